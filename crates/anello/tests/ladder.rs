@@ -152,8 +152,7 @@ fn fault_07_uring_forbidden() {
 fn fault_07_uring_unknown() {
     let name = "fault_07_uring_unknown";
     if is_child(name) || can_inject() {
-        Child::injecting(&["io_uring_setup:error=ENOSYS"])
-            .run(name, || refused_with("the kernel has no io_uring"));
+        Child::injecting(&["io_uring_setup:error=ENOSYS"]).run(name, || refused_with("not in the kernel"));
     }
 }
 
@@ -161,7 +160,7 @@ fn fault_07_uring_unknown() {
 fn fault_06_no_memory_at_set_up() {
     let name = "fault_06_no_memory_at_set_up";
     if is_child(name) || can_inject() {
-        Child::injecting(&["io_uring_setup:error=ENOMEM"]).run(name, || refused_with("locked memory"));
+        Child::injecting(&["io_uring_setup:error=ENOMEM"]).run(name, || refused_with("locked-memory"));
     }
 }
 

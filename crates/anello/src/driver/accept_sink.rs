@@ -1,19 +1,21 @@
-//! What becomes of connections that the kernel accepts for a listener that was given up.
+//! The receiver of connections that the kernel accepts for a released listener.
 
 use std::fmt;
 use std::os::fd::OwnedFd;
 use std::task::Waker;
 
-/// Who gets them: a multishot accept goes on until its cancellation has come to an end, whoever has lost interest.
+/// Receives connections of a released listener. A multishot accept continues until its cancellation has completed, even
+/// if no task polls the listener any more.
 ///
-/// Called while the driver is borrowed: it must not use it, nor call wakers.
+/// The driver is borrowed during calls: implementations must neither use the driver nor call wakers.
 pub(crate) trait AcceptSink: fmt::Debug + Send + Sync {
-    /// Takes a connection, in blocking mode.
+    /// Takes over a connection. Its descriptor is in blocking mode.
     fn accept(&self, connection: OwnedFd);
 
-    /// Called once: the kernel does nothing for the listener any more.
+    /// Called once, when the kernel has ended all operations on the listener.
     fn listener_released(&self);
 
-    /// Who is to be told of the one or the other, when the driver is not borrowed any more.
+    /// Returns the wakers of the tasks to notify about these events. They are called when the driver is no longer
+    /// borrowed.
     fn wakers(&self) -> Vec<Waker>;
 }

@@ -1,15 +1,19 @@
-//! Receive memory: the ring that the kernel fills, the hot pool for direct reads, and the leased [`Chunk`].
+//! Receive memory: the buffer ring that the kernel fills, the pool of buffers for direct reads, and [`Chunk`], a lease
+//! of one buffer.
 //!
 //! ```text
-//!  BufferRing                                   HotPool
+//!  BufferRing                                   LifoPool
 //!  entries: [bid 3][bid 0][bid 7]...  <- tail     4 KiB: [..][..]      last in, first out:
-//!  memory:  |bid 0|bid 1|...|bid 63| (grows) |   16 KiB: [..]          the next read lands in
-//!                                               128 KiB: [..]          memory the cache still holds
+//!  memory:  |bid 0|bid 1|...|bid 63| (grows) |   16 KiB: [..]          the next read uses memory
+//!                                               128 KiB: [..]          that is still in the CPU cache
 //! ```
 //!
-//! Invariants: a buffer of the ring is either *provided* (its id stands between the kernel's head and our tail) or
-//! *leased* (one `Chunk` owns it), never both; memory is freed when the last `Chunk` and the driver are gone, and the
-//! driver goes only after every operation has ended.
+//! # Invariants
+//!
+//! - A buffer of the ring is either *provided* (its ID is between the kernel's head and the driver's tail) or *leased*
+//!   (one `Chunk` owns it), never both.
+//! - Memory is freed when the last `Chunk` and the driver are dropped, and the driver is dropped only after every
+//!   operation has ended.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::cell::{Cell, RefCell};
@@ -19,35 +23,39 @@ use std::ptr::NonNull;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicU16, Ordering};
 
-/// Sizes of the hot pool's buffers in bytes; a stream moves between them as its reads fill them or do not.
+/// Buffer sizes of the pool in bytes. A stream moves up a class when its reads fill the buffer, and down when they do
+/// not.
 ///
-/// A read that fills its buffer is followed by another, to see whether there is more: the largest is twice as long as
-/// what is sent in one piece most often, 64 KiB.
+/// A read that fills its buffer is followed by another read, because more data may be available. The largest size is
+/// therefore twice the most common size of large sends, 64 KiB.
 pub(crate) const CLASS_BYTES: [usize; 3] = [4 * 1024, 16 * 1024, 128 * 1024];
 
-/// How many free buffers of each class are kept for reuse; more are given back to the allocator.
+/// Maximum number of free buffers kept for reuse, by class. Further buffers are returned to the allocator.
 const MAX_FREE_PER_CLASS: [usize; 3] = [256, 64, 8];
 
-/// Marks the id of a chunk that came from the hot pool; the low bits are its class.
+/// Set in the ID of a chunk from the pool; the low bits are then its class.
 const POOL_FLAG: u32 = 1 << 31;
 
-/// Bounds of one buffer of the ring and of all of them, in bytes: what is asked for beyond is brought within.
+/// Bounds of the size of one ring buffer, and of all ring buffers together, in bytes. Options outside these bounds are
+/// clamped.
 const MIN_BUFFER_BYTES: usize = 64;
 const MAX_BUFFER_BYTES: usize = 1 << 20;
 const MAX_RING_BYTES: usize = 1 << 30;
 
-/// Between two buffers of the ring.
+/// Gap between two buffers of the ring.
 const STAGGER_BYTES: usize = 128;
 
 const PAGE_BYTES: usize = 4096;
 const CACHE_LINE_BYTES: usize = 64;
 
-/// Bytes received, in memory leased from the runtime, given back when dropped.
+/// Received bytes, in memory leased from the runtime. Dropping a chunk returns its memory.
 ///
-/// A chunk is what [`TcpStream::recv`](crate::net::TcpStream::recv) returns: it dereferences to the bytes where the
-/// kernel put them, and can be handed to [`TcpStream::send`](crate::net::TcpStream::send) without a copy. It belongs
-/// to the thread of its runtime. Holding chunks holds receive memory, a whole buffer each however few the bytes
-/// ([`receive_buffer_bytes`](crate::DriverOptions::receive_buffer_bytes)): copy out what is to be kept for long.
+/// [`TcpStream::recv`](crate::net::TcpStream::recv) returns a chunk. It dereferences to the bytes at the address to
+/// which the kernel wrote them, and can be passed to [`TcpStream::send`](crate::net::TcpStream::send) without a copy.
+/// It belongs to the thread of its runtime.
+///
+/// A chunk occupies a whole receive buffer ([`receive_buffer_bytes`](crate::DriverOptions::receive_buffer_bytes)),
+/// however few bytes it contains. Copy data that is kept for a long time.
 pub struct Chunk {
     base: NonNull<u8>,
     start: u32,
@@ -57,30 +65,31 @@ pub struct Chunk {
 }
 
 impl Chunk {
-    /// Drops the first `count` bytes.
+    /// Removes the first `count` bytes.
     ///
     /// # Panics
-    /// When `count` is larger than the length.
+    /// Panics if `count` is greater than the length.
     pub fn advance(&mut self, count: usize) {
         assert!(count <= self.len(), "cannot advance a chunk of {} bytes by {count}", self.len());
         self.start += count as u32;
     }
 
-    /// Keeps the first `length` bytes; does nothing when there are fewer.
+    /// Shortens the chunk to `length` bytes. Does nothing if it is not longer.
     pub fn truncate(&mut self, length: usize) {
         if length < self.len() {
             self.end = self.start + length as u32;
         }
     }
 
-    /// Whether this lease keeps a buffer from others of which fewer are kept than tasks may run in a turn.
+    /// Returns `true` if this is a pool buffer of a class of which the pool keeps fewer buffers than tasks can run in a
+    /// turn.
     #[inline]
     pub(crate) fn is_large_pool_buffer(&self) -> bool {
-        // The ring's have no such mark, and of the smallest class enough are kept.
+        // Ring buffers do not have the flag, and the pool keeps enough buffers of class 0.
         self.id > POOL_FLAG
     }
 
-    /// Bytes of memory that this lease keeps from others: at least the length.
+    /// Returns the size in bytes of the leased buffer, which is at least the length.
     #[inline]
     pub fn capacity(&self) -> usize {
         if self.id & POOL_FLAG != 0 {
@@ -90,12 +99,12 @@ impl Chunk {
         }
     }
 
-    /// Whether this is a lease of the hot pool, whose spare room nobody else uses.
+    /// Returns `true` if this is a buffer of the pool. Its spare capacity belongs to this lease alone.
     pub(crate) fn is_pooled(&self) -> bool {
         self.id & POOL_FLAG != 0
     }
 
-    /// What is left of the buffer, for a read to fill.
+    /// Returns the unused part of the buffer, for a read to fill.
     #[inline]
     pub(crate) fn spare(&mut self) -> &mut [u8] {
         let (from, to) = (self.end as usize, self.capacity());
@@ -104,7 +113,7 @@ impl Chunk {
         unsafe { std::slice::from_raw_parts_mut(self.base.as_ptr().add(from), to - from) }
     }
 
-    /// Says that `count` more bytes of [`spare`](Self::spare) hold data.
+    /// Marks the first `count` bytes of [`spare`](Self::spare) as filled with data.
     #[inline]
     pub(crate) fn filled(&mut self, count: usize) {
         debug_assert!(self.end as usize + count <= self.capacity());
@@ -147,15 +156,15 @@ impl Drop for Chunk {
     }
 }
 
-/// Puts a chunk where whoever receives wants it, once, so that it is not moved through a chain of results.
+/// Stores a chunk in the caller's variable, which must be `None`. Avoids moving the chunk through a chain of results.
 #[inline]
 pub(crate) fn put_into(into: &mut Option<Chunk>, chunk: Chunk) {
     debug_assert!(into.is_none());
-    // There is nothing to drop, which the compiler cannot know.
+    // The old value is `None`, but the compiler cannot know that. Forgetting it avoids the drop code.
     std::mem::forget(into.replace(chunk));
 }
 
-/// All receive memory of one driver.
+/// The receive memory of one driver.
 #[derive(Debug)]
 pub(crate) struct Pools {
     ring: Option<BufferRing>,
@@ -175,9 +184,10 @@ impl Pools {
         self.ring.as_ref().map_or(0, |ring| ring.buffer_bytes)
     }
 
-    /// The lease of a buffer that the kernel has taken off the ring and filled with `length` bytes.
+    /// Creates the lease of a buffer that the kernel has taken from the ring and filled with `length` bytes.
     ///
-    /// `None` when there is no such buffer: the kernel (or a simulated one) named an id that was never provided.
+    /// Returns `None` if there is no such buffer: the kernel (or a simulated kernel) reported an ID that was never
+    /// provided, or too great a length.
     #[inline]
     pub fn filled(self: &Rc<Self>, id: u16, length: usize) -> Option<Chunk> {
         let ring = self.ring.as_ref()?;
@@ -193,38 +203,38 @@ impl Pools {
         })
     }
 
-    /// An empty chunk with room for the bytes of a class.
+    /// Returns an empty chunk with the capacity of a class.
     #[inline]
     pub fn lease(self: &Rc<Self>, class: usize) -> Chunk {
         let base = self.lifo.take(class);
         Chunk { base, start: 0, end: 0, id: POOL_FLAG | class as u32, pools: Rc::clone(self) }
     }
 
-    /// The smallest class with room for `length` bytes, or the largest.
+    /// Returns the smallest class with room for `length` bytes, or else the largest class.
     pub fn class_for(length: usize) -> usize {
         CLASS_BYTES.iter().position(|bytes| *bytes >= length).unwrap_or(CLASS_BYTES.len() - 1)
     }
 }
 
-/// A ring of buffers that the kernel takes from the front and we add to at the back
+/// A ring of buffers: the kernel consumes buffers at the head and the driver provides buffers at the tail
 /// (`IORING_REGISTER_PBUF_RING`, Linux 5.19). The simulated kernel reads the same memory.
 pub(crate) struct BufferRing {
     entries: NonNull<Entry>,
     mask: u16,
     tail: Cell<u16>,
-    /// As allocated, and from the first cache line in it.
+    /// The allocation of the buffers, as returned by the allocator. `memory` is its first cache line boundary.
     allocation: (NonNull<u8>, Layout),
     memory: NonNull<u8>,
-    /// Bytes of one buffer.
+    /// Size of one buffer.
     pub buffer_bytes: usize,
-    /// From one buffer to the next: a little more than a buffer, so that the first lines of the buffers, the only
-    /// ones that small messages touch, do not all fall into the same sets of the cache.
+    /// Distance between the starts of two buffers. It is slightly greater than the buffer size, so that the first cache
+    /// lines of the buffers, which are all that small messages use, do not all map to the same cache sets.
     stride_bytes: usize,
-    /// Buffers handed out so far; the named limit is the number of entries.
+    /// Number of buffers provided so far. The limit is the number of entries.
     provided: Cell<u32>,
 }
 
-/// `struct io_uring_buf`: the tail of the ring lies in the last field of the first entry.
+/// `struct io_uring_buf`. The tail of the ring is stored in the last field of the first entry.
 #[repr(C)]
 struct Entry {
     address: u64,
@@ -234,8 +244,9 @@ struct Entry {
 }
 
 impl BufferRing {
-    /// A ring that grows from `initial` to at most `limit` buffers (both rounded up to a power of two, at most 32,768); to
-    /// as many as there is address space for, and none if there is for none.
+    /// Creates a ring that grows from `initial` to at most `limit` buffers. Both are rounded up to a power of two, up
+    /// to 32,768. If the address space is too small, the limit is halved until an allocation succeeds. Returns `None`
+    /// if there is no space for a single buffer.
     pub fn new(initial: u32, limit: u32, buffer_bytes: usize) -> Option<Self> {
         let buffer_bytes = buffer_bytes.clamp(MIN_BUFFER_BYTES, MAX_BUFFER_BYTES);
         let max_buffers = (MAX_RING_BYTES / (buffer_bytes + STAGGER_BYTES)) as u32;
@@ -249,7 +260,7 @@ impl BufferRing {
         let ring = Self {
             entries: allocate(layout(size_of::<Entry>() * limit as usize)).cast(),
             allocation,
-            // SAFETY: the allocation is a cache line longer than the buffers.
+            // SAFETY: the allocation is one cache line longer than the buffers.
             memory: unsafe { allocation.0.add(padding_bytes) },
             mask: (limit - 1) as u16,
             tail: Cell::new(0),
@@ -261,17 +272,17 @@ impl BufferRing {
         Some(ring)
     }
 
-    /// Address of the ring for the kernel.
+    /// Returns the address of the ring's entries, for the kernel.
     pub fn entries_address(&self) -> u64 {
         self.entries.as_ptr() as u64
     }
 
-    /// Most buffers that the ring can hold.
+    /// Returns the maximum number of buffers in the ring.
     pub fn limit(&self) -> u32 {
         u32::from(self.mask) + 1
     }
 
-    /// Doubles the number of buffers; `false` when the limit is reached.
+    /// Doubles the number of buffers. Returns `false` if the limit has been reached.
     pub fn grow(&self) -> bool {
         let previous = self.provided.get();
         self.provide_up_to((previous * 2).min(self.limit()));
@@ -287,18 +298,19 @@ impl BufferRing {
     }
 
     fn address(&self, id: u16) -> NonNull<u8> {
-        // SAFETY: ids handed out are below the limit, and the memory has room for `limit` strides.
+        // SAFETY: provided IDs are below the limit, and the memory has room for `limit` strides.
         unsafe { self.memory.add(usize::from(id) * self.stride_bytes) }
     }
 
-    /// Gives a buffer (back) to the kernel. `base` is where its id says that it lies, which the caller knows already.
+    /// Provides a buffer to the kernel, for the first time or again. `base` is the address of the buffer `id`, which
+    /// the caller already has.
     #[inline]
     fn provide(&self, id: u16, base: NonNull<u8>) {
         debug_assert_eq!(base, self.address(id));
         let tail = self.tail.get();
-        // SAFETY: the masked index lies within the entries; there are never more buffers than entries, so the entry
-        // at the tail is one that the kernel has consumed. Address, length and id are written field by field because
-        // the tail shares the first entry.
+        // SAFETY: the masked index is within the entries. There are never more buffers than entries, so the kernel has
+        // consumed the entry at the tail. Address, length and ID are written field by field because the tail shares the
+        // first entry.
         unsafe {
             let entry = self.entries.add(usize::from(tail & self.mask)).as_ptr();
             (&raw mut (*entry).address).write(base.as_ptr() as u64);
@@ -311,18 +323,18 @@ impl BufferRing {
     }
 
     fn shared_tail(&self) -> &AtomicU16 {
-        // SAFETY: the first entry exists; its last field is only ever accessed atomically.
+        // SAFETY: the first entry exists, and its last field is only accessed atomically.
         unsafe { &(*self.entries.as_ptr()).tail }
     }
 
-    /// What the kernel does: takes the buffer at `head` if there is one, fills it from `data`, and returns its id and
-    /// the count of bytes that fitted. For the simulated kernel.
+    /// Consumes a buffer like the kernel: takes the buffer at `head`, if any, and fills it from `data`. Returns its ID
+    /// and the number of bytes copied. Used by the simulated kernel.
     pub fn consume(&self, head: &mut u16, data: &[u8]) -> Option<(u16, usize)> {
         if *head == self.shared_tail().load(Ordering::Acquire) {
             return None;
         }
-        // SAFETY: as in `provide`; between head and tail the entries are initialised, and the buffer they name is
-        // leased to nobody.
+        // SAFETY: the masked index is within the entries, as in `provide`. Entries between head and tail are
+        // initialised, and the buffers that they name are not leased.
         unsafe {
             let entry = self.entries.add(usize::from(*head & self.mask)).as_ptr();
             let id = (&raw const (*entry).id).read();
@@ -343,10 +355,11 @@ impl fmt::Debug for BufferRing {
 
 impl Drop for BufferRing {
     fn drop(&mut self) {
-        // SAFETY: allocated in `new` with these layouts. No chunk is left, because each owns the `Pools` that own this. The
-        // kernel may know the ring still, where a handle keeps io_uring's descriptor open, but uses it only for a receive
-        // that is armed, and none is: the driver owns the `Pools`, too, and leaks itself with all that it owns while a
-        // stream is in its table (see `Drop for Driver`); the trial at set-up waits for its receive to end.
+        // SAFETY: allocated in `new` with these layouts. No chunk is left, because each chunk owns the `Pools` that own
+        // this ring. The kernel may still know the ring if a handle keeps the descriptor of io_uring open, but uses it
+        // only for an armed receive, and none is armed. The driver also owns the `Pools`, and leaks itself with
+        // everything it owns while a stream is in its table (see `Drop for Driver`); the probe during setup waits for
+        // its receive to end.
         unsafe {
             dealloc(self.allocation.0.as_ptr(), self.allocation.1);
             dealloc(self.entries.as_ptr().cast(), layout(size_of::<Entry>() * self.limit() as usize));
@@ -354,10 +367,10 @@ impl Drop for BufferRing {
     }
 }
 
-/// Free buffers by class, last in first out.
+/// Free buffers by class, reused in LIFO order.
 #[derive(Debug)]
 struct LifoPool {
-    /// The last one given back: with one message in hand at a time, the only one ever used.
+    /// The buffer released last. If only one message is processed at a time, this is the only buffer in use.
     last: [Cell<Option<NonNull<u8>>>; 3],
     free: [RefCell<Vec<NonNull<u8>>>; 3],
 }
@@ -412,21 +425,21 @@ impl Drop for LifoPool {
 }
 
 fn layout(bytes: usize) -> Layout {
-    Layout::from_size_align(bytes.max(1), PAGE_BYTES).expect("buffer sizes are far below isize::MAX")
+    Layout::from_size_align(bytes.max(1), PAGE_BYTES).expect("buffer size is below isize::MAX")
 }
 
-/// Of the buffers of a ring. Aligned by hand: only the allocator's own alignment gives memory that is zero without being
-/// touched.
+/// Returns the layout of all buffers of a ring. The caller aligns the address: only an allocation with the allocator's
+/// default alignment provides zeroed memory without touching its pages.
 fn memory_layout(stride_bytes: usize, limit: u32) -> Layout {
     Layout::from_size_align(stride_bytes * limit as usize + CACHE_LINE_BYTES, 16)
-        .expect("buffer sizes are far below isize::MAX")
+        .expect("buffer size is below isize::MAX")
 }
 
 fn allocate(layout: Layout) -> NonNull<u8> {
     try_allocate(layout).unwrap_or_else(|| handle_alloc_error(layout))
 }
 
-/// Zeroed memory: untouched pages of a large allocation cost nothing.
+/// Allocates zeroed memory. Untouched pages of a large allocation use no physical memory.
 fn try_allocate(layout: Layout) -> Option<NonNull<u8>> {
     // SAFETY: the layout has a size above zero.
     NonNull::new(unsafe { alloc_zeroed(layout) })
@@ -437,7 +450,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_lease_returns_to_the_ring_when_dropped() {
+    fn dropped_chunk_returns_buffer_to_ring() {
         let pools = Pools::new(BufferRing::new(2, 4, 64));
         let (ring, mut head) = (pools.ring().unwrap(), 0);
         let (first, count) = ring.consume(&mut head, b"hello").unwrap();
@@ -445,24 +458,24 @@ mod tests {
         assert_eq!(&chunk[..], b"hello");
         let (second, _) = ring.consume(&mut head, b"x").unwrap();
         assert_ne!(first, second);
-        assert_eq!(ring.consume(&mut head, b"y"), None, "both are leased");
+        assert_eq!(ring.consume(&mut head, b"y"), None, "both buffers are leased");
         drop(chunk);
         assert_eq!(ring.consume(&mut head, b"z"), Some((first, 1)));
     }
 
     #[test]
-    fn a_ring_grows_to_its_limit_and_no_further() {
+    fn ring_grows_up_to_limit() {
         let pools = Pools::new(BufferRing::new(1, 4, 64));
         let ring = pools.ring().unwrap();
         assert!(ring.grow() && ring.grow());
         assert!(!ring.grow());
         assert_eq!(ring.provided.get(), 4);
-        assert!(pools.filled(4, 1).is_none(), "an id that was never provided");
-        assert!(pools.filled(0, 65).is_none(), "longer than a buffer");
+        assert!(pools.filled(4, 1).is_none(), "ID was never provided");
+        assert!(pools.filled(0, 65).is_none(), "length exceeds buffer size");
     }
 
     #[test]
-    fn the_hot_pool_hands_out_the_last_buffer_first() {
+    fn pool_reuses_last_released_buffer_first() {
         let pools = Pools::new(None);
         let (first, second) = (pools.lease(0), pools.lease(0));
         let base = second.base;
@@ -480,7 +493,7 @@ mod tests {
     }
 
     #[test]
-    fn classes_fit_what_they_are_asked_to_hold() {
+    fn class_for_returns_smallest_sufficient_class() {
         assert_eq!([1, 4096, 4097, 65536, 1 << 20].map(Pools::class_for), [0, 0, 1, 2, 2]);
     }
 }

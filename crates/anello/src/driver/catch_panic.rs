@@ -1,11 +1,11 @@
-//! Panics in code of the application that the runtime calls where no task of its own can receive them: destructors of
-//! wakers, of owners of bytes and of results, and the `tracing` subscriber.
+//! Containment of panics in application code that the runtime calls outside of tasks: destructors of wakers, of byte
+//! owners and of results, and the `tracing` subscriber.
 
 use std::any::Any;
 use std::mem::forget;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// Runs code that may panic and never unwinds; `message` is logged if it does.
+/// Runs code that may panic, without unwinding. Logs `message` if it panics.
 #[inline]
 pub(crate) fn catch_and_log_panic(message: &'static str, run: impl FnOnce()) {
     if let Err(panic) = catch_unwind(AssertUnwindSafe(run)) {
@@ -20,7 +20,7 @@ fn log_panic(message: &'static str, panic: Box<dyn Any + Send>) {
     drop_payload(panic);
 }
 
-/// Logs where nothing may unwind: a `tracing` subscriber is code of the application, and may panic.
+/// Logs where unwinding is not allowed. A `tracing` subscriber is application code and may panic.
 #[cold]
 #[inline(never)]
 pub(crate) fn log(write: impl FnOnce()) {
@@ -29,7 +29,7 @@ pub(crate) fn log(write: impl FnOnce()) {
     }
 }
 
-/// Drops what was panicked with, whose destructor may panic, too: what that panics with is leaked.
+/// Drops a panic payload. The destructor of the payload may panic too; the payload of that panic is leaked.
 fn drop_payload(panic: Box<dyn Any + Send>) {
     forget(catch_unwind(AssertUnwindSafe(|| drop(panic))));
 }

@@ -1,22 +1,23 @@
-//! The clocks of drivers. They can be read while the driver is borrowed: the destructor of a waker may do so.
+//! The clocks of the drivers. They can be read while the driver is borrowed, because the destructor of a waker may read
+//! the time.
 
 use std::cell::Cell;
 use std::rc::Rc;
 use std::time::Instant;
 
-/// What it costs to read the virtual clock, in nanoseconds: a program that only looks at the time sees it pass.
+/// Nanoseconds by which a read advances the virtual clock, so that time passes for code that only polls the clock.
 const CLOCK_READ_NS: u64 = 50;
 
 /// The clock of a driver.
 #[derive(Clone, Debug)]
 pub(crate) enum Clock {
-    /// The monotonic clock of Linux, from this moment on.
+    /// The monotonic clock of Linux, relative to the given instant.
     Monotonic(Instant),
     /// The clock of a simulated network.
     Virtual(VirtualClock),
 }
 
-/// A clock that moves when it is told to. Clones share the time.
+/// A clock that only moves when it is advanced. Clones share the time.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct VirtualClock(Rc<Cell<u64>>);
 
@@ -39,7 +40,7 @@ impl VirtualClock {
         self.0.get()
     }
 
-    /// Moves the clock forward, never back.
+    /// Advances the clock to `ns`. Does nothing if that is in the past.
     pub fn advance_to(&self, ns: u64) {
         self.0.set(self.get_ns().max(ns));
     }

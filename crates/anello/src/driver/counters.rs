@@ -1,31 +1,32 @@
-//! What a driver counts: cheap, always on, one set per worker.
+//! Counters of a driver. They are cheap and always enabled; there is one set per worker.
 
-/// Counts since the runtime started, of one worker.
+/// Counters of one worker since its runtime started.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct DriverMetrics {
-    /// Connections accepted.
+    /// Number of accepted connections.
     pub accepted: u64,
-    /// Connections refused because the process had no descriptors left.
+    /// Number of connections rejected because the process had no descriptors left.
     pub refused: u64,
-    /// Receives that brought bytes.
+    /// Number of receives that returned bytes.
     pub receives: u64,
-    /// Sends that took all they were given at once.
+    /// Number of sends that sent all their bytes.
     pub sends: u64,
-    /// Sends that took less, or nothing, and were finished later.
+    /// Number of sends that sent only a part of their bytes, or none, and were completed later.
     pub short_sends: u64,
-    /// Zero-copy sends.
+    /// Number of zero-copy sends.
     pub zero_copy_sends: u64,
-    /// Bytes sent from files.
+    /// Number of bytes sent from files.
     pub file_bytes: u64,
-    /// Times the kernel found no receive buffer (`ENOBUFS`); the bytes were received into other memory.
+    /// Number of times that the kernel found no receive buffer (`ENOBUFS`). The bytes were then received into other
+    /// memory.
     pub buffer_exhaustions: u64,
-    /// Completions whose operation had already been forgotten: dropped, their resources freed.
+    /// Number of completions for sockets that had already been closed. They are ignored and their resources are freed.
     pub late_completions: u64,
-    /// Times the completion queue overflowed; nothing is lost, the kernel keeps the rest.
+    /// Number of completion queue overflows. No completion is lost; the kernel keeps those that do not fit.
     pub completion_overflows: u64,
-    /// System calls that submitted or waited (`io_uring_enter`, `epoll_wait`).
+    /// Number of system calls that submitted or waited (`io_uring_enter`, `epoll_wait`).
     pub turns: u64,
-    /// Sockets that the driver owns now.
+    /// Number of sockets that the driver currently owns.
     pub sockets: u64,
 }

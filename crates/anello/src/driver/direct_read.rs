@@ -1,5 +1,5 @@
-//! Receiving by a system call when the kernel has said that there is something: into memory that is still in the
-//! cache, of a size that follows what arrives.
+//! Direct receives: system calls on sockets that the kernel has reported as readable. The buffers are still in the CPU
+//! cache, and their size adapts to the received messages.
 
 use std::io;
 use std::rc::Rc;
@@ -7,37 +7,38 @@ use std::rc::Rc;
 use super::buffer::{CLASS_BYTES, Chunk, Pools};
 use super::sockets::{Family, Sockets};
 
-/// What is known of the receiving side of a socket.
+/// State of the receive direction of a socket.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct DirectRead {
-    /// A receive may find something; stays so at the end.
+    /// Set if a receive may return data. Stays set at EOF.
     pub readable: bool,
-    /// A short read does not mean that nothing is left: the end has been announced, for which no further edge will come,
-    /// or urgent data, before which a read stops; or it is a Unix socket.
+    /// Set if a short read does not mean that the socket is drained: a hangup was reported, for which no further edge
+    /// will arrive; urgent data was reported, before which a read stops; or it is a Unix socket.
     pub short_read_is_inconclusive: bool,
-    /// The end was found.
+    /// Set when a receive has returned EOF.
     pub eof: bool,
     /// Size class of the next receive.
     class: u8,
-    /// Receives in a row for which the class below would have been ample.
+    /// Consecutive receives that would have fitted the next smaller class.
     oversized_reads: u8,
 }
 
-/// What a receive found.
+/// Result of a receive.
 #[derive(Debug)]
 pub(crate) enum ReadOutcome {
     Chunk(Chunk),
     Eof,
-    /// Nothing yet.
+    /// No data available yet.
     WouldBlock,
     Error(io::Error),
 }
 
-/// Receives in a row that are ample before the size goes down.
+/// Number of consecutive oversized reads after which the class is reduced.
 const SHRINK_AFTER_READS: u8 = 16;
 
 impl DirectRead {
-    /// Nothing is known: the first receive tries, and mostly finds the first request there already.
+    /// Creates the state of a new socket. The first receive does not wait for readiness, because the first request has
+    /// usually arrived already.
     pub fn speculative(family: Family) -> Self {
         Self {
             readable: true,
@@ -48,7 +49,7 @@ impl DirectRead {
         }
     }
 
-    /// Receives once. A short read means that the socket was drained, so that no second call has to say so.
+    /// Receives once. A short read means that the socket was drained, which saves a second call.
     #[inline]
     pub fn receive<S: Sockets>(
         &mut self,
@@ -76,7 +77,7 @@ impl DirectRead {
         }
     }
 
-    /// Receives into the caller's memory. `None` when there is nothing yet.
+    /// Receives into the caller's memory. Returns `None` if no data is available yet.
     pub fn receive_into<S: Sockets>(
         &mut self,
         sockets: &mut S,
@@ -100,7 +101,7 @@ impl DirectRead {
         }
     }
 
-    /// Follows the sizes that arrive; whether the socket was drained.
+    /// Adapts the class to the size of a read. Returns `true` if the read drained the socket.
     #[inline]
     fn adapt(&mut self, count: usize) -> bool {
         let class = usize::from(self.class);
@@ -125,24 +126,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_size_follows_what_arrives() {
+    fn class_follows_read_sizes() {
         let mut reads = DirectRead::speculative(Family::Internet);
-        assert!(!reads.adapt(CLASS_BYTES[0]), "a full read may have left something");
+        assert!(!reads.adapt(CLASS_BYTES[0]), "a full read may leave data in the socket");
         assert!(!reads.adapt(CLASS_BYTES[1]));
         assert!(!reads.adapt(CLASS_BYTES[2]), "there is no larger class");
         assert_eq!(reads.class, 2);
         for _ in 0..2 * SHRINK_AFTER_READS {
-            assert!(reads.adapt(100), "a short read drains");
+            assert!(reads.adapt(100), "a short read drains the socket");
         }
         assert_eq!(reads.class, 0);
     }
 
     #[test]
-    fn a_message_as_long_as_a_class_stays_in_the_one_above() {
+    fn message_of_class_size_stays_in_next_class() {
         let mut reads = DirectRead::speculative(Family::Internet);
         for _ in 0..1000 {
             reads.adapt(CLASS_BYTES[0]);
         }
-        assert_eq!(reads.class, 1, "no swinging between two sizes");
+        assert_eq!(reads.class, 1, "the class does not oscillate");
     }
 }

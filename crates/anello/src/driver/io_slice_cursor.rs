@@ -1,15 +1,15 @@
-//! Bytes to be sent that lie in several places.
+//! A cursor over the slices of a vectored write.
 
 use std::io::IoSlice;
 use std::rc::Rc;
 
 use super::buffer::{Chunk, Pools};
 
-/// What is left of several slices, from the front.
+/// The remaining bytes of several slices.
 #[derive(Debug)]
 pub(crate) struct IoSliceCursor<'a> {
     slices: &'a [IoSlice<'a>],
-    /// Bytes of the first slice that are done with.
+    /// Number of bytes of the first slice that have been consumed.
     skipped_bytes: usize,
     remaining_bytes: usize,
 }
@@ -26,12 +26,12 @@ impl<'a> IoSliceCursor<'a> {
         self.remaining_bytes
     }
 
-    /// Leaves the first `count` bytes of what is left, at most.
+    /// Limits the cursor to the first `count` of its remaining bytes.
     pub fn limit(&mut self, count: usize) {
         self.remaining_bytes = self.remaining_bytes.min(count);
     }
 
-    /// Is done with the first `count` bytes, at most.
+    /// Skips the first `count` bytes, or all remaining bytes if there are fewer.
     pub fn advance(&mut self, count: usize) {
         let mut skipped = 0;
         while let Some(part) = self.next(count - skipped) {
@@ -39,10 +39,10 @@ impl<'a> IoSliceCursor<'a> {
         }
     }
 
-    /// Copies as much as there is room for. How much.
+    /// Copies as many bytes as fit into the spare capacity of the chunk. Returns their count.
     #[inline]
     pub fn copy_into(&mut self, chunk: &mut Chunk) -> usize {
-        // Nearly always: one slice, for which there is room.
+        // Nearly always, there is a single slice, and it fits.
         if let [slice] = self.slices
             && let Some(target) = chunk.spare().get_mut(..self.remaining_bytes)
         {
@@ -67,7 +67,8 @@ impl<'a> IoSliceCursor<'a> {
         copied
     }
 
-    /// The next piece in one place, of at most so many bytes; it may be empty. `None` when nothing is left or may be taken.
+    /// Returns the next contiguous part, of at most `max_bytes` bytes; it can be empty. Returns `None` if no bytes
+    /// remain or `max_bytes` is 0.
     #[inline]
     fn next(&mut self, max_bytes: usize) -> Option<&'a [u8]> {
         let max_bytes = self.remaining_bytes.min(max_bytes);
@@ -82,7 +83,7 @@ impl<'a> IoSliceCursor<'a> {
         Some(part)
     }
 
-    /// Copies all into memory of just that size.
+    /// Copies all remaining bytes into a vector of exactly their size.
     pub fn gather_vec(&mut self) -> Vec<u8> {
         let mut copy = Vec::with_capacity(self.remaining_bytes);
         while let Some(part) = self.next(usize::MAX) {
@@ -91,7 +92,7 @@ impl<'a> IoSliceCursor<'a> {
         copy
     }
 
-    /// Copies as much as fits into a chunk of the smallest class that has room for all, or of the largest.
+    /// Copies as many bytes as fit into a new chunk of the smallest sufficient class, or of the largest class.
     pub fn gather(&mut self, pools: &Rc<Pools>) -> Chunk {
         let mut chunk = pools.lease(Pools::class_for(self.remaining_bytes));
         self.copy_into(&mut chunk);
@@ -109,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_is_copied_in_order_wherever_it_is_cut() {
+    fn remaining_bytes_are_copied_in_order() {
         let whole = b"one, two and three";
         let slices = slices(&[b"", b"one, ", b"", b"two and", b" ", b"three", b""]);
         let pools = Pools::new(None);
@@ -127,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_is_left() {
+    fn bytes_beyond_chunk_capacity_remain() {
         let long = vec![7; 2 * CLASS_BYTES[2] + 5];
         let (slices, pools) = (slices(&[b"abc", &long]), Pools::new(None));
         let mut cursor = IoSliceCursor::new(&slices);
@@ -136,6 +137,6 @@ mod tests {
                 .collect();
         assert_eq!(lengths, [CLASS_BYTES[2], CLASS_BYTES[2], 8]);
         cursor.advance(1);
-        assert_eq!(cursor.remaining_bytes(), 0, "nothing is left to skip");
+        assert_eq!(cursor.remaining_bytes(), 0, "no bytes remain to skip");
     }
 }

@@ -1,26 +1,26 @@
-//! Drivers: sockets in, bytes out. The only place that talks to the kernel.
+//! I/O drivers. All socket system calls are made below this module.
 //!
-//! # The contract
+//! # Driver contract
 //!
-//! A driver owns every socket and every buffer that the kernel may touch, and hands out [`Key`]s. Whoever holds a key
-//! *polls* (`poll_receive`, `poll_send`, `poll_accept`, …) and is woken through the [`Waker`] it left; nobody outside
-//! ever lends memory to the kernel.
+//! A driver owns all sockets and all buffers that the kernel can access. Callers hold a [`Key`], which is a slot index
+//! plus a generation, and never lend memory to the kernel.
 //!
-//! - A poll never blocks and never fails because a queue is full. It may perform a system call that does not wait
-//!   (epoll; large messages on io_uring) or note an operation for the next [`Driver::turn`] (io_uring; small messages
-//!   on epoll when many sockets were ready).
-//! - One waker per direction: a later poll replaces an earlier one's.
-//! - Dropping a future changes nothing in the driver: bytes received stay queued, bytes accepted by `poll_send` are
-//!   sent. So every operation is cancel-safe.
-//! - [`Driver::release`] gives a key up. What was accepted is still sent; then everything in flight is cancelled, its
-//!   terminal completions are awaited, and only then is the socket closed and the slot reused, under a new generation.
-//!   [`Driver::abort`] does the same without sending the rest.
-//! - [`Driver::turn`] hands everything noted to the kernel and, when told to, waits: one system call does both. It
-//!   puts the wakers of what happened into a list; they are called when the driver is no longer borrowed, because a
-//!   waker may run any code.
+//! - *Poll*: `poll_receive`, `poll_send`, `poll_accept` and the other poll functions never block. They complete
+//!   immediately, or store the caller's waker and return `Pending`. A full queue is not an error. A poll can perform a
+//!   system call that does not wait (epoll; large messages on io_uring) or queue an operation for the next
+//!   [`Driver::turn`] (io_uring; small messages on epoll when many sockets were ready).
+//! - *Wakers*: there is one waker per direction. A later poll replaces it.
+//! - *Cancel safety*: dropping a future has no effect on the driver. Received bytes stay queued, and bytes accepted by
+//!   `poll_send` are still sent.
+//! - *Release*: [`Driver::release`] gives up a key. The driver (1) sends all accepted bytes, (2) cancels the operations
+//!   in flight, (3) waits for their terminal completions, and (4) closes the socket and frees the slot under a new
+//!   generation. [`Driver::abort`] skips step 1.
+//! - *Turn*: [`Driver::turn`] submits all queued operations and optionally waits for completions, with a single system
+//!   call on io_uring. The wakers that are due are collected and called after the driver is no longer borrowed, because
+//!   a waker can run arbitrary code.
 //!
-//! Two state machines meet the contract: [`proactor`] over kernels that complete operations (io_uring, simulated) and
-//! [`reactor`] over kernels that report readiness (epoll, simulated). A shared suite runs on all.
+//! Two state machines implement the contract: [`proactor`] on kernels that complete operations (io_uring, simulated)
+//! and [`reactor`] on kernels that report readiness (epoll, simulated). The same test suite runs on all four.
 
 mod accept_sink;
 pub(crate) mod buffer;
@@ -81,17 +81,17 @@ pub(crate) use token::Key;
 use uring::Uring;
 pub(crate) use wake::{WakeQueue, wake_all};
 
-/// Which driver to run on.
+/// The I/O driver of a runtime.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub enum DriverKind {
-    /// io_uring where the set-up works, else epoll; the reason is logged.
+    /// io_uring if it is available, otherwise epoll. The reason for the fallback is logged.
     #[default]
     Auto,
-    /// io_uring, or an error that names the cause and the remedy.
+    /// io_uring. Fails with an error that states the cause and the remedy if io_uring is unavailable.
     Uring,
     /// epoll.
     Epoll,
-    /// The simulated kernel: in-memory sockets, a virtual clock, seeded faults.
+    /// A simulated kernel with in-memory sockets, a virtual clock and seeded faults.
     Sim(SimOptions),
 }
 
@@ -105,7 +105,7 @@ impl std::str::FromStr for DriverKind {
             "epoll" => Ok(Self::Epoll),
             other => Err(io::Error::new(
                 io::ErrorKind::InvalidInput,
-                format!("no driver is called {other:?}: use auto, uring or epoll"),
+                format!("unknown driver {other:?} (expected auto, uring or epoll)"),
             )),
         }
     }
@@ -122,37 +122,38 @@ impl fmt::Display for DriverKind {
     }
 }
 
-/// Longest wait while the rest is sent: nothing else wakes a driver whose runtime is going.
+/// Maximum wait per turn while remaining bytes are sent during shutdown. No notification wakes the driver at that
+/// point.
 const SHUT_DOWN_STEP_NS: u64 = 10_000_000;
 
-/// What an accept gave.
+/// A connection returned by an accept.
 #[derive(Debug)]
 pub(crate) enum Accepted {
     Stream(Key),
-    /// Not for this driver: in blocking mode.
+    /// A connection that leaves this driver. Its descriptor is in blocking mode.
     Descriptor(OwnedFd),
 }
 
-/// The driver that a runtime runs on.
+/// The driver of a runtime.
 #[derive(Debug)]
 pub(crate) struct Driver {
-    /// Dropped only when the kernel uses none of its memory: see `Drop`.
+    /// Dropped only if the kernel no longer uses any of its memory; see the `Drop` implementation.
     backend: ManuallyDrop<Backend>,
     spin: Spin,
     description: DriverInfo,
-    /// Has begun to shut down: no new socket is accepted, so that nothing is started after the last cancellation.
+    /// Set when shutdown starts. No new socket is added afterwards, so no operation starts after the last cancellation.
     closed: bool,
 }
 
-/// Which driver runs, with what, and why not the other.
+/// Description of the selected driver.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct DriverInfo {
-    /// `uring`, `epoll` or `sim`.
+    /// Name of the driver: `uring`, `epoll` or `sim`.
     pub name: &'static str,
-    /// The kernel features in use, with commas.
+    /// Kernel features in use, separated by commas.
     pub features: String,
-    /// Why `auto` did not take io_uring, when it did not.
+    /// Reason why [`DriverKind::Auto`] selected epoll. `None` if it selected io_uring or was not used.
     pub fallback_reason: Option<String>,
 }
 
@@ -164,7 +165,7 @@ enum Backend {
     SimReadiness(Box<Reactor<SimReadiness>>),
 }
 
-/// The same call on whichever state machine it is: four arms that differ in nothing but a name.
+/// Makes the same call on the active state machine.
 macro_rules! dispatch {
     ($driver:expr, $machine:ident => $call:expr) => {
         match $driver {
@@ -176,7 +177,7 @@ macro_rules! dispatch {
     };
 }
 
-/// Apart, so that only the real kernels are inlined into whoever receives and sends.
+/// Separate cold functions, so that only the io_uring and epoll paths are inlined into callers that receive and send.
 impl Backend {
     #[cold]
     #[inline(never)]
@@ -192,10 +193,10 @@ impl Backend {
 }
 
 impl Driver {
-    /// Opens the driver of that kind on the calling thread.
+    /// Opens a driver of the given kind on the calling thread.
     ///
     /// # Errors
-    /// When the driver asked for by name is not to be had, or the process has no descriptors left.
+    /// Returns an error if the requested driver is unavailable, or if the process has no descriptors left.
     pub fn new(kind: &DriverKind, options: &DriverOptions) -> io::Result<Self> {
         let mut fallback_reason = None;
         let backend = match kind {
@@ -240,12 +241,12 @@ impl Driver {
         &self.description
     }
 
-    /// Whether time and network are simulated: then nothing happens that another thread does.
+    /// Returns `true` if time and network are simulated. A simulated driver does not react to other threads.
     pub fn is_simulated(&self) -> bool {
         matches!(*self.backend, Backend::SimCompletion(_) | Backend::SimReadiness(_))
     }
 
-    /// How other threads wake this driver out of its wait, until the notifier is closed.
+    /// Returns the notifier with which other threads interrupt this driver's wait. It works until it is closed.
     ///
     /// # Errors
     /// Returns the error of duplicating the descriptor of the ring.
@@ -263,12 +264,13 @@ impl Driver {
         }))
     }
 
-    /// Whether [`queue_wake`](Self::queue_wake) can reach other rings.
+    /// Returns `true` if [`queue_wake`](Self::queue_wake) can reach other rings.
     pub fn can_queue_wake(&self) -> bool {
         matches!(&*self.backend, Backend::Uring(uring) if uring.kernel.features().msg_ring)
     }
 
-    /// Queues a wake-up of the owner of another ring, which the next turn submits. Returns whether both are rings and open.
+    /// Queues a wake-up for the owner of another ring; the next turn submits it. Returns `true` if both drivers are
+    /// rings and the target is still open.
     pub fn queue_wake(&mut self, target: &Notifier) -> bool {
         match &mut *self.backend {
             Backend::Uring(uring) => uring.kernel.queue_wake(target),
@@ -276,7 +278,7 @@ impl Driver {
         }
     }
 
-    /// See the [contract](self).
+    /// Submits queued operations, waits as requested and processes completions. See the [contract](self).
     pub fn turn(&mut self, wait: Wait, wakes: &mut WakeQueue) -> io::Result<()> {
         if wait != Wait::No && self.spin.is_on() && self.spin_before_wait(wakes)? {
             return Ok(());
@@ -284,20 +286,20 @@ impl Driver {
         dispatch!(&mut *self.backend, machine => machine.turn(wait, wakes))
     }
 
-    /// Whether something waits to be handed to the kernel by a turn, or for a turn to be read.
+    /// Returns `true` if a turn would submit queued operations or read pending completions.
     pub fn needs_turn(&self) -> bool {
         match &*self.backend {
             Backend::Uring(uring) => uring.kernel.needs_enter(),
             Backend::Epoll(epoll) => epoll.needs_turn(),
             Backend::SimReadiness(sim) => sim.needs_turn(),
-            // Nobody else runs meanwhile.
+            // No other thread makes progress in the meantime.
             Backend::SimCompletion(_) => false,
         }
     }
 
-    /// The short spin. Whether there was something to do.
+    /// Spins for a short time before a wait. Returns `true` if there is work to do.
     fn spin_before_wait(&mut self, wakes: &mut WakeQueue) -> io::Result<bool> {
-        // What was noted goes to the kernel first: it may be what the other side waits for.
+        // Submit queued operations first: the peer may be waiting for one of them.
         dispatch!(&mut *self.backend, machine => machine.turn(Wait::No, wakes))?;
         if wakes.has_work() {
             return Ok(true);
@@ -320,11 +322,11 @@ impl Driver {
         Ok(has_work)
     }
 
-    /// Checked before a socket is opened or imported. Operations on sockets that exist need no check: shutting down
-    /// releases all of them, and a released socket starts nothing.
+    /// Checked before a socket is opened or imported. Operations on existing sockets need no check: shutdown releases
+    /// all sockets, and a released socket starts no operations.
     ///
     /// # Errors
-    /// When the driver has been shut down.
+    /// Returns an error if the driver has been shut down.
     fn check_open(&self) -> io::Result<()> {
         if self.closed { Err(gone()) } else { Ok(()) }
     }
@@ -338,7 +340,8 @@ impl Driver {
         dispatch!(&mut *self.backend, machine => machine.poll_accept(key, waker))
     }
 
-    /// Accepts as [`poll_accept`](Self::poll_accept), but takes the connection out of the driver if `keeps` says so.
+    /// Accepts like [`poll_accept`](Self::poll_accept). If `should_attach` returns `false`, the connection leaves the
+    /// driver as a descriptor.
     pub fn poll_accept_if(
         &mut self,
         key: Key,
@@ -354,7 +357,7 @@ impl Driver {
         })
     }
 
-    /// Sets whether connections may be accepted before the program asks for them. Readiness drivers never do that.
+    /// Sets whether connections may be accepted before the application polls for them. Readiness drivers never do that.
     pub fn set_accept_ahead(&mut self, key: Key, accepts_ahead: bool) {
         match &mut *self.backend {
             Backend::Uring(machine) => machine.set_accept_ahead(key, accepts_ahead),
@@ -371,8 +374,8 @@ impl Driver {
         dispatch!(&mut *self.backend, machine => machine.release_listener(key));
     }
 
-    /// Gives a listener up; what the kernel has accepted for it, and accepts until it lets go, goes to the sink. Its wakers
-    /// are the caller's to call.
+    /// Releases a listener. Connections that the kernel has accepted for it, or accepts before the accept operation
+    /// ends, go to the sink. The caller must call the sink's wakers.
     pub fn release_listener_to(&mut self, key: Key, accept_sink: Arc<dyn AcceptSink>) {
         dispatch!(&mut *self.backend, machine => machine.release_listener_to(key, accept_sink));
     }
@@ -416,7 +419,8 @@ impl Driver {
         dispatch!(&mut *self.backend, machine => machine.connect(peer, source))
     }
 
-    /// Connects at once; `WouldBlock` when the listener's backlog is full, about which the kernel tells nothing further.
+    /// Connects without waiting. Returns `WouldBlock` if the listener's backlog is full; the kernel sends no
+    /// notification when there is room again.
     pub fn connect_unix(&mut self, peer: &UnixAddress) -> io::Result<Key> {
         self.check_open()?;
         dispatch!(&mut *self.backend, machine => {
@@ -429,7 +433,7 @@ impl Driver {
         dispatch!(&mut *self.backend, machine => machine.poll_connect(key, waker))
     }
 
-    /// The next bytes of a stream, put into what is `None`; it stays so at the end of the stream.
+    /// Receives the next bytes of a stream into `into`, which must be `None`. It remains `None` at EOF.
     #[inline(always)]
     pub fn poll_receive(
         &mut self,
@@ -448,7 +452,8 @@ impl Driver {
         dispatch!(&mut *self.backend, machine => machine.poll_read(key, buffer, waker))
     }
 
-    /// Hands at most so many bytes of a stream to `copy`, once; none at its end. How many.
+    /// Calls `copy` once with at most `max_bytes` received bytes and returns their count. At EOF, returns 0 without
+    /// calling `copy`.
     pub fn poll_copy(
         &mut self,
         key: Key,
@@ -473,13 +478,13 @@ impl Driver {
         }
     }
 
-    /// Accepts as much of the slices as there is room for, or as the kernel takes at once.
+    /// Accepts as many bytes of the slices as the send queue has room for, or as the kernel takes immediately.
     pub fn poll_write(&mut self, key: Key, slices: &[IoSlice<'_>], waker: &Waker) -> Poll<io::Result<usize>> {
         let slices = &slices[..slices.len().min(MAX_IO_SLICES)];
         dispatch!(&mut *self.backend, machine => machine.poll_write(key, slices, waker))
     }
 
-    /// As [`poll_write`](Self::poll_write), of bytes that more follows, or the end.
+    /// Writes like [`poll_write`](Self::poll_write), for data that is soon followed by more data or by a shutdown.
     pub fn poll_write_more(&mut self, key: Key, data: &[u8], waker: &Waker) -> Poll<io::Result<usize>> {
         dispatch!(&mut *self.backend, machine => machine.poll_write_more(key, data, waker))
     }
@@ -488,13 +493,13 @@ impl Driver {
         dispatch!(&mut *self.backend, machine => machine.poll_flush(key, waker))
     }
 
-    /// Shuts down the write direction behind what was accepted, without waiting for it; see the state machines.
+    /// Shuts down the write direction after all accepted bytes have been sent. Does not wait; see the state machines.
     pub fn shutdown_write(&mut self, key: Key) -> io::Result<()> {
         dispatch!(&mut *self.backend, machine => machine.shutdown_write(key))
     }
 
-    /// Sends bytes of a file, as many as the kernel takes at once, when everything accepted before was sent; zero at the
-    /// end of the file.
+    /// Sends bytes of a file after everything accepted before has been sent. Returns the number of bytes that the
+    /// kernel took, or 0 at the end of the file.
     pub fn poll_send_file(
         &mut self,
         key: Key,
@@ -506,17 +511,18 @@ impl Driver {
         dispatch!(&mut *self.backend, machine => machine.poll_send_file(key, file, offset, length, waker))
     }
 
-    /// Ready when everything accepted is with the kernel, or goes to it with the next turns; see the state machines.
+    /// Returns `Ready` when all accepted bytes are in the kernel or will be submitted by the next turns; see the state
+    /// machines.
     pub fn poll_submitted(&mut self, key: Key, waker: &Waker) -> Poll<io::Result<()>> {
         dispatch!(&mut *self.backend, machine => machine.poll_submitted(key, waker))
     }
 
-    /// Gives a stream up. Whether bytes are left to send, which goes on without its owner.
+    /// Releases a stream. Returns `true` if unsent bytes remain; the driver continues to send them.
     pub fn release(&mut self, key: Key) -> bool {
         dispatch!(&mut *self.backend, machine => machine.release(key))
     }
 
-    /// Whether a stream is still there, if only to send what is left.
+    /// Returns `true` if the driver still holds the stream, even if only to send remaining bytes.
     pub fn holds(&self, key: Key) -> bool {
         dispatch!(&*self.backend, machine => machine.holds(key))
     }
@@ -525,7 +531,8 @@ impl Driver {
         dispatch!(&mut *self.backend, machine => machine.abort(key));
     }
 
-    /// Who waits for a stream, on either side: to be woken when the driver is not borrowed, since nothing else does it.
+    /// Takes the wakers of the tasks waiting to read from or write to a stream. The caller must call them when the
+    /// driver is not borrowed; the driver no longer does.
     pub fn take_wakers(&mut self, key: Key) -> [Option<Waker>; 2] {
         dispatch!(&mut *self.backend, machine => machine.take_wakers(key))
     }
@@ -543,7 +550,7 @@ impl Driver {
         dispatch!(&*self.backend, machine => machine.metrics())
     }
 
-    // ---- What the kernel does or says of a socket at once ---------------------------------------------------------
+    // ---- Synchronous socket calls --------------------------------------------------------------------------------
 
     pub fn shutdown(&self, key: Key, how: Shutdown) -> io::Result<()> {
         dispatch!(&*self.backend, machine => {
@@ -608,11 +615,13 @@ impl Driver {
         })
     }
 
-    /// Releases every socket, sends for at most `drain` what was accepted, cancels the rest and waits until the kernel
-    /// holds nothing any more. The driver accepts no new sockets from then on. The caller calls the wakers in `wakes`.
+    /// Releases every socket, sends accepted bytes for at most `drain`, cancels the remaining operations and waits
+    /// until the kernel holds no memory of the driver. The driver accepts no new sockets from then on. The caller must
+    /// call the wakers in `wakes`.
     ///
     /// # Errors
-    /// When the kernel fails to wait, or has not ended all operations in time. Then their memory is never freed.
+    /// Returns an error if waiting fails, or if the kernel has not completed all operations in time. Their memory is
+    /// then never freed.
     pub fn shut_down(&mut self, drain: Duration, wakes: &mut WakeQueue) -> io::Result<()> {
         self.closed = true;
         dispatch!(&mut *self.backend, machine => machine.release_all());
@@ -630,36 +639,35 @@ impl Driver {
     }
 }
 
-/// Frees nothing that the kernel may still use. A handle, a waker or another worker may hold a descriptor of the ring, so
-/// that closing ours ends no operation; only terminal completions do.
+/// Frees no memory that the kernel may still use. A handle, a waker or another worker can hold a descriptor of the
+/// ring, so closing this one ends no operation; only terminal completions do.
 impl Drop for Driver {
     fn drop(&mut self) {
-        // Otherwise the runtime has shut it down.
+        // If the driver is already closed, the runtime has shut it down.
         if !self.closed {
             let mut wakes = WakeQueue::default();
-            catch_and_log_panic("the driver panicked while it was shut down", || {
+            catch_and_log_panic("driver panicked during shutdown", || {
                 if let Err(error) = self.shut_down(Duration::ZERO, &mut wakes) {
-                    log(|| tracing::error!(%error, "the driver could not be shut down"));
+                    log(|| tracing::error!(%error, "cannot shut down driver"));
                 }
             });
-            catch_and_log_panic("a waker panicked while its driver was shut down", || wakes.call());
+            catch_and_log_panic("waker panicked during driver shutdown", || wakes.call());
         }
         if dispatch!(&*self.backend, machine => machine.is_quiescent()) {
-            // SAFETY: nothing touches the field after this. The kernel uses no memory of the machine: every operation that
-            // names some belongs to an entry of its tables, which are empty.
+            // SAFETY: nothing accesses the field after this. The kernel uses no memory of the state machine: every
+            // operation that names some belongs to an entry of its tables, and they are empty.
             unsafe { ManuallyDrop::drop(&mut self.backend) }
         } else {
-            log(|| {
-                tracing::error!("operations are still in flight: the driver's memory is leaked, not freed")
-            });
+            log(|| tracing::error!("operations still in flight at shutdown; leaking the driver's memory"));
         }
     }
 }
 
-/// Sets an io_uring ring up, tries its features and closes it: each feature with whether it would be used.
+/// Opens an io_uring ring, probes its features and closes it. Returns each feature with `true` if a driver would use
+/// it.
 ///
 /// # Errors
-/// When there is no io_uring here: the error names the cause and the remedy.
+/// Returns an error that states the cause and the remedy if io_uring is unavailable.
 pub fn probe_uring(options: &DriverOptions) -> io::Result<Vec<(&'static str, bool)>> {
     Ok(Uring::new(options)?.features().named().to_vec())
 }

@@ -1,18 +1,18 @@
-//! How other threads end a driver's wait: through its eventfd, or by a message from another ring.
+//! Interruption of a driver's wait by other threads, through an eventfd or a message from another ring.
 //!
-//! Handles, wakers and other workers keep a [`Notifier`] for as long as they like. So the descriptors are in a slot that
-//! all clones share and that the worker empties when it ends. Each use holds the descriptor that it names: a number is
-//! never used after it was closed.
+//! Handles, wakers and other workers can keep a [`Notifier`] without limit. The descriptors are therefore in a slot
+//! that all clones share, and the worker empties it when it exits. Each use holds the descriptor that it names, so a
+//! descriptor number is never used after it was closed.
 
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::catch_panic::log;
 
-/// Ends another thread's wait. Cheap to clone, usable from any thread.
+/// Interrupts the wait of a worker. Cheap to clone, and usable from any thread.
 #[derive(Clone, Debug)]
 pub(crate) struct Notifier {
-    /// `None` once the worker has ended, and for a simulated driver, which never waits.
+    /// `None` once the worker has exited, and for a simulated driver, which never waits.
     descriptors: Arc<Mutex<Option<Descriptors>>>,
 }
 
@@ -29,26 +29,27 @@ impl Notifier {
     }
 
     fn lock(&self) -> MutexGuard<'_, Option<Descriptors>> {
-        // Held to copy or to take what is there, which cannot panic half-way.
+        // The lock is only held to clone or take the descriptors, which cannot panic.
         self.descriptors.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The ring of the worker, open for as long as the caller holds it. `None` once the worker has ended.
+    /// Returns the ring of the worker, which stays open while the caller holds it, or `None` once the worker has
+    /// exited.
     pub(super) fn ring(&self) -> Option<Arc<OwnedFd>> {
         self.lock().as_ref()?.ring.clone()
     }
 
-    /// Writes to the eventfd. Does nothing once the worker has ended.
+    /// Writes to the eventfd. Does nothing once the worker has exited.
     pub fn notify(&self) {
         let eventfd = self.lock().as_ref().map(|descriptors| Arc::clone(&descriptors.eventfd));
         if let Some(eventfd) = eventfd
             && let Err(error) = rustix::io::write(&eventfd, &1u64.to_ne_bytes())
         {
-            log(|| tracing::error!(%error, "a worker could not be woken"));
+            log(|| tracing::error!(%error, "cannot wake worker: write to its eventfd failed"));
         }
     }
 
-    /// Closes the descriptors, as soon as no other thread is using them: the worker has ended.
+    /// Closes the descriptors as soon as no other thread uses them. Called when the worker exits.
     pub fn close(&self) {
         let descriptors = self.lock().take();
         drop(descriptors);

@@ -1,58 +1,60 @@
-//! Operations as data: what a driver asks of a kernel that completes things, and what comes back.
+//! Operations and completions of a completion-based kernel, as plain data.
 //!
-//! The set is closed. The io_uring kernel turns each into a submission queue entry; the simulated kernel interprets
-//! the same values, which is why the whole state machine of [`proactor`](super::proactor) can be tested against seeded
-//! faults.
+//! The set of operations is closed. The io_uring kernel turns each operation into a submission queue entry, and the
+//! simulated kernel interprets the same values. The complete state machine of [`proactor`](super::proactor) can
+//! therefore be tested against seeded faults.
 
 use std::net::SocketAddr;
 
 use super::token::Token;
 
-/// One operation on a socket of the kernel, `S` (a file descriptor, or a simulated one).
+/// An operation on a socket. `S` is the kernel's socket type: a file descriptor or a simulated socket.
 #[derive(Debug)]
 pub(crate) enum Op<'a, S> {
-    /// Accept until cancelled if `multishot` is set and the kernel has multishot accept, once otherwise.
+    /// Accepts connections until cancelled if `multishot` is set and the kernel supports multishot accept, otherwise
+    /// one connection.
     Accept { listener: &'a S, multishot: bool },
-    /// Connect. The address is copied by the kernel layer and kept until the completion.
+    /// Connects to an address. The kernel layer copies the address and keeps it until the completion.
     Connect { socket: &'a S, address: SocketAddr },
-    /// Receive into the buffer ring: until cancelled, or once, as the kernel was configured.
+    /// Receives into the buffer ring: until cancelled (multishot) or once, as the kernel is configured.
     Receive { socket: &'a S },
-    /// Send memory that stays where it is until the send is settled.
+    /// Sends memory that must not move until the send is confirmed.
     Send { socket: &'a S, data: *const u8, length_bytes: u32, mode: SendMode },
-    /// Report whenever the socket becomes readable, until cancelled.
+    /// Reports every time the socket becomes readable, until cancelled.
     Readable { socket: &'a S },
-    /// Report once when the socket takes bytes again.
+    /// Reports once when the socket is writable.
     Writable { socket: &'a S },
-    /// Report once when the peer has ended its side or the connection is broken.
+    /// Reports once when the peer has shut down its write side or the connection is broken.
     Hangup { socket: &'a S },
-    /// Ask the operation of that token to end.
+    /// Requests cancellation of the operation with the token `target`.
     Cancel { target: Token },
 }
 
-/// How a send completes.
+/// Completion mode of a send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SendMode {
-    /// Never waits: no completion once the submission is consumed means that all bytes were taken; a completion gives
-    /// the short count or the error.
+    /// Never waits for room in the socket buffer. No completion after the submission has been consumed means that all
+    /// bytes were sent. Otherwise a completion carries the short count or the error.
     Inline,
-    /// Waits for room; one completion with the count.
+    /// Waits for room in the socket buffer. Posts one completion with the byte count.
     Async,
-    /// Without a copy; a completion with the count and, when it says so, a second one when the memory is free again.
+    /// Sends without a copy. Posts a completion with the byte count and, if that has the `MORE` flag, a notification
+    /// when the memory is no longer in use.
     ZeroCopy,
 }
 
-/// What a kernel reports about an operation.
+/// The result of an operation.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Completion {
     pub token: Token,
-    /// A count, a descriptor or a mask; negative: the error number.
+    /// A byte count, a descriptor or a poll mask. If negative, the negated error number.
     pub result: i32,
-    /// As io_uring gives them: taken apart only when somebody asks.
+    /// Flags in the format of io_uring. Decoded on demand.
     flags: u32,
 }
 
 impl Completion {
-    /// The bits of `io_uring_cqe.flags`; with `BUFFER`, the upper half is its id.
+    /// Bits of `io_uring_cqe.flags`. If `BUFFER` is set, the upper 16 bits are the buffer ID.
     const BUFFER: u32 = 1;
     const MORE: u32 = 2;
     const SOCKET_NONEMPTY: u32 = 4;
@@ -64,19 +66,20 @@ impl Completion {
         Self { token, result, flags }
     }
 
-    /// More completions of this operation follow; without it, the operation has ended.
+    /// Returns `true` if more completions of this operation follow. Otherwise the operation has ended.
     #[inline]
     pub fn has_more(&self) -> bool {
         self.flags & Self::MORE != 0
     }
 
-    /// The buffer of the ring that was filled.
+    /// Returns the ID of the ring buffer that was filled.
     #[inline]
     pub fn buffer(&self) -> Option<u16> {
         (self.flags & Self::BUFFER != 0).then_some((self.flags >> Self::BUFFER_SHIFT) as u16)
     }
 
-    /// The buffer, if this brings bytes, is not the last of its operation and has left nothing in the socket.
+    /// Returns the buffer ID if this completion carries bytes, is not the last of its operation, and left the socket
+    /// drained.
     #[inline]
     pub fn plain_multishot_buffer(&self) -> Option<u16> {
         let all = Self::BUFFER | Self::MORE | Self::SOCKET_NONEMPTY;
@@ -84,12 +87,13 @@ impl Completion {
         plain.then_some((self.flags >> Self::BUFFER_SHIFT) as u16)
     }
 
-    /// The socket holds more bytes than were received.
+    /// Returns `true` if the socket holds more bytes than were received.
     pub fn is_socket_nonempty(&self) -> bool {
         self.flags & Self::SOCKET_NONEMPTY != 0
     }
 
-    /// The memory of a zero-copy send is free again; the result means nothing.
+    /// Returns `true` if this is the notification that the memory of a zero-copy send is no longer in use. Its result
+    /// is meaningless.
     pub fn is_notification(&self) -> bool {
         self.flags & Self::NOTIFICATION != 0
     }
@@ -112,13 +116,13 @@ impl Completion {
     }
 }
 
-/// How long to wait for something to happen.
+/// How long a turn waits for events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Wait {
-    /// Not at all.
+    /// Do not wait.
     No,
-    /// At most so many nanoseconds.
+    /// Wait at most this many nanoseconds.
     For(u64),
-    /// Until something happens.
+    /// Wait until an event occurs.
     Forever,
 }

@@ -1,56 +1,65 @@
-//! What can be chosen about a driver: limits with names, and the ways of io_uring that a laboratory wants to compare.
+//! Options of the drivers: limits, and the io_uring modes and features to use.
 
 use std::time::Duration;
 
-/// Limits and ways of the drivers. The defaults are what measured best; every field says what it costs or buys.
+/// Options of a driver.
+///
+/// The defaults performed best in measurements.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct DriverOptions {
-    /// Entries of the submission queue. More operations than that wait in a backlog, none is dropped.
+    /// Number of entries of the submission queue. Further operations wait in a backlog; none is dropped.
     pub sq_entries: u32,
-    /// Entries of the completion queue; the kernel keeps what does not fit.
+    /// Number of entries of the completion queue. The kernel keeps completions that do not fit.
     pub cq_entries: u32,
-    /// Buffers in the receive ring at the start. They double when the kernel runs out.
+    /// Initial number of buffers in the receive ring. It doubles when the kernel runs out of buffers.
     pub initial_receive_buffers: u32,
-    /// Most buffers in the receive ring (at most 32,768). Beyond, bytes are received into other memory.
+    /// Maximum number of buffers in the receive ring (up to 32,768). When all are in use, bytes are received into other
+    /// memory.
     pub max_receive_buffers: u32,
-    /// Bytes of one receive buffer, from 64 to 1 MiB (and 1 GiB for all of them). Streams with larger messages are
-    /// received without the ring. Address space for `max_receive_buffers` of them is reserved at once; a page takes memory
-    /// from its first use to the end of the runtime.
+    /// Size of one receive buffer in bytes, from 64 bytes to 1 MiB; all buffers together are limited to 1 GiB. Streams
+    /// with larger messages are received without the ring. Address space for `max_receive_buffers` buffers is reserved
+    /// at startup. A page uses memory from its first use until the runtime is dropped.
     pub receive_buffer_bytes: usize,
-    /// Chunks received and not yet taken by the program at which a stream stops receiving.
+    /// Number of received chunks not yet taken by the application at which a stream stops receiving.
     pub max_received_chunks: usize,
-    /// Bytes accepted for sending and not yet taken by the kernel at which a stream accepts no more.
+    /// Number of bytes accepted for sending but not yet taken by the kernel at which a stream accepts no more.
     pub max_send_queue_bytes: usize,
-    /// Connections accepted by the kernel and not yet taken by the program at which a listener stops accepting.
+    /// Number of connections accepted by the kernel but not yet taken by the application at which a listener stops
+    /// accepting.
     pub max_accept_queue: usize,
-    /// Messages of at least so many bytes are sent by a system call at once, while they are in the cache. So is, whatever
-    /// this says, what was received or copied into a buffer of 16 or 128 KiB outside the ring, of which few are kept, and
-    /// what is written (not handed over to be sent) in pieces above 4096 bytes, which so need no copy. On io_uring shorter
-    /// ones go to the kernel with the next turn. On epoll those up to 4096 bytes do where many sockets were ready at once
-    /// ([`deferred_send_threshold_edges`](Self::deferred_send_threshold_edges)), all others are sent at once.
+    /// Messages of at least this many bytes are sent immediately by a system call, while they are in the CPU cache.
+    ///
+    /// Independent of this threshold, two kinds of data are sent immediately: data in pool buffers of 16 or 128 KiB
+    /// outside the receive ring, because few of these buffers are kept; and writes (unlike sends, which transfer
+    /// ownership) of more than 4096 bytes, because they then need no copy.
+    ///
+    /// On io_uring, shorter messages are submitted by the next turn. On epoll, messages of up to 4096 bytes are sent by
+    /// the next turn if many sockets were ready at the same time
+    /// ([`deferred_send_threshold_edges`](Self::deferred_send_threshold_edges)), and all others are sent immediately.
     pub direct_send_threshold_bytes: usize,
-    /// Edges that one wait of the epoll driver brings from which on small messages go to the kernel with the next turn,
-    /// all together: zero always, `usize::MAX` never. With fewer than the default it saves nothing.
+    /// Number of readiness events in one wait of the epoll driver from which small messages are sent together by the
+    /// next turn. Zero always defers, and `usize::MAX` never does. Values below the default save nothing.
     pub deferred_send_threshold_edges: usize,
-    /// When to send without a copy (`SEND_ZC`, Linux 6.0).
+    /// When to use zero-copy sends (`SEND_ZC`, Linux 6.0).
     pub zero_copy: ZeroCopy,
-    /// How sends complete on io_uring.
+    /// Completion mode of sends on io_uring.
     pub send_completion: SendCompletion,
-    /// When the kernel runs the work that completes operations.
+    /// When the kernel runs the task work that completes operations.
     pub task_work: TaskWork,
-    /// Let a kernel thread take submissions (`SQPOLL`); excludes [`TaskWork::Deferred`] and completion at submission.
+    /// Lets a kernel thread poll for submissions (`SQPOLL`). Excludes [`TaskWork::Deferred`] and
+    /// [`SendCompletion::Inline`].
     pub submission_polling: Option<SubmissionPolling>,
-    /// Receive one message per operation instead of many (`RECV` without multishot). Multishot receive may leave TCP
-    /// urgent data that arrives while it reads until the peer's next bytes (seen on Linux 6.18); this does not.
+    /// Receives once per operation (`RECV` without multishot). If TCP urgent data arrives while a multishot receive
+    /// reads, it can remain unread until the peer's next bytes arrive (observed on Linux 6.18); this mode avoids that.
     pub one_shot_receive: bool,
-    /// Give the ring indexes of registered files instead of descriptors (Linux 6.14: earlier ones close such files
-    /// too late, and descriptors are used).
+    /// Uses registered files instead of descriptors. Requires Linux 6.14: earlier kernels close registered files too
+    /// late, and descriptors are used instead.
     pub registered_files: bool,
-    /// Longest time to look for work without sleeping before a wait; zero never spins. The spin adapts: it becomes a
-    /// sixteenth of this while it finds nothing, but for every sixteenth.
+    /// Maximum time to spin before a sleeping wait; zero disables spinning. The spin time adapts: while no work is
+    /// found, it shrinks to a sixteenth of this value, except for one full spin after every sixteen misses.
     pub spin: Duration,
-    /// Kernel features to do without, as if the kernel were older. For tests and comparisons.
+    /// Kernel features to disable, as if the kernel were older. For tests and comparisons.
     pub disabled_features: DisabledFeatures,
 }
 
@@ -79,53 +88,54 @@ impl Default for DriverOptions {
     }
 }
 
-/// When to send without a copy.
+/// When to use zero-copy sends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ZeroCopy {
     /// Never.
     Never,
-    /// Messages of at least `threshold_bytes`, to peers on other machines: on loopback the kernel copies all the same.
+    /// For messages of at least `threshold_bytes` to peers on other machines. On loopback, the kernel copies anyway.
     RemoteOnly {
-        /// The smallest message sent so, in bytes.
+        /// Minimum message size for zero-copy sends, in bytes.
         threshold_bytes: usize,
     },
-    /// Messages of at least `threshold_bytes`, to any peer.
+    /// For messages of at least `threshold_bytes` to any peer.
     Always {
-        /// The smallest message sent so, in bytes.
+        /// Minimum message size for zero-copy sends, in bytes.
         threshold_bytes: usize,
     },
 }
 
-/// How sends complete on io_uring.
+/// Completion mode of sends on io_uring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SendCompletion {
-    /// With the system call that submits them; only a short send posts a completion (Linux 5.17).
+    /// Sends complete during the system call that submits them. Only a short or failed send posts a completion (Linux
+    /// 5.17).
     Inline,
-    /// Each with a completion of its own.
+    /// Every send posts a completion.
     PerSend,
 }
 
-/// When the kernel runs the work that completes operations.
+/// When the kernel runs the task work that completes operations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TaskWork {
-    /// When the worker asks for completions (`DEFER_TASKRUN`, Linux 6.1).
+    /// When the worker waits for or requests completions (`DEFER_TASKRUN`, Linux 6.1).
     Deferred,
     /// At the next system call (`COOP_TASKRUN`, Linux 5.19).
     Cooperative,
-    /// At once, interrupting the worker.
+    /// Immediately, by interrupting the worker.
     Interrupting,
 }
 
-/// A kernel thread that takes submissions.
+/// A kernel thread that polls for submissions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SubmissionPolling {
-    /// How long the thread looks before it sleeps, in milliseconds.
+    /// Idle time after which the thread sleeps, in milliseconds.
     pub idle_ms: u32,
-    /// The core to pin it to.
+    /// The core to pin the thread to.
     pub core: Option<u32>,
 }
 
-/// Kernel features to do without. Each step of the set-up ladder can be forced.
+/// Kernel features to disable. Every fallback of the ring setup can be forced.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct DisabledFeatures {
@@ -141,13 +151,13 @@ pub struct DisabledFeatures {
     pub multishot_receive: bool,
     /// No multishot accept (as before 5.19).
     pub multishot_accept: bool,
-    /// No buffer rings (as before 5.19): everything is received on readiness.
+    /// No buffer rings (as before 5.19): all streams are received on readiness.
     pub buffer_ring: bool,
     /// No `MSG_RING` (as before 5.18): threads wake each other through an eventfd.
     pub msg_ring: bool,
     /// No registered ring descriptor (as before 5.18).
     pub registered_ring: bool,
-    /// No `CQE_SKIP_SUCCESS` (as before 5.17): sends complete each for itself.
+    /// No `CQE_SKIP_SUCCESS` (as before 5.17): every send posts a completion.
     pub cqe_skip: bool,
     /// No `SEND_ZC` (as before 6.0).
     pub zero_copy: bool,

@@ -1,4 +1,4 @@
-//! Whether a part of a file is in memory: then it can be read and sent without waiting for a disk.
+//! Check whether a part of a file is in the page cache. If it is, it can be read and sent without waiting for the disk.
 
 use std::io;
 use std::io::IoSliceMut;
@@ -7,10 +7,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::io::{Errno, ReadWriteFlags};
 
-/// The number of `cachestat(2)` (Linux 6.5), the same on every architecture.
+/// System call number of `cachestat(2)` (Linux 6.5), the same on every architecture.
 const CACHESTAT: libc::c_long = 451;
 
-/// A byte of each such piece and the last one are tried.
+/// Distance between the bytes that are read as a test. The last byte is read too.
 const PROBE_STEP_BYTES: u64 = 64 * 1024;
 
 /// `struct cachestat_range`.
@@ -31,12 +31,14 @@ struct Statistics {
     recently_evicted: u64,
 }
 
-/// Whether these bytes of a file, which it has, are in memory, as far as can be told without waiting.
+/// Returns `true` if this part of a file is in memory, as far as this can be determined without waiting. The part must
+/// lie within the file.
 ///
-/// `cachestat(2)` (Linux 6.5) tells of every page whether the cache has it, but not whether its bytes have come: pages that
-/// the kernel reads ahead are there before them, and whoever sends one waits for the disk. So a few bytes are read with
-/// `RWF_NOWAIT` (Linux 4.14), too, which only finds what has come. Where one of the two is not to be had, or is refused for
-/// a file of somebody else, the other one decides; where neither is, the answer is no.
+/// `cachestat(2)` (Linux 6.5) reports for every page whether the cache has it, but not whether its data has been read.
+/// Pages that the kernel reads ahead are in the cache before their data, and sending one waits for the disk. Therefore,
+/// a few bytes are also read with `RWF_NOWAIT` (Linux 4.14), which only returns data that has been read. If one of the
+/// two calls is unavailable, or is not permitted for a file of another user, the other one decides. If neither is
+/// available, the result is `false`.
 pub(crate) fn is_in_memory(file: impl AsFd, offset: u64, length: u64) -> bool {
     let file = file.as_fd();
     if length == 0 {
@@ -50,9 +52,9 @@ pub(crate) fn is_in_memory(file: impl AsFd, offset: u64, length: u64) -> bool {
     }
 }
 
-/// Whether the cache has every page of these bytes; `None` if the kernel does not tell.
+/// Returns whether the cache has every page of these bytes, or `None` if the kernel does not report it.
 fn is_cached(file: BorrowedFd<'_>, offset: u64, last: u64) -> Option<bool> {
-    /// The kernel said that it does not have the call: it is not asked again.
+    /// Set when the kernel has reported that it does not implement the call.
     static CACHESTAT_MISSING: AtomicBool = AtomicBool::new(false);
     if CACHESTAT_MISSING.load(Ordering::Relaxed) {
         return None;
@@ -71,14 +73,15 @@ fn is_cached(file: BorrowedFd<'_>, offset: u64, last: u64) -> Option<bool> {
     }
 }
 
-/// Whether all bytes that are tried can be read without waiting; `None` if that cannot be tried with this file.
+/// Returns whether all test bytes can be read without waiting, or `None` if this file does not support such reads.
 fn is_readable_nowait(file: BorrowedFd<'_>, offset: u64, last: u64) -> Option<bool> {
-    // The last one first: what is read ahead comes in order, and where the file has ended before it, that is all.
+    // Test the last byte first: readahead completes in order, and if the file ends before the last byte, no further
+    // test is needed.
     for position in std::iter::once(last).chain((offset..last).step_by(PROBE_STEP_BYTES as usize)) {
         let mut byte = [0];
         match rustix::io::preadv2(file, &mut [IoSliceMut::new(&mut byte)], position, ReadWriteFlags::NOWAIT) {
             Ok(1..) => {}
-            // Nothing is where the file has ended, too.
+            // Reads past the end of the file also return 0.
             Ok(0) | Err(Errno::AGAIN) => return Some(false),
             Err(_) => return None,
         }
@@ -89,7 +92,7 @@ fn is_readable_nowait(file: BorrowedFd<'_>, offset: u64, last: u64) -> Option<bo
 fn cached_pages(file: BorrowedFd<'_>, offset: u64, length: u64) -> io::Result<u64> {
     let range = Range { offset, length };
     let mut statistics = Statistics::default();
-    // SAFETY: the kernel reads `range` and writes `statistics`, both of the sizes that it expects, during the call only.
+    // SAFETY: the kernel reads `range` and writes `statistics`, both of the size that it expects, only during the call.
     let result = unsafe {
         libc::syscall(CACHESTAT, file.as_raw_fd(), &raw const range, &raw mut statistics, 0 as libc::c_uint)
     };
@@ -106,7 +109,7 @@ mod tests {
 
     use super::*;
 
-    /// As much as these bytes, read without waiting; `None` if that cannot be done with this file.
+    /// Reads up to `bytes.len()` bytes without waiting. Returns `None` if this file does not support that.
     fn read_nowait(file: &File, offset: u64, bytes: &mut [u8]) -> Option<usize> {
         match rustix::io::preadv2(file, &mut [IoSliceMut::new(bytes)], offset, ReadWriteFlags::NOWAIT) {
             Ok(count) => Some(count),
@@ -117,18 +120,18 @@ mod tests {
 
     #[test]
     #[cfg_attr(miri, ignore = "Miri has no such files")]
-    fn what_was_just_written_is_in_memory() {
+    fn written_range_is_in_memory() {
         let mut file = tempfile::tempfile().expect("a file");
         file.write_all(&[7; 300_000]).expect("written");
         if cached_pages(file.as_fd(), 0, 1).is_err() && read_nowait(&file, 0, &mut [0]).is_none() {
-            return eprintln!("skipped: neither kernel nor file system can tell");
+            return eprintln!("skipped: neither the kernel nor the file system supports the check");
         }
         for (offset, length) in [(0, 300_000), (0, 0), (299_999, 1), (4095, 2), (65_536, 100_000)] {
             assert!(is_in_memory(&file, offset, length), "{length} from {offset}");
             let last = (offset + length).saturating_sub(1);
             assert_ne!(is_readable_nowait(file.as_fd(), offset, last), Some(false), "{length} from {offset}");
         }
-        // Pages past its end.
+        // Ranges that extend past the end of the file.
         for (offset, length) in [(0, 310_000), (0, u64::MAX), (299_999, 8192), (300_000, 4096), (1 << 40, 1)]
         {
             assert!(!is_in_memory(&file, offset, length), "{length} from {offset}");
@@ -139,7 +142,7 @@ mod tests {
 
     #[test]
     #[cfg_attr(miri, ignore = "Miri has no such files")]
-    fn what_is_on_its_way_from_the_disk_is_not_in_memory() {
+    fn range_being_read_from_disk_is_not_in_memory() {
         const FILE_BYTES: u64 = 64 << 20;
         let file = tempfile::tempfile().expect("a file");
         let mut block = vec![7; PROBE_STEP_BYTES as usize];
@@ -147,19 +150,19 @@ mod tests {
             file.write_all_at(&block, offset).expect("written");
         }
         if read_nowait(&file, 0, &mut block).is_none() {
-            return eprintln!("skipped: nothing of this file system can be read without waiting");
+            return eprintln!("skipped: this file system does not support reads without waiting");
         }
         file.sync_all().expect("written");
         for advice in [Advice::DontNeed, Advice::WillNeed] {
             rustix::fs::fadvise(&file, 0, None, advice).expect("advice");
         }
-        // However far the disk has come: what is said to be there can be read at once.
+        // Independent of the progress of readahead, a range reported as in memory must be readable without waiting.
         let mut retries = 0;
         for offset in (0..FILE_BYTES).step_by(block.len()) {
             while !is_in_memory(&file, offset, PROBE_STEP_BYTES) {
                 retries += 1;
                 if retries % 1000 == 0 {
-                    // The kernel does not read ahead more than it likes.
+                    // The kernel limits readahead, so read this block explicitly.
                     file.read_exact_at(&mut block, offset).expect("read");
                 }
                 std::thread::yield_now();

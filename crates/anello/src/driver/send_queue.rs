@@ -1,4 +1,4 @@
-//! What a stream has accepted and the kernel has not yet taken: an ordered, bounded queue of owned memory.
+//! The send queue of a stream: an ordered, bounded queue of owned buffers that the kernel has not yet taken.
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
@@ -10,16 +10,19 @@ use super::buffer::{CLASS_BYTES, Chunk, Pools};
 use super::catch_panic::catch_and_log_panic;
 use super::io_slice_cursor::IoSliceCursor;
 
-/// Memory that a stream owns until the kernel has taken it. Its bytes do not move while it is moved.
+/// A buffer to send. The stream owns it until the kernel has taken its bytes. Moving a `SendBuf` does not move its
+/// bytes.
 #[derive(Debug)]
 pub enum SendBuf {
-    /// A lease of receive memory, sent back where it lies.
+    /// A received chunk, sent without a copy.
     Chunk(Chunk),
-    /// Shared immutable bytes. Their owner ([`Bytes::from_owner`]) may be dropped while the driver is in use: its `Drop`
-    /// may look at the clock, and drop streams, listeners and runtimes, but do nothing else with the runtime. If it panics,
-    /// the panic is logged and goes no further.
+    /// Shared immutable bytes.
+    ///
+    /// Their owner ([`Bytes::from_owner`]) can be dropped while the driver is in use. Its `Drop` implementation may
+    /// read the clock and drop streams, listeners and runtimes, but must not use the runtime in any other way. If it
+    /// panics, the panic is caught and logged.
     Bytes(Bytes),
-    /// A vector.
+    /// A vector of bytes.
     Vec(Vec<u8>),
 }
 
@@ -33,8 +36,8 @@ impl SendBuf {
         }
     }
 
-    /// Whether to send it at once however short it is: until it is sent, it keeps a buffer of which there are few from other
-    /// streams, which then have to allocate theirs.
+    /// Returns `true` if the buffer must be sent immediately, however short it is. Until it is sent, it occupies one of
+    /// the few large pool buffers, and other streams have to allocate theirs.
     #[inline]
     fn is_urgent(&self) -> bool {
         matches!(self, Self::Chunk(chunk) if chunk.is_large_pool_buffer())
@@ -72,8 +75,8 @@ impl From<&'static str> for SendBuf {
     }
 }
 
-/// Memory in the queue. Dropping it never unwinds: the owner of shared bytes is code of the application, and a panic in it
-/// must not stop what the driver does for other streams.
+/// A buffer in the queue. Dropping it does not unwind: the owner of shared bytes is application code, and a panic in it
+/// must not interrupt the driver's work for other streams.
 #[derive(Debug)]
 pub(crate) struct Queued(pub SendBuf);
 
@@ -96,41 +99,39 @@ impl Drop for Queued {
 #[cold]
 #[inline(never)]
 fn drop_shared(bytes: &mut Bytes) {
-    catch_and_log_panic("the owner of sent bytes panicked while it was dropped", || {
-        drop(std::mem::take(bytes))
-    });
+    catch_and_log_panic("owner of sent bytes panicked while being dropped", || drop(std::mem::take(bytes)));
 }
 
-/// The write direction of a stream.
+/// State of the write direction of a stream.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum WriteSide {
     #[default]
     Open,
-    /// Accepts nothing more, and is shut down when the kernel has taken what was accepted.
+    /// Accepts no more bytes. Is shut down when the kernel has taken all accepted bytes.
     ShutdownQueued,
     ShutDown,
 }
 
-/// The error of a write to a stream whose write direction was shut down, as the kernel's own (EPIPE).
+/// Returns the error of a write after the write direction was shut down: `EPIPE`, as from the kernel.
 #[cold]
 pub(crate) fn after_shutdown() -> io::Error {
     io::Error::from_raw_os_error(libc::EPIPE)
 }
 
-/// The largest message that is copied behind others rather than queued as it is.
+/// Maximum size of a message that is copied to the end of a queued buffer instead of being queued itself.
 const MAX_COPY_BYTES: usize = 512;
 
-/// The queue. The front is what is being sent: it stays in place until it has been taken whole.
+/// The queue. The front is being sent, and stays in place until all of it has been sent.
 #[derive(Debug, Default)]
 #[repr(C)]
 pub(crate) struct SendQueue {
-    /// Bytes of all, less those taken; none exactly while there is no front. First, because a stream that sends at once
-    /// looks at nothing else.
+    /// Total number of unsent bytes; zero if and only if there is no front. This is the first field because a stream
+    /// that sends immediately reads no other.
     queued_bytes: usize,
     front: Option<Queued>,
-    /// Bytes of the front that the kernel has taken.
+    /// Number of bytes of the front that have been sent.
     sent_bytes: usize,
-    /// Behind the front; empty and without memory for a stream that sends one thing at a time.
+    /// Buffers behind the front. Empty and not allocated for a stream that sends one message at a time.
     queued: VecDeque<Queued>,
 }
 
@@ -146,7 +147,7 @@ impl SendQueue {
         self.queued_bytes
     }
 
-    /// Whether something waits behind the front.
+    /// Returns `true` if buffers are queued behind the front.
     #[inline]
     pub fn has_queued_behind_front(&self) -> bool {
         !self.queued.is_empty()
@@ -166,8 +167,8 @@ impl SendQueue {
         }
     }
 
-    /// Adds what cannot be sent at once. Small messages are copied together: what waits for a slow peer must not hold
-    /// a receive buffer for each byte, and is sent with fewer calls.
+    /// Adds a buffer that cannot be sent immediately. Small messages are copied into one buffer: a stream with a slow
+    /// peer must not hold a receive buffer for every byte, and fewer calls are needed to send them.
     pub fn queue(&mut self, outgoing: Queued, pools: &Rc<Pools>) {
         let length = outgoing.as_slice().len();
         let copy = match &outgoing.0 {
@@ -181,36 +182,36 @@ impl SendQueue {
         }
     }
 
-    /// Takes what is to be sent later into an empty queue, if it is at most so many bytes, not nothing and can wait; where
-    /// it lies.
+    /// Moves a buffer that is sent later into the empty queue, if it has 1 to `max_bytes` bytes and is not urgent.
+    /// Returns the address and length of its bytes.
     #[inline]
     pub fn start(&mut self, outgoing: &mut Option<SendBuf>, max_bytes: usize) -> Option<(*const u8, u32)> {
         debug_assert!(self.is_empty());
         let message = outgoing.as_ref()?;
         let data = message.as_slice();
         let (address, length) = (data.as_ptr(), data.len());
-        // One comparison for both: nothing wraps to the largest length.
+        // A single comparison checks both bounds: a length of zero wraps to the maximum.
         if length.wrapping_sub(1) >= max_bytes || message.is_urgent() {
             return None;
         }
         self.queued_bytes = length;
-        // There is nothing to drop, which the compiler cannot know.
+        // The old value is `None`, but the compiler cannot know that. Forgetting it avoids the drop code.
         std::mem::forget(std::mem::replace(&mut self.front, outgoing.take().map(Queued)));
         Some((address, length as u32))
     }
 
-    /// The bytes to send next.
+    /// Returns the unsent bytes of the front.
     #[inline]
     pub fn pending(&self) -> Option<&[u8]> {
         self.front.as_ref().map(|front| &front.as_slice()[self.sent_bytes..])
     }
 
-    /// Whether [`pending`](Self::pending) is to be sent at once however short it is.
+    /// Returns `true` if [`pending`](Self::pending) must be sent immediately, however short it is.
     pub fn is_urgent(&self) -> bool {
         self.front.as_ref().is_some_and(|front| front.0.is_urgent())
     }
 
-    /// The kernel has taken `count` bytes of [`pending`](Self::pending).
+    /// Records that `count` bytes of [`pending`](Self::pending) have been sent.
     #[inline]
     pub fn mark_sent(&mut self, count: usize) {
         let length = self.front.as_ref().map_or(0, |front| front.as_slice().len());
@@ -222,7 +223,7 @@ impl SendQueue {
         }
     }
 
-    /// All of [`pending`](Self::pending) was taken.
+    /// Records that all of [`pending`](Self::pending) has been sent.
     #[inline]
     pub fn mark_all_sent(&mut self) {
         if self.queued.is_empty() {
@@ -237,7 +238,7 @@ impl SendQueue {
         self.front = self.queued.pop_front();
     }
 
-    /// Takes the front out, of which the kernel has taken all and still reads the memory.
+    /// Removes the front from the queue while the kernel still reads its memory.
     pub fn take_front(&mut self) -> Option<Queued> {
         let front = self.front.take()?;
         self.queued_bytes -= front.as_slice().len() - self.sent_bytes;
@@ -250,8 +251,9 @@ impl SendQueue {
         *self = Self::default();
     }
 
-    /// Copies what is left of `cursor` to the end: into what is left of the last chunk if that is not being sent, else
-    /// into new ones. What fills less than half of the largest one waits for a slow peer: it has memory of its own size.
+    /// Copies the remaining bytes of `cursor` to the end of the queue: into the spare capacity of the last buffer, if
+    /// that is a pool buffer that is not being sent, and then into new buffers. Data that would fill less than half of
+    /// the largest pool buffer gets memory of its own size, because it waits for a slow peer.
     pub fn append_copy(&mut self, cursor: &mut IoSliceCursor<'_>, pools: &Rc<Pools>) {
         if let Some(Queued(SendBuf::Chunk(last))) = self.queued.back_mut()
             && last.is_pooled()
@@ -266,8 +268,9 @@ impl SendQueue {
         }
     }
 
-    /// The front's lease is replaced by a tight copy when most of its memory is empty or already taken: what waits
-    /// for a slow peer must not hold a large receive buffer. Only while no operation reads the memory.
+    /// Replaces the chunk at the front by a copy of exact size, if most of its buffer is empty or already sent. Data
+    /// that waits for a slow peer must not hold a large receive buffer. Must not be called while an operation reads the
+    /// memory.
     pub fn shrink_front(&mut self) {
         let Some(Queued(SendBuf::Chunk(chunk))) = &self.front else { return };
         let pending_bytes = chunk.len() - self.sent_bytes;
@@ -294,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_leave_in_the_order_they_came() {
+    fn bytes_are_sent_in_queue_order() {
         for step in [1, 3, 100_000] {
             let pools = Pools::new(None);
             let mut send_queue = SendQueue::default();
@@ -315,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mostly_empty_front_is_replaced_by_a_tight_copy() {
+    fn mostly_empty_front_is_replaced_by_exact_copy() {
         let pools = Pools::new(None);
         let mut chunk = pools.lease(2);
         chunk.spare()[..100].fill(7);
@@ -329,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn what_lies_in_a_scarce_buffer_does_not_wait() {
+    fn large_pool_buffer_is_not_deferred() {
         let pools = Pools::new(None);
         let try_start = |outgoing: SendBuf| {
             let (mut send_queue, mut outgoing) = (SendQueue::default(), Some(outgoing));

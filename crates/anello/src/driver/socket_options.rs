@@ -1,28 +1,28 @@
-//! Socket options for which no safe call is at hand.
+//! Socket options that no dependency provides as a safe call.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
 
-/// The user and process at the other end of a Unix stream, as the kernel saw them when it was connected (for the
-/// connecting side: when the listener began to listen).
+/// Credentials of the peer of a Unix stream, as recorded by the kernel when the stream was connected. On the connecting
+/// side, these are the credentials of the listener at its call of `listen(2)`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PeerCredentials {
-    /// The number of the process; `None` when it cannot be seen from here (another PID namespace). It may have ended, and
-    /// its number may be another's by now.
+    /// The process ID, or `None` if the peer is in another PID namespace and not visible from this one. The process may
+    /// have exited, and its ID may belong to another process by now.
     pub pid: Option<u32>,
-    /// The effective user.
+    /// The effective user ID.
     pub uid: u32,
-    /// The effective group.
+    /// The effective group ID.
     pub gid: u32,
 }
 
-/// Who is at the other end of a Unix stream (`SO_PEERCRED`).
+/// Returns the credentials of the peer of a Unix stream (`SO_PEERCRED`).
 pub(super) fn peer_credentials(socket: &impl AsFd) -> io::Result<PeerCredentials> {
     let mut credentials = libc::ucred { pid: 0, uid: 0, gid: 0 };
     let mut length = size_of::<libc::ucred>() as libc::socklen_t;
-    // SAFETY: the kernel writes at most `length` bytes to `found`, which has as many, and only during the call; any bytes
-    // are valid numbers.
+    // SAFETY: the kernel writes at most `length` bytes to `credentials`, which has that size, and only during the call.
+    // All bytes are valid integers.
     let result = unsafe {
         libc::getsockopt(
             socket.as_fd().as_raw_fd(),
@@ -42,10 +42,10 @@ pub(super) fn peer_credentials(socket: &impl AsFd) -> io::Result<PeerCredentials
     })
 }
 
-/// Leaves the choice of the port to `connect(2)` when an address is bound (`IP_BIND_ADDRESS_NO_PORT`, Linux 4.2).
+/// Defers the choice of the local port to `connect(2)` when an address is bound (`IP_BIND_ADDRESS_NO_PORT`, Linux 4.2).
 pub(super) fn bind_address_no_port(socket: &impl AsFd) -> io::Result<()> {
     let on: libc::c_int = 1;
-    // SAFETY: the kernel reads one number, during the call only.
+    // SAFETY: the kernel reads one integer, only during the call.
     let result = unsafe {
         libc::setsockopt(
             socket.as_fd().as_raw_fd(),

@@ -1,6 +1,7 @@
-//! Sockets and the system calls on them that never wait: what the io_uring and epoll drivers have in common.
+//! Sockets and non-blocking system calls on them, shared by the io_uring and epoll drivers.
 //!
-//! [`Sockets`] is the seam below which the simulated network lies; [`OsSockets`] is Linux.
+//! The trait [`Sockets`] separates the drivers from the kernel. [`OsSockets`] implements it for Linux; the simulated
+//! network has its own implementation.
 
 use std::io::{self, IoSlice};
 use std::net::{Shutdown, SocketAddr};
@@ -19,7 +20,7 @@ use super::clock::Clock;
 use super::socket_options;
 pub use super::socket_options::PeerCredentials;
 
-/// How a listener is set up.
+/// Settings of a listener.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ListenOptions {
     pub backlog: u32,
@@ -27,17 +28,17 @@ pub(crate) struct ListenOptions {
     pub nodelay: bool,
 }
 
-/// What kind of stream sockets there are, as far as the drivers treat them differently.
+/// Families of stream sockets that the drivers treat differently.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Family {
     Internet,
-    /// Received by `recv(2)` on readiness: some kernels miss the end of the stream in a multishot receive on AF_UNIX
-    /// (CVE-2026-23473). A read also stops behind descriptors that the peer sent along, so that a short one may not have
-    /// drained the socket; and the kernel has no sends without a copy here.
+    /// Received by `recv(2)` on readiness, because some kernels miss EOF in a multishot receive on AF_UNIX
+    /// (CVE-2026-23473). A read also stops after descriptors that the peer has sent along, so a short read does not
+    /// mean that the socket is drained. The kernel does not support zero-copy sends on these sockets.
     Unix,
 }
 
-/// A setting of a stream.
+/// A socket option of a stream.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum StreamOption {
     NoDelay(bool),
@@ -45,41 +46,43 @@ pub(crate) enum StreamOption {
     Linger(Option<Duration>),
     ReceiveBufferBytes(usize),
     SendBufferBytes(usize),
-    /// Urgent data comes in order among the rest.
+    /// Receive urgent data inline, in order with all other data.
     UrgentInline,
 }
 
-/// What one call sends at most (`IOV_MAX`).
+/// Maximum number of slices per call (`IOV_MAX`).
 pub(crate) const MAX_IO_SLICES: usize = 1024;
 
-/// Sockets of one kernel, real or simulated. Every call returns at once; `WouldBlock` says that it could not proceed.
+/// Sockets of a real or simulated kernel. No call waits; a call that would have to wait returns `WouldBlock`.
 pub(crate) trait Sockets {
     /// An owned socket, closed when dropped.
     type Socket: std::fmt::Debug;
 
     fn listen(&mut self, address: SocketAddr, options: &ListenOptions) -> io::Result<Self::Socket>;
-    /// A socket to connect to `peer` with, from `source` if there is one; a port of zero there leaves it to the kernel.
+    /// Opens a socket for a connection to `peer`, bound to `source` if given. If the source port is zero, the kernel
+    /// chooses one.
     fn open_stream(&mut self, peer: SocketAddr, source: Option<SocketAddr>) -> io::Result<Self::Socket>;
     fn listen_unix(&mut self, address: &UnixAddress, backlog: u32) -> io::Result<Self::Socket>;
-    /// Connects at once, or never: `WouldBlock` says that the listener's backlog is full.
+    /// Connects without waiting. `WouldBlock` means that the listener's backlog is full.
     fn connect_unix(&mut self, peer: &UnixAddress) -> io::Result<Self::Socket>;
     fn accept(&mut self, listener: &Self::Socket) -> io::Result<Self::Socket>;
-    /// Accepts and closes connections that wait, with the descriptor kept in reserve, when the process has no other
-    /// left. Returns how many were refused.
+    /// Accepts and closes pending connections, using the reserve descriptor, when the process has no other descriptors
+    /// left. Returns the number of rejected connections.
     fn refuse(&mut self, listener: &Self::Socket) -> usize;
     fn connect(&mut self, socket: &Self::Socket, peer: SocketAddr) -> io::Result<()>;
-    /// How a connect that had to wait ended, asked when the socket has become writable.
+    /// Returns the result of a pending connect. Called when the socket has become writable.
     fn connect_result(&mut self, socket: &Self::Socket) -> io::Result<()>;
     fn receive(&mut self, socket: &Self::Socket, buffer: &mut [u8]) -> io::Result<usize>;
-    /// Whether bytes wait to be received (`FIONREAD`).
+    /// Returns `true` if received bytes are available (`FIONREAD`).
     fn has_bytes(&self, socket: &Self::Socket) -> bool;
     fn send(&mut self, socket: &Self::Socket, data: &[u8]) -> io::Result<usize>;
-    /// Sends what is soon followed by more, or by the end: what does not fill a segment may wait for that (`MSG_MORE`).
+    /// Sends data that is soon followed by more data or a shutdown. The kernel may hold back a partial segment until
+    /// then (`MSG_MORE`).
     fn send_more(&mut self, socket: &Self::Socket, data: &[u8]) -> io::Result<usize>;
-    /// Lets [`send_file`](Self::send_file) return instead of wait, from now on. Nothing else changes.
+    /// Makes later calls of [`send_file`](Self::send_file) return instead of waiting. Has no other effect.
     fn prepare_send_file(&mut self, socket: &Self::Socket) -> io::Result<()>;
-    /// Sends bytes of a file from that place on; zero at its end, or where there is nothing to send. Does not wait when
-    /// the socket was prepared for it.
+    /// Sends bytes of a file from `offset` on. Returns 0 at the end of the file or if `length` is 0. Does not wait if
+    /// the socket was prepared.
     fn send_file(
         &mut self,
         socket: &Self::Socket,
@@ -88,7 +91,7 @@ pub(crate) trait Sockets {
         offset: u64,
         length: usize,
     ) -> io::Result<usize>;
-    /// Sends several slices, of which there are at most [`MAX_IO_SLICES`], by one call.
+    /// Sends at most [`MAX_IO_SLICES`] slices with one call.
     fn send_slices(&mut self, socket: &Self::Socket, slices: &[IoSlice<'_>]) -> io::Result<usize>;
     fn shutdown(&self, socket: &Self::Socket, how: Shutdown) -> io::Result<()>;
     fn set_option(&self, socket: &Self::Socket, option: StreamOption) -> io::Result<()>;
@@ -98,37 +101,38 @@ pub(crate) trait Sockets {
     fn local_unix_address(&self, socket: &Self::Socket) -> io::Result<UnixAddress>;
     fn peer_unix_address(&self, socket: &Self::Socket) -> io::Result<UnixAddress>;
     fn peer_credentials(&self, socket: &Self::Socket) -> io::Result<PeerCredentials>;
-    /// Takes over a descriptor of the operating system; an error where there is none.
+    /// Takes ownership of a descriptor of the operating system. Simulated kernels return an error.
     fn import(&mut self, descriptor: OwnedFd) -> io::Result<Self::Socket>;
-    /// Gives a descriptor up to the operating system, in blocking mode.
+    /// Converts a socket into a descriptor of the operating system, in blocking mode.
     fn export(&mut self, socket: Self::Socket) -> io::Result<OwnedFd>;
-    /// Nanoseconds of the clock that the timers run on.
+    /// Returns the time of the clock that the timers use, in nanoseconds.
     fn now_ns(&self) -> u64;
-    /// That clock, which can be read while the driver is borrowed.
+    /// Returns that clock, which can be read while the driver is borrowed.
     fn clock(&self) -> Clock;
 }
 
-/// Sockets of Linux.
+/// Sockets of the Linux kernel.
 #[derive(Debug)]
 pub(crate) struct OsSockets {
-    /// Whether sockets carry `O_NONBLOCK` from the start. io_uring wants them without: with it, it refuses to wait in
-    /// an accept, a connect, a read or a write; not in a send or a receive, which look at their own flags alone (but those
-    /// of `msghdr`s do not: the ring is given none). Direct calls pass `MSG_DONTWAIT` either way.
+    /// Whether new sockets are set to `O_NONBLOCK`. io_uring needs them without: on a socket with that flag, it does
+    /// not wait in an accept, connect, read or write. Sends and receives only check their own flags, except those with
+    /// a `msghdr`, which the ring does not use. Direct calls pass `MSG_DONTWAIT` in both cases.
     nonblocking: bool,
-    /// A descriptor to give up when there is no other, so that waiting clients can be refused instead of left.
+    /// A descriptor that is closed when no others are left, so that pending connections can be rejected instead of
+    /// remaining in the backlog.
     reserve: Option<OwnedFd>,
     started: Instant,
 }
 
-/// What the kernel moves in one round of a `sendfile(2)`: the pipe in the middle of it has 16 pages.
+/// Number of bytes that the kernel transfers in one round of `sendfile(2)`: its internal pipe has 16 pages.
 const SENDFILE_ROUND_BYTES: usize = 16 * 4096;
 
-/// Most connections refused in one go.
+/// Maximum number of connections rejected by one call.
 const MAX_REFUSALS_PER_CALL: usize = 256;
 
-/// Held by whoever sets the mode of a listening socket and relies on it. `O_NONBLOCK` is one setting of all descriptors of
-/// a socket, workers may share one, and `accept4(2)` has no flag for a call that must not wait: it would wait for ever when
-/// another worker sets the mode back in between.
+/// Held while a thread sets the mode of a listening socket and relies on it. `O_NONBLOCK` is shared by all descriptors
+/// of a socket, workers may share a socket, and `accept4(2)` has no flag for a non-blocking call. Without the lock, an
+/// accept would wait without limit if another worker cleared the mode before the call.
 static LISTENERS_MODE: Mutex<()> = Mutex::new(());
 
 fn lock_listeners_mode() -> MutexGuard<'static, ()> {
@@ -163,7 +167,7 @@ impl Sockets for OsSockets {
         let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
         socket.set_reuse_address(true)?;
         socket.set_reuse_port(options.reuse_port)?;
-        // Accepted sockets inherit the settings: no system call per connection.
+        // Accepted sockets inherit these options, which saves system calls per connection.
         socket.set_tcp_nodelay(options.nodelay)?;
         socket.set_out_of_band_inline(true)?;
         socket.bind(&SockAddr::from(address))?;
@@ -219,7 +223,7 @@ impl Sockets for OsSockets {
             refused += 1;
         }
         if let Err(error) = listener.set_nonblocking(self.nonblocking) {
-            super::log(|| tracing::warn!(%error, "the listener could not be set back to its mode"));
+            super::log(|| tracing::warn!(%error, "cannot restore the mode of the listening socket"));
         }
         self.reserve = reserve_descriptor();
         refused
@@ -261,7 +265,7 @@ impl Sockets for OsSockets {
     }
 
     fn prepare_send_file(&mut self, socket: &OwnedFd) -> io::Result<()> {
-        // sendfile(2) has no flag for a call that must not wait: it looks at the socket.
+        // sendfile(2) has no flag for a non-blocking call; it uses the mode of the socket.
         if self.nonblocking { Ok(()) } else { Ok(rustix::io::ioctl_fionbio(socket, true)?) }
     }
 
@@ -273,8 +277,8 @@ impl Sockets for OsSockets {
         offset: u64,
         length: usize,
     ) -> io::Result<usize> {
-        // Without it, an acknowledgement that comes between two rounds sends a segment off that is not full: nearly one
-        // more for each 300 KiB on loopback.
+        // Without the cork, an acknowledgement between two rounds makes the kernel send a partial segment: nearly one
+        // additional segment per 300 KiB on loopback.
         let corked = family == Family::Internet
             && length > SENDFILE_ROUND_BYTES
             && rustix::net::sockopt::set_tcp_cork(socket, true).is_ok();
@@ -286,14 +290,15 @@ impl Sockets for OsSockets {
             }
         };
         if corked {
-            // It could be set, so that it can be cleared; and what was sent was sent.
+            // Clearing the option cannot fail if setting it succeeded, and the result of the send stays valid in any
+            // case.
             rustix::net::sockopt::set_tcp_cork(socket, false).ok();
         }
         Ok(sent?)
     }
 
     fn send_slices(&mut self, socket: &OwnedFd, slices: &[IoSlice<'_>]) -> io::Result<usize> {
-        // The plain call is the shorter one.
+        // send(2) is cheaper than sendmsg(2).
         if let [data] = slices {
             return self.send(socket, data);
         }
@@ -356,7 +361,7 @@ impl Sockets for OsSockets {
     fn import(&mut self, descriptor: OwnedFd) -> io::Result<OwnedFd> {
         let socket = SockRef::from(&descriptor);
         socket.set_out_of_band_inline(true)?;
-        // It may be a listening one that other workers have, too.
+        // It may be a listening socket that other workers share.
         let _mode = lock_listeners_mode();
         socket.set_nonblocking(self.nonblocking)?;
         Ok(descriptor)
@@ -377,41 +382,43 @@ impl Sockets for OsSockets {
     }
 }
 
-/// Accepts one connection, in blocking mode, from a socket that no driver has: `WouldBlock` when none waits there.
+/// Accepts one connection from a socket that belongs to no driver. The returned descriptor is in blocking mode. Returns
+/// `WouldBlock` if no connection is pending.
 ///
-/// The socket is left in non-blocking mode.
+/// The listening socket is left in non-blocking mode.
 pub(crate) fn try_accept(listener: &OwnedFd) -> io::Result<OwnedFd> {
     let _mode = lock_listeners_mode();
     SockRef::from(listener).set_nonblocking(true)?;
     loop {
         match rustix::net::accept_with(listener, SocketFlags::CLOEXEC) {
             Err(errno) if is_per_connection_error(errno.raw_os_error()) => {}
-            // The kernel takes a descriptor before it looks whether one is needed.
+            // The kernel reserves a descriptor before it checks for a pending connection.
             Err(Errno::MFILE | Errno::NFILE) if !is_readable(listener)? => return Err(Errno::AGAIN.into()),
             accepted => return Ok(accepted?),
         }
     }
 }
 
-/// Whether there is something to be received, or somebody to be accepted (`poll(2)`).
+/// Returns `true` if the socket has data or pending connections (`poll(2)`).
 fn is_readable(socket: &OwnedFd) -> io::Result<bool> {
     let mut polled = [PollFd::new(socket, PollFlags::IN)];
     Ok(poll(&mut polled, Some(&Timespec::default()))? > 0)
 }
 
-/// Whether an accept failed for one client, or for nobody: the next may succeed.
+/// Returns `true` if an accept failed because of a single connection or an interruption, so that the next accept may
+/// succeed.
 pub(crate) fn is_per_connection_error(errno: i32) -> bool {
     matches!(errno, libc::EINTR | libc::ECONNABORTED | libc::EPROTO)
 }
 
-/// Whether sending from a file failed because of the file: the connection is as it was.
+/// Returns `true` if sending from a file failed because of the file. The connection is unaffected.
 pub(crate) fn is_file_error(error: &io::Error) -> bool {
     use libc::{EACCES, EBADF, EINVAL, EIO, EISDIR, ENOMEM, ENOSYS, EOPNOTSUPP, EOVERFLOW, EPERM, ESPIPE};
     let errors = [EACCES, EBADF, EINVAL, EIO, EISDIR, ENOMEM, ENOSYS, EOPNOTSUPP, EOVERFLOW, EPERM, ESPIPE];
     error.raw_os_error().is_some_and(|errno| errors.contains(&errno))
 }
 
-/// Whether an address of this socket can only be reached on this machine: there, zero-copy sends copy after all.
+/// Returns `true` if the peer of this socket is on this machine, where the kernel copies the data of zero-copy sends.
 pub(crate) fn is_loopback(socket: BorrowedFd<'_>) -> bool {
     match SockRef::from(&socket).peer_addr().ok().and_then(|address| address.as_socket()) {
         Some(address) => address.ip().to_canonical().is_loopback(),
@@ -430,36 +437,35 @@ fn unix_address(address: &SockAddr) -> io::Result<UnixAddress> {
     match (address.as_pathname(), address.as_abstract_namespace()) {
         (Some(path), _) => UnixAddress::from_pathname(path),
         (None, Some(name)) => UnixAddress::from_abstract_name(name),
-        // No path at all is how the standard library has an unnamed address.
+        // The standard library represents an unnamed address by an empty path.
         (None, None) => UnixAddress::from_pathname(""),
     }
 }
 
-/// The address as the kernel takes it.
+/// Converts an address to the form that the kernel expects.
 fn kernel_address(address: &UnixAddress) -> io::Result<SocketAddrUnix> {
     match (address.as_pathname(), address.as_abstract_name()) {
         (Some(path), _) => Ok(SocketAddrUnix::new(path)?),
         (None, Some(name)) => Ok(SocketAddrUnix::new_abstract_name(name)?),
         (None, None) => Err(io::Error::new(
             io::ErrorKind::InvalidInput,
-            "the address has no name: give a path or an abstract name",
+            "cannot use an unnamed Unix address (expected a path or an abstract name)",
         )),
     }
 }
 
-/// Binds the address from which a connection is to come.
+/// Binds the source address of an outgoing connection.
 fn bind_source(socket: &Socket, source: SocketAddr) -> io::Result<()> {
     if source.port() == 0 {
-        // Only with the peer's address at hand can the kernel use one port for several connections.
+        // The kernel can share a port between connections only if it chooses the port when the peer address is known.
         socket_options::bind_address_no_port(socket)?;
     }
     socket.bind(&SockAddr::from(source)).map_err(|error| {
         let (kind, remedy) = match error.kind() {
-            // Apart from a connect for which there is no port left, which has that kind.
-            io::ErrorKind::AddrNotAvailable => (
-                io::ErrorKind::InvalidInput,
-                "; name addresses of this machine as sources (ip address lists them)",
-            ),
+            // Use another kind than a connect that finds no free port, which returns AddrNotAvailable.
+            io::ErrorKind::AddrNotAvailable => {
+                (io::ErrorKind::InvalidInput, " (use an address of this machine; ip address lists them)")
+            }
             kind => (kind, ""),
         };
         let name = if source.port() == 0 { source.ip().to_string() } else { source.to_string() };
@@ -467,17 +473,17 @@ fn bind_source(socket: &Socket, source: SocketAddr) -> io::Result<()> {
     })
 }
 
-/// Any descriptor will do; this one costs nothing else.
+/// Opens the reserve descriptor. An eventfd is the cheapest kind.
 fn reserve_descriptor() -> Option<OwnedFd> {
     rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC).ok()
 }
 
-/// Makes an error of a negative result of the kernel.
+/// Converts a negative kernel result to an error.
 pub(crate) fn kernel_error(result: i32) -> io::Error {
     io::Error::from_raw_os_error(result.wrapping_neg())
 }
 
-/// The number of a descriptor, for an entry of the submission queue.
+/// Returns the raw descriptor, for a submission queue entry.
 #[inline]
 pub(crate) fn raw(socket: &OwnedFd) -> i32 {
     socket.as_raw_fd()

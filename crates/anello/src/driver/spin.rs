@@ -1,23 +1,23 @@
-//! Looking for work before sleeping.
+//! Adaptive spinning before a sleeping wait.
 //!
-//! A sleeping wait costs a context switch each way; at one connection that is more than the request itself. Looking
-//! for a short while instead trades processor time for latency. The time adapts: looking that finds something goes on for
-//! at least twice as long as that took; when it finds nothing the time halves, so that an idle worker soon sleeps at once.
-//! But each sixteenth try in vain is followed by one of full length: work that comes regularly after a longer time than
-//! is looked would otherwise never be found again.
+//! A sleeping wait costs a context switch in each direction; with a single connection, that is more than the request
+//! itself. Spinning for a short time trades CPU time for latency. The time adapts: when a spin finds work, the next
+//! spins last at least twice as long as that took. When a spin finds none, the time halves, so that an idle worker soon
+//! sleeps immediately. After every sixteenth consecutive miss, however, the next spin runs for the full time.
+//! Otherwise, work that arrives regularly but later than the current limit would never be found by spinning again.
 
 use std::time::{Duration, Instant};
 
-/// How long to look before the next wait.
+/// The state of the adaptive spin.
 #[derive(Debug)]
 pub(crate) struct Spin {
     limit: Duration,
     current: Duration,
-    /// Tries in a row that found nothing.
+    /// Consecutive spins that found no work.
     misses: u32,
 }
 
-/// The shortest try is such a part of the longest, and so many in vain are followed by one of the longest.
+/// The shortest spin is the limit divided by this number, and a full spin follows after this many consecutive misses.
 const FULL_SPIN_INTERVAL: u32 = 16;
 
 impl Spin {
@@ -30,7 +30,7 @@ impl Spin {
         !self.limit.is_zero()
     }
 
-    /// Calls `condition` until it finds something or the time is over; whether it found something.
+    /// Calls `condition` until it returns `true` or the time limit is reached. Returns `true` if the condition was met.
     pub fn spin_until(&mut self, mut condition: impl FnMut() -> bool) -> bool {
         let (started, current_limit) = (Instant::now(), self.current_limit());
         loop {
@@ -48,7 +48,7 @@ impl Spin {
         }
     }
 
-    /// How long the next try is.
+    /// Returns the duration of the next spin.
     fn current_limit(&self) -> Duration {
         let is_full = self.misses > 0 && self.misses.is_multiple_of(FULL_SPIN_INTERVAL);
         if is_full { self.limit } else { self.current }
@@ -72,7 +72,7 @@ mod tests {
     const LIMIT: Duration = Duration::from_micros(64);
 
     #[test]
-    fn who_finds_nothing_soon_looks_briefly() {
+    fn spin_time_shrinks_after_misses() {
         let mut spin = Spin::new(LIMIT);
         for _ in 0..5 {
             assert!(!spin.spin_until(|| false));
@@ -83,17 +83,17 @@ mod tests {
     }
 
     #[test]
-    fn work_that_comes_later_than_is_looked_is_found_again() {
+    fn full_spin_recurs_after_sixteen_misses() {
         let mut spin = Spin::new(LIMIT);
         let long = (1..=3 * FULL_SPIN_INTERVAL).map(|_| {
             spin.record_miss();
             spin.current_limit() == LIMIT
         });
-        assert_eq!(long.filter(|is_full| *is_full).count(), 3, "one try of full length for sixteen in vain");
+        assert_eq!(long.filter(|is_full| *is_full).count(), 3, "one full spin per sixteen misses");
         spin.record_hit(LIMIT / 3);
-        assert_eq!(spin.current_limit(), LIMIT / 3 * 2, "as long as it takes, and as much again");
+        assert_eq!(spin.current_limit(), LIMIT / 3 * 2, "twice the time of the hit");
         spin.record_hit(Duration::ZERO);
-        assert_eq!(spin.current_limit(), LIMIT / 3 * 2, "what came sooner does not shorten it");
+        assert_eq!(spin.current_limit(), LIMIT / 3 * 2, "an earlier hit does not shorten the spin");
         spin.record_hit(LIMIT);
         assert_eq!(spin.current_limit(), LIMIT, "never longer than the limit");
     }

@@ -1,22 +1,22 @@
-//! A slab whose keys carry a generation, so that a stale key finds nothing instead of a stranger.
+//! A slab whose keys carry a generation, so that a stale key never matches a later occupant of its slot.
 
 use super::token::{GENERATION_MASK, Key};
 
-/// Slots for sockets, reused after removal under a new generation.
+/// A slab of sockets. A slot is reused after removal, under a new generation.
 #[derive(Debug)]
 pub(crate) struct Table<T> {
     slots: Vec<Slot<T>>,
-    /// Head of the list of vacant slots, `NONE` when there is none.
+    /// Head of the list of vacant slots, or `NONE` if there are none.
     vacant: u32,
     occupied: usize,
 }
 
-/// The generation stands before what is used most of the value, in the same cache line.
+/// A slot. The generation precedes the value, so it shares a cache line with the value's most frequently used fields.
 #[derive(Debug)]
 #[repr(C, align(64))]
 struct Slot<T> {
     generation: u32,
-    /// The next vacant slot while this one is vacant.
+    /// Index of the next vacant slot. Valid while this slot is vacant.
     next_vacant: u32,
     value: Option<T>,
 }
@@ -51,7 +51,8 @@ impl<T> Table<T> {
         slot.value.as_mut()
     }
 
-    /// Whoever occupies a slot now, for callers with a proof of their own that it is the one that they mean.
+    /// Returns the current occupant of a slot and its key. For callers that verify by other means that this is the
+    /// occupant they expect.
     #[inline]
     pub fn occupant(&mut self, index: u32) -> Option<(Key, &mut T)> {
         let slot = self.slots.get_mut(index as usize)?;
@@ -83,7 +84,7 @@ impl<T> Table<T> {
         self.occupied
     }
 
-    /// The keys of all occupants, in slot order.
+    /// Returns the keys of all occupants, in slot order.
     pub fn keys(&self) -> Vec<Key> {
         let occupied = self.slots.iter().enumerate().filter(|(_, slot)| slot.value.is_some());
         occupied.map(|(index, slot)| Key { index: index as u32, generation: slot.generation }).collect()
@@ -95,7 +96,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_stale_key_finds_nothing() {
+    fn stale_key_matches_no_entry() {
         let mut table = Table::new();
         let first = table.insert("first");
         assert_eq!(table.remove(first), Some("first"));
@@ -108,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_is_at_a_slot_is_named_with_their_key() {
+    fn occupant_returns_current_key_and_value() {
         let mut table = Table::new();
         let first = table.insert('a');
         assert_eq!(table.occupant(first.index), Some((first, &mut 'a')));
@@ -120,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn vacant_slots_are_reused_before_the_table_grows() {
+    fn vacant_slots_are_reused_before_table_grows() {
         let mut table = Table::new();
         let keys: Vec<_> = (0..10).map(|n| table.insert(n)).collect();
         for key in &keys {

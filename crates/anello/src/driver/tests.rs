@@ -1,4 +1,4 @@
-//! What becomes of memory in flight when a driver is dropped: on the drivers of Linux.
+//! Tests of the memory of operations in flight when a driver is dropped, on the io_uring and epoll drivers.
 
 use std::io::Read;
 use std::os::unix::net::UnixStream;
@@ -10,10 +10,10 @@ use bytes::Bytes;
 
 use super::*;
 
-/// More than a Unix socket takes at once.
+/// More bytes than the buffer of a Unix socket holds.
 const MESSAGE_BYTES: usize = 2 << 20;
 
-/// Memory that is overwritten when it is dropped, and kept, so that a late reader is found out.
+/// Memory that is overwritten instead of freed when dropped, so that a late read by the kernel is detected.
 struct Poisoned(&'static mut [u8], Arc<AtomicUsize>);
 
 static DROPPED: Mutex<Vec<&'static mut [u8]>> = Mutex::new(Vec::new());
@@ -32,7 +32,8 @@ impl Drop for Poisoned {
     }
 }
 
-/// A driver with a send in flight, its peer, and how often the memory of the send was freed.
+/// Returns a driver with a send in flight, the key of its stream, the peer, and a counter of how often the memory of
+/// the send was freed.
 fn sending(kind: &DriverKind, task_work: TaskWork) -> Option<(Driver, Key, UnixStream, Arc<AtomicUsize>)> {
     let mut driver = match Driver::new(kind, &DriverOptions { task_work, ..DriverOptions::default() }) {
         Ok(driver) => driver,
@@ -68,9 +69,9 @@ fn for_each_driver(test: impl Fn(Driver, Key, UnixStream, Arc<AtomicUsize>)) {
 }
 
 #[test]
-fn dropped_driver_ends_what_is_in_flight_before_memory_is_freed() {
+fn dropped_driver_cancels_operations_before_freeing_memory() {
     for_each_driver(|driver, _, mut far, freed| {
-        // Keeps the ring open, and so everything in flight.
+        // The notifier keeps the ring open, and with it all operations in flight.
         let _notifier = driver.notifier().unwrap();
         drop(driver);
         assert_eq!(freed.load(Ordering::SeqCst), 1);
@@ -81,10 +82,10 @@ fn dropped_driver_ends_what_is_in_flight_before_memory_is_freed() {
 }
 
 #[test]
-#[cfg_attr(plain_memory, ignore = "what it leaks would be reported")]
-fn driver_that_could_not_shut_down_leaks_what_is_in_flight() {
+#[cfg_attr(plain_memory, ignore = "the deliberate leak would be reported")]
+fn driver_with_failed_shutdown_leaks_memory_in_flight() {
     for_each_driver(|mut driver, _, far, freed| {
-        // As if the kernel had not ended the operations in time.
+        // Simulates a kernel that has not completed the operations in time.
         driver.closed = true;
         let is_idle = matches!(*driver.backend, Backend::Epoll(_));
         drop(driver);
@@ -94,7 +95,7 @@ fn driver_that_could_not_shut_down_leaks_what_is_in_flight() {
 }
 
 #[test]
-fn driver_that_was_shut_down_starts_nothing() {
+fn shut_down_driver_starts_no_operations() {
     for_each_driver(|mut driver, key, far, freed| {
         driver.shut_down(Duration::ZERO, &mut WakeQueue::default()).unwrap();
         assert_eq!((freed.load(Ordering::SeqCst), driver.metrics().sockets), (1, 0));

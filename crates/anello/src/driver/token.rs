@@ -1,4 +1,4 @@
-//! `user_data`: which operation of which socket a completion belongs to.
+//! Encoding of `user_data`, which identifies the operation and socket of a completion.
 //!
 //! ```text
 //!  63      60 59                    32 31                     0
@@ -7,21 +7,21 @@
 //! └──────────┴────────────────────────┴────────────────────────┘
 //! ```
 //!
-//! The index names a slot of a [`Table`](super::table::Table), the generation the occupant of that slot. A completion
-//! that arrives after its slot was given to somebody else carries the old generation: it finds nobody, is counted as
+//! The index selects a slot of a [`Table`](super::table::Table); the generation identifies the occupant of that slot. A
+//! completion that arrives after its slot was reused carries the old generation. It matches no entry, is counted as
 //! late, and can never reach the wrong owner.
 
-/// Bits of a generation that fit into a token.
+/// Mask of the generation bits that fit into a token.
 pub(crate) const GENERATION_MASK: u32 = (1 << 28) - 1;
 
-/// A slot of a table and the occupant that was meant.
+/// A slot of a table and the generation of its occupant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Key {
     pub index: u32,
     pub generation: u32,
 }
 
-/// What kind of operation a token stands for. The order is the wire format of `user_data`; zero is never used.
+/// The kind of operation of a token. The discriminants are part of the `user_data` format; zero is never used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Kind {
@@ -33,23 +33,23 @@ pub(crate) enum Kind {
     Receive = 3,
     /// The send at the head of a stream's queue.
     Send = 4,
-    /// Readiness to receive.
+    /// Poll for readability.
     Readable = 5,
-    /// A cancellation: its own completion says nothing that matters.
+    /// A cancellation. Its own completion is usually ignored.
     Cancel = 6,
-    /// Something was put into the inbox by another thread.
+    /// Notification that another thread has added a message to the mailbox.
     Wake = 7,
-    /// A message to another ring: its key is that of the wake-up.
+    /// A message to another ring. The key is that of the wake-up.
     Message = 8,
-    /// A zero-copy send: its key is that of the memory that it holds.
+    /// A zero-copy send. The key is that of its entry in the table of zero-copy sends, not that of the stream.
     SendZeroCopy = 9,
-    /// Readiness to send from a file.
+    /// Poll for writability, before bytes of a file are sent.
     Writable = 10,
-    /// The end of the connection, for a multishot receive that may miss it.
+    /// Poll for a hangup, which a multishot receive can miss.
     Hangup = 11,
 }
 
-/// Kind and key in the 64 bits that the kernel hands back.
+/// Kind and key, packed into the 64 bits that the kernel returns with each completion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Token(pub u64);
 
@@ -58,12 +58,12 @@ impl Token {
         Self((kind as u64) << 60 | u64::from(key.generation & GENERATION_MASK) << 32 | u64::from(key.index))
     }
 
-    /// A token of the driver itself, which belongs to no slot.
+    /// Creates a token of the driver itself, which belongs to no slot.
     pub fn internal(kind: Kind) -> Self {
         Self::new(kind, Key { index: 0, generation: 0 })
     }
 
-    /// The kind, or `None` for a value that no token has.
+    /// Returns the kind, or `None` if the value is not a valid token.
     pub fn kind(self) -> Option<Kind> {
         Some(match self.0 >> 60 {
             1 => Kind::Accept,
@@ -91,7 +91,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_token_gives_back_what_was_put_in() {
+    fn token_round_trips_kind_and_key() {
         for kind in
             [Kind::Accept, Kind::Connect, Kind::Receive, Kind::Send, Kind::Readable, Kind::Cancel, Kind::Wake]
         {

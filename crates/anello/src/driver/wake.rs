@@ -1,35 +1,37 @@
-//! Who waits for a socket, and how they are woken.
+//! Waker slots of a socket, and the queue of deferred wake-ups.
 //!
-//! A waker may run any code, even code that uses the driver; so wakers are called when the driver is not borrowed, out
-//! of a list. But nearly all belong to tasks of the executor, and waking those only touches its queues: they are
-//! recognised by their table, woken in place, and kept for the next time, which saves a reference count each way.
+//! A waker can run arbitrary code, including code that uses the driver. Wakers are therefore collected in a list and
+//! called when the driver is not borrowed. Nearly all wakers belong to tasks of the executor, and waking those only
+//! changes its queues. They are recognised by their vtable, called immediately, and kept for the next wait, which saves
+//! a reference count update in each direction.
 
 use std::task::{RawWakerVTable, Waker};
 
 use super::catch_panic::catch_and_log_panic;
 
-/// One direction of a socket: the task that waits for it, if one does.
+/// The waker of the task that waits for one direction of a socket, if any.
 #[derive(Debug, Default)]
 pub(crate) struct WakerSlot {
-    /// Kept after a wake: mostly the same task waits again.
+    /// Kept after a wake-up, because the same task usually waits again.
     waker: Option<Waker>,
     waiting: bool,
 }
 
-/// What was woken in a turn.
+/// The wake-ups of a turn.
 #[derive(Debug, Default)]
 pub(crate) struct WakeQueue {
-    /// The table of wakers that may be called at any time.
+    /// Vtable of the wakers that may be called while the driver is borrowed.
     task_vtable: Option<&'static RawWakerVTable>,
-    /// All others, for the executor to call.
+    /// All other wakers, to be called by [`call`](Self::call).
     deferred_wakers: Vec<Waker>,
     has_work: bool,
-    /// Whether tasks have become ready meanwhile: code of the application runs in a turn, too, where it drops what was sent.
+    /// Returns `true` if tasks have become ready. Application code can wake tasks during a turn, because the driver
+    /// drops sent buffers there.
     has_ready_tasks: Option<fn() -> bool>,
 }
 
 impl WakerSlot {
-    /// Waits with this waker, without work when the same task waited last.
+    /// Stores the waker of the waiting task. Does not clone it if the same task waited last.
     #[inline]
     pub fn wait(&mut self, waker: &Waker) {
         self.waiting = true;
@@ -49,12 +51,13 @@ impl WakerSlot {
         self.waiting
     }
 
-    /// Who waits, to be woken when the driver is not borrowed; nobody does then.
+    /// Takes the waker of the waiting task, if any, to be called when the driver is not borrowed. No task waits
+    /// afterwards.
     pub fn take(&mut self) -> Option<Waker> {
         if std::mem::take(&mut self.waiting) { self.waker.take() } else { None }
     }
 
-    /// Wakes whoever waits.
+    /// Wakes the waiting task, if any.
     #[inline]
     pub fn wake(&mut self, wakes: &mut WakeQueue) {
         if !std::mem::take(&mut self.waiting) {
@@ -70,7 +73,7 @@ impl WakerSlot {
     }
 }
 
-/// Never unwinds: see [`drop_catching_panics`].
+/// Does not unwind; see [`drop_catching_panics`].
 impl Drop for WakerSlot {
     #[inline]
     fn drop(&mut self) {
@@ -80,22 +83,22 @@ impl Drop for WakerSlot {
     }
 }
 
-/// Drops a waker while the driver is borrowed: its destructor is code of the application, and a panic in it must not stop
-/// what the driver does for other streams.
+/// Drops a waker while the driver is borrowed. Its destructor is application code, and a panic in it must not interrupt
+/// the driver's work for other streams.
 #[inline(never)]
 fn drop_catching_panics(waker: Option<Waker>) {
     if let Some(waker) = waker {
-        catch_and_log_panic("a waker panicked while it was dropped", || drop(waker));
+        catch_and_log_panic("waker panicked while being dropped", || drop(waker));
     }
 }
 
-/// Calls every waker. One that panics is foreign code of one task: the others are called all the same.
+/// Calls every waker. A panic in one waker is caught and logged, and the remaining wakers are still called.
 pub(crate) fn wake_all(wakers: impl IntoIterator<Item = Waker>) {
     let mut wakers = wakers.into_iter();
     let mut is_done = false;
     while !is_done {
-        // The iterator stands behind the one that panicked.
-        catch_and_log_panic("a waker panicked", || {
+        // After a panic, the iterator is past the waker that panicked.
+        catch_and_log_panic("waker panicked", || {
             wakers.by_ref().for_each(Waker::wake);
             is_done = true;
         });
@@ -103,35 +106,37 @@ pub(crate) fn wake_all(wakers: impl IntoIterator<Item = Waker>) {
 }
 
 impl WakeQueue {
-    /// Wakers with this table may be called while the driver is borrowed, and so may `has_ready_tasks`.
+    /// Creates a queue. Wakers with the given vtable, and `has_ready_tasks`, may be called while the driver is
+    /// borrowed.
     pub fn new(task_vtable: &'static RawWakerVTable, has_ready_tasks: fn() -> bool) -> Self {
         Self { task_vtable: Some(task_vtable), has_ready_tasks: Some(has_ready_tasks), ..Self::default() }
     }
 
-    /// Whether anybody was woken, or the worker rung, since the last [`call`](Self::call), or a task is ready: the driver must
-    /// not sleep then.
+    /// Returns `true` if a task was woken or the worker was notified since the last [`call`](Self::call), or if a task
+    /// is ready. The driver must not sleep then.
     #[inline]
     pub fn has_work(&self) -> bool {
         self.has_work || self.has_ready_tasks.is_some_and(|has_ready_tasks| has_ready_tasks())
     }
 
-    /// Another thread has rung: the executor looks into its inbox, and nothing may sleep before.
+    /// Records that another thread has notified this worker. The driver must not sleep before the executor has drained
+    /// its mailbox.
     pub fn mark_notified(&mut self) {
         self.has_work = true;
     }
 
-    /// Wakes somebody else than who waits for a socket, with the rest.
+    /// Adds wakers that belong to no socket of the driver.
     pub fn extend(&mut self, wakers: Vec<Waker>) {
         self.has_work |= !wakers.is_empty();
         self.deferred_wakers.extend(wakers);
     }
 
-    /// Wakers of something else than sockets, to be called with the rest.
+    /// Returns the list of deferred wakers, for example to add those of expired timers.
     pub fn deferred_wakers_mut(&mut self) -> &mut Vec<Waker> {
         &mut self.deferred_wakers
     }
 
-    /// Calls the wakers that had to be put off. The driver must not be borrowed.
+    /// Calls the deferred wakers. The driver must not be borrowed.
     #[inline]
     pub fn call(&mut self) {
         self.has_work = false;

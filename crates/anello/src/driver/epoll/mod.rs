@@ -14,17 +14,17 @@ use super::reactor::{Edge, ReadinessKernel};
 use super::sockets::OsSockets;
 use super::token::{Kind, Token};
 
-/// Most edges that one wait brings. What is left is there at the next.
+/// Maximum number of events per wait. The next wait returns the remaining ones.
 ///
-/// Few: the kernel looks at every socket that it reports, the turn at the stream behind it, and both are looked at again
-/// when the task runs. With more than about a hundred, the first have left the processor's second cache by then.
+/// The limit is small because the kernel accesses every socket that it reports, the turn accesses its stream, and the
+/// task accesses both again. With more than about a hundred events, the first of them have left the L2 cache by then.
 const EDGES_PER_WAIT: usize = 64;
 
 #[derive(Debug)]
 pub(crate) struct Epoll {
     epoll: OwnedFd,
     sockets: OsSockets,
-    /// Written to by other threads; never read: each write is an edge.
+    /// Written to by other threads. It is never read, because each write is an edge.
     wake: Arc<OwnedFd>,
     events: Box<[MaybeUninit<Event>]>,
     count: usize,
@@ -32,8 +32,10 @@ pub(crate) struct Epoll {
 }
 
 impl Epoll {
+    /// Opens an epoll instance and an eventfd.
+    ///
     /// # Errors
-    /// When the process has no descriptors left.
+    /// Returns an error if the process has no descriptors left.
     pub fn new() -> io::Result<Self> {
         let epoll = epoll::create(CreateFlags::CLOEXEC)?;
         let wake = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);

@@ -1,4 +1,4 @@
-//! Connections come: from listeners, which accept until their queue is full, and by connecting.
+//! Connecting, and accepting from listeners, which accept until their queue is full.
 
 use std::collections::VecDeque;
 use std::io;
@@ -20,15 +20,15 @@ use crate::driver::wake::{WakeQueue, WakerSlot};
 pub(super) struct Listener<S> {
     pub socket: S,
     family: Family,
-    /// Other workers accept from the same socket.
+    /// Set if other workers accept from the same socket.
     shared: bool,
     armed: bool,
-    /// Whether the accept that is armed, or else the next one, may go on without the program: see
-    /// [`Proactor::set_accept_ahead`].
+    /// Whether the armed accept, or else the next one, may accept connections before the application polls for them.
+    /// See [`Proactor::set_accept_ahead`].
     accepts_ahead: bool,
     pub(super) cancelling: bool,
     released: bool,
-    /// Who gets what the kernel accepts until it has let go of a released listener.
+    /// Receives the connections that the kernel accepts for a released listener until its accept operation has ended.
     accept_sink: Option<Arc<dyn AcceptSink>>,
     error: Option<i32>,
     queue: VecDeque<S>,
@@ -101,8 +101,9 @@ impl<K: CompletionKernel> Proactor<K> {
         }))
     }
 
-    /// Other workers accept from the same socket, too. The kernel wakes the one that has waited longest: a multishot accept
-    /// keeps its place and would get every connection, one that is armed again goes behind the others.
+    /// Marks the listener as shared with other workers. The kernel wakes the worker that has waited longest. A
+    /// multishot accept keeps its position and would get every connection; an accept that is armed again moves to the
+    /// end of the queue.
     pub fn share_listener(&mut self, key: Key) {
         if let Some(listener) = self.listeners.get_mut(key) {
             listener.shared = true;
@@ -118,7 +119,7 @@ impl<K: CompletionKernel> Proactor<K> {
         self.attach(socket, family)
     }
 
-    /// The next connection, which is not a stream yet.
+    /// Accepts the next connection, without attaching it as a stream.
     pub fn poll_accepted(&mut self, key: Key, waker: &Waker) -> Poll<io::Result<(Socket<K>, Family)>> {
         let Some(listener) = self.listeners.get_mut(key) else { return Poll::Ready(Err(gone())) };
         if let Some(socket) = listener.queue.pop_front() {
@@ -138,9 +139,9 @@ impl<K: CompletionKernel> Proactor<K> {
         Poll::Pending
     }
 
-    /// Sets whether the kernel may accept connections before the program asks for them. Without that, each accept brings
-    /// one connection, so that at most one is open that the program has not got; a multishot accept takes all that wait
-    /// in the backlog before it can be cancelled.
+    /// Sets whether the kernel may accept connections before the application polls for them. If not, each accept
+    /// operation accepts one connection, so that at most one open connection has not been returned to the application.
+    /// A multishot accept would take all connections in the backlog before it can be cancelled.
     pub fn set_accept_ahead(&mut self, key: Key, accepts_ahead: bool) {
         let Some(listener) = self.listeners.get_mut(key) else { return };
         if std::mem::replace(&mut listener.accepts_ahead, accepts_ahead) && !accepts_ahead {
@@ -148,7 +149,7 @@ impl<K: CompletionKernel> Proactor<K> {
         }
     }
 
-    /// Refuses what waits at a listener for which there are no descriptors.
+    /// Rejects the pending connections of a listener when no descriptors are left. Returns their number.
     pub fn refuse(&mut self, key: Key) -> usize {
         let Some(listener) = self.listeners.get(key) else { return 0 };
         let refused = self.kernel.sockets_mut().refuse(&listener.socket);
@@ -168,7 +169,8 @@ impl<K: CompletionKernel> Proactor<K> {
         }
     }
 
-    /// Gives a listener up; what the kernel has accepted for it, and accepts until it lets go, goes to the sink.
+    /// Releases a listener. Connections that the kernel has accepted for it, or accepts before the accept operation
+    /// ends, go to the sink.
     pub fn release_listener_to(&mut self, key: Key, accept_sink: Arc<dyn AcceptSink>) {
         let Some(listener) = self.listeners.get_mut(key) else { return accept_sink.listener_released() };
         for socket in listener.queue.drain(..) {
@@ -192,7 +194,7 @@ impl<K: CompletionKernel> Proactor<K> {
 
     #[inline(never)]
     pub(super) fn on_accept(&mut self, key: Key, completion: &Completion, wakes: &mut WakeQueue) {
-        // A late success carries a socket: it is made whole first, so that it is closed wherever it ends.
+        // A late completion may carry a socket. Create its owner first, so that it is closed on every path.
         let socket = (completion.result >= 0).then(|| self.kernel.accepted(completion.result));
         let Some(listener) = self.listeners.get_mut(key) else {
             self.metrics.late_completions += 1;
@@ -214,7 +216,7 @@ impl<K: CompletionKernel> Proactor<K> {
             }
         } else {
             let errno = -completion.result;
-            // Else it is of our own making: accept goes on.
+            // The other errors are caused by a single connection or by a cancellation, and accepting continues.
             if !is_per_connection_error(errno) && !matches!(errno, libc::ECANCELED | libc::EAGAIN) {
                 listener.error = Some(completion.result);
             }
@@ -235,6 +237,6 @@ impl<K: CompletionKernel> Proactor<K> {
 fn pass_to_sink<S: Sockets>(sockets: &mut S, socket: S::Socket, accept_sink: &dyn AcceptSink) {
     match sockets.export(socket) {
         Ok(descriptor) => accept_sink.accept(descriptor),
-        Err(error) => log(|| tracing::warn!(%error, "a connection that was accepted for nobody is closed")),
+        Err(error) => log(|| tracing::warn!(%error, "closing a connection accepted for a released listener")),
     }
 }

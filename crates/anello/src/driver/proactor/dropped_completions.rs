@@ -1,10 +1,13 @@
-//! Completions that the kernel has dropped: its queue was full, and it had no memory to keep them (`EBADR`).
+//! Recovery from dropped completions: the completion queue was full, and the kernel had no memory to keep further
+//! completions (`EBADR`).
 //!
-//! Any operation that was in flight may have ended unnoticed, and any bytes may have been received or not sent. So every
-//! connection of which that could be is reset, and every operation is cancelled: those that have ended are not found, which
-//! ends them here. What stays lost until the runtime ends are a buffer of the receive ring, the descriptor of an accepted
-//! connection, the memory of a zero-copy send and the reference to the ring of a worker that was woken, of each completion
-//! that would have named one.
+//! Any operation in flight may have ended without a completion. Bytes may have been received and lost, or not sent.
+//! Therefore, every connection that may have lost bytes is reset, and every operation is cancelled. A cancellation that
+//! finds no operation shows that its target has ended.
+//!
+//! Some resources are lost until the runtime shuts down, if a dropped completion would have named them: a buffer of the
+//! receive ring, the descriptor of an accepted connection, the memory of a zero-copy send, and the reference to the
+//! ring of a worker that was woken.
 
 use std::num::NonZero;
 use std::time::Duration;
@@ -18,10 +21,11 @@ use crate::driver::sockets::{Sockets, StreamOption};
 use crate::driver::token::{GENERATION_MASK, Key, Kind, Token};
 use crate::driver::wake::WakeQueue;
 
-/// The operations that were cancelled because their completions may have been dropped.
+/// Operations that were cancelled because their completions may have been dropped.
 #[derive(Debug, Default)]
 pub(super) struct RecoveryCancels {
-    /// Generation of the cancellations' tokens, whose index is that of the target in `targets`. Zero is that of others.
+    /// Generation of the tokens of these cancellations; the index of such a token is the index of its target in
+    /// `targets`. Other cancellations have generation zero.
     round: u32,
     targets: Vec<Token>,
 }
@@ -32,11 +36,11 @@ impl<K: CompletionKernel> Proactor<K> {
     pub(super) fn on_completions_dropped(&mut self, wakes: &mut WakeQueue) {
         log(|| {
             tracing::error!(
-                "the kernel had no memory for completions and dropped some: connections in use are reset; \
-                 raise the memory limit, or DriverOptions::completion_entries"
+                "completions dropped by the kernel for lack of memory; resetting connections with operations in flight \
+                 (raise the memory limit or DriverOptions::cq_entries)"
             )
         });
-        // What is in flight is in doubt again, with the answers that are still expected.
+        // All operations in flight are in doubt again, including cancellations of an earlier recovery.
         self.recovery.round = self.recovery.round % GENERATION_MASK + 1;
         self.recovery.targets.clear();
         for key in self.streams.keys() {
@@ -50,7 +54,7 @@ impl<K: CompletionKernel> Proactor<K> {
                 self.cancel_for_recovery(Token::new(Kind::Accept, key));
             }
         }
-        // A wake-up may be among them, too.
+        // A wake-up may have been dropped too.
         wakes.mark_notified();
     }
 
@@ -63,7 +67,7 @@ impl<K: CompletionKernel> Proactor<K> {
             Receiving::Cancelling(kind) => Some(kind),
         };
         let sending = match stream.sending {
-            // Settled by this turn or a later one, when the kernel has consumed it; the result is not believed.
+            // Confirmed by this turn or a later one, when the kernel has consumed the entry. The result is ignored.
             Sending::Idle | Sending::Inline(_) => None,
             Sending::Async => Some(Token::new(Kind::Send, key)),
             Sending::ZeroCopy(send_key) => Some(Token::new(Kind::SendZeroCopy, send_key)),
@@ -71,7 +75,7 @@ impl<K: CompletionKernel> Proactor<K> {
         };
         let hangup_poll = stream.hangup_poll.is_in_flight().then_some(Kind::Hangup);
         let connecting = (stream.connect == Connect::InFlight).then_some(Kind::Connect);
-        // A poll that is lost loses nothing: it is armed again.
+        // A lost poll loses no data; it is armed again.
         let loses_bytes = receiving == Some(Kind::Receive)
             || connecting.is_some()
             || !matches!(stream.sending, Sending::Idle | Sending::Polling);
@@ -86,14 +90,14 @@ impl<K: CompletionKernel> Proactor<K> {
             stream.send_error = stream.send_error.or(aborted);
             stream.receive_error = stream.receive_error.or(aborted);
             stream.received = Received::default();
-            // An end behind bytes that are gone would make what came before look complete.
+            // If EOF were reported after lost bytes, the data before them would appear complete.
             stream.reads.eof = false;
             stream.receive_waker.wake(wakes);
             stream.send_waker.wake(wakes);
             let reset = StreamOption::Linger(Some(Duration::ZERO));
             if let Err(error) = self.kernel.sockets().set_option(&stream.socket, reset) {
                 log(
-                    || tracing::debug!(%error, "a connection whose completion was dropped ends without a reset"),
+                    || tracing::debug!(%error, "cannot reset connection after dropped completion; closing it normally"),
                 );
             }
         }
@@ -115,8 +119,8 @@ impl<K: CompletionKernel> Proactor<K> {
         self.kernel.push(Token::new(Kind::Cancel, key), Op::Cancel { target });
     }
 
-    /// A cancellation has found no such operation. When its target was in doubt, it has ended: with a completion that was
-    /// read before this one, or with one that was dropped.
+    /// Handles a cancellation that found no operation. If its target was in doubt, the target has ended: its completion
+    /// was either read before this one or dropped.
     #[cold]
     #[inline(never)]
     pub(super) fn on_cancel_not_found(&mut self, cancel: Key, wakes: &mut WakeQueue) {
@@ -128,7 +132,7 @@ impl<K: CompletionKernel> Proactor<K> {
         let stream = self.streams.get(key);
         let is_unconfirmed = match target.kind() {
             Some(Kind::SendZeroCopy) => return self.detach_unconfirmed_buffer(key, wakes),
-            // One that has ended meanwhile may have been armed again, which is not in doubt.
+            // A target that has ended may have been armed again, and the new operation is not in doubt.
             Some(Kind::Accept) => self.listeners.get(key).is_some_and(|listener| listener.cancelling),
             Some(Kind::Hangup) => stream.is_some_and(|stream| stream.hangup_poll == HangupPoll::Cancelling),
             Some(kind @ (Kind::Receive | Kind::Readable)) => {
@@ -142,7 +146,7 @@ impl<K: CompletionKernel> Proactor<K> {
     }
 
     fn detach_unconfirmed_buffer(&mut self, send_key: Key, wakes: &mut WakeQueue) {
-        // The kernel may still read its memory, and the notification may have been dropped.
+        // The kernel may still read the memory, and the notification may have been dropped.
         if let Some(&ZeroCopySend { stream: key, .. }) = self.zero_copy_sends.get(send_key)
             && self.streams.get(key).is_some_and(|stream| stream.sending == Sending::ZeroCopy(send_key))
         {

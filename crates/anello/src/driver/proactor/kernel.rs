@@ -1,4 +1,4 @@
-//! What the state machine needs of a kernel that completes operations.
+//! Interface between the state machine and a kernel that completes operations.
 
 use std::io;
 use std::rc::Rc;
@@ -16,11 +16,11 @@ pub(crate) trait CompletionKernel: Sized {
     fn sockets(&self) -> &Self::Sockets;
     fn sockets_mut(&mut self) -> &mut Self::Sockets;
 
-    /// Notes an operation for the next [`enter`](Self::enter) and returns its place in the order of submission.
-    /// Never fails and drops nothing: what does not fit the queue waits in a backlog.
+    /// Queues an operation for the next [`enter`](Self::enter) and returns its submission index. Never fails and drops
+    /// no operation: operations that do not fit the submission queue wait in a backlog.
     fn push(&mut self, token: Token, op: Op<'_, Socket<Self>>) -> u32;
 
-    /// The same for a send that completes at submission: a kernel may have a shorter way for it.
+    /// Queues an inline send. Kernels can override this with a faster implementation.
     #[inline]
     fn push_inline_send(
         &mut self,
@@ -32,52 +32,55 @@ pub(crate) trait CompletionKernel: Sized {
         self.push(token, Op::Send { socket, data, length_bytes, mode: SendMode::Inline })
     }
 
-    /// Hands everything noted to the kernel and waits as told until there is a completion. An interrupted or timed-out
-    /// wait is not an error.
+    /// Submits all queued operations and waits for a completion as requested. An interrupted or timed-out wait is not
+    /// an error.
     fn enter(&mut self, wait: Wait) -> io::Result<()>;
 
-    /// The next completion. `None` when all that the kernel has posted was read, also what did not fit its queue.
+    /// Returns the next completion, or `None` if all posted completions have been read, including those that did not
+    /// fit the queue.
     fn completion(&mut self) -> Option<Completion>;
 
-    /// Called with completions of connects, wakes and messages, which the kernel layer keeps something for.
+    /// Called with the completions of connects, wake-ups and messages, for which the kernel layer holds resources.
     fn ended(&mut self, _completion: &Completion) {}
 
-    /// Whether the kernel has dropped completions since this was asked last, for want of memory to keep them.
+    /// Returns `true` if the kernel has dropped completions for lack of memory since the last call.
     fn has_dropped(&mut self) -> bool;
 
-    /// Whether the kernel has consumed the submission at this place of the order.
+    /// Returns `true` if the kernel has consumed the entry with this submission index.
     fn consumed(&self, submission_index: u32) -> bool;
 
-    /// Whether there is something to submit or to read, so that a turn that does not wait is worth a system call.
+    /// Returns `true` if there are entries to submit or completions to read, so that a turn without waiting is worth a
+    /// system call.
     fn needs_enter(&self) -> bool;
 
-    /// The receive memory, its ring registered with the kernel.
+    /// Returns the receive memory, whose ring is registered with the kernel.
     fn pools(&self) -> &Rc<Pools>;
 
-    /// What the kernel can do.
+    /// Returns the capabilities of the kernel.
     fn capabilities(&self) -> Capabilities;
 
-    /// Makes the socket of a successful accept.
+    /// Creates the socket of a successful accept.
     fn accepted(&mut self, result: i32) -> Socket<Self>;
 
-    /// Called once for each stream that enters the table, and when it leaves.
+    /// Called when a stream is added to the table.
     fn attached(&mut self, key: Key, socket: &Socket<Self>);
+    /// Called when a stream is removed from the table.
     fn detached(&mut self, key: Key);
 
-    /// Whether zero-copy sends to the socket's peer would really not copy.
+    /// Returns `true` if zero-copy sends to the peer of this socket avoid the copy.
     fn zero_copy_pays(&self, socket: &Socket<Self>) -> bool;
 
     fn count(&self, metrics: &mut DriverMetrics);
 }
 
-/// What a completion kernel can do.
+/// Capabilities of a completion-based kernel.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Capabilities {
     pub ring_receive: bool,
-    /// A receive into the ring may not see that the connection was reset: it takes the bytes before the reset, finds that
-    /// none are left, and waits for a wake-up that has been. When both arrive before it runs: seen on 6.12.74, 6.12.85,
-    /// 6.18.15 and 6.19.8, not on 6.1; mended by Linux commit a68ed2df7213 (in 6.12.86 and 6.19.10). Still when both
-    /// arrive while it is armed: seen on 6.12.117 and 6.18.44.
+    /// Set if a receive into the ring can miss a connection reset: it takes the bytes before the reset, finds no more
+    /// data, and waits for a wake-up that has already happened. If both arrive before the receive runs, this was
+    /// observed on 6.12.74, 6.12.85, 6.18.15 and 6.19.8, not on 6.1, and is fixed by Linux commit a68ed2df7213 (in
+    /// 6.12.86 and 6.19.10). If both arrive while it is armed, it was still observed on 6.12.117 and 6.18.44.
     pub misses_resets: bool,
     pub inline_sends: bool,
     pub zero_copy: bool,

@@ -1,38 +1,41 @@
-//! The state machine over kernels that complete operations: io_uring, and the simulated kernel.
+//! State machine for kernels that complete operations: io_uring and the simulated kernel.
 //!
 //! # Receiving
 //!
 //! ```text
 //!              poll                      small messages
 //!   Idle ───────────────> Ring ──────────────────────────────> chunks from the buffer ring
-//!    ^  \                  │  full buffer and more behind it, no buffer left, queue full: cancel
+//!    ^  \                  │  full buffer and more data, no buffer left, queue full: cancel
 //!    │   \                 v
 //!    │    \           Cancelling ── terminal completion ──> Idle
 //!    │     \  direct
-//!    │      └───────────> Polling ── readable ──> recv(2) into hot memory, sent on while it is hot
+//!    │      └───────────> Polling ── readable ──> recv(2) into memory in the CPU cache
 //!    └── small messages again: cancel ──┘
 //! ```
 //!
-//! A stream whose messages do not fit a ring buffer is *direct*: the ring only tells when it is readable. That is also
-//! the way out when the ring has run dry, where the kernel has no buffer ring, and for sockets that multishot receive
-//! is not trusted with.
+//! A stream whose messages do not fit a ring buffer is *direct*: the ring only polls it for readability, and the driver
+//! receives by system calls. Streams are also direct when the buffer ring is exhausted, if the kernel has no buffer
+//! rings, and for sockets on which multishot receive is not reliable.
 //!
-//! Where a receive into the ring may miss that the connection was reset, a poll for its end is in flight beside: it cancels
-//! the receive, and the next one sees the reset. The invariants hold for it as for a receive.
+//! On kernels where a receive into the ring can miss a connection reset, a poll for a hangup is also in flight. Its
+//! completion cancels the receive, and the next receive reports the reset. The invariants apply to this poll as to a
+//! receive.
 //!
 //! # Sending
 //!
-//! One send in flight per stream, the front of its queue. A send that completes at submission is settled when the
-//! kernel has consumed its entry and all completions have been read: none means that all bytes were taken.
+//! One send is in flight per stream: the front of its queue. An inline send is confirmed when the kernel has consumed
+//! its entry and all completions have been read. If there is no completion for it, all its bytes were sent.
 //!
 //! # Invariants
 //!
-//! - A stream leaves the table only when `receiving` and `sending` are `Idle` and neither a poll for its end nor a connect is
-//!   in flight: the kernel then holds neither its descriptor nor any of its memory but what lies in `zero_copy_sends`.
+//! - A stream is removed from the table only when `receiving` and `sending` are `Idle` and neither a hangup poll nor a
+//!   connect is in flight. The kernel then uses neither its descriptor nor its memory, except memory in
+//!   `zero_copy_sends`.
 //! - The front of the send queue is neither replaced nor dropped while `sending` is not `Idle`.
-//! - A direct receive happens only while no ring receive is armed and the queue of chunks is empty: order is kept.
-//! - While `receiving` is `Ring` there is neither an end nor an error to tell; while `sending` is `Idle` the send queue is
-//!   empty. The short ways of a message rest on both.
+//! - A direct receive is made only while no ring receive is armed and the queue of chunks is empty. This preserves the
+//!   order of bytes.
+//! - While `receiving` is `Ring`, no EOF and no error is pending; while `sending` is `Idle`, the send queue is empty.
+//!   The fast paths of `poll_receive` and `poll_send` rely on both.
 
 mod accept;
 mod dropped_completions;
@@ -64,13 +67,14 @@ use super::table::Table;
 use super::token::{Key, Kind, Token};
 use super::wake::{WakeQueue, WakerSlot};
 
-/// Most bytes of one send.
+/// Maximum number of bytes per send.
 const MAX_SEND_BYTES: usize = 1 << 30;
 
-/// How long a kernel may take to end what was cancelled; only a kernel at fault takes longer than a moment.
+/// Maximum time for the kernel to complete cancelled operations. Only a faulty kernel needs more than a moment.
 const SHUTDOWN_TIMEOUT_NS: u64 = 10_000_000_000;
 
-/// How long the runtime's end waits for peers to acknowledge what was sent without a copy on connections closed before.
+/// Maximum time that shutdown waits for peers to acknowledge the zero-copy sends of connections that are already
+/// closed.
 const ZERO_COPY_ACK_TIMEOUT_NS: u64 = 100_000_000;
 
 #[derive(Debug)]
@@ -80,34 +84,36 @@ pub(crate) struct Proactor<K: CompletionKernel> {
     streams: Table<Stream<Socket<K>>>,
     listeners: Table<Listener<Socket<K>>>,
     zero_copy_sends: Table<ZeroCopySend>,
-    /// Sends that complete at submission, in the order of their places: the slot of the stream, and the place.
+    /// Inline sends that are not yet confirmed, in submission order: the slot of the stream and the submission index.
     unconfirmed_sends: Vec<(u32, u32)>,
-    /// Memory for that list while the one before is gone through.
+    /// Second list, which replaces `unconfirmed_sends` while that is processed.
     unconfirmed_scratch: Vec<(u32, u32)>,
-    /// Something waits for one of them to be settled: the next turn must not sleep first, because a send that succeeds
-    /// at submission wakes nobody.
+    /// Set if a task waits for an unconfirmed send. The next turn must not sleep before it confirms sends, because a
+    /// successful inline send wakes no task.
     confirm_without_sleeping: bool,
-    /// The receive ring has grown since the kernel was last entered.
+    /// Set if the receive ring has grown since the last enter.
     ring_grown: bool,
     limits: DriverOptions,
     zero_copy_bytes: usize,
-    /// How messages are sent that are neither sent by a system call at once nor without a copy.
+    /// Mode of sends that are made neither by a system call nor without a copy.
     default_send_mode: SendMode,
-    /// Messages of at most so many bytes are noted at once as sends that complete at submission; zero when none is.
+    /// Maximum size of messages on the fast path for inline sends; zero if inline sends are not used.
     inline_send_bytes: usize,
     pools: Rc<Pools>,
     metrics: DriverMetrics,
-    /// What was in flight when the kernel had dropped completions.
+    /// Operations that were in flight when the kernel dropped completions.
     recovery: RecoveryCancels,
 }
 
-/// A zero-copy send that has not ended. Its memory is here once the kernel has taken all of it, or the stream was
-/// aborted: the stream goes on or ends, and the notification, which comes when the peer has acknowledged or the connection
-/// was reset, frees it.
+/// A zero-copy send that has not ended.
+///
+/// Its memory moves here once the kernel has taken all of it or the stream was aborted. The stream then continues or
+/// closes. The notification frees the memory; it arrives when the peer has acknowledged the data or the connection was
+/// reset.
 #[derive(Debug)]
 struct ZeroCopySend {
     stream: Key,
-    /// The result of a send that was completed short: the stream goes on when the memory is free.
+    /// Result of a short send. The stream continues when the memory is no longer in use.
     short_result: Option<i32>,
     memory: Option<Queued>,
 }
@@ -122,7 +128,7 @@ impl<K: CompletionKernel> Proactor<K> {
             }
         };
         let capabilities = kernel.capabilities();
-        // Larger ones are sent by a system call at once, or without a copy.
+        // Larger messages are sent by a system call or without a copy.
         let small_bytes =
             options.direct_send_threshold_bytes.min(zero_copy_bytes).min(MAX_SEND_BYTES).saturating_sub(1);
         let inline_sends = capabilities.inline_sends;
@@ -139,7 +145,7 @@ impl<K: CompletionKernel> Proactor<K> {
             unconfirmed_scratch: Vec::new(),
             confirm_without_sleeping: false,
             ring_grown: false,
-            // With no room at all nothing would ever be accepted.
+            // With a limit of zero, no bytes would ever be accepted.
             limits: DriverOptions {
                 max_send_queue_bytes: options.max_send_queue_bytes.max(1),
                 ..options.clone()
@@ -150,7 +156,7 @@ impl<K: CompletionKernel> Proactor<K> {
         }
     }
 
-    // ---- Streams come and go -------------------------------------------------------------------------------------
+    // ---- Attaching and releasing streams -------------------------------------------------------------------------
 
     pub fn attach(&mut self, socket: Socket<K>, family: Family) -> io::Result<Key> {
         Ok(self.insert(socket, family, Connect::Done))
@@ -165,7 +171,7 @@ impl<K: CompletionKernel> Proactor<K> {
         key
     }
 
-    /// Gives the key up; what was accepted for sending is still sent. Whether there is such.
+    /// Releases the key. Accepted bytes are still sent. Returns `true` if any remain.
     pub fn release(&mut self, key: Key) -> bool {
         let Some(stream) = self.streams.get_mut(key) else { return false };
         stream.released = true;
@@ -187,14 +193,14 @@ impl<K: CompletionKernel> Proactor<K> {
         self.streams.get(key).is_some()
     }
 
-    /// Gives the key up and drops what was not yet sent.
+    /// Releases the key and drops unsent bytes.
     pub fn abort(&mut self, key: Key) {
         self.reset_at_close(key);
         if let Some(stream) = self.streams.get_mut(key) {
             stream.send_error = NonZero::new(-libc::ECONNABORTED);
             match stream.sending {
                 Sending::Idle | Sending::Polling => stream.send_queue.clear(),
-                // Settled by the next turn; what a short send leaves is then dropped.
+                // Confirmed by the next turn, which drops the rest after a short send.
                 Sending::Inline(_) => {}
                 Sending::Async => {
                     self.kernel.push(cancel_token(), Op::Cancel { target: Token::new(Kind::Send, key) });
@@ -213,14 +219,14 @@ impl<K: CompletionKernel> Proactor<K> {
         self.release(key);
     }
 
-    /// Who waits for a stream, on either side.
+    /// Takes the wakers of the tasks waiting to read from or write to a stream.
     pub fn take_wakers(&mut self, key: Key) -> [Option<Waker>; 2] {
         let Some(stream) = self.streams.get_mut(key) else { return [None, None] };
         [stream.receive_waker.take(), stream.send_waker.take()]
     }
 
-    /// Has the kernel drop what it still holds for the peer when the socket of an aborted stream is closed: a peer that
-    /// does not read would keep it for ever, and with it the memory of zero-copy sends.
+    /// Makes the kernel drop its unsent data when the socket of an aborted stream is closed. It would otherwise keep
+    /// the data, and the memory of zero-copy sends, without limit if the peer does not read.
     fn reset_at_close(&mut self, key: Key) {
         if self.zero_copy_sends.len() == 0 {
             return;
@@ -232,12 +238,12 @@ impl<K: CompletionKernel> Proactor<K> {
             && let Some(stream) = self.streams.get(key)
             && let Err(error) = self.kernel.sockets().set_option(&stream.socket, reset)
         {
-            log(|| tracing::debug!(%error, "an aborted connection ends without a reset"));
+            log(|| tracing::debug!(%error, "cannot reset aborted connection; closing it normally"));
         }
     }
 
-    /// Waits until nothing is in flight for a stream and everything accepted was sent, then takes the socket out,
-    /// with the chunks that were received and not taken.
+    /// Waits until all accepted bytes were sent and no operation is in flight. Then removes the socket from the driver
+    /// and returns it with the received chunks that were not taken.
     pub fn poll_detach(&mut self, key: Key, waker: &Waker) -> Poll<io::Result<(OwnedFd, Vec<Chunk>)>> {
         ready!(self.poll_flush(key, waker))?;
         self.stop_receiving(key);
@@ -257,7 +263,7 @@ impl<K: CompletionKernel> Proactor<K> {
         Poll::Ready(self.kernel.sockets_mut().export(stream.socket).map(|descriptor| (descriptor, chunks)))
     }
 
-    /// Closes a released stream once the kernel holds nothing of it.
+    /// Closes a released stream once the kernel uses neither its socket nor its memory.
     fn finish(&mut self, key: Key) {
         let Some(stream) = self.streams.get_mut(key) else { return };
         let quiescent = stream.receiving == Receiving::Idle
@@ -271,7 +277,7 @@ impl<K: CompletionKernel> Proactor<K> {
         }
     }
 
-    // ---- The turn ------------------------------------------------------------------------------------------------
+    // ---- Turn ----------------------------------------------------------------------------------------------------
 
     pub fn turn(&mut self, wait: Wait, wakes: &mut WakeQueue) -> io::Result<()> {
         loop {
@@ -293,7 +299,7 @@ impl<K: CompletionKernel> Proactor<K> {
                 self.on_completions_dropped(wakes);
             }
             self.confirm_sends(wakes);
-            // The kernel may have stopped before the submission that somebody waits for.
+            // The kernel may have stopped before it consumed the submission that a task waits for.
             self.confirm_without_sleeping |= confirm_now && !self.unconfirmed_sends.is_empty();
             if wait_now == wait || wakes.has_work() {
                 return Ok(());
@@ -301,7 +307,7 @@ impl<K: CompletionKernel> Proactor<K> {
         }
     }
 
-    /// Apart, so that receives have a short way.
+    /// Separate from `turn`, which handles receives on a fast path.
     #[inline(never)]
     fn dispatch(&mut self, completion: &Completion, wakes: &mut WakeQueue) {
         let key = completion.token.key();
@@ -322,7 +328,7 @@ impl<K: CompletionKernel> Proactor<K> {
                 wakes.mark_notified();
             }
             Some(Kind::Message) => self.kernel.ended(completion),
-            // A failed cancellation means that its target has ended or is about to: that completion counts.
+            // If a cancellation fails, its target has ended or is about to end. The completion of the target decides.
             Some(Kind::Cancel) => {
                 if completion.result == -libc::ENOENT {
                     self.on_cancel_not_found(key, wakes);
@@ -332,7 +338,7 @@ impl<K: CompletionKernel> Proactor<K> {
         }
     }
 
-    /// Gives every key up.
+    /// Releases every key.
     pub fn release_all(&mut self) {
         for key in self.listeners.keys() {
             self.release_listener(key);
@@ -342,13 +348,14 @@ impl<K: CompletionKernel> Proactor<K> {
         }
     }
 
-    /// Whether the kernel uses no memory of this driver. What each operation names belongs to a stream, a listener or a held
-    /// send, which stays in its table until the terminal completion: a receive into the buffer ring, too.
+    /// Returns `true` if the kernel uses no memory of this driver. The memory of each operation belongs to a stream, a
+    /// listener or a zero-copy send, which remains in its table until the terminal completion. This includes receives
+    /// into the buffer ring.
     pub fn is_quiescent(&self) -> bool {
         self.streams.len() + self.listeners.len() + self.zero_copy_sends.len() == 0
     }
 
-    /// Cancels everything and waits for every terminal completion.
+    /// Cancels all operations and waits for their terminal completions.
     pub fn shut_down(&mut self, wakes: &mut WakeQueue) -> io::Result<()> {
         for key in self.listeners.keys() {
             self.release_listener(key);
@@ -364,7 +371,7 @@ impl<K: CompletionKernel> Proactor<K> {
         }
         let ack_deadline_ns = self.kernel.sockets().now_ns().saturating_add(ZERO_COPY_ACK_TIMEOUT_NS);
         if !self.turn_until(ack_deadline_ns, wakes, |this| this.zero_copy_sends.len() == 0)? {
-            // The kernel may send it again: the bytes must stay what they are, for as long as the peer takes.
+            // The kernel may retransmit the data, so the memory must stay unchanged until the peer has acknowledged it.
             for key in self.zero_copy_sends.keys() {
                 std::mem::forget(self.zero_copy_sends.remove(key));
             }
@@ -372,7 +379,7 @@ impl<K: CompletionKernel> Proactor<K> {
         Ok(())
     }
 
-    /// Turns until it is so; `false` when the deadline comes first.
+    /// Turns until the condition holds. Returns `false` if the deadline is reached first.
     fn turn_until(
         &mut self,
         deadline_ns: u64,
@@ -388,14 +395,14 @@ impl<K: CompletionKernel> Proactor<K> {
         Ok(true)
     }
 
-    // ---- Small things --------------------------------------------------------------------------------------------
+    // ---- Accessors -----------------------------------------------------------------------------------------------
 
-    /// The socket of a stream, and whom to ask about it.
+    /// Returns the socket of a stream and the `Sockets` implementation to use it with.
     pub fn stream_socket(&self, key: Key) -> io::Result<(&K::Sockets, &Socket<K>)> {
         Ok((self.kernel.sockets(), &self.streams.get(key).ok_or_else(gone)?.socket))
     }
 
-    /// The socket of a listener, and whom to ask about it.
+    /// Returns the socket of a listener and the `Sockets` implementation to use it with.
     pub fn listener_socket(&self, key: Key) -> io::Result<(&K::Sockets, &Socket<K>)> {
         Ok((self.kernel.sockets(), &self.listeners.get(key).ok_or_else(gone)?.socket))
     }
@@ -412,10 +419,11 @@ fn cancel_token() -> Token {
     Token::internal(Kind::Cancel)
 }
 
-/// The key is stale: only possible after the runtime was shut down, or somebody else has reset the stream.
+/// Returns the error for a stale key. Keys become stale only when the runtime is shut down or the stream is reset
+/// through its shutdown handle.
 pub(super) fn gone() -> io::Error {
     io::Error::new(
         io::ErrorKind::NotConnected,
-        "the socket was closed: with its runtime, or by a reset of its shutdown_handle",
+        "socket closed: runtime shut down, or connection reset locally",
     )
 }

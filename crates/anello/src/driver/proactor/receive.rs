@@ -1,4 +1,4 @@
-//! Receiving: chunks from the buffer ring, or direct reads when the ring says that there is something.
+//! Receiving: chunks from the buffer ring, or direct reads when the ring reports that a socket is readable.
 
 use std::io;
 use std::num::NonZero;
@@ -14,11 +14,11 @@ use crate::driver::sockets::{Family, Sockets, kernel_error};
 use crate::driver::token::{Key, Kind, Token};
 use crate::driver::wake::WakeQueue;
 
-/// Reads in a row that would have fitted a ring buffer after which a direct stream goes back to the ring.
+/// Number of consecutive reads that would have fitted a ring buffer after which a direct stream returns to the ring.
 const SMALL_READS_TO_RING: u8 = 64;
 
 impl<K: CompletionKernel> Proactor<K> {
-    /// The next bytes of a stream, put into what is `None`; it stays so at the end of the stream.
+    /// Receives the next bytes of a stream into `into`, which must be `None`. It remains `None` at EOF.
     #[inline(always)]
     pub fn poll_receive(
         &mut self,
@@ -61,8 +61,8 @@ impl<K: CompletionKernel> Proactor<K> {
             match outcome {
                 ReadOutcome::Chunk(chunk) => {
                     self.metrics.receives += 1;
-                    // A read stops before urgent data, and behind descriptors on a Unix socket. Every wake-up of the
-                    // ring claims such, so only a call can tell.
+                    // A read stops before urgent data and, on a Unix socket, after descriptors. Every wake-up of the
+                    // ring claims urgent data, so only a call can determine whether bytes remain.
                     if !stream.reads.readable {
                         stream.reads.readable = self.kernel.sockets().has_bytes(&stream.socket);
                     }
@@ -82,12 +82,13 @@ impl<K: CompletionKernel> Proactor<K> {
         Poll::Pending
     }
 
-    /// Copies bytes into the caller's memory; 0 at the end of the stream.
+    /// Copies received bytes into the caller's memory. Returns 0 at EOF.
     pub fn poll_read(&mut self, key: Key, buffer: &mut [u8], waker: &Waker) -> Poll<io::Result<usize>> {
         self.poll_copy(key, buffer.len(), |bytes| buffer[..bytes.len()].copy_from_slice(bytes), waker)
     }
 
-    /// Hands at most so many bytes to `copy`, once; none at the end of the stream. How many.
+    /// Calls `copy` once with at most `max_bytes` received bytes and returns their count. At EOF, returns 0 without
+    /// calling `copy`.
     pub fn poll_copy(
         &mut self,
         key: Key,
@@ -128,7 +129,7 @@ impl<K: CompletionKernel> Proactor<K> {
         }
     }
 
-    /// Gives up waiting for the end of a connection that nobody receives from any more.
+    /// Cancels the hangup poll of a stream that no task receives from any more.
     pub(super) fn cancel_hangup_poll(&mut self, key: Key) {
         let Some(stream) = self.streams.get_mut(key).filter(|stream| stream.hangup_poll == HangupPoll::Armed)
         else {
@@ -138,8 +139,8 @@ impl<K: CompletionKernel> Proactor<K> {
         self.kernel.push(cancel_token(), Op::Cancel { target: Token::new(Kind::Hangup, key) });
     }
 
-    /// The connection is broken, which the receive may have missed: the next one sees it. The end of the peer's side alone
-    /// is not missed.
+    /// Handles a hangup, which the armed receive may have missed: the next receive reports it. A receive does not miss
+    /// a half-close by the peer, so only a broken connection cancels the receive.
     #[cold]
     #[inline(never)]
     pub(super) fn on_hangup(&mut self, key: Key, completion: &Completion, wakes: &mut WakeQueue) {
@@ -149,7 +150,7 @@ impl<K: CompletionKernel> Proactor<K> {
             return;
         };
         stream.hangup_poll = if completion.result < 0 { HangupPoll::Idle } else { HangupPoll::Fired };
-        // Somebody may wait for the socket to be let go.
+        // A task may be waiting in `poll_detach`.
         stream.receive_waker.wake(wakes);
         let broken = i32::from(libc::POLLHUP | libc::POLLERR);
         if completion.result > 0 && completion.result & broken != 0 && stream.receiving == Receiving::Ring {
@@ -169,7 +170,7 @@ impl<K: CompletionKernel> Proactor<K> {
         self.kernel.push(cancel_token(), Op::Cancel { target: Token::new(kind, key) });
     }
 
-    /// Sends a direct stream back to the ring when its messages have become small.
+    /// Switches a direct stream back to the ring when its messages have become small.
     fn after_direct_receive(&mut self, key: Key, length: usize) {
         let fits_ring = length <= self.limits.receive_buffer_bytes;
         let Some(stream) = self.streams.get_mut(key) else { return };
@@ -187,7 +188,7 @@ impl<K: CompletionKernel> Proactor<K> {
 
     #[inline(always)]
     pub(super) fn on_receive(&mut self, completion: Completion, wakes: &mut WakeQueue) {
-        // The way of nearly every message.
+        // Fast path of nearly every message.
         if let Some(id) = completion.plain_multishot_buffer()
             && let Some(stream) = self.streams.get_mut(completion.token.key())
             && stream.receiving == Receiving::Ring
@@ -204,13 +205,13 @@ impl<K: CompletionKernel> Proactor<K> {
         self.on_other_receive(completion, wakes);
     }
 
-    /// A receive that is not just one of many: the last of its operation, the end, an error, or one after which the
-    /// stream is received otherwise.
+    /// Handles every other completion of a receive: the last of its operation, EOF, an error, or a read after which the
+    /// stream becomes direct.
     #[inline(never)]
     fn on_other_receive(&mut self, completion: Completion, wakes: &mut WakeQueue) {
         let key = completion.token.key();
         let length = usize::try_from(completion.result).unwrap_or(0);
-        // Made whole first, so that the buffer is given back wherever this ends.
+        // Create the chunk first, so that its buffer is returned on every path.
         let chunk = completion.buffer().and_then(|id| self.pools.filled(id, length));
         let Some(stream) = self.streams.get_mut(key) else {
             self.metrics.late_completions += 1;
@@ -225,7 +226,7 @@ impl<K: CompletionKernel> Proactor<K> {
         match (completion.result, chunk) {
             (1.., Some(chunk)) => {
                 self.metrics.receives += 1;
-                // Behind an error bytes are missing: what comes later does not follow what was received before.
+                // After an error, bytes are missing, so later bytes do not continue the received data.
                 if !stream.released && stream.receive_error.is_none() {
                     let queued_chunks = stream.received.push(chunk);
                     if switch_to_direct || queued_chunks >= self.limits.max_received_chunks {
@@ -233,7 +234,7 @@ impl<K: CompletionKernel> Proactor<K> {
                     }
                 }
             }
-            // Bytes without a buffer of ours cannot be: the stream's order is lost, so it ends with an error.
+            // Bytes without a valid buffer indicate a kernel error. Data is missing, so the stream fails.
             (1.., None) => {
                 stream.receive_error = NonZero::new(-libc::EIO);
                 self.stop_receiving(key);
@@ -253,15 +254,16 @@ impl<K: CompletionKernel> Proactor<K> {
     fn on_receive_error(&mut self, key: Key, errno: i32) {
         let Some(stream) = self.streams.get_mut(key) else { return };
         match errno {
-            // The woken task polls again, which arms again.
+            // The woken task polls again, which arms the receive again.
             libc::ECANCELED | libc::EINTR | libc::EAGAIN => {}
             libc::ENOBUFS => {
                 self.metrics.buffer_exhaustions += 1;
-                // One turn brings many of these at once: one of them lets the ring grow, the others try again.
+                // A turn can process many of these completions. The first one grows the ring, and the others only
+                // retry.
                 let ring_grown = self.ring_grown || self.pools.ring().is_some_and(|ring| ring.grow());
                 self.ring_grown = ring_grown;
                 if !ring_grown {
-                    // The ring is as large as it may be: this stream receives into other memory for a while.
+                    // The ring has reached its limit. This stream receives into other memory for a while.
                     stream.direct = true;
                     stream.reads.readable = true;
                 }

@@ -1,4 +1,4 @@
-//! Sending: one operation in flight per stream, the front of its queue.
+//! Sending: one operation is in flight per stream, for the front of its queue.
 
 use std::io::{self, IoSlice};
 use std::net::Shutdown;
@@ -19,7 +19,7 @@ use crate::driver::token::{Key, Kind, Token};
 use crate::driver::wake::WakeQueue;
 
 impl<K: CompletionKernel> Proactor<K> {
-    /// Accepts bytes for sending when there is room. `outgoing` is taken then.
+    /// Accepts a buffer for sending if the queue has room. Takes the value of `outgoing` in that case.
     #[inline(always)]
     pub fn poll_send(
         &mut self,
@@ -27,7 +27,7 @@ impl<K: CompletionKernel> Proactor<K> {
         outgoing: &mut Option<SendBuf>,
         waker: &Waker,
     ) -> Poll<io::Result<()>> {
-        // The way of nearly every message: noted for the next turn, and settled by it.
+        // Fast path of nearly every message: the send is queued for the next turn, which also confirms it.
         if let Some(stream) = self.streams.get_mut(key)
             && stream.sending == Sending::Idle
             && stream.send_error.is_none()
@@ -72,8 +72,8 @@ impl<K: CompletionKernel> Proactor<K> {
         Poll::Ready(self.start_sending(key))
     }
 
-    /// Accepts as much of the slices as the kernel takes at once, which it is asked to when they are long, or a copy of as
-    /// much as there is room for.
+    /// Accepts bytes of the slices. Long data is passed to the kernel immediately, and unsent bytes are queued;
+    /// otherwise, a copy of as many bytes as the queue has room for is queued.
     pub fn poll_write(&mut self, key: Key, slices: &[IoSlice<'_>], waker: &Waker) -> Poll<io::Result<usize>> {
         let Some(stream) = self.streams.get_mut(key) else { return Poll::Ready(Err(gone())) };
         if let Some(result) = stream.send_error {
@@ -85,7 +85,7 @@ impl<K: CompletionKernel> Proactor<K> {
             return Poll::Ready(Ok(0));
         }
         let idle = stream.sending == Sending::Idle;
-        // A copy that is too long for the smallest buffers would be sent at once, too.
+        // A copy that does not fit the smallest buffer class would be sent immediately anyway.
         let send_directly = length > CLASS_BYTES[0] || length >= self.limits.direct_send_threshold_bytes;
         if idle && send_directly {
             return match self.kernel.sockets_mut().send_slices(&stream.socket, slices) {
@@ -121,8 +121,9 @@ impl<K: CompletionKernel> Proactor<K> {
         Poll::Ready(Ok(accepted))
     }
 
-    /// The kernel has taken so many bytes of these, for which nothing had to be queued, and refused the rest: a copy of it
-    /// waits for room, as much as may be queued. How many bytes are accepted by that and before.
+    /// Queues a copy of the bytes that the kernel did not take, as far as the queue has room, and starts a send that
+    /// waits for room in the socket buffer. The queue must be empty. Returns the total number of accepted bytes,
+    /// including the `sent_bytes` that the kernel took.
     #[cold]
     fn queue_remainder(&mut self, key: Key, mut cursor: IoSliceCursor<'_>, sent_bytes: usize) -> usize {
         self.metrics.short_sends += 1;
@@ -135,7 +136,8 @@ impl<K: CompletionKernel> Proactor<K> {
         accepted
     }
 
-    /// As [`poll_write`](Self::poll_write), of bytes that more follows, or the end: the kernel may send them together with that.
+    /// Writes like [`poll_write`](Self::poll_write), for data that is soon followed by more data or by a shutdown: the
+    /// kernel may send both together.
     pub fn poll_write_more(&mut self, key: Key, data: &[u8], waker: &Waker) -> Poll<io::Result<usize>> {
         if let Some(stream) = self.streams.get_mut(key)
             && stream.sending == Sending::Idle
@@ -159,7 +161,7 @@ impl<K: CompletionKernel> Proactor<K> {
         self.poll_write(key, &[IoSlice::new(data)], waker)
     }
 
-    /// Ready when the kernel has taken everything that was accepted.
+    /// Returns `Ready` when the kernel has taken all accepted bytes.
     pub fn poll_flush(&mut self, key: Key, waker: &Waker) -> Poll<io::Result<()>> {
         let Some(stream) = self.streams.get_mut(key) else { return Poll::Ready(Err(gone())) };
         if let Some(result) = stream.send_error {
@@ -173,7 +175,7 @@ impl<K: CompletionKernel> Proactor<K> {
         Poll::Pending
     }
 
-    /// Shuts down the write direction behind what was accepted: at once, or when the kernel has taken all of it.
+    /// Shuts down the write direction after all accepted bytes: immediately, or when the kernel has taken them.
     pub fn shutdown_write(&mut self, key: Key) -> io::Result<()> {
         let Some(stream) = self.streams.get_mut(key) else { return Err(gone()) };
         if let Some(result) = stream.send_error {
@@ -192,7 +194,7 @@ impl<K: CompletionKernel> Proactor<K> {
         Ok(())
     }
 
-    /// Shuts down the write direction of a stream for which that is queued, if everything accepted was taken.
+    /// Performs a queued shutdown of the write direction if the kernel has taken all accepted bytes.
     #[cold]
     #[inline(never)]
     fn apply_queued_shutdown(&mut self, key: Key) {
@@ -200,14 +202,13 @@ impl<K: CompletionKernel> Proactor<K> {
         if stream.send_queue.is_empty() && stream.send_error.is_none() {
             stream.write_side = WriteSide::ShutDown;
             if let Err(error) = self.kernel.sockets().shutdown(&stream.socket, Shutdown::Write) {
-                log(
-                    || tracing::debug!(%error, "a queued shutdown failed: the peer has reset the connection"),
-                );
+                log(|| tracing::debug!(%error, "queued shutdown failed: connection reset by peer"));
             }
         }
     }
 
-    /// Sends bytes of a file, as many as the kernel takes at once, when everything accepted before was sent.
+    /// Sends bytes of a file after all bytes accepted before have been sent. Returns the number of bytes that the
+    /// kernel took.
     pub fn poll_send_file(
         &mut self,
         key: Key,
@@ -241,7 +242,7 @@ impl<K: CompletionKernel> Proactor<K> {
         Poll::Pending
     }
 
-    /// Ends the wait for a socket that nobody wants to send a file to any more.
+    /// Cancels the poll for writability when no task sends a file to the socket any more.
     pub(super) fn cancel_writable_poll(&mut self, key: Key) {
         if let Some(stream) = self.streams.get(key)
             && stream.sending == Sending::Polling
@@ -258,13 +259,13 @@ impl<K: CompletionKernel> Proactor<K> {
             self.metrics.late_completions += 1;
             return;
         };
-        // An error, too, is told by the next send.
+        // If the poll failed, the next send reports the error.
         stream.sending = Sending::Idle;
         self.after_send(key, false, wakes);
     }
 
-    /// Ready when everything that was accepted is with the kernel, or goes to it with the next turns: pending while the
-    /// kernel has refused some for want of room.
+    /// Returns `Ready` when all accepted bytes are in the kernel or will be submitted by the next turns. Returns
+    /// `Pending` while the kernel has no room for some of them.
     pub fn poll_submitted(&mut self, key: Key, waker: &Waker) -> Poll<io::Result<()>> {
         match self.streams.get(key) {
             Some(stream) if stream.is_unconfirmed() && stream.send_error.is_none() => Poll::Ready(Ok(())),
@@ -272,8 +273,8 @@ impl<K: CompletionKernel> Proactor<K> {
         }
     }
 
-    /// Sends the front of the queue: at once by a system call when it is large, so that it is read while the cache
-    /// still holds it, else with the next turn.
+    /// Sends the front of the queue: immediately by a system call if it is large, so that it is read while it is in the
+    /// CPU cache, otherwise with the next turn.
     #[inline(never)]
     fn start_sending(&mut self, key: Key) -> io::Result<()> {
         let Some(stream) = self.streams.get_mut(key) else { return Err(gone()) };
@@ -319,7 +320,7 @@ impl<K: CompletionKernel> Proactor<K> {
     fn submit_send(&mut self, key: Key, mode: SendMode) {
         let Some(stream) = self.streams.get_mut(key) else { return };
         let Some(pending) = stream.send_queue.pending() else { return };
-        // The kernel cuts longer sends short: they are told how much of them was taken.
+        // The kernel truncates longer sends, so they need a completion with the number of bytes sent.
         let exceeds_max = pending.len() > MAX_SEND_BYTES;
         let mode = if exceeds_max && mode == SendMode::Inline { SendMode::Async } else { mode };
         let length_bytes = pending.len().min(MAX_SEND_BYTES) as u32;
@@ -371,7 +372,8 @@ impl<K: CompletionKernel> Proactor<K> {
             return;
         };
         if !completion.has_more() {
-            // The last word: of a send that failed at once, or about the memory.
+            // The last completion: of a send that failed immediately, or the notification that the memory is no longer
+            // in use.
             let is_detached = memory.is_some();
             let result = short_result.filter(|_| completion.is_notification()).unwrap_or(completion.result);
             self.zero_copy_sends.remove(send_key);
@@ -396,7 +398,7 @@ impl<K: CompletionKernel> Proactor<K> {
         self.after_send(key, false, wakes);
     }
 
-    /// The kernel has ended a zero-copy send and still reads its memory: that stays behind, and the stream is free.
+    /// Detaches the memory of a completed zero-copy send that the kernel still reads. The stream can send again.
     pub(super) fn detach_buffer(&mut self, key: Key, send_key: Key) {
         let Some(stream) = self.streams.get_mut(key) else { return };
         stream.sending = Sending::Idle;
@@ -405,7 +407,7 @@ impl<K: CompletionKernel> Proactor<K> {
         }
     }
 
-    /// A send has ended with a count or an error.
+    /// Processes the result of a send: a byte count or a negated error number.
     fn finish_send(&mut self, key: Key, result: i32, wakes: &mut WakeQueue) {
         let Some(stream) = self.streams.get_mut(key) else { return };
         let previous = std::mem::replace(&mut stream.sending, Sending::Idle);
@@ -419,8 +421,8 @@ impl<K: CompletionKernel> Proactor<K> {
             }
             _ => match -result {
                 libc::EAGAIN | libc::EINTR => self.metrics.short_sends += 1,
-                // Once more, as a send that may wait; if that has no memory either, it is an error. Without a copy, the memory
-                // counts as locked, of which a user may have little (RLIMIT_MEMLOCK).
+                // Retry as a send that may wait. If that fails for lack of memory too, the error is returned. The
+                // memory of a zero-copy send counts as locked, which is limited per user (RLIMIT_MEMLOCK).
                 libc::ENOBUFS | libc::ENOMEM
                     if matches!(previous, Sending::Inline(_) | Sending::ZeroCopy(_)) =>
                 {
@@ -436,20 +438,23 @@ impl<K: CompletionKernel> Proactor<K> {
         self.after_send(key, retry_async, wakes);
     }
 
-    /// Goes on with the queue, wakes whoever waits for room, closes a stream that was released.
+    /// Continues with the queue after a send: starts the next send, wakes the task that waits for room, and closes a
+    /// released stream.
     #[inline(never)]
     pub(super) fn after_send(&mut self, key: Key, retry_async: bool, wakes: &mut WakeQueue) {
         let Some(stream) = self.streams.get_mut(key) else { return };
         if stream.send_error.is_some() {
             stream.send_queue.clear();
         } else if retry_async && !stream.send_queue.is_empty() {
-            // What was refused at submission waits for room.
+            // An inline send that did not complete is sent again, now waiting for room.
             stream.send_queue.shrink_front();
             self.submit_send(key, SendMode::Async);
         } else if !stream.send_queue.is_empty()
             && let Err(error) = self.start_sending(key)
         {
-            log(|| tracing::debug!(%error, "a queued send failed: the next use of the stream tells"));
+            log(
+                || tracing::debug!(%error, "queued send failed; the next operation on the stream returns the error"),
+            );
         }
         if self.streams.get(key).is_some_and(|stream| stream.write_side == WriteSide::ShutdownQueued) {
             self.apply_queued_shutdown(key);
@@ -463,14 +468,15 @@ impl<K: CompletionKernel> Proactor<K> {
         }
     }
 
-    /// Settles the sends whose submission was consumed and that posted no completion: all their bytes were taken.
+    /// Confirms the inline sends whose submission was consumed and that posted no completion: all their bytes were
+    /// sent.
     #[inline]
     pub(super) fn confirm_sends(&mut self, wakes: &mut WakeQueue) {
         let Some(&(_, last)) = self.unconfirmed_sends.last() else { return };
-        // What is sent on meanwhile is noted in the other list.
+        // Sends started in this loop are added to the other list.
         let mut confirming =
             std::mem::replace(&mut self.unconfirmed_sends, std::mem::take(&mut self.unconfirmed_scratch));
-        // Nearly always all of them.
+        // Nearly always, all sends have been consumed.
         let mut consumed = confirming.len();
         if !self.kernel.consumed(last) {
             consumed = confirming
@@ -480,7 +486,7 @@ impl<K: CompletionKernel> Proactor<K> {
             self.unconfirmed_sends.extend_from_slice(&confirming[consumed..]);
         }
         for &(index, submission_index) in &confirming[..consumed] {
-            // The place says that it is the same send, and so the same occupant of the slot.
+            // An equal submission index means that it is the same send, and therefore the same occupant of the slot.
             let Some((key, stream)) = self.streams.occupant(index) else { continue };
             if stream.sending != Sending::Inline(submission_index) {
                 continue;

@@ -1,4 +1,4 @@
-//! One connection: what the kernel has in flight for it, and what waits on either side.
+//! State of a stream: its operations in flight, queues and wakers.
 
 use std::collections::VecDeque;
 use std::io;
@@ -11,29 +11,29 @@ use crate::driver::sockets::Family;
 use crate::driver::token::{Key, Kind};
 use crate::driver::wake::WakerSlot;
 
-/// In the order of use: what a small message touches comes first.
+/// A stream. The fields are ordered by use: those that small messages access come first.
 #[derive(Debug)]
 #[repr(C)]
 pub(super) struct Stream<S> {
     pub socket: S,
     pub receiving: Receiving,
-    /// Nobody holds the key any more.
+    /// Set when the key has been released.
     pub released: bool,
     pub write_side: WriteSide,
     pub sending: Sending,
-    /// The kernel's result that ended sending.
+    /// The negative kernel result with which sending failed.
     pub send_error: Option<NonZero<i32>>,
     pub receive_waker: WakerSlot,
     pub received: Received,
     pub send_queue: SendQueue,
     pub send_waker: WakerSlot,
-    /// The kernel's result that ended receiving.
+    /// The negative kernel result with which receiving failed.
     pub receive_error: Option<NonZero<i32>>,
     pub reads: DirectRead,
-    /// Whether this stream is received by `recv(2)` on readiness instead of by the ring.
+    /// Whether this stream is received by `recv(2)` on readiness instead of through the ring.
     pub direct: bool,
     pub hangup_poll: HangupPoll,
-    /// Whether the socket is prepared for sending files.
+    /// Whether the socket has been prepared for sending files.
     pub sends_files: bool,
     pub consecutive_small_reads: u8,
     pub family: Family,
@@ -69,7 +69,8 @@ impl<S> Stream<S> {
         matches!(self.sending, Sending::Inline(_))
     }
 
-    /// A call has failed that sends, while nothing was in flight: nothing is sent any more.
+    /// Records the error of a failed send call and clears the queue. No send may be in flight. Nothing is sent
+    /// afterwards.
     #[cold]
     pub fn fail(&mut self, error: io::Error) -> io::Error {
         self.send_error = NonZero::new(-error.raw_os_error().unwrap_or(libc::EIO));
@@ -78,45 +79,45 @@ impl<S> Stream<S> {
     }
 }
 
-/// What the kernel has in flight for receiving.
+/// The receive operation in flight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Receiving {
     Idle,
     Ring,
     Polling,
-    /// Either, `Receive` or `Readable`, with a cancellation under way.
+    /// An operation of the given kind, `Receive` or `Readable`, whose cancellation is in flight.
     Cancelling(Kind),
 }
 
-/// Whether the kernel has a poll for the end of the connection in flight, where receives may miss it.
+/// State of the poll for a hangup, on kernels where a receive can miss a connection reset.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum HangupPoll {
     Idle,
     Armed,
-    /// Being cancelled.
+    /// Cancellation is in flight.
     Cancelling,
-    /// It has come: a receive that starts now sees it.
+    /// The poll has completed. A receive that starts now reports the hangup.
     Fired,
 }
 
 impl HangupPoll {
-    /// Whether the kernel has the poll.
+    /// Returns `true` if the poll is in flight.
     pub fn is_in_flight(self) -> bool {
         matches!(self, Self::Armed | Self::Cancelling)
     }
 }
 
-/// What the kernel has in flight for sending: the front of the queue.
+/// The send operation in flight, for the front of the queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Sending {
-    /// Nothing, and the queue is empty.
+    /// No operation; the queue is empty.
     Idle,
-    /// With its place in the order of submission.
+    /// An inline send, with its submission index.
     Inline(u32),
     Async,
-    /// Without a copy, with the key of what it holds.
+    /// A zero-copy send, with its key in `zero_copy_sends`.
     ZeroCopy(Key),
-    /// A poll that reports when the socket takes bytes again; what is in the queue waits for it.
+    /// A poll for writability. Queued bytes wait until it completes.
     Polling,
 }
 
@@ -127,9 +128,9 @@ pub(super) enum Connect {
     Failed(i32),
 }
 
-/// Chunks not yet taken by the program: mostly none or one, which needs no memory beside the stream.
+/// Received chunks not yet taken by the application. Usually there is none or one, which needs no allocation.
 ///
-/// Nothing stands behind an empty front.
+/// Invariant: if `front` is `None`, `queued` is empty.
 #[derive(Debug, Default)]
 pub(super) struct Received {
     front: Option<Chunk>,
@@ -137,7 +138,7 @@ pub(super) struct Received {
 }
 
 impl Received {
-    /// Adds a chunk; how many there are now.
+    /// Adds a chunk. Returns the number of chunks.
     #[inline]
     pub fn push(&mut self, chunk: Chunk) -> usize {
         if self.front.is_none() {
@@ -165,7 +166,7 @@ impl Received {
         std::mem::replace(&mut self.front, self.queued.pop_front())
     }
 
-    /// Puts back what is left of the chunk popped last.
+    /// Puts back the remaining bytes of the chunk that was popped last.
     pub fn unpop(&mut self, chunk: Chunk) {
         if let Some(front) = self.front.replace(chunk) {
             self.queued.push_front(front);

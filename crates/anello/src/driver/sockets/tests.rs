@@ -1,11 +1,11 @@
-//! What only sockets of Linux have: a mode that all descriptors of one share.
+//! Tests of the blocking mode, which all descriptors of a Linux socket share.
 
 use std::sync::mpsc;
 use std::thread;
 
 use super::*;
 
-/// Enough for two threads to meet in every place of what they do.
+/// Enough rounds for the threads to interleave at every step.
 const ROUNDS: usize = 20_000;
 
 fn listener() -> OwnedFd {
@@ -17,30 +17,31 @@ fn listener() -> OwnedFd {
 
 #[test]
 #[cfg_attr(miri, ignore = "Miri has no such sockets")]
-fn fault_04_nobody_waits_at_a_socket_whose_mode_others_change() {
+fn fault_04_accept_never_waits_when_other_threads_change_socket_mode() {
     let listener = listener();
     let (ended, ends) = mpsc::channel();
     let work: [fn(&mut OsSockets, OwnedFd); 3] = [
         |sockets, listener| assert_eq!(sockets.refuse(&listener), 0),
         |sockets, listener| drop(sockets.import(listener).expect("a listener")),
         |_, listener| {
-            let accepted = try_accept(&listener).expect_err("nobody has connected");
+            let accepted = try_accept(&listener).expect_err("no client has connected");
             assert_eq!(accepted.kind(), io::ErrorKind::WouldBlock);
         },
     ];
     for work in work.into_iter().cycle().take(4) {
         let (ended, listener) = (ended.clone(), listener.try_clone().expect("a descriptor"));
         thread::spawn(move || {
-            // As on io_uring.
+            // Blocking sockets, as on io_uring.
             let mut sockets = OsSockets::new(false);
             for _ in 0..ROUNDS {
                 work(&mut sockets, listener.try_clone().expect("a descriptor"));
             }
-            ended.send(()).expect("heard");
+            ended.send(()).expect("receiver exists");
         });
     }
     for _ in 0..4 {
-        // It takes less than a second, or some where the processor is emulated; who waits for a client waits for ever.
-        ends.recv_timeout(Duration::from_secs(120)).expect("all end");
+        // This takes less than a second, or a few seconds on an emulated CPU. An accept that waits for a client would
+        // never return.
+        ends.recv_timeout(Duration::from_secs(120)).expect("every thread finishes");
     }
 }

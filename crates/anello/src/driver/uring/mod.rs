@@ -1,11 +1,15 @@
-//! The io_uring kernel: operations to submission queue entries, completion queue entries to completions.
+//! The io_uring kernel, which translates operations to submission queue entries and completion queue entries to
+//! completions.
 //!
-//! One ring per worker, set up by [`setup`] with the best flags that the kernel takes. The submission queue is filled
-//! in user memory and handed over by one `io_uring_enter(2)` a turn, which also waits.
+//! Each worker has one ring, which [`setup`] opens with the best flags that the kernel supports. Submission queue
+//! entries are written to shared memory and submitted by one `io_uring_enter(2)` per turn, which can also wait.
 //!
-//! Invariants: entries reach the kernel in the order of [`push`](CompletionKernel::push), through the backlog when the
-//! queue is full, so that the place of an entry tells whether it was consumed; memory named by an entry (a stream's
-//! outgoing bytes, the address of a connect, the buffer ring) is owned by the driver and outlives the operation.
+//! # Invariants
+//!
+//! - Entries reach the kernel in the order of [`push`](CompletionKernel::push), through the backlog if the queue is
+//!   full. The submission index of an entry therefore shows whether it was consumed.
+//! - Memory named by an entry (the outgoing bytes of a stream, the address of a connect, the buffer ring) is owned by
+//!   the driver and outlives the operation.
 
 mod ring;
 mod setup;
@@ -36,10 +40,10 @@ use sqe::{File, Sqe};
 
 pub use setup::Features;
 
-/// Group id of the receive ring.
+/// Buffer group ID of the receive ring.
 const BUFFER_GROUP: u16 = 0;
 
-/// Entries in the table of registered files, when asked for.
+/// Number of entries in the table of registered files, if enabled.
 const REGISTERED_FILES: u32 = 16 * 1024;
 
 pub(crate) struct Uring {
@@ -47,18 +51,18 @@ pub(crate) struct Uring {
     features: Features,
     sockets: OsSockets,
     pools: Rc<Pools>,
-    /// Entries for which the queue had no room, in order.
+    /// Entries for which the submission queue had no room, in order.
     backlog: VecDeque<Sqe>,
     /// Addresses that the kernel reads until a connect completes.
     addresses: HashMap<u64, Box<SockAddr>>,
     wake: Arc<OwnedFd>,
-    /// Wake-ups of other workers that the kernel has not confirmed.
+    /// Messages to other workers whose completion has not arrived.
     sent_wakes: Table<SentWake>,
     zero_copy: ZeroCopy,
-    /// Slots of streams below this are registered under their index: zero when files are not registered.
+    /// Streams in slots below this number are registered under their slot index. Zero if files are not registered.
     registered_files: u32,
     overflows: u64,
-    /// Completions that the kernel keeps could not be fetched.
+    /// Set if completions that the kernel keeps could not be fetched.
     overflow_pending: bool,
 }
 
@@ -66,7 +70,7 @@ pub(crate) struct Uring {
 #[derive(Debug)]
 struct SentWake {
     target: Notifier,
-    /// Open until the kernel has taken the message, which names it by its number.
+    /// Keeps the ring open until the kernel has processed the message, which names it by its descriptor number.
     _ring: Arc<OwnedFd>,
 }
 
@@ -77,10 +81,10 @@ impl std::fmt::Debug for Uring {
 }
 
 impl Uring {
-    /// Sets a ring up.
+    /// Opens a ring.
     ///
     /// # Errors
-    /// Names the cause (forbidden, too old, no memory) and the remedy.
+    /// Returns an error that states the cause (not permitted, too old, out of memory) and the remedy.
     pub fn new(options: &DriverOptions) -> io::Result<Self> {
         let (ring, features, pools) = setup::ring(options)?;
         let wake = Arc::new(rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC)?);
@@ -111,19 +115,19 @@ impl Uring {
         Arc::clone(&self.wake)
     }
 
-    /// A second descriptor of the ring, for other rings to send messages to.
+    /// Returns a second descriptor of the ring, to which other rings can send messages.
     pub fn duplicate(&self) -> io::Result<OwnedFd> {
         self.ring.descriptor().try_clone_to_owned()
     }
 
-    /// Queues a wake-up of the owner of another ring through `MSG_RING` (Linux 5.18), for the next enter. Returns whether the
-    /// target has a ring, and has not ended.
+    /// Queues a wake-up of the owner of another ring through `MSG_RING` (Linux 5.18), for the next enter. Returns
+    /// `true` if the target has a ring and has not exited.
     pub fn queue_wake(&mut self, target: &Notifier) -> bool {
         let Some(ring) = target.ring() else { return false };
         let descriptor = raw(&ring);
         let key = self.sent_wakes.insert(SentWake { target: target.clone(), _ring: ring });
         let message = Sqe::message(descriptor, Token::internal(Kind::Wake).0);
-        // Never quiet: a message that the target has no room for is followed by a write to its eventfd.
+        // The completion is not suppressed: if the target has no room for the message, a write to its eventfd follows.
         self.queue(message.with_user_data(Token::new(Kind::Message, key).0));
         true
     }
@@ -136,20 +140,22 @@ impl Uring {
         }
     }
 
-    /// Reports every write to the eventfd. It is never read: each write is an edge of its own.
+    /// Arms a poll that reports every write to the eventfd. The eventfd is never read, because each write is a separate
+    /// edge.
     fn arm_wake(&mut self) {
         let poll = Sqe::poll(raw(&self.wake), libc::POLLIN as u32);
         self.queue(poll.with_user_data(Token::internal(Kind::Wake).0));
     }
 
-    /// The completion of a wake-up, or of a message to another worker, may be among those that the kernel has dropped.
+    /// Repeats wake-ups after the kernel has dropped completions, because a completion of a wake-up or of a message to
+    /// another worker may be lost.
     #[cold]
     #[inline(never)]
     fn renotify_after_drop(&mut self) {
-        // The poll of the eventfd is armed again when it ends with an error, and when the cancellation finds none.
+        // The poll of the eventfd is armed again if it ends with an error, and if the cancellation does not find it.
         let token = Token::internal(Kind::Wake).0;
         self.queue(Sqe::cancel(token).with_user_data(token));
-        // Kept, with the rings that they name: a message may still be queued.
+        // The entries stay in the table, with the rings that they name, because a message may still be queued.
         for key in self.sent_wakes.keys() {
             if let Some(wake) = self.sent_wakes.get(key) {
                 wake.target.notify();
@@ -157,12 +163,12 @@ impl Uring {
         }
     }
 
-    /// Without a completion when it succeeds, where the kernel can do that.
+    /// Suppresses the completion of a successful operation if the kernel supports that.
     fn skip_success_cqe(&self, entry: Sqe) -> Sqe {
         if self.features.cqe_skip { entry.skip_success_cqe() } else { entry }
     }
 
-    /// What the entry names outlives the operation: the module's invariant.
+    /// Queues an entry. The module's invariants ensure that the memory that it names outlives the operation.
     #[inline(always)]
     fn queue(&mut self, entry: Sqe) {
         if !self.backlog.is_empty() || !self.ring.push(entry) {
@@ -181,7 +187,7 @@ impl Uring {
         self.backlog.push_back(entry);
     }
 
-    /// Moves as much of the backlog as fits; whether some of it is left.
+    /// Moves entries from the backlog to the queue while there is room. Returns `true` if the backlog is not empty.
     fn drain_backlog(&mut self) -> bool {
         while let Some(entry) = self.backlog.front() {
             if !self.ring.push(*entry) {
@@ -192,7 +198,8 @@ impl Uring {
         false
     }
 
-    /// Inlined into each caller, where the operation is known: most of it folds away.
+    /// Creates the submission queue entry of an operation. Always inlined, because the operation is known in each
+    /// caller and most of the function is optimised away.
     #[inline(always)]
     fn entry(&mut self, token: Token, op: Op<'_, OwnedFd>) -> Sqe {
         let index = token.key().index;
@@ -224,29 +231,31 @@ impl Uring {
                             .skip_success_cqe()
                     }
                     SendMode::Async => Sqe::send(file(socket), data, length_bytes, flags),
-                    // By its descriptor: the token names what it holds, not the slot of the stream.
+                    // Use the descriptor, because the index of this token is not the slot of the stream.
                     SendMode::ZeroCopy => {
                         Sqe::send_zero_copy(File::Descriptor(raw(socket)), data, length_bytes, flags)
                     }
                 }
             }
-            // Not urgent data: the wake-up of every message claims it.
+            // Do not poll for urgent data: the wake-up of every message claims it.
             Op::Readable { socket } => Sqe::poll(raw(socket), (libc::POLLIN | libc::POLLRDHUP) as u32),
             Op::Writable { socket } => Sqe::poll_once(raw(socket), libc::POLLOUT as u32),
-            // What ends a connection is reported to whatever mask.
+            // Hangups and errors are reported for every mask.
             Op::Hangup { socket } => Sqe::poll_once(raw(socket), 0),
             Op::Cancel { target } => self.skip_success_cqe(Sqe::cancel(target.0)),
         };
         entry.with_user_data(token.0)
     }
 
-    /// Whether the kernel has said, in shared memory, that there is something to read or to run.
+    /// Returns `true` if the kernel has signalled in shared memory that there are completions to read or task work to
+    /// run.
     pub fn has_pending_work(&self) -> bool {
         self.ring.flags().intersects(IoringSqFlags::TASKRUN | IoringSqFlags::CQ_OVERFLOW)
             || self.ring.has_completion()
     }
 
-    /// The kernel keeps completions for which the queue had no room, and posts them at an enter that asks.
+    /// Fetches the completions for which the queue had no room. The kernel keeps them and posts them at the next enter
+    /// that requests completions.
     #[cold]
     fn fetch_overflow(&mut self) -> io::Result<()> {
         self.overflows += 1;
@@ -286,23 +295,23 @@ impl CompletionKernel for Uring {
         if !self.backlog.is_empty() || self.ring.is_full() {
             return self.push_in_backlog(token, socket, data, length_bytes);
         }
-        // Written where the kernel reads it, without a copy on the way.
+        // Write the entry directly to shared memory, without an intermediate copy.
         let submission_index = self.ring.submission_index();
         let op = Op::Send { socket, data, length_bytes, mode: SendMode::Inline };
         let entry = self.entry(token, op);
-        // SAFETY: the queue is not full, as was seen above.
+        // SAFETY: the queue is not full, as checked above.
         unsafe { self.ring.put(entry) };
         submission_index
     }
 
     #[inline]
     fn enter(&mut self, wait: Wait) -> io::Result<()> {
-        // With a backlog, the queue is handed over as often as it is full; only the last enter waits.
+        // With a backlog, submit each time the queue is full. Only the last enter waits.
         while !self.backlog.is_empty() && self.drain_backlog() {
             let unsubmitted = self.ring.unsubmitted();
             self.ring.enter(Wait::No)?;
             if self.ring.unsubmitted() == unsubmitted {
-                // The kernel takes no more until completions are read.
+                // The kernel consumes no more entries until completions are read.
                 return Ok(());
             }
         }
@@ -316,7 +325,7 @@ impl CompletionKernel for Uring {
             None if self.ring.flags().contains(IoringSqFlags::CQ_OVERFLOW) => {
                 let fetched = self.fetch_overflow();
                 let entry = self.ring.completion();
-                // A call may also come back without having fetched them, for want of memory.
+                // The call can also return without fetching them, for lack of memory.
                 let has_more = entry.is_none() && self.ring.flags().contains(IoringSqFlags::CQ_OVERFLOW);
                 self.overflow_pending = has_more || fetched.is_err();
                 entry?
@@ -335,8 +344,8 @@ impl CompletionKernel for Uring {
                 self.addresses.remove(&completion.token.0);
             }
             Some(Kind::Message) => self.on_message_sent(completion),
-            // Messages of other rings end here too, but have never been armed: arming again is for the eventfd, whose
-            // poll reports a mask.
+            // Messages of other rings also end here, but they have no poll to arm again. Only the poll of the eventfd
+            // reports a mask as its result.
             Some(Kind::Wake) if !completion.has_more() && completion.result != 0 => self.arm_wake(),
             _ => {}
         }
@@ -353,7 +362,7 @@ impl CompletionKernel for Uring {
 
     #[inline]
     fn consumed(&self, submission_index: u32) -> bool {
-        // With completions unread, the lack of one says nothing.
+        // While completions are unread, a missing completion does not mean success.
         self.ring.has_consumed(submission_index) && !self.overflow_pending
     }
 
@@ -375,7 +384,7 @@ impl CompletionKernel for Uring {
     }
 
     fn accepted(&mut self, result: i32) -> OwnedFd {
-        // SAFETY: a successful accept yields a new descriptor, which nobody else owns.
+        // SAFETY: a successful accept returns a new descriptor that has no other owner.
         unsafe { OwnedFd::from_raw_fd(result) }
     }
 
@@ -386,7 +395,7 @@ impl CompletionKernel for Uring {
     }
 
     fn detached(&mut self, key: Key) {
-        // Also when no more are registered: a file in the table is an open socket.
+        // Also required when no further files are registered, because a file in the table keeps its socket open.
         if self.features.registered_files && key.index < REGISTERED_FILES {
             self.update_registered(key, -1);
         }
@@ -405,12 +414,12 @@ impl CompletionKernel for Uring {
 impl Uring {
     fn update_registered(&mut self, key: Key, descriptor: RawFd) {
         let update = setup::FilesUpdate::new(key.index, &descriptor);
-        // SAFETY: one update of one descriptor, read during the call only.
+        // SAFETY: the argument is one update of one descriptor, which the kernel reads only during the call.
         let updated =
             unsafe { self.ring.register(IoringRegisterOp::RegisterFilesUpdate, &raw const update, 1) };
         if let Err(error) = updated {
-            // Receives and sends of this slot would fail; the descriptors serve all the same.
-            log(|| tracing::warn!(%error, "a file could not be registered: going on with descriptors"));
+            // Receives and sends of this slot would fail with the registered file, but work with the descriptor.
+            log(|| tracing::warn!(%error, "cannot register a file; using plain descriptors"));
             self.registered_files = 0;
         }
     }

@@ -1,4 +1,4 @@
-//! The two queues that are shared with the kernel, and the calls on them.
+//! The submission and completion queues shared with the kernel, and the system calls on them.
 //!
 //! ```text
 //!   submission                                   completion
@@ -6,10 +6,13 @@
 //!   └ taken at enter ┘└ published at enter ┘     └ read in place, published when the batch is read ┘
 //! ```
 //!
-//! Entries are written where the kernel reads them, and completions read where it wrote them: nothing is copied.
+//! Entries are written to and completions are read from shared memory directly, without a copy.
 //!
-//! Invariants: this thread alone writes our tail and our head; slots between the kernel's head and our tail belong to
-//! the kernel once published; the mappings live as long as the ring.
+//! # Invariants
+//!
+//! - Only this thread writes the local tail and head.
+//! - Slots between the kernel's head and the local tail belong to the kernel once they are published.
+//! - The mappings live as long as the ring.
 
 use std::ffi::c_void;
 use std::io;
@@ -30,27 +33,27 @@ use super::super::catch_panic::log;
 use super::super::op::Wait;
 use super::sqe::Sqe;
 
-/// How often deferred work is asked for in a row: more may come as fast as it is done.
+/// Maximum number of consecutive enters for deferred work, because more work can arrive as fast as it is done.
 const MAX_DEFERRED_ENTERS: usize = 64;
 
-/// A ring of this thread.
+/// A ring owned by the current thread.
 #[derive(Debug)]
 pub(super) struct Ring {
     descriptor: OwnedFd,
-    /// Index of the registered descriptor, which saves a look-up at each enter.
+    /// Index of the registered descriptor, which saves a descriptor lookup per enter.
     registered: Option<RawFd>,
     parameters: io_uring_params,
     queues: Mapping,
     entries: Mapping,
-    /// Our tail, and the head that the kernel had reached when last looked at. Both wrap.
+    /// Local tail of the submission queue, and the kernel's head when last read. Both wrap.
     tail: u32,
     consumed: u32,
-    /// Our tail when there is no room left.
+    /// Value of the local tail at which the queue is full.
     full_at: u32,
-    /// Our place in the completions, and where the known ones end.
+    /// Local head of the completion queue, and the kernel's tail when last read.
     completion_head: u32,
     completion_tail: u32,
-    /// The kernel's count of dropped completions when last looked at. It wraps.
+    /// The kernel's count of dropped completions when last read. It wraps.
     dropped: u32,
 }
 
@@ -64,7 +67,7 @@ pub(super) struct Cqe {
 }
 
 impl Ring {
-    /// `io_uring_setup(2)` and the mappings of the queues.
+    /// Calls `io_uring_setup(2)` and maps the queues.
     pub fn new(entries: u32, mut parameters: io_uring_params) -> io::Result<Self> {
         // SAFETY: the parameters name no memory (no `NO_MMAP`).
         let descriptor = unsafe { io_uring_setup(entries, &mut parameters) }?;
@@ -96,11 +99,12 @@ impl Ring {
         Ok(ring)
     }
 
-    /// Before 6.6 the kernel looks entries up through an array of indexes: ours stand in order, for good.
+    /// Fills the index array through which kernels before 6.6 look up entries. Index `i` always refers to entry `i`.
     fn fill_array(&mut self) {
         if !self.parameters.flags.contains(IoringSetupFlags::NO_SQARRAY) {
             for index in 0..self.parameters.sq_entries {
-                // SAFETY: the array has `sq_entries` places within the mapping; the kernel reads it only at an enter.
+                // SAFETY: the array has `sq_entries` elements within the mapping, and the kernel reads it only during
+                // an enter.
                 unsafe {
                     self.queues.ptr_at::<u32>(self.parameters.sq_off.array).add(index as usize).write(index)
                 }
@@ -116,27 +120,28 @@ impl Ring {
         self.descriptor.as_fd()
     }
 
-    // ---- Submitting ----------------------------------------------------------------------------------------------
+    // ---- Submission ----------------------------------------------------------------------------------------------
 
-    /// The place in the order of submission that the next entry gets.
+    /// Returns the submission index of the next entry.
     #[inline]
     pub fn submission_index(&self) -> u32 {
         self.tail
     }
 
-    /// Whether the kernel had consumed the entry of that place at the last enter.
+    /// Returns `true` if the kernel had consumed the entry with this submission index at the last enter.
     #[inline]
     pub fn has_consumed(&self, submission_index: u32) -> bool {
         self.consumed.wrapping_sub(submission_index).cast_signed() > 0
     }
 
-    /// Entries that the kernel has not consumed.
+    /// Returns the number of entries that the kernel has not consumed.
     #[inline]
     pub fn unsubmitted(&self) -> u32 {
         self.tail.wrapping_sub(self.consumed)
     }
 
-    /// Writes an entry; `false` when the queue is full. What it names must outlive the operation.
+    /// Writes an entry. Returns `false` if the queue is full. The memory and descriptors that the entry names must
+    /// outlive the operation.
     #[inline(always)]
     pub fn push(&mut self, entry: Sqe) -> bool {
         if self.is_full() {
@@ -152,7 +157,7 @@ impl Ring {
         self.tail == self.full_at
     }
 
-    /// Writes an entry, of which what [`push`](Self::push) says holds.
+    /// Writes an entry, with the same requirements as [`push`](Self::push).
     ///
     /// # Safety
     /// The queue must not be full.
@@ -160,20 +165,24 @@ impl Ring {
     pub unsafe fn put(&mut self, entry: Sqe) {
         debug_assert!(!self.is_full());
         let index = self.tail & (self.parameters.sq_entries - 1);
-        // SAFETY: the masked index lies within the entries, and the kernel has consumed what stood there: by the caller.
+        // SAFETY: the masked index is within the entries, and the kernel has consumed the previous entry at this index,
+        // because the caller guarantees that the queue is not full.
         unsafe { self.entries.ptr_at::<Sqe>(0).add(index as usize).write(entry) }
         self.tail = self.tail.wrapping_add(1);
     }
 
-    /// One `io_uring_enter(2)`: submits what was pushed, asks for completions and waits as told. Interruptions,
-    /// timeouts and a full completion queue are ordinary: what was consumed is read from the queue, not the result. So is
-    /// `EBADR`, by which the kernel tells once that it dropped completions: see [`has_dropped`](Self::has_dropped).
+    /// Calls `io_uring_enter(2)` once: submits the queued entries, requests completions and waits as specified.
+    ///
+    /// Interruptions, timeouts and a full completion queue are not errors: the number of consumed entries is read from
+    /// the queue, not from the result. The same applies to `EBADR`, with which the kernel reports once that it dropped
+    /// completions; see [`has_dropped`](Self::has_dropped).
     #[inline]
     pub fn enter(&mut self, wait: Wait) -> io::Result<()> {
         self.submission(self.parameters.sq_off.tail).store(self.tail, Ordering::Release);
         let mut flags = IoringEnterFlags::GETEVENTS;
         if self.parameters.flags.contains(IoringSetupFlags::SQPOLL) {
-            // The kernel's thread announces its sleep, then looks once more; we publish, then look for that.
+            // The kernel thread first announces its sleep and then checks the queue again. This thread first publishes
+            // the tail and then checks for the announcement.
             std::sync::atomic::fence(Ordering::SeqCst);
             if self.flags().contains(IoringSqFlags::NEED_WAKEUP) {
                 flags |= IoringEnterFlags::SQ_WAKEUP;
@@ -184,13 +193,14 @@ impl Ring {
             flags |= IoringEnterFlags::REGISTERED_RING;
             ring = index;
         }
-        // SAFETY: an open descriptor, or the index that the kernel gave for it; valid as long as the ring.
+        // SAFETY: this is an open descriptor, or the index that the kernel returned for it. Both are valid as long as
+        // the ring.
         let ring = unsafe { BorrowedFd::borrow_raw(ring) };
         let to_submit = self.unsubmitted();
         let result = match wait {
-            // SAFETY: the entries are complete; no argument is passed.
+            // SAFETY: the entries are complete, and no argument is passed.
             Wait::No => unsafe { io_uring_enter(ring, to_submit, 0, flags) },
-            // SAFETY: as above.
+            // SAFETY: the entries are complete, and no argument is passed.
             Wait::Forever => unsafe { io_uring_enter(ring, to_submit, 1, flags) },
             Wait::For(nanoseconds) => {
                 let timeout = Timespec {
@@ -200,7 +210,7 @@ impl Ring {
                 let timeout = (&raw const timeout).cast_mut().cast::<c_void>().into();
                 let argument = io_uring_getevents_arg { ts: timeout, ..Default::default() };
                 flags |= IoringEnterFlags::EXT_ARG;
-                // SAFETY: the argument and the timeout it points to live until the call returns.
+                // SAFETY: the argument and the timeout that it points to live until the call returns.
                 unsafe { io_uring_enter_arg(ring, to_submit, 1, flags, Some(&argument)) }
             }
         };
@@ -215,9 +225,9 @@ impl Ring {
         }
     }
 
-    /// Asks again while the kernel has deferred work left: since 6.13 an enter does some twenty pieces of it. That all
-    /// which has come is received before anything of it is answered takes a quarter less CPU a request with hundreds of
-    /// busy connections (on 6.18: 3.2 instead of 4.2 µs at 300; results/batches.txt).
+    /// Enters again while deferred work remains: since Linux 6.13, one enter runs only about twenty items of it.
+    /// Receiving all pending messages before responding to any of them uses a quarter less CPU per request with
+    /// hundreds of busy connections (on 6.18: 3.2 instead of 4.2 µs with 300 connections; results/batches.txt).
     #[inline]
     fn run_deferred(&self, ring: BorrowedFd<'_>, flags: IoringEnterFlags) {
         for _ in 0..MAX_DEFERRED_ENTERS {
@@ -226,8 +236,8 @@ impl Ring {
             if !self.flags().contains(IoringSqFlags::TASKRUN) || is_filling {
                 return;
             }
-            // SAFETY: the ring is open, or its index valid, as for the enter before; nothing is submitted and no argument
-            // passed. An error is met again by the next enter.
+            // SAFETY: the ring is open or its index is valid, as in the preceding enter. No entries are submitted and
+            // no argument is passed. An error is ignored because the next enter returns it again.
             if unsafe { io_uring_enter(ring, 0, 0, flags) }.is_err() {
                 return;
             }
@@ -236,42 +246,42 @@ impl Ring {
 
     // ---- Completions ---------------------------------------------------------------------------------------------
 
-    /// The next completion that is in the queue. The head is published when those known are read.
+    /// Returns the next completion in the queue. The head is published when all known completions have been read.
     #[inline]
     pub fn completion(&mut self) -> Option<Cqe> {
         if self.completion_head == self.completion_tail && !self.refresh() {
             return None;
         }
         let index = self.completion_head & (self.parameters.cq_entries - 1);
-        // SAFETY: the masked index lies within the completions; between our head and the tail that was read with
-        // acquire, the kernel has written and does not write again before the head is published.
+        // SAFETY: the masked index is within the completions. The kernel has written the entries between the local head
+        // and the tail that was read with acquire ordering, and does not overwrite them before the head is published.
         let completion =
             unsafe { self.queues.ptr_at::<Cqe>(self.parameters.cq_off.cqes).add(index as usize).read() };
         self.completion_head = self.completion_head.wrapping_add(1);
         Some(completion)
     }
 
-    /// Publishes what was read and looks for more.
+    /// Publishes the local head and reads the kernel's tail. Returns `true` if there are more completions.
     fn refresh(&mut self) -> bool {
         self.submission(self.parameters.cq_off.head).store(self.completion_head, Ordering::Release);
         self.completion_tail = self.submission(self.parameters.cq_off.tail).load(Ordering::Acquire);
         self.completion_head != self.completion_tail
     }
 
-    /// Whether a completion waits to be read.
+    /// Returns `true` if the queue contains an unread completion.
     pub fn has_completion(&self) -> bool {
         self.completion_head != self.submission(self.parameters.cq_off.tail).load(Ordering::Acquire)
     }
 
-    /// Whether the kernel has dropped completions since this was asked last: the queue was full, and there was no memory to
-    /// keep them. It counts them in shared memory before the enter returns that caused them.
+    /// Returns `true` if the kernel has dropped completions since the last call: the queue was full, and there was no
+    /// memory to keep them. The kernel counts them in shared memory before the enter that caused them returns.
     #[inline]
     pub fn has_dropped(&mut self) -> bool {
         let dropped = self.submission(self.parameters.cq_off.overflow).load(Ordering::Relaxed);
         std::mem::replace(&mut self.dropped, dropped) != dropped
     }
 
-    /// What the kernel says about the ring in shared memory.
+    /// Returns the status flags that the kernel sets in shared memory.
     #[inline]
     pub fn flags(&self) -> IoringSqFlags {
         IoringSqFlags::from_bits_retain(self.submission(self.parameters.sq_off.flags).load(Ordering::Relaxed))
@@ -279,32 +289,32 @@ impl Ring {
 
     #[inline]
     fn submission(&self, offset: u32) -> &AtomicU32 {
-        // SAFETY: the kernel gave the offset of a counter within the mapping, which is only accessed atomically.
+        // SAFETY: the kernel returned the offset of a counter within the mapping, which is only accessed atomically.
         unsafe { &*self.queues.ptr_at::<AtomicU32>(offset) }
     }
 
-    // ---- Registering ---------------------------------------------------------------------------------------------
+    // ---- Registration --------------------------------------------------------------------------------------------
 
-    /// `io_uring_register(2)`.
+    /// Calls `io_uring_register(2)`.
     ///
     /// # Safety
-    /// The argument must be what the operation expects, and live as long as the kernel uses it.
+    /// The argument must have the type that the operation expects, and live as long as the kernel uses it.
     pub unsafe fn register<T>(
         &self,
         opcode: IoringRegisterOp,
         argument: *const T,
         count: u32,
     ) -> io::Result<u32> {
-        // SAFETY: by the caller.
+        // SAFETY: guaranteed by the caller.
         Ok(unsafe { io_uring_register(&self.descriptor, opcode, argument.cast(), count) }?)
     }
 
-    /// Registers the ring's own descriptor (Linux 5.18); whether the kernel did.
+    /// Registers the ring's own descriptor (Linux 5.18). Returns `true` on success.
     pub fn register_itself(&mut self) -> bool {
         let mut update = io_uring_rsrc_update::default();
         update.offset = u32::MAX;
         update.data = (self.descriptor.as_raw_fd() as usize as *mut c_void).into();
-        // SAFETY: the argument is one update, which the kernel reads and writes during the call only.
+        // SAFETY: the argument is one update, which the kernel reads and writes only during the call.
         let registered = unsafe { self.register(IoringRegisterOp::RegisterRingFds, &raw mut update, 1) };
         self.registered = registered.ok().and_then(|_| RawFd::try_from(update.offset).ok());
         self.registered.is_some()
@@ -313,23 +323,23 @@ impl Ring {
 
 impl Drop for Ring {
     fn drop(&mut self) {
-        // The thread would keep the registered descriptor, and with it the ring.
+        // Otherwise, the thread would keep the registered descriptor, and with it the ring.
         if let Some(index) = self.registered {
             let mut update = io_uring_rsrc_update::default();
             update.offset = index.cast_unsigned();
-            // SAFETY: one update, read during the call only.
+            // SAFETY: the argument is one update, which the kernel reads only during the call.
             let unregistered =
                 unsafe { self.register(IoringRegisterOp::UnregisterRingFds, &raw const update, 1) };
             if let Err(error) = unregistered {
                 log(
-                    || tracing::debug!(%error, "the ring's registration was not given up: another thread dropped it"),
+                    || tracing::debug!(%error, "cannot unregister the ring descriptor: dropped by another thread"),
                 );
             }
         }
     }
 }
 
-/// Memory shared with the kernel.
+/// A memory mapping shared with the kernel.
 #[derive(Debug)]
 struct Mapping {
     base: NonNull<c_void>,
@@ -339,30 +349,32 @@ struct Mapping {
 impl Mapping {
     fn new(ring: &OwnedFd, length: usize, offset: u64) -> io::Result<Self> {
         let (access, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED | MapFlags::POPULATE);
-        // SAFETY: a new mapping, at an address of the kernel's choice.
+        // SAFETY: this creates a new mapping, at an address that the kernel chooses.
         let base = unsafe { mmap(std::ptr::null_mut(), length, access, flags, ring, offset) }?;
-        // SAFETY: the mapping just made. A forked child must not share the queues.
+        // SAFETY: this is the mapping just created. A forked child must not share the queues.
         if let Err(error) = unsafe { madvise(base, length, Advice::LinuxDontFork) } {
-            tracing::debug!(%error, "a forked child would see the ring");
+            tracing::debug!(%error, "cannot exclude the ring from forked children");
         }
         let base = NonNull::new(base).ok_or(Errno::FAULT)?;
         Ok(Self { base, length })
     }
 
+    /// Returns a pointer to the value at `offset`.
+    ///
     /// # Safety
-    /// `offset` must lie within the mapping and suit the type.
+    /// `offset` must be within the mapping and valid for the type.
     #[inline]
     unsafe fn ptr_at<T>(&self, offset: u32) -> *mut T {
-        // SAFETY: by the caller.
+        // SAFETY: guaranteed by the caller.
         unsafe { self.base.as_ptr().cast::<u8>().add(offset as usize).cast() }
     }
 }
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: mapped in `new` with this length; nothing refers to it any more.
+        // SAFETY: mapped in `new` with this length, and no reference to it remains.
         if let Err(error) = unsafe { munmap(self.base.as_ptr(), self.length) } {
-            log(|| tracing::error!(%error, "the ring's memory could not be unmapped"));
+            log(|| tracing::error!(%error, "cannot unmap the memory of the ring"));
         }
     }
 }
@@ -372,13 +384,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn dropped_completions_are_told_once() {
-        // io_uring may be forbidden here.
+    fn dropped_completions_are_reported_once() {
+        // io_uring may be unavailable.
         let Ok(mut ring) = Ring::new(4, io_uring_params::default()) else { return };
         assert!(!ring.has_dropped());
         ring.enter(Wait::No).unwrap();
         assert!(!ring.has_dropped());
-        // As the kernel counts, in memory that both may write.
+        // Count like the kernel; the memory is writable for both sides.
         ring.submission(ring.parameters.cq_off.overflow).fetch_add(2, Ordering::Relaxed);
         assert!(ring.has_dropped());
         assert!(!ring.has_dropped());

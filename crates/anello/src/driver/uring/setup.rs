@@ -1,15 +1,15 @@
-//! Setting a ring up: the best flags that the kernel takes, and what it turns out to be able to do.
+//! Setup of a ring: selects the best flags that the kernel supports and probes its features.
 //!
 //! ```text
-//!  flags of set-up (EINVAL: down one step)            tried or asked for at the start
+//!  setup flags (on EINVAL, the next one is removed)   features probed or requested at startup
 //!  NO_SQARRAY                    6.6                  multishot receive   6.0   by receiving once from a socket pair
 //!  DEFER_TASKRUN                 6.1                  buffer ring         5.19  by registering one
 //!  SINGLE_ISSUER                 6.0                  SEND_ZC, MSG_RING   6.0, 5.18  by probing the opcodes
 //!  COOP_TASKRUN, TASKRUN_FLAG    5.19                 registered ring     5.18  by registering
 //!  SUBMIT_ALL                    5.18                 CQE_SKIP_SUCCESS    5.17  by feature bit
-//!  CQSIZE, CLAMP                 5.6                  send at submission  5.17  by sending more than a socket takes
-//!                                                     registered files    6.14  by feature bit, when asked for
-//!                                                     floor: EXT_ARG 5.11, multishot poll 5.13
+//!  CQSIZE, CLAMP                 5.6                  inline send         5.17  by overfilling a socket buffer
+//!                                                     registered files    6.14  by feature bit, if requested
+//!                                                     minimum: EXT_ARG 5.11, multishot poll 5.13
 //! ```
 
 use std::ffi::CStr;
@@ -31,19 +31,19 @@ use super::ring::Ring;
 use super::sqe::{File, Sqe};
 use super::{BUFFER_GROUP, REGISTERED_FILES};
 
-/// `IORING_FEAT_RW_ATTR` (6.14), for what came one version before it and no bit tells. Until then a file taken out of
-/// the table is closed only when every operation that was submitted before, on whichever registered file, has ended: a
-/// receive that waits keeps all sockets open that are closed after it.
+/// `IORING_FEAT_RW_ATTR` (6.14), as an indicator of a fix made one version earlier, which has no feature bit. Without
+/// the fix, a file removed from the table is closed only when all operations submitted before, on any registered file,
+/// have ended: a pending receive keeps open all sockets that are closed after it.
 const CLOSES_REGISTERED_FILES: IoringFeatureFlags = IoringFeatureFlags::from_bits_retain(1 << 16);
 
-/// What this ring does, after set-up and trials.
+/// The features of a ring, after setup and probing.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Features {
     pub(crate) no_sqarray: bool,
     pub(crate) defer_taskrun: bool,
     pub(crate) single_issuer: bool,
     pub(crate) coop_taskrun: bool,
-    /// The kernel says in shared memory when there is work to run.
+    /// The kernel signals pending task work in shared memory.
     pub(crate) task_work_flag: bool,
     pub(crate) submission_polling: bool,
     pub(crate) multishot_accept: bool,
@@ -58,7 +58,7 @@ pub struct Features {
 }
 
 impl Features {
-    /// Each feature with its name and whether it is used.
+    /// Returns the name of each feature, and `true` if it is used.
     pub fn named(&self) -> [(&'static str, bool); 14] {
         [
             ("no-sqarray", self.no_sqarray),
@@ -79,7 +79,7 @@ impl Features {
     }
 }
 
-/// The names of what is used, with commas.
+/// Formats the names of the features in use, separated by commas.
 impl fmt::Display for Features {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let used: Vec<_> = self.named().into_iter().filter(|(_, used)| *used).map(|(name, _)| name).collect();
@@ -87,14 +87,14 @@ impl fmt::Display for Features {
     }
 }
 
-/// Builds the ring on the calling thread, which will own it.
+/// Opens a ring that the calling thread owns.
 pub(super) fn ring(options: &DriverOptions) -> io::Result<(Ring, Features, Rc<Pools>)> {
     let (mut ring, mut features) = probe_setup_flags(options)?;
     let kernel = ring.features();
     if !kernel.contains(IoringFeatureFlags::EXT_ARG | IoringFeatureFlags::RSRC_TAGS) {
         return Err(io::Error::new(
             io::ErrorKind::Unsupported,
-            "this kernel's io_uring is older than Linux 5.13: use a newer kernel, or the epoll driver",
+            "io_uring requires Linux 5.13 or later (upgrade the kernel or use the epoll driver)",
         ));
     }
     let disabled = &options.disabled_features;
@@ -118,10 +118,15 @@ pub(super) fn ring(options: &DriverOptions) -> io::Result<(Ring, Features, Rc<Po
         && !disabled.multishot_receive
         && supports_multishot_recv(&mut ring, &pools);
     if options.registered_files && !kernel.contains(CLOSES_REGISTERED_FILES) {
-        tracing::warn!("before Linux 6.14 registered files are closed too late: going on with descriptors");
+        tracing::warn!(
+            "registered files disabled: kernels before 6.14 close them late; using plain descriptors"
+        );
     } else if options.registered_files {
         register_files(&ring).map_err(|error| {
-            with_advice(error, "registering files failed: raise the limit of open files (ulimit -n 20000)")
+            with_advice(
+                error,
+                "cannot register files: open-file limit too low (raise it, e.g. ulimit -n 20000)",
+            )
         })?;
         features.registered_files = true;
     }
@@ -129,7 +134,7 @@ pub(super) fn ring(options: &DriverOptions) -> io::Result<(Ring, Features, Rc<Po
     Ok((ring, features, pools))
 }
 
-/// Down the ladder until the kernel takes the flags.
+/// Opens a ring with the best flags, removing one flag after the other until the kernel accepts them.
 fn probe_setup_flags(options: &DriverOptions) -> io::Result<(Ring, Features)> {
     let disabled = &options.disabled_features;
     let polling = options.submission_polling.is_some();
@@ -168,20 +173,16 @@ fn probe_setup_flags(options: &DriverOptions) -> io::Result<(Ring, Features)> {
     }
 }
 
-/// The kernel refuses even the oldest flags.
+/// Returns the error for a kernel that rejects even the oldest flags.
 fn unsupported_flags_error(options: &DriverOptions, error: &io::Error) -> io::Error {
     match options.submission_polling.and_then(|polling| polling.core) {
         Some(core) => io::Error::new(
             io::ErrorKind::InvalidInput,
-            format!(
-                "submission polling cannot run on core {core}: choose one of this machine (io_uring: {error})"
-            ),
+            format!("cannot pin the SQPOLL thread to core {core}: {error} (choose an online core)"),
         ),
         None => io::Error::new(
             io::ErrorKind::Unsupported,
-            format!(
-                "this kernel's io_uring is too old: use a newer kernel, or the epoll driver (io_uring: {error})"
-            ),
+            format!("io_uring too old: {error} (upgrade the kernel or use the epoll driver)"),
         ),
     }
 }
@@ -207,44 +208,46 @@ fn build(options: &DriverOptions, features: &Features, submit_all: bool) -> io::
     Ring::new(options.sq_entries.max(1), parameters)
 }
 
-/// What a refusal of `io_uring_setup(2)` means and what to do about it.
+/// Explains an error of `io_uring_setup(2)` and its remedy.
 fn setup_error(error: io::Error) -> io::Error {
     let advice = match error.raw_os_error() {
         Some(libc::ENOSYS) => {
-            "the kernel has no io_uring, or a seccomp filter hides it: allow io_uring_setup, io_uring_enter and \
-             io_uring_register, or use the epoll driver"
+            "io_uring unavailable: not in the kernel, or hidden by seccomp (allow io_uring_setup, io_uring_enter and \
+             io_uring_register, or use the epoll driver)"
         }
         Some(libc::EPERM | libc::EACCES) => {
-            "io_uring is forbidden here by seccomp or by the sysctl kernel.io_uring_disabled: allow io_uring_setup, \
-             io_uring_enter and io_uring_register in the container's profile, set the sysctl to 0, or use the epoll \
-             driver"
+            "io_uring not permitted: denied by seccomp or by the sysctl kernel.io_uring_disabled (allow \
+             io_uring_setup, io_uring_enter and io_uring_register in the container's seccomp profile, set the \
+             sysctl to 0, or use the epoll driver)"
         }
         Some(libc::ENOMEM) => {
-            "no memory for the ring: raise the limit of locked memory (ulimit -l), or use the epoll driver"
+            "cannot allocate the ring: locked-memory limit reached (raise ulimit -l or use the epoll driver)"
         }
-        Some(libc::EMFILE | libc::ENFILE) => "no descriptors left: raise the limit of open files (ulimit -n)",
-        _ => "io_uring could not be set up: use the epoll driver",
+        Some(libc::EMFILE | libc::ENFILE) => {
+            "cannot open the ring: file descriptors exhausted (raise ulimit -n)"
+        }
+        _ => "cannot set up io_uring (use the epoll driver)",
     };
     with_advice(error, advice)
 }
 
-/// The error with its number kept in the text, and the remedy.
+/// Returns an error with the advice and the original error as its text.
 fn with_advice(error: io::Error, advice: &str) -> io::Error {
-    io::Error::new(error.kind(), format!("{advice} (io_uring: {error})"))
+    io::Error::new(error.kind(), format!("{advice}: {error}"))
 }
 
-/// Nothing here is meant for kernel worker threads; a few for what cannot do without.
+/// Limits the kernel's worker threads to a few. No operation of the driver is expected to need them.
 fn limit_io_wq_workers(ring: &Ring) {
     let mut max_workers = [4u32, 4];
-    // SAFETY: two counts, which the kernel reads and writes during the call only.
+    // SAFETY: the argument is two counts, which the kernel reads and writes only during the call.
     let limited =
         unsafe { ring.register(IoringRegisterOp::RegisterIowqMaxWorkers, max_workers.as_mut_ptr(), 2) };
     if let Err(error) = limited {
-        tracing::debug!(%error, "io_uring worker threads are not limited on this kernel");
+        tracing::debug!(%error, "cannot limit io_uring worker threads on this kernel");
     }
 }
 
-/// `struct io_uring_probe`: which operations the kernel has.
+/// `struct io_uring_probe`: the operations that the kernel supports.
 #[repr(C)]
 struct Opcodes {
     last: u8,
@@ -266,10 +269,10 @@ impl Opcodes {
     fn probe(ring: &Ring) -> Self {
         let none = Operation { opcode: 0, unused: 0, flags: 0, unused2: 0 };
         let mut opcodes = Self { last: 0, count: 0, unused: [0; 7], operations: [none; 256] };
-        // SAFETY: room for 256 operations, written during the call only.
+        // SAFETY: the argument has room for 256 operations and is only written during the call.
         let probed = unsafe { ring.register(IoringRegisterOp::RegisterProbe, &raw mut opcodes, 256) };
         if let Err(error) = probed {
-            tracing::debug!(%error, "this kernel does not tell its operations");
+            tracing::debug!(%error, "cannot probe the operations of this kernel");
         }
         opcodes
     }
@@ -280,16 +283,16 @@ impl Opcodes {
     }
 }
 
-/// `struct io_uring_rsrc_register`: an empty table of files (Linux 5.19).
+/// Registers an empty table of files (`struct io_uring_rsrc_register`, Linux 5.19).
 fn register_files(ring: &Ring) -> io::Result<()> {
     const SPARSE: u32 = 1;
     let table: [u32; 8] = [REGISTERED_FILES, SPARSE, 0, 0, 0, 0, 0, 0];
-    // SAFETY: one registration of the size that is named, read during the call only.
+    // SAFETY: the argument is one registration of the given size, which the kernel reads only during the call.
     unsafe { ring.register(IoringRegisterOp::RegisterFiles2, table.as_ptr(), size_of_val(&table) as u32) }?;
     Ok(())
 }
 
-/// `struct io_uring_files_update`: one place of that table.
+/// `struct io_uring_files_update`, for one entry of the table of registered files.
 #[repr(C)]
 pub(super) struct FilesUpdate {
     offset: u32,
@@ -298,48 +301,48 @@ pub(super) struct FilesUpdate {
 }
 
 impl FilesUpdate {
-    /// The descriptor is read when the update is registered.
+    /// Creates an update. The kernel reads the descriptor when the update is registered.
     pub fn new(offset: u32, descriptor: &i32) -> Self {
         Self { offset, unused: 0, descriptors: std::ptr::from_ref(descriptor) as u64 }
     }
 }
 
-/// Registers the receive ring; pools without one where the kernel has none.
+/// Registers the receive ring. Returns pools without a ring if the kernel does not support buffer rings.
 fn buffer_ring(ring: &Ring, options: &DriverOptions) -> Rc<Pools> {
     if options.disabled_features.buffer_ring {
         return Pools::new(None);
     }
     let (initial, limit) = (options.initial_receive_buffers, options.max_receive_buffers);
     let Some(buffers) = BufferRing::new(initial, limit, options.receive_buffer_bytes) else {
-        tracing::debug!("no address space for receive buffers: receiving on readiness");
+        tracing::debug!("cannot reserve address space for receive buffers; receiving on readiness");
         return Pools::new(None);
     };
     if buffers.limit() < limit {
-        tracing::debug!(limit = buffers.limit(), "fewer receive buffers than asked for");
+        tracing::debug!(limit = buffers.limit(), "fewer receive buffers than requested");
     }
     let mut registration = io_uring_buf_reg::default();
     registration.ring_addr = (buffers.entries_address() as *mut std::ffi::c_void).into();
     registration.ring_entries = buffers.limit();
     registration.bgid = BUFFER_GROUP;
-    // SAFETY: the entries stay where they are until the pools are dropped, which the driver does after the ring.
+    // SAFETY: the entries do not move until the pools are dropped, which the driver does after the ring.
     match unsafe { ring.register(IoringRegisterOp::RegisterPbufRing, &raw const registration, 1) } {
         Ok(_) => Pools::new(Some(buffers)),
         Err(error) => {
-            tracing::debug!(%error, "no buffer ring on this kernel: receiving on readiness");
+            tracing::debug!(%error, "no buffer rings on this kernel; receiving on readiness");
             Pools::new(None)
         }
     }
 }
 
-/// Whether multishot receive works: opcode probing does not say, so it is tried on a pair of sockets.
+/// Returns `true` if multishot receive works. Opcode probing does not report it, so it is tested on a socket pair.
 fn supports_multishot_recv(ring: &mut Ring, pools: &Rc<Pools>) -> bool {
     probe_multishot_recv(ring, pools).unwrap_or_else(|error| {
-        tracing::debug!(%error, "multishot receive could not be tried: receiving one message at a time");
+        tracing::debug!(%error, "cannot test multishot receive; receiving once per operation");
         false
     })
 }
 
-/// Receives one byte, then cancels; nothing else uses the ring yet.
+/// Receives one byte and cancels the receive. No other operation uses the ring at this point.
 fn probe_multishot_recv(ring: &mut Ring, pools: &Rc<Pools>) -> io::Result<bool> {
     const RECEIVE: u64 = 1;
     const CANCEL: u64 = 2;
@@ -364,7 +367,7 @@ fn probe_multishot_recv(ring: &mut Ring, pools: &Rc<Pools>) -> io::Result<bool> 
             );
         }
         if !flags.contains(IoringCqeFlags::MORE) {
-            // A late completion of the cancellation finds no owner in the driver either.
+            // The driver ignores the completion of the cancellation if it arrives later.
             return Ok(works);
         }
         works |= completion.result == 1;
@@ -372,11 +375,11 @@ fn probe_multishot_recv(ring: &mut Ring, pools: &Rc<Pools>) -> io::Result<bool> 
     }
 }
 
-/// The oldest kernel on which sends that complete at submission are tested. From Linux 5.19 until 6.0.3, such a send reports
-/// `EAGAIN` after a part of the message was sent, and the count of that is lost.
+/// The oldest kernel on which inline sends are tested. From Linux 5.19 to 6.0.3, an inline send reports `EAGAIN` after
+/// a part of the message was sent, and the number of bytes sent is lost.
 const OLDEST_TESTED: (u32, u32) = (6, 1);
 
-/// Whether a kernel of this release, as uname(2) reports it, is recent enough for sends that complete at submission.
+/// Returns `true` if a kernel of this release, as reported by uname(2), is recent enough for inline sends.
 fn is_tested_release(release: &CStr) -> bool {
     let release = release.to_string_lossy();
     let mut numbers = release.split(|character: char| !character.is_ascii_digit()).map(str::parse);
@@ -386,16 +389,16 @@ fn is_tested_release(release: &CStr) -> bool {
     }
 }
 
-/// Whether the result of a send of more than the socket takes is the count of what was sent.
+/// Returns `true` if the result of a send larger than the socket buffer is the number of bytes sent.
 fn is_short_count(result: i32, message_bytes: usize) -> bool {
     usize::try_from(result).is_ok_and(|count| (1..message_bytes).contains(&count))
 }
 
-/// Whether a send that completes at submission says so when not all was taken: what the driver builds on, tried with more
-/// than a socket takes.
+/// Returns `true` if an inline send reports a short count. The driver relies on that, so it is tested with a message
+/// larger than the socket buffer.
 fn reports_short_inline_sends(ring: &mut Ring) -> bool {
     probe_short_inline_send(ring).unwrap_or_else(|error| {
-        tracing::debug!(%error, "a short send could not be tried: each send has a completion of its own");
+        tracing::debug!(%error, "cannot test inline sends; every send posts a completion");
         false
     })
 }
@@ -429,7 +432,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sends_at_submission_need_linux_6_1() {
+    fn inline_sends_require_linux_6_1() {
         for release in
             [c"6.1.0-31-amd64", c"6.1", c"6.12.43+deb12-cloud-amd64", c"6.18.44-fc-v669", c"7.0-rc1"]
         {
@@ -441,9 +444,9 @@ mod tests {
     }
 
     #[test]
-    fn short_send_must_report_its_count() {
+    fn short_send_result_must_be_partial_count() {
         assert!(is_short_count(1, 100) && is_short_count(99, 100));
-        // All of it was sent, nothing was, or the count was lost.
+        // The whole message was sent, no byte was sent, or the count was lost.
         assert!(!is_short_count(100, 100) && !is_short_count(0, 100));
         assert!(!is_short_count(-libc::EAGAIN, 100));
     }

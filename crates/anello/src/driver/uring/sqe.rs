@@ -1,4 +1,4 @@
-//! Submission queue entries: the kernel's 64 bytes, one constructor for each operation that is used.
+//! Submission queue entries in the kernel's 64-byte format, with a constructor for each operation in use.
 //!
 //! ```text
 //!  0      1      2       4       8          16        24      28         32          40     42   44    48 … 63
@@ -51,21 +51,21 @@ impl Sqe {
         Self { opcode: opcode as u8, flags, fd, ..Self::default() }
     }
 
-    /// `IORING_OP_ACCEPT` (5.5), multishot 5.19.
+    /// `IORING_OP_ACCEPT` (5.5; multishot 5.19).
     pub fn accept(listener: i32, multishot: bool) -> Self {
         let ioprio = if multishot { ACCEPT_MULTISHOT } else { 0 };
         let op_flags = libc::SOCK_CLOEXEC.cast_unsigned();
         Self { ioprio, op_flags, ..Self::new(IoringOp::Accept, File::Descriptor(listener)) }
     }
 
-    /// `IORING_OP_CONNECT` (5.5). The address is read until the completion.
+    /// `IORING_OP_CONNECT` (5.5). The kernel may read the address until the completion.
     pub fn connect(socket: i32, address: *const libc::sockaddr, length: u32) -> Self {
         let offset = u64::from(length);
         let connect = Self::new(IoringOp::Connect, File::Descriptor(socket));
         Self { address: address as u64, offset, ..connect }
     }
 
-    /// `IORING_OP_RECV` (5.6) into a buffer of that group; multishot 6.0.
+    /// `IORING_OP_RECV` (5.6; multishot 6.0) into a buffer of the given group.
     pub fn receive(file: File, buffer_group: u16, multishot: bool) -> Self {
         let mut receive = Self::new(IoringOp::Recv, file);
         receive.flags |= IoringSqeFlags::BUFFER_SELECT.bits();
@@ -73,36 +73,38 @@ impl Sqe {
         Self { ioprio, buffer_group, ..receive }
     }
 
-    /// `IORING_OP_SEND` (5.6). The data is read until the completion, or until the submission when it completes there.
+    /// `IORING_OP_SEND` (5.6). The kernel may read the data until the completion or, for an inline send, until the
+    /// entry has been consumed.
     #[inline(always)]
     pub fn send(file: File, data: *const u8, length: u32, flags: i32) -> Self {
         let op_flags = flags.cast_unsigned();
         Self { address: data as u64, length, op_flags, ..Self::new(IoringOp::Send, file) }
     }
 
-    /// `IORING_OP_SEND_ZC` (6.0). The data is read until the notification.
+    /// `IORING_OP_SEND_ZC` (6.0). The kernel may read the data until the notification.
     pub fn send_zero_copy(file: File, data: *const u8, length: u32, flags: i32) -> Self {
         Self { opcode: IoringOp::SendZc as u8, ..Self::send(file, data, length, flags) }
     }
 
-    /// `IORING_OP_POLL_ADD` (5.1), multishot 5.13: a completion for every edge.
+    /// `IORING_OP_POLL_ADD` (5.1; multishot 5.13): posts a completion for every edge.
     pub fn poll(descriptor: i32, mask: u32) -> Self {
         Self { length: POLL_MULTISHOT, ..Self::poll_once(descriptor, mask) }
     }
 
-    /// `IORING_OP_POLL_ADD` (5.1): a completion when there is such readiness, and no other.
+    /// `IORING_OP_POLL_ADD` (5.1): posts a single completion when the socket is ready.
     pub fn poll_once(descriptor: i32, mask: u32) -> Self {
-        // The mask is little-endian halves on every machine that the kernel cares for; see `poll32_events`.
+        // The kernel defines the mask as two 16-bit halves in little-endian order on all architectures; see
+        // `poll32_events`.
         let op_flags = if cfg!(target_endian = "big") { mask.rotate_left(16) } else { mask };
         Self { op_flags, ..Self::new(IoringOp::PollAdd, File::Descriptor(descriptor)) }
     }
 
-    /// `IORING_OP_ASYNC_CANCEL` (5.5) of the operation with that `user_data`.
+    /// `IORING_OP_ASYNC_CANCEL` (5.5) of the operation with the given `user_data`.
     pub fn cancel(target: u64) -> Self {
         Self { address: target, ..Self::new(IoringOp::AsyncCancel, File::Descriptor(-1)) }
     }
 
-    /// `IORING_OP_MSG_RING` (5.18): a completion with that `user_data` on another ring.
+    /// `IORING_OP_MSG_RING` (5.18): posts a completion with the given `user_data` on another ring.
     pub fn message(ring: i32, user_data: u64) -> Self {
         Self { offset: user_data, ..Self::new(IoringOp::MsgRing, File::Descriptor(ring)) }
     }
@@ -111,7 +113,7 @@ impl Sqe {
         Self { user_data, ..self }
     }
 
-    /// No completion when it succeeds (`IOSQE_CQE_SKIP_SUCCESS`, 5.17).
+    /// Suppresses the completion if the operation succeeds (`IOSQE_CQE_SKIP_SUCCESS`, 5.17).
     #[inline(always)]
     pub fn skip_success_cqe(mut self) -> Self {
         self.flags |= IoringSqeFlags::CQE_SKIP_SUCCESS.bits();
