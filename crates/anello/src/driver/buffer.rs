@@ -50,9 +50,9 @@ const CACHE_LINE_BYTES: usize = 64;
 
 /// Received bytes, in memory leased from the runtime. Dropping a chunk returns its memory.
 ///
-/// [`TcpStream::recv`](crate::net::TcpStream::recv) returns a chunk. It dereferences to the bytes at the address to
-/// which the kernel wrote them, and can be passed to [`TcpStream::send`](crate::net::TcpStream::send) without a copy.
-/// It belongs to the thread of its runtime.
+/// [`TcpStream::recv`](crate::net::TcpStream::recv) returns chunks. A chunk dereferences to the received bytes, which
+/// the kernel has written directly to this memory, and can be passed to
+/// [`TcpStream::send`](crate::net::TcpStream::send) without a copy. It belongs to the thread of its runtime.
 ///
 /// A chunk occupies a whole receive buffer ([`receive_buffer_bytes`](crate::DriverOptions::receive_buffer_bytes)),
 /// however few bytes it contains. Copy data that is kept for a long time.
@@ -81,8 +81,8 @@ impl Chunk {
         }
     }
 
-    /// Returns `true` if this is a pool buffer of a class of which the pool keeps fewer buffers than tasks can run in a
-    /// turn.
+    /// Returns `true` if this is a pool buffer of one of the larger classes. The pool keeps fewer of these than tasks
+    /// can run in a turn.
     #[inline]
     pub(crate) fn is_large_pool_buffer(&self) -> bool {
         // Ring buffers do not have the flag, and the pool keeps enough buffers of class 0.
@@ -156,7 +156,8 @@ impl Drop for Chunk {
     }
 }
 
-/// Stores a chunk in the caller's variable, which must be `None`. Avoids moving the chunk through a chain of results.
+/// Stores a chunk in the caller's variable, which must be `None`. This avoids moving the chunk through nested return
+/// values.
 #[inline]
 pub(crate) fn put_into(into: &mut Option<Chunk>, chunk: Chunk) {
     debug_assert!(into.is_none());
@@ -186,8 +187,8 @@ impl Pools {
 
     /// Creates the lease of a buffer that the kernel has taken from the ring and filled with `length` bytes.
     ///
-    /// Returns `None` if there is no such buffer: the kernel (or a simulated kernel) reported an ID that was never
-    /// provided, or too great a length.
+    /// Returns `None` if the kernel (or a simulated kernel) reported an ID that was never provided, or a length greater
+    /// than the buffer size.
     #[inline]
     pub fn filled(self: &Rc<Self>, id: u16, length: usize) -> Option<Chunk> {
         let ring = self.ring.as_ref()?;
@@ -370,7 +371,7 @@ impl Drop for BufferRing {
 /// Free buffers by class, reused in LIFO order.
 #[derive(Debug)]
 struct LifoPool {
-    /// The buffer released last. If only one message is processed at a time, this is the only buffer in use.
+    /// The buffer released last. If only one message is processed at a time, it is the only buffer in use.
     last: [Cell<Option<NonNull<u8>>>; 3],
     free: [RefCell<Vec<NonNull<u8>>>; 3],
 }
@@ -428,8 +429,8 @@ fn layout(bytes: usize) -> Layout {
     Layout::from_size_align(bytes.max(1), PAGE_BYTES).expect("buffer size is below isize::MAX")
 }
 
-/// Returns the layout of all buffers of a ring. The caller aligns the address: only an allocation with the allocator's
-/// default alignment provides zeroed memory without touching its pages.
+/// Returns the layout of all buffers of a ring. The caller aligns the address: allocators provide zeroed memory without
+/// touching its pages only for their default alignment.
 fn memory_layout(stride_bytes: usize, limit: u32) -> Layout {
     Layout::from_size_align(stride_bytes * limit as usize + CACHE_LINE_BYTES, 16)
         .expect("buffer size is below isize::MAX")

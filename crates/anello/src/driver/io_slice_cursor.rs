@@ -111,15 +111,15 @@ mod tests {
 
     #[test]
     fn remaining_bytes_are_copied_in_order() {
-        let whole = b"one, two and three";
+        let data = b"one, two and three";
         let slices = slices(&[b"", b"one, ", b"", b"two and", b" ", b"three", b""]);
         let pools = Pools::new(None);
-        for from in 0..=whole.len() {
-            for to in from..=whole.len() + 1 {
+        for from in 0..=data.len() {
+            for to in from..=data.len() + 1 {
                 let mut cursor = IoSliceCursor::new(&slices);
                 cursor.advance(from);
                 cursor.limit(to - from);
-                let expected = &whole[from..to.min(whole.len())];
+                let expected = &data[from..to.min(data.len())];
                 assert_eq!(cursor.remaining_bytes(), expected.len());
                 assert_eq!(&cursor.gather(&pools)[..], expected);
                 assert_eq!(cursor.remaining_bytes(), 0);

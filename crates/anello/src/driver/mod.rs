@@ -1,4 +1,4 @@
-//! I/O drivers. All socket system calls are made below this module.
+//! I/O drivers. Only this module and its submodules make socket system calls.
 //!
 //! # Driver contract
 //!
@@ -12,9 +12,9 @@
 //! - *Wakers*: there is one waker per direction. A later poll replaces it.
 //! - *Cancel safety*: dropping a future has no effect on the driver. Received bytes stay queued, and bytes accepted by
 //!   `poll_send` are still sent.
-//! - *Release*: [`Driver::release`] gives up a key. The driver (1) sends all accepted bytes, (2) cancels the operations
-//!   in flight, (3) waits for their terminal completions, and (4) closes the socket and frees the slot under a new
-//!   generation. [`Driver::abort`] skips step 1.
+//! - *Release*: [`Driver::release`] takes back a key. The driver (1) sends all accepted bytes, (2) cancels the
+//!   operations in flight, (3) waits for their terminal completions, and (4) closes the socket and frees the slot under
+//!   a new generation. [`Driver::abort`] skips step 1.
 //! - *Turn*: [`Driver::turn`] submits all queued operations and optionally waits for completions, with a single system
 //!   call on io_uring. The wakers that are due are collected and called after the driver is no longer borrowed, because
 //!   a waker can run arbitrary code.
@@ -122,8 +122,7 @@ impl fmt::Display for DriverKind {
     }
 }
 
-/// Maximum wait per turn while remaining bytes are sent during shutdown. No notification wakes the driver at that
-/// point.
+/// Maximum wait per turn while remaining bytes are sent during shutdown. No notification wakes the driver then.
 const SHUT_DOWN_STEP_NS: u64 = 10_000_000;
 
 /// A connection returned by an accept.
@@ -246,7 +245,7 @@ impl Driver {
         matches!(*self.backend, Backend::SimCompletion(_) | Backend::SimReadiness(_))
     }
 
-    /// Returns the notifier with which other threads interrupt this driver's wait. It works until it is closed.
+    /// Returns a notifier, with which other threads interrupt this driver's wait until it is closed.
     ///
     /// # Errors
     /// Returns the error of duplicating the descriptor of the ring.
@@ -292,7 +291,7 @@ impl Driver {
             Backend::Uring(uring) => uring.kernel.needs_enter(),
             Backend::Epoll(epoll) => epoll.needs_turn(),
             Backend::SimReadiness(sim) => sim.needs_turn(),
-            // No other thread makes progress in the meantime.
+            // No other thread runs during the simulation, so submitting earlier has no effect.
             Backend::SimCompletion(_) => false,
         }
     }
@@ -478,7 +477,7 @@ impl Driver {
         }
     }
 
-    /// Accepts as many bytes of the slices as the send queue has room for, or as the kernel takes immediately.
+    /// Accepts as many bytes of the slices as fit into the send queue or as the kernel takes immediately.
     pub fn poll_write(&mut self, key: Key, slices: &[IoSlice<'_>], waker: &Waker) -> Poll<io::Result<usize>> {
         let slices = &slices[..slices.len().min(MAX_IO_SLICES)];
         dispatch!(&mut *self.backend, machine => machine.poll_write(key, slices, waker))
@@ -498,7 +497,7 @@ impl Driver {
         dispatch!(&mut *self.backend, machine => machine.shutdown_write(key))
     }
 
-    /// Sends bytes of a file after everything accepted before has been sent. Returns the number of bytes that the
+    /// Sends bytes of a file after all bytes accepted before have been sent. Returns the number of bytes that the
     /// kernel took, or 0 at the end of the file.
     pub fn poll_send_file(
         &mut self,
@@ -532,7 +531,7 @@ impl Driver {
     }
 
     /// Takes the wakers of the tasks waiting to read from or write to a stream. The caller must call them when the
-    /// driver is not borrowed; the driver no longer does.
+    /// driver is not borrowed, because the driver no longer does.
     pub fn take_wakers(&mut self, key: Key) -> [Option<Waker>; 2] {
         dispatch!(&mut *self.backend, machine => machine.take_wakers(key))
     }
@@ -615,9 +614,9 @@ impl Driver {
         })
     }
 
-    /// Releases every socket, sends accepted bytes for at most `drain`, cancels the remaining operations and waits
-    /// until the kernel holds no memory of the driver. The driver accepts no new sockets from then on. The caller must
-    /// call the wakers in `wakes`.
+    /// Shuts down the driver: releases every socket, sends accepted bytes for at most `drain`, cancels the remaining
+    /// operations and waits until the kernel uses no memory of the driver. Later attempts to add a socket fail. The
+    /// caller must call the wakers in `wakes`.
     ///
     /// # Errors
     /// Returns an error if waiting fails, or if the kernel has not completed all operations in time. Their memory is

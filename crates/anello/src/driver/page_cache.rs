@@ -121,8 +121,8 @@ mod tests {
     #[test]
     #[cfg_attr(miri, ignore = "Miri has no such files")]
     fn written_range_is_in_memory() {
-        let mut file = tempfile::tempfile().expect("a file");
-        file.write_all(&[7; 300_000]).expect("written");
+        let mut file = tempfile::tempfile().expect("create file");
+        file.write_all(&[7; 300_000]).expect("write file");
         if cached_pages(file.as_fd(), 0, 1).is_err() && read_nowait(&file, 0, &mut [0]).is_none() {
             return eprintln!("skipped: neither the kernel nor the file system supports the check");
         }
@@ -144,17 +144,17 @@ mod tests {
     #[cfg_attr(miri, ignore = "Miri has no such files")]
     fn range_being_read_from_disk_is_not_in_memory() {
         const FILE_BYTES: u64 = 64 << 20;
-        let file = tempfile::tempfile().expect("a file");
+        let file = tempfile::tempfile().expect("create file");
         let mut block = vec![7; PROBE_STEP_BYTES as usize];
         for offset in (0..FILE_BYTES).step_by(block.len()) {
-            file.write_all_at(&block, offset).expect("written");
+            file.write_all_at(&block, offset).expect("write file");
         }
         if read_nowait(&file, 0, &mut block).is_none() {
             return eprintln!("skipped: this file system does not support reads without waiting");
         }
-        file.sync_all().expect("written");
+        file.sync_all().expect("write file");
         for advice in [Advice::DontNeed, Advice::WillNeed] {
-            rustix::fs::fadvise(&file, 0, None, advice).expect("advice");
+            rustix::fs::fadvise(&file, 0, None, advice).expect("advise kernel");
         }
         // Independent of the progress of readahead, a range reported as in memory must be readable without waiting.
         let mut retries = 0;
@@ -163,7 +163,7 @@ mod tests {
                 retries += 1;
                 if retries % 1000 == 0 {
                     // The kernel limits readahead, so read this block explicitly.
-                    file.read_exact_at(&mut block, offset).expect("read");
+                    file.read_exact_at(&mut block, offset).expect("read block");
                 }
                 std::thread::yield_now();
             }

@@ -79,10 +79,11 @@ pub(crate) struct Reactor<K: ReadinessKernel> {
     listeners: Table<Listener<Socket<K>>>,
     pools: Rc<Pools>,
     max_send_queue_bytes: usize,
-    /// Maximum size of a message that is deferred to the next turn, the number of edges in a wait from which messages
-    /// are deferred, and whether the last wait returned that many.
+    /// Maximum size of messages that are deferred to the next turn.
     deferred_bytes: usize,
+    /// Number of edges in one wait from which messages are deferred.
     deferred_send_threshold_edges: usize,
+    /// Whether the last wait returned at least that many edges.
     deferring_sends: bool,
     /// Streams with deferred messages. Some may have been released, or may have sent them since.
     deferred_streams: Vec<Key>,
@@ -576,9 +577,9 @@ impl<K: ReadinessKernel> Reactor<K> {
     /// Rejects the pending connections of a listener when no descriptors are left. Returns their number.
     pub fn refuse(&mut self, key: Key) -> usize {
         let Some(listener) = self.listeners.get(key) else { return 0 };
-        let refused = self.kernel.sockets_mut().refuse(&listener.socket);
-        self.metrics.refused += refused as u64;
-        refused
+        let rejected = self.kernel.sockets_mut().refuse(&listener.socket);
+        self.metrics.refused += rejected as u64;
+        rejected
     }
 
     pub fn release_listener(&mut self, key: Key) {

@@ -121,7 +121,7 @@ pub(crate) fn after_shutdown() -> io::Error {
 /// Maximum size of a message that is copied to the end of a queued buffer instead of being queued itself.
 const MAX_COPY_BYTES: usize = 512;
 
-/// The queue. The front is being sent, and stays in place until all of it has been sent.
+/// A send queue. The front is being sent, and stays in place until all of it has been sent.
 #[derive(Debug, Default)]
 #[repr(C)]
 pub(crate) struct SendQueue {
@@ -167,8 +167,8 @@ impl SendQueue {
         }
     }
 
-    /// Adds a buffer that cannot be sent immediately. Small messages are copied into one buffer: a stream with a slow
-    /// peer must not hold a receive buffer for every byte, and fewer calls are needed to send them.
+    /// Adds a buffer that cannot be sent immediately. Small messages are copied into one buffer, so that a stream with
+    /// a slow peer does not hold a receive buffer for every few bytes, and fewer calls are needed to send them.
     pub fn queue(&mut self, outgoing: Queued, pools: &Rc<Pools>) {
         let length = outgoing.as_slice().len();
         let copy = match &outgoing.0 {
@@ -338,8 +338,8 @@ mod tests {
             let (mut send_queue, mut outgoing) = (SendQueue::default(), Some(outgoing));
             let started = send_queue.start(&mut outgoing, 100).is_some();
             assert_eq!((started, send_queue.is_empty()), (outgoing.is_none(), outgoing.is_some()));
-            if let Some(refused) = outgoing {
-                send_queue.push(Queued(refused));
+            if let Some(urgent) = outgoing {
+                send_queue.push(Queued(urgent));
             }
             (started, send_queue.is_urgent())
         };

@@ -132,7 +132,7 @@ const MAX_REFUSALS_PER_CALL: usize = 256;
 
 /// Held while a thread sets the mode of a listening socket and relies on it. `O_NONBLOCK` is shared by all descriptors
 /// of a socket, workers may share a socket, and `accept4(2)` has no flag for a non-blocking call. Without the lock, an
-/// accept would wait without limit if another worker cleared the mode before the call.
+/// accept could block forever because another worker cleared the mode before the call.
 static LISTENERS_MODE: Mutex<()> = Mutex::new(());
 
 fn lock_listeners_mode() -> MutexGuard<'static, ()> {
@@ -216,17 +216,17 @@ impl Sockets for OsSockets {
             self.reserve = reserve_descriptor();
             return 0;
         }
-        let mut refused = 0;
-        while refused < MAX_REFUSALS_PER_CALL
+        let mut rejected = 0;
+        while rejected < MAX_REFUSALS_PER_CALL
             && rustix::net::accept_with(&*listener, SocketFlags::CLOEXEC).is_ok()
         {
-            refused += 1;
+            rejected += 1;
         }
         if let Err(error) = listener.set_nonblocking(self.nonblocking) {
             super::log(|| tracing::warn!(%error, "cannot restore the mode of the listening socket"));
         }
         self.reserve = reserve_descriptor();
-        refused
+        rejected
     }
 
     fn connect(&mut self, socket: &OwnedFd, peer: SocketAddr) -> io::Result<()> {
@@ -462,7 +462,7 @@ fn bind_source(socket: &Socket, source: SocketAddr) -> io::Result<()> {
     }
     socket.bind(&SockAddr::from(source)).map_err(|error| {
         let (kind, remedy) = match error.kind() {
-            // Use another kind than a connect that finds no free port, which returns AddrNotAvailable.
+            // Return a different kind than a connect that finds no free local port, which fails with AddrNotAvailable.
             io::ErrorKind::AddrNotAvailable => {
                 (io::ErrorKind::InvalidInput, " (use an address of this machine; ip address lists them)")
             }
@@ -473,7 +473,7 @@ fn bind_source(socket: &Socket, source: SocketAddr) -> io::Result<()> {
     })
 }
 
-/// Opens the reserve descriptor. An eventfd is the cheapest kind.
+/// Opens the reserve descriptor. Any kind would do; an eventfd uses few other resources.
 fn reserve_descriptor() -> Option<OwnedFd> {
     rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC).ok()
 }

@@ -100,20 +100,20 @@ fn shut_down_driver_starts_no_operations() {
         driver.shut_down(Duration::ZERO, &mut WakeQueue::default()).unwrap();
         assert_eq!((freed.load(Ordering::SeqCst), driver.metrics().sockets), (1, 0));
         drop(far);
-        let any = SocketAddr::from(([127, 0, 0, 1], 0));
-        let listener = std::net::TcpListener::bind(any).unwrap();
+        let any_port = SocketAddr::from(([127, 0, 0, 1], 0));
+        let listener = std::net::TcpListener::bind(any_port).unwrap();
         let path = UnixAddress::from_pathname("/nowhere").unwrap();
         let (near, _far) = UnixStream::pair().unwrap();
         let listen_options = ListenOptions { backlog: 1, reuse_port: false, nodelay: false };
-        let refused = [
-            driver.listen(any, &listen_options),
+        let results = [
+            driver.listen(any_port, &listen_options),
             driver.listen_unix(&path, 1),
             driver.import_listener(listener.try_clone().unwrap().into()),
             driver.import_stream(near.into()),
             driver.connect(listener.local_addr().unwrap(), None),
             driver.connect_unix(&path),
         ];
-        for result in refused {
+        for result in results {
             assert_eq!(result.unwrap_err().kind(), io::ErrorKind::NotConnected);
         }
         let (waker, mut chunk) = (Waker::noop(), None);

@@ -152,9 +152,9 @@ impl<K: CompletionKernel> Proactor<K> {
     /// Rejects the pending connections of a listener when no descriptors are left. Returns their number.
     pub fn refuse(&mut self, key: Key) -> usize {
         let Some(listener) = self.listeners.get(key) else { return 0 };
-        let refused = self.kernel.sockets_mut().refuse(&listener.socket);
-        self.metrics.refused += refused as u64;
-        refused
+        let rejected = self.kernel.sockets_mut().refuse(&listener.socket);
+        self.metrics.refused += rejected as u64;
+        rejected
     }
 
     pub fn release_listener(&mut self, key: Key) {

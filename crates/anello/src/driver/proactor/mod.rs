@@ -86,7 +86,7 @@ pub(crate) struct Proactor<K: CompletionKernel> {
     zero_copy_sends: Table<ZeroCopySend>,
     /// Inline sends that are not yet confirmed, in submission order: the slot of the stream and the submission index.
     unconfirmed_sends: Vec<(u32, u32)>,
-    /// Second list, which replaces `unconfirmed_sends` while that is processed.
+    /// Empty list that replaces `unconfirmed_sends` while its entries are processed.
     unconfirmed_scratch: Vec<(u32, u32)>,
     /// Set if a task waits for an unconfirmed send. The next turn must not sleep before it confirms sends, because a
     /// successful inline send wakes no task.
@@ -95,7 +95,7 @@ pub(crate) struct Proactor<K: CompletionKernel> {
     ring_grown: bool,
     limits: DriverOptions,
     zero_copy_bytes: usize,
-    /// Mode of sends that are made neither by a system call nor without a copy.
+    /// Mode of sends that are submitted to the ring and are not zero-copy sends.
     default_send_mode: SendMode,
     /// Maximum size of messages on the fast path for inline sends; zero if inline sends are not used.
     inline_send_bytes: usize,
@@ -105,7 +105,7 @@ pub(crate) struct Proactor<K: CompletionKernel> {
     recovery: RecoveryCancels,
 }
 
-/// A zero-copy send that has not ended.
+/// A zero-copy send whose last completion has not arrived.
 ///
 /// Its memory moves here once the kernel has taken all of it or the stream was aborted. The stream then continues or
 /// closes. The notification frees the memory; it arrives when the peer has acknowledged the data or the connection was
@@ -128,7 +128,7 @@ impl<K: CompletionKernel> Proactor<K> {
             }
         };
         let capabilities = kernel.capabilities();
-        // Larger messages are sent by a system call or without a copy.
+        // Larger messages are sent directly by a system call or as zero-copy sends.
         let small_bytes =
             options.direct_send_threshold_bytes.min(zero_copy_bytes).min(MAX_SEND_BYTES).saturating_sub(1);
         let inline_sends = capabilities.inline_sends;
@@ -225,8 +225,9 @@ impl<K: CompletionKernel> Proactor<K> {
         [stream.receive_waker.take(), stream.send_waker.take()]
     }
 
-    /// Makes the kernel drop its unsent data when the socket of an aborted stream is closed. It would otherwise keep
-    /// the data, and the memory of zero-copy sends, without limit if the peer does not read.
+    /// Configures the socket of an aborted stream so that closing it resets the connection and the kernel drops unsent
+    /// data. Otherwise, the kernel would keep the data, and use the memory of zero-copy sends, without limit if the
+    /// peer does not read.
     fn reset_at_close(&mut self, key: Key) {
         if self.zero_copy_sends.len() == 0 {
             return;

@@ -9,9 +9,9 @@ use super::*;
 const ROUNDS: usize = 20_000;
 
 fn listener() -> OwnedFd {
-    let listener = Socket::new(Domain::IPV4, Type::STREAM, None).expect("a socket");
-    listener.bind(&SockAddr::from(SocketAddr::from(([127, 0, 0, 1], 0)))).expect("a port");
-    listener.listen(16).expect("listens");
+    let listener = Socket::new(Domain::IPV4, Type::STREAM, None).expect("create socket");
+    listener.bind(&SockAddr::from(SocketAddr::from(([127, 0, 0, 1], 0)))).expect("bind to a free port");
+    listener.listen(16).expect("listen");
     listener.into()
 }
 
@@ -19,29 +19,29 @@ fn listener() -> OwnedFd {
 #[cfg_attr(miri, ignore = "Miri has no such sockets")]
 fn fault_04_accept_never_waits_when_other_threads_change_socket_mode() {
     let listener = listener();
-    let (ended, ends) = mpsc::channel();
+    let (done, finished) = mpsc::channel();
     let work: [fn(&mut OsSockets, OwnedFd); 3] = [
         |sockets, listener| assert_eq!(sockets.refuse(&listener), 0),
-        |sockets, listener| drop(sockets.import(listener).expect("a listener")),
+        |sockets, listener| drop(sockets.import(listener).expect("import listener")),
         |_, listener| {
             let accepted = try_accept(&listener).expect_err("no client has connected");
             assert_eq!(accepted.kind(), io::ErrorKind::WouldBlock);
         },
     ];
     for work in work.into_iter().cycle().take(4) {
-        let (ended, listener) = (ended.clone(), listener.try_clone().expect("a descriptor"));
+        let (done, listener) = (done.clone(), listener.try_clone().expect("duplicate descriptor"));
         thread::spawn(move || {
             // Blocking sockets, as on io_uring.
             let mut sockets = OsSockets::new(false);
             for _ in 0..ROUNDS {
-                work(&mut sockets, listener.try_clone().expect("a descriptor"));
+                work(&mut sockets, listener.try_clone().expect("duplicate descriptor"));
             }
-            ended.send(()).expect("receiver exists");
+            done.send(()).expect("receiver exists");
         });
     }
     for _ in 0..4 {
         // This takes less than a second, or a few seconds on an emulated CPU. An accept that waits for a client would
         // never return.
-        ends.recv_timeout(Duration::from_secs(120)).expect("every thread finishes");
+        finished.recv_timeout(Duration::from_secs(120)).expect("every thread finishes");
     }
 }

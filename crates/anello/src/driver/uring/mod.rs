@@ -231,7 +231,7 @@ impl Uring {
                             .skip_success_cqe()
                     }
                     SendMode::Async => Sqe::send(file(socket), data, length_bytes, flags),
-                    // Use the descriptor, because the index of this token is not the slot of the stream.
+                    // Use the descriptor: the index of this token selects a zero-copy send, not the slot of the stream.
                     SendMode::ZeroCopy => {
                         Sqe::send_zero_copy(File::Descriptor(raw(socket)), data, length_bytes, flags)
                     }
@@ -344,8 +344,8 @@ impl CompletionKernel for Uring {
                 self.addresses.remove(&completion.token.0);
             }
             Some(Kind::Message) => self.on_message_sent(completion),
-            // Messages of other rings also end here, but they have no poll to arm again. Only the poll of the eventfd
-            // reports a mask as its result.
+            // Completions posted by the messages of other rings also arrive here, but they have no poll to arm again.
+            // Only the poll of the eventfd reports a mask as its result.
             Some(Kind::Wake) if !completion.has_more() && completion.result != 0 => self.arm_wake(),
             _ => {}
         }

@@ -1,9 +1,9 @@
 //! The submission and completion queues shared with the kernel, and the system calls on them.
 //!
 //! ```text
-//!   submission                                   completion
-//!   head (kernel) … tail (shared) … our tail     head (ours, shared per batch) … tail (kernel)
-//!   └ taken at enter ┘└ published at enter ┘     └ read in place, published when the batch is read ┘
+//!   submission                                      completion
+//!   head (kernel) … tail (shared) … local tail      head (local, shared per batch) … tail (kernel)
+//!   └ consumed at enter ┘└ published at enter ┘     └ read in place, published when the batch is read ┘
 //! ```
 //!
 //! Entries are written to and completions are read from shared memory directly, without a copy.
@@ -147,7 +147,7 @@ impl Ring {
         if self.is_full() {
             return false;
         }
-        // SAFETY: not full.
+        // SAFETY: the queue is not full, as checked above.
         unsafe { self.put(entry) };
         true
     }

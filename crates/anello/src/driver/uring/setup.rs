@@ -134,7 +134,7 @@ pub(super) fn ring(options: &DriverOptions) -> io::Result<(Ring, Features, Rc<Po
     Ok((ring, features, pools))
 }
 
-/// Opens a ring with the best flags, removing one flag after the other until the kernel accepts them.
+/// Opens a ring with the best flags, removing one flag at a time until the kernel accepts them.
 fn probe_setup_flags(options: &DriverOptions) -> io::Result<(Ring, Features)> {
     let disabled = &options.disabled_features;
     let polling = options.submission_polling.is_some();
@@ -236,7 +236,7 @@ fn with_advice(error: io::Error, advice: &str) -> io::Error {
     io::Error::new(error.kind(), format!("{advice}: {error}"))
 }
 
-/// Limits the kernel's worker threads to a few. No operation of the driver is expected to need them.
+/// Limits the kernel's worker threads to a few. The driver's operations are not expected to need them.
 fn limit_io_wq_workers(ring: &Ring) {
     let mut max_workers = [4u32, 4];
     // SAFETY: the argument is two counts, which the kernel reads and writes only during the call.
