@@ -1,5 +1,5 @@
-//! Direct receives: system calls on sockets that the kernel has reported as readable. The buffers are still in the CPU
-//! cache, and their size adapts to the received messages.
+//! Direct receives: system calls on sockets that the kernel has reported as readable. They use buffers that are still
+//! in the CPU cache, of a size that adapts to the received messages.
 
 use std::io;
 use std::rc::Rc;

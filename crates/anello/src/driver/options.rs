@@ -4,7 +4,7 @@ use std::time::Duration;
 
 /// Options of a driver.
 ///
-/// The defaults performed best in measurements.
+/// The defaults are the values with the best measured performance.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct DriverOptions {
@@ -14,23 +14,25 @@ pub struct DriverOptions {
     pub cq_entries: u32,
     /// Initial number of buffers in the receive ring. It doubles when the kernel runs out of buffers.
     pub initial_receive_buffers: u32,
-    /// Maximum number of buffers in the receive ring (up to 32,768). When all are in use, bytes are received into other
-    /// memory.
+    /// Maximum number of buffers in the receive ring (up to 32,768). While all of them are in use, bytes are received
+    /// into other memory.
     pub max_receive_buffers: u32,
     /// Size of one receive buffer in bytes, from 64 bytes to 1 MiB; all buffers together are limited to 1 GiB. Streams
     /// with larger messages are received without the ring. Address space for `max_receive_buffers` buffers is reserved
     /// at startup. A page uses memory from its first use until the runtime is dropped.
     pub receive_buffer_bytes: usize,
-    /// Number of received chunks not yet taken by the application at which a stream stops receiving.
+    /// Limit of received chunks per stream that the application has not taken. A stream stops receiving when it reaches
+    /// the limit.
     pub max_received_chunks: usize,
-    /// Number of bytes accepted for sending but not yet taken by the kernel at which a stream accepts no more.
+    /// Limit of bytes per stream that are accepted for sending but not taken by the kernel. A stream accepts no more
+    /// bytes when it reaches the limit.
     pub max_send_queue_bytes: usize,
-    /// Number of connections accepted by the kernel but not yet taken by the application at which a listener stops
-    /// accepting.
+    /// Limit of connections per listener that the kernel has accepted but the application has not taken. A listener
+    /// stops accepting when it reaches the limit.
     pub max_accept_queue: usize,
-    /// Messages of at least this many bytes are sent immediately by a system call, while they are in the CPU cache.
+    /// Minimum size of messages that are sent immediately by a system call, while their bytes are in the CPU cache.
     ///
-    /// Independent of this threshold, two kinds of data are sent immediately: data in pool buffers of 16 or 128 KiB
+    /// Two kinds of data are sent immediately regardless of this threshold: data in pool buffers of 16 or 128 KiB
     /// outside the receive ring, because few of these buffers are kept; and writes (unlike sends, which transfer
     /// ownership) of more than 4096 bytes, because they then need no copy.
     ///
@@ -38,23 +40,24 @@ pub struct DriverOptions {
     /// the next turn if many sockets were ready at the same time
     /// ([`deferred_send_threshold_edges`](Self::deferred_send_threshold_edges)), and all others are sent immediately.
     pub direct_send_threshold_bytes: usize,
-    /// Number of readiness events in one wait of the epoll driver from which small messages are sent together by the
+    /// Number of readiness events in one epoll wait from which small messages are deferred and sent together by the
     /// next turn. Zero always defers, and `usize::MAX` never does. Values below the default save nothing.
     pub deferred_send_threshold_edges: usize,
-    /// When to use zero-copy sends (`SEND_ZC`, Linux 6.0).
+    /// Policy for zero-copy sends (`SEND_ZC`, Linux 6.0).
     pub zero_copy: ZeroCopy,
     /// Completion mode of sends on io_uring.
     pub send_completion: SendCompletion,
-    /// When the kernel runs the task work that completes operations.
+    /// Scheduling of the kernel's task work, which completes operations.
     pub task_work: TaskWork,
-    /// Lets a kernel thread poll for submissions (`SQPOLL`). Excludes [`TaskWork::Deferred`] and
+    /// Kernel thread that polls for submissions (`SQPOLL`), if enabled. Excludes [`TaskWork::Deferred`] and
     /// [`SendCompletion::Inline`].
     pub submission_polling: Option<SubmissionPolling>,
-    /// Receives once per operation (`RECV` without multishot). If TCP urgent data arrives while a multishot receive
-    /// reads, it can remain unread until the peer's next bytes arrive (observed on Linux 6.18); this mode avoids that.
+    /// Whether each operation receives only once (`RECV` without multishot). If TCP urgent data arrives while a
+    /// multishot receive reads, it can remain unread until the peer's next bytes arrive (observed on Linux 6.18); this
+    /// mode avoids that.
     pub one_shot_receive: bool,
-    /// Uses registered files instead of descriptors. Requires Linux 6.14: earlier kernels close registered files too
-    /// late, and descriptors are used instead.
+    /// Whether to use registered files instead of descriptors. Requires Linux 6.14: earlier kernels close registered
+    /// files too late, and descriptors are used instead.
     pub registered_files: bool,
     /// Maximum time to spin before a sleeping wait; zero disables spinning. The spin time adapts: while no work is
     /// found, it shrinks to a sixteenth of this value, except for one full spin after every sixteen misses.
@@ -88,19 +91,20 @@ impl Default for DriverOptions {
     }
 }
 
-/// When to use zero-copy sends.
+/// Policy for zero-copy sends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ZeroCopy {
-    /// Never.
+    /// No zero-copy sends.
     Never,
-    /// For messages of at least `threshold_bytes` to peers on other machines. On loopback, the kernel copies anyway.
+    /// Zero-copy sends of messages of at least `threshold_bytes` to peers on other machines. On loopback, the kernel
+    /// would copy anyway.
     RemoteOnly {
-        /// Minimum message size for zero-copy sends, in bytes.
+        /// Minimum message size in bytes.
         threshold_bytes: usize,
     },
-    /// For messages of at least `threshold_bytes` to any peer.
+    /// Zero-copy sends of messages of at least `threshold_bytes` to any peer.
     Always {
-        /// Minimum message size for zero-copy sends, in bytes.
+        /// Minimum message size in bytes.
         threshold_bytes: usize,
     },
 }
@@ -115,14 +119,14 @@ pub enum SendCompletion {
     PerSend,
 }
 
-/// When the kernel runs the task work that completes operations.
+/// Scheduling of the kernel's task work, which completes operations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TaskWork {
-    /// When the worker waits for or requests completions (`DEFER_TASKRUN`, Linux 6.1).
+    /// Task work runs when the worker requests completions (`DEFER_TASKRUN`, Linux 6.1).
     Deferred,
-    /// At the next system call (`COOP_TASKRUN`, Linux 5.19).
+    /// Task work runs at the next system call of the worker (`COOP_TASKRUN`, Linux 5.19).
     Cooperative,
-    /// Immediately, by interrupting the worker.
+    /// Task work runs immediately and interrupts the worker.
     Interrupting,
 }
 
@@ -139,26 +143,26 @@ pub struct SubmissionPolling {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct DisabledFeatures {
-    /// No `NO_SQARRAY` (as before Linux 6.6).
+    /// Disables `NO_SQARRAY` (Linux 6.6).
     pub no_sqarray: bool,
-    /// No `DEFER_TASKRUN` (as before 6.1).
+    /// Disables `DEFER_TASKRUN` (Linux 6.1).
     pub defer_taskrun: bool,
-    /// No `SINGLE_ISSUER` (as before 6.0).
+    /// Disables `SINGLE_ISSUER` (Linux 6.0).
     pub single_issuer: bool,
-    /// No `COOP_TASKRUN` and `TASKRUN_FLAG` (as before 5.19).
+    /// Disables `COOP_TASKRUN` and `TASKRUN_FLAG` (Linux 5.19).
     pub coop_taskrun: bool,
-    /// No multishot receive (as before 6.0).
+    /// Disables multishot receive (Linux 6.0).
     pub multishot_receive: bool,
-    /// No multishot accept (as before 5.19).
+    /// Disables multishot accept (Linux 5.19).
     pub multishot_accept: bool,
-    /// No buffer rings (as before 5.19): all streams are received on readiness.
+    /// Disables buffer rings (Linux 5.19). All streams are then received on readiness.
     pub buffer_ring: bool,
-    /// No `MSG_RING` (as before 5.18): threads wake each other through an eventfd.
+    /// Disables `MSG_RING` (Linux 5.18). Threads then wake each other through an eventfd.
     pub msg_ring: bool,
-    /// No registered ring descriptor (as before 5.18).
+    /// Disables registration of the ring descriptor (Linux 5.18).
     pub registered_ring: bool,
-    /// No `CQE_SKIP_SUCCESS` (as before 5.17): every send posts a completion.
+    /// Disables `CQE_SKIP_SUCCESS` (Linux 5.17). Every send then posts a completion.
     pub cqe_skip: bool,
-    /// No `SEND_ZC` (as before 6.0).
+    /// Disables `SEND_ZC` (Linux 6.0).
     pub zero_copy: bool,
 }

@@ -238,7 +238,7 @@ impl SendQueue {
         self.front = self.queued.pop_front();
     }
 
-    /// Removes the front from the queue while the kernel still reads its memory.
+    /// Removes and returns the front, whose memory the kernel still reads.
     pub fn take_front(&mut self) -> Option<Queued> {
         let front = self.front.take()?;
         self.queued_bytes -= front.as_slice().len() - self.sent_bytes;

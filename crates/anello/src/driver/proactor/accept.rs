@@ -1,4 +1,4 @@
-//! Connecting, and accepting from listeners, which accept until their queue is full.
+//! Connecting and accepting. A listener accepts connections until its queue is full.
 
 use std::collections::VecDeque;
 use std::io;
@@ -102,8 +102,8 @@ impl<K: CompletionKernel> Proactor<K> {
     }
 
     /// Marks the listener as shared with other workers. The kernel wakes the worker that has waited longest. A
-    /// multishot accept keeps its position and would get every connection; an accept that is armed again moves to the
-    /// end of the queue.
+    /// multishot accept would keep its position in the wait queue and get every connection; an accept that is armed
+    /// again moves to the end of the queue.
     pub fn share_listener(&mut self, key: Key) {
         if let Some(listener) = self.listeners.get_mut(key) {
             listener.shared = true;

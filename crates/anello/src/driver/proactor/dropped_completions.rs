@@ -5,9 +5,9 @@
 //! Therefore, every connection that may have lost bytes is reset, and every operation is cancelled. A cancellation that
 //! finds no operation shows that its target has ended.
 //!
-//! Some resources are lost until the runtime shuts down, if a dropped completion would have named them: a buffer of the
-//! receive ring, the descriptor of an accepted connection, the memory of a zero-copy send, and the reference to the
-//! ring of a worker that was woken.
+//! A resource named only by a dropped completion is lost until the runtime shuts down: a buffer of the receive ring,
+//! the descriptor of an accepted connection, the memory of a zero-copy send, or the reference to the ring of a worker
+//! that was woken.
 
 use std::num::NonZero;
 use std::time::Duration;

@@ -88,7 +88,7 @@ pub(crate) struct Proactor<K: CompletionKernel> {
     unconfirmed_sends: Vec<(u32, u32)>,
     /// Empty list that replaces `unconfirmed_sends` while its entries are processed.
     unconfirmed_scratch: Vec<(u32, u32)>,
-    /// Set if a task waits for an unconfirmed send. The next turn must not sleep before it confirms sends, because a
+    /// Set if a task waits for an unconfirmed send. The next turn must confirm sends before it sleeps, because a
     /// successful inline send wakes no task.
     confirm_without_sleeping: bool,
     /// Set if the receive ring has grown since the last enter.

@@ -33,7 +33,7 @@ use super::super::catch_panic::log;
 use super::super::op::Wait;
 use super::sqe::Sqe;
 
-/// Maximum number of consecutive enters for deferred work, because more work can arrive as fast as it is done.
+/// Maximum number of consecutive enters that only run deferred work. New work can arrive as fast as it is processed.
 const MAX_DEFERRED_ENTERS: usize = 64;
 
 /// A ring owned by the current thread.

@@ -31,9 +31,9 @@ use super::ring::Ring;
 use super::sqe::{File, Sqe};
 use super::{BUFFER_GROUP, REGISTERED_FILES};
 
-/// `IORING_FEAT_RW_ATTR` (6.14), as an indicator of a fix made one version earlier, which has no feature bit. Without
-/// the fix, a file removed from the table is closed only when all operations submitted before, on any registered file,
-/// have ended: a pending receive keeps open all sockets that are closed after it.
+/// `IORING_FEAT_RW_ATTR` (6.14), which indicates a fix made one version earlier that has no feature bit. Without the
+/// fix, a file removed from the table is closed only when all operations submitted before, on any registered file, have
+/// ended: a pending receive keeps open all sockets that are closed after it.
 const CLOSES_REGISTERED_FILES: IoringFeatureFlags = IoringFeatureFlags::from_bits_retain(1 << 16);
 
 /// The features of a ring, after setup and probing.
