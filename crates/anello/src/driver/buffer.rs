@@ -115,7 +115,7 @@ impl Chunk {
 
     /// Marks the first `count` bytes of [`spare`](Self::spare) as filled with data.
     #[inline]
-    pub(crate) fn filled(&mut self, count: usize) {
+    pub(crate) fn mark_filled(&mut self, count: usize) {
         debug_assert!(self.end as usize + count <= self.capacity());
         self.end += count as u32;
     }
@@ -159,10 +159,10 @@ impl Drop for Chunk {
 /// Stores a chunk in the caller's variable, which must be `None`. This avoids moving the chunk through nested return
 /// values.
 #[inline]
-pub(crate) fn put_into(into: &mut Option<Chunk>, chunk: Chunk) {
-    debug_assert!(into.is_none());
+pub(crate) fn store_chunk(received: &mut Option<Chunk>, chunk: Chunk) {
+    debug_assert!(received.is_none());
     // The old value is `None`, but the compiler cannot know that. Forgetting it avoids the drop code.
-    std::mem::forget(into.replace(chunk));
+    std::mem::forget(received.replace(chunk));
 }
 
 /// The receive memory of one driver.
@@ -486,7 +486,7 @@ mod tests {
         assert_eq!(reused.base, base);
         assert_eq!(reused.spare().len(), CLASS_BYTES[0]);
         reused.spare()[..3].copy_from_slice(b"abc");
-        reused.filled(3);
+        reused.mark_filled(3);
         reused.advance(1);
         assert_eq!(&reused[..], b"bc");
         reused.truncate(1);

@@ -64,7 +64,7 @@ impl DirectRead {
                 ReadOutcome::Eof
             }
             Ok(count) => {
-                chunk.filled(count);
+                chunk.mark_filled(count);
                 let drained = self.adapt(count);
                 self.readable = self.short_read_is_inconclusive || !drained;
                 ReadOutcome::Chunk(chunk)

@@ -49,7 +49,7 @@ impl<'a> IoSliceCursor<'a> {
             target.copy_from_slice(&slice[self.skipped_bytes..][..self.remaining_bytes]);
             self.slices = &[];
             let copied = std::mem::take(&mut self.remaining_bytes);
-            chunk.filled(copied);
+            chunk.mark_filled(copied);
             return copied;
         }
         self.copy_several_into(chunk)
@@ -63,7 +63,7 @@ impl<'a> IoSliceCursor<'a> {
             copied += part.len();
             room = rest;
         }
-        chunk.filled(copied);
+        chunk.mark_filled(copied);
         copied
     }
 

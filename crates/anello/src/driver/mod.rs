@@ -180,8 +180,13 @@ macro_rules! dispatch {
 impl Backend {
     #[cold]
     #[inline(never)]
-    fn poll_receive(&mut self, key: Key, into: &mut Option<Chunk>, waker: &Waker) -> Poll<io::Result<()>> {
-        dispatch!(self, machine => machine.poll_receive(key, into, waker))
+    fn poll_receive(
+        &mut self,
+        key: Key,
+        received: &mut Option<Chunk>,
+        waker: &Waker,
+    ) -> Poll<io::Result<()>> {
+        dispatch!(self, machine => machine.poll_receive(key, received, waker))
     }
 
     #[cold]
@@ -432,18 +437,18 @@ impl Driver {
         dispatch!(&mut *self.backend, machine => machine.poll_connect(key, waker))
     }
 
-    /// Receives the next bytes of a stream into `into`, which must be `None`. It remains `None` at EOF.
+    /// Receives the next bytes of a stream into `received`, which must be `None`. It remains `None` at EOF.
     #[inline(always)]
     pub fn poll_receive(
         &mut self,
         key: Key,
-        into: &mut Option<Chunk>,
+        received: &mut Option<Chunk>,
         waker: &Waker,
     ) -> Poll<io::Result<()>> {
         match &mut *self.backend {
-            Backend::Uring(uring) => uring.poll_receive(key, into, waker),
-            Backend::Epoll(epoll) => epoll.poll_receive(key, into, waker),
-            simulated => simulated.poll_receive(key, into, waker),
+            Backend::Uring(uring) => uring.poll_receive(key, received, waker),
+            Backend::Epoll(epoll) => epoll.poll_receive(key, received, waker),
+            simulated => simulated.poll_receive(key, received, waker),
         }
     }
 

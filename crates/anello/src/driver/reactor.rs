@@ -27,7 +27,7 @@ use std::sync::Arc;
 use std::task::{Poll, Waker, ready};
 
 use super::accept_sink::AcceptSink;
-use super::buffer::{Chunk, Pools, put_into};
+use super::buffer::{Chunk, Pools, store_chunk};
 use super::catch_panic::log;
 use super::counters::DriverMetrics;
 use super::direct_read::{DirectRead, ReadOutcome};
@@ -240,12 +240,12 @@ impl<K: ReadinessKernel> Reactor<K> {
 
     // ---- Receiving -----------------------------------------------------------------------------------------------
 
-    /// Receives the next bytes of a stream into `into`, which must be `None`. It remains `None` at EOF.
+    /// Receives the next bytes of a stream into `received`, which must be `None`. It remains `None` at EOF.
     #[inline(always)]
     pub fn poll_receive(
         &mut self,
         key: Key,
-        into: &mut Option<Chunk>,
+        received: &mut Option<Chunk>,
         waker: &Waker,
     ) -> Poll<io::Result<()>> {
         if let Some(stream) = self.streams.get_mut(key)
@@ -254,11 +254,11 @@ impl<K: ReadinessKernel> Reactor<K> {
             stream.receive_waker.wait(waker);
             return Poll::Pending;
         }
-        self.receive_now(key, into, waker)
+        self.receive_now(key, received, waker)
     }
 
     #[inline(never)]
-    fn receive_now(&mut self, key: Key, into: &mut Option<Chunk>, waker: &Waker) -> Poll<io::Result<()>> {
+    fn receive_now(&mut self, key: Key, received: &mut Option<Chunk>, waker: &Waker) -> Poll<io::Result<()>> {
         let Some(stream) = self.streams.get_mut(key) else { return Poll::Ready(Err(gone())) };
         if stream.reads.eof {
             return Poll::Ready(Ok(()));
@@ -266,7 +266,7 @@ impl<K: ReadinessKernel> Reactor<K> {
         match stream.reads.receive(self.kernel.sockets_mut(), &stream.socket, &self.pools) {
             ReadOutcome::Chunk(chunk) => {
                 self.metrics.receives += 1;
-                put_into(into, chunk);
+                store_chunk(received, chunk);
                 Poll::Ready(Ok(()))
             }
             ReadOutcome::Eof => Poll::Ready(Ok(())),

@@ -322,7 +322,7 @@ mod tests {
         let pools = Pools::new(None);
         let mut chunk = pools.lease(2);
         chunk.spare()[..100].fill(7);
-        chunk.filled(100);
+        chunk.mark_filled(100);
         let mut send_queue = SendQueue::default();
         send_queue.push(Queued(SendBuf::Chunk(chunk)));
         send_queue.mark_sent(40);
@@ -345,7 +345,7 @@ mod tests {
         };
         let filled = |class| {
             let mut chunk = pools.lease(class);
-            chunk.filled(100);
+            chunk.mark_filled(100);
             SendBuf::Chunk(chunk)
         };
         assert_eq!(

@@ -7,7 +7,7 @@ use std::task::{Poll, Waker};
 use super::kernel::CompletionKernel;
 use super::stream::{HangupPoll, Receiving};
 use super::{Proactor, cancel_token, gone};
-use crate::driver::buffer::{Chunk, put_into};
+use crate::driver::buffer::{Chunk, store_chunk};
 use crate::driver::direct_read::ReadOutcome;
 use crate::driver::op::{Completion, Op};
 use crate::driver::sockets::{Family, Sockets, kernel_error};
@@ -18,17 +18,17 @@ use crate::driver::wake::WakeQueue;
 const SMALL_READS_TO_RING: u8 = 64;
 
 impl<K: CompletionKernel> Proactor<K> {
-    /// Receives the next bytes of a stream into `into`, which must be `None`. It remains `None` at EOF.
+    /// Receives the next bytes of a stream into `received`, which must be `None`. It remains `None` at EOF.
     #[inline(always)]
     pub fn poll_receive(
         &mut self,
         key: Key,
-        into: &mut Option<Chunk>,
+        received: &mut Option<Chunk>,
         waker: &Waker,
     ) -> Poll<io::Result<()>> {
         if let Some(stream) = self.streams.get_mut(key) {
             if let Some(chunk) = stream.received.pop() {
-                put_into(into, chunk);
+                store_chunk(received, chunk);
                 return Poll::Ready(Ok(()));
             }
             if stream.receiving == Receiving::Ring {
@@ -36,14 +36,14 @@ impl<K: CompletionKernel> Proactor<K> {
                 return Poll::Pending;
             }
         }
-        self.poll_receive_slow(key, into, waker)
+        self.poll_receive_slow(key, received, waker)
     }
 
     #[inline(never)]
     fn poll_receive_slow(
         &mut self,
         key: Key,
-        into: &mut Option<Chunk>,
+        received: &mut Option<Chunk>,
         waker: &Waker,
     ) -> Poll<io::Result<()>> {
         let Some(stream) = self.streams.get_mut(key).filter(|stream| !stream.released) else {
@@ -67,7 +67,7 @@ impl<K: CompletionKernel> Proactor<K> {
                         stream.reads.readable = self.kernel.sockets().has_bytes(&stream.socket);
                     }
                     self.after_direct_receive(key, chunk.len());
-                    put_into(into, chunk);
+                    store_chunk(received, chunk);
                     return Poll::Ready(Ok(()));
                 }
                 ReadOutcome::Eof => return Poll::Ready(Ok(())),
