@@ -11,7 +11,7 @@ use crate::driver::wake_all;
 #[derive(Debug, Default)]
 pub(super) struct WaitQueue {
     waiting: RefCell<VecDeque<(u64, Waker)>>,
-    numbers_given: Cell<u64>,
+    last_ticket_id: Cell<u64>,
 }
 
 /// One future's place, once it has had to wait.
@@ -39,8 +39,8 @@ impl WaitTicket<'_> {
 
     fn wait(&mut self, waker: &Waker) {
         let number = *self.number.get_or_insert_with(|| {
-            self.wait_queue.numbers_given.set(self.wait_queue.numbers_given.get() + 1);
-            self.wait_queue.numbers_given.get()
+            self.wait_queue.last_ticket_id.set(self.wait_queue.last_ticket_id.get() + 1);
+            self.wait_queue.last_ticket_id.get()
         });
         let mut waiting = self.wait_queue.waiting.borrow_mut();
         let before = match waiting.iter_mut().find(|(known, _)| *known == number) {

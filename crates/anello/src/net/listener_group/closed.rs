@@ -38,7 +38,7 @@ impl Future for Closed<'_> {
 
 impl Drop for Closed<'_> {
     fn drop(&mut self) {
-        let waker = self.number.and_then(|number| self.group.lock().awaiting_close.remove(&number));
+        let waker = self.number.and_then(|number| self.group.lock().close_wakers.remove(&number));
         // Not under the lock.
         drop(waker);
     }

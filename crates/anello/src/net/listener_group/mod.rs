@@ -392,7 +392,7 @@ impl<L: GroupListener> GroupMember<L> {
     fn apply_state(&self) -> Option<AcceptStep> {
         let group_state = {
             let mut state = self.group.lock();
-            if let Some(left) = self.group.take_left(&mut state, self.member) {
+            if let Some(left) = self.group.take_accepted(&mut state, self.member) {
                 self.shared.spend_budget(0);
                 return Some(AcceptStep::Inherited(left));
             }
@@ -452,7 +452,7 @@ impl<L: GroupListener> GroupMember<L> {
         if state.slots[self.member].releasing > 0 || state.group_state != group_state {
             return None;
         }
-        if let Some(left) = self.group.take_left(&mut state, self.member) {
+        if let Some(left) = self.group.take_accepted(&mut state, self.member) {
             self.shared.spend_budget(0);
             return Some(AcceptStep::Inherited(left));
         }

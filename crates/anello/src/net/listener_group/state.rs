@@ -72,8 +72,8 @@ pub(super) struct State {
     /// Connections that were accepted for listeners which had been given up.
     pub unclaimed: VecDeque<OwnedFd>,
     /// Who waits for the group to be closed, by numbers that are given once.
-    pub awaiting_close: BTreeMap<u64, Waker>,
-    numbers_given: u64,
+    pub close_wakers: BTreeMap<u64, Waker>,
+    next_waiter_id: u64,
 }
 
 #[derive(Debug)]
@@ -103,8 +103,8 @@ impl Group {
             slots: slots.collect(),
             sockets: sockets.into_iter().map(Some).collect(),
             unclaimed: VecDeque::new(),
-            awaiting_close: BTreeMap::new(),
-            numbers_given: 0,
+            close_wakers: BTreeMap::new(),
+            next_waiter_id: 0,
         };
         let (state, changed) = (Mutex::new(state), Condvar::new());
         Arc::new(Self { state, version: AtomicU64::new(1), changed, balance })
@@ -129,7 +129,7 @@ impl Group {
             self.version.fetch_add(1, Ordering::Release);
             let mut wakers = state.members_wakers();
             if matches!(state.group_state, GroupState::Closed(_)) {
-                wakers.extend(std::mem::take(&mut state.awaiting_close).into_values());
+                wakers.extend(std::mem::take(&mut state.close_wakers).into_values());
             }
             wakers
         };
@@ -207,7 +207,7 @@ impl Group {
     }
 
     /// The next connection that the kernel has accepted for this member, or for one that could not take it.
-    pub fn take_left(&self, state: &mut State, member: usize) -> Option<OwnedFd> {
+    pub fn take_accepted(&self, state: &mut State, member: usize) -> Option<OwnedFd> {
         self.pop_transferred(state, member).or_else(|| {
             let unclaimed = state.unclaimed.pop_front()?;
             self.balance.count(member);
@@ -255,9 +255,9 @@ impl State {
 
     /// Has this waker called when the group is closed; by which number it is known, and the waker that was known by it.
     pub fn await_close(&mut self, number: Option<u64>, waker: Waker) -> (u64, Option<Waker>) {
-        let number = number.unwrap_or(self.numbers_given);
-        self.numbers_given = self.numbers_given.max(number + 1);
-        (number, self.awaiting_close.insert(number, waker))
+        let number = number.unwrap_or(self.next_waiter_id);
+        self.next_waiter_id = self.next_waiter_id.max(number + 1);
+        (number, self.close_wakers.insert(number, waker))
     }
 
     /// Whether another member than this one accepts from the socket.
@@ -491,8 +491,8 @@ mod tests {
         assert!(group.transfer(0, connection()).is_none());
         let mut state = group.lock();
         group.leave(&mut state, 1);
-        assert!(group.take_left(&mut state, 0).is_some());
-        assert!(group.take_left(&mut state, 0).is_none());
+        assert!(group.take_accepted(&mut state, 0).is_some());
+        assert!(group.take_accepted(&mut state, 0).is_none());
         // Alone, it keeps everything.
         assert!((0..100).all(|_| group.balance.count(0)));
     }

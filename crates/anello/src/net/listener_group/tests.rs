@@ -31,7 +31,7 @@ fn a_member_that_is_told_to_pause_while_it_opens_has_not_settled() {
 fn who_does_not_wait_for_the_close_any_more_leaves_nothing() {
     let group = group(1);
     let mut context = Context::from_waker(Waker::noop());
-    let waiting = || group.group.lock().awaiting_close.len();
+    let waiting = || group.group.lock().close_wakers.len();
     let mut waits = pin!(group.closed());
     for _ in 0..100 {
         // Polled twice, it is still one.
