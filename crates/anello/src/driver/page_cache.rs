@@ -1,4 +1,5 @@
-//! Check whether a part of a file is in the page cache. If it is, it can be read and sent without waiting for the disk.
+//! Page cache residency of file ranges. A range that is in the page cache can be read and sent without waiting for the
+//! disk.
 
 use std::io;
 use std::io::IoSliceMut;

@@ -31,7 +31,7 @@ pub(crate) enum Kind {
     Connect = 2,
     /// Receive into the buffer ring.
     Receive = 3,
-    /// The send at the head of a stream's queue.
+    /// The send of the front of a stream's queue.
     Send = 4,
     /// Poll for readability.
     Readable = 5,

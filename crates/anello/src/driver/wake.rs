@@ -22,11 +22,11 @@ pub(crate) struct WakerSlot {
 pub(crate) struct WakeQueue {
     /// Vtable of the wakers that may be called while the driver is borrowed.
     task_vtable: Option<&'static RawWakerVTable>,
-    /// All other wakers, to be called by [`call`](Self::call).
+    /// All other wakers. [`call`](Self::call) calls them.
     deferred_wakers: Vec<Waker>,
     has_work: bool,
-    /// Returns `true` if tasks have become ready. Application code can wake tasks during a turn, because the driver
-    /// drops sent buffers there.
+    /// Callback that returns `true` if tasks have become ready. Application code can wake tasks during a turn, because
+    /// the driver drops sent buffers there.
     has_ready_tasks: Option<fn() -> bool>,
 }
 
