@@ -43,7 +43,7 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 pub use accept::ACCEPT_PAUSE;
-pub use options::{MAX_RINGS, Options, TaskWork, UringOptions, Variant, core, variants};
+pub use options::{MAX_RINGS, Options, TaskWork, UringOptions, Variant, parse_core, variants};
 
 /// Backlog of a listener created by [`listen`]: the maximum number of connections that wait to be accepted. The
 /// kernel lowers it to `net.core.somaxconn`.

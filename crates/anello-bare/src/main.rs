@@ -9,7 +9,7 @@ use std::process::ExitCode;
 use std::str::FromStr;
 use std::time::Duration;
 
-use anello_bare::{Model, Options, UringOptions, check, core, listen_for, run};
+use anello_bare::{Model, Options, UringOptions, check, listen_for, parse_core, run};
 
 const USAGE: &str = "usage: anello-bare uring|epoll|poll|select|threads [--addr ADDRESS:PORT] [OPTION...]
 
@@ -126,9 +126,9 @@ fn set_option(
                 parse_value::<u32>(flag, &value()?, "whole milliseconds, e.g. 10")?.into(),
             ))
         }
-        "--sqpoll-core" => options.sqpoll_core = Some(core(&value()?)?),
+        "--sqpoll-core" => options.sqpoll_core = Some(parse_core(&value()?)?),
         "--one-shot-receive" => options.one_shot_receive = true,
-        "--per-connection-buffers" => options.own_buffers = true,
+        "--per-connection-buffers" => options.per_connection_buffers = true,
         "--registered-files" => options.registered_files = true,
         "--forced-async" => options.forced_async = true,
         "--linked-timeout" => options.linked_timeout = Some(parse_duration(flag, &value()?)?),

@@ -62,7 +62,7 @@ pub struct UringOptions {
     pub one_shot_receive: bool,
     /// Each connection receives alternately into two buffers of its own instead of buffers from a ring. Receives are
     /// then one-shot.
-    pub own_buffers: bool,
+    pub per_connection_buffers: bool,
     /// Connections exist only in the ring's table of registered files, without a descriptor (Linux 5.19).
     pub registered_files: bool,
     /// Executes every receive and send on the kernel's worker threads (`IOSQE_ASYNC`). Each send then has a
@@ -94,7 +94,7 @@ impl Default for UringOptions {
             sqpoll: None,
             sqpoll_core: None,
             one_shot_receive: false,
-            own_buffers: false,
+            per_connection_buffers: false,
             registered_files: false,
             forced_async: false,
             linked_timeout: None,
@@ -186,7 +186,7 @@ impl UringOptions {
                 "invalid --sqpoll: must be 1 to 4294967295 milliseconds",
             ),
             (
-                self.bundles && self.own_buffers,
+                self.bundles && self.per_connection_buffers,
                 "--bundles conflicts with --per-connection-buffers: a bundle consists of buffers of a ring",
             ),
             (
@@ -213,7 +213,7 @@ impl UringOptions {
 
     /// Returns `true` if one submission receives repeatedly.
     pub(crate) fn uses_multishot_receive(&self) -> bool {
-        !self.one_shot_receive && !self.own_buffers && self.linked_timeout.is_none()
+        !self.one_shot_receive && !self.per_connection_buffers && self.linked_timeout.is_none()
     }
 
     /// Returns `true` if deferred task work is run until none is left.
@@ -248,7 +248,7 @@ impl fmt::Display for UringOptions {
         } else {
             ",one-shot-receive"
         })?;
-        formatter.write_str(if self.own_buffers { ",own-buffers" } else { ",buffer-ring" })?;
+        formatter.write_str(if self.per_connection_buffers { ",own-buffers" } else { ",buffer-ring" })?;
         formatter.write_str(match self.send_completion() {
             SendCompletion::Inline => ",sends-at-submission",
             SendCompletion::PerSend => ",completion-per-send",
@@ -281,9 +281,9 @@ pub struct Variant {
     /// Arguments of `anello bare` and `anello-bare`, without `--addr`.
     pub arguments: &'static [&'static str],
     /// Name of the variant to compare with, which differs in this option only.
-    pub against: &'static str,
+    pub baseline: &'static str,
     /// Description in one sentence.
-    pub about: &'static str,
+    pub description: &'static str,
 }
 
 /// Parses the value of `--sqpoll-core`: a number, or `last` for the last core that this process may use
@@ -291,7 +291,7 @@ pub struct Variant {
 ///
 /// # Errors
 /// The text is neither, or the error of `sched_getaffinity(2)`.
-pub fn core(text: &str) -> Result<u32, String> {
+pub fn parse_core(text: &str) -> Result<u32, String> {
     if let Ok(core) = text.parse() {
         return Ok(core);
     }
@@ -315,7 +315,7 @@ pub fn variants() -> &'static [Variant] {
         against: &'static str,
         about: &'static str,
     ) -> Variant {
-        Variant { name, arguments, against, about }
+        Variant { name, arguments, baseline: against, description: about }
     }
     const DEFAULT: &str = "default";
     const VARIANTS: &[Variant] = &[
@@ -422,7 +422,10 @@ mod tests {
             ),
             (UringOptions { sqpoll_core: Some(0), ..default() }, "--sqpoll"),
             (UringOptions { sqpoll: Some(Duration::ZERO), ..default() }, "milliseconds"),
-            (UringOptions { bundles: true, own_buffers: true, ..default() }, "--per-connection-buffers"),
+            (
+                UringOptions { bundles: true, per_connection_buffers: true, ..default() },
+                "--per-connection-buffers",
+            ),
             (UringOptions { bundles: true, sqpoll: idle, ..default() }, "order"),
             (UringOptions { bundles: true, forced_async: true, ..default() }, "order"),
             (
@@ -443,9 +446,9 @@ mod tests {
 
     #[test]
     fn last_core_is_in_affinity_mask() {
-        assert_eq!(core("3"), Ok(3));
-        assert!(core("first").is_err());
-        let last = core("last").unwrap();
+        assert_eq!(parse_core("3"), Ok(3));
+        assert!(parse_core("first").is_err());
+        let last = parse_core("last").unwrap();
         assert!(rustix::thread::sched_getaffinity(None).unwrap().is_set(last as usize));
     }
 
@@ -466,7 +469,7 @@ mod tests {
     fn variants_have_unique_names_and_existing_baselines() {
         for (index, variant) in variants().iter().enumerate() {
             assert!(variants()[..index].iter().all(|other| other.name != variant.name), "{}", variant.name);
-            assert!(variants().iter().any(|other| other.name == variant.against), "{}", variant.name);
+            assert!(variants().iter().any(|other| other.name == variant.baseline), "{}", variant.name);
         }
     }
 }

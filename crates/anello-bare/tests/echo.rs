@@ -405,7 +405,7 @@ fn uring_serves_with_few_buffers() {
         Some(UringOptions { sqpoll: Some(Duration::from_millis(10)), ..default() }),
         Some(UringOptions { one_shot_receive: true, ..default() }),
         Some(UringOptions { one_shot_receive: true, forced_async: true, ..default() }),
-        Some(UringOptions { own_buffers: true, ..default() }),
+        Some(UringOptions { per_connection_buffers: true, ..default() }),
         Some(UringOptions { bundles: true, ..default() }),
         Some(UringOptions { bundles: true, zero_copy_sends: true, ..default() }),
         Some(UringOptions { registered_files: true, rings: 2, ..default() }),

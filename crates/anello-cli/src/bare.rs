@@ -80,7 +80,7 @@ struct UringFlags {
     sqpoll: Option<u32>,
 
     /// Pin the kernel thread of --sqpoll to this core; last is the last one that this process may use.
-    #[arg(long, value_name = "CORE", value_parser = anello_bare::core)]
+    #[arg(long, value_name = "CORE", value_parser = anello_bare::parse_core)]
     sqpoll_core: Option<u32>,
 
     /// Receive once per submission instead of multishot.
@@ -193,7 +193,7 @@ fn disk(arguments: &DiskArguments) -> io::Result<ExitCode> {
         "anello bare disk ready addr={} engine={engine} file_bytes={} way=\"{}\" sync=\"direct writes only\"",
         listener.local_addr()?,
         worker.file_bytes(),
-        engine.way(),
+        engine.description(),
     );
     io::stdout().flush()?;
     worker.serve(&listener)?;
@@ -215,7 +215,7 @@ impl UringFlags {
             sqpoll: self.sqpoll.map(|idle_ms| Duration::from_millis(idle_ms.into())),
             sqpoll_core: self.sqpoll_core,
             one_shot_receive: self.one_shot_receive,
-            own_buffers: self.per_connection_buffers,
+            per_connection_buffers: self.per_connection_buffers,
             registered_files: self.registered_files,
             forced_async: self.forced_async,
             linked_timeout: self.linked_timeout,
@@ -274,7 +274,7 @@ mod tests {
         // Where nothing is given to the worker threads it does not matter whose they are.
         let shown = |variant: &&anello_bare::Variant| variant.name != "two rings, shared workers";
         for variant in anello_bare::variants().iter().filter(shown) {
-            let base = anello_bare::variants().iter().find(|base| base.name == variant.against);
+            let base = anello_bare::variants().iter().find(|base| base.name == variant.baseline);
             let base = base.filter(|base| base.name != variant.name).map(|base| &contender(base).name);
             assert_eq!(contender(variant).base.as_ref(), base, "{}", variant.name);
         }

@@ -5,7 +5,7 @@ use std::io;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use anello_lab::analysis::add_missing;
+use anello_lab::analysis::backfill;
 use anello_lab::raw::read_runs;
 
 use crate::output::show;
@@ -39,7 +39,7 @@ pub fn run(arguments: &ReportArguments) -> io::Result<ExitCode> {
     let runs = arguments.runs.iter().map(|path| read_runs(path)).collect::<io::Result<Vec<_>>>()?;
     let mut results = runs.concat();
     // Runs are kept from before there were all pairs, or the CPU of server and load together.
-    results.iter_mut().for_each(add_missing);
+    results.iter_mut().for_each(backfill);
     if let Some(path) = &arguments.markdown {
         fs::write(path, anello_lab::render_markdown(&results)).map_err(|error| {
             io::Error::new(error.kind(), format!("cannot write {}: {error}", path.display()))

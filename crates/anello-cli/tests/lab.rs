@@ -83,7 +83,7 @@ fn the_smoke_run_compares_all_servers_and_writes_its_reports() {
     }
 }
 
-/// PublishedComparison the reports called `stem` lie the plots of this result, each a file of its own.
+/// Beside the reports called `stem` lie the plots of this result, each a file of its own.
 fn assert_plots(stem: &Path, result: &LabResult) {
     let mut folder = stem.as_os_str().to_owned();
     folder.push("-plots");

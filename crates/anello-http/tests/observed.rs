@@ -299,7 +299,8 @@ fn a_download_that_nobody_reads_on_counts_as_far_as_it_went() {
 
 #[test]
 fn the_page_about_metrics_names_all_of_them() {
-    let page = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/reference/http-metrics.md"));
+    let page =
+        std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/reference/http-metrics.md"));
     let page = page.expect("a page");
     let metrics = ServerMetrics::new(MetricsOptions::default());
     assert!(metrics.worker(0).expect("the first").publish(&driver_samples(&DriverMetrics::default())));

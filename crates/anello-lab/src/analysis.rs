@@ -25,7 +25,7 @@ use crate::statistics::phases::{self, Sample};
 use crate::statistics::{Estimate, Ratio, quantile};
 use crate::verdict::{self, SERVER_BUSY_THRESHOLD};
 
-pub use backfill::add_missing;
+pub use backfill::backfill;
 pub use comparability::driver_family;
 
 use comparability::{does_same_io, is_other_runtime, is_other_server};

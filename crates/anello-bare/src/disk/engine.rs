@@ -42,7 +42,7 @@ impl Engine {
     }
 
     /// Returns a description of the engine for the ready line.
-    pub fn way(self) -> &'static str {
+    pub fn description(self) -> &'static str {
         match self {
             Engine::Pread => "pread and pwrite one at a time, depth always 1",
             Engine::Threads => "pread and pwrite on one thread per request in flight, fed by a queue",

@@ -98,7 +98,7 @@ impl Server<'_> {
             self.send(index, target);
         }
         if let Some(destination) =
-            self.connections[index as usize].next_receive_target(self.options.own_buffers)
+            self.connections[index as usize].next_receive_target(self.options.per_connection_buffers)
         {
             self.receive(index, target, destination);
         }

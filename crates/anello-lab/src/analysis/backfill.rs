@@ -10,7 +10,7 @@ use crate::verdict;
 
 /// Adds the pairs of anello and peers, and the CPU of server and load together, that a kept run lacks because it was
 /// analysed before they were looked at. All else stays as it was written, the findings among it.
-pub fn add_missing(result: &mut LabResult) {
+pub fn backfill(result: &mut LabResult) {
     backfill_pairs(result);
     backfill_total_cpu(result);
 }

@@ -310,7 +310,7 @@ fn a_run_that_was_kept_before_there_were_all_pairs_gets_them() {
     kept.as_object_mut().unwrap().remove("other_versus").expect("the result has the field");
     let mut read = LabResult::from_json(&kept.to_string()).unwrap();
     assert_eq!((read.other_versus.len(), result.other_versus.len()), (0, 2 * 2));
-    anello_lab::analysis::add_missing(&mut read);
+    anello_lab::analysis::backfill(&mut read);
     assert_eq!(read, result);
 }
 

@@ -1,6 +1,6 @@
 //! HTTP: who serves what, what is checked, and how small and large answers are compared.
 
-use anello_lab::analysis::{add_missing, analyse};
+use anello_lab::analysis::{analyse, backfill};
 use anello_lab::compare::{Change, compare};
 use anello_lab::measure::Measure;
 use anello_lab::peak::sweeps;
@@ -255,7 +255,7 @@ fn a_run_that_was_kept_without_the_cpu_of_both_renders_and_gets_it_from_its_slic
     for text in [render_table(&read), render_html(&read), render_markdown(std::slice::from_ref(&read))] {
         assert!(!text.is_empty());
     }
-    add_missing(&mut read);
+    backfill(&mut read);
     assert_eq!(read, result);
     // It is in the slices of both, so that runs from before and after can be compared.
     let again = compare(&read, &result, 0.05);
