@@ -1,10 +1,10 @@
-//! Counts the instructions of decoding a request and of encoding the head of an answer, with valgrind's callgrind.
+//! Counts the instructions of decoding a request and of encoding a response head, with valgrind's callgrind.
 //!
-//! usage: `h1_instructions`                   a table of all cases; needs `valgrind`
-//!        `h1_instructions CASE ITERATIONS`   performs a case so often: what is counted, or profiled by other means
+//!  usage: `h1_instructions`                   prints a table of all cases; needs `valgrind`
+//!         `h1_instructions CASE ITERATIONS`   runs one case, for callgrind or another profiler
 //!
-//! Time on a shared machine is noise; instructions are not. Each case is run for two numbers of iterations, and the
-//! difference divided: starting the program does not count.
+//! Times on a shared machine are noisy; instruction counts are not. Each case runs with two numbers of iterations, and
+//! the difference is divided by the additional iterations. The startup of the process therefore does not count.
 
 use std::error::Error;
 use std::hint::black_box;
@@ -15,32 +15,32 @@ use anello_http::h1::{
     BodyLength, Decoder, Event, FieldBlock, FieldName, Head, HttpDate, Limits, RequestContext, ResponseHead,
 };
 
-/// As `wrk` asks.
+/// The request that `wrk` sends.
 const WRK: &str = "GET / HTTP/1.1\r\nHost: 127.0.0.1:8080\r\n\r\n";
-/// As curl asks.
+/// The request that curl sends.
 const CURL: &str =
     "GET /index.html HTTP/1.1\r\nHost: localhost:8080\r\nUser-Agent: curl/8.14.1\r\nAccept: */*\r\n\r\n";
-/// Four fields in 120 bytes.
+/// A request of 120 bytes with four fields.
 const FOUR: &str = "GET /hello.txt HTTP/1.1\r\nHost: 127.0.0.1:8080\r\nUser-Agent: loader/1.0\r\nAccept: */*\r\n\
      Connection: keep-alive\r\n\r\n";
-/// As a browser asks.
+/// The request that a browser sends.
 const BROWSER: &str = "GET /assets/site.css HTTP/1.1\r\nHost: www.example.com\r\n\
      User-Agent: Mozilla/5.0 (X11; Linux x86_64; rv:128.0) Gecko/20100101 Firefox/128.0\r\nAccept: text/css,*/*;q=0.1\r\n\
      Accept-Language: en-US,en;q=0.5\r\nAccept-Encoding: gzip, deflate, br, zstd\r\nConnection: keep-alive\r\n\
      Referer: http://www.example.com/\r\nSec-Fetch-Dest: style\r\nSec-Fetch-Mode: no-cors\r\n\
      Sec-Fetch-Site: same-origin\r\nIf-None-Match: \"5f3a-61b2\"\r\nPriority: u=2\r\n\r\n";
 
-/// Iterations of the two runs.
+/// Numbers of iterations of the two runs.
 const ITERATIONS: [u64; 2] = [1_000, 11_000];
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = env::args().skip(1).collect();
-    let done = match &arguments[..] {
+    let result = match &arguments[..] {
         [] => table(),
-        [case, iterations] => perform(case, iterations),
+        [case, iterations] => run_case(case, iterations),
         _ => Err("usage: h1_instructions [CASE ITERATIONS]".into()),
     };
-    match done {
+    match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("h1_instructions: {error}");
@@ -56,61 +56,71 @@ const CASES: [Case; 15] = [
     ("decode-curl", "decode a GET with 3 fields, 90 bytes", |n| decode(CURL, CURL, n)),
     ("decode-four", "decode a GET with 4 fields, 120 bytes", |n| decode(FOUR, FOUR, n)),
     ("decode-browser", "decode a GET with 12 fields, 490 bytes", |n| decode(BROWSER, BROWSER, n)),
-    ("decode-new-wrk", "the same with other fields than the one before", |n| decode(WRK, &other(WRK), n)),
-    ("decode-new-curl", "the same with other fields than the one before", |n| decode(CURL, &other(CURL), n)),
-    ("decode-new-four", "the same with other fields than the one before", |n| decode(FOUR, &other(FOUR), n)),
-    ("decode-new-browser", "the same with other fields than the one before", |n| {
-        decode(BROWSER, &other(BROWSER), n)
+    ("decode-new-wrk", "the same, with fields that change at each request", |n| {
+        decode(WRK, &with_other_host(WRK), n)
+    }),
+    ("decode-new-curl", "the same, with fields that change at each request", |n| {
+        decode(CURL, &with_other_host(CURL), n)
+    }),
+    ("decode-new-four", "the same, with fields that change at each request", |n| {
+        decode(FOUR, &with_other_host(FOUR), n)
+    }),
+    ("decode-new-browser", "the same, with fields that change at each request", |n| {
+        decode(BROWSER, &with_other_host(BROWSER), n)
     }),
     ("decode-pipelined", "decode one of 16 pipelined GETs, 40 bytes", decode_pipelined),
-    ("decode-cut", "decode a GET of 90 bytes that comes in two pieces", decode_cut),
-    ("look-up", "look for 8 fields that are not among 4", look_up),
+    ("decode-cut", "decode a GET of 90 bytes that arrives in two parts", decode_split),
+    ("look-up", "look up 8 absent fields among 4", look_up),
     ("encode-fields", "encode a 200 with Date, Content-Length and 3 fields", encode_fields),
     ("encode-block", "encode a 200 with Date, Content-Length and a block of 3", encode_block),
     ("encode-304", "encode a 304 with Date and ETag", encode_not_modified),
     ("date", "encode a date", date),
 ];
 
-fn perform(case: &str, iterations: &str) -> Result<(), Box<dyn Error>> {
+fn run_case(case: &str, iterations: &str) -> Result<(), Box<dyn Error>> {
     let names = || CASES.map(|(name, ..)| name).join(", ");
-    let found = CASES.iter().find(|(name, ..)| *name == case);
-    let (.., run) = found.ok_or_else(|| format!("no case {case}; there are {}", names()))?;
+    let entry = CASES.iter().find(|(name, ..)| *name == case);
+    let (.., run) = entry.ok_or_else(|| format!("unknown case {case} (available: {})", names()))?;
     run(iterations.parse()?);
     Ok(())
 }
 
 fn table() -> Result<(), Box<dyn Error>> {
-    println!("instructions  what");
-    for (name, what, _) in CASES {
-        let [few, many] = [count(name, ITERATIONS[0])?, count(name, ITERATIONS[1])?];
-        println!("{:>12}  {what} ({name})", (many - few) / (ITERATIONS[1] - ITERATIONS[0]));
+    println!("instructions  case");
+    for (name, description, _) in CASES {
+        let [fewer, more] = [count(name, ITERATIONS[0])?, count(name, ITERATIONS[1])?];
+        println!("{:>12}  {description} ({name})", (more - fewer) / (ITERATIONS[1] - ITERATIONS[0]));
     }
     Ok(())
 }
 
-/// Instructions of this program when it performs a case.
+/// Returns the number of instructions that this program executes for a case.
 fn count(case: &str, iterations: u64) -> Result<u64, Box<dyn Error>> {
     let output = Command::new("valgrind")
         .args(["--tool=callgrind", "--callgrind-out-file=/dev/null"])
         .arg(env::current_exe()?)
         .args([case, &iterations.to_string()])
         .output()
-        .map_err(|error| io::Error::new(error.kind(), format!("cannot run valgrind: {error}; install it")))?;
+        .map_err(|error| {
+            io::Error::new(error.kind(), format!("cannot run valgrind: {error} (install it)"))
+        })?;
     let text = String::from_utf8_lossy(&output.stderr);
     let collected = text.split("Collected :").nth(1).and_then(|rest| rest.split_whitespace().next());
-    Ok(collected.ok_or_else(|| format!("callgrind has counted nothing:\n{text}"))?.parse()?)
+    Ok(collected
+        .ok_or_else(|| format!("no instruction count in the output of callgrind:\n{text}"))?
+        .parse()?)
 }
 
-/// The same request for another host.
-fn other(text: &str) -> String {
+/// Returns the same request for another host.
+fn with_other_host(text: &str) -> String {
     text.replacen("Host: ", "Host: x", 1).replacen(":8080", ":808", 1)
 }
 
-/// Decodes one and the other in turn to their ends, and gives each head back.
-fn decode(one: &str, other: &str, iterations: u64) {
+/// Decodes two requests alternately and recycles each head.
+fn decode(first: &str, second: &str, iterations: u64) {
     let mut decoder = Decoder::new(Limits { max_requests_per_connection: u64::MAX, ..Limits::default() });
     for _ in 0..iterations / 2 {
-        for text in [one, other] {
+        for text in [first, second] {
             let mut input = black_box(text.as_bytes());
             decode_one(&mut decoder, &mut input);
         }
@@ -136,7 +146,7 @@ fn decode_pipelined(iterations: u64) {
     }
 }
 
-fn decode_cut(iterations: u64) {
+fn decode_split(iterations: u64) {
     let mut decoder = Decoder::new(Limits { max_requests_per_connection: u64::MAX, ..Limits::default() });
     for _ in 0..iterations {
         let (mut first, mut second) = black_box(CURL.as_bytes()).split_at(45);

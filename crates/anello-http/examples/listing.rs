@@ -1,5 +1,5 @@
-//! Prints the page of a made-up folder whose names are as they should not be, to be looked at in a browser:
-//! `cargo run -p anello-http --example listing > listing.html`, and with `json` behind `--` the object for programs.
+//! Prints the listing of a fictitious directory with unusual names, to be viewed in a browser: `cargo run -p
+//! anello-http --example listing > listing.html`. With `-- json`, prints the JSON format instead.
 
 use anello_http::files::listing::{Contents, Listing};
 use anello_http::files::path::Dotfiles;
@@ -7,7 +7,7 @@ use anello_http::files::stamp::Timestamp;
 
 fn main() {
     let mut listing = Listing::new("downloads/<b>bold & \"quoted\"/100%", Dotfiles::Hide, 24);
-    let folders = ["photos", "Music & Films", "<script>alert(1)", "日本語", "with  two spaces"];
+    let directories = ["photos", "Music & Films", "<script>alert(1)", "日本語", "with  two spaces"];
     let long = "a-very-long-name-without-any-place-to-break-it-".repeat(5);
     let files = [
         ("README.md", 1023),
@@ -25,7 +25,7 @@ fn main() {
         (long.as_str(), 123_456_789),
         ("zz last.tar.gz", 700_000_000),
     ];
-    let entries = folders.iter().map(|&name| (name, Contents::Directory));
+    let entries = directories.iter().map(|&name| (name, Contents::Directory));
     let entries = entries.chain(files.iter().map(|&(name, bytes)| (name, Contents::File { bytes })));
     let more = ["more", "than", "fits", "into", "the", "page", "that", "is", "shown"];
     for (index, (name, contents)) in entries.chain(more.map(|name| (name, Contents::Directory))).enumerate() {

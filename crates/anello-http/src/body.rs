@@ -1,4 +1,4 @@
-//! What a response carries.
+//! Response bodies.
 
 use std::fmt;
 use std::io;
@@ -17,7 +17,7 @@ pub struct Body(pub(crate) BodyKind);
 pub(crate) enum BodyKind {
     Empty,
     Bytes(Bytes),
-    /// The body of an answer that was encoded as a whole.
+    /// A complete response that was encoded in advance.
     Encoded(Rc<EncodedResponse>),
     Parts {
         parts: Vec<BodyPart>,
@@ -29,29 +29,29 @@ pub(crate) enum BodyKind {
     },
 }
 
-/// What is known of the end of a stream.
+/// The length or the trailers that a stream ends with.
 pub(crate) enum StreamEnd {
     Unknown,
     After(u64),
-    /// In a box of their own, so that answers are small.
+    /// Boxed, so that responses stay small.
     With(Box<MakeTrailers>),
 }
 
-/// What makes the trailers of an answer, once its body is over.
+/// Creates the trailers of a response after its body has been sent.
 pub(crate) type MakeTrailers = Box<dyn FnOnce() -> FieldBlock>;
 
-/// A part of a body: bytes, or bytes of a file.
+/// A part of a body: bytes in memory, or a range of a file.
 #[derive(Clone, Debug)]
 pub enum BodyPart {
     /// Bytes in memory.
     Bytes(Bytes),
-    /// Bytes of a file, sent without a copy through the program where the connection allows it.
+    /// A range of a file, sent without a copy through user space where the connection supports it.
     File {
-        /// The file.
+        /// The open file.
         file: File,
-        /// Where they begin in it.
+        /// Offset of the range in the file, in bytes.
         offset: u64,
-        /// How many they are.
+        /// Length of the range, in bytes.
         length: u64,
     },
 }
@@ -65,45 +65,50 @@ impl BodyPart {
     }
 }
 
-/// The pieces of a streamed body.
+/// The chunks of a streamed body.
 pub(crate) type ChunkStream = Pin<Box<dyn Stream<Item = io::Result<Bytes>>>>;
 
 impl Body {
-    /// No body.
+    /// Creates an empty body.
     #[must_use]
     pub const fn empty() -> Self {
         Self(BodyKind::Empty)
     }
 
-    /// A part of a file, sent without a copy through the program where the connection allows it.
+    /// Creates a body from a range of a file, sent without a copy through user space where the connection supports it.
     ///
-    /// When the file turns out to be shorter, the connection is closed, so that the client sees that something is missing.
+    /// If the file turns out to be shorter, the connection is closed before the body is complete, so that the client
+    /// detects the truncation.
     #[must_use]
     pub fn file(file: File, offset: u64, length: u64) -> Self {
         Self::parts(vec![BodyPart::File { file, offset, length }])
     }
 
-    /// Several parts, one after the other.
+    /// Creates a body from several parts, which are sent in order.
     #[must_use]
     pub fn parts(parts: Vec<BodyPart>) -> Self {
         let length = parts.iter().fold(0_u64, |sum, part| sum.saturating_add(part.length()));
         Self(BodyKind::Parts { parts, length })
     }
 
-    /// Pieces as they come, of a length that is not known: sent in chunks, and to clients of HTTP/1.0 until the connection
-    /// closes. The next piece is asked for when the one before has been accepted for sending. An error ends the connection
-    /// without the end of the body, or resets it where its end would be that of the body, so that the client sees that
-    /// something is missing.
+    /// Creates a body of unknown length from a stream of chunks. It uses the chunked transfer coding; for HTTP/1.0
+    /// clients it is delimited by closing the connection. The stream is polled for the next chunk when the previous one
+    /// has been accepted for sending.
     ///
-    /// The pieces are asked for when the handler has returned. They may come from the body of its request
-    /// ([`RequestBody`](crate::RequestBody)), which goes on as long as the stream holds it.
+    /// If the stream yields an error, the connection is closed before the body is complete. If the body is delimited by
+    /// the close, the connection is reset instead. In both cases the client detects the truncation.
+    ///
+    /// The stream is first polled after the handler has returned. It can read the body of the request
+    /// ([`RequestBody`](crate::RequestBody)), which stays readable while the stream holds it.
     pub fn stream(chunks: impl Stream<Item = io::Result<Bytes>> + 'static) -> Self {
         Self(BodyKind::Stream { chunks: Box::pin(chunks), end: StreamEnd::Unknown })
     }
 
-    /// As [`stream`](Self::stream), with fields behind the body, such as its checksum: `trailers` is called when all pieces
-    /// have been sent. They go to clients that are sent chunks; those of HTTP/1.0 get none. Announce them by the field
-    /// `Trailer`.
+    /// Creates a body like [`stream`](Self::stream), followed by trailer fields, for example a checksum. `trailers` is
+    /// called after all chunks have been sent.
+    ///
+    /// Trailers are sent only with the chunked transfer coding, so HTTP/1.0 clients do not receive them. Announce them
+    /// in the `Trailer` header field.
     pub fn stream_with_trailers(
         chunks: impl Stream<Item = io::Result<Bytes>> + 'static,
         trailers: impl FnOnce() -> FieldBlock + 'static,
@@ -112,24 +117,24 @@ impl Body {
         Self(BodyKind::Stream { chunks: Box::pin(chunks), end: StreamEnd::With(Box::new(trailers)) })
     }
 
-    /// As [`stream`](Self::stream), of a known length in bytes. A stream that turns out to be of another ends the
-    /// connection.
+    /// Creates a body like [`stream`](Self::stream), with a known length in bytes. If the stream yields more or fewer
+    /// bytes, the connection is closed.
     pub fn stream_with_length(length: u64, chunks: impl Stream<Item = io::Result<Bytes>> + 'static) -> Self {
         Self(BodyKind::Stream { chunks: Box::pin(chunks), end: StreamEnd::After(length) })
     }
 
-    /// Whether its pieces are made while they are sent.
+    /// Returns `true` if the body is produced while it is being sent.
     pub(crate) fn is_stream(&self) -> bool {
         matches!(self.0, BodyKind::Stream { .. })
     }
 
-    /// The length in bytes, if it is known.
+    /// Returns the length in bytes, or `None` if it is unknown.
     #[must_use]
     pub fn length(&self) -> Option<u64> {
         match &self.0 {
             BodyKind::Empty => Some(0),
             BodyKind::Bytes(bytes) => Some(bytes.len() as u64),
-            BodyKind::Encoded(answer) => Some(answer.body_bytes() as u64),
+            BodyKind::Encoded(response) => Some(response.body_bytes() as u64),
             BodyKind::Parts { length, .. } => Some(*length),
             BodyKind::Stream { end: StreamEnd::After(length), .. } => Some(*length),
             BodyKind::Stream { .. } => None,
@@ -148,7 +153,7 @@ impl fmt::Debug for Body {
         let kind = match &self.0 {
             BodyKind::Empty => "empty",
             BodyKind::Bytes(_) => "bytes",
-            BodyKind::Encoded(_) => "framed",
+            BodyKind::Encoded(_) => "encoded",
             BodyKind::Parts { .. } => "parts",
             BodyKind::Stream { .. } => "stream",
         };

@@ -1,8 +1,8 @@
-//! An HTTP/1.1 server on the anello runtime, and a server of static files on it.
+//! HTTP/1.1 server and static file server for the anello runtime.
 //!
 //! - [`Server`] serves a handler, an async function from [`Request`] to [`Response`].
-//! - [`h1`]: the protocol: bytes in, requests out; responses in, bytes out. No I/O, no clock.
-//! - [`files`]: what a server of files decides: paths, conditions, ranges, encodings, media types, listings.
+//! - [`h1`]: the protocol without I/O and without a clock. Decodes requests and encodes responses.
+//! - [`files`]: static file serving: paths, conditional requests, ranges, content encodings, media types, listings.
 //! - [`observe`]: access log, metrics and health.
 
 #![forbid(unsafe_code)]

@@ -1,4 +1,4 @@
-//! What a handler is asked.
+//! Requests and their bodies, as handlers receive them.
 
 use std::cell::RefCell;
 use std::fmt;
@@ -13,9 +13,9 @@ use bytes::Bytes;
 use crate::h1::{Head, Rejection, Trailers};
 use crate::server::ConnectionTimer;
 
-/// A request: its head, and its body as it comes.
+/// A request: its head, and its body, which is received on demand.
 pub struct Request {
-    /// There until the request is taken apart or dropped.
+    /// `Some` until the request is split into its parts or dropped.
     head: Option<Head>,
     body: RequestBody,
     connection: Rc<ConnectionTimer>,
@@ -26,26 +26,27 @@ impl Request {
         Self { head: Some(head), body, connection }
     }
 
-    /// The head.
+    /// Returns the request head.
     #[inline]
     #[must_use]
     pub fn head(&self) -> &Head {
-        let Some(head) = &self.head else { unreachable!("a request has its head until its end") };
+        let Some(head) = &self.head else { unreachable!("the head is taken only by into_parts and drop") };
         head
     }
 
-    /// The body, to be read.
+    /// Returns the body for reading.
     pub fn body(&mut self) -> &mut RequestBody {
         &mut self.body
     }
 
-    /// The address of the client (`getpeername(2)`); none of a client on a Unix socket, or that is gone.
+    /// Returns the address of the client (`getpeername(2)`), or `None` for a Unix socket and for a client that has
+    /// disconnected.
     #[must_use]
     pub fn peer(&self) -> Option<SocketAddr> {
         self.connection.peer()
     }
 
-    /// Both parts.
+    /// Splits the request into its head and its body.
     #[must_use]
     pub fn into_parts(mut self) -> (Head, RequestBody) {
         (self.head.take().unwrap_or_default(), std::mem::take(&mut self.body))
@@ -64,14 +65,14 @@ impl Deref for Request {
 impl Drop for Request {
     fn drop(&mut self) {
         let Some(head) = self.head.take() else { return };
-        let kept = SPARE_HEADS.try_with(|spare| {
+        let stored = SPARE_HEADS.try_with(|spare| {
             let mut spare = spare.borrow_mut();
             if spare.len() < MAX_SPARE_HEADS {
                 spare.push(head);
             }
         });
-        // A request may be dropped with the last variables of its thread; then its head is, too.
-        kept.ok();
+        // If the request is dropped while the thread's locals are destroyed, its head is dropped as well.
+        stored.ok();
     }
 }
 
@@ -81,38 +82,43 @@ impl fmt::Debug for Request {
     }
 }
 
-/// Heads whose memory waits for the next requests of this thread, whichever connection they come from.
+/// Maximum number of spare heads. The connections of a thread share them and reuse their memory.
 const MAX_SPARE_HEADS: usize = 16;
 
 thread_local! {
     static SPARE_HEADS: RefCell<Vec<Head>> = const { RefCell::new(Vec::new()) };
 }
 
-/// A head that was used before, if there is one.
+/// Returns a spare head of this thread, if there is one.
 pub(crate) fn spare_head() -> Option<Head> {
     SPARE_HEADS.with_borrow_mut(Vec::pop)
 }
 
-/// Where the pieces of a body come from.
+/// The source of the chunks of a request body.
 pub(crate) trait BodySource {
-    /// The number of the request whose body this is now.
+    /// Returns the number of the request that the source currently reads the body of.
     fn body_number(&self) -> u64;
-    /// The next piece; `None` at the end of the body.
+    /// Polls for the next chunk. Returns `None` at the end of the body.
     fn poll_chunk(&mut self, context: &mut Context<'_>) -> Poll<Result<Option<Bytes>, RequestBodyError>>;
-    /// Nobody waits for a piece any more.
+    /// Pauses the body timeout, because no task waits for a chunk.
     fn pause(&self);
-    /// What came behind the body.
+    /// Takes the trailers that followed the body.
     fn take_trailers(&mut self) -> Option<Trailers>;
 }
 
-/// The body of a request, to be read by the handler, or by a stream that it answers with: then both bodies are under way at
-/// once, and who reads none of it for long had better drop it, since clients may send all of theirs before they read. Kept
-/// beyond an answer of another kind, or beyond the connection, it has no more
-/// ([`RequestBodyError::Io`], `NotConnected`), which a task that waits for some is told at once. What of it is not read
-/// is read and dropped by the server, if it is little; else the connection is closed behind the answer.
+/// The body of a request. The handler reads it, or the stream that the handler returns as its response body.
+///
+/// In the second case the request body and the response body are in flight at the same time. If the stream stops
+/// reading the request body early, it should drop it: some clients send the whole body before they read the response.
+///
+/// A body that is kept after a non-streaming response, or after the connection was closed, cannot be read any more:
+/// reads fail with [`RequestBodyError::Io`] (`NotConnected`), and a pending read fails immediately.
+///
+/// The server reads and discards a short unread rest. If the rest is longer, it closes the connection after the
+/// response.
 #[derive(Default)]
 pub struct RequestBody {
-    /// The connection's, which a body that somebody keeps does not hold open.
+    /// A weak reference, so that a body that is kept does not keep the connection open.
     source: Option<Weak<RefCell<dyn BodySource>>>,
     body_number: u64,
 }
@@ -123,20 +129,29 @@ impl RequestBody {
         Self { source: Some(Rc::downgrade(&source)), body_number }
     }
 
-    /// Waits for the next piece; `None` when all have come. A client that waits to be asked for its body
-    /// (`Expect: 100-continue`) is asked by the first call. Cancel-safe.
+    /// Waits for the next chunk. Returns `None` at the end of the body.
+    ///
+    /// The first call sends `100 Continue` to a client that waits for it (`Expect: 100-continue`).
+    ///
+    /// # Cancel safety
+    ///
+    /// This method is cancel-safe: no data is lost.
     ///
     /// # Errors
-    /// When the body is malformed, larger than the limit, or too slow, or the connection has broken; no more comes then.
+    ///
+    /// Returns [`RequestBodyError::Rejected`] if the body is malformed, exceeds a limit or arrives too slowly, and
+    /// [`RequestBodyError::Io`] if the connection fails or is closed. No more data follows an error.
     pub async fn next(&mut self) -> Result<Option<Bytes>, RequestBodyError> {
         let guard = PauseOnDrop(self);
         poll_fn(|context| guard.0.poll_next(context)).await
     }
 
-    /// As [`next`](Self::next). Once this has been pending, the client's time runs until it is ready or the body is dropped.
+    /// Polls for the next chunk, like [`next`](Self::next). After it has returned `Pending`, the body timeout runs
+    /// until it returns `Ready` or the body is dropped.
     ///
     /// # Errors
-    /// As there.
+    ///
+    /// Returns the errors of [`next`](Self::next).
     pub fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Result<Option<Bytes>, RequestBodyError>> {
         let Some(source) = &self.source else { return Poll::Ready(Ok(None)) };
         if let Some(source) = source.upgrade()
@@ -145,11 +160,11 @@ impl RequestBody {
         {
             return source.poll_chunk(context);
         }
-        // Kept beyond the answer, or the connection: that has gone on, or is gone.
+        // The body was kept after its response or its connection: the connection serves a later request, or is closed.
         Poll::Ready(Err(RequestBodyError::Io(std::io::ErrorKind::NotConnected.into())))
     }
 
-    /// The handler does something else: what that takes is not the client's time.
+    /// Pauses the body timeout: while the handler does other work, the client is not late.
     fn pause(&self) {
         if let Some(source) = &self.source
             && let Some(source) = source.upgrade()
@@ -160,20 +175,24 @@ impl RequestBody {
         }
     }
 
-    /// Reads all of it. The limit of the server bounds it ([`Limits::body_bytes`](crate::h1::Limits::max_body_bytes)). Not
-    /// cancel-safe: what was read is lost.
+    /// Reads the whole body. [`Limits::max_body_bytes`](crate::h1::Limits::max_body_bytes) limits its length.
+    ///
+    /// # Cancel safety
+    ///
+    /// This method is not cancel-safe: the data read so far is lost.
     ///
     /// # Errors
-    /// As [`next`](Self::next).
+    ///
+    /// Returns the errors of [`next`](Self::next).
     pub async fn collect(&mut self) -> Result<Vec<u8>, RequestBodyError> {
-        let mut whole = Vec::new();
+        let mut body = Vec::new();
         while let Some(chunk) = self.next().await? {
-            whole.extend_from_slice(&chunk);
+            body.extend_from_slice(&chunk);
         }
-        Ok(whole)
+        Ok(body)
     }
 
-    /// The trailers, once [`next`](Self::next) has said that the body is over.
+    /// Takes the trailers, which are available after [`next`](Self::next) has returned `None`.
     pub fn trailers(&mut self) -> Option<Trailers> {
         let source = self.source.as_ref()?.upgrade()?;
         let mut source = source.try_borrow_mut().ok()?;
@@ -187,7 +206,7 @@ impl Drop for RequestBody {
     }
 }
 
-/// A body whose next piece is waited for, until this is dropped: when that has come, or nobody wants it any more.
+/// Pauses the body timeout when a wait for the next chunk completes or is cancelled.
 struct PauseOnDrop<'a>(&'a mut RequestBody);
 
 impl Drop for PauseOnDrop<'_> {
@@ -202,22 +221,22 @@ impl fmt::Debug for RequestBody {
     }
 }
 
-/// Why no more of a body comes. What is answered does not matter then, but for [`Rejected`](Self::Rejected), which may still
-/// reach the client.
+/// The reason why a request body cannot be read. The handler's response is not sent, except after
+/// [`Rejected`](Self::Rejected), where it may still reach the client.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum RequestBodyError {
-    /// The body is malformed, too large or too slow; this is what the server would answer.
+    /// The body is malformed, too large or too slow. The server would send this rejection.
     Rejected(Rejection),
-    /// The connection has broken, or ended before the body did.
+    /// The connection failed or was closed before the end of the body.
     Io(std::io::Error),
 }
 
 impl fmt::Display for RequestBodyError {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Rejected(refusal) => refusal.fmt(formatter),
-            Self::Io(error) => write!(formatter, "the connection ended within a request's body: {error}"),
+            Self::Rejected(rejection) => rejection.fmt(formatter),
+            Self::Io(error) => write!(formatter, "connection closed while reading the request body: {error}"),
         }
     }
 }

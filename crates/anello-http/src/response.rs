@@ -1,4 +1,4 @@
-//! What a handler answers.
+//! Responses, as handlers return them.
 
 use std::fmt;
 use std::future::Future;
@@ -9,9 +9,9 @@ use crate::body::{Body, BodyKind};
 use crate::h1::{EncodedResponse, FieldBlock, FieldName, InvalidField, is_value};
 use crate::server::Upgraded;
 
-/// The answer to a request.
+/// The response to a request.
 ///
-/// `Date`, `Content-Length`, `Transfer-Encoding` and `Connection` are the server's: they follow from the request, the
+/// The server adds `Date`, `Content-Length`, `Transfer-Encoding` and `Connection`, which follow from the request, the
 /// status and the body.
 ///
 /// ```
@@ -27,7 +27,7 @@ use crate::server::Upgraded;
 #[derive(Debug)]
 pub struct Response {
     pub(crate) status: u16,
-    /// Fields that many responses share.
+    /// Fields shared by many responses.
     pub(crate) shared: Option<Rc<FieldBlock>>,
     pub(crate) fields: FieldBlock,
     pub(crate) body: Body,
@@ -35,24 +35,25 @@ pub struct Response {
     pub(crate) upgrade: Option<Box<Upgrade>>,
 }
 
-/// Speaks another protocol until its end.
+/// Serves the upgraded connection until the other protocol ends.
 pub(crate) type UpgradeHandler = Box<dyn FnOnce(Upgraded) -> Pin<Box<dyn Future<Output = ()>>>>;
 
-/// Another protocol: its name, and what speaks it; nothing where it is only named.
+/// The name of another protocol and its handler; no handler if the protocol is only advertised.
 pub(crate) struct Upgrade {
     pub protocol: String,
     pub handler: Option<UpgradeHandler>,
 }
 
 impl Upgrade {
-    /// Whether it is among these, one or more between commas. Case does not matter.
+    /// Returns `true` if the requested list contains every protocol of this one. Both are comma-separated; case is
+    /// ignored.
     pub fn is_among(&self, requested: &[u8]) -> bool {
-        let is_asked = |name: &str| {
+        let is_requested = |name: &str| {
             requested
                 .split(|&byte| byte == b',')
-                .any(|one| one.trim_ascii().eq_ignore_ascii_case(name.as_bytes()))
+                .any(|element| element.trim_ascii().eq_ignore_ascii_case(name.as_bytes()))
         };
-        self.protocol.split(',').all(|name| is_asked(name.trim_ascii()))
+        self.protocol.split(',').all(|name| is_requested(name.trim_ascii()))
     }
 }
 
@@ -63,7 +64,7 @@ impl fmt::Debug for Upgrade {
 }
 
 impl Response {
-    /// A response without fields and body. A status that is none of an answer (200 to 999) is sent as 500.
+    /// Creates a response without fields and body. A status outside 200 to 999 is sent as 500.
     #[must_use]
     pub fn new(status: u16) -> Self {
         Self {
@@ -76,33 +77,37 @@ impl Response {
         }
     }
 
-    /// `200 OK` with fields and a body that were encoded before.
+    /// Creates a `200 OK` from fields and a body that were encoded in advance.
     #[inline]
     #[must_use]
-    pub fn encoded(answer: Rc<EncodedResponse>) -> Self {
+    pub fn encoded(response: Rc<EncodedResponse>) -> Self {
         Self {
-            shared: Some(Rc::clone(answer.fields())),
-            body: Body(BodyKind::Encoded(answer)),
+            shared: Some(Rc::clone(response.fields())),
+            body: Body(BodyKind::Encoded(response)),
             ..Self::new(200)
         }
     }
 
-    /// The answer that was encoded before, if this one still is that.
+    /// Returns the encoded response if nothing was added to it or changed since.
     #[inline]
     pub(crate) fn as_encoded(&self) -> Option<&EncodedResponse> {
-        let (BodyKind::Encoded(framed), Some(shared)) = (&self.body.0, &self.shared) else { return None };
+        let (BodyKind::Encoded(encoded), Some(shared)) = (&self.body.0, &self.shared) else { return None };
         let is_plain = self.status == 200 && !self.closes && self.fields.as_bytes().is_empty();
-        (is_plain && Rc::ptr_eq(shared, framed.fields())).then_some(framed)
+        (is_plain && Rc::ptr_eq(shared, encoded.fields())).then_some(encoded)
     }
 
-    /// `101 Switching Protocols`: the client has asked for another protocol ([`Head::upgrade`](crate::h1::Head::upgrade)),
-    /// which `handler` speaks from then on. What the client had sent behind its request comes first. A client that has not
-    /// asked for this protocol is answered [`upgrade_required`](Self::upgrade_required) instead. A name that no field can
-    /// have is sent as 500. Beside a body of which too much was not read, or it is not known how much
-    /// ([`max_discarded_body_bytes`](crate::ServerOptions::max_discarded_body_bytes)), 413 is sent instead.
+    /// Creates a `101 Switching Protocols` response to a client that requested another protocol
+    /// ([`Head::upgrade`](crate::h1::Head::upgrade)). `handler` then serves the connection. The first bytes it receives
+    /// are those the client sent after its request.
     ///
-    /// It is dropped at whatever await point it waits at when the server ends before it does. No deadline of the server's
-    /// counts for it, and that its client is gone it learns by what it receives and sends.
+    /// Another response is sent instead in these cases:
+    ///  - [`upgrade_required`](Self::upgrade_required), if the client did not request this protocol
+    ///  - 500, if `protocol` is not a valid field value
+    ///  - 413, if the unread rest of the request body is longer than
+    ///    [`max_discarded_body_bytes`](crate::ServerOptions::max_discarded_body_bytes) or its length is unknown
+    ///
+    /// If the server shuts down first, the handler's future is dropped at its current await point. The server's
+    /// timeouts do not apply to it, and it notices a disconnected client only when it receives or sends.
     ///
     /// ```
     /// use anello_http::{Request, Response};
@@ -128,8 +133,8 @@ impl Response {
         Self::new(101).with_upgrade(protocol.into(), Some(handler))
     }
 
-    /// `426 Upgrade Required`: what is asked for is to be had by another protocol alone, or by one of several between
-    /// commas, which `Upgrade` names. A name that no field can have is sent as 500.
+    /// Creates a `426 Upgrade Required` response, which names one or more comma-separated protocols in the `Upgrade`
+    /// field. If `protocol` is not a valid field value, 500 is sent instead.
     ///
     /// ```
     /// use anello_http::Response;
@@ -138,36 +143,33 @@ impl Response {
     /// ```
     #[must_use]
     pub fn upgrade_required(protocol: impl Into<String>) -> Self {
-        let text = "426 Upgrade Required: this is to be had by another protocol alone, which the field Upgrade names\n";
+        let text = "426 Upgrade Required: use the protocol named in the Upgrade field\n";
         Self::text(text).with_status(426).with_upgrade(protocol.into(), None)
     }
 
-    /// With another protocol's name, which has to be one of a field.
+    /// Adds the `Upgrade` field; the protocol must be a valid field value.
     fn with_upgrade(mut self, protocol: String, handler: Option<UpgradeHandler>) -> Self {
         if protocol.is_empty() || !is_value(protocol.as_bytes()) {
-            tracing::error!(
-                protocol,
-                "a handler's answer named a protocol that is none, and was sent as 500"
-            );
+            tracing::error!(protocol, "a handler returned an invalid upgrade protocol; sending 500");
             return Self::new(500);
         }
         self.upgrade = Some(Box::new(Upgrade { protocol, handler }));
         self
     }
 
-    /// `200 OK` with plain text.
+    /// Creates a `200 OK` with plain text.
     #[must_use]
     pub fn text(text: impl Into<Body>) -> Self {
         Self::with_media_type(b"text/plain; charset=utf-8", text)
     }
 
-    /// `200 OK` with HTML.
+    /// Creates a `200 OK` with HTML.
     #[must_use]
     pub fn html(text: impl Into<Body>) -> Self {
         Self::with_media_type(b"text/html; charset=utf-8", text)
     }
 
-    /// `200 OK` with JSON, already written.
+    /// Creates a `200 OK` with serialized JSON.
     #[must_use]
     pub fn json(text: impl Into<Body>) -> Self {
         Self::with_media_type(b"application/json", text)
@@ -175,57 +177,58 @@ impl Response {
 
     fn with_media_type(media_type: &'static [u8], body: impl Into<Body>) -> Self {
         let response = Self::new(200).with_body(body);
-        // The media types are the program's own.
+        // The media types are constants of this crate.
         match response.field(FieldName::CONTENT_TYPE, media_type) {
             Ok(response) => response,
             Err(_) => Self::new(500),
         }
     }
 
-    /// With another field.
+    /// Adds a field.
     ///
     /// # Errors
-    /// When the value has a control byte such as CR, LF or NUL.
+    ///
+    /// Returns [`InvalidField::Value`] if the value contains a control byte such as CR, LF or NUL.
     pub fn field(mut self, name: FieldName<'_>, value: &[u8]) -> Result<Self, InvalidField> {
         self.fields.push(name, value)?;
         Ok(self)
     }
 
-    /// With fields that were encoded once for many responses; they come before the response's own.
+    /// Sets fields that were encoded once for many responses. They are sent before the response's own fields.
     #[must_use]
     pub fn with_shared_fields(mut self, fields: Rc<FieldBlock>) -> Self {
         self.shared = Some(fields);
         self
     }
 
-    /// With another status. One that is none of an answer (200 to 999) is sent as 500.
+    /// Sets the status. A status outside 200 to 999 is sent as 500.
     #[must_use]
     pub fn with_status(mut self, status: u16) -> Self {
         self.status = status;
         self
     }
 
-    /// With this body.
+    /// Sets the body.
     #[must_use]
     pub fn with_body(mut self, body: impl Into<Body>) -> Self {
         self.body = body.into();
         self
     }
 
-    /// Ends the connection with this response.
+    /// Closes the connection after this response.
     #[must_use]
     pub fn with_connection_close(mut self) -> Self {
         self.closes = true;
         self
     }
 
-    /// The status.
+    /// Returns the status.
     #[must_use]
     pub fn status(&self) -> u16 {
         self.status
     }
 
-    /// The body.
+    /// Returns the body.
     #[must_use]
     pub fn body(&self) -> &Body {
         &self.body

@@ -170,10 +170,10 @@ fn a_block_is_the_same_as_its_fields() {
         head.field(name, value).unwrap();
         block.push(name, value).unwrap();
     }
-    assert_eq!(head.finish(BodyLength::Known(13)).delivery(), ResponseFraming::Length(13));
+    assert_eq!(head.finish(BodyLength::Known(13)).framing(), ResponseFraming::Length(13));
     let mut head = ResponseHead::begin(&mut other, exchange, 200).unwrap();
     head.block(&block);
-    assert_eq!(head.finish(BodyLength::Known(13)).delivery(), ResponseFraming::Length(13));
+    assert_eq!(head.finish(BodyLength::Known(13)).framing(), ResponseFraming::Length(13));
     assert_eq!(one, other);
 }
 

@@ -1,72 +1,73 @@
-//! Bodies of answers: the bytes that frame them.
+//! Encoding of response bodies.
 
 use std::fmt;
 
 use super::chunked::{write_chunk_end, write_chunk_start, write_last_chunk};
 use super::fields::FieldBlock;
 
-/// How the body of an answer is delimited.
+/// The way the body of a response is delimited.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ResponseFraming {
-    /// None is sent, whatever there is: the answer to `HEAD`, and the statuses 204, 205 and 304.
+    /// No body is sent: responses to `HEAD`, and the statuses 204, 205 and 304.
     None,
-    /// So many bytes.
+    /// By its length in bytes.
     Length(u64),
-    /// In chunks.
+    /// By the chunked transfer coding.
     Chunked,
-    /// Until the connection closes.
+    /// By closing the connection.
     UntilClose,
-    /// What follows the head is another protocol's: after 101, and after a `CONNECT` that succeeds.
+    /// The bytes after the head belong to another protocol: after 101, and after a successful `CONNECT`.
     Tunnel,
 }
 
-/// Encodes the body of one answer, piece by piece, and sees to it that it is as long as its head says.
+/// Encodes the body of one response, chunk by chunk, and checks its length against the head.
 ///
-/// Small pieces are copied behind the head ([`write`](Self::write)). What is sent from elsewhere, such as a file, is
-/// announced ([`begin_chunk`](Self::begin_chunk), [`end_chunk`](Self::end_chunk)).
+/// Small chunks are copied after the head ([`write`](Self::write)). Data that is sent from elsewhere, such as a file,
+/// is enclosed in [`begin_chunk`](Self::begin_chunk) and [`end_chunk`](Self::end_chunk).
 ///
-/// When it fails, or is dropped before it is finished, the connection must be closed: its peer would take what follows for
-/// the rest of the body.
+/// If encoding fails, or the encoder is dropped before it is finished, the connection must be closed. Otherwise the
+/// peer would interpret the following bytes as the rest of the body.
 #[derive(Debug)]
 #[must_use = "a body must be finished, or the connection closed"]
 pub struct BodyEncoder {
-    delivery: ResponseFraming,
-    /// What is still to come, of a body whose length is known.
+    framing: ResponseFraming,
+    /// Bytes not yet written, for a body of known length; otherwise 0.
     left: u64,
     keeps_alive: bool,
 }
 
 impl BodyEncoder {
     #[inline]
-    pub(super) fn new(delivery: ResponseFraming, keeps_alive: bool) -> Self {
-        let left = if let ResponseFraming::Length(bytes) = delivery { bytes } else { 0 };
-        Self { delivery, left, keeps_alive }
+    pub(super) fn new(framing: ResponseFraming, keeps_alive: bool) -> Self {
+        let left = if let ResponseFraming::Length(bytes) = framing { bytes } else { 0 };
+        Self { framing, left, keeps_alive }
     }
 
-    /// How the body is delimited.
+    /// Returns how the body is delimited.
     #[must_use]
-    pub fn delivery(&self) -> ResponseFraming {
-        self.delivery
+    pub fn framing(&self) -> ResponseFraming {
+        self.framing
     }
 
-    /// Whether the body is sent at all. If not, it need not be produced.
+    /// Returns `true` if the body is sent. Otherwise it need not be produced.
     #[must_use]
     #[inline]
     pub fn sends_body(&self) -> bool {
-        self.delivery != ResponseFraming::None
+        self.framing != ResponseFraming::None
     }
 
-    /// Whether another answer may follow this one.
+    /// Returns `true` if another response can follow on this connection.
     #[must_use]
     #[inline]
     pub fn keeps_alive(&self) -> bool {
         self.keeps_alive
     }
 
-    /// Appends a piece of the body, framed. Of a body that is not sent, nothing.
+    /// Appends a chunk of the body with its framing. Appends nothing if the body is not sent.
     ///
     /// # Errors
-    /// When the body becomes longer than its head says; nothing is appended then.
+    ///
+    /// Returns [`BodyError::TooLong`], without appending anything, if the body exceeds the length in its head.
     #[inline]
     pub fn write(&mut self, out: &mut Vec<u8>, data: &[u8]) -> Result<(), BodyError> {
         if self.begin_chunk(out, data.len())? {
@@ -76,32 +77,33 @@ impl BodyEncoder {
         Ok(())
     }
 
-    /// Appends what stands before a piece of so many bytes. Whether the piece is to be sent; then
-    /// [`end_chunk`](Self::end_chunk) goes behind it.
+    /// Appends the framing that precedes a chunk of `chunk_bytes` bytes. Returns `true` if the caller must send the
+    /// chunk and then call [`end_chunk`](Self::end_chunk).
     ///
     /// # Errors
-    /// When the body becomes longer than its head says; nothing is appended then.
+    ///
+    /// Returns [`BodyError::TooLong`], without appending anything, if the body exceeds the length in its head.
     #[inline]
-    pub fn begin_chunk(&mut self, out: &mut Vec<u8>, piece_bytes: usize) -> Result<bool, BodyError> {
-        if piece_bytes == 0 {
+    pub fn begin_chunk(&mut self, out: &mut Vec<u8>, chunk_bytes: usize) -> Result<bool, BodyError> {
+        if chunk_bytes == 0 {
             // An empty chunk would end the body.
             return Ok(false);
         }
-        match self.delivery {
+        match self.framing {
             ResponseFraming::None => return Ok(false),
             ResponseFraming::Length(_) => {
-                self.left = self.left.checked_sub(piece_bytes as u64).ok_or(BodyError::TooLong)?;
+                self.left = self.left.checked_sub(chunk_bytes as u64).ok_or(BodyError::TooLong)?;
             }
-            ResponseFraming::Chunked => write_chunk_start(out, piece_bytes),
+            ResponseFraming::Chunked => write_chunk_start(out, chunk_bytes),
             ResponseFraming::UntilClose | ResponseFraming::Tunnel => {}
         }
         Ok(true)
     }
 
-    /// Appends what stands behind a piece.
+    /// Appends the framing that follows a chunk.
     #[inline]
     pub fn end_chunk(&mut self, out: &mut Vec<u8>) {
-        if self.delivery == ResponseFraming::Chunked {
+        if self.framing == ResponseFraming::Chunked {
             write_chunk_end(out);
         }
     }
@@ -109,36 +111,38 @@ impl BodyEncoder {
     /// Appends the end of the body.
     ///
     /// # Errors
-    /// When the body is shorter than its head says: the connection must be closed.
+    ///
+    /// Returns [`BodyError::TooShort`] if the body is shorter than its head says. The connection must be closed.
     #[inline]
     pub fn finish(self, out: &mut Vec<u8>) -> Result<(), BodyError> {
         self.finish_with_trailers(out, &FieldBlock::default())
     }
 
-    /// As [`finish`](Self::finish), with trailers, which only a body in chunks has a place for.
+    /// Appends the end of the body, with trailers if the body is chunked.
     ///
     /// # Errors
-    /// As there.
+    ///
+    /// Returns the error of [`finish`](Self::finish).
     #[inline]
     pub fn finish_with_trailers(self, out: &mut Vec<u8>, trailers: &FieldBlock) -> Result<(), BodyError> {
         if self.left > 0 {
             return Err(BodyError::TooShort { bytes_left: self.left });
         }
-        if self.delivery == ResponseFraming::Chunked {
+        if self.framing == ResponseFraming::Chunked {
             write_last_chunk(out, trailers);
         }
         Ok(())
     }
 }
 
-/// A body that is not as long as its head says.
+/// A mismatch between a body and the length in its head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BodyError {
-    /// There is more of it.
+    /// The body is longer than its head says.
     TooLong,
-    /// It ended so many bytes too early.
+    /// The body is shorter than its head says.
     TooShort {
-        /// What is missing, in bytes.
+        /// Number of missing bytes.
         bytes_left: u64,
     },
 }
@@ -147,11 +151,11 @@ impl fmt::Display for BodyError {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::TooLong => {
-                write!(formatter, "the body is longer than its Content-Length: close the connection")
+                write!(formatter, "body longer than its Content-Length (close the connection)")
             }
             Self::TooShort { bytes_left } => write!(
                 formatter,
-                "the body ended {bytes_left} bytes before its Content-Length: close the connection"
+                "body {bytes_left} bytes shorter than its Content-Length (close the connection)"
             ),
         }
     }
@@ -163,33 +167,33 @@ impl std::error::Error for BodyError {}
 mod tests {
     use super::*;
 
-    /// What is sent of a body of these pieces.
-    fn send(delivery: ResponseFraming, pieces: &[&[u8]]) -> (String, Result<(), BodyError>) {
-        let (mut out, mut body) = (Vec::new(), BodyEncoder::new(delivery, true));
-        for piece in pieces {
-            if let Err(error) = body.write(&mut out, piece) {
+    /// Returns the encoded body for these chunks.
+    fn send(framing: ResponseFraming, chunks: &[&[u8]]) -> (String, Result<(), BodyError>) {
+        let (mut out, mut body) = (Vec::new(), BodyEncoder::new(framing, true));
+        for chunk in chunks {
+            if let Err(error) = body.write(&mut out, chunk) {
                 return (String::from_utf8(out).unwrap(), Err(error));
             }
         }
-        let end = body.finish(&mut out);
-        (String::from_utf8(out).unwrap(), end)
+        let result = body.finish(&mut out);
+        (String::from_utf8(out).unwrap(), result)
     }
 
     #[test]
-    fn pieces_are_framed_as_the_head_says() {
-        let pieces: [&[u8]; 3] = [b"ab", b"", b"c"];
-        for (delivery, sent) in [
+    fn chunks_are_delimited_as_announced_in_head() {
+        let chunks: [&[u8]; 3] = [b"ab", b"", b"c"];
+        for (framing, sent) in [
             (ResponseFraming::None, ""),
             (ResponseFraming::Length(3), "abc"),
             (ResponseFraming::Chunked, "2\r\nab\r\n1\r\nc\r\n0\r\n\r\n"),
             (ResponseFraming::UntilClose, "abc"),
         ] {
-            assert_eq!(send(delivery, &pieces), (sent.to_owned(), Ok(())), "{delivery:?}");
+            assert_eq!(send(framing, &chunks), (sent.to_owned(), Ok(())), "{framing:?}");
         }
     }
 
     #[test]
-    fn a_body_of_another_length_is_an_error() {
+    fn body_of_wrong_length_is_an_error() {
         let short = Err(BodyError::TooShort { bytes_left: 2 });
         assert_eq!(send(ResponseFraming::Length(3), &[b"a"]), ("a".to_owned(), short));
         assert_eq!(
@@ -199,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn announced_pieces_have_their_frame_around_them() {
+    fn externally_sent_chunk_is_framed() {
         let (mut out, mut body) = (Vec::new(), BodyEncoder::new(ResponseFraming::Chunked, true));
         assert_eq!(body.begin_chunk(&mut out, 26), Ok(true));
         out.extend_from_slice(b"(sent by other means)");

@@ -1,9 +1,9 @@
-//! Bodies in chunks (RFC 9112, section 7.1): taken apart, and put together.
+//! Decoding and encoding of the chunked transfer coding (RFC 9112, section 7.1).
 //!
 //! ```text
-//!  ┌► Size ─CR─► SizeFeed ─LF─► Data ──► DataReturn ─CR─► DataFeed ─LF─┐
-//!  │    └─;─► Extension ─CR─┘  └─ size 0 ─► Trailers ──► the end       │
-//!  └───────────────────────────────────────────────────────────────────┘
+//!  ┌► Size ─CR─► SizeLf ─LF─► Data ──► DataCr ─CR─► DataLf ─LF─┐
+//!  │    └─;─► Extension ─CR─┘  └─ size 0 ─► Trailers ─► Ended  │
+//!  └───────────────────────────────────────────────────────────┘
 //! ```
 
 use super::fields::{FieldBlock, Trailers};
@@ -12,10 +12,10 @@ use super::rejection::Rejection;
 use super::scanner::FieldScanner;
 use super::syntax::is_value_byte;
 
-/// Most digits of a chunk's size, leading zeros among them: as many as 64 bits need.
-const SIZE_DIGITS: u32 = 16;
+/// Maximum number of digits of a chunk size, including leading zeros: 64 bits.
+const MAX_SIZE_DIGITS: u32 = 16;
 
-/// Takes one body in chunks apart. [`Decoder`](super::Decoder) has one; it stands alone for tests and fuzzing.
+/// Decodes one chunked body. [`Decoder`](super::Decoder) uses it; it is public for tests and fuzzing.
 ///
 /// ```
 /// use anello_http::h1::{ChunkedDecoder, Limits, ChunkedEvent};
@@ -31,16 +31,16 @@ const SIZE_DIGITS: u32 = 16;
 #[derive(Debug)]
 pub struct ChunkedDecoder {
     limits: Limits,
-    at: ScanState,
-    /// Digits of this chunk's size so far.
+    state: ScanState,
+    /// Number of size digits read for the current chunk.
     digits: u32,
-    /// The size so far; then what is still to come of the chunk.
+    /// The chunk size read so far, then the number of bytes missing from the chunk.
     left: u64,
-    /// Bytes of all chunks so far.
+    /// Total size of all chunks so far, in bytes.
     body_bytes: u64,
-    /// Bytes of all extensions so far.
+    /// Total length of all chunk extensions so far, in bytes.
     extension_bytes: usize,
-    /// The trailer section so far.
+    /// The trailer section received so far.
     trailers: Vec<u8>,
     scanner: FieldScanner,
 }
@@ -48,44 +48,44 @@ pub struct ChunkedDecoder {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ScanState {
     Size,
-    /// Blanks behind a size, which an extension must follow.
-    Blank,
+    /// Whitespace after a size, which only an extension can follow.
+    Whitespace,
     Extension,
-    SizeFeed,
+    SizeLf,
     Data,
-    DataReturn,
-    DataFeed,
+    DataCr,
+    DataLf,
     Trailers,
     Ended,
 }
 
-/// A piece of a body in chunks.
+/// A decoded part of a chunked body.
 #[derive(Debug)]
 pub enum ChunkedEvent<'a> {
-    /// Bytes of the body, where they lie in the input; never none.
+    /// Body bytes, borrowed from the input; never empty.
     Data(&'a [u8]),
-    /// The end, with the trailers, if there are any.
+    /// The end of the body, with the trailers, if there are any.
     End(Option<Trailers>),
 }
 
 impl PartialEq for ChunkedEvent<'_> {
     fn eq(&self, other: &Self) -> bool {
         match (self, other) {
-            (Self::Data(one), Self::Data(other)) => one == other,
+            (Self::Data(this), Self::Data(other)) => this == other,
             (Self::End(None), Self::End(None)) => true,
-            (Self::End(Some(one)), Self::End(Some(other))) => one.fields().eq(other.fields()),
+            (Self::End(Some(this)), Self::End(Some(other))) => this.fields().eq(other.fields()),
             _ => false,
         }
     }
 }
 
 impl ChunkedDecoder {
-    /// A decoder at the start of a body.
+    /// Creates a decoder for the start of a body.
     #[must_use]
     pub fn new(limits: Limits) -> Self {
         Self {
             limits: limits.clamped(),
-            at: ScanState::Size,
+            state: ScanState::Size,
             digits: 0,
             left: 0,
             body_bytes: 0,
@@ -95,14 +95,16 @@ impl ChunkedDecoder {
         }
     }
 
-    /// The next piece, taken off the front of `input`. None when more bytes are needed, and behind the end.
+    /// Decodes the next part and removes its bytes from the front of `input`. Returns `None` if more bytes are needed,
+    /// and after the end of the body.
     ///
     /// # Errors
-    /// What is no body in chunks (400), is too long (413), or has too many trailers (431). What is decoded after that means
-    /// nothing.
+    ///
+    /// Rejects a malformed body (400), a body that is too long (413) and too many or too long trailers (431). The
+    /// result of further calls is unspecified.
     pub fn decode<'a>(&mut self, input: &mut &'a [u8]) -> Result<Option<ChunkedEvent<'a>>, Rejection> {
         loop {
-            match self.at {
+            match self.state {
                 ScanState::Data => return Ok(self.data(input).map(ChunkedEvent::Data)),
                 ScanState::Trailers => return Ok(self.trailers(input)?.map(ChunkedEvent::End)),
                 ScanState::Ended => return Ok(None),
@@ -110,11 +112,11 @@ impl ChunkedDecoder {
             }
             let Some((&byte, rest)) = input.split_first() else { return Ok(None) };
             *input = rest;
-            self.at = self.step(byte)?;
+            self.state = self.step(byte)?;
         }
     }
 
-    /// Bytes that are kept until more have come: those of trailers.
+    /// Returns the number of bytes buffered until more arrive, which are those of an incomplete trailer section.
     #[must_use]
     pub fn buffered_bytes(&self) -> usize {
         self.trailers.len()
@@ -124,50 +126,50 @@ impl ChunkedDecoder {
         let data = take(input, self.left)?;
         self.left -= data.len() as u64;
         if self.left == 0 {
-            self.at = ScanState::DataReturn;
+            self.state = ScanState::DataCr;
         }
         Some(data)
     }
 
-    /// What comes behind one byte of what stands around the data.
+    /// Returns the state after one byte outside the chunk data.
     fn step(&mut self, byte: u8) -> Result<ScanState, Rejection> {
-        match (self.at, byte) {
-            (ScanState::Size, b'\r') if self.digits > 0 => Ok(ScanState::SizeFeed),
-            (ScanState::Size | ScanState::Blank, b';') if self.digits > 0 => {
+        match (self.state, byte) {
+            (ScanState::Size, b'\r') if self.digits > 0 => Ok(ScanState::SizeLf),
+            (ScanState::Size | ScanState::Whitespace, b';') if self.digits > 0 => {
                 self.extension(ScanState::Extension)
             }
-            (ScanState::Size | ScanState::Blank, b' ' | b'\t') if self.digits > 0 => {
-                self.extension(ScanState::Blank)
+            (ScanState::Size | ScanState::Whitespace, b' ' | b'\t') if self.digits > 0 => {
+                self.extension(ScanState::Whitespace)
             }
             (ScanState::Size, _) => self.digit(byte),
-            (ScanState::Extension, b'\r') => Ok(ScanState::SizeFeed),
+            (ScanState::Extension, b'\r') => Ok(ScanState::SizeLf),
             (ScanState::Extension, _) if is_value_byte(byte) => self.extension(ScanState::Extension),
-            (ScanState::SizeFeed, b'\n') => self.size(),
-            (ScanState::DataReturn, b'\r') => Ok(ScanState::DataFeed),
-            (ScanState::DataFeed, b'\n') => Ok(ScanState::Size),
-            (at, _) => Err(rejection(at)),
+            (ScanState::SizeLf, b'\n') => self.size(),
+            (ScanState::DataCr, b'\r') => Ok(ScanState::DataLf),
+            (ScanState::DataLf, b'\n') => Ok(ScanState::Size),
+            (state, _) => Err(rejection(state)),
         }
     }
 
     fn digit(&mut self, byte: u8) -> Result<ScanState, Rejection> {
         let Some(digit) = char::from(byte).to_digit(16) else { return Err(rejection(ScanState::Size)) };
-        if self.digits == SIZE_DIGITS {
-            return Err(Rejection::bad("a chunk whose size has more digits than any"));
+        if self.digits == MAX_SIZE_DIGITS {
+            return Err(Rejection::bad("chunk size has too many digits"));
         }
         self.digits += 1;
         self.left = self.left << 4 | u64::from(digit);
         Ok(ScanState::Size)
     }
 
-    fn extension(&mut self, at: ScanState) -> Result<ScanState, Rejection> {
+    fn extension(&mut self, state: ScanState) -> Result<ScanState, Rejection> {
         self.extension_bytes += 1;
         if self.extension_bytes > self.limits.max_chunk_extension_bytes {
-            return Err(Rejection::bad("more chunk extensions than this server takes"));
+            return Err(Rejection::bad("chunk extensions too long"));
         }
-        Ok(at)
+        Ok(state)
     }
 
-    /// The line of a size is over.
+    /// Handles the end of a line with a chunk size.
     fn size(&mut self) -> Result<ScanState, Rejection> {
         self.digits = 0;
         if self.left == 0 {
@@ -176,19 +178,19 @@ impl ChunkedDecoder {
         let body_bytes =
             self.body_bytes.checked_add(self.left).filter(|&bytes| bytes <= self.limits.max_body_bytes);
         let Some(body_bytes) = body_bytes else {
-            return Err(Rejection::new(413, "the body is longer than this server takes"));
+            return Err(Rejection::new(413, "body too long"));
         };
         self.body_bytes = body_bytes;
         Ok(ScanState::Data)
     }
 
-    /// Goes on with the trailer section; what is in it, if it is over.
+    /// Scans more of the trailer section. Returns the trailers when the section is complete.
     fn trailers(&mut self, input: &mut &[u8]) -> Result<Option<Option<Trailers>>, Rejection> {
-        let room = self.limits.max_trailer_bytes - self.trailers.len();
-        let text = &input[..input.len().min(room)];
+        let remaining = self.limits.max_trailer_bytes - self.trailers.len();
+        let text = &input[..input.len().min(remaining)];
         let end = self.scanner.scan(text, self.limits.max_trailer_fields)?;
-        if end.is_none() && input.len() > room {
-            return Err(Rejection::new(431, "the trailers are longer than this server takes"));
+        if end.is_none() && input.len() > remaining {
+            return Err(Rejection::new(431, "trailers too long"));
         }
         let (latest, rest) = input.split_at(end.unwrap_or(text.len()));
         *input = rest;
@@ -196,55 +198,53 @@ impl ChunkedDecoder {
         if end.is_none() {
             return Ok(None);
         }
-        self.at = ScanState::Ended;
+        self.state = ScanState::Ended;
         let trailers = Trailers::read(&std::mem::take(&mut self.trailers));
         Ok(Some(Some(trailers).filter(|trailers| !trailers.is_empty())))
     }
 }
 
 #[cold]
-fn rejection(at: ScanState) -> Rejection {
-    Rejection::bad(match at {
-        ScanState::Size => "a chunk without a size in hexadecimal digits",
-        ScanState::Blank => "a blank behind the size of a chunk",
-        ScanState::Extension => "a control byte in a chunk extension: lines end in CR LF",
-        ScanState::SizeFeed => "the line of a chunk's size does not end in CR LF",
-        ScanState::DataReturn | ScanState::DataFeed => {
-            "a chunk is not followed by CR LF: it is longer than its size says"
-        }
-        ScanState::Data | ScanState::Trailers | ScanState::Ended => "a body in chunks that is none",
+fn rejection(state: ScanState) -> Rejection {
+    Rejection::bad(match state {
+        ScanState::Size => "chunk size is not a hexadecimal number",
+        ScanState::Whitespace => "whitespace after a chunk size",
+        ScanState::Extension => "control byte in a chunk extension (lines must end in CR LF)",
+        ScanState::SizeLf => "chunk size line does not end in CR LF",
+        ScanState::DataCr | ScanState::DataLf => "chunk data is not followed by CR LF",
+        ScanState::Data | ScanState::Trailers | ScanState::Ended => "malformed chunked body",
     })
 }
 
-/// Takes at most `limit` bytes off the front; none if there are none.
+/// Removes at most `limit` bytes from the front of `input`. Returns `None` if there are none.
 #[inline]
 pub(super) fn take<'a>(input: &mut &'a [u8], limit: u64) -> Option<&'a [u8]> {
     let count = usize::try_from(limit).unwrap_or(usize::MAX).min(input.len());
-    let (taken, rest) = input.split_at(count);
+    let (front, rest) = input.split_at(count);
     *input = rest;
-    (!taken.is_empty()).then_some(taken)
+    (!front.is_empty()).then_some(front)
 }
 
-/// Appends what stands before a chunk of so many bytes. None must have none: that would be the last.
+/// Appends the size line of a chunk of `data_bytes` bytes, which must not be 0: an empty chunk ends the body.
 pub fn write_chunk_start(out: &mut Vec<u8>, data_bytes: usize) {
-    debug_assert!(data_bytes > 0, "an empty chunk ends the body");
+    debug_assert!(data_bytes > 0, "an empty chunk would end the body");
     let mut line = *b"0000000000000000\r\n";
     let mut start = line.len() - 2;
-    let mut left = data_bytes;
-    while left > 0 {
+    let mut rest = data_bytes;
+    while rest > 0 {
         start -= 1;
-        line[start] = b"0123456789abcdef"[left & 15];
-        left >>= 4;
+        line[start] = b"0123456789abcdef"[rest & 15];
+        rest >>= 4;
     }
     out.extend_from_slice(&line[start..]);
 }
 
-/// Appends what stands behind a chunk.
+/// Appends the line end that follows the data of a chunk.
 pub fn write_chunk_end(out: &mut Vec<u8>) {
     out.extend_from_slice(b"\r\n");
 }
 
-/// Appends the last chunk and the trailers: the end of the body.
+/// Appends the last chunk and the trailers, which end the body.
 pub fn write_last_chunk(out: &mut Vec<u8>, trailers: &FieldBlock) {
     out.extend_from_slice(b"0\r\n");
     out.extend_from_slice(trailers.as_bytes());
@@ -255,13 +255,13 @@ pub fn write_last_chunk(out: &mut Vec<u8>, trailers: &FieldBlock) {
 mod tests {
     use super::*;
 
-    /// The body and its trailers, fed in pieces of so many bytes, with what is left of the last; or the status of the
-    /// refusal, which is 0 when there is only more to come.
-    fn decode(text: &[u8], piece: usize, limits: Limits) -> Result<(Vec<u8>, Vec<String>, usize), u16> {
+    /// Decodes a body that arrives in parts of `part_bytes` bytes. Returns the body, its trailers, and the number of
+    /// bytes left of the last part. Returns the status of the rejection as the error, or 0 if the body is incomplete.
+    fn decode(text: &[u8], part_bytes: usize, limits: Limits) -> Result<(Vec<u8>, Vec<String>, usize), u16> {
         let (mut decoder, mut body) = (ChunkedDecoder::new(limits), Vec::new());
-        for mut input in text.chunks(piece) {
-            while let Some(piece) = decoder.decode(&mut input).map_err(|rejection| rejection.status)? {
-                match piece {
+        for mut input in text.chunks(part_bytes) {
+            while let Some(event) = decoder.decode(&mut input).map_err(|rejection| rejection.status)? {
+                match event {
                     ChunkedEvent::Data(data) => body.extend_from_slice(data),
                     ChunkedEvent::End(trailers) => {
                         let text = |(name, value): (&str, &[u8])| format!("{name}={}", value.escape_ascii());
@@ -274,18 +274,18 @@ mod tests {
         Err(0)
     }
 
-    fn all_pieces(text: &str, limits: Limits) -> Result<(String, Vec<String>), u16> {
+    fn decode_split(text: &str, limits: Limits) -> Result<(String, Vec<String>), u16> {
         let whole = decode(text.as_bytes(), text.len(), limits);
-        for piece in 1..text.len() {
-            let cut = decode(text.as_bytes(), piece, limits);
-            let same = |one: (Vec<u8>, Vec<String>, usize)| (one.0, one.1);
-            assert_eq!(cut.map(same), whole.clone().map(same), "{text:?} in pieces of {piece}");
+        for part_bytes in 1..text.len() {
+            let split = decode(text.as_bytes(), part_bytes, limits);
+            let same = |decoded: (Vec<u8>, Vec<String>, usize)| (decoded.0, decoded.1);
+            assert_eq!(split.map(same), whole.clone().map(same), "{text:?} in parts of {part_bytes}");
         }
         whole.map(|(body, trailers, _)| (String::from_utf8(body).unwrap(), trailers))
     }
 
     #[test]
-    fn bodies_are_put_together() {
+    fn decodes_chunked_bodies() {
         let limits = Limits::default();
         for (text, body, trailers) in [
             ("0\r\n\r\n", "", &[][..]),
@@ -296,13 +296,13 @@ mod tests {
             ("2\r\n\r\n\r\n0\r\n\r\n", "\r\n", &[]),
         ] {
             let trailers = trailers.iter().map(ToString::to_string).collect();
-            assert_eq!(all_pieces(text, limits), Ok((body.to_owned(), trailers)), "{text:?}");
+            assert_eq!(decode_split(text, limits), Ok((body.to_owned(), trailers)), "{text:?}");
         }
         assert_eq!(decode(b"1\r\na\r\n0\r\n\r\nrest", 100, limits), Ok((b"a".to_vec(), vec![], 4)));
     }
 
     #[test]
-    fn what_is_not_exactly_a_chunk_is_refused() {
+    fn rejects_malformed_chunks() {
         for text in [
             "\r\n",
             ";a\r\n",
@@ -332,13 +332,13 @@ mod tests {
             "0\r\n:\r\n",
             "1\r\na\r\n\r\n",
         ] {
-            assert_eq!(all_pieces(text, Limits::default()), Err(400), "{text:?}");
+            assert_eq!(decode_split(text, Limits::default()), Err(400), "{text:?}");
         }
-        assert_eq!(all_pieces("ffffffffffffffff\r\n", Limits::default()), Err(413));
+        assert_eq!(decode_split("ffffffffffffffff\r\n", Limits::default()), Err(413));
     }
 
     #[test]
-    fn limits_hold_to_the_byte() {
+    fn limits_are_exact() {
         let text = "1;ab\r\na\r\n2 ;\r\nbc\r\n0;\r\nA: b\r\nC: d\r\n\r\n";
         let exact = Limits {
             max_body_bytes: 3,
@@ -347,18 +347,18 @@ mod tests {
             max_trailer_fields: 2,
             ..Limits::default()
         };
-        assert!(all_pieces(text, exact).is_ok());
-        assert_eq!(all_pieces(text, Limits { max_body_bytes: 2, ..exact }), Err(413));
-        assert_eq!(all_pieces(text, Limits { max_chunk_extension_bytes: 5, ..exact }), Err(400));
-        assert_eq!(all_pieces(text, Limits { max_trailer_bytes: 13, ..exact }), Err(431));
-        assert_eq!(all_pieces(text, Limits { max_trailer_fields: 1, ..exact }), Err(431));
-        // A sum beyond 64 bits.
+        assert!(decode_split(text, exact).is_ok());
+        assert_eq!(decode_split(text, Limits { max_body_bytes: 2, ..exact }), Err(413));
+        assert_eq!(decode_split(text, Limits { max_chunk_extension_bytes: 5, ..exact }), Err(400));
+        assert_eq!(decode_split(text, Limits { max_trailer_bytes: 13, ..exact }), Err(431));
+        assert_eq!(decode_split(text, Limits { max_trailer_fields: 1, ..exact }), Err(431));
+        // The sum of the sizes exceeds 64 bits.
         let all = Limits { max_body_bytes: u64::MAX, ..Limits::default() };
-        assert_eq!(all_pieces("1\r\na\r\nffffffffffffffff\r\n", all), Err(413));
+        assert_eq!(decode_split("1\r\na\r\nffffffffffffffff\r\n", all), Err(413));
     }
 
     #[test]
-    fn what_is_written_is_read() {
+    fn decodes_encoded_chunks() {
         let mut trailers = FieldBlock::default();
         trailers.push(super::super::FieldName::constant("Sum"), b"1").unwrap();
         let mut out = Vec::new();

@@ -1,4 +1,4 @@
-//! Takes the requests of one connection apart.
+//! Decoder for the requests of one connection.
 //!
 //! ```text
 //!        ┌──► Head ──┬──► Length(n) ──┬──► End ──┬──► Closed   after the last request
@@ -7,23 +7,23 @@
 //!        └───────────────────────────────────────┘
 //! ```
 //!
-//! A head that is whole in the input is parsed where it lies. Of one that is not, the bytes are kept and gone through once
-//! as they come ([`Scanner`]); the whole is then parsed in the same way. Bodies are handed out where they lie.
+//! A head that is complete in the input is parsed in place. An incomplete one is buffered; the [`Scanner`] checks each
+//! of its bytes once, and the complete head is then parsed in the same way. Body data is borrowed from the input.
 
 use super::chunked::{ChunkedDecoder, ChunkedEvent, take};
 use super::fields::Trailers;
 use super::framing::RequestFraming;
 use super::head::{Head, Method};
 use super::limits::Limits;
-use super::parse::{METHOD_BYTES, parse};
+use super::parse::{MAX_METHOD_BYTES, parse};
 use super::rejection::Rejection;
 use super::scanner::Scanner;
 
-/// Most memory that a head may keep when it is recycled: one long head must not hold its memory for as long as the
-/// connection lives.
+/// Maximum memory of a recycled head, so that one long head does not hold its memory for the lifetime of the
+/// connection.
 const MAX_RETAINED_BYTES: usize = 4 * 1024;
 
-/// Takes the requests of one connection apart; see [`decode`](Self::decode).
+/// Decodes the requests of one connection; see [`decode`](Self::decode).
 ///
 /// ```
 /// use anello_http::h1::{Decoder, Event, Limits};
@@ -43,43 +43,43 @@ const MAX_RETAINED_BYTES: usize = 4 * 1024;
 pub struct Decoder {
     limits: Limits,
     state: State,
-    /// Requests that may still come.
+    /// Number of further requests that are accepted.
     requests_left: u64,
-    /// The head that the input has cut, so far.
+    /// The part of an incomplete head received so far.
     partial: Vec<u8>,
     scanner: Scanner,
-    /// A head to be filled: the last one.
+    /// A recycled head, reused for the next request.
     spare: Option<Head>,
 }
 
 #[derive(Debug)]
 enum State {
-    /// Between requests, or within a head.
+    /// Between requests, or in a head.
     Head,
-    /// So much of a body is still to come, which is something.
+    /// In a body with this many bytes missing, at least one.
     Length(u64),
-    /// Its own memory: few requests need it, and connections are many.
+    /// Boxed: few requests are chunked, and there are many connections.
     Chunked(Box<ChunkedDecoder>),
-    /// Only the end of the request is left to be told.
+    /// The end of the request has not been returned yet.
     End,
-    /// No more requests are taken.
+    /// No further requests are accepted.
     Closed,
-    Refused(Rejection),
+    Rejected(Rejection),
 }
 
-/// A part of a request. Every request is one `Head`, any number of `Data`, and one `End`.
+/// A part of a request. Each request is one `Head`, any number of `Data`, and one `End`.
 #[derive(Debug)]
 pub enum Event<'a> {
-    /// The request begins.
+    /// The head of the request.
     Head(Head),
-    /// Bytes of its body, where they lie in the input; never none.
+    /// Body bytes, borrowed from the input; never empty.
     Data(&'a [u8]),
-    /// It is over. With the trailers, if there are any.
+    /// The end of the request, with the trailers, if there are any.
     End(Option<Trailers>),
 }
 
 impl Decoder {
-    /// A decoder for a new connection.
+    /// Creates a decoder for a new connection.
     #[must_use]
     pub fn new(limits: Limits) -> Self {
         let limits = limits.clamped();
@@ -93,15 +93,16 @@ impl Decoder {
         }
     }
 
-    /// The next part; takes its bytes off the front of `input`.
+    /// Decodes the next part and removes its bytes from the front of `input`.
     ///
-    /// None when more bytes are needed: all of the input has been taken then, and it is to be called again with what comes
-    /// next. Only behind the last request, after [`begin_upgrade`](Self::begin_upgrade), and after a refusal are bytes left. Parts are to
-    /// be asked for until there is none: the end of a request needs no bytes of its own.
+    /// Returns `None` if more bytes are needed. All of the input has been consumed then, except after the last request,
+    /// after [`begin_upgrade`](Self::begin_upgrade) and after a rejection. Call it until it returns `None`: the end of
+    /// a request needs no bytes of its own.
     ///
     /// # Errors
-    /// What is no request, or no request that is served. It is the same refusal wherever the bytes were cut, and from then
-    /// on the answer to every call; the connection is to be closed.
+    ///
+    /// Rejects malformed requests and requests that the server does not support. The rejection does not depend on how
+    /// the input is split, and every further call returns it again. The connection must be closed.
     #[inline]
     pub fn decode<'a>(&mut self, input: &mut &'a [u8]) -> Result<Option<Event<'a>>, Rejection> {
         match &mut self.state {
@@ -122,40 +123,41 @@ impl Decoder {
             },
             State::End => Ok(Some(self.end(None))),
             State::Closed => Ok(None),
-            State::Refused(rejection) => Err(*rejection),
+            State::Rejected(rejection) => Err(*rejection),
         }
     }
 
-    /// Takes a head back, so that the next one needs no memory. It may come from another decoder.
+    /// Takes back a head, so that the next request needs no allocation. The head may come from another decoder.
     pub fn recycle(&mut self, head: Head) {
         if head.0.fields.capacity_bytes() <= MAX_RETAINED_BYTES {
             self.spare = Some(head);
         }
     }
 
-    /// Whether no request is half here: a connection may be closed without cutting one off, and its peer owes nothing.
+    /// Returns `true` if no request is partially received, so that closing the connection aborts none.
     #[must_use]
     pub fn is_idle(&self) -> bool {
         match &self.state {
             State::Head => self.partial.is_empty() && self.scanner.is_before_request(),
             State::End | State::Closed => true,
-            State::Length(_) | State::Chunked(_) | State::Refused(_) => false,
+            State::Length(_) | State::Chunked(_) | State::Rejected(_) => false,
         }
     }
 
-    /// Whether no more requests are taken: the last one is over, or [`begin_upgrade`](Self::begin_upgrade) was called.
+    /// Returns `true` if no further requests are accepted: the last one has ended, or
+    /// [`begin_upgrade`](Self::begin_upgrade) was called.
     #[must_use]
     pub fn is_closed(&self) -> bool {
         matches!(self.state, State::Closed)
     }
 
-    /// Whether the body of a request is being received.
+    /// Returns `true` while the body of a request is being received.
     #[must_use]
     pub fn is_in_body(&self) -> bool {
         matches!(self.state, State::Length(_) | State::Chunked(_))
     }
 
-    /// What is still to come of the body of the request at hand, in bytes; none when it comes in chunks, which do not tell.
+    /// Returns the number of bytes missing from the body of the current request, or `None` if the body is chunked.
     #[must_use]
     pub fn body_bytes_left(&self) -> Option<u64> {
         match self.state {
@@ -165,18 +167,18 @@ impl Decoder {
         }
     }
 
-    /// Bytes that were taken and are kept until more have come; the limits of head and trailers bound them.
+    /// Returns the number of bytes buffered until more arrive. The limits for heads and trailers apply to it.
     #[must_use]
     pub fn buffered_bytes(&self) -> usize {
         match &self.state {
             State::Chunked(chunked) => chunked.buffered_bytes(),
-            State::Refused(_) => 0,
+            State::Rejected(_) => 0,
             _ => self.partial.len(),
         }
     }
 
-    /// The first line of the head that was refused or is not whole yet, without its end: as received, whatever is wrong
-    /// with it. None before it has come whole, and when it is longer than is allowed.
+    /// Returns the first line of a rejected or incomplete head as received, without its line end. Returns `None` if the
+    /// line is incomplete or longer than its limit.
     #[must_use]
     pub fn first_line(&self) -> Option<&[u8]> {
         let end = line_end(&self.partial)?;
@@ -184,36 +186,38 @@ impl Decoder {
         Some(line.strip_suffix(b"\r").unwrap_or(line))
     }
 
-    /// Returns the method of the head that was refused or is not whole yet: [`Method::Get`] if the method has not come
-    /// whole. The response to `HEAD` has no content, whatever is wrong with the request (RFC 9110, section 9.3.2).
+    /// Returns the method of a rejected or incomplete head, or [`Method::Get`] if the method is incomplete. The
+    /// response to `HEAD` has no content, even if the request is rejected (RFC 9110, section 9.3.2).
     #[must_use]
     pub fn rejected_method(&self) -> Method {
         let end = self.partial.iter().position(|&byte| byte == b' ');
         end.map_or(Method::Get, |end| Method::of(&self.partial[..end]))
     }
 
-    /// Says that the peer has ended its side.
+    /// Reports EOF from the peer.
     ///
     /// # Errors
-    /// When a request is half here. There may be nobody left to be answered.
+    ///
+    /// Rejects a request that is partially received. The client may be unable to receive the response.
     pub fn finish_eof(&mut self) -> Result<(), Rejection> {
         match &self.state {
-            State::Refused(rejection) => Err(*rejection),
+            State::Rejected(rejection) => Err(*rejection),
             _ if self.is_idle() => Ok(()),
             State::Head => {
-                Err(self.reject_head(Rejection::bad("the connection ended in the middle of a head"), &[]))
+                Err(self.reject_head(Rejection::bad("connection closed in the middle of a head"), &[]))
             }
-            _ => Err(self.reject(Rejection::bad("the connection ended in the middle of a body"))),
+            _ => Err(self.reject(Rejection::bad("connection closed in the middle of a body"))),
         }
     }
 
-    /// Takes no more requests: what follows is of another protocol, for which an `Upgrade` or a `CONNECT` was accepted.
-    /// Returns what was taken of it: nothing, unless parts were asked for behind the end of that request.
+    /// Stops decoding requests: the following bytes belong to another protocol, after an accepted `Upgrade` or a
+    /// `CONNECT`. Returns the bytes already consumed, of which there are none unless `decode` was called again after
+    /// the end of that request.
     pub fn begin_upgrade(&mut self) -> Vec<u8> {
         self.state = State::Closed;
-        let mut taken = std::mem::take(&mut self.scanner).empty_lines();
-        taken.append(&mut self.partial);
-        taken
+        let mut consumed = std::mem::take(&mut self.scanner).empty_lines();
+        consumed.append(&mut self.partial);
+        consumed
     }
 
     #[inline]
@@ -240,7 +244,7 @@ impl Decoder {
         self.decode_partial_head(input)
     }
 
-    /// Goes on with a head that is cut, or in which something is wrong.
+    /// Continues with an incomplete or invalid head.
     #[cold]
     fn decode_partial_head<'a>(&mut self, input: &mut &'a [u8]) -> Result<Option<Event<'a>>, Rejection> {
         let scanned = self.scanner.scan(input, &self.limits);
@@ -259,12 +263,12 @@ impl Decoder {
                 Ok(Some(self.begin(head)))
             }
             // The scanner is as strict as the parser.
-            Ok(None) => Err(self.reject_head(Rejection::bad("a head that is none"), &[])),
+            Ok(None) => Err(self.reject_head(Rejection::bad("malformed head"), &[])),
             Err(rejection) => Err(self.reject_head(rejection, &[])),
         }
     }
 
-    /// A head is whole.
+    /// Handles a complete head.
     #[inline]
     fn begin(&mut self, mut head: Head) -> Event<'static> {
         let parts = &mut *head.0;
@@ -278,7 +282,7 @@ impl Decoder {
         Event::Head(head)
     }
 
-    /// A request is over.
+    /// Handles the end of a request.
     #[inline]
     fn end(&mut self, trailers: Option<Trailers>) -> Event<'static> {
         self.state = if self.requests_left == 0 { State::Closed } else { State::Head };
@@ -287,21 +291,21 @@ impl Decoder {
 
     #[cold]
     fn reject(&mut self, rejection: Rejection) -> Rejection {
-        self.state = State::Refused(rejection);
+        self.state = State::Rejected(rejection);
         self.partial = Vec::new();
         rejection
     }
 
-    /// Refuses a head of which this has come last, and keeps its first line, or the method if the line is not whole or too
-    /// long.
+    /// Rejects a head that ends with `latest`. Keeps the request line, or only the method if the line is incomplete or
+    /// too long.
     #[cold]
     fn reject_head(&mut self, rejection: Rejection, latest: &[u8]) -> Rejection {
         let mut line = std::mem::take(&mut self.partial);
         match line_end(&line) {
             Some(end) => line.truncate(end + 1),
             None => {
-                let room = (METHOD_BYTES + b" ".len()).saturating_sub(line.len()).min(latest.len());
-                line.extend_from_slice(&latest[..line_end(latest).map_or(room, |end| end + 1)]);
+                let method_end = (MAX_METHOD_BYTES + b" ".len()).saturating_sub(line.len()).min(latest.len());
+                line.extend_from_slice(&latest[..line_end(latest).map_or(method_end, |end| end + 1)]);
             }
         }
         if line_end(&line).is_none() || line.len() > self.limits.max_request_line_bytes + b"\r\n".len() {
@@ -323,26 +327,26 @@ mod tests {
 
     const GET: &[u8] = b"GET / HTTP/1.1\r\nHost: h\r\n\r\n";
 
-    fn head(decoder: &mut Decoder, input: &mut &[u8]) -> Head {
+    fn decode_head(decoder: &mut Decoder, input: &mut &[u8]) -> Head {
         match decoder.decode(input) {
             Ok(Some(Event::Head(head))) => head,
             other => panic!("{other:?}"),
         }
     }
 
-    fn ends(decoder: &mut Decoder, input: &mut &[u8]) -> bool {
+    fn decode_end(decoder: &mut Decoder, input: &mut &[u8]) -> bool {
         matches!(decoder.decode(input), Ok(Some(Event::End(None))))
     }
 
     #[test]
-    fn idle_is_between_requests_and_nowhere_else() {
+    fn is_idle_only_between_requests() {
         let mut decoder = Decoder::new(Limits::default());
         assert!(decoder.is_idle() && decoder.finish_eof().is_ok());
         let text = b"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 2\r\n\r\nab\r\n";
         for (index, byte) in text.iter().enumerate() {
             let mut input = std::slice::from_ref(byte);
             while decoder.decode(&mut input).unwrap().is_some() {}
-            // The end of the body, and of an empty line behind it.
+            // After the body, and after the empty line that follows it.
             let is_end = index + 3 == text.len() || index + 1 == text.len();
             assert_eq!(decoder.is_idle(), is_end, "byte {index}");
             assert_eq!(decoder.is_in_body(), index + 5 == text.len() || index + 4 == text.len());
@@ -356,12 +360,12 @@ mod tests {
     }
 
     #[test]
-    fn the_line_of_a_refused_head_is_known_wherever_it_is_cut() {
+    fn rejected_head_keeps_first_line_at_every_split() {
         let limits = Limits { max_request_line_bytes: 20, max_fields: 2, ..Limits::default() };
-        let known = |text: &str, cut: usize| {
+        let first_line = |text: &str, split: usize| {
             let mut decoder = Decoder::new(limits);
-            for mut piece in [&text.as_bytes()[..cut], &text.as_bytes()[cut..]] {
-                while matches!(decoder.decode(&mut piece), Ok(Some(_))) {}
+            for mut part in [&text.as_bytes()[..split], &text.as_bytes()[split..]] {
+                while matches!(decoder.decode(&mut part), Ok(Some(_))) {}
             }
             assert!(decoder.finish_eof().is_err() && decoder.buffered_bytes() == 0);
             decoder.first_line().map(|line| String::from_utf8_lossy(line).into_owned())
@@ -373,18 +377,22 @@ mod tests {
             ("GET /ends HTTP/1.1\r\nHost: h\r\n", Some("GET /ends HTTP/1.1")),
             ("no request\r\n\r\n", Some("no request")),
             ("GET /longer/than/that HTTP/1.1\r\nHost: h\r\n\r\n", None),
-            ("GET /cut HT", None),
+            ("GET /split HT", None),
         ] {
-            for cut in 0..text.len() {
-                // The line itself is wrong: nothing is read on behind the byte that shows that.
-                let is_told = !(text.starts_with("no request\r") && cut == "no request\r".len());
-                assert_eq!(known(text, cut).as_deref(), line.filter(|_| is_told), "{text:?} at {cut}");
+            for split in 0..text.len() {
+                // In an invalid request line, nothing after the first invalid byte is read.
+                let is_kept = !(text.starts_with("no request\r") && split == "no request\r".len());
+                assert_eq!(
+                    first_line(text, split).as_deref(),
+                    line.filter(|_| is_kept),
+                    "{text:?} at {split}"
+                );
             }
         }
     }
 
     #[test]
-    fn the_end_in_a_body_is_said() {
+    fn eof_in_body_is_reported() {
         for body in ["Content-Length: 2\r\n\r\na", "Transfer-Encoding: chunked\r\n\r\n2\r\na"] {
             let text = format!("POST / HTTP/1.1\r\nHost: h\r\n{body}");
             let (mut decoder, mut input) = (Decoder::new(Limits::default()), text.as_bytes());
@@ -394,12 +402,12 @@ mod tests {
     }
 
     #[test]
-    fn bytes_behind_the_last_request_are_left_alone() {
+    fn bytes_after_last_request_are_not_consumed() {
         for last in ["GET / HTTP/1.0\r\n\r\n", "GET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n"] {
             let text = format!("{last}not http");
             let (mut decoder, mut input) = (Decoder::new(Limits::default()), text.as_bytes());
-            assert!(!head(&mut decoder, &mut input).keeps_alive());
-            assert!(!decoder.is_closed() && ends(&mut decoder, &mut input) && decoder.is_closed());
+            assert!(!decode_head(&mut decoder, &mut input).keeps_alive());
+            assert!(!decoder.is_closed() && decode_end(&mut decoder, &mut input) && decoder.is_closed());
             assert!(decoder.decode(&mut input).unwrap().is_none());
             assert_eq!(input, b"not http");
             assert!(decoder.is_idle() && decoder.finish_eof().is_ok());
@@ -407,38 +415,38 @@ mod tests {
     }
 
     #[test]
-    fn the_last_request_of_the_limit_does_not_keep_alive() {
+    fn last_request_within_limit_is_not_kept_alive() {
         let mut decoder = Decoder::new(Limits { max_requests_per_connection: 2, ..Limits::default() });
         let text = GET.repeat(3);
         let mut input = &text[..];
-        assert!(head(&mut decoder, &mut input).keeps_alive() && ends(&mut decoder, &mut input));
-        assert!(!head(&mut decoder, &mut input).keeps_alive() && ends(&mut decoder, &mut input));
+        assert!(decode_head(&mut decoder, &mut input).keeps_alive() && decode_end(&mut decoder, &mut input));
+        assert!(!decode_head(&mut decoder, &mut input).keeps_alive() && decode_end(&mut decoder, &mut input));
         assert!(decoder.decode(&mut input).unwrap().is_none() && input == GET);
-        // None at all would be no server.
+        // A limit of 0 would accept no requests.
         let mut decoder = Decoder::new(Limits { max_requests_per_connection: 0, ..Limits::default() });
-        assert!(!head(&mut decoder, &mut &GET[..]).keeps_alive());
+        assert!(!decode_head(&mut decoder, &mut &GET[..]).keeps_alive());
     }
 
     #[test]
-    fn what_follows_an_upgrade_is_handed_over() {
+    fn bytes_after_upgrade_are_returned() {
         let text = b"GET /ws HTTP/1.1\r\nHost: h\r\nConnection: Upgrade\r\nUpgrade: chat\r\n\r\n\x01\x02";
         let (mut decoder, mut input) = (Decoder::new(Limits::default()), &text[..]);
-        assert_eq!(head(&mut decoder, &mut input).upgrade(), Some("chat"));
-        assert!(ends(&mut decoder, &mut input));
+        assert_eq!(decode_head(&mut decoder, &mut input).upgrade(), Some("chat"));
+        assert!(decode_end(&mut decoder, &mut input));
         assert_eq!(decoder.begin_upgrade(), b"");
         assert!(decoder.decode(&mut input).unwrap().is_none() && input == b"\x01\x02");
 
         let mut decoder = Decoder::new(Limits::default());
         let mut input = &text[..text.len() - 2];
-        head(&mut decoder, &mut input);
-        assert!(ends(&mut decoder, &mut input));
+        decode_head(&mut decoder, &mut input);
+        assert!(decode_end(&mut decoder, &mut input));
         assert!(decoder.decode(&mut &b"\r\n\r\nPRI"[..]).unwrap().is_none());
         assert_eq!(decoder.begin_upgrade(), b"\r\n\r\nPRI");
         assert_eq!(decoder.begin_upgrade(), b"");
     }
 
     #[test]
-    fn a_refusal_is_for_good() {
+    fn rejection_is_final() {
         let mut decoder = Decoder::new(Limits::default());
         let rejection = decoder.decode(&mut &b"GET / HTTP/3.0\r\n"[..]).unwrap_err();
         assert_eq!(rejection.status, 505);
@@ -448,28 +456,28 @@ mod tests {
     }
 
     #[test]
-    fn a_head_of_another_decoder_is_judged_by_the_limits_of_this_one() {
+    fn recycled_head_uses_own_limits() {
         let text = b"GET / HTTP/1.1\r\nHost: h\r\nContent-Length: 5\r\n\r\nhello";
         for (text, limits) in [
             (&text[..], Limits { max_body_bytes: 4, ..Limits::default() }),
             (GET, Limits { max_fields: 0, ..Limits::default() }),
             (GET, Limits { max_head_bytes: GET.len() - 1, ..Limits::default() }),
         ] {
-            let (mut one, mut other) = (Decoder::new(Limits::default()), Decoder::new(limits));
-            other.recycle(head(&mut one, &mut &text[..]));
-            assert!(other.decode(&mut &text[..]).is_err(), "{limits:?}");
+            let (mut donor, mut decoder) = (Decoder::new(Limits::default()), Decoder::new(limits));
+            decoder.recycle(decode_head(&mut donor, &mut &text[..]));
+            assert!(decoder.decode(&mut &text[..]).is_err(), "{limits:?}");
         }
     }
 
     #[test]
-    fn a_long_head_does_not_keep_its_memory() {
+    fn long_head_releases_its_memory() {
         let mut decoder = Decoder::new(Limits::default());
         let long = format!("GET / HTTP/1.1\r\nHost: h\r\nA: {}\r\n\r\n", "x".repeat(MAX_RETAINED_BYTES));
         for text in [long.as_bytes(), GET] {
             let (first, mut rest) = text.split_at(10);
             assert!(decoder.decode(&mut &first[..]).unwrap().is_none());
-            let whole = head(&mut decoder, &mut rest);
-            assert!(ends(&mut decoder, &mut rest));
+            let whole = decode_head(&mut decoder, &mut rest);
+            assert!(decode_end(&mut decoder, &mut rest));
             decoder.recycle(whole);
             assert_eq!(decoder.spare.is_some(), text == GET);
             assert!(decoder.partial.capacity() <= MAX_RETAINED_BYTES);

@@ -1,21 +1,21 @@
-//! Fields: those that were received, and those that are sent.
+//! Received fields, and fields to send.
 
 use std::fmt;
 
 use super::syntax;
 
-/// Fields that were received, in their order, with the bytes that they are in. Names are compared without regard to case.
+/// Received fields, in order, with the bytes they refer to. Names are compared without regard to case.
 #[derive(Debug, Default)]
 pub(super) struct Fields {
-    /// All of the head or trailer section.
+    /// The complete head or trailer section.
     pub bytes: Vec<u8>,
     ranges: Vec<FieldRange>,
-    /// A bit for each length that a name has, modulo 64: most names that are asked for are not there, and this says so
-    /// without a look at any.
+    /// One bit for each length of a name, modulo 64. Most names that are looked up are absent, and this bit set rules
+    /// them out without a search.
     lengths: u64,
 }
 
-/// Where a field is.
+/// Offsets of a field in the section.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct FieldRange {
     pub name_start: u32,
@@ -25,7 +25,7 @@ pub(super) struct FieldRange {
 }
 
 impl Fields {
-    /// Forgets all, but keeps the memory.
+    /// Removes all fields but keeps the memory.
     pub fn clear(&mut self) {
         self.bytes.clear();
         self.ranges.clear();
@@ -38,7 +38,7 @@ impl Fields {
         self.ranges.push(range);
     }
 
-    /// Memory that is held, in bytes.
+    /// Returns the allocated memory in bytes.
     pub fn capacity_bytes(&self) -> usize {
         self.bytes.capacity() + self.ranges.capacity() * size_of::<FieldRange>()
     }
@@ -59,8 +59,8 @@ impl Fields {
         self.ranges.len()
     }
 
-    /// The value of the field with this place in the order.
-    pub fn at(&self, index: u32) -> Option<&[u8]> {
+    /// Returns the value of the field at `index`.
+    pub fn get(&self, index: u32) -> Option<&[u8]> {
         self.ranges.get(index as usize).map(|range| self.value(range))
     }
 
@@ -69,14 +69,14 @@ impl Fields {
         self.ranges.iter().map(|range| (self.name(range), self.value(range)))
     }
 
-    /// Whether a name has one of these lengths, modulo 64, each of which is a bit.
+    /// Returns `true` if there may be a name with one of these lengths, given as a bit set modulo 64.
     #[inline]
     pub fn has_length_of(&self, lengths: u64) -> bool {
         self.lengths & lengths != 0
     }
 
     pub fn iter(&self) -> impl Iterator<Item = (&str, &[u8])> {
-        // A name is a token, so it is text.
+        // A name is a token, and therefore ASCII.
         let text = move |range: &FieldRange| str::from_utf8(self.name(range)).unwrap_or_default();
         self.ranges.iter().map(move |range| (text(range), self.value(range)))
     }
@@ -90,7 +90,7 @@ impl Fields {
         self.ranges.iter().find(is_named).map(|range| self.value(range))
     }
 
-    /// Whether a name is as long as this one, modulo 64.
+    /// Returns `true` if there is a name of the same length, modulo 64.
     #[inline]
     fn has_length(&self, name: &str) -> bool {
         self.lengths >> (name.len() % 64) & 1 == 1
@@ -103,24 +103,25 @@ impl Fields {
     }
 }
 
-/// The fields behind a body in chunks.
+/// The trailer fields of a chunked body.
 ///
-/// Fields that must not come there, because they say how the message is framed, routed or understood, are left out: who
-/// merges trailers into the head's fields is not deceived (RFC 9110, section 6.5.1).
+/// Fields that concern framing, routing or the interpretation of the message are omitted, because they are not allowed
+/// in trailers. An application can therefore merge trailers into the fields of the head (RFC 9110, section 6.5.1).
 #[derive(Debug, Default)]
 pub struct Trailers(Fields);
 
 impl Trailers {
-    /// Reads a section that the scanner has found to be right: lines of a name, a colon and a value.
+    /// Parses a section that the scanner has accepted: lines of a name, a colon and a value.
     pub(super) fn read(section: &[u8]) -> Self {
         let mut fields = Fields { bytes: section.to_vec(), ..Fields::default() };
         let (mut lines, mut start) = (section.split(|&byte| byte == b'\n'), 0);
         while let Some(line) = lines.next().filter(|line| line.len() > 1) {
             let text = line.strip_suffix(b"\r").unwrap_or(line);
             let name_bytes = text.iter().position(|&byte| byte == b':').unwrap_or(text.len());
-            let behind = text.get(name_bytes + 1..).unwrap_or_default();
-            let value_start = start + name_bytes + 1 + (behind.len() - behind.trim_ascii_start().len());
-            let value_end = value_start + syntax::trim(behind).len();
+            let after_colon = text.get(name_bytes + 1..).unwrap_or_default();
+            let value_start =
+                start + name_bytes + 1 + (after_colon.len() - after_colon.trim_ascii_start().len());
+            let value_end = value_start + syntax::trim(after_colon).len();
             if !is_forbidden(&text[..name_bytes]) {
                 let [name_start, name_end, value_start, value_end] =
                     [start, start + name_bytes, value_start, value_end].map(|offset| offset as u32);
@@ -131,33 +132,33 @@ impl Trailers {
         Self(fields)
     }
 
-    /// Whether there is none.
+    /// Returns `true` if there are no trailers.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.len() == 0
     }
 
-    /// The fields in their order: name as received, value without the blanks around it.
+    /// Returns the fields in order: the name as received, and the value without surrounding whitespace.
     pub fn fields(&self) -> impl Iterator<Item = (&str, &[u8])> {
         self.0.iter()
     }
 
-    /// The first value of this name, in whichever case.
+    /// Returns the first value of this field, ignoring the case of the name.
     #[must_use]
     pub fn field(&self, name: &str) -> Option<&[u8]> {
         self.0.first(name)
     }
 
-    /// All values of this name, in whichever case.
+    /// Returns all values of this field, ignoring the case of the name.
     pub fn fields_named<'a>(&'a self, name: &str) -> impl Iterator<Item = &'a [u8]> {
         self.0.named(name)
     }
 }
 
-/// Whether a field must not be a trailer.
+/// Returns `true` if a field is not allowed in trailers.
 fn is_forbidden(name: &[u8]) -> bool {
     const FORBIDDEN: [&str; 31] = [
-        // How the message is framed and where it goes.
+        // Framing and routing.
         "connection",
         "content-length",
         "host",
@@ -168,7 +169,7 @@ fn is_forbidden(name: &[u8]) -> bool {
         "trailer",
         "transfer-encoding",
         "upgrade",
-        // What is asked for, and by whom.
+        // Request conditions and authentication.
         "authorization",
         "cache-control",
         "cookie",
@@ -185,7 +186,7 @@ fn is_forbidden(name: &[u8]) -> bool {
         "x-forwarded-for",
         "x-forwarded-host",
         "x-forwarded-proto",
-        // How the content is to be read.
+        // Interpretation of the content.
         "content-encoding",
         "content-range",
         "content-type",
@@ -195,7 +196,8 @@ fn is_forbidden(name: &[u8]) -> bool {
     FORBIDDEN.iter().any(|forbidden| name.eq_ignore_ascii_case(forbidden.as_bytes()))
 }
 
-/// The name of a field that is sent: a token, and none of those that [`ResponseHead`](super::ResponseHead) writes itself.
+/// The name of a field to send: a token, and not one of the fields that [`ResponseHead`](super::ResponseHead) writes
+/// itself.
 ///
 /// ```
 /// use anello_http::h1::FieldName;
@@ -209,19 +211,21 @@ fn is_forbidden(name: &[u8]) -> bool {
 pub struct FieldName<'a>(&'a str);
 
 impl<'a> FieldName<'a> {
-    /// Checks a name.
+    /// Checks a field name.
     ///
     /// # Errors
-    /// When it is no token, or is `Connection`, `Content-Length`, `Keep-Alive`, `Transfer-Encoding` or `Upgrade`, which
-    /// follow from the request and the body, or `Date`, which is the present time and comes once.
+    ///
+    /// Returns [`InvalidField::Name`] if the name is not a token. Returns [`InvalidField::Reserved`] for `Connection`,
+    /// `Content-Length`, `Keep-Alive`, `Transfer-Encoding` and `Upgrade`, which follow from the request and the body,
+    /// and for `Date`, which the server adds.
     pub const fn new(name: &'a str) -> Result<Self, InvalidField> {
         if !syntax::is_token(name.as_bytes()) {
             return Err(InvalidField::Name);
         }
-        let written = ["connection", "content-length", "date", "keep-alive", "transfer-encoding", "upgrade"];
+        let reserved = ["connection", "content-length", "date", "keep-alive", "transfer-encoding", "upgrade"];
         let mut index = 0;
-        while index < written.len() {
-            if syntax::is_same(name.as_bytes(), written[index].as_bytes()) {
+        while index < reserved.len() {
+            if syntax::is_same(name.as_bytes(), reserved[index].as_bytes()) {
                 return Err(InvalidField::Reserved);
             }
             index += 1;
@@ -229,7 +233,7 @@ impl<'a> FieldName<'a> {
         Ok(Self(name))
     }
 
-    /// The name as it is sent.
+    /// Returns the name as it is sent.
     #[must_use]
     pub const fn as_str(&self) -> &'a str {
         self.0
@@ -262,21 +266,22 @@ impl FieldName<'static> {
     /// `Vary`.
     pub const VARY: Self = Self::constant("Vary");
 
-    /// A name that is part of the program, for constants.
+    /// Checks a constant field name.
     ///
     /// # Panics
-    /// As [`FieldName::new`] fails; in a constant, the compiler reports it.
+    ///
+    /// Panics if [`FieldName::new`] returns an error. In a constant, this is a compile error.
     #[must_use]
     pub const fn constant(name: &'static str) -> Self {
         match Self::new(name) {
             Ok(name) => name,
-            Err(InvalidField::Reserved) => panic!("this field is written by ResponseHead"),
-            Err(_) => panic!("the name of a field has a byte that no token has"),
+            Err(InvalidField::Reserved) => panic!("reserved field name: ResponseHead writes this field"),
+            Err(_) => panic!("invalid byte in field name"),
         }
     }
 }
 
-/// Fields that are sent, checked and encoded once and used for many answers: what is known of a file in a cache, say.
+/// Fields to send, checked and encoded once and used for many responses, for example for a cached file.
 ///
 /// ```
 /// use anello_http::h1::{FieldBlock, FieldName};
@@ -294,21 +299,23 @@ impl FieldBlock {
     /// Adds a field.
     ///
     /// # Errors
-    /// When the value has a control byte such as CR, LF or NUL; nothing is added then.
+    ///
+    /// Returns [`InvalidField::Value`], without adding anything, if the value contains a control byte such as CR, LF or
+    /// NUL.
     #[inline]
     pub fn push(&mut self, name: FieldName<'_>, value: &[u8]) -> Result<&mut Self, InvalidField> {
         write_field(&mut self.0, name, value)?;
         Ok(self)
     }
 
-    /// The lines, each with its line end.
+    /// Returns the encoded lines, each with its line end.
     #[must_use]
     pub fn as_bytes(&self) -> &[u8] {
         &self.0
     }
 }
 
-/// Appends a field's line, or nothing.
+/// Appends the line of a field. Appends nothing if the value is invalid.
 #[inline]
 pub(super) fn write_field(out: &mut Vec<u8>, name: FieldName<'_>, value: &[u8]) -> Result<(), InvalidField> {
     if !syntax::is_value(value) {
@@ -318,7 +325,7 @@ pub(super) fn write_field(out: &mut Vec<u8>, name: FieldName<'_>, value: &[u8]) 
     Ok(())
 }
 
-/// Appends a field's line.
+/// Appends the line of a field that has been checked.
 #[inline]
 pub(super) fn write_valid(out: &mut Vec<u8>, name: &str, value: &[u8]) {
     out.extend_from_slice(name.as_bytes());
@@ -327,26 +334,26 @@ pub(super) fn write_valid(out: &mut Vec<u8>, name: &str, value: &[u8]) {
     out.extend_from_slice(b"\r\n");
 }
 
-/// Why a field is not sent.
+/// The reason why a field cannot be sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum InvalidField {
-    /// The name is no token.
+    /// The name is not a token.
     Name,
-    /// The field is one that the encoder writes itself: how the message is framed, or when it was sent.
+    /// The encoder writes this field itself, because it depends on the framing or the current time.
     Reserved,
-    /// The value has a control byte: what follows a line end in it would be taken for another field.
+    /// The value contains a control byte. After a line break, the peer would read another field.
     Value,
 }
 
 impl fmt::Display for InvalidField {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str(match self {
-            Self::Name => "the name of a field may only have letters, digits and !#$%&'*+-.^_`|~",
+            Self::Name => "invalid field name: use only letters, digits and !#$%&'*+-.^_`|~",
             Self::Reserved => {
-                "Connection, Content-Length, Keep-Alive, Transfer-Encoding and Upgrade follow from the request and the \
-                 body, and Date is the present time: leave the field out, and give the body's length"
+                "reserved field name: Connection, Content-Length, Date, Keep-Alive, Transfer-Encoding and Upgrade are set \
+                 by the server"
             }
-            Self::Value => "the value of a field may not have control bytes such as CR, LF and NUL: encode them",
+            Self::Value => "invalid field value: control bytes such as CR, LF and NUL are not allowed (encode them)",
         })
     }
 }
@@ -358,7 +365,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn trailers_are_read_and_those_that_could_deceive_left_out() {
+    fn forbidden_trailers_are_omitted() {
         let section =
             b"A: 1 \r\nContent-length: 5\r\nb:\t 2 3\t\r\nEmpty:\r\nBlank:  \r\na:3\r\nHOST: x\r\n\r\n";
         let trailers = Trailers::read(section);

@@ -1,35 +1,35 @@
-//! What the fields of a head say of its body and its connection (RFC 9112, sections 6.3 and 9.3), strictly: where two
-//! programs could read a message differently, it is refused.
+//! Framing of requests: the effect of the header fields on the body and the connection (RFC 9112, sections 6.3 and
+//! 9.3). Messages that two implementations could interpret differently are rejected.
 
 use super::head::Version;
 use super::rejection::Rejection;
 use super::syntax::{elements, is_name, is_token, trim};
 
-/// How the body of a request is delimited.
+/// The way the body of a request is delimited.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum RequestFraming {
-    /// There is none.
+    /// There is no body.
     #[default]
     None,
-    /// So many bytes.
+    /// By its length in bytes.
     Length(u64),
-    /// Chunks, each with its size; then, perhaps, trailers.
+    /// By the chunked transfer coding, with optional trailers.
     Chunked,
 }
 
 impl RequestFraming {
-    /// Whether there is anything to receive behind the head.
+    /// Returns `true` if a body follows the head.
     #[must_use]
     pub fn has_body(self) -> bool {
         !matches!(self, Self::None | Self::Length(0))
     }
 }
 
-/// What is noted of the fields while they are gone through; judged when all are known, so that what is refused does not
-/// hang on their order.
+/// Framing information collected from the fields. The decision is made when all fields are known, so that it does not
+/// depend on their order.
 #[derive(Debug, Default)]
 pub(super) struct FramingFields {
-    /// Of the first `Host` and the first `Upgrade`, the place in the order of fields.
+    /// Index of the first `Host` field. [`upgrade`](Self::upgrade) is that of the first `Upgrade` field.
     pub host: Option<u32>,
     upgrade: Option<u32>,
     hosts: u32,
@@ -47,22 +47,22 @@ enum Length {
     Invalid(&'static str),
 }
 
-/// What the `Transfer-Encoding` fields so far make, as one list.
+/// The list of codings in all `Transfer-Encoding` fields so far.
 #[derive(Debug, Default, PartialEq, Eq)]
 enum Coding {
     #[default]
     Absent,
-    /// Chunked and nothing else.
+    /// Only chunked.
     Chunked,
-    /// Something else, and then chunked.
+    /// An unsupported coding, followed by chunked.
     UnknownThenChunked,
-    /// Something else at the end.
+    /// An unsupported coding at the end.
     Unknown,
-    /// Something behind chunked, or no list of codings.
+    /// A coding after chunked, or an invalid list.
     Invalid,
 }
 
-/// Of the `Connection` fields.
+/// The options of all `Connection` fields.
 #[derive(Debug, Default)]
 struct Options {
     close: bool,
@@ -78,18 +78,18 @@ enum Expectation {
     Other,
 }
 
-/// What the fields come to.
+/// The framing of a request.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct FramingDecision {
     pub framing: RequestFraming,
     pub keeps_alive: bool,
     pub expects_continue: bool,
-    /// The place of `Upgrade`, if it counts.
+    /// Index of the `Upgrade` field, if the request asks for an upgrade.
     pub upgrade: Option<u32>,
 }
 
 impl FramingFields {
-    /// Notes a field, which has this place in their order.
+    /// Records the field at `index`.
     #[inline]
     pub fn record(&mut self, index: u32, name: &[u8], value: &[u8]) {
         match name.len() {
@@ -118,20 +118,20 @@ impl FramingFields {
         }
     }
 
-    /// Judges them.
+    /// Decides the framing, or rejects the request.
     pub fn decide(&self, version: Version, max_body_bytes: u64) -> Result<FramingDecision, Rejection> {
         let framing = self.framing(version, max_body_bytes)?;
         match (self.hosts, version) {
             (1, _) | (0, Version::Http10) => {}
-            (0, Version::Http11) => return Err(Rejection::bad("a request of HTTP/1.1 needs a Host field")),
+            (0, Version::Http11) => return Err(Rejection::bad("missing Host field")),
             _ => return Err(Rejection::bad("more than one Host field")),
         }
         let is_11 = version == Version::Http11;
-        // A client of HTTP/1.0 does not wait for a 100, and has no upgrades.
+        // HTTP/1.0 has neither `100 Continue` nor upgrades.
         let expects_continue = match self.expectation {
             Expectation::Continue => is_11 && framing.has_body(),
             Expectation::Other if is_11 => {
-                return Err(Rejection::new(417, "the only expectation that can be met is 100-continue"));
+                return Err(Rejection::new(417, "unsupported expectation (only 100-continue is supported)"));
             }
             Expectation::Other | Expectation::None => false,
         };
@@ -147,55 +147,57 @@ impl FramingFields {
         match (&self.coding, &self.length) {
             (Coding::Absent, Length::Absent) => Ok(RequestFraming::None),
             (Coding::Absent, &Length::Bytes(bytes)) if bytes > max_body_bytes => {
-                Err(Rejection::new(413, "the body is longer than this server takes"))
+                Err(Rejection::new(413, "body too long"))
             }
             (Coding::Absent, &Length::Bytes(bytes)) => Ok(RequestFraming::Length(bytes)),
             (Coding::Absent, &Length::Invalid(reason)) => Err(Rejection::bad(reason)),
             (_, Length::Bytes(_) | Length::Invalid(_)) => {
-                Err(Rejection::bad("Content-Length together with Transfer-Encoding: send one of them"))
+                Err(Rejection::bad("both Content-Length and Transfer-Encoding (send only one of them)"))
             }
-            _ if version == Version::Http10 => Err(Rejection::bad("HTTP/1.0 has no Transfer-Encoding")),
+            _ if version == Version::Http10 => {
+                Err(Rejection::bad("Transfer-Encoding in an HTTP/1.0 request"))
+            }
             (Coding::Chunked, _) => Ok(RequestFraming::Chunked),
             (Coding::UnknownThenChunked, _) => {
-                Err(Rejection::new(501, "the only transfer coding that is understood is chunked"))
+                Err(Rejection::new(501, "unsupported transfer coding (only chunked is supported)"))
             }
-            (Coding::Unknown, _) => Err(Rejection::bad(
-                "a Transfer-Encoding that does not end in chunked: where the body ends is not known",
-            )),
+            (Coding::Unknown, _) => {
+                Err(Rejection::bad("Transfer-Encoding does not end in chunked: body length unknown"))
+            }
             (Coding::Invalid, _) => Err(Rejection::bad(
-                "a Transfer-Encoding that is no list of codings with chunked once, at its end",
+                "invalid Transfer-Encoding (chunked must be the last coding and occur once)",
             )),
         }
     }
 }
 
 impl Length {
-    /// This one and another.
+    /// Adds the value of another `Content-Length` field.
     fn merge(&self, value: &[u8]) -> Self {
         if !matches!(self, Self::Absent) {
-            // Equal ones, too: somebody on the way put them together, and may have taken either.
+            // Equal values are rejected as well: an intermediary may have merged messages and used either value.
             return Self::Invalid("more than one Content-Length");
         }
         if value.is_empty() || !value.iter().all(u8::is_ascii_digit) {
-            return Self::Invalid("a Content-Length that is not a number of decimal digits alone");
+            return Self::Invalid("Content-Length is not a decimal number");
         }
         let digit = |bytes: u64, digit: &u8| bytes.checked_mul(10)?.checked_add(u64::from(digit - b'0'));
         match value.iter().try_fold(0, digit) {
             Some(bytes) => Self::Bytes(bytes),
-            None => Self::Invalid("a Content-Length that no body can have"),
+            None => Self::Invalid("Content-Length too large"),
         }
     }
 }
 
 impl Coding {
-    /// Adds a coding behind the others.
+    /// Appends a coding to the list.
     fn push(&mut self, coding: &[u8]) {
         let is_chunked = coding.eq_ignore_ascii_case(b"chunked");
-        // Its parameters may be anything.
+        // The parameters are not checked.
         let name = trim(coding.split(|&byte| byte == b';').next().unwrap_or_default());
         *self = match self {
             Self::Chunked | Self::UnknownThenChunked | Self::Invalid => Self::Invalid,
-            // That coding has no parameters.
+            // Chunked has no parameters.
             _ if !is_token(name) || !is_chunked && name.eq_ignore_ascii_case(b"chunked") => Self::Invalid,
             Self::Absent if is_chunked => Self::Chunked,
             Self::Unknown if is_chunked => Self::UnknownThenChunked,
@@ -207,21 +209,21 @@ impl Coding {
 impl Options {
     #[inline]
     fn record(&mut self, value: &[u8]) {
-        if !self.note_one(value) {
-            self.note_list(value);
+        if !self.record_option(value) {
+            self.record_list(value);
         }
     }
 
     #[cold]
-    fn note_list(&mut self, value: &[u8]) {
+    fn record_list(&mut self, value: &[u8]) {
         for option in elements(value) {
-            self.note_one(option);
+            self.record_option(option);
         }
     }
 
-    /// Whether it is an option that matters.
+    /// Records an option. Returns `false` if the option is unknown.
     #[inline]
-    fn note_one(&mut self, option: &[u8]) -> bool {
+    fn record_option(&mut self, option: &[u8]) -> bool {
         match option.len() {
             5 if is_name(option, b"close") => self.close = true,
             7 if is_name(option, b"upgrade") => self.upgrade = true,
@@ -250,17 +252,17 @@ mod tests {
     }
 
     #[test]
-    fn codings_make_one_list_over_all_fields() {
+    fn codings_of_all_fields_form_one_list() {
         let codings = |values: &[&str]| {
             framing(&values.iter().map(|value| ("Transfer-Encoding", *value)).collect::<Vec<_>>())
         };
-        for one in ["chunked", "CHUNKED", "Chunked"] {
-            assert_eq!(codings(&[one]), Ok(RequestFraming::Chunked));
+        for coding in ["chunked", "CHUNKED", "Chunked"] {
+            assert_eq!(codings(&[coding]), Ok(RequestFraming::Chunked));
         }
         for unknown in [&["gzip, chunked"][..], &["gzip", "chunked"], &["br;q=\"x\"", "gzip,chunked"]] {
             assert_eq!(codings(unknown), Err(501), "{unknown:?}");
         }
-        for refused in [
+        for rejected in [
             &["gzip"][..],
             &["chunked, gzip"],
             &["chunked", "gzip"],
@@ -279,12 +281,12 @@ mod tests {
             &["gzip,,chunked"],
             &["chunked\u{b}"],
         ] {
-            assert_eq!(codings(refused), Err(400), "{refused:?}");
+            assert_eq!(codings(rejected), Err(400), "{rejected:?}");
         }
     }
 
     #[test]
-    fn lengths_are_digits_and_there_is_one() {
+    fn content_length_is_one_decimal_number() {
         for (text, expected) in
             [("0", Ok(0)), ("7", Ok(7)), ("1000", Ok(1000)), ("007", Ok(7)), ("1001", Err(413))]
         {
@@ -311,34 +313,40 @@ mod tests {
     }
 
     #[test]
-    fn who_stays_and_who_leaves() {
-        let keeps = |version, options: &[&str]| {
+    fn connection_options_decide_keep_alive() {
+        let keeps_alive = |version, options: &[&str]| {
             let fields: Vec<_> =
                 options.iter().map(|value| ("Connection", *value)).chain([("Host", "h")]).collect();
             decide(version, &fields).unwrap().keeps_alive
         };
         use Version::{Http10, Http11};
-        assert!(keeps(Http11, &[]) && keeps(Http11, &["keep-alive"]) && keeps(Http11, &["closed, TE"]));
-        assert!(!keeps(Http11, &["close"]) && !keeps(Http11, &["keep-alive", "te, CLOSE"]));
         assert!(
-            !keeps(Http10, &[]) && keeps(Http10, &["Keep-Alive"]) && !keeps(Http10, &["keep-alive, close"])
+            keeps_alive(Http11, &[])
+                && keeps_alive(Http11, &["keep-alive"])
+                && keeps_alive(Http11, &["closed, TE"])
+        );
+        assert!(!keeps_alive(Http11, &["close"]) && !keeps_alive(Http11, &["keep-alive", "te, CLOSE"]));
+        assert!(
+            !keeps_alive(Http10, &[])
+                && keeps_alive(Http10, &["Keep-Alive"])
+                && !keeps_alive(Http10, &["keep-alive, close"])
         );
     }
 
     #[test]
-    fn expectations_and_upgrades_are_of_1_1() {
+    fn expect_and_upgrade_require_http_1_1() {
         use Version::{Http10, Http11};
         let post = [("Host", "h"), ("Content-Length", "1")];
         let with = |name, value| [&post[..], &[(name, value)]].concat();
-        let waits = |version, value| {
+        let expects_continue = |version, value| {
             decide(version, &with("Expect", value)).map(|decision| decision.expects_continue)
         };
-        assert_eq!(waits(Http11, "100-Continue"), Ok(true));
-        assert_eq!(waits(Http11, ""), Ok(false));
-        assert_eq!(waits(Http11, "100-continue, x"), Err(417));
-        assert_eq!(waits(Http11, "200-ok"), Err(417));
-        assert_eq!(waits(Http10, "100-continue"), Ok(false));
-        assert_eq!(waits(Http10, "200-ok"), Ok(false));
+        assert_eq!(expects_continue(Http11, "100-Continue"), Ok(true));
+        assert_eq!(expects_continue(Http11, ""), Ok(false));
+        assert_eq!(expects_continue(Http11, "100-continue, x"), Err(417));
+        assert_eq!(expects_continue(Http11, "200-ok"), Err(417));
+        assert_eq!(expects_continue(Http10, "100-continue"), Ok(false));
+        assert_eq!(expects_continue(Http10, "200-ok"), Ok(false));
         let without_body = decide(Http11, &[("Host", "h"), ("Expect", "100-continue")]).unwrap();
         assert!(!without_body.expects_continue);
 

@@ -1,6 +1,6 @@
-//! How much of a request is accepted.
+//! Limits for requests.
 
-/// Limits of one connection's requests.
+/// Limits for the requests of one connection.
 ///
 /// ```
 /// use anello_http::h1::Limits;
@@ -10,25 +10,25 @@
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Longest request line, without its line end; by default 8 KiB. More is answered with 414.
+    /// Maximum length of the request line, without its line end; by default 8 KiB. Longer lines are rejected with 414.
     pub max_request_line_bytes: usize,
-    /// Longest head: request line and fields with all line ends; by default 32 KiB. More is answered with 431. Greater
-    /// values than 1 GiB count as that.
+    /// Maximum length of the head, which is the request line and the fields with all line ends; by default 32 KiB, at
+    /// most 1 GiB. Longer heads are rejected with 431.
     pub max_head_bytes: usize,
-    /// Most fields of a head; by default 100. More are answered with 431.
+    /// Maximum number of fields in a head; by default 100. Heads with more fields are rejected with 431.
     pub max_fields: usize,
-    /// Longest body, without what stands around chunks; by default 16 MiB. More is answered with 413: at the head if it
-    /// tells the length, else at the chunk that is too much.
+    /// Maximum length of the body, without the framing of chunks; by default 16 MiB. Longer bodies are rejected with
+    /// 413: with the head if it states the length, otherwise at the chunk that exceeds the limit.
     pub max_body_bytes: u64,
-    /// Most bytes of chunk extensions of one body, all chunks together; by default 4 KiB. More are answered with 400.
+    /// Maximum total length of the chunk extensions of a body; by default 4 KiB. Longer ones are rejected with 400.
     pub max_chunk_extension_bytes: usize,
-    /// Longest trailer section, with all line ends; by default 8 KiB. More is answered with 431. Greater values than
-    /// 1 GiB count as that.
+    /// Maximum length of the trailer section, with all line ends; by default 8 KiB, at most 1 GiB. Longer sections are
+    /// rejected with 431.
     pub max_trailer_bytes: usize,
-    /// Most fields of a trailer section; by default 32. More are answered with 431.
+    /// Maximum number of fields in a trailer section; by default 32. Sections with more fields are rejected with 431.
     pub max_trailer_fields: usize,
-    /// Most requests of a connection, at least one; by default 1,000,000. The last one does not keep the connection
-    /// alive, whatever it says.
+    /// Maximum number of requests per connection, at least 1; by default 1,000,000. The server closes the connection
+    /// after the last one.
     pub max_requests_per_connection: u64,
 }
 
@@ -48,7 +48,7 @@ impl Default for Limits {
 }
 
 impl Limits {
-    /// With lengths that places in a head can be counted with in 32 bits, and at least one request.
+    /// Caps the lengths so that offsets in a head fit into 32 bits, and allows at least one request.
     pub(super) fn clamped(self) -> Self {
         const MAX: usize = 1 << 30;
         Self {

@@ -1,21 +1,23 @@
-//! The protocol of HTTP/1.1 (RFC 9110, RFC 9112), without I/O and without a clock.
+//! HTTP/1.1 (RFC 9110, RFC 9112) without I/O and without a clock.
 //!
-//! ```text
-//!  bytes of the peer ──► Decoder ──► Event: Head, Data, Data, …, End      or a Refusal, once and for all
-//!                          │  parse    a head that came whole and is right, many bytes at a time
-//!                          │  scanner  a head cut by the edge of the input: byte by byte, each byte once
-//!                          │  framing  what the fields say of the body and of the connection
-//!                          └  chunked  sizes, extensions, trailers
+//!  ```text
+//!   bytes received ──► Decoder ──► Event: Head, Data, Data, …, End      or a Rejection, which is final
+//!                        │  parse    a head that is complete in the input: many bytes at a time
+//!                        │  scanner  a head split across inputs: byte by byte, each byte once
+//!                        │  framing  what the fields say about the body and the connection
+//!                        └  chunked  sizes, extensions, trailers
 //!
-//!  bytes to the peer ◄── ResponseHead ──► BodyEncoder                      many answers into one Vec
-//! ```
+//!   bytes to send  ◄── ResponseHead ──► BodyEncoder                     many responses into one Vec
+//!  ```
 //!
-//! What holds:
-//! - Where the network cuts the bytes makes no difference: to what is decoded, and to what is refused.
-//! - What two programs could read differently is refused, never repaired: a line ends in CR LF, a field has a name and
-//!   its colon, a body has one length. That is how requests are kept from being smuggled past a proxy.
-//! - Whatever is kept, or looked at more than once, has a limit in [`Limits`].
-//! - A connection in its steady state allocates nothing: a [`Head`] that is done with goes back to its [`Decoder`].
+//! # Invariants
+//!
+//! - How the network splits the bytes affects neither the decoded requests nor the rejections.
+//! - Input that two implementations could interpret differently is rejected, never repaired: a line ends in CR LF, a
+//!   field has a name and a colon, a body has one length. This prevents request smuggling through a proxy.
+//! - Everything that is buffered or scanned repeatedly has a limit in [`Limits`].
+//! - A connection allocates nothing in its steady state: a [`Head`] that is no longer needed is returned to its
+//!   [`Decoder`].
 
 mod body;
 mod chunked;

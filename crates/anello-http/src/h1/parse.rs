@@ -1,11 +1,11 @@
-//! Parses a head that is there as a whole, and is right: the way that nearly every request takes.
+//! Parser for complete and valid heads, which handles nearly all requests.
 //!
-//! Bytes are looked at eight at a time ([`words`](super::words)). Where anything is not as it should be, or is seldom, the
-//! answer is "unsure", and [`Scanner`](super::scanner::Scanner) goes through the same bytes one by one and finds out what
-//! to say. So nothing is accepted here that it would refuse; the tests hold the two against each other.
+//! It checks eight bytes at a time ([`words`](super::words)). If anything is invalid or uncommon, it gives no result,
+//! and the [`Scanner`](super::scanner::Scanner) checks the same bytes one by one to determine the rejection. The parser
+//! must therefore accept nothing that the scanner rejects; tests compare the two.
 //!
-//! httparse does the same and forgives more (line feeds alone), which had to be looked for afterwards; with it, a request of
-//! four fields took half as many instructions again. It is another reader in the tests instead.
+//! httparse uses the same technique but accepts more, such as bare line feeds, which required a second check. With it,
+//! a request with four fields took 50 % more instructions. The tests use it as an independent parser.
 
 use super::fields::{FieldRange, Fields};
 use super::framing::FramingFields;
@@ -16,17 +16,17 @@ use super::syntax::{is_token_byte, is_value_byte, trim};
 use super::target;
 use super::words::{below, del_or_high, equal, first_hit, not_letter_or_dash};
 
-/// Longest method: none that is registered is longer than this.
-pub(super) const METHOD_BYTES: usize = 32;
+/// Maximum length of a method. No registered method is longer.
+pub(super) const MAX_METHOD_BYTES: usize = 32;
 
-/// What stands between the target and the fields.
-const LINE_END: usize = b" HTTP/1.1\r\n".len();
+/// Length of the request line after the target.
+const LINE_TAIL_BYTES: usize = b" HTTP/1.1\r\n".len();
 
-/// Parses the head that `input` begins with into `head`; its length. None when it is not there as a whole, or when it is
-/// not beyond doubt right; then `head` is not to be used.
+/// Parses the head at the start of `input` into `head` and returns its length. Returns `None` if the head is incomplete
+/// or not certainly valid; the contents of `head` are unspecified then.
 ///
-/// A client sends the same fields again and again. Where those of the last head, which is still in `head`, come again byte
-/// by byte, they mean the same, and only the request line is parsed.
+/// Clients often send the same fields again. `head` still contains those of the previous request. If the new ones are
+/// equal byte by byte, only the request line is parsed.
 pub(super) fn parse(input: &[u8], limits: &Limits, head: &mut Parts) -> Result<Option<usize>, Rejection> {
     let input = &input[..input.len().min(limits.max_head_bytes)];
     let Some((line, version)) = request_line(input) else { return Ok(None) };
@@ -37,7 +37,7 @@ pub(super) fn parse(input: &[u8], limits: &Limits, head: &mut Parts) -> Result<O
     let section_bytes = if head.has_same_fields(section, version, limits.max_fields) {
         head.section_bytes as usize
     } else {
-        head.forget();
+        head.clear();
         head.version = version;
         let mut framing_fields = FramingFields::default();
         let Some(bytes) = fields(section, limits.max_fields, &mut head.fields, &mut framing_fields) else {
@@ -62,11 +62,11 @@ pub(super) fn parse(input: &[u8], limits: &Limits, head: &mut Parts) -> Result<O
     Ok(Some(line.bytes + section_bytes))
 }
 
-/// Where the parts of a request line end.
+/// Offsets in a request line.
 struct Line {
     method_end: usize,
     target_end: usize,
-    /// Its length, with its end.
+    /// Length of the line, with its line end.
     bytes: usize,
 }
 
@@ -76,25 +76,26 @@ fn request_line(input: &[u8]) -> Option<(Line, Version)> {
     let target = input.get(method_end + 1..)?;
     let is_hit = |word| below(word, b' ' + 1) | equal(word, b'#') | del_or_high(word);
     let target_bytes = first_hit(target, is_hit)?;
-    let (_, behind) = target.split_at_checked(target_bytes)?;
-    let end = u64::from_le_bytes(*behind.first_chunk()?);
-    let version = match behind.get(8..LINE_END)? {
-        b"1\r\n" if end == u64::from_le_bytes(*b" HTTP/1.") => Version::Http11,
-        b"0\r\n" if end == u64::from_le_bytes(*b" HTTP/1.") => Version::Http10,
+    let (_, tail) = target.split_at_checked(target_bytes)?;
+    let version_start = u64::from_le_bytes(*tail.first_chunk()?);
+    let version = match tail.get(8..LINE_TAIL_BYTES)? {
+        b"1\r\n" if version_start == u64::from_le_bytes(*b" HTTP/1.") => Version::Http11,
+        b"0\r\n" if version_start == u64::from_le_bytes(*b" HTTP/1.") => Version::Http10,
         // A higher minor version is processed as the highest that this server implements (RFC 9110, section 2.5).
-        [b'2'..=b'9', b'\r', b'\n'] if end == u64::from_le_bytes(*b" HTTP/1.") => Version::Http11,
+        [b'2'..=b'9', b'\r', b'\n'] if version_start == u64::from_le_bytes(*b" HTTP/1.") => Version::Http11,
         _ => return None,
     };
     let target_end = method_end + 1 + target_bytes;
-    (target_bytes > 0).then_some((Line { method_end, target_end, bytes: target_end + LINE_END }, version))
+    (target_bytes > 0)
+        .then_some((Line { method_end, target_end, bytes: target_end + LINE_TAIL_BYTES }, version))
 }
 
 fn method_end(input: &[u8]) -> Option<usize> {
-    let end = input.iter().take(METHOD_BYTES + 1).position(|&byte| !is_token_byte(byte))?;
+    let end = input.iter().take(MAX_METHOD_BYTES + 1).position(|&byte| !is_token_byte(byte))?;
     (end > 0 && input[end] == b' ').then_some(end)
 }
 
-/// Parses the fields, and the end of the head; where that is.
+/// Parses the fields and the empty line after them. Returns their length.
 #[inline(never)]
 fn fields(
     section: &[u8],
@@ -106,9 +107,9 @@ fn fields(
     let mut index = 0;
     loop {
         let line_start = section.len() - rest.len();
-        let (name, behind) = split_name(rest)?;
-        let value = match behind {
-            // So nearly all fields are written.
+        let (name, tail) = split_name(rest)?;
+        let value = match tail {
+            // Nearly all fields have exactly one space.
             [b':', b' ', value @ ..] => value,
             [b':', value @ ..] => value,
             [b'\r', b'\n', body @ ..] if name.is_empty() => return Some(section.len() - body.len()),
@@ -131,47 +132,46 @@ fn fields(
     }
 }
 
-/// Splits a line into the name that it begins with, which may be empty, and what is behind it.
+/// Splits a line into the name at its start, which may be empty, and the rest.
 #[inline]
 fn split_name(text: &[u8]) -> Option<(&[u8], &[u8])> {
     let length = first_hit(text, not_letter_or_dash)?;
-    let behind = text.get(length..)?;
-    if let [byte, ..] = behind
+    let tail = text.get(length..)?;
+    if let [byte, ..] = tail
         && is_token_byte(*byte)
     {
-        return split_odd_name(text);
+        return split_uncommon_name(text);
     }
-    Some((&text[..length], behind))
+    Some((&text[..length], tail))
 }
 
-/// As above, byte by byte: for names with digits, dots and the like.
+/// Does the same as [`split_name`] byte by byte, for names with digits, dots and other characters.
 #[cold]
-fn split_odd_name(text: &[u8]) -> Option<(&[u8], &[u8])> {
+fn split_uncommon_name(text: &[u8]) -> Option<(&[u8], &[u8])> {
     text.split_at_checked(text.iter().position(|&byte| !is_token_byte(byte))?)
 }
 
-/// Splits what begins with a value, perhaps with blanks before it, into the value without the blanks around it, and the
-/// next line.
+/// Splits `text`, which starts with a value, into the value without surrounding whitespace and the next line.
 #[inline]
 fn split_line(text: &[u8]) -> Option<(&[u8], &[u8])> {
     let length = first_hit(text, |word| below(word, b' ') | equal(word, 0x7f))?;
     let value = text.get(..length)?;
-    let [b'\r', b'\n', next @ ..] = &text[length..] else { return split_odd_line(text) };
+    let [b'\r', b'\n', next @ ..] = &text[length..] else { return split_uncommon_line(text) };
     match value {
         [b' ', ..] | [.., b' '] => Some((trim(value), next)),
         _ => Some((value, next)),
     }
 }
 
-/// As above, byte by byte: for values with tabs.
+/// Does the same as [`split_line`] byte by byte, for values with tabs.
 #[cold]
-fn split_odd_line(text: &[u8]) -> Option<(&[u8], &[u8])> {
-    let (value, behind) = text.split_at_checked(text.iter().position(|&byte| !is_value_byte(byte))?)?;
-    let [b'\r', b'\n', next @ ..] = behind else { return None };
+fn split_uncommon_line(text: &[u8]) -> Option<(&[u8], &[u8])> {
+    let (value, tail) = text.split_at_checked(text.iter().position(|&byte| !is_value_byte(byte))?)?;
+    let [b'\r', b'\n', next @ ..] = tail else { return None };
     Some((trim(value), next))
 }
 
-/// Judges what the fields mean, in an order of its own: what is refused first does not hang on how they are ordered.
+/// Decides the framing when all fields are known, so that a rejection does not depend on their order.
 fn decide_framing(
     framing_fields: &FramingFields,
     limits: &Limits,
@@ -179,8 +179,8 @@ fn decide_framing(
 ) -> Result<(), Rejection> {
     let decision = framing_fields.decide(head.version, limits.max_body_bytes)?;
     head.host = framing_fields.host;
-    if head.host.and_then(|host| head.fields.at(host)).is_some_and(|host| !target::is_host(host)) {
-        return Err(Rejection::bad("the Host field is not a host, or a host and a port"));
+    if head.host.and_then(|host| head.fields.get(host)).is_some_and(|host| !target::is_host(host)) {
+        return Err(Rejection::bad("invalid Host field (expected a host with an optional port)"));
     }
     head.framing = decision.framing;
     head.may_keep_alive = decision.keeps_alive;

@@ -1,38 +1,39 @@
-//! Why a request is not served, and what its peer is told.
+//! Rejections of requests, and the responses that report them.
 
 use std::fmt;
 
 use super::response::{BodyLength, ResponseHead, is_final, reason_phrase};
 use super::{HttpDate, Method, RequestContext};
 
-/// Why a request is not served: it is answered with this status, and the connection is closed.
+/// The reason why a request is rejected. The response has this status, and the connection is closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rejection {
-    /// The status of the answer: 400, 413, 414, 417, 431, 501 or 505 when the decoder refuses.
+    /// Status of the response. The decoder uses 400, 413, 414, 417, 431, 501 and 505.
     pub status: u16,
-    /// What is wrong with the request, and where it helps, what would be right.
+    /// The problem with the request and, where it helps, the remedy.
     pub reason: &'static str,
 }
 
 impl Rejection {
-    /// For refusals of the server's own, such as 408 at a deadline or 503 when it is full.
+    /// Creates a rejection. The server uses its own, such as 408 after a timeout or 503 at the connection limit.
     #[must_use]
     pub const fn new(status: u16, reason: &'static str) -> Self {
         Self { status, reason }
     }
 
-    /// A request that is no request.
+    /// Creates a rejection of a malformed request (400).
     pub(super) const fn bad(reason: &'static str) -> Self {
         Self::new(400, reason)
     }
 
-    /// Appends the whole response: `Connection: close`, and the reason as plain text, which is left out for
-    /// [`Method::Head`] ([`Decoder::rejected_method`](super::Decoder::rejected_method)). `date` is the present time. Nothing
-    /// may be sent behind it. A status that no response may have (not 200 to 999) becomes 500.
+    /// Appends the complete response: `Connection: close`, and the reason as plain text. For [`Method::Head`]
+    /// ([`Decoder::rejected_method`](super::Decoder::rejected_method)) the text is omitted. `date` is the current time.
+    ///
+    /// Nothing may be sent after this response. A status that is not valid for a response (200 to 999) becomes 500.
     pub fn write(&self, out: &mut Vec<u8>, method: Method, date: Option<&HttpDate>) {
         let status = if is_final(self.status) { self.status } else { 500 };
         let text = format!("{status} {}: {}\n", reason_phrase(status), self.reason);
-        let mut head = ResponseHead::begin_valid(out, RequestContext::refused(method), status);
+        let mut head = ResponseHead::begin_valid(out, RequestContext::rejected(method), status);
         if let Some(date) = date {
             head.date(date);
         }
@@ -56,14 +57,14 @@ impl std::error::Error for Rejection {}
 mod tests {
     use super::*;
 
-    fn written(rejection: Rejection, date: Option<&HttpDate>) -> String {
+    fn encode(rejection: Rejection, date: Option<&HttpDate>) -> String {
         let mut out = b"before".to_vec();
         rejection.write(&mut out, Method::Get, date);
         String::from_utf8(out).unwrap()
     }
 
     #[test]
-    fn head_gets_no_content() {
+    fn response_to_head_has_no_content() {
         let mut out = Vec::new();
         Rejection::new(400, "bad").write(&mut out, Method::Head, None);
         let text = String::from_utf8(out).unwrap();
@@ -71,16 +72,16 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_is_a_whole_answer_that_closes() {
+    fn encodes_complete_response_with_close() {
         let date = HttpDate::from_unix(784_111_777);
         assert_eq!(
-            written(Rejection::new(431, "too much"), Some(&date)),
+            encode(Rejection::new(431, "too much"), Some(&date)),
             "beforeHTTP/1.1 431 Request Header Fields Too Large\r\nDate: Sun, 06 Nov 1994 08:49:37 GMT\r\n\
              Content-Type: text/plain; charset=utf-8\r\nConnection: close\r\nContent-Length: 46\r\n\r\n\
              431 Request Header Fields Too Large: too much\n"
         );
         assert!(
-            written(Rejection::new(100, "odd"), None)
+            encode(Rejection::new(100, "odd"), None)
                 .starts_with("beforeHTTP/1.1 500 Internal Server Error\r\n")
         );
     }

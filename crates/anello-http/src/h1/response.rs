@@ -1,4 +1,4 @@
-//! Heads of answers.
+//! Response heads.
 
 use std::fmt;
 
@@ -8,25 +8,27 @@ use super::fields::{FieldBlock, FieldName, InvalidField, write_field, write_vali
 use super::head::{Method, RequestContext, Version};
 use super::syntax;
 
-/// The answer to an expectation of `100-continue`.
+/// The interim response to `Expect: 100-continue`.
 pub const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
 
-/// Room that is made for a head at once.
-const USUAL_HEAD_BYTES: usize = 256;
+/// Capacity reserved for a head, in bytes.
+const TYPICAL_HEAD_BYTES: usize = 256;
 
-/// What is known of the length of an answer's body when its head is sent.
+/// The length of a response body, as far as it is known when the head is sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BodyLength {
-    /// So many bytes. For `HEAD`, as many as `GET` would get.
+    /// The length in bytes. For `HEAD`, the length that the response to `GET` would have.
     Known(u64),
-    /// Not known before it ends: sent in chunks, and to a client of HTTP/1.0 until the connection closes.
+    /// The length is not known in advance. The body is chunked; for HTTP/1.0 clients it is delimited by closing the
+    /// connection.
     Unknown,
 }
 
-/// Appends the head of one answer to a `Vec`, behind what is there already: answers to pipelined requests go out together.
+/// Appends the head of one response to a `Vec`. Existing bytes are kept, so that the responses to pipelined requests
+/// can be sent together.
 ///
-/// `Content-Length`, `Transfer-Encoding` and `Connection` follow from the request, the status and the body. Dropped before
-/// it is finished, it leaves nothing behind.
+/// The encoder adds `Content-Length`, `Transfer-Encoding` and `Connection`, which follow from the request, the status
+/// and the body. If the head is dropped before it is finished, the appended bytes are removed.
 ///
 /// ```
 /// use anello_http::h1::{BodyLength, Decoder, Event, FieldName, Limits, ResponseHead};
@@ -49,16 +51,17 @@ pub struct ResponseHead<'a> {
     out: &'a mut Vec<u8>,
     context: RequestContext,
     status: u16,
-    names_upgrade: bool,
-    /// Where the answer begins, as long as it is not finished.
+    has_upgrade: bool,
+    /// Start of the response in `out`, until it is finished.
     unfinished: Option<usize>,
 }
 
 impl<'a> ResponseHead<'a> {
-    /// Appends the status line of the answer to a request.
+    /// Appends the status line of the response to a request.
     ///
     /// # Errors
-    /// When the status is not one that an answer has: 200 to 999, or 101.
+    ///
+    /// Returns [`InvalidStatus`] unless the status is 101 or from 200 to 999.
     #[inline]
     pub fn begin(out: &'a mut Vec<u8>, context: RequestContext, status: u16) -> Result<Self, InvalidStatus> {
         if !is_final(status) && status != 101 {
@@ -70,41 +73,42 @@ impl<'a> ResponseHead<'a> {
     #[inline]
     pub(super) fn begin_valid(out: &'a mut Vec<u8>, context: RequestContext, status: u16) -> Self {
         let start = out.len();
-        out.reserve(USUAL_HEAD_BYTES);
+        out.reserve(TYPICAL_HEAD_BYTES);
         if status == 200 {
             out.extend_from_slice(b"HTTP/1.1 200 OK\r\n");
         } else {
             write_status_line(out, status);
         }
-        Self { out, context, status, names_upgrade: false, unfinished: Some(start) }
+        Self { out, context, status, has_upgrade: false, unfinished: Some(start) }
     }
 
     /// Appends a field.
     ///
     /// # Errors
-    /// When the value has a control byte such as CR, LF or NUL, which would let it pass for more than a value; nothing is
-    /// appended then.
+    ///
+    /// Returns [`InvalidField::Value`], without appending anything, if the value contains a control byte such as CR, LF
+    /// or NUL, which could inject another field.
     #[inline]
     pub fn field(&mut self, name: FieldName<'_>, value: &[u8]) -> Result<&mut Self, InvalidField> {
         write_field(self.out, name, value)?;
         Ok(self)
     }
 
-    /// Appends a field of the program's own text.
+    /// Appends a field whose value is known to be valid.
     #[inline]
     pub(super) fn valid_field(&mut self, name: &str, value: &[u8]) -> &mut Self {
         write_valid(self.out, name, value);
         self
     }
 
-    /// Appends fields that were encoded before.
+    /// Appends fields that were encoded in advance.
     #[inline]
     pub fn block(&mut self, block: &FieldBlock) -> &mut Self {
         self.out.extend_from_slice(block.as_bytes());
         self
     }
 
-    /// Appends `Date`.
+    /// Appends the `Date` field.
     #[inline]
     pub fn date(&mut self, date: &HttpDate) -> &mut Self {
         let mut line = *b"Date: .............................\r\n";
@@ -113,10 +117,10 @@ impl<'a> ResponseHead<'a> {
         self
     }
 
-    /// The length of what [`write_start`](Self::write_start) appends.
+    /// Number of bytes that [`write_start`](Self::write_start) appends.
     pub(super) const START_BYTES: usize = b"HTTP/1.1 200 OK\r\nDate: .............................\r\n".len();
 
-    /// Appends the beginning of a `200 OK`, with `Date`.
+    /// Appends the start of a `200 OK`, with `Date`.
     #[inline]
     pub(super) fn write_start(out: &mut Vec<u8>, date: &HttpDate) {
         let mut start = *b"HTTP/1.1 200 OK\r\nDate: .............................\r\n";
@@ -124,38 +128,39 @@ impl<'a> ResponseHead<'a> {
         out.extend_from_slice(&start);
     }
 
-    /// Appends `Upgrade`, and has `Connection` name it: with 101, the protocol that follows; with 426, the one that is
-    /// needed.
+    /// Appends `Upgrade` and lists it in `Connection`. With 101 it names the new protocol, with 426 the required one.
     ///
     /// # Errors
-    /// When the text has a control byte; nothing is appended then.
+    ///
+    /// Returns [`InvalidField::Value`], without appending anything, if the protocol contains a control byte.
     pub fn upgrade(&mut self, protocol: &str) -> Result<&mut Self, InvalidField> {
         if !syntax::is_value(protocol.as_bytes()) {
             return Err(InvalidField::Value);
         }
-        self.names_upgrade = true;
+        self.has_upgrade = true;
         Ok(self.valid_field("Upgrade", protocol.as_bytes()))
     }
 
-    /// Lets the connection end with this answer.
+    /// Closes the connection after this response.
     pub fn close(&mut self) -> &mut Self {
         self.context.keeps_alive = false;
         self
     }
 
-    /// Appends what the body's length asks for, and the end of the head. What is returned encodes the body; its
-    /// [`keeps_alive`](BodyEncoder::keeps_alive) says whether another answer may follow.
+    /// Appends the fields that depend on the length of the body, and the end of the head. Returns the encoder of the
+    /// body; its [`keeps_alive`](BodyEncoder::keeps_alive) tells the caller whether another response can follow.
     #[inline]
     pub fn finish(mut self, body: BodyLength) -> BodyEncoder {
         self.unfinished = None;
-        let delivery = self.delivery(body);
-        let ends = matches!(delivery, ResponseFraming::UntilClose | ResponseFraming::Tunnel);
-        let keeps_alive = self.context.keeps_alive && !ends;
-        let says_nothing = keeps_alive && self.context.version == Version::Http11 && !self.names_upgrade;
-        if !says_nothing {
-            self.write_connection(keeps_alive, delivery);
+        let framing = self.framing(body);
+        let closes = matches!(framing, ResponseFraming::UntilClose | ResponseFraming::Tunnel);
+        let keeps_alive = self.context.keeps_alive && !closes;
+        let needs_no_connection_field =
+            keeps_alive && self.context.version == Version::Http11 && !self.has_upgrade;
+        if !needs_no_connection_field {
+            self.write_connection(keeps_alive, framing);
         }
-        match (delivery, self.length_of_none(body)) {
+        match (framing, self.length_without_body(body)) {
             (ResponseFraming::Length(bytes), _) | (ResponseFraming::None, Some(bytes)) => {
                 write_content_length(self.out, bytes);
             }
@@ -164,12 +169,12 @@ impl<'a> ResponseHead<'a> {
             }
             _ => self.out.extend_from_slice(b"\r\n"),
         }
-        BodyEncoder::new(delivery, keeps_alive)
+        BodyEncoder::new(framing, keeps_alive)
     }
 
-    /// How the body is sent (RFC 9112, section 6.3).
+    /// Returns how the body is delimited (RFC 9112, section 6.3).
     #[inline]
-    fn delivery(&self, body: BodyLength) -> ResponseFraming {
+    fn framing(&self, body: BodyLength) -> ResponseFraming {
         match (self.status, self.context.method, body) {
             (101, ..) | (200..=299, Method::Connect, _) => ResponseFraming::Tunnel,
             (204 | 205 | 304, ..) | (_, Method::Head, _) => ResponseFraming::None,
@@ -179,13 +184,13 @@ impl<'a> ResponseHead<'a> {
         }
     }
 
-    /// The length that an answer tells though it has no body, if it tells one.
+    /// Returns the `Content-Length` of a response that has no body, if it has that field.
     #[inline]
-    fn length_of_none(&self, body: BodyLength) -> Option<u64> {
+    fn length_without_body(&self, body: BodyLength) -> Option<u64> {
         match (self.status, body) {
-            // A 304 could tell that of the 200; nobody needs it.
+            // A 304 may state the length of the 200, but no client needs it.
             (204 | 304, _) => None,
-            // This status alone does not say that there is none.
+            // For 205, clients do not infer from the status that there is no content.
             (205, _) => Some(0),
             (_, BodyLength::Known(bytes)) => Some(bytes),
             (_, BodyLength::Unknown) => None,
@@ -193,17 +198,19 @@ impl<'a> ResponseHead<'a> {
     }
 
     #[cold]
-    fn write_connection(&mut self, keeps_alive: bool, delivery: ResponseFraming) {
-        let stay = match (delivery, keeps_alive, self.context.version) {
-            // It is not this protocol's any more.
+    fn write_connection(&mut self, keeps_alive: bool, framing: ResponseFraming) {
+        let option = match (framing, keeps_alive, self.context.version) {
+            // The connection no longer speaks HTTP.
             (ResponseFraming::Tunnel, ..) => None,
             (_, false, _) => Some("close"),
             (_, true, Version::Http10) => Some("keep-alive"),
             (_, true, Version::Http11) => None,
         };
-        match (stay, self.names_upgrade) {
-            (Some(stay), false) => _ = self.valid_field("Connection", stay.as_bytes()),
-            (Some(stay), true) => _ = self.valid_field("Connection", format!("{stay}, upgrade").as_bytes()),
+        match (option, self.has_upgrade) {
+            (Some(option), false) => _ = self.valid_field("Connection", option.as_bytes()),
+            (Some(option), true) => {
+                _ = self.valid_field("Connection", format!("{option}, upgrade").as_bytes())
+            }
             (None, true) => _ = self.valid_field("Connection", b"upgrade"),
             (None, false) => {}
         }
@@ -218,12 +225,12 @@ impl Drop for ResponseHead<'_> {
     }
 }
 
-/// Whether an answer may have this status.
+/// Returns `true` if a final response can have this status.
 pub(super) fn is_final(status: u16) -> bool {
     (200..=999).contains(&status)
 }
 
-/// Appends a status line. The status has three digits.
+/// Appends a status line. The status must have three digits.
 fn write_status_line(out: &mut Vec<u8>, status: u16) {
     let mut line = *b"HTTP/1.1 000 ";
     for (digit, weight) in line[9..12].iter_mut().zip([100, 10, 1]) {
@@ -234,7 +241,7 @@ fn write_status_line(out: &mut Vec<u8>, status: u16) {
     out.extend_from_slice(b"\r\n");
 }
 
-/// Appends the field, and the end of the head.
+/// Appends `Content-Length` and the end of the head.
 #[inline]
 pub(super) fn write_content_length(out: &mut Vec<u8>, bytes: u64) {
     out.extend_from_slice(b"Content-Length: ");
@@ -242,7 +249,7 @@ pub(super) fn write_content_length(out: &mut Vec<u8>, bytes: u64) {
     out.extend_from_slice(b"\r\n\r\n");
 }
 
-/// The phrase that goes with a status; empty for one that is not registered.
+/// Returns the reason phrase of a status, or an empty string if it is not registered.
 #[must_use]
 pub fn reason_phrase(status: u16) -> &'static str {
     match status {
@@ -310,13 +317,13 @@ pub fn reason_phrase(status: u16) -> &'static str {
     }
 }
 
-/// A status that no answer has.
+/// The error for a status that no response can have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InvalidStatus(pub u16);
 
 impl fmt::Display for InvalidStatus {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(formatter, "{} is no status of an answer: they are 101 and 200 to 999", self.0)
+        write!(formatter, "invalid response status {} (expected 101 or 200 to 999)", self.0)
     }
 }
 
@@ -329,13 +336,13 @@ mod tests {
     const GET: RequestContext =
         RequestContext { version: Version::Http11, method: Method::Get, keeps_alive: true };
 
-    /// The head's lines behind the status line, how the body is sent, and whether the connection goes on.
+    /// Returns the lines after the status line, the framing of the body, and whether the connection is kept alive.
     fn finish(context: RequestContext, status: u16, body: BodyLength) -> (String, ResponseFraming, bool) {
         let mut out = Vec::new();
         let encoder = ResponseHead::begin(&mut out, context, status).unwrap().finish(body);
         let text = String::from_utf8(out).unwrap();
         let (_, fields) = text.strip_suffix("\r\n\r\n").unwrap().split_once("\r\n").unwrap_or_default();
-        (fields.replace("\r\n", "|"), encoder.delivery(), encoder.keeps_alive())
+        (fields.replace("\r\n", "|"), encoder.framing(), encoder.keeps_alive())
     }
 
     #[test]
@@ -343,9 +350,9 @@ mod tests {
         use BodyLength::{Known, Unknown};
         use ResponseFraming::{Chunked, Length, None, Tunnel, UntilClose};
         let with = |method| RequestContext { method, ..GET };
-        let old = RequestContext { version: Version::Http10, ..GET };
+        let http_10 = RequestContext { version: Version::Http10, ..GET };
         let closing = RequestContext { keeps_alive: false, ..GET };
-        for (context, status, body, fields, delivery, keeps_alive) in [
+        for (context, status, body, fields, framing, keeps_alive) in [
             (GET, 200, Known(0), "Content-Length: 0", Length(0), true),
             (GET, 404, Known(u64::MAX), "Content-Length: 18446744073709551615", Length(u64::MAX), true),
             (GET, 200, Unknown, "Transfer-Encoding: chunked", Chunked, true),
@@ -359,13 +366,13 @@ mod tests {
             (with(Method::Head), 304, Known(3), "", None, true),
             (with(Method::Connect), 200, Known(3), "", Tunnel, false),
             (with(Method::Connect), 405, Known(3), "Content-Length: 3", Length(3), true),
-            (old, 200, Known(3), "Connection: keep-alive|Content-Length: 3", Length(3), true),
-            (old, 200, Unknown, "Connection: close", UntilClose, false),
+            (http_10, 200, Known(3), "Connection: keep-alive|Content-Length: 3", Length(3), true),
+            (http_10, 200, Unknown, "Connection: close", UntilClose, false),
             (closing, 200, Known(3), "Connection: close|Content-Length: 3", Length(3), false),
             (closing, 200, Unknown, "Connection: close|Transfer-Encoding: chunked", Chunked, false),
             (closing, 304, Unknown, "Connection: close", None, false),
         ] {
-            let expected = (fields.to_owned(), delivery, keeps_alive);
+            let expected = (fields.to_owned(), framing, keeps_alive);
             assert_eq!(finish(context, status, body), expected, "{context:?} {status} {body:?}");
         }
     }
@@ -388,7 +395,7 @@ mod tests {
     }
 
     #[test]
-    fn fields_come_in_order_and_never_split() {
+    fn fields_keep_order_and_reject_control_bytes() {
         let mut block = FieldBlock::default();
         block.push(FieldName::VARY, b"Accept-Encoding").unwrap();
         let mut out = b"before".to_vec();
@@ -407,7 +414,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_finished_leaves_nothing() {
+    fn unfinished_head_is_removed() {
         let mut out = b"before".to_vec();
         let mut head = ResponseHead::begin(&mut out, GET, 200).unwrap();
         head.field(FieldName::ETAG, b"\"1\"").unwrap();
@@ -416,19 +423,19 @@ mod tests {
     }
 
     #[test]
-    fn upgrades_are_named_in_connection() {
+    fn upgrade_is_listed_in_connection() {
         let upgrade = |context, status| {
             let mut out = Vec::new();
             let mut head = ResponseHead::begin(&mut out, context, status).unwrap();
             assert!(head.upgrade("a\r\n").is_err());
             head.upgrade("chat").unwrap();
             let body = head.finish(BodyLength::Known(0));
-            (String::from_utf8(out).unwrap(), body.delivery())
+            (String::from_utf8(out).unwrap(), body.framing())
         };
-        let (text, delivery) = upgrade(GET, 101);
+        let (text, framing) = upgrade(GET, 101);
         assert_eq!(text, "HTTP/1.1 101 Switching Protocols\r\nUpgrade: chat\r\nConnection: upgrade\r\n\r\n");
-        assert_eq!(delivery, ResponseFraming::Tunnel);
-        // The last request that the limit allows.
+        assert_eq!(framing, ResponseFraming::Tunnel);
+        // The request is the last one within the limit.
         assert_eq!(upgrade(RequestContext { keeps_alive: false, ..GET }, 101).0, text);
         assert!(
             upgrade(GET, 426).0.contains("Upgrade: chat\r\nConnection: upgrade\r\nContent-Length: 0\r\n")

@@ -1,38 +1,41 @@
-//! Goes through a head step by step: for heads that the edge of the input has cut, and to say what is wrong with one.
+//! Bytewise scanner for heads: for heads split across inputs, and to find the reason for a rejection.
 //!
-//! ```text
-//!  Method ─SP─► Target ─SP─► Version ──► LineEnd ─LF─► FieldScanner: Start ─► Name ─:─► Value ─CR─► Feed ─► Start …
-//!                                                                     └─CR─► EndFeed ─LF─► the head is whole
-//! ```
+//!  ```text
+//!   Method ─SP─► Target ─SP─► Version ──► LineCr ─CR─► LineLf ─LF─► FieldScanner
 //!
-//! A step sees one byte and what was before it, never what follows: so the first byte that is wrong is refused in the same
-//! way wherever the input was cut, and a head that comes in a thousand pieces costs no more than a whole one.
+//!   FieldScanner: Start ─► Name ─:─► Value ─CR─► Lf ─LF─► Start …
+//!                   └─CR─► EndLf ─LF─► the head is complete
+//!  ```
+//!
+//! A step depends on one byte and on the previous ones, never on later ones. The first invalid byte is therefore
+//! rejected in the same way wherever the input is split, and a head that arrives in a thousand parts costs no more than
+//! a complete one.
 
 use super::limits::Limits;
-use super::parse::METHOD_BYTES;
+use super::parse::MAX_METHOD_BYTES;
 use super::rejection::Rejection;
 use super::syntax::{is_target_byte, is_token_byte, is_value_byte};
 use super::words::{below, equal, first_hit, not_letter_or_dash};
 
-/// Most empty lines before a request: some clients send one behind a body (RFC 9112, section 2.2).
+/// Maximum number of empty lines before a request. Some clients send one after a body (RFC 9112, section 2.2).
 const MAX_EMPTY_LINES: u32 = 4;
 
-const BARE_CR: Rejection = Rejection::bad("a carriage return without its line feed");
-const BARE_LF: Rejection = Rejection::bad("a line feed without its carriage return: lines end in CR LF");
+const BARE_CR: Rejection = Rejection::bad("carriage return without a line feed");
+const BARE_LF: Rejection = Rejection::bad("line feed without a carriage return (lines must end in CR LF)");
 
-/// Scans one head; see the module's head.
+/// Scans one head; see the module documentation.
 #[derive(Debug, Default)]
 pub(super) struct Scanner {
-    at: ScanState,
-    /// Bytes of the head so far.
+    state: ScanState,
+    /// Number of bytes of the head scanned so far.
     bytes: usize,
-    /// Bytes of the method or the version so far, or whether there are any of the target.
+    /// Number of bytes of the current part of the request line scanned so far.
     part_bytes: usize,
-    /// The first digit of the version.
+    /// The digit of the major version.
     major: u8,
     fields: FieldScanner,
     empty_lines: u32,
-    /// The carriage return of an empty line has come.
+    /// Whether the carriage return of an empty line has been received.
     in_empty_line: bool,
 }
 
@@ -42,19 +45,19 @@ enum ScanState {
     Method,
     Target,
     Version,
-    LineEnd,
-    LineFeed,
+    LineCr,
+    LineLf,
     Fields,
 }
 
 impl Scanner {
-    /// Whether what comes next is the first byte of a request, unless it is a line end.
+    /// Returns `true` if the next byte is the first one of a request or of an empty line.
     #[inline]
     pub fn is_before_request(&self) -> bool {
         !self.in_empty_line && self.bytes == 0
     }
 
-    /// Takes the empty lines that stand before a request.
+    /// Consumes the empty lines before a request.
     pub fn skip_empty_lines(&mut self, input: &mut &[u8]) -> Result<(), Rejection> {
         while let [first, rest @ ..] = *input {
             match (self.in_empty_line, first) {
@@ -62,7 +65,7 @@ impl Scanner {
                 (true, _) => return Err(BARE_CR),
                 (false, b'\n') => return Err(BARE_LF),
                 (false, b'\r') if self.empty_lines == MAX_EMPTY_LINES => {
-                    return Err(Rejection::bad("empty lines instead of a request"));
+                    return Err(Rejection::bad("too many empty lines before a request"));
                 }
                 (false, b'\r') => {
                     self.empty_lines += 1;
@@ -75,13 +78,13 @@ impl Scanner {
         Ok(())
     }
 
-    /// A head has been parsed without being scanned: the empty lines before it do not count for the next.
+    /// Resets the count of empty lines after a head that was parsed without scanning.
     #[inline]
     pub fn reset_empty_lines(&mut self) {
         self.empty_lines = 0;
     }
 
-    /// The empty lines that were taken and have not led to a request yet.
+    /// Returns the empty lines that were consumed since the last request.
     pub fn empty_lines(&self) -> Vec<u8> {
         let mut lines = b"\r\n".repeat(self.empty_lines as usize);
         if self.in_empty_line {
@@ -90,57 +93,57 @@ impl Scanner {
         lines
     }
 
-    /// Goes on with the head; how many bytes of the input belong to it, if it is whole.
+    /// Scans more of the head. If it is complete, returns the number of bytes of the input that belong to it.
     pub fn scan(&mut self, input: &[u8], limits: &Limits) -> Result<Option<usize>, Rejection> {
-        let room = limits.max_head_bytes.saturating_sub(self.bytes);
-        let mut rest = &input[..input.len().min(room)];
-        while self.at != ScanState::Fields
-            && let [byte, behind @ ..] = rest
+        let remaining = limits.max_head_bytes.saturating_sub(self.bytes);
+        let mut rest = &input[..input.len().min(remaining)];
+        while self.state != ScanState::Fields
+            && let [byte, tail @ ..] = rest
         {
             self.line_step(*byte, limits)?;
-            rest = behind;
+            rest = tail;
         }
         if let Some(bytes) = self.fields.scan(rest, limits.max_fields)? {
-            let bytes = input.len().min(room) - rest.len() + bytes;
+            let bytes = input.len().min(remaining) - rest.len() + bytes;
             *self = Self::default();
             return Ok(Some(bytes));
         }
         self.bytes += rest.len();
-        if input.len() > room {
-            return Err(Rejection::new(431, "the head is longer than this server takes"));
+        if input.len() > remaining {
+            return Err(Rejection::new(431, "head too long"));
         }
         Ok(None)
     }
 
-    /// One byte of the request line.
+    /// Scans one byte of the request line.
     #[inline]
     fn line_step(&mut self, byte: u8, limits: &Limits) -> Result<(), Rejection> {
-        let at = match (self.at, byte) {
+        let state = match (self.state, byte) {
             (ScanState::Method, b' ') if self.part_bytes > 0 => ScanState::Target,
-            (ScanState::Method, _) if is_token_byte(byte) && self.part_bytes < METHOD_BYTES => {
+            (ScanState::Method, _) if is_token_byte(byte) && self.part_bytes < MAX_METHOD_BYTES => {
                 ScanState::Method
             }
             (ScanState::Target, b' ') if self.part_bytes > 0 => ScanState::Version,
             (ScanState::Target, _) if is_target_byte(byte) => ScanState::Target,
             (ScanState::Version, _) if self.is_version_byte(byte) => {
                 if self.part_bytes == 7 {
-                    ScanState::LineEnd
+                    ScanState::LineCr
                 } else {
                     ScanState::Version
                 }
             }
-            (ScanState::LineEnd, b'\r') => ScanState::LineFeed,
-            (ScanState::LineFeed, b'\n') => ScanState::Fields,
+            (ScanState::LineCr, b'\r') => ScanState::LineLf,
+            (ScanState::LineLf, b'\n') => ScanState::Fields,
             _ => return Err(self.line_rejection(byte)),
         };
-        self.part_bytes = if at == self.at { self.part_bytes + 1 } else { 0 };
-        self.at = at;
+        self.part_bytes = if state == self.state { self.part_bytes + 1 } else { 0 };
+        self.state = state;
         self.bytes += 1;
-        // The line is measured without its end.
+        // The limit does not include the line end.
         if self.bytes > limits.max_request_line_bytes
-            && !matches!(at, ScanState::LineFeed | ScanState::Fields)
+            && !matches!(state, ScanState::LineLf | ScanState::Fields)
         {
-            return Err(Rejection::new(414, "the request line is longer than this server takes"));
+            return Err(Rejection::new(414, "request line too long"));
         }
         Ok(())
     }
@@ -152,99 +155,99 @@ impl Scanner {
                 byte.is_ascii_digit()
             }
             7 => self.major == b'1' && byte.is_ascii_digit(),
-            range => b"HTTP/1.".get(range) == Some(&byte),
+            index => b"HTTP/1.".get(index) == Some(&byte),
         }
     }
 
     #[cold]
     fn line_rejection(&self, byte: u8) -> Rejection {
-        match (self.at, byte) {
-            (ScanState::Method, _) if is_token_byte(byte) => {
-                Rejection::new(501, "a method that is longer than any that there is")
-            }
-            // The type of a TLS record that begins a handshake.
+        match (self.state, byte) {
+            (ScanState::Method, _) if is_token_byte(byte) => Rejection::new(501, "method name too long"),
+            // The type of a TLS handshake record.
             (ScanState::Method, 0x16) if self.bytes == 0 => {
-                Rejection::bad("this is no TLS port: use http:// rather than https://")
+                Rejection::bad("TLS handshake on a plain HTTP port (use http://)")
             }
-            (ScanState::Method, b' ') => Rejection::bad("a blank where the request line begins"),
-            (ScanState::Method, b'\r' | b'\n') => Rejection::bad("a line that is no request line"),
-            (ScanState::Method, _) => Rejection::bad("the method has a byte that no method has"),
-            (ScanState::Target, b' ') => Rejection::bad("two blanks behind the method, where one belongs"),
-            (ScanState::Target, b'\r' | b'\n') => Rejection::bad("the request line names no version"),
+            (ScanState::Method, b' ') => Rejection::bad("space at the start of the request line"),
+            (ScanState::Method, b'\r' | b'\n') => Rejection::bad("malformed request line"),
+            (ScanState::Method, _) => Rejection::bad("invalid byte in the method"),
+            (ScanState::Target, b' ') => Rejection::bad("more than one space after the method"),
+            (ScanState::Target, b'\r' | b'\n') => Rejection::bad("no version in the request line"),
             (ScanState::Target, _) => Rejection::bad(
-                "the target has a byte that none may have (a control, a tab, # or no ASCII): percent-encode it",
+                "invalid byte in the target: control byte, tab, # or non-ASCII (percent-encode it)",
             ),
             (ScanState::Version, b'0'..=b'9') if self.part_bytes == 7 => {
-                Rejection::new(505, self.other_version())
+                Rejection::new(505, self.unsupported_version())
             }
             (ScanState::Version, _) => {
-                Rejection::bad("the request line does not end in the version, such as HTTP/1.1")
+                Rejection::bad("invalid version in the request line (expected HTTP/1.1)")
             }
-            (ScanState::LineEnd, b'\n') => BARE_LF,
-            (ScanState::LineEnd, _) => Rejection::bad("something behind the version in the request line"),
-            (ScanState::LineFeed | ScanState::Fields, _) => BARE_CR,
+            (ScanState::LineCr, b'\n') => BARE_LF,
+            (ScanState::LineCr, _) => {
+                Rejection::bad("unexpected bytes after the version in the request line")
+            }
+            (ScanState::LineLf | ScanState::Fields, _) => BARE_CR,
         }
     }
 
-    fn other_version(&self) -> &'static str {
+    fn unsupported_version(&self) -> &'static str {
         match self.major {
-            b'2' => "HTTP/2 is not spoken here: use HTTP/1.1",
-            _ => "a version other than HTTP/1",
+            b'2' => "HTTP/2 is not supported (use HTTP/1.1)",
+            _ => "unsupported HTTP version (use HTTP/1.1)",
         }
     }
 }
 
-/// Scans the lines of fields: those of a head, and trailers.
+/// Scans field lines, in heads and in trailer sections.
 #[derive(Debug, Default)]
 pub(super) struct FieldScanner {
-    at: FieldAt,
+    state: FieldState,
     fields: usize,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum FieldAt {
+enum FieldState {
     #[default]
     Start,
     Name,
     Value,
-    Feed,
-    EndFeed,
+    Lf,
+    EndLf,
 }
 
 impl FieldScanner {
-    /// Goes on with the section; how many bytes of the text belong to it, if it ends. `limit` is the most fields that it
-    /// may have.
-    pub fn scan(&mut self, text: &[u8], limit: usize) -> Result<Option<usize>, Rejection> {
+    /// Scans more of the section. If it is complete, returns the number of bytes of the text that belong to it.
+    /// `max_fields` is the maximum number of fields.
+    pub fn scan(&mut self, text: &[u8], max_fields: usize) -> Result<Option<usize>, Rejection> {
         let mut rest = text;
         loop {
-            // What a step would pass over, many at a time.
-            let passed = match self.at {
-                FieldAt::Name => first_hit(rest, not_letter_or_dash),
-                FieldAt::Value => first_hit(rest, |word| below(word, b' ') | equal(word, 0x7f)),
+            // Skip the bytes that do not change the state, many at a time.
+            let skipped = match self.state {
+                FieldState::Name => first_hit(rest, not_letter_or_dash),
+                FieldState::Value => first_hit(rest, |word| below(word, b' ') | equal(word, 0x7f)),
                 _ => Some(0),
             };
-            let Some([byte, behind @ ..]) = rest.get(passed.unwrap_or(rest.len())..) else { return Ok(None) };
-            rest = behind;
-            if self.step(*byte, limit)? {
+            let Some([byte, tail @ ..]) = rest.get(skipped.unwrap_or(rest.len())..) else { return Ok(None) };
+            rest = tail;
+            if self.step(*byte, max_fields)? {
                 return Ok(Some(text.len() - rest.len()));
             }
         }
     }
 
-    /// One byte; whether it ends the section.
+    /// Scans one byte. Returns `true` if it ends the section.
     #[inline]
-    fn step(&mut self, byte: u8, limit: usize) -> Result<bool, Rejection> {
-        self.at = match (self.at, byte) {
-            (FieldAt::Value, _) if is_value_byte(byte) => FieldAt::Value,
-            (FieldAt::Name, _) if is_token_byte(byte) => FieldAt::Name,
-            (FieldAt::Name, b':') => FieldAt::Value,
-            (FieldAt::Value, b'\r') => FieldAt::Feed,
-            (FieldAt::Feed, b'\n') => FieldAt::Start,
-            (FieldAt::Start, b'\r') => FieldAt::EndFeed,
-            (FieldAt::EndFeed, b'\n') => return Ok(true),
-            (FieldAt::Start, _) if is_token_byte(byte) && self.fields < limit => {
+    fn step(&mut self, byte: u8, max_fields: usize) -> Result<bool, Rejection> {
+        self.state = match (self.state, byte) {
+            (FieldState::Value, _) if is_value_byte(byte) => FieldState::Value,
+            (FieldState::Name, _) if is_token_byte(byte) => FieldState::Name,
+            (FieldState::Name, b':') => FieldState::Value,
+            (FieldState::Value, b'\r') => FieldState::Lf,
+            (FieldState::Lf, b'\n') => FieldState::Start,
+            (FieldState::Start, b'\r') => FieldState::EndLf,
+            (FieldState::EndLf, b'\n') => return Ok(true),
+            (FieldState::Start, _) if is_token_byte(byte) && self.fields < max_fields => {
                 self.fields += 1;
-                FieldAt::Name
+                FieldState::Name
             }
             _ => return Err(self.rejection(byte)),
         };
@@ -253,25 +256,21 @@ impl FieldScanner {
 
     #[cold]
     fn rejection(&self, byte: u8) -> Rejection {
-        match (self.at, byte) {
-            (FieldAt::Start, _) if is_token_byte(byte) => {
-                Rejection::new(431, "more fields than this server takes")
+        match (self.state, byte) {
+            (FieldState::Start, _) if is_token_byte(byte) => Rejection::new(431, "too many fields"),
+            (FieldState::Start, b' ' | b'\t') if self.fields > 0 => {
+                Rejection::bad("folded field (send it on one line)")
             }
-            (FieldAt::Start, b' ' | b'\t') if self.fields > 0 => {
-                Rejection::bad("a field folded over two lines: write it in one")
+            (FieldState::Start, b' ' | b'\t') => Rejection::bad("whitespace before the first field name"),
+            (FieldState::Start, b':') => Rejection::bad("field without a name"),
+            (FieldState::Start | FieldState::Value, b'\n') => BARE_LF,
+            (FieldState::Lf | FieldState::EndLf, _) => BARE_CR,
+            (FieldState::Name, b' ' | b'\t') => {
+                Rejection::bad("whitespace between a field name and its colon")
             }
-            (FieldAt::Start, b' ' | b'\t') => Rejection::bad("a blank before the name of the first field"),
-            (FieldAt::Start, b':') => Rejection::bad("a field without a name"),
-            (FieldAt::Start | FieldAt::Value, b'\n') => BARE_LF,
-            (FieldAt::Feed | FieldAt::EndFeed, _) => BARE_CR,
-            (FieldAt::Name, b' ' | b'\t') => {
-                Rejection::bad("a blank between the name of a field and its colon")
-            }
-            (FieldAt::Name, b'\r' | b'\n') => Rejection::bad("a line without a colon among the fields"),
-            (FieldAt::Start | FieldAt::Name, _) => {
-                Rejection::bad("the name of a field has a byte that no name has")
-            }
-            (FieldAt::Value, _) => Rejection::bad("the value of a field has a control byte"),
+            (FieldState::Name, b'\r' | b'\n') => Rejection::bad("field without a colon"),
+            (FieldState::Start | FieldState::Name, _) => Rejection::bad("invalid byte in a field name"),
+            (FieldState::Value, _) => Rejection::bad("control byte in a field value"),
         }
     }
 }
@@ -280,7 +279,7 @@ impl FieldScanner {
 mod tests {
     use super::*;
 
-    /// Where the head ends, or what is refused at which byte.
+    /// Returns the length of the head, or the index of the first invalid byte and its rejection.
     fn scan(text: &[u8], limits: &Limits) -> Result<Option<usize>, (usize, Rejection)> {
         let mut scanner = Scanner::default();
         for index in 0..text.len() {
@@ -294,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_wrong_byte_is_refused_and_no_later_one() {
+    fn rejects_at_first_invalid_byte() {
         for (text, index, status) in [
             (&b" GET"[..], 0, 400),
             (b"\x16\x03\x01", 0, 400),
@@ -324,14 +323,14 @@ mod tests {
             (b"GET / HTTP/1.1\r\nA:b\rc", 20, 400),
             (b"GET / HTTP/1.1\r\nA:b\r\n c", 21, 400),
         ] {
-            let found =
+            let result =
                 scan(text, &Limits::default()).map_err(|(index, rejection)| (index, rejection.status));
-            assert_eq!(found, Err((index, status)), "{:?}", text.escape_ascii().to_string());
+            assert_eq!(result, Err((index, status)), "{:?}", text.escape_ascii().to_string());
         }
     }
 
     #[test]
-    fn limits_hold_to_the_byte() {
+    fn limits_are_exact() {
         let text = b"PUT /abc HTTP/1.1\r\nA: b\r\nC: d\r\n\r\n";
         let exact = Limits {
             max_request_line_bytes: 17,
@@ -346,16 +345,16 @@ mod tests {
         assert_eq!(status(Limits { max_fields: 1, ..exact }), 431);
         let method = |bytes| scan("M".repeat(bytes).as_bytes(), &exact).is_ok();
         assert!(method(17) && !method(18));
-        let long = "M".repeat(METHOD_BYTES + 1);
+        let long = "M".repeat(MAX_METHOD_BYTES + 1);
         assert_eq!(scan(&long.as_bytes()[1..], &Limits::default()), Ok(None));
         assert_eq!(scan(long.as_bytes(), &Limits::default()).unwrap_err().1.status, 501);
     }
 
     #[test]
-    fn a_few_empty_lines_are_skipped() {
+    fn skips_few_empty_lines() {
         let skip = |text: &str| {
-            let (mut scanner, mut left) = (Scanner::default(), text.as_bytes());
-            scanner.skip_empty_lines(&mut left).map(|()| (left.len(), scanner.is_before_request()))
+            let (mut scanner, mut input) = (Scanner::default(), text.as_bytes());
+            scanner.skip_empty_lines(&mut input).map(|()| (input.len(), scanner.is_before_request()))
         };
         assert_eq!(skip("\r\n\r\n\r\n\r\nGET"), Ok((3, true)));
         assert_eq!(skip("\r\n\r"), Ok((0, false)));

@@ -1,13 +1,13 @@
-//! Which bytes may stand where (RFC 9110, section 5; RFC 9112, section 3).
+//! Character classes and lists of HTTP messages (RFC 9110, section 5; RFC 9112, section 3).
 //!
-//! Whole texts are looked at eight bytes at a time where that decides most of them.
+//! Whole texts are checked eight bytes at a time where that is usually sufficient.
 
 use super::words::{self, below, equal};
 
-/// Bytes of tokens: methods and names of fields.
+/// Token bytes, which methods and field names consist of.
 const TOKEN: [bool; 256] = letters_digits_and(b"!#$%&'*+-.^_`|~");
 
-/// A class of bytes as a table.
+/// Returns a lookup table of a character class.
 const fn letters_digits_and(others: &[u8]) -> [bool; 256] {
     let mut table = [false; 256];
     let mut byte = 0;
@@ -23,12 +23,12 @@ const fn letters_digits_and(others: &[u8]) -> [bool; 256] {
     table
 }
 
-/// Whether a method or the name of a field may contain this byte.
+/// Returns `true` if a method or a field name can contain this byte.
 pub(super) const fn is_token_byte(byte: u8) -> bool {
     TOKEN[byte as usize]
 }
 
-/// Whether these bytes are a token.
+/// Returns `true` if these bytes are a token.
 pub(super) const fn is_token(bytes: &[u8]) -> bool {
     let mut index = 0;
     while index < bytes.len() {
@@ -40,36 +40,38 @@ pub(super) const fn is_token(bytes: &[u8]) -> bool {
     !bytes.is_empty()
 }
 
-/// Whether the value of a field may contain this byte: anything but controls, among which a tab is not counted.
+/// Returns `true` if a field value can contain this byte: any byte except control bytes other than tab.
 pub(super) const fn is_value_byte(byte: u8) -> bool {
     matches!(byte, b'\t' | b' '..=b'~' | 0x80..)
 }
 
-/// Whether these bytes may be the value of a field.
+/// Returns `true` if these bytes are a valid field value.
 pub(crate) fn is_value(bytes: &[u8]) -> bool {
-    // A tab stops the fast way, too; it is rare.
+    // A tab also fails the fast check, but tabs are rare.
     !words::any(bytes, |word| below(word, 0x20) | equal(word, 0x7f))
         || bytes.iter().copied().all(is_value_byte)
 }
 
-/// Whether a request target may contain this byte. RFC 3986 allows fewer, but browsers send `|`, `^`, `{` and the like as
-/// they are. What no browser sends is refused: what is not ASCII, and a fragment, which servers differ about.
+/// Returns `true` if a request target can contain this byte.
+///
+/// RFC 3986 allows fewer bytes, but browsers send `|`, `^`, `{` and others without encoding them. Non-ASCII bytes,
+/// which no browser sends, and fragments, which servers treat differently, are rejected.
 pub(super) const fn is_target_byte(byte: u8) -> bool {
     matches!(byte, b'!'..=b'~') && byte != b'#'
 }
 
-/// Whether a name is this one, which is given in lower case.
+/// Returns `true` if `name` equals `lower`, ignoring case. `lower` must be in lower case.
 pub(super) fn is_name<const N: usize>(name: &[u8], lower: &[u8; N]) -> bool {
     let Ok(name) = <&[u8; N]>::try_from(name) else { return false };
-    // In tokens this bit sets no two bytes equal but the two cases of a letter.
-    let mut differs = 0;
+    // For token bytes, setting this bit makes only the two cases of a letter equal.
+    let mut difference = 0;
     for index in 0..N {
-        differs |= (name[index] | 0x20) ^ lower[index];
+        difference |= (name[index] | 0x20) ^ lower[index];
     }
-    differs == 0
+    difference == 0
 }
 
-/// The same for constants: slower, of any length.
+/// Does the same as [`is_name`] for constants and any length, but slower.
 pub(super) const fn is_same(name: &[u8], lower: &[u8]) -> bool {
     let mut index = 0;
     while index < name.len() && index < lower.len() {
@@ -81,13 +83,13 @@ pub(super) const fn is_same(name: &[u8], lower: &[u8]) -> bool {
     name.len() == lower.len()
 }
 
-/// The elements of a list with commas, without the blanks around them. Quoted text is not looked for: no element that is
-/// asked for contains any.
+/// Splits a comma-separated list and trims its elements. Quoted strings are not recognized: the elements that callers
+/// look for contain none.
 pub(super) fn elements(value: &[u8]) -> impl Iterator<Item = &[u8]> {
     value.split(|&byte| byte == b',').map(trim)
 }
 
-/// Without the blanks and tabs at both ends.
+/// Removes spaces and tabs at both ends.
 pub(crate) fn trim(mut bytes: &[u8]) -> &[u8] {
     while let [b' ' | b'\t', rest @ ..] | [rest @ .., b' ' | b'\t'] = bytes {
         bytes = rest;
@@ -100,18 +102,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn blanks_around_are_taken_off() {
+    fn trim_removes_spaces_and_tabs() {
         assert_eq!(trim(b" \t a b\t "), b"a b");
         assert_eq!(trim(b" \t "), b"");
     }
 
     #[test]
-    fn the_fast_look_agrees_with_the_table_for_every_byte_at_every_place() {
+    fn fast_value_check_matches_table_at_every_offset() {
         for length in 1..20 {
-            for range in 0..length {
+            for offset in 0..length {
                 for byte in 0..=255 {
                     let mut text = vec![b'x'; length];
-                    text[range] = byte;
+                    text[offset] = byte;
                     assert_eq!(is_value(&text), is_value_byte(byte), "{text:?}");
                 }
             }
@@ -120,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn names_differ_in_nothing_but_case() {
+    fn name_comparison_ignores_only_case() {
         for byte in (0..=255).filter(|&byte| is_token_byte(byte)) {
             for lower in (b'a'..=b'z').chain([b'-']) {
                 let equal = byte.eq_ignore_ascii_case(&lower);
@@ -131,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn lists_are_split_at_commas() {
+    fn elements_splits_at_commas() {
         assert_eq!(elements(b" a ,,\tb c,").collect::<Vec<_>>(), [&b"a"[..], b"", b"b c", b""]);
         assert_eq!(elements(b"").collect::<Vec<_>>(), [b""]);
         assert!(is_token(b"X-1") && !is_token(b"") && !is_token(b"a b") && !is_token(b"a:"));

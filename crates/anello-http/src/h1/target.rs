@@ -1,4 +1,4 @@
-//! The forms of a request target (RFC 9112, section 3.2), and hosts (RFC 3986, section 3.2.2).
+//! Forms of request targets (RFC 9112, section 3.2), and hosts (RFC 3986, section 3.2.2).
 
 use std::net::Ipv6Addr;
 
@@ -6,20 +6,20 @@ use super::head::{Method, TargetForm};
 use super::rejection::Rejection;
 use super::words::{first_hit, not_host};
 
-/// Which form a target has; with the length of what stands before its path, and of its scheme among that.
+/// The form of a target, and the position of its host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Form {
     pub form: TargetForm,
-    /// Where the host begins.
+    /// Start of the host.
     pub host_start: u32,
-    /// Where it ends, and the path begins.
+    /// End of the host, which is the start of the path.
     pub host_end: u32,
 }
 
-/// Checks a target, of which every byte may be in one.
+/// Checks a target and returns its form. Every byte must be valid in a target.
 #[inline]
 pub(super) fn form(method: Method, target: &[u8]) -> Result<Form, Rejection> {
-    // CONNECT is the one method that goes to an authority, and nothing else.
+    // The target of CONNECT is always an authority; no other method accepts one.
     if method != Method::Connect && target.first() == Some(&b'/') {
         return Ok(Form { form: TargetForm::Origin, host_start: 0, host_end: 0 });
     }
@@ -33,14 +33,14 @@ fn uncommon_form(method: Method, target: &[u8]) -> Result<Form, Rejection> {
             Some((host, Some(port))) if !port.is_empty() && is_host_name(host) => {
                 Ok(Form { form: TargetForm::Authority, host_start: 0, host_end: target.len() as u32 })
             }
-            _ => Err(Rejection::bad("the target of CONNECT is a host and a port")),
+            _ => Err(Rejection::bad("invalid CONNECT target (expected a host and a port)")),
         };
     }
     if target == b"*" {
         return if method == Method::Options {
             Ok(Form { form: TargetForm::Asterisk, host_start: 0, host_end: 0 })
         } else {
-            Err(Rejection::bad("the target * is for OPTIONS alone"))
+            Err(Rejection::bad("the target * is only valid for OPTIONS"))
         };
     }
     let scheme_bytes = [&b"http://"[..], b"https://"]
@@ -49,23 +49,23 @@ fn uncommon_form(method: Method, target: &[u8]) -> Result<Form, Rejection> {
         .map(<[u8]>::len);
     let Some(host_start) = scheme_bytes else {
         return Err(Rejection::bad(
-            "the target is neither a path that begins with / nor a URL of http or https",
+            "invalid target (expected a path that starts with /, or an http or https URL)",
         ));
     };
     let rest = &target[host_start..];
     let host_bytes = rest.iter().position(|&byte| byte == b'/' || byte == b'?').unwrap_or(rest.len());
     if host_bytes == 0 || !is_host(&rest[..host_bytes]) {
-        return Err(Rejection::bad("the URL in the request line has no valid host"));
+        return Err(Rejection::bad("invalid host in the request target"));
     }
-    let [host_start, host_end] = [host_start, host_start + host_bytes].map(|range| range as u32);
+    let [host_start, host_end] = [host_start, host_start + host_bytes].map(|offset| offset as u32);
     Ok(Form { form: TargetForm::Absolute, host_start, host_end })
 }
 
-/// Whether this may be the value of `Host`: nothing, or a host that may have a port.
+/// Returns `true` if this is a valid value of `Host`: empty, or a host with an optional port.
 #[inline]
 pub(super) fn is_host(value: &[u8]) -> bool {
-    let Some(range) = first_hit(value, not_host) else { return true };
-    match value.split_at(range) {
+    let Some(host_bytes) = first_hit(value, not_host) else { return true };
+    match value.split_at(host_bytes) {
         ([_, ..], [b':', port @ ..]) if port.len() <= 4 && port.iter().all(u8::is_ascii_digit) => true,
         _ => is_uncommon_host(value),
     }
@@ -76,10 +76,10 @@ fn is_uncommon_host(value: &[u8]) -> bool {
     split_port(value).is_some_and(|(host, _)| is_host_name(host))
 }
 
-/// A host, and the port behind it, if there is a colon. None if the port is none.
+/// Splits a host from the port after it, if there is a colon. Returns `None` if the port is invalid.
 fn split_port(value: &[u8]) -> Option<(&[u8], Option<&[u8]>)> {
-    // The colons of an address in brackets are not meant.
-    let end_of_address = value.iter().position(|&byte| byte == b']').map_or(0, |range| range + 1);
+    // Skip the colons of an IPv6 address in brackets.
+    let end_of_address = value.iter().position(|&byte| byte == b']').map_or(0, |index| index + 1);
     let Some(colon) = value[end_of_address..].iter().position(|&byte| byte == b':') else {
         return Some((value, None));
     };
@@ -91,7 +91,7 @@ fn split_port(value: &[u8]) -> Option<(&[u8], Option<&[u8]>)> {
     port.iter().try_fold(0, digit).map(|_| (host, Some(port)))
 }
 
-/// Whether this is a name, an address, or an IPv6 address in brackets; not nothing.
+/// Returns `true` if this is a name, an address, or an IPv6 address in brackets. It must not be empty.
 fn is_host_name(host: &[u8]) -> bool {
     if let Some(address) = host.strip_prefix(b"[") {
         let Some(address) = address.strip_suffix(b"]") else { return false };
@@ -99,17 +99,17 @@ fn is_host_name(host: &[u8]) -> bool {
         return is_ip_future(address) || str::from_utf8(address).is_ok_and(is_ipv6);
     }
     let mut rest = host;
-    while let [first, behind @ ..] = rest {
-        rest = match (first, behind) {
-            (b'%', [high, low, behind @ ..]) if high.is_ascii_hexdigit() && low.is_ascii_hexdigit() => behind,
-            (byte, behind) if is_name_byte(*byte) => behind,
+    while let [first, tail @ ..] = rest {
+        rest = match (first, tail) {
+            (b'%', [high, low, tail @ ..]) if high.is_ascii_hexdigit() && low.is_ascii_hexdigit() => tail,
+            (byte, tail) if is_name_byte(*byte) => tail,
             _ => return false,
         };
     }
     !host.is_empty()
 }
 
-/// Whether this is an address of a version to come: `v`, its number, a dot, and the address (RFC 3986, `IPvFuture`).
+/// Returns `true` if this is an `IPvFuture` address (RFC 3986): `v`, a version number, a dot, and the address.
 fn is_ip_future(address: &[u8]) -> bool {
     let [b'v' | b'V', rest @ ..] = address else { return false };
     let Some(dot) = rest.iter().position(|&byte| byte == b'.') else { return false };
@@ -118,7 +118,7 @@ fn is_ip_future(address: &[u8]) -> bool {
     is_version && !address.is_empty() && address.iter().all(|&byte| byte == b':' || is_name_byte(byte))
 }
 
-/// Whether a name may have this byte, which needs no other beside it.
+/// Returns `true` if a host name can contain this byte without percent-encoding.
 fn is_name_byte(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"-._~!$&'()*+,;=".contains(&byte)
 }
@@ -128,7 +128,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_form_is_for_its_methods() {
+    fn target_forms_depend_on_method() {
         use Method::{Connect, Get, Options, Other};
         for (method, target, expected) in [
             (Get, "/", Some((TargetForm::Origin, 0, 0))),
@@ -157,9 +157,9 @@ mod tests {
             (Connect, "*", None),
             (Connect, "http://h:80", None),
         ] {
-            let found = form(method, target.as_bytes()).ok();
+            let result = form(method, target.as_bytes()).ok();
             assert_eq!(
-                found.map(|form| (form.form, form.host_start, form.host_end)),
+                result.map(|form| (form.form, form.host_start, form.host_end)),
                 expected,
                 "{method:?} {target}"
             );
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn hosts() {
+    fn is_host_accepts_only_valid_hosts() {
         for host in [
             "",
             "h",

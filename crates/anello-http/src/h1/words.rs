@@ -1,40 +1,40 @@
-//! Eight bytes at a time, in an ordinary register: what most bytes of a head are looked at with.
+//! Byte classification of eight bytes at a time in a general-purpose register.
 //!
-//! A question about a word is answered with the highest bit of each byte for which it is true. Where a subtraction borrows
-//! from the next byte, that answer may be wrong; but only above a byte for which it is true. So whether any byte is hit is
-//! always right, and so is the [`first`] one.
+//! A function sets the highest bit of each byte that matches. When a subtraction borrows from the next byte, the result
+//! for that byte may be wrong, but only after a byte that matches. Whether any byte matches is therefore always
+//! correct, and so is the [`first`] match.
 
 /// The highest bit of each byte.
 pub(super) const HIGH: u64 = each(0x80);
 
-/// This byte eight times.
+/// Returns a word with this byte in all eight positions.
 pub(super) const fn each(byte: u8) -> u64 {
     u64::from_le_bytes([byte; 8])
 }
 
-/// Which bytes are less than `bound`, which is at most 128.
+/// Marks the bytes less than `bound`, which is at most 128.
 #[inline(always)]
 pub(super) const fn below(word: u64, bound: u8) -> u64 {
     word.wrapping_sub(each(bound)) & !word & HIGH
 }
 
-/// Which bytes are `byte`.
+/// Marks the bytes equal to `byte`.
 #[inline(always)]
 pub(super) const fn equal(word: u64, byte: u8) -> u64 {
     below(word ^ each(byte), 1)
 }
 
-/// Which bytes are DEL or no ASCII.
+/// Marks DEL and non-ASCII bytes.
 #[inline(always)]
 pub(super) const fn del_or_high(word: u64) -> u64 {
-    // A carry comes from a byte that is hit.
+    // A carry can only come from a byte that matches.
     (word | word.wrapping_add(each(1))) & HIGH
 }
 
-/// Which bytes are neither letters nor `-`, of which most names of fields are made.
+/// Marks the bytes that are neither letters nor `-`, which most field names consist of.
 #[inline(always)]
 pub(super) const fn not_letter_or_dash(word: u64) -> u64 {
-    // Without the highest bits no sum reaches the next byte.
+    // With the highest bits cleared, no sum carries into the next byte.
     let low = word & !HIGH;
     let lower = low | each(0x20);
     let from_a = lower.wrapping_add(each(0x80 - b'a'));
@@ -43,39 +43,39 @@ pub(super) const fn not_letter_or_dash(word: u64) -> u64 {
     (word | (!from_a | above_z) & not_dash) & HIGH
 }
 
-/// The place of the first hit, 8 if there is none.
+/// Returns the index of the first match, or 8 if there is none.
 #[inline(always)]
 pub(super) const fn first(hits: u64) -> usize {
     (hits.trailing_zeros() / 8) as usize
 }
 
-/// Which bytes are none of letters, digits, `-` and `.`, of which most hosts are made.
+/// Marks the bytes other than letters, digits, `-` and `.`, which most hosts consist of.
 #[inline(always)]
 pub(super) const fn not_host(word: u64) -> u64 {
     let low = word & !HIGH;
     let from_dash = low.wrapping_add(each(0x80 - b'-'));
     let above_9 = low.wrapping_add(each(0x7f - b'9'));
     let not_slash = (low ^ each(b'/')).wrapping_add(each(0x7f));
-    // Letters, and what lies from the dash to the 9 but for the slash.
+    // Allowed are letters and the range from `-` to `9`, except the slash.
     (word & HIGH) | not_letter_or_dash(word) & !(from_dash & !above_9 & not_slash)
 }
 
-/// The place of the first byte that is hit. None if there is none.
+/// Returns the index of the first matching byte, or `None` if there is none.
 #[inline(always)]
 pub(super) fn first_hit(text: &[u8], is_hit: impl Fn(u64) -> u64) -> Option<usize> {
     let mut rest = text;
-    while let Some((word, behind)) = rest.split_first_chunk() {
+    while let Some((word, tail)) = rest.split_first_chunk() {
         let hits = is_hit(u64::from_le_bytes(*word));
         if hits != 0 {
             return Some(text.len() - rest.len() + first(hits));
         }
-        rest = behind;
+        rest = tail;
     }
-    let range = first(is_hit(last_word(text, rest)));
-    (range < rest.len()).then_some(text.len() - rest.len() + range)
+    let index = first(is_hit(last_word(text, rest)));
+    (index < rest.len()).then_some(text.len() - rest.len() + index)
 }
 
-/// The last bytes of the text, at most seven, as a word that is filled up with zeros.
+/// Returns the last bytes of the text, at most seven, as a word padded with zeros.
 #[inline(never)]
 fn last_word(text: &[u8], last: &[u8]) -> u64 {
     match text.last_chunk() {
@@ -84,7 +84,7 @@ fn last_word(text: &[u8], last: &[u8]) -> u64 {
     }
 }
 
-/// Whether `hit` is not zero for a word of these bytes; what the last word lacks is filled up with `A`.
+/// Returns `true` if `hit` is not zero for any word of these bytes. The last word is padded with `A`.
 #[inline(always)]
 pub(super) fn any(bytes: &[u8], hit: impl Fn(u64) -> u64) -> bool {
     let (words, rest) = bytes.as_chunks::<8>();
@@ -93,7 +93,7 @@ pub(super) fn any(bytes: &[u8], hit: impl Fn(u64) -> u64) -> bool {
         hits |= hit(u64::from_le_bytes(*word));
     }
     if !rest.is_empty() {
-        // The last eight bytes, of which some are looked at again.
+        // The last eight bytes, some of which are checked twice.
         hits |= match bytes.last_chunk() {
             Some(last) => hit(u64::from_le_bytes(*last)),
             None => hit(short_word(rest)),
@@ -102,7 +102,7 @@ pub(super) fn any(bytes: &[u8], hit: impl Fn(u64) -> u64) -> bool {
     hits != 0
 }
 
-/// At most seven bytes as a word.
+/// Returns at most seven bytes as a word padded with `A`.
 #[inline]
 fn short_word(bytes: &[u8]) -> u64 {
     bytes.iter().fold(each(b'A'), |word, &byte| word << 8 | u64::from(byte))
@@ -112,27 +112,27 @@ fn short_word(bytes: &[u8]) -> u64 {
 mod tests {
     use super::*;
 
-    /// Every byte at every place, among bytes that are not hit and followed by one that is.
+    /// Checks every byte at every position, among bytes that do not match and before one that does.
     fn check(hit: impl Fn(u64) -> u64, is_hit: impl Fn(u8) -> bool) {
-        for range in 0..8 {
+        for index in 0..8 {
             for byte in 0..=255 {
-                for others in [b'a', b'Z'] {
-                    let mut bytes = [others; 8];
-                    bytes[range] = byte;
+                for filler in [b'a', b'Z'] {
+                    let mut bytes = [filler; 8];
+                    bytes[index] = byte;
                     let hits = hit(u64::from_le_bytes(bytes));
-                    assert_eq!(first(hits), if is_hit(byte) { range } else { 8 }, "{bytes:?}");
+                    assert_eq!(first(hits), if is_hit(byte) { index } else { 8 }, "{bytes:?}");
                     assert_eq!(hits != 0, is_hit(byte));
                 }
                 let mut bytes = [byte; 8];
-                bytes[..range].fill(b'a');
+                bytes[..index].fill(b'a');
                 let hits = hit(u64::from_le_bytes(bytes));
-                assert_eq!(first(hits), if is_hit(byte) { range } else { 8 }, "{bytes:?}");
+                assert_eq!(first(hits), if is_hit(byte) { index } else { 8 }, "{bytes:?}");
             }
         }
     }
 
     #[test]
-    fn the_first_hit_is_found_whatever_follows_it() {
+    fn finds_first_match_regardless_of_later_bytes() {
         check(|word| below(word, 0x20), |byte| byte < 0x20);
         check(|word| below(word, 0x21), |byte| byte < 0x21);
         check(|word| equal(word, 0x7f), |byte| byte == 0x7f);
@@ -143,16 +143,16 @@ mod tests {
     }
 
     #[test]
-    fn every_byte_of_every_length_is_looked_at() {
+    fn checks_every_byte_of_every_length() {
         let is_hit = |word| below(word, 0x20);
         for length in 0..20 {
             let mut text = vec![b'a'; length];
             assert!(!any(&text, is_hit) && first_hit(&text, is_hit).is_none());
-            for range in 0..length {
-                text[range] = 1;
-                assert!(any(&text, is_hit), "{range} of {length}");
-                assert_eq!(first_hit(&text, is_hit), Some(range), "{length}");
-                text[range] = b'a';
+            for index in 0..length {
+                text[index] = 1;
+                assert!(any(&text, is_hit), "{index} of {length}");
+                assert_eq!(first_hit(&text, is_hit), Some(index), "{length}");
+                text[index] = b'a';
             }
         }
     }

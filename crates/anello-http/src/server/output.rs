@@ -259,7 +259,7 @@ impl<W: Sender> Output<W> {
         }
         let length = body.length().map_or(BodyLength::Unknown, BodyLength::Known);
         let mut encoder = head.finish(length);
-        let outcome = match encoder.delivery() {
+        let outcome = match encoder.framing() {
             ResponseFraming::Tunnel => Outcome::Tunnel(upgrade),
             _ if encoder.keeps_alive() => Outcome::KeepAlive,
             _ => Outcome::Close,
@@ -303,9 +303,9 @@ impl<W: Sender> Output<W> {
                 }
             }
             BodyKind::Stream { chunks, end } => {
-                self.timer.set_body_ends_at_close(encoder.delivery() == ResponseFraming::UntilClose);
+                self.timer.set_body_ends_at_close(encoder.framing() == ResponseFraming::UntilClose);
                 self.send_stream(encoder, chunks).await?;
-                if let (StreamEnd::With(trailers), ResponseFraming::Chunked) = (end, encoder.delivery()) {
+                if let (StreamEnd::With(trailers), ResponseFraming::Chunked) = (end, encoder.framing()) {
                     return make_trailers(*trailers).map_err(handler_error);
                 }
             }
@@ -387,7 +387,7 @@ impl<W: Sender> Output<W> {
             let chunk = match chunk {
                 Ok(chunk) => chunk,
                 Err(error) => {
-                    if encoder.delivery() == ResponseFraming::UntilClose {
+                    if encoder.framing() == ResponseFraming::UntilClose {
                         // An orderly end would be that of the body.
                         self.timer.reset();
                     } else {
