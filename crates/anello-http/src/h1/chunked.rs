@@ -275,13 +275,13 @@ mod tests {
     }
 
     fn decode_split(text: &str, limits: Limits) -> Result<(String, Vec<String>), u16> {
-        let whole = decode(text.as_bytes(), text.len(), limits);
+        let unsplit = decode(text.as_bytes(), text.len(), limits);
         for part_bytes in 1..text.len() {
             let split = decode(text.as_bytes(), part_bytes, limits);
             let same = |decoded: (Vec<u8>, Vec<String>, usize)| (decoded.0, decoded.1);
-            assert_eq!(split.map(same), whole.clone().map(same), "{text:?} in parts of {part_bytes}");
+            assert_eq!(split.map(same), unsplit.clone().map(same), "{text:?} in parts of {part_bytes}");
         }
-        whole.map(|(body, trailers, _)| (String::from_utf8(body).unwrap(), trailers))
+        unsplit.map(|(body, trailers, _)| (String::from_utf8(body).unwrap(), trailers))
     }
 
     #[test]

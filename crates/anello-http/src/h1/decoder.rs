@@ -476,9 +476,9 @@ mod tests {
         for text in [long.as_bytes(), GET] {
             let (first, mut rest) = text.split_at(10);
             assert!(decoder.decode(&mut &first[..]).unwrap().is_none());
-            let whole = decode_head(&mut decoder, &mut rest);
+            let decoded = decode_head(&mut decoder, &mut rest);
             assert!(decode_end(&mut decoder, &mut rest));
-            decoder.recycle(whole);
+            decoder.recycle(decoded);
             assert_eq!(decoder.spare.is_some(), text == GET);
             assert!(decoder.partial.capacity() <= MAX_RETAINED_BYTES);
         }

@@ -63,8 +63,8 @@ impl EncodedResponse {
         self.encoded.len() - self.head_bytes
     }
 
-    /// Appends the complete response if it needs no `Connection` field. Returns the number of body bytes appended,
-    /// which is 0 for `HEAD`.
+    /// Appends the complete response if it needs no `Connection` field. Returns the number of body bytes appended
+    /// (0 for `HEAD`).
     ///
     /// Returns `None`, without appending anything, for all other requests. Their responses need a head of their own.
     #[inline]

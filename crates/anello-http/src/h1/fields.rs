@@ -350,8 +350,8 @@ impl fmt::Display for InvalidField {
         formatter.write_str(match self {
             Self::Name => "invalid field name: use only letters, digits and !#$%&'*+-.^_`|~",
             Self::Reserved => {
-                "reserved field name: Connection, Content-Length, Date, Keep-Alive, Transfer-Encoding and Upgrade are set \
-                 by the server"
+                "reserved field name: the server sets Connection, Content-Length, Date, Keep-Alive, Transfer-Encoding \
+                 and Upgrade"
             }
             Self::Value => "invalid field value: control bytes such as CR, LF and NUL are not allowed (encode them)",
         })

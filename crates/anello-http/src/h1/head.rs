@@ -21,9 +21,9 @@ pub(super) struct Parts {
     pub version: Version,
     pub form: TargetForm,
     pub framing: RequestFraming,
-    /// Whether the version and the fields allow keep-alive.
+    /// `true` if the version and the fields allow keep-alive.
     pub may_keep_alive: bool,
-    /// Whether another request can follow, which also depends on the request limit.
+    /// `true` if another request can follow. This also depends on the request limit.
     pub keeps_alive: bool,
     pub expects_continue: bool,
     /// Indexes of the first `Host` field and of an `Upgrade` field that takes effect.
@@ -113,7 +113,7 @@ pub struct RequestContext {
     pub version: Version,
     /// The method of the request.
     pub method: Method,
-    /// Whether the connection can be kept alive after the response.
+    /// `true` if the connection can be kept alive after the response.
     pub keeps_alive: bool,
 }
 

@@ -148,7 +148,7 @@ impl<'a> ResponseHead<'a> {
     }
 
     /// Appends the fields that depend on the length of the body, and the end of the head. Returns the encoder of the
-    /// body; its [`keeps_alive`](BodyEncoder::keeps_alive) tells the caller whether another response can follow.
+    /// body. Its [`keeps_alive`](BodyEncoder::keeps_alive) returns `true` if another response can follow.
     #[inline]
     pub fn finish(mut self, body: BodyLength) -> BodyEncoder {
         self.unfinished = None;

@@ -35,7 +35,7 @@ pub(super) struct Scanner {
     major: u8,
     fields: FieldScanner,
     empty_lines: u32,
-    /// Whether the carriage return of an empty line has been received.
+    /// `true` if the carriage return of an empty line has been received.
     in_empty_line: bool,
 }
 

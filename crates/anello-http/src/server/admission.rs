@@ -1,10 +1,10 @@
-//! Which clients are served: places of connections, eviction of those that wait for their clients, and refusals.
+//! Admission control: connection permits, eviction of connections that wait for their clients, and rejection.
 //!
-//! ```text
-//!   accepted ──► a place is free ───────────────────────────────► served
-//!       │              ▲ the longest idle connections are closed
-//!       └─ none ──► Options::eviction ── still none ──► 503, and closed
-//! ```
+//!  ```text
+//!    accepted ──► permit available ──────────────────────────────► serve
+//!        │              ▲ closes the connections that wait longest
+//!        └─ no ──► ServerOptions::eviction ── still no permit ──► 503, close
+//!  ```
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -28,31 +28,32 @@ use crate::h1::{HttpDate, Method, Rejection};
 use crate::request::Request;
 use crate::response::Response;
 
-/// How long a refused client may take to read that, and to close its side.
+/// Maximum time for a rejected client to read the response and to close its side.
 const REJECTION_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// How often a place is looked for after connections have been evicted, and for how long.
+/// Interval at which a permit is requested after an eviction.
 const EVICTION_POLL_INTERVAL: Duration = Duration::from_millis(1);
+/// Maximum time that a new connection waits for evicted connections to close.
 const EVICTION_TIMEOUT: Duration = Duration::from_millis(100);
 
-/// How long clients are refused at once after other workers have evicted nothing.
+/// Time during which clients are rejected immediately after other workers have evicted nothing.
 const EVICTION_RETRY_INTERVAL: Duration = Duration::from_secs(1);
 
-/// With a free place for each connection of a full backlog, the driver may accept ahead of the server. It must not when there
-/// are fewer: each connection that it accepts holds a descriptor before the server can refuse it.
+/// Minimum number of free permits that lets the driver accept ahead of the server. It covers a full accept queue: each
+/// connection accepted ahead holds a descriptor before the server can reject it.
 const MIN_FREE_FOR_ACCEPT_AHEAD: usize = 4096;
 
-/// Clients that have been refused and have not closed their side.
+/// Rejected clients that have not closed their side yet.
 #[derive(Debug, Default)]
 pub(super) struct RejectionTasks {
     tasks: RefCell<VecDeque<JoinHandle<()>>>,
-    /// Whether the driver accepts ahead of the server.
+    /// `true` if the driver accepts ahead of the server; `None` before the first decision.
     accepts_ahead: Cell<Option<bool>>,
-    /// When other workers were last waited for to evict, and none did.
+    /// Time at which the server last waited in vain for other workers to evict a connection.
     last_failed_wait: Cell<Option<Duration>>,
 }
 
-/// A connection's place among those of all servers that count together, given up when dropped.
+/// A connection's share of a common connection limit, released on drop.
 pub(super) struct ConnectionPermit(Option<Arc<AtomicUsize>>);
 
 impl Drop for ConnectionPermit {
@@ -64,7 +65,7 @@ impl Drop for ConnectionPermit {
 }
 
 impl Server {
-    /// Serves a connection that was accepted, or refuses it.
+    /// Serves an accepted connection, or rejects it.
     pub(super) async fn admit<H>(&self, stream: impl Stream, handler: &Rc<H>)
     where
         H: AsyncFn(Request) -> Response + 'static,
@@ -77,38 +78,38 @@ impl Server {
             let _permit = permit;
             server.worker.task_started();
             if let Err(error) = server.serve_connection(stream, &*handler).await {
-                tracing::debug!(%error, "a connection broke");
+                tracing::debug!(%error, "connection failed");
             }
         })
         .detach();
     }
 
-    /// Has the driver accept ahead of the server only while there are places for what that may bring.
+    /// Lets the driver accept ahead of the server only while there are permits for these connections.
     pub(super) fn limit_accepts(&self, listener: &impl Accept) {
         let options = &self.worker.options;
         let limit = options
             .eviction
             .threshold()
-            .map_or(options.max_connections, |at| at.min(options.max_connections));
+            .map_or(options.max_connections, |threshold| threshold.min(options.max_connections));
         let free = limit.saturating_sub(self.worker.total_connections());
         let previous = self.rejections.accepts_ahead.get();
-        // Not to and fro: a change costs a cancellation.
+        // Hysteresis: each change costs a cancellation.
         let needed =
             if previous == Some(true) { MIN_FREE_FOR_ACCEPT_AHEAD } else { 2 * MIN_FREE_FOR_ACCEPT_AHEAD };
         let accepts_ahead = free >= needed;
         self.rejections.accepts_ahead.set(Some(accepts_ahead));
-        // Each listener of the server hears it; those that have heard it do nothing.
+        // The setting applies to every listener of the server; it is a no-op if it is unchanged.
         listener.set_accept_ahead(accepts_ahead);
     }
 
-    /// A place for one more connection, if there is one.
+    /// Acquires a permit for one more connection, if one is available.
     fn acquire_permit(&self) -> Option<ConnectionPermit> {
         let limit = self.worker.options.max_connections;
         let Some(open) = &self.worker.shared_count else {
             return (self.worker.connections() < limit).then_some(ConnectionPermit(None));
         };
         let permit = ConnectionPermit(Some(Arc::clone(open)));
-        // Counted first, so that two threads do not both take the last one.
+        // Incremented before the check, so that two threads cannot both take the last permit.
         (open.fetch_add(1, Ordering::Relaxed) < limit).then_some(permit)
     }
 
@@ -118,11 +119,11 @@ impl Server {
         threshold.is_some_and(|threshold| self.worker.total_connections() >= threshold)
     }
 
-    /// Closes connections that wait for their clients, and looks for a place when they have ended.
+    /// Closes connections that wait for their clients, and acquires a permit when they have closed.
     #[cold]
     #[inline(never)]
     async fn evict_for_permit(&self) -> Option<ConnectionPermit> {
-        // What was accepted just now waits for its client as soon as its task has begun.
+        // A new connection can be evicted only after its task has started.
         while self.worker.has_unstarted_tasks() {
             yield_now().await;
         }
@@ -130,7 +131,7 @@ impl Server {
         loop {
             let open = self.worker.total_connections();
             let evicted = self.worker.evict_batch();
-            // Such a connection has nothing to send: it ends by itself, and not when its client wants it to.
+            // An evicted connection has nothing to send, so its client cannot delay the close.
             self.wait_until_evicted(deadline, open.saturating_sub(evicted)).await;
             if let Some(permit) = self.acquire_permit() {
                 return Some(permit);
@@ -138,15 +139,17 @@ impl Server {
             if evicted == 0 {
                 break;
             }
-            // Other workers have taken the places.
+            // Other workers have taken the permits.
             if monotonic_now() >= deadline {
                 return None;
             }
         }
-        // Other workers evict at their next tick. Where that has been in vain, no further client waits for it.
+        // Other workers evict at their next tick. If that was in vain recently, do not wait for it again.
         let last_failed_wait = &self.rejections.last_failed_wait;
         if self.worker.shared_count.is_none()
-            || last_failed_wait.get().is_some_and(|at| monotonic_now() < at + EVICTION_RETRY_INTERVAL)
+            || last_failed_wait
+                .get()
+                .is_some_and(|failed_at| monotonic_now() < failed_at + EVICTION_RETRY_INTERVAL)
         {
             return None;
         }
@@ -156,7 +159,7 @@ impl Server {
         permit
     }
 
-    /// Waits until no more than so many connections are open, or none has to be evicted.
+    /// Waits until at most `remaining` connections are open, or no eviction is needed.
     async fn wait_until_evicted(&self, deadline: Duration, remaining: usize) {
         while self.should_evict() && self.worker.total_connections() > remaining && monotonic_now() < deadline
         {
@@ -164,8 +167,8 @@ impl Server {
         }
     }
 
-    /// Answers that there are too many connections. The client hears it at once, and may close its side for a while, until
-    /// [`Options::refusals`](super::ServerOptions::refusals) others have been refused.
+    /// Rejects a connection because of the connection limit. The response is sent immediately. The client can keep its
+    /// side open until [`ServerOptions::refusals`](super::ServerOptions::refusals) further clients have been rejected.
     async fn reject(&self, stream: impl Stream) {
         self.worker.observer.connection_rejected();
         let (tls, date) = (self.tls.clone(), self.worker.clock.date());
@@ -183,19 +186,20 @@ impl Server {
         };
         let mut rejecting: Pin<Box<dyn Future<Output = ()>>> = Box::pin(async move {
             let result = timeout(REJECTION_TIMEOUT, sending).await;
-            tracing::debug!(?result, "a client was refused: there are too many connections");
+            tracing::debug!(?result, "connection rejected: connection limit reached");
         });
-        // The first poll gives the whole answer to the driver, which sends it whatever becomes of the task.
+        // The first poll passes the whole response to the driver, which sends it even if the task is aborted.
         let is_pending = poll_fn(|context| Poll::Ready(rejecting.as_mut().poll(context))).await.is_pending();
         if is_pending && self.rejections.push(spawn(rejecting), self.worker.options.refusals) {
-            // The connections of those that were ended are closed before others are accepted.
+            // Let the aborted tasks close their connections before more are accepted.
             yield_now().await;
         }
     }
 }
 
 impl RejectionTasks {
-    /// Keeps a refusal that its client has not ended, and ends the oldest ones beyond so many. Whether there were any.
+    /// Adds the task of a rejected connection, and aborts the oldest tasks beyond `max_tasks`. Returns `true` if it
+    /// aborted any.
     fn push(&self, task: JoinHandle<()>, max_tasks: usize) -> bool {
         let mut tasks = self.tasks.borrow_mut();
         tasks.push_back(task);
@@ -218,24 +222,24 @@ impl Eviction {
     }
 }
 
-/// Answers 503 without having understood anything. `close_immediately`: the answer does not wait for what the client sends.
+/// Sends 503 without reading the request. With `close_immediately`, the write half is shut down before the client has
+/// sent anything.
 async fn send_rejection(
     mut receiver: impl Receiver,
     mut sender: impl Sender,
     close_immediately: bool,
     date: &HttpDate,
 ) -> io::Result<()> {
-    const TOO_MANY_CONNECTIONS: Rejection =
-        Rejection::new(503, "the server has as many connections as it may: try again later");
+    const TOO_MANY_CONNECTIONS: Rejection = Rejection::new(503, "connection limit reached, try again later");
     let mut response = Vec::new();
-    // The method is not known: most clients ask by GET.
+    // The method is unknown; GET is the most common one.
     TOO_MANY_CONNECTIONS.write(&mut response, Method::Get, Some(date));
     sender.write_all(&response).await?;
-    // The handshake of TLS goes on with receiving, and is over when a request comes.
+    // A TLS handshake progresses only while receiving, and is complete when a request arrives.
     if close_immediately || poll_fn(|context| receiver.poll_receive(context)).await?.is_some() {
         poll_fn(|context| sender.poll_shutdown(context)).await?;
     }
-    // Bytes that are not read would reset the connection before the answer is.
+    // Closing with unread bytes would reset the connection before the client reads the response.
     while poll_fn(|context| receiver.poll_receive(context)).await?.is_some() {}
     Ok(())
 }

@@ -1,5 +1,5 @@
-//! The end of a connection from outside of its task, where that waits for something else than its socket: for a handler,
-//! for the next piece of what one answers, or for what speaks another protocol. The socket's end wakes nobody then.
+//! Cancellation of a connection whose task does not wait for its socket, but for a handler, for the next chunk of a
+//! streamed response, or for the handler of an upgraded connection. In these states, closing the socket wakes no task.
 
 use std::cell::{Cell, RefCell};
 use std::error::Error;
@@ -9,34 +9,34 @@ use std::io;
 use std::pin::pin;
 use std::task::{Poll, Waker};
 
-/// Who has ended a connection.
+/// The reason why a connection was cancelled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CancelReason {
-    /// A deadline.
+    /// A timeout expired.
     Deadline,
-    /// The server, that ends.
+    /// The server is shutting down.
     ServerShutdown,
-    /// The client, by a reset.
+    /// The client reset the connection.
     ClientReset,
 }
 
-/// Whether a connection was ended, and whom to wake then.
+/// The cancellation state of a connection, and the task to wake.
 #[derive(Debug, Default)]
 pub(crate) struct Cancellation {
     reason: Cell<Option<CancelReason>>,
-    /// There while a handler, or what it has left behind, is waited for, which most requests are not.
+    /// Set while the task waits for a handler or a response body. Most requests complete without waiting.
     waker: RefCell<Option<Waker>>,
-    /// Whether what is waited for has to do with the client: another protocol ends a connection by itself.
+    /// `true` if a client reset cancels the wait. An upgraded connection detects the reset itself.
     cancel_on_client_reset: Cell<bool>,
 }
 
 impl Cancellation {
-    /// The connection was ended. Who ends it first has done it.
+    /// Cancels the connection. The first reason is kept.
     pub fn set(&self, reason: CancelReason) {
         if self.reason.get().is_none() {
             self.reason.set(Some(reason));
         }
-        // Not borrowed meanwhile: a waker may do anything.
+        // Not borrowed during the wake-up: a waker can run arbitrary code.
         let waker = self.waker.take();
         if let Some(waker) = waker {
             waker.wake();
@@ -47,12 +47,13 @@ impl Cancellation {
         self.reason.get()
     }
 
-    /// Whether a handler, or what it answers, is waited for, which is in vain when the client is gone.
+    /// Returns `true` if the task waits for a handler or a response body, which is useless once the client has
+    /// disconnected.
     pub fn has_pending_handler(&self) -> bool {
         self.cancel_on_client_reset.get() && self.waker.borrow().is_some()
     }
 
-    /// Has whoever waits look again at what else there is to do.
+    /// Wakes the waiting task, so that it checks for other work.
     pub fn wake(&self) {
         let waker = self.waker.borrow().clone();
         if let Some(waker) = waker {
@@ -60,13 +61,14 @@ impl Cancellation {
         }
     }
 
-    /// Awaits a handler, or what it answers, until the connection is ended: then it is not polled again.
+    /// Awaits a handler or a response body until the connection is cancelled. The future is not polled again after
+    /// that.
     pub async fn run_until_cancelled<T>(&self, future: impl Future<Output = T>) -> io::Result<T> {
         self.cancel_on_client_reset.set(true);
         self.run_until(future).await
     }
 
-    /// Awaits what speaks another protocol, until the server ends.
+    /// Awaits the handler of an upgraded connection until the server shuts down.
     pub async fn run_until_shutdown<T>(&self, future: impl Future<Output = T>) -> io::Result<T> {
         self.cancel_on_client_reset.set(false);
         self.run_until(future).await
@@ -79,7 +81,7 @@ impl Cancellation {
             if let Some(reason) = self.reason.get() {
                 return Poll::Ready(Err(cancelled_error(reason)));
             }
-            // Before the handler has the word, which may end the server.
+            // Registered before the poll, because the handler itself can shut down the server.
             self.register_waker(context.waker());
             future.as_mut().poll(context).map(Ok)
         });
@@ -87,20 +89,17 @@ impl Cancellation {
     }
 
     fn register_waker(&self, waker: &Waker) {
-        if self
-            .waker
-            .borrow()
-            .as_ref()
-            .is_some_and(|run_until_cancelled| run_until_cancelled.will_wake(waker))
-        {
+        let is_registered =
+            self.waker.borrow().as_ref().is_some_and(|registered| registered.will_wake(waker));
+        if is_registered {
             return;
         }
-        let run_until_cancelled = self.waker.replace(Some(waker.clone()));
-        drop(run_until_cancelled);
+        let previous = self.waker.replace(Some(waker.clone()));
+        drop(previous);
     }
 }
 
-/// Nobody waits any more when this is dropped.
+/// Removes the waker when the wait ends.
 struct ClearWakerOnDrop<'a>(&'a Cancellation);
 
 impl Drop for ClearWakerOnDrop<'_> {
@@ -113,7 +112,7 @@ impl Drop for ClearWakerOnDrop<'_> {
 #[cold]
 fn cancelled_error(reason: CancelReason) -> io::Error {
     match reason {
-        // The program's concern: it takes too long, or waits for what does not come.
+        // Logged as a warning, because the handler takes too long or waits for an event that does not occur.
         CancelReason::Deadline => tracing::warn!("{reason}"),
         CancelReason::ServerShutdown | CancelReason::ClientReset => tracing::debug!("{reason}"),
     }
@@ -123,12 +122,9 @@ fn cancelled_error(reason: CancelReason) -> io::Error {
 impl fmt::Display for CancelReason {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str(match self {
-            Self::Deadline => {
-                "a handler, or the body that it streamed, was dropped: its request took longer than the options' \
-                 request_timeout"
-            }
-            Self::ServerShutdown => "a handler, or what it had answered with, was dropped: the server has ended",
-            Self::ClientReset => "a handler, or what it had answered with, was dropped: the client has reset the connection",
+            Self::Deadline => "handler or response body cancelled: request_timeout exceeded",
+            Self::ServerShutdown => "handler or response body cancelled: server shutting down",
+            Self::ClientReset => "handler or response body cancelled: connection reset by client",
         })
     }
 }

@@ -1,4 +1,4 @@
-//! One connection: request after request, until one of the two sides has had enough.
+//! One connection: serves requests until the client or the server closes it.
 
 use std::cell::RefCell;
 use std::future::{Future, poll_fn};
@@ -22,37 +22,38 @@ use crate::observe::metrics::CloseReason;
 use crate::request::{Request, RequestBody};
 use crate::response::{Response, Upgrade};
 
-/// A connection and what it needs of its worker.
+/// A connection with its input, its output and its worker.
 pub(crate) struct Connection<R: Receiver, W> {
-    /// The first to be dropped.
+    /// Declared first, so that it is dropped before the output.
     _reset_on_drop: ResetOnDrop,
     input: Rc<RefCell<Input<R>>>,
     output: Output<W>,
     timer: Rc<ConnectionTimer>,
     worker: Rc<Worker>,
-    /// There if somebody counts or logs.
+    /// `Some` if requests are counted or logged.
     record: Option<Box<RequestRecord>>,
 }
 
-/// What is counted and logged of requests whose handlers were given up, though nothing was answered: where the server did
-/// it, and where the client is gone (nginx's word for that).
+/// Status that is counted and logged if the server cancels a handler before it has sent a response.
 const STATUS_ABORTED: u16 = 503;
+/// Status that is counted and logged if the client disconnects before the response (the status that nginx uses for
+/// this).
 const STATUS_CLIENT_CLOSED: u16 = 499;
 
-/// What to do next.
+/// The next step of a connection.
 enum NextStep {
     Request(Head),
-    /// The connection ends, after this answer if there is one.
+    /// Closes the connection, after this response, if there is one.
     Close(Option<Rejection>),
 }
 
-/// What becomes of the connection after an answer.
+/// The state of the connection after a response.
 enum AfterResponse {
     KeepAlive,
     Close,
-    /// While the client may still be sending.
+    /// Closes the connection, but the client may still be sending.
     CloseAndLinger,
-    /// To another protocol.
+    /// Switches to another protocol.
     Upgrade(Box<Upgrade>),
 }
 
@@ -73,14 +74,14 @@ impl<R: Receiver, W: Sender> Connection<R, W> {
         }
     }
 
-    /// Serves it to its end, and says what ended it. An error is one of the connection, which is broken then.
+    /// Serves the connection until it is closed and returns the reason. Returns an error if the connection fails.
     pub async fn serve<H: AsyncFn(Request) -> Response>(mut self, handler: &H) -> io::Result<CloseReason> {
         loop {
             let head = match self.next_step().await? {
                 NextStep::Request(head) => head,
                 NextStep::Close(None) => {
                     self.output.flush().await?;
-                    // The client has ended it: whether it still takes a farewell changes nothing.
+                    // The client has closed the connection, so an error while shutting down is irrelevant.
                     self.output.shutdown().await.ok();
                     return Ok(CloseReason::Peer);
                 }
@@ -104,7 +105,7 @@ impl<R: Receiver, W: Sender> Connection<R, W> {
             };
             match self.serve_request(head, handler).await? {
                 AfterResponse::KeepAlive => {}
-                // The client has said that it sends no more, and nothing has come.
+                // The client has announced its last request, and has sent nothing after it.
                 AfterResponse::Close => {
                     self.output.finish().await?;
                     return Ok(CloseReason::Complete);
@@ -121,10 +122,11 @@ impl<R: Receiver, W: Sender> Connection<R, W> {
         }
     }
 
-    /// The next request: of what has come already, or else what was gathered is sent first.
+    /// Decodes the next request from the received data. If there is none, flushes the buffered responses before
+    /// receiving.
     #[allow(
         clippy::await_holding_refcell_ref,
-        reason = "no handler runs meanwhile, and a body that somebody has kept only tries to borrow"
+        reason = "no handler runs during this await, and a retained request body uses try_borrow"
     )]
     #[inline]
     async fn next_step(&mut self) -> io::Result<NextStep> {
@@ -138,7 +140,7 @@ impl<R: Receiver, W: Sender> Connection<R, W> {
             Ok(None) => self.output.flush_all().await?,
             Err(rejection) => return Ok(NextStep::Close(Some(rejection))),
         }
-        // Nobody else has it: bodies of former requests have been received whole.
+        // No other borrow exists: the bodies of earlier requests have been received completely.
         let next_step = self.input.borrow_mut().next_head().await;
         match next_step {
             Ok(Some(head)) => Ok(NextStep::Request(head)),
@@ -148,7 +150,7 @@ impl<R: Receiver, W: Sender> Connection<R, W> {
         }
     }
 
-    /// One request and its answer.
+    /// Serves one request.
     #[inline]
     async fn serve_request<H: AsyncFn(Request) -> Response>(
         &mut self,
@@ -188,10 +190,10 @@ impl<R: Receiver, W: Sender> Connection<R, W> {
         let body_continues = has_body && self.body_still_read(&response);
         let is_body_consumed =
             !has_body || body_continues || self.input.borrow_mut().finish_body(max_discarded);
-        // One that was struck receives no more.
+        // After a timeout, no more requests are received.
         let closes = !is_body_consumed || self.worker.is_draining() || self.timer.expired_phase().is_some();
         if !is_body_consumed && response.status() == 101 {
-            // What follows would be taken for the other protocol.
+            // The rest of the body would be read as data of the other protocol.
             response = unread_body_response();
         }
         let date = self.worker.clock.date();
@@ -209,7 +211,7 @@ impl<R: Receiver, W: Sender> Connection<R, W> {
             Err(error) => return Err(Box::pin(self.abort_response(error)).await),
         };
         Ok(match outcome {
-            // What nobody has read has to be out of the way before the next request.
+            // An unread rest of the body must be discarded before the next request.
             Outcome::KeepAlive if !has_body || self.discard(max_discarded).await? => AfterResponse::KeepAlive,
             Outcome::Tunnel(Some(upgrade)) if !has_body || self.discard(max_discarded).await? => {
                 AfterResponse::Upgrade(upgrade)
@@ -221,8 +223,8 @@ impl<R: Receiver, W: Sender> Connection<R, W> {
         })
     }
 
-    /// Whether the body of the request is still read while the answer goes out: what streams the answer may have kept it. A
-    /// client that waits to be asked for it is asked now, since the answer's head is the last word otherwise.
+    /// Returns `true` if a streamed response may still read the request body. Sends `100 Continue` to a client that
+    /// waits for it, because that is not allowed after the response head.
     fn body_still_read(&mut self, response: &Response) -> bool {
         let may_be_read = response.body().is_stream() && Rc::weak_count(&self.input) > 0;
         if !may_be_read || !self.input.borrow().is_in_body() {
@@ -234,13 +236,14 @@ impl<R: Receiver, W: Sender> Connection<R, W> {
         true
     }
 
-    /// Awaits a handler that was not done at once: answers before its own do not wait for it, and the client is asked for its
-    /// body when the handler does. An error when the connection has broken or was ended: then there will be no answer.
+    /// Awaits a handler that did not complete at its first poll. Flushes earlier responses meanwhile, and sends `100
+    /// Continue` when the handler waits for the body. Returns an error if the connection fails or is cancelled; no
+    /// response is sent then.
     async fn await_handler(
         &mut self,
         mut handler_future: Pin<&mut impl Future<Output = Response>>,
     ) -> io::Result<Response> {
-        // It was polled just now, unless something else is waited for first.
+        // The handler has just been polled, so the first iteration skips the poll unless it flushes data first.
         let mut is_polled = self.output.is_empty() && !self.input.borrow().continue_requested();
         loop {
             if self.input.borrow_mut().take_continue_requested() {
@@ -265,26 +268,26 @@ impl<R: Receiver, W: Sender> Connection<R, W> {
         }
     }
 
-    /// The answer at hand has come to no end. When that is its handler's doing, those before it, and what there is of it,
-    /// reach the client all the same, which may still be sending.
+    /// Handles a response that could not be completed. If the handler caused the error, the earlier responses and the
+    /// incomplete one are still sent; the client may still be sending.
     #[cold]
     #[allow(
         clippy::await_holding_refcell_ref,
-        reason = "the handler has ended, and a body that somebody has kept only tries to borrow"
+        reason = "the handler has completed, and a retained request body uses try_borrow"
     )]
     async fn abort_response(&mut self, error: io::Error) -> io::Error {
         if is_handler_error(&error) {
             match self.output.shutdown().await {
                 Ok(()) => self.input.borrow_mut().linger().await,
                 Err(close_error) => {
-                    tracing::debug!(%close_error, "a connection broke while its last answers were sent");
+                    tracing::debug!(%close_error, "connection failed while sending the last responses");
                 }
             }
         }
         error
     }
 
-    /// The request at hand gets no answer, as its handler was given up.
+    /// Records a request that gets no response because its handler was cancelled.
     #[cold]
     fn record_aborted(&mut self, error: io::Error) -> io::Error {
         let status = match self.timer.cancellation.get() {
@@ -299,25 +302,25 @@ impl<R: Receiver, W: Sender> Connection<R, W> {
 
     #[allow(
         clippy::await_holding_refcell_ref,
-        reason = "the handler has ended, and a body that it has kept only tries to borrow"
+        reason = "the handler has completed, and a retained request body uses try_borrow"
     )]
     async fn discard(&mut self, max_bytes: u64) -> io::Result<bool> {
         if !self.input.borrow().is_in_body() {
             return Ok(true);
         }
-        // What was answered must not wait for what is dropped.
+        // The response must not wait for the data that is discarded.
         self.output.flush().await?;
-        let is_whole = self.input.borrow_mut().discard_body(max_bytes).await;
-        Ok(is_whole)
+        let is_complete = self.input.borrow_mut().discard_body(max_bytes).await;
+        Ok(is_complete)
     }
 
-    /// Another protocol is spoken from now on.
+    /// Runs the handler of the other protocol.
     async fn upgrade(mut self, upgrade: Box<Upgrade>) -> io::Result<()> {
         self.output.flush_to_socket().await?;
         self.timer.disable();
         let Some(input) = Rc::into_inner(self.input) else {
-            // A body that somebody has kept holds it only while it is polled.
-            return Err(io::Error::other("a request's body is in use, whose answer changes the protocol"));
+            // A retained request body holds a strong reference only while it is polled.
+            return Err(io::Error::other("cannot upgrade: the request body is still being read"));
         };
         let (receiver, buffered) = input.into_inner().into_receiver();
         if let Some(handler) = upgrade.handler {
@@ -327,10 +330,10 @@ impl<R: Receiver, W: Sender> Connection<R, W> {
         Ok(())
     }
 
-    /// The server has something to say last, while the client may still be sending.
+    /// Sends the last response and shuts down the connection while the client may still be sending.
     #[allow(
         clippy::await_holding_refcell_ref,
-        reason = "no handler runs any more, and a body that somebody has kept only tries to borrow"
+        reason = "the handler has completed, and a retained request body uses try_borrow"
     )]
     async fn shutdown_and_linger(mut self) -> io::Result<()> {
         self.output.shutdown().await?;
@@ -341,16 +344,18 @@ impl<R: Receiver, W: Sender> Connection<R, W> {
 
 #[cold]
 fn unread_body_response() -> Response {
-    Response::text("413 Content Too Large: a body is in the way of the other protocol\n").with_status(413)
+    Response::text("413 Content Too Large: cannot upgrade before the request body has been read\n")
+        .with_status(413)
 }
 
-/// The protocols that a client asks for, if it does.
+/// Returns the comma-separated protocols that the client requests.
 #[cold]
 fn protocols_of(head: &Head) -> Box<[u8]> {
     head.fields_named("upgrade").collect::<Vec<_>>().join(&b',').into_boxed_slice()
 }
 
-/// Changes an answer that goes over to what its client has not asked for (RFC 9110, section 7.8), or to nothing.
+/// Replaces the response if the client did not request the protocol (RFC 9110, section 7.8), or if it is a 101 without
+/// a handler.
 #[cold]
 fn check_upgrade(response: &mut Response, requested: Option<&[u8]>) {
     match &response.upgrade {
@@ -360,7 +365,7 @@ fn check_upgrade(response: &mut Response, requested: Option<&[u8]>) {
             }
         }
         _ => {
-            tracing::error!("a handler answered 101 without Response::upgrade, which was sent as 500");
+            tracing::error!("a handler returned status 101 without Response::upgrade; sending 500");
             *response = invalid_response_fallback();
         }
     }

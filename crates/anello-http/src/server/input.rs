@@ -1,4 +1,4 @@
-//! What a connection receives: bytes in, parts of requests out.
+//! The input of a connection: decodes received bytes into requests.
 
 use std::future::poll_fn;
 use std::io;
@@ -13,56 +13,56 @@ use crate::h1::{Decoder, Event, Head, Limits, Method, Rejection, Trailers};
 use crate::observe::metrics::WorkerMetrics;
 use crate::request::{BodySource, RequestBodyError, spare_head};
 
-/// The receiving side of a connection.
+/// The receive side of a connection.
 pub(crate) struct Input<R: Receiver> {
     receiver: R,
     decoder: Decoder,
-    /// What was received last, and how much of it was decoded.
+    /// The chunk received last, and the number of its bytes already decoded.
     chunk: Option<R::Chunk>,
     decoded_bytes: usize,
     at_eof: bool,
-    /// A request has come.
+    /// `true` if a request has been received.
     has_served_request: bool,
-    /// Requests with a body so far.
+    /// Number of request bodies so far, including finished ones.
     body_number: u64,
-    /// The body of the request at hand has not been received whole.
+    /// `true` if the body of the current request has not been received completely.
     is_in_body: bool,
-    /// The client waits to be asked for its body.
+    /// `true` if the client waits for `100 Continue` before it sends the body.
     expects_continue: bool,
-    /// It is to be asked.
+    /// `true` if `100 Continue` must be sent.
     continue_requested: bool,
     trailers: Option<Trailers>,
     body_waker: BodyWaker,
     timer: Rc<ConnectionTimer>,
-    /// Where what comes is counted, if anywhere.
+    /// Metrics that count the received bytes.
     metrics: Option<Rc<WorkerMetrics>>,
 }
 
-/// Who waits for more of the body of the request at hand: the connection's task, or another that its handler has given the
-/// body to. The socket knows only who waits for it last, and tells nobody when it is closed; so this one is woken when no
-/// more of the body will come, and when the connection has ended.
+/// Waker of the task that reads the body of the current request: the task of the connection, or one that the handler
+/// has moved the body to. The socket only stores the last waker and calls none when it is closed. This waker is
+/// therefore called when no more of the body will arrive, and when the connection is closed.
 #[derive(Default)]
 struct BodyWaker(Option<Waker>);
 
-/// What comes next.
+/// The next decoded event.
 enum InputEvent {
-    /// Which cannot be within a body.
+    /// Never returned within a body.
     Head,
     Data(Bytes),
     End(Option<Trailers>),
-    /// The client has ended its side.
+    /// EOF from the client.
     Eof,
 }
 
-/// Why there is no next request.
+/// The reason why there is no next request.
 pub(crate) enum InputError {
-    /// What came is no request: to be answered, and the connection closed.
+    /// The request is invalid: the connection is closed after the rejection is sent.
     Rejected(Rejection),
-    /// The connection is broken.
+    /// The connection failed.
     Io(io::Error),
 }
 
-const REQUEST_TIMEOUT: Rejection = Rejection::new(408, "the request did not come in time");
+const REQUEST_TIMEOUT: Rejection = Rejection::new(408, "request not received in time");
 
 impl<R: Receiver> Input<R> {
     pub fn new(
@@ -89,13 +89,13 @@ impl<R: Receiver> Input<R> {
         }
     }
 
-    /// The next head, if it can be had from what was received: `None` when more has to come.
+    /// Decodes the next head from the received data. Returns `None` if more data is needed.
     #[inline]
     pub fn try_next_head(&mut self) -> Result<Option<Head>, Rejection> {
         debug_assert!(!self.is_in_body);
         let Some(chunk) = &self.chunk else { return Ok(None) };
         if self.decoded_bytes == chunk.len() {
-            // Nothing is left of it: nearly always, behind a request.
+            // The chunk is fully decoded, which is the usual case after a request.
             self.chunk = None;
             return Ok(None);
         }
@@ -106,7 +106,7 @@ impl<R: Receiver> Input<R> {
         let event = self.decoder.decode(&mut remaining)?;
         self.decoded_bytes = chunk.len() - remaining.len();
         let Some(Event::Head(head)) = event else {
-            // All of it was taken.
+            // All of it was consumed.
             self.chunk = None;
             return Ok(None);
         };
@@ -123,13 +123,13 @@ impl<R: Receiver> Input<R> {
             self.continue_requested = false;
             self.timer.begin_body();
         } else {
-            // The end needs no bytes, and there is nothing else to come.
+            // The end of the request needs no bytes, and no event follows it.
             let end = self.decoder.decode(&mut &[][..]);
             debug_assert!(matches!(end, Ok(Some(Event::End(None)))), "{end:?}");
         }
     }
 
-    /// Waits for the next head; `None` when the client has ended its side between requests, or was idle for too long.
+    /// Waits for the next head. Returns `None` at EOF between requests, and after the keep-alive timeout.
     pub async fn next_head(&mut self) -> Result<Option<Head>, InputError> {
         loop {
             if let Some(head) = self.try_next_head().map_err(InputError::Rejected)? {
@@ -139,7 +139,8 @@ impl<R: Receiver> Input<R> {
                 return Ok(None);
             }
             if !poll_fn(|context| self.poll_more(context)).await.map_err(InputError::Io)? {
-                // A head that came whole at the last moment was answered, and this is the end behind that answer.
+                // A head that was completed in the last moment has been answered, and this is the EOF after that
+                // response.
                 if self.timer.expired_phase() == Some(Phase::Head) && !self.decoder.is_idle() {
                     return Err(InputError::Rejected(REQUEST_TIMEOUT));
                 }
@@ -148,7 +149,7 @@ impl<R: Receiver> Input<R> {
         }
     }
 
-    /// Receives; whether anything came.
+    /// Receives the next chunk. Returns `false` at EOF.
     fn poll_more(&mut self, context: &mut Context<'_>) -> Poll<io::Result<bool>> {
         if self.at_eof {
             return Poll::Ready(Ok(false));
@@ -177,7 +178,7 @@ impl<R: Receiver> Input<R> {
         }
     }
 
-    /// So much has come.
+    /// Counts received bytes.
     #[inline]
     fn count(&self, bytes: usize) {
         if let Some(metrics) = &self.metrics {
@@ -185,7 +186,7 @@ impl<R: Receiver> Input<R> {
         }
     }
 
-    /// The next part of the body.
+    /// Polls for the next event.
     fn poll_event(&mut self, context: &mut Context<'_>) -> Poll<Result<InputEvent, InputError>> {
         loop {
             let chunk = self.chunk.as_deref().unwrap_or_default();
@@ -209,52 +210,54 @@ impl<R: Receiver> Input<R> {
         }
     }
 
-    /// Returns the method of a head that was refused, as far as it is known.
+    /// Returns the method of a rejected head, as far as it is known.
     pub fn rejected_method(&self) -> Method {
         self.decoder.rejected_method()
     }
 
-    /// The first line of a head that was refused.
+    /// Returns the first line of a rejected head.
     pub fn first_line(&self) -> Option<&[u8]> {
         self.decoder.first_line()
     }
 
-    /// Whether bytes have come that were not decoded.
+    /// Returns `true` if there are received bytes that have not been decoded.
     pub fn has_buffered_input(&self) -> bool {
         self.chunk.as_ref().is_some_and(|chunk| self.decoded_bytes < chunk.len())
     }
 
-    /// Whether the body of the request at hand is not whole.
+    /// Returns `true` if the body of the current request is incomplete.
     pub fn is_in_body(&self) -> bool {
         self.is_in_body
     }
 
-    /// Whether the client is to be asked for its body.
+    /// Returns `true` if `100 Continue` must be sent.
     pub fn continue_requested(&self) -> bool {
         self.continue_requested
     }
 
-    /// As [`continue_requested`](Self::continue_requested), once.
+    /// Returns [`continue_requested`](Self::continue_requested) and resets it.
     pub fn take_continue_requested(&mut self) -> bool {
         std::mem::take(&mut self.continue_requested)
     }
 
-    /// Whether the client waits to be asked for its body, also where nobody has wanted it yet, once.
+    /// Returns `true` if the client waits for `100 Continue`, even if no task reads the body yet, and resets that
+    /// state.
     pub fn take_continue_pending(&mut self) -> bool {
-        let was_wanted = self.take_continue_requested();
-        std::mem::take(&mut self.expects_continue) || was_wanted
+        let was_requested = self.take_continue_requested();
+        std::mem::take(&mut self.expects_continue) || was_requested
     }
 
-    /// Ends the body's request, of which nobody will ask for more: drops what has come of the body. Whether the rest is at
-    /// most so many bytes, so that it can be waited for and the connection go on.
+    /// Ends the reading of the current body and discards what has been received of it. Returns `true` if the body is
+    /// complete or the rest is at most `max_bytes` long, so that the connection can be kept alive.
     pub fn finish_body(&mut self, max_bytes: u64) -> bool {
         self.body_number += 1;
-        // It finds another number, or, if it is polled at once, all this in use, which it takes for the same.
+        // The task then finds a different body number. If it is polled right now, `try_borrow_mut` fails with the same
+        // result.
         self.body_waker.wake();
-        // The handler may have left it in the middle of waiting.
+        // The handler may have stopped while it was waiting for data.
         self.timer.pause_body_timer();
         if self.is_in_body && (self.expects_continue || self.take_continue_requested()) {
-            // It was not asked for, and may come or not.
+            // `100 Continue` was not sent, so the client may or may not send the body.
             return false;
         }
         let mut context = Context::from_waker(Waker::noop());
@@ -265,9 +268,9 @@ impl<R: Receiver> Input<R> {
                 Poll::Ready(Ok(None)) => break,
                 Poll::Ready(Err(_)) => return false,
                 Poll::Pending => {
-                    // The answer comes first.
+                    // The response is sent before the rest is received.
                     self.timer.pause_body_timer();
-                    return self.decoder.body_bytes_left().is_some_and(|left| left <= max_bytes);
+                    return self.decoder.body_bytes_left().is_some_and(|bytes| bytes <= max_bytes);
                 }
             }
         }
@@ -275,7 +278,8 @@ impl<R: Receiver> Input<R> {
         !self.is_in_body
     }
 
-    /// Waits for what is left of the body, at most so many bytes; whether it is whole, so that another request may follow.
+    /// Receives and discards the rest of the body, up to `max_bytes`. Returns `true` if the body is complete, so that
+    /// another request can follow.
     pub async fn discard_body(&mut self, mut max_bytes: u64) -> bool {
         while self.is_in_body {
             match poll_fn(|context| self.poll_body(context)).await {
@@ -291,7 +295,7 @@ impl<R: Receiver> Input<R> {
         true
     }
 
-    /// What receives, and what of another protocol has come already.
+    /// Returns the receiver and the received bytes that belong to the other protocol.
     pub fn into_receiver(mut self) -> (R, Vec<u8>) {
         let mut buffered = self.decoder.begin_upgrade();
         if let Some(chunk) = &self.chunk {
@@ -300,8 +304,8 @@ impl<R: Receiver> Input<R> {
         (self.receiver, buffered)
     }
 
-    /// Reads and drops what still comes, until the client has ended its side or the connection is broken: a socket that is
-    /// closed with bytes unread resets the connection, and what was sent last is lost.
+    /// Receives and discards data until EOF or an error. Closing a socket with unread data would reset the connection,
+    /// and the client could lose the last response.
     pub async fn linger(&mut self) {
         self.chunk = None;
         while !self.at_eof {
@@ -319,7 +323,7 @@ impl<R: Receiver> Input<R> {
         }
     }
 
-    /// The next piece of the body, for whoever has the word.
+    /// Polls for the next chunk of the body.
     fn poll_body(&mut self, context: &mut Context<'_>) -> Poll<Result<Option<Bytes>, RequestBodyError>> {
         if !self.is_in_body {
             return Poll::Ready(Ok(None));
@@ -338,7 +342,7 @@ impl<R: Receiver> Input<R> {
             Ok(InputEvent::Eof) if self.timer.expired_phase() == Some(Phase::Body) => {
                 Err(RequestBodyError::Rejected(REQUEST_TIMEOUT))
             }
-            // There is no head within a body.
+            // The decoder returns no head within a body.
             Ok(InputEvent::Eof | InputEvent::Head) => {
                 Err(RequestBodyError::Io(io::ErrorKind::UnexpectedEof.into()))
             }
@@ -366,7 +370,7 @@ impl<R: Receiver> BodySource for Input<R> {
         self.body_waker.register(context.waker());
         if std::mem::take(&mut self.expects_continue) {
             self.continue_requested = true;
-            // The connection's task asks the client, and may not be the one that runs.
+            // The connection's task sends `100 Continue`, and may not be the current task.
             self.timer.cancellation.wake();
         }
         polled

@@ -1,14 +1,16 @@
-//! The server: connections of one thread, from accept to their end.
+//! HTTP server: the connections of one thread, from accept to close.
 //!
-//! ```text
-//!   accept ──► Connection: Input ──► handler ──► Output        one task each
-//!                 │ decoder, body      │           │ gathers answers, sends files
-//!                 └────── Timer ───────┴───────────┘           deadlines, looked at every tick
-//! ```
+//!  ```text
+//!    accept ──► Connection: Input ──► handler ──► Output        one task each
+//!                  │ decoder, body      │           │ buffers responses, sends files
+//!                  └────── Timer ───────┴───────────┘           deadlines, checked at every tick
+//!  ```
 //!
-//! A thread has a [`Server`] of its own: nothing is shared between cores but what handlers share. Requests that come
-//! together are answered together, in order. What a client can make a connection keep is bounded: a received buffer, a head,
-//! gathered answers, a send queue, and what TLS encrypts at a time.
+//! Each thread has its own [`Server`]. Threads share only what their handlers share. Pipelined requests are answered
+//! together and in order.
+//!
+//! The memory that a client can occupy is bounded: a receive buffer, a head, buffered responses, a send queue, and the
+//! data that TLS encrypts at a time.
 
 mod admission;
 mod cancellation;
@@ -48,13 +50,13 @@ use crate::observe::metrics::WorkerMetrics;
 use crate::request::Request;
 use crate::response::Response;
 
-/// How long connections that were broken may take to notice, so that what they were sending is counted and logged.
+/// Maximum time that aborted connections have to terminate, so that their requests are counted and logged.
 const ABORT_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// How often the end of the last connections is looked for.
+/// Interval at which a drain checks whether the last connections have closed.
 const DRAIN_POLL_INTERVAL: Duration = Duration::from_millis(5);
 
-/// The HTTP/1.1 server of one thread. Clones are the same one.
+/// The HTTP/1.1 server of one thread. Clones refer to the same server.
 ///
 /// ```no_run
 /// use anello::net::TcpListener;
@@ -84,8 +86,8 @@ const DRAIN_POLL_INTERVAL: Duration = Duration::from_millis(5);
 /// fn only_get(next: impl AsyncFn(Request) -> Response) -> impl AsyncFn(Request) -> Response {
 ///     async move |request: Request| match request.method_text() {
 ///         "GET" | "HEAD" => next(request).await,
-///         // Such an answer has to say what is allowed.
-///         _ => Response::new(405).field(FieldName::ALLOW, b"GET, HEAD").expect("a value of text"),
+/// A 405 response must list the allowed methods.
+///         _ => Response::new(405).field(FieldName::ALLOW, b"GET, HEAD").expect("the value is valid"),
 ///     }
 /// }
 /// # let _ = only_get(async |_| Response::text("ciao"));
@@ -97,7 +99,7 @@ pub struct Server {
     tls: Option<TlsConfig>,
 }
 
-/// Builds a [`Server`].
+/// A builder for a [`Server`].
 #[derive(Debug, Default)]
 pub struct ServerBuilder {
     options: ServerOptions,
@@ -107,51 +109,51 @@ pub struct ServerBuilder {
 }
 
 impl ServerBuilder {
-    /// With these limits and deadlines.
+    /// Sets the limits and timeouts.
     #[must_use]
     pub fn options(mut self, options: ServerOptions) -> Self {
         self.options = options;
         self
     }
 
-    /// With a change to the limits and deadlines.
+    /// Modifies the limits and timeouts.
     #[must_use]
     pub fn configure(mut self, change: impl FnOnce(&mut ServerOptions)) -> Self {
         change(&mut self.options);
         self
     }
 
-    /// With TLS.
+    /// Enables TLS.
     #[must_use]
     pub fn tls(mut self, config: TlsConfig) -> Self {
         self.tls = Some(config);
         self
     }
 
-    /// Has [`ServerOptions::max_connections`] be the most of all servers together, of whatever thread, that have this count, instead
-    /// of this one's alone. The count is that of their connections.
+    /// Shares the connection count with other servers, of any thread. [`ServerOptions::max_connections`] then limits
+    /// the connections of all these servers together.
     #[must_use]
     pub fn shared_connection_count(mut self, shared_connections: Arc<AtomicUsize>) -> Self {
         self.shared_connections = Some(shared_connections);
         self
     }
 
-    /// Counts connections and requests there. Counts that others of this thread raise, too, such as
-    /// [`Files`](crate::files::Files), are given as an `Rc`.
+    /// Sets the metrics that count connections and requests. To share metrics with other components of this thread,
+    /// such as [`Files`](crate::files::Files), pass an `Rc`.
     #[must_use]
     pub fn metrics(mut self, metrics: impl Into<Rc<WorkerMetrics>>) -> Self {
         self.observer.metrics = Some(metrics.into());
         self
     }
 
-    /// Logs requests there.
+    /// Sets the access log.
     #[must_use]
     pub fn access_log(self, log: WorkerLog) -> Self {
         self.observer.log.replace(Some(log));
         self
     }
 
-    /// The server of this thread.
+    /// Builds the server of this thread.
     #[must_use]
     pub fn build(self) -> Server {
         Server {
@@ -162,16 +164,24 @@ impl ServerBuilder {
     }
 }
 
-/// What a server accepts its connections from.
+/// A source of incoming connections.
 pub trait Accept: 'static {
-    /// What is accepted.
+    /// The type of an accepted connection.
     type Connection: Stream;
 
-    /// The next connection; `None` when there will be no more. Cancel-safe.
+    /// Waits for the next connection. Returns `None` if no more will arrive.
+    ///
+    /// # Cancel safety
+    ///
+    /// Implementations must be cancel-safe.
+    ///
+    /// # Errors
+    ///
+    /// Returns the error of the accept operation.
     fn accept(&self) -> impl Future<Output = io::Result<Option<Self::Connection>>>;
 
-    /// Sets whether connections may be accepted, and hold a descriptor each, before [`accept`](Self::accept) is called for
-    /// them. A server that is near its limits wants none of that. By default, nothing changes.
+    /// Allows or forbids accepting connections before [`accept`](Self::accept) is called. Each of them holds a file
+    /// descriptor, so a server close to its limits forbids it. The default implementation does nothing.
     fn set_accept_ahead(&self, _accepts_ahead: bool) {}
 }
 
@@ -224,27 +234,35 @@ impl Accept for GroupMember<UnixListener> {
 }
 
 impl Server {
-    /// Builds a server.
+    /// Returns a builder for a server.
     #[must_use]
     pub fn builder() -> ServerBuilder {
         ServerBuilder::default()
     }
 
-    /// Accepts connections and serves them, each in a task of its own, until there will be no more or the handle's task is
-    /// aborted. Connections go on then; [`drain`](Self::drain) ends them.
+    /// Accepts connections and serves each in a task of its own, until the listener returns no more connections or the
+    /// returned task is aborted. Open connections continue then; [`drain`](Self::drain) closes them.
     ///
-    /// The handler's future is dropped at whatever await point it waits at when [`ServerOptions::request_timeout`] has passed,
-    /// when the server ends before it does ([`drain`](Self::drain), [`abort_connections`](Self::abort_connections)), or when its client has reset the
-    /// connection; and so is a body that it streams. The other protocol that it changes to ([`Response::upgrade`]) is dropped
-    /// when the server ends. What must not be left half done belongs in a task of its own
-    /// ([`anello::spawn`]), whose handle the handler awaits. A client that has only ended its side, as one does that
-    /// is gone, cannot be told from one that waits for its answer: its handler goes on.
+    /// # Cancellation
     ///
-    /// Aborted, whoever waits to be accepted is reset with the listener. A [`GroupMember`] that is told to end
-    /// ([`ListenerGroup::close`](anello::net::ListenerGroup::close)) takes them first.
+    /// The handler's future, and the response body that it streams, is dropped at its current await point in these
+    /// cases:
+    ///  - [`ServerOptions::request_timeout`] expires
+    ///  - the server shuts down first ([`drain`](Self::drain), [`abort_connections`](Self::abort_connections))
+    ///  - the client resets the connection
+    ///
+    /// The handler of an upgraded connection ([`Response::upgrade`]) is dropped when the server shuts down. Work that
+    /// must run to completion belongs in a task of its own ([`anello::spawn`]), whose handle the handler awaits.
+    ///
+    /// A client that has only shut down its write half may still read the response, so its handler continues. The
+    /// server cannot distinguish it from a client that has disconnected in the same way.
+    ///
+    /// When the task is aborted, connections in the accept queue are reset. A [`GroupMember`] that is closed
+    /// ([`ListenerGroup::close`](anello::net::ListenerGroup::close)) accepts them first.
     ///
     /// # Panics
-    /// When no runtime runs on this thread.
+    ///
+    /// Panics if no runtime runs on this thread.
     pub fn serve<H>(&self, listener: impl Accept, handler: H) -> JoinHandle<()>
     where
         H: AsyncFn(Request) -> Response + 'static,
@@ -257,7 +275,7 @@ impl Server {
                     Ok(Some(stream)) => server.admit(stream, &handler).await,
                     Ok(None) => return,
                     Err(error) => {
-                        tracing::error!(%error, "accept failed: trying again in 100 ms");
+                        tracing::error!(%error, "cannot accept: retrying in 100 ms");
                         sleep(Duration::from_millis(100)).await;
                     }
                 }
@@ -265,10 +283,11 @@ impl Server {
         })
     }
 
-    /// Serves one connection that was accepted elsewhere, to its end.
+    /// Serves one connection that was accepted elsewhere, until it is closed.
     ///
     /// # Errors
-    /// When the connection breaks. That is the client's doing; there is nothing to be done about it.
+    ///
+    /// Returns the error of the connection. It is usually caused by the client and needs no handling.
     pub async fn serve_connection<S, H>(&self, stream: S, handler: &H) -> io::Result<()>
     where
         S: Stream,
@@ -291,17 +310,18 @@ impl Server {
         result.map(drop)
     }
 
-    /// Connections that are open.
+    /// Returns the number of open connections.
     #[must_use]
     pub fn connections(&self) -> usize {
         self.worker.connections()
     }
 
-    /// Ends politely: idle connections are closed, requests that have begun are answered, each as the last of its
-    /// connection, and what is left at [`ServerOptions::drain_timeout`] is broken. Returns how many that were, when they have
-    /// ended, or a second later if a handler does not notice.
+    /// Shuts down gracefully: closes idle connections, answers requests that have begun, and closes their connections
+    /// after the response. Aborts the remaining connections after [`ServerOptions::drain_timeout`] and returns their
+    /// number. It waits up to a second for aborted connections to close.
     ///
-    /// Accepting is to be ended by the caller. Dropping the future leaves the rest to be answered without a deadline.
+    /// The caller must stop accepting. If the future is dropped, the remaining requests are answered without a
+    /// deadline.
     pub async fn drain(&self) -> usize {
         self.worker.begin_draining();
         let all_closed = async {
@@ -315,26 +335,26 @@ impl Server {
         self.abort_and_wait().await
     }
 
-    /// As [`abort_connections`](Self::abort_connections), and waits until they have ended, at most for a second, which only handlers take that do not
-    /// notice. Returns how many they were.
+    /// Aborts all connections like [`abort_connections`](Self::abort_connections), and waits up to a second until they
+    /// are closed. Returns their number. Only handlers that do not notice the cancellation take that long.
     ///
-    /// Dropping the future leaves those that have not noticed yet to themselves.
+    /// If the future is dropped, the remaining connections close on their own.
     pub async fn abort_and_wait(&self) -> usize {
         let aborted = self.worker.connections();
         let all_closed = async {
             while self.worker.connections() > 0 {
-                // Again and again: those that were accepted and had not begun are broken when they have.
+                // Repeated, because a connection whose task has not started yet can only be aborted after it has.
                 self.abort_connections();
                 sleep(DRAIN_POLL_INTERVAL).await;
             }
         };
         if timeout(ABORT_TIMEOUT, all_closed).await.is_err() {
-            tracing::debug!("requests that do not notice that they were broken off are left");
+            tracing::debug!("some aborted requests have not terminated in time");
         }
         aborted
     }
 
-    /// Breaks every connection at once, and drops the handlers that are waited for.
+    /// Aborts all connections immediately and drops their pending handlers.
     pub fn abort_connections(&self) {
         self.worker.abort_all();
     }

@@ -1,4 +1,4 @@
-//! What a server tells of its connections and requests to whoever counts and logs them.
+//! Reports connections and requests to the metrics and the access log.
 
 use std::cell::RefCell;
 use std::io;
@@ -17,29 +17,29 @@ use crate::observe::metrics::{
     CloseReason, MethodClass, ParseErrorKind, RejectReason, WorkerMetrics, driver_samples,
 };
 
-/// Memory that a connection keeps between requests for what the log says of them.
+/// Maximum memory for log data that a connection retains between requests.
 const MAX_RETAINED_BYTES: usize = 4 * 1024;
 
-/// The counts and the log of a worker, as far as there are any.
+/// The metrics and the access log of a worker, if enabled.
 #[derive(Debug, Default)]
 pub(crate) struct Observer {
     pub metrics: Option<Rc<WorkerMetrics>>,
     pub log: RefCell<Option<WorkerLog>>,
 }
 
-/// A connection that counts as open, until this is dropped, in whatever way that comes.
+/// Counts a connection as open until it is dropped.
 #[derive(Debug)]
 pub(crate) struct ConnectionGuard<'a> {
     observer: &'a Observer,
     reason: CloseReason,
 }
 
-/// A request that is being answered. Its memory serves the next one of the connection, too.
+/// The record of a request in progress. It is reused for the next request of the connection.
 #[derive(Debug)]
 pub(crate) struct RequestRecord {
     started_at: Instant,
     class: MethodClass,
-    /// Method, target, referer and user agent, one behind the other, if there is a log.
+    /// Method, target, referer and user agent, concatenated, if the access log is enabled.
     text: Vec<u8>,
     ends: [usize; 4],
     is_present: [bool; 2],
@@ -48,7 +48,7 @@ pub(crate) struct RequestRecord {
 }
 
 impl Observer {
-    pub fn is_on(&self) -> bool {
+    pub fn is_enabled(&self) -> bool {
         self.metrics.is_some() || self.has_log()
     }
 
@@ -69,31 +69,31 @@ impl Observer {
         }
     }
 
-    /// A request was refused.
+    /// Counts a rejected request.
     pub fn parse_error(&self, status: u16) {
         if let Some(metrics) = &self.metrics {
             metrics.parse_error(ParseErrorKind::of(status));
         }
     }
 
-    /// Called when nothing more is to be expected for a while.
+    /// Publishes and flushes everything. Called when the worker becomes idle.
     pub fn flush(&self) {
         self.tick();
-        // What does not go now waits for the disk, and goes with the next line.
+        // Lines that cannot be flushed now follow with the next line.
         if let Some(log) = self.log.borrow_mut().as_mut()
             && !log.flush()
         {
-            tracing::debug!("the access log waits for its disk");
+            tracing::debug!("access log not flushed: waiting for the disk");
         }
     }
 
-    /// Called now and then.
+    /// Publishes the driver metrics and flushes old log lines. Called at every tick of the worker.
     pub fn tick(&self) {
         if let Some(metrics) = &self.metrics
             && let Some(driver) = current_metrics()
             && !metrics.publish(&driver_samples(&driver))
         {
-            tracing::debug!("the counts of the driver are more than a worker may publish");
+            tracing::debug!("too many driver metrics to publish");
         }
         if let Some(log) = self.log.borrow_mut().as_mut() {
             log.flush_old(unix_time_ns());
@@ -102,7 +102,7 @@ impl Observer {
 }
 
 impl ConnectionGuard<'_> {
-    /// The connection has ended: for being late, by an error, or in good order.
+    /// Sets the close reason: an expired timeout, an error, or a normal close.
     pub fn set_close_reason(
         &mut self,
         timer: &ConnectionTimer,
@@ -130,7 +130,7 @@ impl ConnectionGuard<'_> {
 impl Drop for ConnectionGuard<'_> {
     fn drop(&mut self) {
         if let Some(metrics) = &self.observer.metrics {
-            // A panic is the program's: of the other protocol that it speaks.
+            // A panic comes from the handler of an upgraded connection.
             let reason = if thread::panicking() { CloseReason::HandlerError } else { self.reason };
             metrics.connection_closed(reason);
         }
@@ -139,7 +139,7 @@ impl Drop for ConnectionGuard<'_> {
 
 impl RequestRecord {
     pub fn new(observer: &Observer, timer: &ConnectionTimer) -> Option<Box<Self>> {
-        observer.is_on().then(|| {
+        observer.is_enabled().then(|| {
             Box::new(Self {
                 started_at: Instant::now(),
                 class: MethodClass::Other,
@@ -154,8 +154,8 @@ impl RequestRecord {
         })
     }
 
-    /// A request has come: its head was read just now. When its first byte came would cost a look at the clock for each
-    /// piece that is received.
+    /// Starts the record when the head has been read. Measuring from the first byte would require reading the clock for
+    /// every received chunk.
     pub fn begin(&mut self, head: &Head) {
         self.started_at = Instant::now();
         self.class = MethodClass::of(head.method_text());
@@ -178,8 +178,8 @@ impl RequestRecord {
         }
     }
 
-    /// It was answered, with so many bytes of a body, or as far as that went. A small answer goes to the kernel after this,
-    /// with those of the requests that came with it.
+    /// Records the end of a response, complete or not, with the number of body bytes sent. A small response is passed
+    /// to the kernel later, with those of pipelined requests.
     pub fn finish(&mut self, observer: &Observer, status: u16, body_bytes: u64) {
         self.report(observer, status, body_bytes);
         if self.text.capacity() > MAX_RETAINED_BYTES {
@@ -187,7 +187,7 @@ impl RequestRecord {
         }
     }
 
-    /// What came was no request that is served, and was told so; this is its first line, if that came.
+    /// Records a rejected request with its first line, if that was received.
     pub fn record_rejection(
         &self,
         observer: &Observer,
@@ -198,7 +198,7 @@ impl RequestRecord {
         let request = first_line.and_then(RequestLine::read);
         if let Some(metrics) = &observer.metrics {
             let class = request.map_or(MethodClass::Other, |request| MethodClass::of(request.method));
-            // When it began is not known.
+            // The start time is unknown.
             metrics.record_untimed_request(class, status);
             metrics.add_sent_bytes(body_bytes);
         }
@@ -237,7 +237,7 @@ impl RequestRecord {
             duration_us: u64::try_from(duration.as_micros()).unwrap_or(u64::MAX),
             peer,
             request: Some(RequestLine {
-                // It came as text.
+                // The method is ASCII.
                 method: str::from_utf8(part(0)).unwrap_or_default(),
                 target: part(1),
                 version: match self.version {
@@ -254,6 +254,6 @@ impl RequestRecord {
 }
 
 fn unix_time_ns() -> u64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
+    let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since_epoch.as_nanos()).unwrap_or(u64::MAX)
 }

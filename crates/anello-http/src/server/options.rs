@@ -1,85 +1,96 @@
-//! What a server is told.
+//! Options of a server.
 
 use std::time::Duration;
 
 use crate::h1::Limits;
 
-/// Limits and deadlines of a server's connections.
+/// Limits and timeouts of a server's connections.
 ///
-/// Deadlines are looked at every [`timer_resolution`](Self::timer_resolution): they strike up to two of these late, never early.
+/// Deadlines are checked every [`timer_resolution`](Self::timer_resolution). They expire up to two resolutions late,
+/// never early.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct ServerOptions {
-    /// Limits of one connection's requests.
+    /// Limits for the requests of one connection.
     pub limits: Limits,
-    /// How long a head may take from its first byte, and the first one of a connection from when that was accepted; by
-    /// default 10 s. Then 408 is answered, and a client that has said nothing at all is only closed.
+    /// Maximum time from the first byte of a head to its end; by default 10 s. For the first head of a connection, the
+    /// time starts when the connection is accepted. A late client receives 408. A client that has sent nothing is
+    /// disconnected without a response.
     pub header_timeout: Duration,
-    /// How long a connection may be idle between requests; by default 60 s.
+    /// Maximum idle time of a connection between requests; by default 60 s.
     pub keep_alive_timeout: Duration,
-    /// How long a body may be waited for beyond what [`min_body_bytes_per_second`](Self::min_body_bytes_per_second) allows it; by
-    /// default 10 s. Time that the handler takes for something else does not count. Then 408 is answered.
+    /// Maximum time to wait for a body, in addition to the time that
+    /// [`min_body_bytes_per_second`](Self::min_body_bytes_per_second) grants; by default 10 s. Time during which the
+    /// handler does not read the body does not count. A late client receives 408.
     pub body_timeout: Duration,
-    /// The least rate of a body in bytes a second, averaged from its start; by default 500.
+    /// Minimum average rate of a body, in bytes per second; by default 500.
     pub min_body_bytes_per_second: u64,
-    /// How long the kernel may take none of what is sent to a client; by default 30 s.
+    /// Maximum time during which the kernel accepts no data for a client; by default 30 s.
     ///
-    /// What counts is that the kernel takes the next 64 KiB of an answer, or more of a file, not that the client reads a
-    /// byte. It takes more when about a third of the socket's send buffer has become free, which grows to megabytes with
-    /// what is sent (`net.ipv4.tcp_wmem`: 4 MiB at most, unless it was changed), as the client's receive buffer does
-    /// (`net.ipv4.tcp_rmem`: 6 MiB). So it is not before both are full that a client that reads nothing is noticed, and one
-    /// that reads steadily is cut if what it reads in this time makes no such room: to be safe, it has to read a megabyte
-    /// or two. One of 100 kB/s may be cut with 3 s, and is served with the default.
+    /// The kernel has to accept the next 64 KiB of a response, or more of a file. It is not sufficient that the client
+    /// reads a byte: the kernel accepts more data when about a third of the socket's send buffer is free. This buffer
+    /// grows to megabytes (`net.ipv4.tcp_wmem`: at most 4 MiB by default), and so does the client's receive buffer
+    /// (`net.ipv4.tcp_rmem`: 6 MiB).
     ///
-    /// Then the connection is reset, so that the kernel keeps nothing of what the client has not taken. The same is done
-    /// with clients that are waited for so when [`request_timeout`](Self::request_timeout) strikes or the server ends.
+    /// A client that reads nothing is therefore detected only after both buffers are full. A client that reads slowly
+    /// is disconnected if it frees too little space within the timeout. To be safe, it has to read one to two megabytes
+    /// in this time. At 100 kB/s, a timeout of 3 s may be too short; the default is sufficient.
+    ///
+    /// When the timeout expires, the connection is reset, so that the kernel frees the data that the client has not
+    /// read. Clients in this state are also reset when [`request_timeout`](Self::request_timeout) expires or the server
+    /// shuts down.
     pub send_timeout: Duration,
-    /// How long a request may take from its head to the end of its answer; by default for ever. Then the connection is
-    /// closed without another word, and a handler that is not done, or the body that it streams, is dropped at the await
-    /// point where it waits ([`Server::serve`](crate::Server::serve)). A request that was not answered is counted and
-    /// logged as 503. A handler that never waits cannot be stopped. A body that only the end of the connection delimits
-    /// (HTTP/1.0) is cut by a reset, here and wherever a connection is broken off: it would seem to be whole.
+    /// Maximum time from the head of a request to the end of its response; unlimited by default.
+    ///
+    /// When the timeout expires, the connection is closed without a further response. A pending handler, or the body
+    /// that it streams, is dropped at its current await point ([`Server::serve`](crate::Server::serve)). A handler that
+    /// never waits cannot be stopped. A request without a response is counted and logged with status 503.
+    ///
+    /// If a body is delimited only by closing the connection (HTTP/1.0), the connection is reset, here and whenever a
+    /// connection is aborted. Otherwise the truncated body would appear complete.
     pub request_timeout: Option<Duration>,
-    /// Most connections at a time of one worker, or of all that [count together](crate::ServerBuilder::shared_connection_count); by
-    /// default 10,000. Clients beyond it are answered 503.
+    /// Maximum number of open connections of one worker, or of all servers that [share a
+    /// count](crate::ServerBuilder::shared_connection_count); by default 10,000. Further clients receive 503.
     pub max_connections: usize,
-    /// Connections that are closed to make room for a further one; by default none.
+    /// Connections that are closed to make room for new ones; by default none.
     pub eviction: Eviction,
-    /// Most clients that were refused, being beyond [`max_connections`](Self::max_connections), whose end is waited for, so that they
-    /// can read why; by default 64. Beyond it, the connections of those that were refused first are closed.
+    /// Maximum number of clients rejected because of [`max_connections`](Self::max_connections) whose connections stay
+    /// open until they have read the response; by default 64. When it is exceeded, the oldest of these connections are
+    /// closed.
     pub refusals: usize,
-    /// Most bytes of a body that are read and dropped, when the handler has not read them, to keep the connection; by
-    /// default 64 KiB. With more to come, the connection is closed behind the answer.
+    /// Maximum number of body bytes that the server reads and discards to keep a connection alive, if the handler does
+    /// not read them; by default 64 KiB. If more follow, the connection is closed after the response.
     pub max_discarded_body_bytes: u64,
-    /// How long a connection that the server has ended is kept so that what was sent last is not lost to a reset, while
-    /// the client still sends; by default 2 s.
+    /// Maximum time that a connection stays open after the server has shut it down while the client is still sending,
+    /// so that a reset does not discard the last response; by default 2 s.
     pub linger_timeout: Duration,
-    /// When the server is told to end: how long a connection must have been idle to be closed at once, so that clients in
-    /// the middle of something get an answer that says that it is the last; by default 500 ms.
+    /// During a drain: minimum idle time after which a connection is closed immediately; by default 500 ms. A more
+    /// active client can send one more request, and the response announces the close.
     pub drain_min_idle: Duration,
-    /// When the server is told to end: how long requests may take until their connections are closed, and their handlers
-    /// dropped as by [`request_timeout`](Self::request_timeout); by default 30 s.
+    /// During a drain: maximum time for pending requests. After that, their connections are closed and their handlers
+    /// dropped, as with [`request_timeout`](Self::request_timeout); by default 30 s.
     pub drain_timeout: Duration,
-    /// How often deadlines are looked at and the date is read; by default 250 ms.
+    /// Interval at which deadlines are checked and the date is updated; by default 250 ms.
     pub timer_resolution: Duration,
 }
 
-/// Connections that a server closes to make room for further ones, the one that has waited longest first. Connections whose
-/// request is handled, and a client that waits for a response, are never closed.
+/// The connections that a server closes to make room for new ones, in the order of their waiting time, longest first.
+///
+/// A connection is never closed while its handler runs and the client waits for the response.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Eviction {
-    /// None: clients beyond [`ServerOptions::max_connections`] are refused.
+    /// None. Clients beyond [`ServerOptions::max_connections`] are rejected.
     #[default]
     Never,
-    /// Idle ones: those between two requests, and those whose first request has not begun.
+    /// Idle connections: between two requests, or before the first request.
     Idle {
-        /// Open connections from which on a further one evicts, of all servers that
-        /// [count together](crate::ServerBuilder::shared_connection_count).
+        /// Number of open connections from which a new connection causes evictions. It includes all servers that [share
+        /// a count](crate::ServerBuilder::shared_connection_count).
         threshold: usize,
     },
-    /// Also those in the middle of a request or a response whose client sends, or takes, nothing.
+    /// Also connections in the middle of a request or a response whose client sends or accepts no data.
     Stalled {
-        /// As with [`Idle`](Self::Idle).
+        /// Number of open connections, as in [`Idle`](Self::Idle).
         threshold: usize,
     },
 }

@@ -1,4 +1,5 @@
-//! What a connection sends: heads and small bodies gathered in one buffer, larger ones from where they lie.
+//! The output of a connection: heads and small bodies are collected in a buffer, larger bodies are sent without
+//! copying.
 
 use std::cell::RefCell;
 use std::error::Error;
@@ -22,67 +23,68 @@ use crate::h1::{
 };
 use crate::response::{Response, Upgrade};
 
-/// Bodies up to this length are copied behind their heads and sent with them.
+/// Bodies up to this length are copied into the output buffer, after their heads.
 pub(crate) const COPIED_BODY_BYTES: usize = 16 * 1024;
 
-/// Answers are gathered until there is so much.
+/// The output buffer is flushed when it has reached this length.
 const FLUSH_THRESHOLD_BYTES: usize = 32 * 1024;
 
-/// Larger bodies are handed over in pieces of so much, what the send queue of a socket holds: each has the time for writes
-/// anew, and so a client that reads slowly is told from one that does not read.
+/// Larger bodies are written in chunks of this size, which is the capacity of a socket's send queue. The send timeout
+/// restarts with each chunk, which distinguishes a slow client from one that does not read.
 const WRITE_CHUNK_BYTES: usize = 64 * 1024;
 
-/// Memory that the buffer of a connection may keep when all was sent.
+/// Maximum capacity that a connection's empty buffer retains.
 const MAX_RETAINED_BYTES: usize = 4 * 1024;
 
-/// Larger buffers that wait for the next answers of this thread, whichever connection they are for, and the most of each.
+/// Maximum number of larger spare buffers. The connections of a thread share them.
 const MAX_SPARE_BUFFERS: usize = 16;
+/// Maximum capacity of a spare buffer.
 const MAX_SPARE_BUFFER_BYTES: usize = 128 * 1024;
 
 thread_local! {
     static SPARE_BUFFERS: RefCell<Vec<Vec<u8>>> = const { RefCell::new(Vec::new()) };
 }
 
-/// The sending side of a connection.
+/// The send side of a connection.
 pub(crate) struct Output<W> {
     sender: W,
     buffer: Vec<u8>,
     timer: Rc<ConnectionTimer>,
-    /// More than what was gathered was handed over, and may not be with the kernel.
+    /// `true` if body data was sent without the buffer and may not have reached the kernel yet.
     has_unflushed: bool,
-    /// Bytes of the body of the answer at hand that were handed over.
+    /// Number of body bytes of the current response that were passed to the sender.
     pub body_bytes: u64,
 }
 
-/// How an answer has ended.
+/// The state of the connection after a response.
 #[derive(Debug)]
 pub(crate) enum Outcome {
-    /// Another may follow.
+    /// Another response can follow.
     KeepAlive,
-    /// The last one.
+    /// The connection must be closed.
     Close,
-    /// What follows is of another protocol.
+    /// The connection switches to another protocol.
     Tunnel(Option<Box<Upgrade>>),
 }
 
-/// An answer was begun that its handler has not come to the end of.
+/// The error of a handler that did not complete its response.
 #[derive(Debug)]
 struct HandlerError(Box<dyn Error + Send + Sync>);
 
-/// Whether an error is not one of the connection, but of the handler that has made the answer.
+/// Returns `true` if the error was caused by the handler, not by the connection.
 pub(crate) fn is_handler_error(error: &io::Error) -> bool {
     error.get_ref().is_some_and(|inner| inner.is::<HandlerError>())
 }
 
-/// The status that is sent for the one that a handler gave.
+/// Returns the status that is sent for the status that a handler returned.
 pub(crate) fn valid_status(status: u16) -> u16 {
     if matches!(status, 101 | 200..=999) { status } else { 500 }
 }
 
-/// What is sent instead of an answer that is none.
+/// Returns the response that replaces an invalid one.
 #[cold]
 pub(crate) fn invalid_response_fallback() -> Response {
-    Response::text("500 Internal Server Error: the server's program made no valid answer\n")
+    Response::text("500 Internal Server Error: handler returned an invalid response\n")
         .with_status(500)
         .with_connection_close()
 }
@@ -92,37 +94,37 @@ impl<W: Sender> Output<W> {
         Self { sender, buffer: Vec::new(), timer, has_unflushed: false, body_bytes: 0 }
     }
 
-    /// Whether what was gathered should be sent before anything else is answered.
+    /// Returns `true` if the buffer should be flushed before the next response.
     #[inline]
     pub fn is_full(&self) -> bool {
         self.buffer.len() >= FLUSH_THRESHOLD_BYTES
     }
 
-    /// Whether nothing was gathered.
+    /// Returns `true` if the buffer is empty.
     pub fn is_empty(&self) -> bool {
         self.buffer.is_empty()
     }
 
-    /// Adds bytes as they are.
+    /// Appends raw bytes.
     pub fn push(&mut self, bytes: &[u8]) {
         self.buffer.extend_from_slice(bytes);
     }
 
-    /// Adds the response to a request of this method that is refused.
+    /// Appends the response to a rejected request with this method.
     pub fn push_rejection(&mut self, rejection: &Rejection, method: Method, date: &HttpDate) {
         let start = self.buffer.len();
         rejection.write(&mut self.buffer, method, Some(date));
-        let answer = &self.buffer[start..];
-        let head_end = answer.windows(4).position(|four| four == b"\r\n\r\n");
-        self.body_bytes = head_end.map_or(0, |end| answer.len() - end - 4) as u64;
+        let response = &self.buffer[start..];
+        let head_end = response.windows(4).position(|window| window == b"\r\n\r\n");
+        self.body_bytes = head_end.map_or(0, |end| response.len() - end - 4) as u64;
     }
 
-    /// What sends.
+    /// Returns the sender.
     pub fn into_sender(self) -> W {
         self.sender
     }
 
-    /// Sends what was gathered.
+    /// Sends the buffered data.
     #[inline]
     pub async fn flush(&mut self) -> io::Result<()> {
         if self.buffer.is_empty() {
@@ -133,7 +135,8 @@ impl<W: Sender> Output<W> {
         Ok(())
     }
 
-    /// What was gathered has gone. A large buffer serves the next answer of any connection: idle ones keep none.
+    /// Clears the buffer after its data has been sent. A large buffer is shared with the other connections of the
+    /// thread, so that idle connections retain none.
     #[inline]
     fn release_buffer(&mut self) {
         self.buffer.clear();
@@ -147,8 +150,8 @@ impl<W: Sender> Output<W> {
         }
     }
 
-    /// Sends what was gathered, and waits until the kernel has what is left of a large body: it is with the client then that
-    /// no more comes.
+    /// Sends the buffered data, and waits until the kernel has accepted the rest of a large body. Only then is the
+    /// server waiting for the client.
     #[inline]
     pub async fn flush_all(&mut self) -> io::Result<()> {
         self.flush().await?;
@@ -159,19 +162,20 @@ impl<W: Sender> Output<W> {
         Ok(())
     }
 
-    /// Sends what was gathered, and hands all of it to the socket, which goes on with it by itself whatever is done then.
+    /// Sends the buffered data and passes all of it to the socket, which continues sending by itself.
     pub async fn flush_to_socket(&mut self) -> io::Result<()> {
         self.flush().await?;
         with_send_timer(&self.timer, poll_fn(|context| self.sender.poll_drive(context))).await
     }
 
-    /// Goes on with what was handed over, while there is something else to wait for. A connection that is broken is told of
-    /// by what is sent next.
+    /// Continues sending while the task waits for another event. An error of the connection is reported by the next
+    /// send.
     pub fn poll_progress(&mut self, context: &mut Context<'_>) {
         poll_progress(&mut self.sender, context);
     }
 
-    /// Sends what was gathered, which more follows at once, or the end of this side.
+    /// Sends the buffered data with a hint to the kernel that more data, or the shutdown of the write half, follows
+    /// immediately.
     async fn flush_more(&mut self) -> io::Result<()> {
         let mut rest = &self.buffer[..];
         while !rest.is_empty() {
@@ -183,8 +187,8 @@ impl<W: Sender> Output<W> {
         Ok(())
     }
 
-    /// Sends all; nothing follows. What is left of a large body has its deadline here: once the stream is dropped, it would
-    /// be a fixed one, whatever the client takes.
+    /// Sends everything; no more data follows. Waits for the rest of a large body, because after the stream is dropped,
+    /// a fixed deadline would apply regardless of the client's progress.
     pub async fn finish(&mut self) -> io::Result<()> {
         self.flush_more().await?;
         self.flush_all().await?;
@@ -193,7 +197,7 @@ impl<W: Sender> Output<W> {
         Ok(())
     }
 
-    /// Ends this side when all has been sent.
+    /// Sends everything, then shuts down the write half.
     pub async fn shutdown(&mut self) -> io::Result<()> {
         self.flush_more().await?;
         with_send_timer(&self.timer, poll_fn(|context| self.sender.poll_shutdown(context))).await?;
@@ -201,7 +205,7 @@ impl<W: Sender> Output<W> {
         Ok(())
     }
 
-    /// Adds an answer, and sends of it what is not to be gathered.
+    /// Appends a response, and sends the data that is not buffered.
     #[inline]
     pub async fn respond(
         &mut self,
@@ -226,7 +230,7 @@ impl<W: Sender> Output<W> {
         self.respond_slow(request_context, response, date, closes).await
     }
 
-    /// Adds an answer that was not encoded before.
+    /// Appends a response that was not encoded in advance.
     async fn respond_slow(
         &mut self,
         request_context: RequestContext,
@@ -238,11 +242,11 @@ impl<W: Sender> Output<W> {
             response
         } else {
             let status = response.status();
-            tracing::error!(status, "a handler's answer had a status that is none, and was sent as 500");
+            tracing::error!(status, "a handler returned an invalid status; sending 500");
             invalid_response_fallback()
         };
         let Response { status, shared, fields, body, closes: response_closes, upgrade } = response;
-        // Before anything fails: those of the answer before are not this one's.
+        // Reset before anything can fail, because the value belongs to the previous response.
         self.body_bytes = 0;
         let mut head =
             ResponseHead::begin(&mut self.buffer, request_context, status).map_err(io::Error::other)?;
@@ -265,7 +269,7 @@ impl<W: Sender> Output<W> {
             _ => Outcome::Close,
         };
         let body = match body.0 {
-            BodyKind::Encoded(answer) => BodyKind::Bytes(answer.body()),
+            BodyKind::Encoded(encoded) => BodyKind::Bytes(encoded.body()),
             other => other,
         };
         let mut trailers = FieldBlock::default();
@@ -278,19 +282,19 @@ impl<W: Sender> Output<W> {
             }
             BodyKind::Empty => {}
             _ if !encoder.sends_body() => return Ok(outcome),
-            // Apart, so that connections are small.
-            larger => trailers = Box::pin(self.send_body(&mut encoder, Body(larger))).await?,
+            // Boxed, so that connections stay small.
+            large_body => trailers = Box::pin(self.send_body(&mut encoder, Body(large_body))).await?,
         }
         encoder.finish_with_trailers(&mut self.buffer, &trailers).map_err(handler_error)?;
         Ok(outcome)
     }
 
-    /// Sends a body that is not gathered; what is to follow it.
+    /// Sends a body that is not buffered. Returns its trailers.
     #[inline(never)]
     async fn send_body(&mut self, encoder: &mut BodyEncoder, body: Body) -> io::Result<FieldBlock> {
         match body.0 {
             BodyKind::Empty => {}
-            BodyKind::Encoded(answer) => self.send_bytes(encoder, answer.body()).await?,
+            BodyKind::Encoded(encoded) => self.send_bytes(encoder, encoded.body()).await?,
             BodyKind::Bytes(bytes) => self.send_bytes(encoder, bytes).await?,
             BodyKind::Parts { parts, .. } => {
                 for part in parts {
@@ -339,23 +343,23 @@ impl<W: Sender> Output<W> {
         offset: u64,
         length: u64,
     ) -> io::Result<()> {
-        let whole = usize::try_from(length).map_err(io::Error::other)?;
-        if !encoder.begin_chunk(&mut self.buffer, whole).map_err(handler_error)? {
+        let file_bytes = usize::try_from(length).map_err(io::Error::other)?;
+        if !encoder.begin_chunk(&mut self.buffer, file_bytes).map_err(handler_error)? {
             return Ok(());
         }
-        // The kernel may send it together with the beginning of the file.
+        // The kernel can send the head together with the start of the file.
         self.flush_more().await?;
         self.has_unflushed = true;
         let (timer, body_bytes) = (&self.timer, &mut self.body_bytes);
-        // As it goes: when the connection breaks, this much of it has gone.
+        // Counted during the transfer, so that the count is correct if the connection fails.
         let on_progress = |bytes: u64| {
             *body_bytes += bytes;
             timer.note_send_progress();
         };
         let sent = with_send_timer(timer, self.sender.send_file(file, offset, length, on_progress)).await?;
         if sent < length {
-            // The client was told of more.
-            let message = format!("a file ended after {sent} of {length} bytes that its answer promised");
+            // The head announced a longer body.
+            let message = format!("file truncated while being sent: {sent} of {length} bytes");
             return Err(handler_error(io::Error::new(io::ErrorKind::UnexpectedEof, message)));
         }
         encoder.end_chunk(&mut self.buffer);
@@ -364,7 +368,7 @@ impl<W: Sender> Output<W> {
 
     async fn send_stream(&mut self, encoder: &mut BodyEncoder, mut chunks: ChunkStream) -> io::Result<()> {
         loop {
-            // What is there goes out before the next piece is waited for.
+            // The buffered data is sent before the task waits for the next chunk.
             let mut next = pin!(poll_fn(|context| next_chunk(&mut chunks, context)));
             let first_poll = poll_fn(|context| Poll::Ready(next.as_mut().poll(context))).await;
             let chunk = match first_poll {
@@ -372,7 +376,7 @@ impl<W: Sender> Output<W> {
                 Poll::Pending => {
                     self.flush().await?;
                     let sender = &mut self.sender;
-                    // Of what was accepted, the socket may not have had room for the last.
+                    // The socket may not have accepted the end of the previous data yet.
                     let next = poll_fn(|context| {
                         let polled = next.as_mut().poll(context);
                         if polled.is_pending() {
@@ -388,10 +392,10 @@ impl<W: Sender> Output<W> {
                 Ok(chunk) => chunk,
                 Err(error) => {
                     if encoder.framing() == ResponseFraming::UntilClose {
-                        // An orderly end would be that of the body.
+                        // An orderly close would mark the body as complete.
                         self.timer.reset();
                     } else {
-                        // What there is is of use to nobody but who looks for the fault.
+                        // The incomplete response is only useful for debugging.
                         self.flush().await?;
                     }
                     return Err(handler_error(error));
@@ -411,20 +415,20 @@ fn handler_error(error: impl Into<Box<dyn Error + Send + Sync>>) -> io::Error {
 
 impl fmt::Display for HandlerError {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(formatter, "an answer was not brought to its end: {}", self.0)
+        write!(formatter, "incomplete response: {}", self.0)
     }
 }
 
 impl Error for HandlerError {}
 
-/// As [`Output::poll_progress`].
+/// Does the same as [`Output::poll_progress`].
 fn poll_progress(sender: &mut impl Sender, context: &mut Context<'_>) {
     if let Poll::Ready(Err(error)) = sender.poll_drive(context) {
-        tracing::debug!(%error, "a connection broke while its handler, or its answer's next piece, was waited for");
+        tracing::debug!(%error, "connection failed while waiting for the handler or the response body");
     }
 }
 
-/// Awaits what sends; what of it has to wait has a deadline.
+/// Awaits a send operation. The send timeout applies while it is pending.
 #[inline]
 async fn with_send_timer<T>(
     timer: &ConnectionTimer,

@@ -1,4 +1,4 @@
-//! Panics of the program whose answers are sent: one costs its client a connection, and nobody else anything.
+//! Panics in handlers and response bodies. A panic costs its client the connection and affects no other client.
 
 use std::any::Any;
 use std::future::{Future, poll_fn};
@@ -13,13 +13,13 @@ use crate::body::{ChunkStream, MakeTrailers};
 use crate::h1::FieldBlock;
 use crate::response::Response;
 
-/// Awaits a handler. One that panics has answered 500.
+/// Awaits a handler. Returns a 500 response if it panics.
 #[inline]
 pub(crate) async fn catch_handler_panic(
     mut handler_future: Pin<&mut impl Future<Output = Response>>,
 ) -> Response {
     let handled = poll_fn(|context| {
-        // What the handler leaves half done is its own, as it is when a task panics.
+        // As with a task that panics, the handler's own state may be inconsistent.
         match catch_unwind(AssertUnwindSafe(|| handler_future.as_mut().poll(context))) {
             Ok(polled) => polled.map(Ok),
             Err(panic) => Poll::Ready(Err(panic)),
@@ -28,7 +28,7 @@ pub(crate) async fn catch_handler_panic(
     handled.await.unwrap_or_else(|panic| panic_response(&*panic))
 }
 
-/// The next piece of a body. One that panics has failed, and is not to be polled again.
+/// Polls for the next chunk of a body. A panic is returned as an error, and the body must not be polled again.
 pub(crate) fn next_chunk(
     chunks: &mut ChunkStream,
     context: &mut Context<'_>,
@@ -37,7 +37,7 @@ pub(crate) fn next_chunk(
     polled.unwrap_or_else(|panic| Poll::Ready(Some(Err(body_panic_error(&*panic)))))
 }
 
-/// What is to follow a body.
+/// Creates the trailers of a body.
 pub(crate) fn make_trailers(trailers: MakeTrailers) -> io::Result<FieldBlock> {
     catch_unwind(AssertUnwindSafe(trailers)).map_err(|panic| body_panic_error(&*panic))
 }
@@ -45,17 +45,15 @@ pub(crate) fn make_trailers(trailers: MakeTrailers) -> io::Result<FieldBlock> {
 #[cold]
 fn body_panic_error(panic: &(dyn Any + Send)) -> io::Error {
     let message = panic_message(panic);
-    tracing::error!(message, "the body of an answer panicked, which was broken off");
-    io::Error::other(format!("its body panicked: {message}"))
+    tracing::error!(message, "a response body panicked; aborting the response");
+    io::Error::other(format!("response body panicked: {message}"))
 }
 
 #[cold]
 fn panic_response(panic: &(dyn Any + Send)) -> Response {
     let message = panic_message(panic);
-    tracing::error!(message, "a handler panicked: its request was answered with 500");
-    Response::text("500 Internal Server Error: the server's program failed\n")
-        .with_status(500)
-        .with_connection_close()
+    tracing::error!(message, "a handler panicked; sending 500");
+    Response::text("500 Internal Server Error: handler panicked\n").with_status(500).with_connection_close()
 }
 
 fn panic_message(panic: &(dyn Any + Send)) -> &str {

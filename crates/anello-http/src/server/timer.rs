@@ -1,9 +1,11 @@
-//! Deadlines of connections, for next to nothing: a connection notes what it waits for and since when, in ticks of a clock
-//! that is read now and then; whoever reads the clock looks at all of them and ends those that are late.
+//! Timeouts of connections at minimal cost.
 //!
-//! So a request costs no timer and no look at the clock. The task of a late connection is woken by what its socket then
-//! does: its receiving side ends, and it may still answer; or all of it breaks. One that waits for a handler instead is
-//! woken by its [`Cancellation`].
+//! A connection records its phase and the tick at which the phase started. The ticks come from a clock that is updated
+//! periodically, so a request needs no timer and no clock access. At each tick, a task of the worker checks all
+//! connections and expires the late ones.
+//!
+//! The task of an expired connection is woken by its socket: either the read half is shut down and the connection can
+//! still respond, or the whole connection is closed. A task that waits for a handler is woken by its [`Cancellation`].
 
 use std::cell::{Cell, RefCell};
 use std::io;
@@ -19,66 +21,67 @@ use super::cancellation::{CancelReason, Cancellation};
 use super::options::ServerOptions;
 use crate::h1::HttpDate;
 
-/// What a connection waits for.
+/// The event that a connection waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Phase {
-    /// Nothing: its handler has the word.
+    /// None: the handler is running.
     Handling,
-    /// The first byte of its first request.
+    /// The first byte of the first request.
     FirstHead,
     /// The first byte of another request.
     Idle,
     /// The rest of a head.
     Head,
-    /// More of a body.
+    /// More data of a body.
     Body,
-    /// Room to send, which may be waited for beside all others: it has a time of its own.
+    /// Space in the send buffer. It has a timer of its own, because the connection can wait for it during any other
+    /// phase.
     Send,
-    /// The client's end, after the server's own.
+    /// EOF from the client, after the server has shut down the connection.
     Linger,
 }
 
-/// One connection's deadline.
+/// The timeouts of one connection.
 #[derive(Debug)]
 pub(crate) struct ConnectionTimer {
     phase: Cell<Phase>,
-    /// When the phase began, in ticks.
+    /// Tick at which the phase started.
     since: Cell<u64>,
-    /// When that between requests began, while what may be a head is received.
+    /// Tick at which the idle phase started, kept while a possible head is received.
     idle_since: Cell<u64>,
-    /// Of the body that is being received, and for how long it was waited for before this phase, in ticks: while its
-    /// handler does something else, the client may have no room to send.
+    /// Number of bytes received of the current body, and the ticks spent waiting for it before the current phase. The
+    /// time in which the handler does not read does not count, because the client may be unable to send.
     body_bytes: Cell<u64>,
     body_ticks: Cell<u64>,
-    /// When the request began, while there is one and it has a deadline.
+    /// Tick at which the request started, if there is a current request and it has a timeout.
     request_since: Cell<Option<u64>>,
-    /// Since when room to send is waited for, if it is. A body may be received meanwhile.
+    /// Tick since which the connection waits for space in the send buffer. A body may be received at the same time.
     send_since: Cell<Option<u64>>,
     expired_phase: Cell<Option<Phase>>,
-    /// Whether a body is under way that an orderly end would make whole.
+    /// `true` if a body is being sent that an orderly close would mark as complete.
     body_ends_at_close: Cell<bool>,
     is_evicted: Cell<bool>,
-    /// Its place in the order in which the worker's connections were accepted.
+    /// Number of connections that the worker accepted before this one.
     accept_order: u64,
-    /// Whether all of it was ended.
+    /// Cancels the connection as a whole.
     pub cancellation: Cancellation,
     shutdown_handle: ShutdownHandle,
     clock: Rc<Clock>,
 }
 
-/// The worker's clock. Its ticks go by the time of the runtime's sleeps, which is simulated with them.
+/// The clock of a worker. Its ticks follow the runtime's timers, and are simulated with them.
 #[derive(Debug)]
 pub(crate) struct Clock {
     resolution: Duration,
     ticks: Cell<u64>,
     date: Cell<HttpDate>,
-    /// Connections that were watched.
+    /// Number of timers created so far.
     timers_created: Cell<u64>,
 }
 
 impl Clock {
     pub fn new(resolution: Duration) -> Rc<Self> {
-        // Shorter ones would be all that a worker does.
+        // With a shorter resolution, checking timeouts would dominate the work of the thread.
         let resolution = resolution.max(Duration::from_millis(1));
         Rc::new(Self {
             resolution,
@@ -88,7 +91,7 @@ impl Clock {
         })
     }
 
-    /// Reads the time. To be called before anything counts from it, and now and then.
+    /// Reads the current time. Must be called periodically, and before any timeout starts.
     pub fn read(&self) {
         let ticks = time::monotonic_now().as_nanos() / self.resolution.as_nanos();
         self.ticks.set(u64::try_from(ticks).unwrap_or(u64::MAX));
@@ -100,7 +103,7 @@ impl Clock {
         self.date.get()
     }
 
-    /// So long, in ticks that have wholly gone by.
+    /// Returns a number of ticks in which at least `duration` has elapsed.
     fn ticks_for(&self, duration: Duration) -> u64 {
         u64::try_from(duration.as_nanos().div_ceil(self.resolution.as_nanos()) + 1).unwrap_or(u64::MAX)
     }
@@ -133,12 +136,12 @@ impl ConnectionTimer {
         })
     }
 
-    /// The address of the client; none on a Unix socket.
+    /// Returns the address of the client, or `None` for a Unix socket.
     pub fn peer(&self) -> Option<SocketAddr> {
         self.shutdown_handle.peer_addr().ok()
     }
 
-    /// The connection waits for this; for how long counts from when it began to.
+    /// Enters a phase. The time in the phase starts when it differs from the previous one.
     #[inline]
     pub fn enter_phase(&self, phase: Phase) {
         let previous = self.phase.replace(phase);
@@ -150,22 +153,22 @@ impl ConnectionTimer {
         }
     }
 
-    /// A head begins, or what has come of one was an empty line, which comes cut in two from whoever wants more time: the
-    /// phase around it goes on then, that began so long ago.
+    /// Handles the start of a head, or input that turned out to be an empty line. In the second case the surrounding
+    /// phase continues with its original start, so that a client cannot extend its timeout with split empty lines.
     #[cold]
     fn restart_head_timer(&self, previous: Phase, phase: Phase, since: u64) {
         match (previous, phase) {
-            // The first head has its time from the beginning of the connection.
+            // The timeout of the first head starts with the connection.
             (Phase::FirstHead, Phase::Head) | (Phase::Head, Phase::FirstHead) => self.since.set(since),
             (Phase::Idle, Phase::Head) => self.idle_since.set(since),
-            // Its beginning has come together with the end of the request before.
+            // The start of the head was received together with the end of the previous request.
             (_, Phase::Head) => self.idle_since.set(self.since.get()),
             (Phase::Head, Phase::Idle) => self.since.set(self.idle_since.get()),
             _ => {}
         }
     }
 
-    /// Room to send is waited for, from now on if it was not before.
+    /// Starts the send timer, unless it is running.
     #[inline]
     pub fn start_send_timer(&self) {
         if self.send_since.get().is_none() {
@@ -173,18 +176,18 @@ impl ConnectionTimer {
         }
     }
 
-    /// There was room: the time for the next counts anew.
+    /// Stops the send timer after progress. The next wait starts it again.
     #[inline]
     pub fn note_send_progress(&self) {
         self.send_since.set(None);
     }
 
-    /// What is spoken from now on is not HTTP, and has no deadlines.
+    /// Disables the timeouts for an upgraded connection.
     pub fn disable(&self) {
         self.phase.set(Phase::Handling);
     }
 
-    /// A request has come.
+    /// Starts the timer of a request.
     #[inline]
     pub fn begin_request(&self, has_deadline: bool) {
         self.phase.set(Phase::Handling);
@@ -193,7 +196,7 @@ impl ConnectionTimer {
         }
     }
 
-    /// Its answer has gone.
+    /// Stops the timer of a request after its response.
     #[inline]
     pub fn end_request(&self) {
         self.request_since.set(None);
@@ -208,7 +211,7 @@ impl ConnectionTimer {
         self.body_bytes.set(self.body_bytes.get() + bytes as u64);
     }
 
-    /// Something of the body has come, or nobody waits for it any more.
+    /// Pauses the body timer, because data has arrived or no task waits for it.
     pub fn pause_body_timer(&self) {
         if self.phase.get() == Phase::Body {
             self.phase.set(Phase::Handling);
@@ -216,13 +219,13 @@ impl ConnectionTimer {
         }
     }
 
-    /// How long the phase has lasted.
+    /// Returns the number of ticks since the phase started.
     fn elapsed_ticks(&self) -> u64 {
         self.clock.ticks.get().saturating_sub(self.since.get())
     }
 
-    /// A body begins, or has gone whole, which only the end of the connection delimits: until then, that must not be an
-    /// orderly one.
+    /// Sets whether a body is being sent that is delimited only by closing the connection. Until it is complete, the
+    /// connection must not be closed in an orderly way.
     pub fn set_body_ends_at_close(&self, is_pending: bool) {
         self.body_ends_at_close.set(is_pending);
     }
@@ -232,12 +235,12 @@ impl ConnectionTimer {
         self.shutdown_handle.reset();
     }
 
-    /// What the connection was ended for.
+    /// Returns the phase whose timeout has expired.
     pub fn expired_phase(&self) -> Option<Phase> {
         self.expired_phase.get()
     }
 
-    /// Ends the connection if it is late.
+    /// Expires the connection if it is late.
     fn check_deadline(&self, options: &ServerOptions) {
         let clock = &*self.clock;
         if self.expired_phase.get() == Some(Phase::Handling) {
@@ -257,7 +260,7 @@ impl ConnectionTimer {
         let (elapsed, timeout) = match self.phase.get() {
             Phase::Handling | Phase::Send => return self.cancel_if_reset(),
             Phase::Idle => (elapsed, options.keep_alive_timeout),
-            // The first head has to come as soon as any.
+            // The first head has the same timeout as the others.
             Phase::FirstHead | Phase::Head => (elapsed, options.header_timeout),
             Phase::Body => {
                 let milliseconds =
@@ -274,11 +277,11 @@ impl ConnectionTimer {
 
     fn expire(&self, phase: Phase) {
         if self.expired_phase.replace(Some(phase)) == Some(phase) {
-            // It was told before, and has not ended.
+            // The connection was expired before and has not been closed since.
             return self.abort(CancelReason::Deadline);
         }
         match phase {
-            // It may still answer.
+            // The connection can still respond.
             Phase::FirstHead | Phase::Idle | Phase::Head | Phase::Body => {
                 self.since.set(self.clock.ticks.get());
                 self.body_ticks.set(0);
@@ -288,10 +291,10 @@ impl ConnectionTimer {
         }
     }
 
-    /// Breaks the connection, and has its task give up a handler that it waits for.
+    /// Closes the connection and cancels a pending handler.
     fn abort(&self, reason: CancelReason) {
-        // Behind an orderly end, the kernel would keep megabytes for a client that takes nothing, for minutes, and for as
-        // many as come again: they count no more. The answer is cut anyway.
+        // After an orderly close, the kernel would retain megabytes for a client that does not read, for minutes, and
+        // these connections no longer count towards the limit. The response is truncated in any case.
         if self.send_since.get().is_some() || self.body_ends_at_close.get() {
             self.shutdown_handle.reset();
         } else {
@@ -300,8 +303,8 @@ impl ConnectionTimer {
         self.cancellation.set(reason);
     }
 
-    /// Ends the connection if its client has reset it while a handler is waited for: nothing else looks at the socket. One
-    /// that has only ended its side still has a peer, and gets its answer.
+    /// Cancels the connection if the client has reset it while a handler is pending, because no task polls the socket
+    /// then. A client that has only shut down its write half is still connected and gets its response.
     fn cancel_if_reset(&self) {
         if self.cancellation.has_pending_handler()
             && self
@@ -313,9 +316,10 @@ impl ConnectionTimer {
         }
     }
 
-    /// Since when the connection waits for its client, if it may be evicted: while it is idle, or in whatever it waits for.
+    /// Returns the tick since which the connection waits for its client, if it can be evicted: while it is idle or,
+    /// with `include_stalled`, in any waiting phase.
     fn evictable_since(&self, include_stalled: bool) -> Option<u64> {
-        // One that was struck ends by itself, unless what it is told does not fit the connection.
+        // An expired connection closes by itself, unless its response does not fit into the send buffer.
         let is_closing =
             self.expired_phase.get().is_some() && !(include_stalled && self.send_since.get().is_some());
         if self.is_evicted.get() || is_closing {
@@ -330,22 +334,22 @@ impl ConnectionTimer {
         }
     }
 
-    /// Closes the connection to make room.
+    /// Closes the connection to make room for another.
     fn evict(&self) {
         self.is_evicted.set(true);
         match (self.send_since.get(), self.phase.get()) {
-            // A request that is on its way is still answered, and is the last.
+            // A request that is being received is still answered, as the last one.
             (None, phase @ (Phase::FirstHead | Phase::Idle)) => self.expire(phase),
             _ => self.abort(CancelReason::ServerShutdown),
         }
     }
 
-    /// Whether it was closed to make room.
+    /// Returns `true` if the connection was evicted.
     pub fn is_evicted(&self) -> bool {
         self.is_evicted.get()
     }
 
-    /// Ends the connection if it has waited so long for a request.
+    /// Closes the connection if it has been idle for at least `idle`.
     fn close_if_idle(&self, idle: Duration) {
         if matches!(self.phase.get(), Phase::FirstHead | Phase::Idle)
             && self.elapsed_ticks() >= self.clock.ticks_for(idle)
@@ -355,8 +359,8 @@ impl ConnectionTimer {
     }
 }
 
-/// Resets the connection if this is dropped within a body that an orderly end would make whole: to be dropped before what
-/// sends, with the task, or by a program that gives the connection up.
+/// Resets the connection on drop if a body is being sent that an orderly close would mark as complete. It must be
+/// dropped before the sender, including when the task or the connection's future is dropped.
 pub(crate) struct ResetOnDrop(pub Rc<ConnectionTimer>);
 
 impl Drop for ResetOnDrop {
@@ -367,13 +371,13 @@ impl Drop for ResetOnDrop {
     }
 }
 
-/// The connections of a worker.
+/// The timers of all connections of a worker.
 #[derive(Debug, Default)]
 pub(crate) struct TimerRegistry {
     slab: RefCell<Slab<Rc<ConnectionTimer>>>,
 }
 
-/// A place among them, given back when dropped.
+/// The registration of a timer, removed on drop.
 #[derive(Debug)]
 pub(crate) struct TimerEntry {
     registry: Rc<TimerRegistry>,
@@ -389,18 +393,18 @@ impl TimerRegistry {
         self.slab.borrow().len()
     }
 
-    /// Ends those that are late.
+    /// Expires the late connections.
     pub fn check_deadlines(&self, options: &ServerOptions) {
         self.for_each(|timer| timer.check_deadline(options));
     }
 
-    /// Ends those that have waited so long for a request.
+    /// Closes the connections that have been idle for at least `idle`.
     pub fn close_idle(&self, idle: Duration) {
         self.for_each(|timer| timer.close_if_idle(idle));
     }
 
-    /// Closes those that have waited longest for their clients, at most so many; how many those are. Of those that began to
-    /// wait in the same tick, idle ones go first, and then those that were accepted first.
+    /// Evicts up to `count` connections and returns their number, longest waiting time first. For equal waiting times,
+    /// idle connections come first, then those accepted earlier.
     #[cold]
     pub fn evict(&self, count: usize, include_stalled: bool) -> usize {
         let candidate = |timer: &Rc<ConnectionTimer>| {
@@ -413,12 +417,12 @@ impl TimerRegistry {
             candidates.select_nth_unstable_by_key(count - 1, |(order, _)| *order);
             candidates.truncate(count);
         }
-        // Not borrowed meanwhile: a waker may do anything, such as dropping a connection.
+        // Not borrowed during the wake-ups: a waker can run arbitrary code, such as dropping a connection.
         candidates.iter().for_each(|(_, timer)| timer.evict());
         candidates.len()
     }
 
-    /// Breaks all.
+    /// Aborts all connections.
     pub fn abort_all(&self) {
         self.for_each(|timer| timer.abort(CancelReason::ServerShutdown));
     }
@@ -427,7 +431,7 @@ impl TimerRegistry {
         let capacity = self.slab.borrow().capacity();
         for key in 0..capacity {
             let timer = self.slab.borrow().get(key).map(Rc::clone);
-            // Not borrowed meanwhile: a waker may do anything, such as dropping a connection.
+            // Not borrowed during the call: a waker can run arbitrary code, such as dropping a connection.
             if let Some(timer) = timer {
                 action(&timer);
             }

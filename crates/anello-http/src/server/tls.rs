@@ -1,11 +1,11 @@
-//! TLS by rustls, over the same sockets.
+//! TLS with rustls, over the same sockets.
 //!
-//! ```text
-//!   received ciphertext ──► session ──► plaintext ──► Input
-//!   Output ──► plaintext ──► session ──► ciphertext ──► the socket's own send queue
-//! ```
+//!  ```text
+//!    received ciphertext ──► session ──► plaintext ──► Input
+//!    Output ──► plaintext ──► session ──► ciphertext ──► send queue of the socket
+//!  ```
 //!
-//! The handshake is done by the first receive: until the first head has come, the deadline of heads counts.
+//! The handshake is part of the first receive operation, so the header timeout applies to it.
 
 use std::cell::{Cell, RefCell};
 use std::fmt;
@@ -26,67 +26,71 @@ use rustls::{ServerConfig, ServerConnection};
 
 use super::transport::{Receiver, Sender};
 
-/// Plaintext that is taken out of a session at a time: what a record holds.
+/// Amount of plaintext read from a session at a time: the size of a record.
 const RECORD_BYTES: usize = 16 * 1024;
 
-/// Plaintext that is encrypted, and bytes of a file that are read, at a time: several records, which go out together. No more
-/// is encrypted before the kernel has taken it, so that a client that does not read holds little memory.
+/// Amount of plaintext encrypted, or read from a file, at a time. It makes several records, which are sent together. No
+/// more is encrypted before the kernel has accepted it, so that a client that does not read occupies little memory.
 const ENCRYPT_CHUNK_BYTES: usize = 64 * 1024;
 
 thread_local! {
-    /// Where a step of a file is read to: one for all connections, of which none holds it while it waits for its client.
+    /// Buffer for file data, shared by all connections. A connection does not hold it while waiting for its client.
     static FILE_BUFFER: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
 }
 
-/// Certificate and key of a server, for TLS 1.2 and 1.3 with ALPN `http/1.1`. Clones are the same one, also in other
-/// threads: they share the cache of sessions, and what they are [replaced](Self::replace) by.
+/// Certificate and key of a server, for TLS 1.2 and 1.3 with ALPN `http/1.1`.
+///
+/// Clones share one configuration and one session cache, also across threads. [`replace`](Self::replace) affects all of
+/// them.
 #[derive(Clone)]
 pub struct TlsConfig(Arc<RwLock<Arc<ServerConfig>>>);
 
 impl TlsConfig {
-    /// Reads a chain of certificates and the key of the first of them, both in PEM.
+    /// Reads a certificate chain and the private key of its first certificate from PEM files.
     ///
     /// # Errors
-    /// When a file cannot be read, holds nothing of the kind, or the two do not belong together.
+    ///
+    /// Returns `InvalidData` if a file cannot be read, contains no certificate or key, or the key does not match the
+    /// certificate.
     pub fn from_pem_files(certificates: &Path, key: &Path) -> io::Result<Self> {
-        let file_error = |path: &Path, why: String| {
-            io::Error::new(io::ErrorKind::InvalidData, format!("{}: {why}", path.display()))
+        let file_error = |path: &Path, problem: String| {
+            io::Error::new(io::ErrorKind::InvalidData, format!("{}: {problem}", path.display()))
         };
         let chain: Vec<_> = CertificateDer::pem_file_iter(certificates)
             .and_then(Iterator::collect)
-            .map_err(|error| file_error(certificates, format!("no certificates in PEM: {error}")))?;
+            .map_err(|error| file_error(certificates, format!("cannot read PEM certificates: {error}")))?;
         if chain.is_empty() {
-            return Err(file_error(certificates, "no certificates in it: give a chain in PEM".to_owned()));
+            return Err(file_error(certificates, "no certificates found (expected a PEM chain)".to_owned()));
         }
         let private_key = PrivateKeyDer::from_pem_file(key)
-            .map_err(|error| file_error(key, format!("no private key in PEM: {error}")))?;
+            .map_err(|error| file_error(key, format!("cannot read a PEM private key: {error}")))?;
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let config = ServerConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()
             .and_then(|builder| builder.with_no_client_auth().with_single_cert(chain, private_key))
             .map_err(|error| {
-                file_error(key, format!("not the key of {}: {error}", certificates.display()))
+                file_error(key, format!("private key does not match {}: {error}", certificates.display()))
             })?;
         Ok(Self::new(config))
     }
 
-    /// With a configuration of rustls; ALPN becomes `http/1.1` and `http/1.0`, which is all that is spoken here.
+    /// Creates a configuration from one of rustls. ALPN is set to `http/1.1` and `http/1.0`, the supported protocols.
     #[must_use]
     pub fn new(mut config: ServerConfig) -> Self {
-        // Some clients that are told to speak HTTP/1.0 offer nothing else, and would be refused.
+        // Some HTTP/1.0 clients offer nothing else, and would be rejected.
         config.alpn_protocols = vec![b"http/1.1".to_vec(), b"http/1.0".to_vec()];
         Self(Arc::new(RwLock::new(Arc::new(config))))
     }
 
-    /// Has connections that are accepted from now on, by every server with a clone of this, speak TLS as another one does:
-    /// with a new certificate.
+    /// Replaces the configuration, for example with a new certificate. Applies to new connections of all servers that
+    /// have a clone of this configuration.
     pub fn replace(&self, other: &Self) {
-        let new = other.current();
-        *self.0.write().unwrap_or_else(PoisonError::into_inner) = new;
+        let replacement = other.current();
+        *self.0.write().unwrap_or_else(PoisonError::into_inner) = replacement;
     }
 
     fn current(&self) -> Arc<ServerConfig> {
-        // It is replaced in one step.
+        // A poisoned lock holds a valid value, because it is replaced in one step.
         Arc::clone(&self.0.read().unwrap_or_else(PoisonError::into_inner))
     }
 }
@@ -97,23 +101,23 @@ impl fmt::Debug for TlsConfig {
     }
 }
 
-/// What both sides of a connection share.
+/// The TLS state shared by both halves of a connection.
 struct Session<S: Stream> {
     tls: ServerConnection,
     writer: OwnedWriteHalf<S>,
-    /// Bytes that have come and were not taken out.
+    /// Number of plaintext bytes that have arrived and have not been read.
     plaintext_bytes: usize,
-    /// The client has said that it sends no more.
+    /// `true` if the client has sent close_notify.
     is_peer_closed: bool,
     close_notify_sent: bool,
-    /// The task of the sending side, while that waits for room or for all to have gone.
+    /// Waker of the sending task, while it waits for buffer space or for a flush.
     send_waker: Option<Waker>,
 }
 
-/// The two sides of a connection under TLS.
+/// Creates the two halves of a TLS connection.
 pub(super) fn split<S: Stream>(stream: S, config: &TlsConfig) -> io::Result<(TlsReceiver<S>, TlsSender<S>)> {
     let mut tls = ServerConnection::new(config.current()).map_err(io::Error::other)?;
-    // The socket's send queue bounds what is accepted; the session passes it on at once.
+    // The session can be unbounded: it passes data on immediately, and the socket's send queue is bounded.
     tls.set_buffer_limit(None);
     let (reader, writer) = stream.into_split();
     let session = Session {
@@ -132,7 +136,7 @@ pub(super) fn split<S: Stream>(stream: S, config: &TlsConfig) -> io::Result<(Tls
 }
 
 impl<S: Stream> Session<S> {
-    /// Hands what the session wants to send to the socket.
+    /// Passes pending TLS records to the socket.
     fn poll_flush(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         let mut socket = SocketWriter { writer: &mut self.writer, context };
         while self.tls.wants_write() {
@@ -145,48 +149,48 @@ impl<S: Stream> Session<S> {
         Poll::Ready(Ok(()))
     }
 
-    /// As [`poll_flush`](Self::poll_flush), on behalf of the receiving side, which may belong to another task. The socket
-    /// knows one waker of who waits to send: if the sending side waits, it is not to be forgotten.
+    /// Does the same as [`poll_flush`](Self::poll_flush) for the receive side, which may belong to another task. The
+    /// socket stores only one waker for sending, so a waiting sender must be woken as well.
     fn poll_flush_for_receiver(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         if !self.tls.wants_write() {
             return Poll::Ready(Ok(()));
         }
-        let Some(sender) = self.send_waker.take() else { return self.poll_flush(context) };
-        let flushed = if sender.will_wake(context.waker()) {
+        let Some(send_waker) = self.send_waker.take() else { return self.poll_flush(context) };
+        let flushed = if send_waker.will_wake(context.waker()) {
             self.poll_flush(context)
         } else {
-            let both = Waker::from(Arc::new(WakeBoth(sender.clone(), context.waker().clone())));
+            let both = Waker::from(Arc::new(WakeBoth(send_waker.clone(), context.waker().clone())));
             self.poll_flush(&mut Context::from_waker(&both))
         };
         match flushed {
-            Poll::Pending => self.send_waker = Some(sender),
-            Poll::Ready(_) => sender.wake(),
+            Poll::Pending => self.send_waker = Some(send_waker),
+            Poll::Ready(_) => send_waker.wake(),
         }
         flushed
     }
 
-    /// As [`poll_flush`](Self::poll_flush), on behalf of the sending side.
+    /// Does the same as [`poll_flush`](Self::poll_flush) for the send side.
     fn poll_flush_for_sender(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         let flushed = self.poll_flush(context);
         self.update_send_waker(flushed, context)
     }
 
-    /// Notes whether the sending side waits.
+    /// Records whether the send side waits.
     fn update_send_waker<T>(&mut self, polled: Poll<T>, context: &Context<'_>) -> Poll<T> {
         match &self.send_waker {
             _ if polled.is_ready() => self.send_waker = None,
-            Some(before) if before.will_wake(context.waker()) => {}
+            Some(registered) if registered.will_wake(context.waker()) => {}
             _ => self.send_waker = Some(context.waker().clone()),
         }
         polled
     }
 
-    /// Plaintext that has come; `None` when there is none yet, nothing of it at its end.
+    /// Reads decrypted data. Returns `None` if there is none yet, and no bytes at EOF.
     fn read_plaintext(&mut self) -> io::Result<Option<Vec<u8>>> {
         if self.plaintext_bytes == 0 && !self.is_peer_closed {
             return Ok(None);
         }
-        // Behind the last byte, a look tells which end it is.
+        // After the last byte, a read distinguishes a clean EOF from an error.
         let mut plaintext = vec![0; self.plaintext_bytes.clamp(1, RECORD_BYTES)];
         match self.tls.reader().read(&mut plaintext) {
             Ok(count) => {
@@ -199,7 +203,7 @@ impl<S: Stream> Session<S> {
         }
     }
 
-    /// Takes some ciphertext in, now that the plaintext before it was taken out; how many bytes.
+    /// Processes ciphertext and returns the number of bytes consumed. All earlier plaintext must have been read.
     fn process_ciphertext(&mut self, mut ciphertext: &[u8]) -> io::Result<usize> {
         let count = self.tls.read_tls(&mut ciphertext)?;
         match self.tls.process_new_packets() {
@@ -213,7 +217,7 @@ impl<S: Stream> Session<S> {
     }
 }
 
-/// Wakes two tasks.
+/// A waker for two tasks.
 struct WakeBoth(Waker, Waker);
 
 impl Wake for WakeBoth {
@@ -227,7 +231,8 @@ impl Wake for WakeBoth {
     }
 }
 
-/// The socket, as sessions want it: what has to wait is an error, and the task is woken when there is room.
+/// Adapts the socket for [`ServerConnection`]: a pending write returns `WouldBlock`, and the task is woken when there
+/// is space.
 struct SocketWriter<'a, 'c, S: Stream> {
     writer: &'a mut OwnedWriteHalf<S>,
     context: &'a mut Context<'c>,
@@ -238,9 +243,9 @@ impl<S: Stream> Write for SocketWriter<'_, '_, S> {
         self.write_vectored(&[IoSlice::new(bytes)])
     }
 
-    /// Records go to the kernel from where the session has encrypted them, together.
+    /// Passes several encrypted records to the kernel together, without copying.
     fn write_vectored(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
-        // Cancel-safe: the future keeps nothing from one poll to the next.
+        // Cancel-safe: the future keeps no state between polls.
         match pin!(self.writer.write_vectored(slices)).poll(self.context) {
             Poll::Ready(written) => written,
             Poll::Pending => Err(io::ErrorKind::WouldBlock.into()),
@@ -252,11 +257,11 @@ impl<S: Stream> Write for SocketWriter<'_, '_, S> {
     }
 }
 
-/// The receiving side.
+/// The receive half.
 pub(super) struct TlsReceiver<S: Stream> {
     reader: OwnedReadHalf<S>,
     session: Rc<RefCell<Session<S>>>,
-    /// Ciphertext that was received, as far as the session has not taken it in.
+    /// Received ciphertext that the session has not consumed.
     ciphertext: Option<Chunk>,
 }
 
@@ -269,14 +274,15 @@ impl<S: Stream> Receiver for TlsReceiver<S> {
             if let Some(plaintext) = session.read_plaintext()? {
                 return Poll::Ready(Ok((!plaintext.is_empty()).then_some(plaintext)));
             }
-            // Answers of the handshake. That they cannot be sent at once keeps nothing from being received.
+            // Send handshake messages. A pending send does not prevent receiving.
             if let Poll::Ready(Err(error)) = session.poll_flush_for_receiver(context) {
                 return Poll::Ready(Err(error));
             }
             let Some(chunk) = &mut self.ciphertext else {
                 self.ciphertext = ready!(pin!(self.reader.recv()).poll(context))?;
                 if self.ciphertext.is_none() {
-                    // Without a close_notify the end may be an attacker's doing; but requests are framed.
+                    // Without close_notify, EOF may have been forged by an attacker, but a truncated request is
+                    // detected by its framing.
                     return Poll::Ready(Ok(None));
                 }
                 continue;
@@ -284,9 +290,9 @@ impl<S: Stream> Receiver for TlsReceiver<S> {
             match session.process_ciphertext(chunk) {
                 Ok(count) => chunk.advance(count),
                 Err(error) => {
-                    // The alert says why.
+                    // The alert reports the reason to the client.
                     let result = session.poll_flush_for_receiver(context);
-                    tracing::debug!(?result, %error, "a client was refused by TLS");
+                    tracing::debug!(?result, %error, "TLS connection rejected");
                     return Poll::Ready(Err(error));
                 }
             }
@@ -297,15 +303,15 @@ impl<S: Stream> Receiver for TlsReceiver<S> {
     }
 }
 
-/// The sending side.
+/// The send half.
 pub(super) struct TlsSender<S: Stream> {
     session: Rc<RefCell<Session<S>>>,
-    /// Plaintext that was encrypted since the kernel is known to have taken everything.
+    /// Number of plaintext bytes encrypted since the kernel was last known to have accepted everything.
     unflushed_bytes: usize,
 }
 
 impl<S: Stream> TlsSender<S> {
-    /// Waits until at least half of a step may be encrypted.
+    /// Waits until at least half of [`ENCRYPT_CHUNK_BYTES`] can be encrypted.
     async fn wait_writable(&mut self) -> io::Result<()> {
         if self.unflushed_bytes > ENCRYPT_CHUNK_BYTES / 2 {
             poll_fn(|context| self.poll_flush(context)).await?;
@@ -321,8 +327,8 @@ impl<S: Stream> Sender for TlsSender<S> {
         }
         let mut session = self.session.borrow_mut();
         ready!(session.poll_flush_for_sender(context))?;
-        let room = ENCRYPT_CHUNK_BYTES - self.unflushed_bytes;
-        let count = session.tls.writer().write(&bytes[..bytes.len().min(room)])?;
+        let available = ENCRYPT_CHUNK_BYTES - self.unflushed_bytes;
+        let count = session.tls.writer().write(&bytes[..bytes.len().min(available)])?;
         self.unflushed_bytes += count;
         match session.poll_flush_for_sender(context) {
             Poll::Ready(Err(error)) => Poll::Ready(Err(error)),
@@ -355,7 +361,7 @@ impl<S: Stream> Sender for TlsSender<S> {
 
     fn poll_shutdown(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         ready!(self.poll_close_notify(context))?;
-        // Until the kernel has taken all of it, the deadline for writes holds.
+        // The send timeout applies until the kernel has accepted everything.
         ready!(self.poll_flush(context))?;
         pin!(self.session.borrow_mut().writer.shutdown()).poll(context)
     }
@@ -374,11 +380,11 @@ impl<S: Stream> Sender for TlsSender<S> {
         let mut sent = 0;
         while sent < length {
             self.wait_writable().await?;
-            let room = ENCRYPT_CHUNK_BYTES - self.unflushed_bytes;
-            let step = (length - sent).min(room as u64) as usize;
+            let available = ENCRYPT_CHUNK_BYTES - self.unflushed_bytes;
+            let read_bytes = (length - sent).min(available as u64) as usize;
             let mut buffer = FILE_BUFFER.take();
-            buffer.resize(step.max(buffer.len()), 0);
-            let count = file.read_at(&mut buffer[..step], offset + sent).await?;
+            buffer.resize(read_bytes.max(buffer.len()), 0);
+            let count = file.read_at(&mut buffer[..read_bytes], offset + sent).await?;
             if count == 0 {
                 break;
             }

@@ -1,4 +1,4 @@
-//! What connections run on: plain sockets of either family, or TLS over them.
+//! The transports of connections: TCP and Unix sockets, and TLS over them.
 
 use std::future::{Future, poll_fn};
 use std::io;
@@ -10,37 +10,37 @@ use anello::fs::File;
 use anello::net::{Chunk, OwnedReadHalf, OwnedWriteHalf, Stream};
 use bytes::Bytes;
 
-/// The receiving side.
+/// The receive side of a transport.
 pub(crate) trait Receiver: 'static {
-    /// Bytes where they lie.
+    /// Received bytes, without a copy.
     type Chunk: Deref<Target = [u8]>;
 
-    /// The next bytes; `None` at the end.
+    /// Polls for the next bytes. Returns `None` at EOF.
     fn poll_receive(&mut self, context: &mut Context<'_>) -> Poll<io::Result<Option<Self::Chunk>>>;
 }
 
-/// The sending side.
+/// The send side of a transport.
 pub(crate) trait Sender: 'static {
-    /// Accepts as many of these bytes as there is room for.
+    /// Accepts as many of these bytes as fit, and returns their number.
     fn poll_write(&mut self, bytes: &[u8], context: &mut Context<'_>) -> Poll<io::Result<usize>>;
-    /// As [`poll_write`](Self::poll_write), of bytes that more follows, or the end.
+    /// Does the same as [`poll_write`](Self::poll_write), when more bytes or a shutdown follow immediately.
     fn poll_write_more(&mut self, bytes: &[u8], context: &mut Context<'_>) -> Poll<io::Result<usize>> {
         self.poll_write(bytes, context)
     }
-    /// Ready when everything accepted has gone to the kernel.
+    /// Completes when the kernel has accepted all data.
     fn poll_flush(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>>;
-    /// Goes on handing to the socket what was accepted, where the socket does not do that by itself.
+    /// Continues passing accepted data to the socket, if the socket does not do so by itself.
     fn poll_drive(&mut self, _context: &mut Context<'_>) -> Poll<io::Result<()>> {
         Poll::Ready(Ok(()))
     }
-    /// Says that no more follows, where the protocol below has a word for that, when everything accepted has gone.
+    /// Sends the close notification of the transport, if it has one, after the accepted data.
     fn poll_close_notify(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>>;
-    /// Says so, and ends this side.
+    /// Sends the close notification, flushes all data and shuts down the write half.
     fn poll_shutdown(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>>;
-    /// Sends shared bytes, from where they lie if it can.
+    /// Sends shared bytes, without a copy if possible.
     fn send(&mut self, bytes: Bytes) -> impl Future<Output = io::Result<()>>;
-    /// Sends a part of a file; how many bytes, fewer when it has ended. `on_progress` is called when some of it has gone, with
-    /// how many bytes.
+    /// Sends a range of a file. Returns the number of bytes sent, which is smaller if the file is shorter. Calls
+    /// `on_progress` with the number of bytes each time a part has been sent.
     fn send_file(
         &mut self,
         file: &File,
@@ -64,13 +64,13 @@ impl<S: Stream> Receiver for OwnedReadHalf<S> {
 
     #[inline]
     fn poll_receive(&mut self, context: &mut Context<'_>) -> Poll<io::Result<Option<Chunk>>> {
-        // Receiving is cancel-safe: the future keeps nothing from one poll to the next.
+        // Cancel-safe: the future keeps no state between polls.
         pin!(self.recv()).poll(context)
     }
 }
 
 impl<S: Stream> Sender for OwnedWriteHalf<S> {
-    // Cancel-safe, all three: the futures keep nothing from one poll to the next.
+    // All three are cancel-safe: the futures keep no state between polls.
 
     #[inline]
     fn poll_write(&mut self, bytes: &[u8], context: &mut Context<'_>) -> Poll<io::Result<usize>> {
@@ -86,12 +86,12 @@ impl<S: Stream> Sender for OwnedWriteHalf<S> {
     }
 
     fn poll_close_notify(&mut self, _context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        // What was accepted is sent, and the socket closed then.
+        // There is no notification. Accepted data is sent before the socket is closed.
         Poll::Ready(Ok(()))
     }
 
     fn poll_shutdown(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        // Until the kernel has taken all of it, the deadline for writes holds.
+        // The send timeout applies until the kernel has accepted everything.
         ready!(self.poll_flush(context))?;
         pin!(self.shutdown()).poll(context)
     }

@@ -1,4 +1,4 @@
-//! A connection that has gone over to another protocol.
+//! Connections that have switched to another protocol.
 
 use std::future::poll_fn;
 use std::io;
@@ -8,7 +8,7 @@ use bytes::Bytes;
 
 use super::transport::{Receiver, Sender};
 
-/// Both sides of a connection, whatever it runs on.
+/// Both halves of a connection, independent of its transport.
 trait Duplex {
     fn poll_receive(&mut self, context: &mut Context<'_>) -> Poll<io::Result<Option<Bytes>>>;
     fn poll_write(&mut self, bytes: &[u8], context: &mut Context<'_>) -> Poll<io::Result<usize>>;
@@ -45,11 +45,12 @@ impl<R: Receiver, W: Sender> Duplex for SplitDuplex<R, W> {
     }
 }
 
-/// A connection on which another protocol is spoken from now on; see
-/// [`Response::upgrade`](crate::Response::upgrade). It has no deadlines but its program's own, and is closed when dropped.
+/// A connection that has switched to another protocol; see [`Response::upgrade`](crate::Response::upgrade).
+///
+/// The server applies no timeouts to it. It is closed when dropped.
 pub struct Upgraded {
     stream: Box<dyn Duplex>,
-    /// What had come behind the request already.
+    /// Data received after the request, before the upgrade.
     buffered: Bytes,
 }
 
@@ -58,18 +59,24 @@ impl Upgraded {
         Self { stream: Box::new(SplitDuplex { receiver, sender }), buffered: buffered.into() }
     }
 
-    /// Waits for bytes; `None` when the client has ended its side. Cancel-safe.
+    /// Waits for data. Returns `None` at EOF.
+    ///
+    /// # Cancel safety
+    ///
+    /// This method is cancel-safe: no data is lost.
     ///
     /// # Errors
-    /// When the connection is broken.
+    ///
+    /// Returns the error of the connection.
     pub async fn recv(&mut self) -> io::Result<Option<Bytes>> {
         poll_fn(|context| self.poll_recv(context)).await
     }
 
-    /// As [`recv`](Self::recv).
+    /// Polls for data, like [`recv`](Self::recv).
     ///
     /// # Errors
-    /// As there.
+    ///
+    /// Returns the error of the connection.
     pub fn poll_recv(&mut self, context: &mut Context<'_>) -> Poll<io::Result<Option<Bytes>>> {
         if !self.buffered.is_empty() {
             return Poll::Ready(Ok(Some(std::mem::take(&mut self.buffered))));
@@ -77,41 +84,63 @@ impl Upgraded {
         self.stream.poll_receive(context)
     }
 
-    /// Copies as many of `bytes` as there is room for into what is to be sent. Under TLS, some of them may be kept back
-    /// until the next call when the client reads slowly: call [`flush`](Self::flush) before waiting for something else.
-    /// [`write_all`](Self::write_all) needs none. Cancel-safe.
+    /// Copies as many of `bytes` as fit into the send buffer and returns their number.
+    ///
+    /// Under TLS, some of them may be held back until the next call if the client reads slowly: call
+    /// [`flush`](Self::flush) before waiting for anything else. After [`write_all`](Self::write_all) this is not
+    /// needed.
+    ///
+    /// # Cancel safety
+    ///
+    /// This method is cancel-safe: if it is cancelled, no data was accepted.
     ///
     /// # Errors
-    /// When the connection is broken.
+    ///
+    /// Returns the error of the connection.
     pub async fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         poll_fn(|context| self.stream.poll_write(bytes, context)).await
     }
 
-    /// Copies all of `bytes`, waiting for room as often as needed. Not cancel-safe: how much was accepted is not known.
+    /// Copies all of `bytes` into the send buffer, waiting for space as often as needed.
+    ///
+    /// # Cancel safety
+    ///
+    /// This method is not cancel-safe: it is unknown how many bytes were accepted.
     ///
     /// # Errors
-    /// When the connection is broken.
+    ///
+    /// Returns the error of the connection.
     pub async fn write_all(&mut self, mut bytes: &[u8]) -> io::Result<()> {
         while !bytes.is_empty() {
             let count = self.write(bytes).await?;
             bytes = &bytes[count..];
         }
-        // The program may wait for something else now, for as long as it likes.
+        // The caller may wait for another event next, for an unlimited time.
         poll_fn(|context| self.stream.poll_drive(context)).await
     }
 
-    /// Waits until everything accepted has gone to the kernel. Cancel-safe.
+    /// Waits until the kernel has accepted all data.
+    ///
+    /// # Cancel safety
+    ///
+    /// This method is cancel-safe.
     ///
     /// # Errors
-    /// When the connection is broken.
+    ///
+    /// Returns the error of the connection.
     pub async fn flush(&mut self) -> io::Result<()> {
         poll_fn(|context| self.stream.poll_flush(context)).await
     }
 
-    /// Sends everything accepted and ends this side. Cancel-safe.
+    /// Sends all data, then shuts down the write half.
+    ///
+    /// # Cancel safety
+    ///
+    /// This method is cancel-safe.
     ///
     /// # Errors
-    /// When the connection is broken.
+    ///
+    /// Returns the error of the connection.
     pub async fn shutdown(&mut self) -> io::Result<()> {
         poll_fn(|context| self.stream.poll_shutdown(context)).await
     }
@@ -119,6 +148,9 @@ impl Upgraded {
 
 impl std::fmt::Debug for Upgraded {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter.debug_struct("Upgraded").field("first_bytes", &self.buffered.len()).finish_non_exhaustive()
+        formatter
+            .debug_struct("Upgraded")
+            .field("buffered_bytes", &self.buffered.len())
+            .finish_non_exhaustive()
     }
 }

@@ -1,4 +1,4 @@
-//! What the connections of one thread share: options, clock, deadlines, and whether the end is near.
+//! State shared by the connections of one thread: options, clock, timers, and whether the server is draining.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -13,19 +13,19 @@ use super::observer::Observer;
 use super::options::{Eviction, ServerOptions};
 use super::timer::{Clock, ConnectionTimer, TimerEntry, TimerRegistry};
 
-/// The state of one thread's server.
+/// The server state of one thread.
 #[derive(Debug)]
 pub(crate) struct Worker {
     pub options: ServerOptions,
     pub clock: Rc<Clock>,
     pub observer: Observer,
-    /// Connections of all servers that count together, where several do.
+    /// Connection count shared with other servers, if any.
     pub shared_count: Option<Arc<AtomicUsize>>,
     timers: Rc<TimerRegistry>,
-    /// Connections whose task has not begun: they count.
+    /// Connections whose task has not started yet. They count towards the limit.
     unstarted_tasks: Cell<usize>,
     is_draining: Cell<bool>,
-    /// Whether a task reads the clock: while there are connections.
+    /// `true` while the clock task is running, which it is while there are connections.
     is_ticking: Cell<bool>,
 }
 
@@ -47,13 +47,13 @@ impl Worker {
         })
     }
 
-    /// Looks after a connection until what is returned is dropped.
+    /// Registers a connection. The timeouts apply until the returned entry is dropped.
     pub fn register_timer(
         self: &Rc<Self>,
         shutdown_handle: ShutdownHandle,
     ) -> (Rc<ConnectionTimer>, TimerEntry) {
         if !self.is_ticking.replace(true) {
-            // Before anything counts from it: it has stood still while there was nobody.
+            // The clock stood still while there were no connections.
             self.clock.read();
             spawn(Rc::clone(self).tick()).detach();
         }
@@ -61,22 +61,22 @@ impl Worker {
         (Rc::clone(&timer), self.timers.add(timer))
     }
 
-    /// A connection is given a task.
+    /// Counts a connection whose task was spawned.
     pub fn task_spawned(&self) {
         self.unstarted_tasks.set(self.unstarted_tasks.get() + 1);
     }
 
-    /// The task has begun, and is about to have the connection looked after.
+    /// Called when the task starts, before it registers its connection.
     pub fn task_started(&self) {
         self.unstarted_tasks.set(self.unstarted_tasks.get() - 1);
     }
 
-    /// Whether there are connections whose task has not begun.
+    /// Returns `true` if there are connections whose task has not started.
     pub fn has_unstarted_tasks(&self) -> bool {
         self.unstarted_tasks.get() > 0
     }
 
-    /// Reads the clock and strikes at the late ones, while there are connections.
+    /// Updates the clock and checks the timeouts while there are connections.
     async fn tick(self: Rc<Self>) {
         while self.timers.count() > 0 {
             sleep(self.options.timer_resolution).await;
@@ -96,19 +96,20 @@ impl Worker {
         self.timers.count() + self.unstarted_tasks.get()
     }
 
-    /// Connections that are open, of all servers that count together.
+    /// Returns the number of open connections of all servers that share the count.
     pub fn total_connections(&self) -> usize {
         self.shared_count.as_ref().map_or_else(|| self.connections(), |open| open.load(Ordering::Relaxed))
     }
 
-    /// Closes the connections that have waited longest for their clients, some at a time where there are many: each look at
-    /// all of them is to serve several newcomers. How many those are.
+    /// Evicts the connections that have waited longest for their clients and returns their number. With many
+    /// connections it evicts several at once, so that a scan of all connections makes room for more than one new
+    /// connection.
     pub fn evict_batch(&self) -> usize {
         let include_stalled = matches!(self.options.eviction, Eviction::Stalled { .. });
         self.timers.evict(self.connections().div_ceil(64), include_stalled)
     }
 
-    /// Another worker may have clients to serve and none to evict.
+    /// Evicts connections for another worker, which may have clients to serve and no connection to evict.
     fn evict_for_other_workers(&self) {
         if let (Some(threshold), Some(open)) = (self.options.eviction.threshold(), &self.shared_count)
             && open.load(Ordering::Relaxed) >= threshold
@@ -117,7 +118,7 @@ impl Worker {
         }
     }
 
-    /// Whether every answer is to be the last of its connection.
+    /// Returns `true` if each response must be the last one of its connection.
     #[inline]
     pub fn is_draining(&self) -> bool {
         self.is_draining.get()
@@ -128,7 +129,7 @@ impl Worker {
         self.timers.close_idle(self.options.drain_min_idle);
     }
 
-    /// Breaks every connection.
+    /// Aborts all connections.
     pub fn abort_all(&self) {
         self.timers.abort_all();
     }
