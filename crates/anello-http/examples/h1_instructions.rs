@@ -1,7 +1,7 @@
 //! Counts the instructions of decoding a request and of encoding a response head, with valgrind's callgrind.
 //!
-//!  usage: `h1_instructions`                   prints a table of all cases; needs `valgrind`
-//!         `h1_instructions CASE ITERATIONS`   runs one case, for callgrind or another profiler
+//! usage: `h1_instructions`                   prints a table of all cases; needs `valgrind`
+//!        `h1_instructions CASE ITERATIONS`   runs one case, for callgrind or another profiler
 //!
 //! Times on a shared machine are noisy; instruction counts are not. Each case runs with two numbers of iterations, and
 //! the difference is divided by the additional iterations. The startup of the process therefore does not count.

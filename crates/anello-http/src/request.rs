@@ -108,14 +108,15 @@ pub(crate) trait BodySource {
 
 /// The body of a request. The handler reads it, or the stream that the handler returns as its response body.
 ///
-/// In the second case the request body and the response body are in flight at the same time. If the stream stops
-/// reading the request body early, it should drop it: some clients send the whole body before they read the response.
+/// In the second case the request body and the response body are in flight at the same time. If the stream does
+/// not read the request body for a long time, it should drop it: some clients send the complete body before they read
+/// the response.
 ///
 /// A body that is kept after a non-streaming response, or after the connection was closed, cannot be read any more:
 /// reads fail with [`RequestBodyError::Io`] (`NotConnected`), and a pending read fails immediately.
 ///
-/// The server reads and discards a short unread rest. If the rest is longer, it closes the connection after the
-/// response.
+/// If the handler does not read the complete body, the server reads and discards a short rest. If more is left, it
+/// closes the connection after the response.
 #[derive(Default)]
 pub struct RequestBody {
     /// A weak reference, so that a body that is kept does not keep the connection open.

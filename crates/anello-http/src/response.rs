@@ -101,10 +101,10 @@ impl Response {
     /// are those the client sent after its request.
     ///
     /// Another response is sent instead in these cases:
-    ///  - [`upgrade_required`](Self::upgrade_required), if the client did not request this protocol
-    ///  - 500, if `protocol` is not a valid field value
-    ///  - 413, if the unread rest of the request body is longer than
-    ///    [`max_discarded_body_bytes`](crate::ServerOptions::max_discarded_body_bytes) or its length is unknown
+    /// - [`upgrade_required`](Self::upgrade_required), if the client did not request this protocol
+    /// - 500, if `protocol` is not a valid field value
+    /// - 413, if the unread rest of the request body is longer than
+    ///   [`max_discarded_body_bytes`](crate::ServerOptions::max_discarded_body_bytes) or its length is unknown
     ///
     /// If the server shuts down first, the handler's future is dropped at its current await point. The server's
     /// timeouts do not apply to it, and it notices a disconnected client only when it receives or sends.

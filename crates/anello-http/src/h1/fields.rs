@@ -106,7 +106,8 @@ impl Fields {
 /// The trailer fields of a chunked body.
 ///
 /// Fields that concern framing, routing or the interpretation of the message are omitted, because they are not allowed
-/// in trailers. An application can therefore merge trailers into the fields of the head (RFC 9110, section 6.5.1).
+/// in trailers. An application can therefore merge trailers safely into the fields of the head (RFC 9110, section
+/// 6.5.1).
 #[derive(Debug, Default)]
 pub struct Trailers(Fields);
 
@@ -380,7 +381,7 @@ mod tests {
     }
 
     #[test]
-    fn names_that_split_or_frame_are_refused() {
+    fn rejects_non_token_and_reserved_names() {
         for name in ["", "a b", "a:", "a\r\nb", "a\0", "ä", "a\t"] {
             assert_eq!(FieldName::new(name), Err(InvalidField::Name), "{name:?}");
         }
@@ -390,7 +391,7 @@ mod tests {
     }
 
     #[test]
-    fn values_with_controls_are_refused_and_leave_nothing() {
+    fn rejects_values_with_control_bytes_without_output() {
         let mut block = FieldBlock::default();
         for value in [&b"a\r"[..], b"\n", b"a\0b", b"\x7f", b"a long value, and then\x1b"] {
             assert_eq!(block.push(FieldName::VARY, value), Err(InvalidField::Value));

@@ -231,8 +231,8 @@ impl Head {
         self.0.fields.iter_bytes()
     }
 
-    /// Returns `true` if there may be a name with one of these lengths. Bit n of the set stands for the lengths n and n
-    /// + 64.
+    /// Returns `true` if there may be a name with one of these lengths. Bit n of the set stands for names of n
+    /// bytes and of n + 64 bytes.
     #[inline]
     pub(crate) fn has_length_of(&self, lengths: u64) -> bool {
         self.0.fields.has_length_of(lengths)

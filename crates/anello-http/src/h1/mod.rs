@@ -1,14 +1,14 @@
 //! HTTP/1.1 (RFC 9110, RFC 9112) without I/O and without a clock.
 //!
-//!  ```text
-//!   bytes received ──► Decoder ──► Event: Head, Data, Data, …, End      or a Rejection, which is final
-//!                        │  parse    a head that is complete in the input: many bytes at a time
-//!                        │  scanner  a head split across inputs: byte by byte, each byte once
-//!                        │  framing  what the fields say about the body and the connection
-//!                        └  chunked  sizes, extensions, trailers
+//! ```text
+//!  bytes received ──► Decoder ──► Event: Head, Data, Data, …, End      or a Rejection, which is final
+//!                       │  parse    a head that is complete in the input: many bytes at a time
+//!                       │  scanner  a head split across inputs: byte by byte, each byte once
+//!                       │  framing  what the fields say about the body and the connection
+//!                       └  chunked  sizes, extensions, trailers
 //!
-//!   bytes to send  ◄── ResponseHead ──► BodyEncoder                     many responses into one Vec
-//!  ```
+//!  bytes to send  ◄── ResponseHead ──► BodyEncoder                     many responses into one Vec
+//! ```
 //!
 //! # Invariants
 //!

@@ -1,11 +1,11 @@
 //! Bytewise scanner for heads: for heads split across inputs, and to find the reason for a rejection.
 //!
-//!  ```text
-//!   Method ─SP─► Target ─SP─► Version ──► LineCr ─CR─► LineLf ─LF─► FieldScanner
+//! ```text
+//!  Method ─SP─► Target ─SP─► Version ──► LineCr ─CR─► LineLf ─LF─► FieldScanner
 //!
-//!   FieldScanner: Start ─► Name ─:─► Value ─CR─► Lf ─LF─► Start …
-//!                   └─CR─► EndLf ─LF─► the head is complete
-//!  ```
+//!  FieldScanner: Start ─► Name ─:─► Value ─CR─► Lf ─LF─► Start …
+//!                  └─CR─► EndLf ─LF─► the head is complete
+//! ```
 //!
 //! A step depends on one byte and on the previous ones, never on later ones. The first invalid byte is therefore
 //! rejected in the same way wherever the input is split, and a head that arrives in a thousand parts costs no more than

@@ -1,10 +1,10 @@
 //! Admission control: connection permits, eviction of connections that wait for their clients, and rejection.
 //!
-//!  ```text
-//!    accepted ──► permit available ──────────────────────────────► serve
-//!        │              ▲ closes the connections that wait longest
-//!        └─ no ──► ServerOptions::eviction ── still no permit ──► 503, close
-//!  ```
+//! ```text
+//!   accepted ──► permit available ──────────────────────────────► serve
+//!       │              ▲ closes the connections that wait longest
+//!       └─ no ──► ServerOptions::eviction ── still no permit ──► 503, close
+//! ```
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -36,7 +36,7 @@ const EVICTION_POLL_INTERVAL: Duration = Duration::from_millis(1);
 /// Maximum time that a new connection waits for evicted connections to close.
 const EVICTION_TIMEOUT: Duration = Duration::from_millis(100);
 
-/// Time during which clients are rejected immediately after other workers have evicted nothing.
+/// Time for which clients are rejected without waiting, after other workers have evicted no connection.
 const EVICTION_RETRY_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Minimum number of free permits that lets the driver accept ahead of the server. It covers a full accept queue: each

@@ -1,10 +1,10 @@
 //! HTTP server: the connections of one thread, from accept to close.
 //!
-//!  ```text
-//!    accept ──► Connection: Input ──► handler ──► Output        one task each
-//!                  │ decoder, body      │           │ buffers responses, sends files
-//!                  └────── Timer ───────┴───────────┘           deadlines, checked at every tick
-//!  ```
+//! ```text
+//!   accept ──► Connection: Input ──► handler ──► Output        one task each
+//!                 │ decoder, body      │           │ buffers responses, sends files
+//!                 └────── Timer ───────┴───────────┘           deadlines, checked at every tick
+//! ```
 //!
 //! Each thread has its own [`Server`]. Threads share only what their handlers share. Pipelined requests are answered
 //! together and in order.
@@ -86,7 +86,7 @@ const DRAIN_POLL_INTERVAL: Duration = Duration::from_millis(5);
 /// fn only_get(next: impl AsyncFn(Request) -> Response) -> impl AsyncFn(Request) -> Response {
 ///     async move |request: Request| match request.method_text() {
 ///         "GET" | "HEAD" => next(request).await,
-/// A 405 response must list the allowed methods.
+///         // A 405 response must list the allowed methods.
 ///         _ => Response::new(405).field(FieldName::ALLOW, b"GET, HEAD").expect("the value is valid"),
 ///     }
 /// }
@@ -247,9 +247,9 @@ impl Server {
     ///
     /// The handler's future, and the response body that it streams, is dropped at its current await point in these
     /// cases:
-    ///  - [`ServerOptions::request_timeout`] expires
-    ///  - the server shuts down first ([`drain`](Self::drain), [`abort_connections`](Self::abort_connections))
-    ///  - the client resets the connection
+    /// - [`ServerOptions::request_timeout`] expires
+    /// - the server shuts down first ([`drain`](Self::drain), [`abort_connections`](Self::abort_connections))
+    /// - the client resets the connection
     ///
     /// The handler of an upgraded connection ([`Response::upgrade`]) is dropped when the server shuts down. Work that
     /// must run to completion belongs in a task of its own ([`anello::spawn`]), whose handle the handler awaits.

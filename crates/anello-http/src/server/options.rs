@@ -44,13 +44,13 @@ pub struct ServerOptions {
     ///
     /// When the timeout expires, the connection is closed without a further response. A pending handler, or the body
     /// that it streams, is dropped at its current await point ([`Server::serve`](crate::Server::serve)). A handler that
-    /// never waits cannot be stopped. A request without a response is counted and logged with status 503.
+    /// never yields cannot be stopped. A request without a response is counted and logged with status 503.
     ///
     /// If a body is delimited only by closing the connection (HTTP/1.0), the connection is reset, here and whenever a
     /// connection is aborted. Otherwise the truncated body would appear complete.
     pub request_timeout: Option<Duration>,
-    /// Maximum number of open connections of one worker, or of all servers that [share a
-    /// count](crate::ServerBuilder::shared_connection_count); by default 10,000. Further clients receive 503.
+    /// Maximum number of open connections of one worker, or of all servers that
+    /// [share a count](crate::ServerBuilder::shared_connection_count); by default 10,000. Further clients receive 503.
     pub max_connections: usize,
     /// Connections that are closed to make room for new ones; by default none.
     pub eviction: Eviction,
@@ -84,8 +84,8 @@ pub enum Eviction {
     Never,
     /// Idle connections: between two requests, or before the first request.
     Idle {
-        /// Number of open connections from which a new connection causes evictions. It includes all servers that [share
-        /// a count](crate::ServerBuilder::shared_connection_count).
+        /// Number of open connections from which a new connection causes evictions. It includes all servers that
+        /// [share a count](crate::ServerBuilder::shared_connection_count).
         threshold: usize,
     },
     /// Also connections in the middle of a request or a response whose client sends or accepts no data.

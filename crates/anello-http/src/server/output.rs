@@ -150,8 +150,8 @@ impl<W: Sender> Output<W> {
         }
     }
 
-    /// Sends the buffered data, and waits until the kernel has accepted the rest of a large body. Only then is the
-    /// server waiting for the client.
+    /// Sends the buffered data, and waits until the kernel has accepted the rest of a large body. After that,
+    /// the server waits only for the client.
     #[inline]
     pub async fn flush_all(&mut self) -> io::Result<()> {
         self.flush().await?;

@@ -1,9 +1,9 @@
 //! TLS with rustls, over the same sockets.
 //!
-//!  ```text
-//!    received ciphertext ──► session ──► plaintext ──► Input
-//!    Output ──► plaintext ──► session ──► ciphertext ──► send queue of the socket
-//!  ```
+//! ```text
+//!   received ciphertext ──► session ──► plaintext ──► Input
+//!   Output ──► plaintext ──► session ──► ciphertext ──► send queue of the socket
+//! ```
 //!
 //! The handshake is part of the first receive operation, so the header timeout applies to it.
 
