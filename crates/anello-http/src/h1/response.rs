@@ -155,9 +155,9 @@ impl<'a> ResponseHead<'a> {
         let framing = self.framing(body);
         let closes = matches!(framing, ResponseFraming::UntilClose | ResponseFraming::Tunnel);
         let keeps_alive = self.context.keeps_alive && !closes;
-        let needs_no_connection_field =
+        let omits_connection_field =
             keeps_alive && self.context.version == Version::Http11 && !self.has_upgrade;
-        if !needs_no_connection_field {
+        if !omits_connection_field {
             self.write_connection(keeps_alive, framing);
         }
         match (framing, self.length_without_body(body)) {

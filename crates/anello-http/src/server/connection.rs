@@ -250,7 +250,7 @@ impl<R: Receiver, W: Sender> Connection<R, W> {
                 self.output.push(CONTINUE);
             }
             self.output.flush().await?;
-            let handled = poll_fn(|context| {
+            let step = poll_fn(|context| {
                 if !std::mem::take(&mut is_polled)
                     && let Poll::Ready(response) = handler_future.as_mut().poll(context)
                 {
@@ -262,7 +262,7 @@ impl<R: Receiver, W: Sender> Connection<R, W> {
                 self.output.poll_progress(context);
                 Poll::Pending
             });
-            if let Some(response) = self.timer.cancellation.run_until_cancelled(handled).await? {
+            if let Some(response) = self.timer.cancellation.run_until_cancelled(step).await? {
                 return Ok(response);
             }
         }

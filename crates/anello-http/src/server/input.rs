@@ -362,10 +362,10 @@ impl<R: Receiver> BodySource for Input<R> {
     }
 
     fn poll_chunk(&mut self, context: &mut Context<'_>) -> Poll<Result<Option<Bytes>, RequestBodyError>> {
-        let polled = self.poll_body(context);
-        if polled.is_ready() {
+        let poll_result = self.poll_body(context);
+        if poll_result.is_ready() {
             self.body_waker.clear();
-            return polled;
+            return poll_result;
         }
         self.body_waker.register(context.waker());
         if std::mem::take(&mut self.expects_continue) {
@@ -373,7 +373,7 @@ impl<R: Receiver> BodySource for Input<R> {
             // The connection's task sends `100 Continue`, and may not be the current task.
             self.timer.cancellation.wake();
         }
-        polled
+        poll_result
     }
 
     fn pause(&self) {

@@ -180,8 +180,8 @@ impl<W: Sender> Output<W> {
         let mut rest = &self.buffer[..];
         while !rest.is_empty() {
             let sender = &mut self.sender;
-            let written = poll_fn(|context| sender.poll_write_more(rest, context));
-            rest = &rest[with_send_timer(&self.timer, written).await?..];
+            let write = poll_fn(|context| sender.poll_write_more(rest, context));
+            rest = &rest[with_send_timer(&self.timer, write).await?..];
         }
         self.release_buffer();
         Ok(())
@@ -378,11 +378,11 @@ impl<W: Sender> Output<W> {
                     let sender = &mut self.sender;
                     // The socket may not have accepted the end of the previous data yet.
                     let next = poll_fn(|context| {
-                        let polled = next.as_mut().poll(context);
-                        if polled.is_pending() {
+                        let poll_result = next.as_mut().poll(context);
+                        if poll_result.is_pending() {
                             poll_progress(sender, context);
                         }
-                        polled
+                        poll_result
                     });
                     self.timer.cancellation.run_until_cancelled(next).await?
                 }
@@ -437,12 +437,12 @@ async fn with_send_timer<T>(
     let mut sending = pin!(sending);
     let mut has_waited = false;
     let result = poll_fn(|context| {
-        let polled = sending.as_mut().poll(context);
-        if polled.is_pending() {
+        let poll_result = sending.as_mut().poll(context);
+        if poll_result.is_pending() {
             has_waited = true;
             timer.start_send_timer();
         }
-        polled
+        poll_result
     });
     let result = result.await;
     if has_waited {

@@ -18,14 +18,14 @@ use crate::response::Response;
 pub(crate) async fn catch_handler_panic(
     mut handler_future: Pin<&mut impl Future<Output = Response>>,
 ) -> Response {
-    let handled = poll_fn(|context| {
+    let completion = poll_fn(|context| {
         // As with a task that panics, the handler's own state may be inconsistent.
         match catch_unwind(AssertUnwindSafe(|| handler_future.as_mut().poll(context))) {
-            Ok(polled) => polled.map(Ok),
+            Ok(poll_result) => poll_result.map(Ok),
             Err(panic) => Poll::Ready(Err(panic)),
         }
     });
-    handled.await.unwrap_or_else(|panic| panic_response(&*panic))
+    completion.await.unwrap_or_else(|panic| panic_response(&*panic))
 }
 
 /// Polls for the next chunk of a body. A panic is returned as an error, and the body must not be polled again.
@@ -33,8 +33,8 @@ pub(crate) fn next_chunk(
     chunks: &mut ChunkStream,
     context: &mut Context<'_>,
 ) -> Poll<Option<io::Result<Bytes>>> {
-    let polled = catch_unwind(AssertUnwindSafe(|| chunks.as_mut().poll_next(context)));
-    polled.unwrap_or_else(|panic| Poll::Ready(Some(Err(body_panic_error(&*panic)))))
+    let poll_result = catch_unwind(AssertUnwindSafe(|| chunks.as_mut().poll_next(context)));
+    poll_result.unwrap_or_else(|panic| Poll::Ready(Some(Err(body_panic_error(&*panic)))))
 }
 
 /// Creates the trailers of a body.

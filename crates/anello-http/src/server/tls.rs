@@ -156,33 +156,33 @@ impl<S: Stream> Session<S> {
             return Poll::Ready(Ok(()));
         }
         let Some(send_waker) = self.send_waker.take() else { return self.poll_flush(context) };
-        let flushed = if send_waker.will_wake(context.waker()) {
+        let flush_result = if send_waker.will_wake(context.waker()) {
             self.poll_flush(context)
         } else {
             let both = Waker::from(Arc::new(WakeBoth(send_waker.clone(), context.waker().clone())));
             self.poll_flush(&mut Context::from_waker(&both))
         };
-        match flushed {
+        match flush_result {
             Poll::Pending => self.send_waker = Some(send_waker),
             Poll::Ready(_) => send_waker.wake(),
         }
-        flushed
+        flush_result
     }
 
     /// Does the same as [`poll_flush`](Self::poll_flush) for the send side.
     fn poll_flush_for_sender(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let flushed = self.poll_flush(context);
-        self.update_send_waker(flushed, context)
+        let flush_result = self.poll_flush(context);
+        self.update_send_waker(flush_result, context)
     }
 
     /// Records whether the send side waits.
-    fn update_send_waker<T>(&mut self, polled: Poll<T>, context: &Context<'_>) -> Poll<T> {
+    fn update_send_waker<T>(&mut self, poll_result: Poll<T>, context: &Context<'_>) -> Poll<T> {
         match &self.send_waker {
-            _ if polled.is_ready() => self.send_waker = None,
+            _ if poll_result.is_ready() => self.send_waker = None,
             Some(registered) if registered.will_wake(context.waker()) => {}
             _ => self.send_waker = Some(context.waker().clone()),
         }
-        polled
+        poll_result
     }
 
     /// Reads decrypted data. Returns `None` if there is none yet, and no bytes at EOF.
@@ -247,7 +247,7 @@ impl<S: Stream> Write for SocketWriter<'_, '_, S> {
     fn write_vectored(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
         // Cancel-safe: the future keeps no state between polls.
         match pin!(self.writer.write_vectored(slices)).poll(self.context) {
-            Poll::Ready(written) => written,
+            Poll::Ready(result) => result,
             Poll::Pending => Err(io::ErrorKind::WouldBlock.into()),
         }
     }
@@ -339,11 +339,11 @@ impl<S: Stream> Sender for TlsSender<S> {
     fn poll_flush(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         let mut session = self.session.borrow_mut();
         ready!(session.poll_flush_for_sender(context))?;
-        let flushed = pin!(session.writer.flush()).poll(context);
-        if flushed.is_ready() {
+        let flush_result = pin!(session.writer.flush()).poll(context);
+        if flush_result.is_ready() {
             self.unflushed_bytes = 0;
         }
-        session.update_send_waker(flushed, context)
+        session.update_send_waker(flush_result, context)
     }
 
     fn poll_drive(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
