@@ -1,9 +1,12 @@
-//! From slices to figures: what each contender did in each cell, and how it compares with the reference, with the one
-//! that differs from it in nothing but what it is named for, and, for anello, with every peer: those that do I/O the same
-//! way, the async runtimes among the others, and the rest of them.
+//! Analysis of a run: computes figures, ratios and verdicts from the measured slices.
 //!
-//! Only clean slices count. A ratio is taken within a round, between slices that ran moments apart and in the same phase
-//! of the machine; a round in which either side has no clean slice, or the phase changed in between, gives none.
+//! Each contender is compared with the reference and, if it names a base, with that base. The anello contenders are
+//! also compared with every peer. These comparisons form three groups: peers with the same kind of I/O, async runtimes
+//! with a different kind of I/O, and all other peers.
+//!
+//! Only clean slices count. A ratio is computed within a round, from two slices that ran shortly after each other and
+//! in the same phase of the machine. A round yields no ratio if either contender has no clean slice or if the phase
+//! changed between the two slices.
 
 mod backfill;
 mod comparability;
@@ -30,19 +33,19 @@ pub use comparability::driver_family;
 
 use comparability::{does_same_io, is_other_runtime, is_other_server};
 
-/// Above this part of its cores the load sets the pace.
+/// Fraction of its cores' time above which the load generator counts as saturated.
 pub const LOAD_BUSY_THRESHOLD: f64 = 0.95;
 
-/// An offered rate counts as reached when this part of its requests was answered.
+/// Fraction of the offered requests that must be answered for the offered rate to count as reached.
 const MIN_REACHED_FRACTION: f64 = 0.99;
 
-/// More than this part of the offered requests sent late, or not at all, is worth a word.
+/// Fraction of late or unsent requests above which a finding reports them.
 pub const LATE_FRACTION_THRESHOLD: f64 = 0.01;
 
-/// Random streams of the pairs with peers and bases begin here, apart from those of the pairs with the reference.
+/// First random stream of the comparisons with peers and bases. Comparisons with the reference use lower numbers.
 const PAIR_STREAM_BASE: u64 = 1 << 40;
 
-/// Fills in the phases, cells, pairs and findings of `result` from its plan, slices, latencies and failures.
+/// Computes the phases, cells, pair comparisons and findings of `result` from its plan, slices, latencies and failures.
 pub fn analyse(result: &mut LabResult) {
     let phases: Vec<Option<PhaseSummary>> =
         (0..result.plan.cells.len()).map(|cell| mark_phases(result, cell)).collect();
@@ -62,7 +65,7 @@ pub fn analyse(result: &mut LabResult) {
     verdict::judge(result);
 }
 
-/// Finds the machine's phases in one cell and marks the clean slices with them.
+/// Detects the machine's phases in one cell and stores the phase in each clean slice.
 fn mark_phases(result: &mut LabResult, cell: usize) -> Option<PhaseSummary> {
     let idle = result.plan.cells[cell].workload == Workload::Idle;
     for slice in result.slices.iter_mut().filter(|slice| slice.cell == cell) {
@@ -90,7 +93,7 @@ fn mark_phases(result: &mut LabResult, cell: usize) -> Option<PhaseSummary> {
     })
 }
 
-/// The slices by cell and contender.
+/// Index of the slices by cell and contender.
 struct SliceIndex<'a> {
     slices: HashMap<(usize, usize), Vec<&'a Slice>>,
 }
@@ -112,7 +115,7 @@ impl<'a> SliceIndex<'a> {
         self.all(cell, contender).iter().copied().filter(|slice| slice.quality == Quality::Clean)
     }
 
-    /// Values of clean slices, by pass.
+    /// Returns the values of the clean slices, grouped by pass.
     fn by_pass(
         &self,
         cell: usize,
@@ -131,8 +134,8 @@ impl<'a> SliceIndex<'a> {
     }
 }
 
-/// Values by pass as values by process: a process lives for a pass, except that idle connections are measured on a new
-/// one in each round.
+/// Regroups values from passes to server processes. A process lives for one pass, except that idle connections are
+/// measured on a new process in each round.
 #[must_use]
 pub fn by_process(passes: Vec<Vec<f64>>, cell: &Cell) -> Vec<Vec<f64>> {
     if cell.workload == Workload::Idle {
@@ -142,11 +145,11 @@ pub fn by_process(passes: Vec<Vec<f64>>, cell: &Cell) -> Vec<Vec<f64>> {
     }
 }
 
-/// The paired ratios of two contenders in a cell.
+/// Paired ratios of two contenders in one cell.
 struct Pairs {
-    /// By pass, one ratio for each round in which both have a clean slice of the same phase.
+    /// Ratios by pass: one for each round in which both contenders have a clean slice in the same phase.
     ratios: Vec<Vec<f64>>,
-    /// Rounds in which the phase changed between the two.
+    /// Number of rounds in which the phase changed between the two slices.
     mixed_rounds: usize,
 }
 
@@ -172,7 +175,7 @@ impl Pairs {
                 continue;
             }
             let values = measure.value(slice, cell).zip(measure.value(other, cell));
-            // Memory may have shrunk: there is no ratio to nothing or to less.
+            // The memory growth of a slice can be zero or negative, and then no ratio is defined.
             let values = values.filter(|&(left, right)| left > 0.0 && right > 0.0);
             let ratio = values.map(|(left, right)| left / right).filter(|ratio| ratio.is_finite());
             if let (Some(ratio), Some(pass)) = (ratio, pairs.ratios.get_mut(slice.pass)) {
@@ -222,7 +225,7 @@ fn analyse_row(
     let outcome = outcome_of(result, cell, record, count(Quality::Clean));
     let measured = outcome == Outcome::Measured;
     let other = reference.filter(|&reference| measured && reference != contender);
-    // Every comparison draws from its own stream, so that adding a contender does not shift the others' intervals.
+    // Each comparison has its own random stream, so that adding a contender does not change the other intervals.
     let mut random = Random::stream(result.plan.seed, 1000 + cell_index as u64 * 1000 + contender as u64);
     let mut mixed_phase_rounds = 0;
     let mut ratio = |measure: Measure| {
@@ -281,7 +284,7 @@ fn analyse_row(
 }
 
 fn outcome_of(result: &LabResult, cell: &Cell, record: &ContenderRecord, clean_slices: usize) -> Outcome {
-    let of = |name: &str, consequence: &[Consequence], here: Option<Cell>| {
+    let failure_of = |name: &str, consequence: &[Consequence], here: Option<Cell>| {
         result
             .failures
             .iter()
@@ -293,7 +296,7 @@ fn outcome_of(result: &LabResult, cell: &Cell, record: &ContenderRecord, clean_s
             .map(|failure| failure.what.clone())
     };
     let original = record.twin_of.as_deref().unwrap_or(&record.name);
-    if let Some(what) = of(original, &[Consequence::NotTimed], None) {
+    if let Some(what) = failure_of(original, &[Consequence::NotTimed], None) {
         return Outcome::CheckFailed(what);
     }
     if let Some(why) = unsupported_reason(&record.serves, cell) {
@@ -302,13 +305,13 @@ fn outcome_of(result: &LabResult, cell: &Cell, record: &ContenderRecord, clean_s
     if let Some(why) = limit_reason(record.connections_limit, record.many_cores, cell) {
         return Outcome::BeyondLimit(why);
     }
-    if let Some(what) = of(&record.name, &[Consequence::LeftOut, Consequence::Disqualified], Some(*cell)) {
+    if let Some(what) = failure_of(&record.name, &[Consequence::LeftOut, Consequence::Disqualified], Some(*cell)) {
         return Outcome::Failed(what);
     }
     if clean_slices > 0 {
         return Outcome::Measured;
     }
-    match of(&record.name, &[Consequence::SkippedPass], None) {
+    match failure_of(&record.name, &[Consequence::SkippedPass], None) {
         Some(what) => Outcome::Skipped(what),
         None => Outcome::NotMeasured,
     }
@@ -344,7 +347,7 @@ fn figures_of(
         })
     };
     let (late_fraction, unsent_fraction) = (of_offered(|slice| slice.late), of_offered(|slice| slice.unsent));
-    // At an offered rate a busy load is no harm as long as it sends in time.
+    // At an offered rate, a busy load generator does not distort the figures as long as it sends on schedule.
     let behind = late_fraction
         .zip(unsent_fraction)
         .is_none_or(|(late, unsent)| late.max(unsent) > LATE_FRACTION_THRESHOLD);
@@ -378,8 +381,7 @@ fn figures_of(
     })
 }
 
-/// The latency curve of all clean slices together. Records that cannot be read are left out: the figures do not rest on
-/// them.
+/// Returns the latency curve over all clean slices. Skips records that cannot be decoded; no figure depends on them.
 fn curve_of(result: &LabResult, cell: usize, contender: usize) -> Vec<(f64, u64)> {
     let mut sum = latency_histogram();
     let records =
@@ -390,7 +392,8 @@ fn curve_of(result: &LabResult, cell: usize, contender: usize) -> Vec<(f64, u64)
     latency::curve(&sum)
 }
 
-/// Anello on each driver against every peer that is to be compared with it, in every cell where both were measured.
+/// Compares each anello contender with every peer for which `compared` returns `true`, in every cell where both were
+/// measured.
 fn compare_all_pairs(
     result: &LabResult,
     index: &SliceIndex<'_>,
@@ -410,7 +413,7 @@ fn compare_all_pairs(
     versus
 }
 
-/// Every contender that names its base against that, in every cell where both were measured.
+/// Compares each contender that names a base with that base, in every cell where both were measured.
 fn compare_with_bases(
     result: &LabResult,
     index: &SliceIndex<'_>,
@@ -435,7 +438,7 @@ fn compare_with_bases(
     pairs.flat_map(versus).collect()
 }
 
-/// One contender against another in every cell where both were measured.
+/// Compares two contenders in every cell where both were measured.
 fn compare_pair(
     result: &LabResult,
     index: &SliceIndex<'_>,
@@ -448,7 +451,7 @@ fn compare_pair(
         .collect()
 }
 
-/// The cells, with their places, in which both contenders were measured.
+/// Returns the cells in which both contenders were measured, with their indices.
 fn cells_with_both(
     cells: &[CellResult],
     (one, other): (usize, usize),
@@ -459,8 +462,8 @@ fn cells_with_both(
     cells.iter().enumerate().filter(move |(_, cell)| measured(cell, one) && measured(cell, other))
 }
 
-/// A contender against the reference: the ratios of its row, since drawn again they would have other intervals, and the
-/// same pair would stand in one report with two.
+/// Builds the comparison of a contender with the reference from the ratios of its row. Resampling them again would
+/// give different intervals for the same pair within one report.
 fn comparison_from_row(cell: &CellResult, contender: usize, reference: &str) -> PairComparison {
     let row = &cell.rows[contender];
     PairComparison {

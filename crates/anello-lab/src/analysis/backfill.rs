@@ -1,4 +1,4 @@
-//! What runs were kept without, because they were analysed before it was looked at: it is worked out from their slices.
+//! Computes values that a stored run lacks because an older version of the analysis did not produce them.
 
 use super::comparability::is_other_server;
 use super::{SliceIndex, compare_all_pairs};
@@ -8,8 +8,8 @@ use crate::result::{LabResult, Outcome, PairComparison, Row};
 use crate::statistics::{Estimate, Ratio};
 use crate::verdict;
 
-/// Adds the pairs of anello and peers, and the CPU of server and load together, that a kept run lacks because it was
-/// analysed before they were looked at. All else stays as it was written, the findings among it.
+/// Adds the comparisons with other servers and the combined CPU time of server and load if the stored run lacks them.
+/// Leaves everything else unchanged, including the findings.
 pub fn backfill(result: &mut LabResult) {
     backfill_pairs(result);
     backfill_total_cpu(result);
@@ -38,8 +38,8 @@ fn backfill_total_cpu(result: &mut LabResult) {
     }
 }
 
-/// Fills in the figures and ratios of [`Measure::TotalCpu`] in rows and pairs. Each ratio is drawn from a stream of its
-/// own, so that all others are what they were before there was this measure.
+/// Computes the figures and ratios of [`Measure::TotalCpu`] for rows and pair comparisons. Each ratio uses its own
+/// random stream, so that the intervals of the other measures stay as they were before this measure was introduced.
 pub(super) fn fill_total_cpu(result: &mut LabResult) {
     let slices = CleanSlices::of(result);
     let rows: Vec<Vec<_>> = (0..result.cells.len()).map(|cell| rows_of(result, &slices, cell)).collect();
@@ -62,7 +62,7 @@ pub(super) fn fill_total_cpu(result: &mut LabResult) {
     }
 }
 
-/// Of each row of a cell the figure, and its ratio to the reference's.
+/// Returns the figure of each row of a cell and its ratio to the figure of the reference.
 fn rows_of(
     result: &LabResult,
     slices: &CleanSlices<'_>,
@@ -86,8 +86,8 @@ fn rows_of(
     rows.collect()
 }
 
-/// The ratio of a pair, of which both were measured; of one with the reference that of the row, since the same two in the
-/// same cell are always drawn alike.
+/// Returns the ratio of a pair of measured contenders. For a pair with the reference, it equals the ratio of the row,
+/// because the random stream depends only on the cell, the pair and the measure.
 fn ratio_of(result: &LabResult, slices: &CleanSlices<'_>, versus: &PairComparison) -> Option<Ratio> {
     let cell = result.plan.cells.iter().position(|cell| *cell == versus.cell)?;
     let index_of = |name: &str| {

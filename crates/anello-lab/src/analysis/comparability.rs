@@ -1,10 +1,10 @@
-//! Which peers do I/O as anello does on one of its drivers.
+//! Classification of peers by their kind of I/O, relative to a driver of anello.
 
 use crate::peers::Kind;
 use crate::result::ContenderRecord;
 
-/// Whether a peer does I/O as this driver of anello does. A peer that does it in neither way, or does not say how, is
-/// compared with all.
+/// Returns `true` if the peer uses the same kind of I/O as the anello contender `own`. A peer whose driver is unknown
+/// or in neither family is compared with every anello contender.
 pub(super) fn does_same_io(own: &ContenderRecord, peer: &ContenderRecord) -> bool {
     match (driver_family(own), driver_family(peer)) {
         (Some(own), Some(peer)) => own == peer,
@@ -12,17 +12,17 @@ pub(super) fn does_same_io(own: &ContenderRecord, peer: &ContenderRecord) -> boo
     }
 }
 
-/// Whether a peer is an async runtime that does I/O in another way than this driver of anello.
+/// Returns `true` if the peer is an async runtime with a different kind of I/O than `own`.
 pub(super) fn is_other_runtime(own: &ContenderRecord, peer: &ContenderRecord) -> bool {
     peer.kind == Some(Kind::Runtime) && !does_same_io(own, peer)
 }
 
-/// Whether a peer does I/O in another way than this driver of anello and is no async runtime.
+/// Returns `true` if the peer uses a different kind of I/O than `own` and is not an async runtime.
 pub(super) fn is_other_server(own: &ContenderRecord, peer: &ContenderRecord) -> bool {
     peer.kind != Some(Kind::Runtime) && !does_same_io(own, peer)
 }
 
-/// The family of a driver: "io_uring" or "epoll"; none if it is neither or unknown.
+/// Returns the driver family of a contender, "io_uring" or "epoll", or `None` if it is neither or unknown.
 #[must_use]
 pub fn driver_family(record: &ContenderRecord) -> Option<&'static str> {
     let driver = record.driver.as_deref()?;
