@@ -148,7 +148,7 @@ impl SignalledRun {
         assert_eq!(rows.iter().map(|row| row.restarts).sum::<usize>(), 1, "{rows:?}");
         assert!(rows.iter().all(|row| is_measured(row)), "{rows:?}");
         assert!(self.shown.contains("victim broke and was started again once"), "{}", self.shown);
-        assert!(self.shown.contains("; started again once"), "{}", self.shown);
+        assert!(self.shown.contains("; restarted once"), "{}", self.shown);
         failure
     }
 }
@@ -188,7 +188,7 @@ fn fault_45_a_contender_killed_every_time_fails_and_the_others_are_measured() {
     let rows = struck.rows("victim");
     assert!(rows.iter().copied().any(has_failed), "{rows:?}");
     assert!(struck.shown.contains("victim failed at "), "{}", struck.shown);
-    assert!(struck.shown.contains("; left out for the rest of this cell"), "{}", struck.shown);
+    assert!(struck.shown.contains("; excluded from the rest of this cell"), "{}", struck.shown);
 }
 
 /// It does not end, so that the load's patience with a reply is waited for, once.

@@ -1,10 +1,10 @@
-//! What contenders are compared by, and where a result holds it.
+//! Measures by which contenders are compared, and access to their values in a result.
 
 use crate::cell::{Cell, Workload};
 use crate::result::{CellResult, PairComparison, Row, Slice, Verdict};
 use crate::statistics::Ratio;
 
-/// What contenders are compared by.
+/// A measure by which contenders are compared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Measure {
@@ -18,7 +18,7 @@ pub enum Measure {
     P99,
     /// Memory of the process for each idle connection, in bytes: less is better.
     Memory,
-    /// CPU time of server and load together per request, in nanoseconds: less is better. Over HTTP alone, see
+    /// Combined CPU time of server and load per request, in nanoseconds: less is better. Used for HTTP only, see
     /// [`of_cell`](Self::of_cell).
     TotalCpu,
 }
@@ -28,22 +28,24 @@ impl Measure {
     pub const ALL: [Measure; 6] =
         [Measure::Rate, Measure::Cpu, Measure::P50, Measure::P99, Measure::Memory, Measure::TotalCpu];
 
-    /// Those of which pairs with peers and bases are made, in the order of tables.
+    /// Measures used in comparisons with peers and bases, in the column order of the tables.
     pub const IN_PAIRS: [Measure; 5] =
         [Measure::Cpu, Measure::TotalCpu, Measure::Rate, Measure::P99, Measure::Memory];
 
-    /// The value of a slice in `cell` of which a ratio can be made: finite and more than nothing.
+    /// Returns the value of a slice if it can be part of a ratio, that is, if it is finite and positive.
     #[must_use]
     pub fn of(self, slice: &Slice, cell: &Cell) -> Option<f64> {
         self.value(slice, cell).filter(|value| value.is_finite() && *value > 0.0)
     }
 
-    /// What is worth comparing in a cell, the most telling first. In closed loops of large answers the slowest of them tell
-    /// how fairly a server shares its time, which the rate does not.
+    /// Returns the measures that are compared in `cell`, the most significant first. In closed loops with large
+    /// responses, the p99 latency shows how fairly a server divides its time between connections, which the rate does
+    /// not show.
     ///
-    /// Over HTTP what server and load need together is compared, too. The kernel's work for a connection (sending on,
-    /// acknowledgements) is done on whichever side of loopback happens to find it, and large answers are made of it: by
-    /// the server's part alone equal servers may differ by half and more, and by much less in the sum.
+    /// For HTTP, the combined CPU time of server and load is also compared. On loopback, the kernel processes a
+    /// connection (transmission, acknowledgements) in the context of either process. This work dominates large
+    /// responses: the server CPU time of two identical servers can differ by more than half, while the sum varies much
+    /// less.
     #[must_use]
     pub fn of_cell(cell: &Cell) -> &'static [Measure] {
         use Measure::{Cpu, Memory, P50, P99, Rate, TotalCpu};
@@ -57,13 +59,14 @@ impl Measure {
         }
     }
 
-    /// Whether more of it is better.
+    /// Returns `true` if a higher value is better.
     #[must_use]
     pub fn more_is_better(self) -> bool {
         self == Measure::Rate
     }
 
-    /// Its name in a sentence about such a workload: disks do operations, and what does them is no server.
+    /// Returns the name of the measure for use in a sentence. For disk workloads, it refers to operations instead of
+    /// requests and does not mention a server.
     #[must_use]
     pub fn name(self, workload: Workload) -> &'static str {
         match (self, workload.is_disk()) {
@@ -78,14 +81,14 @@ impl Measure {
         }
     }
 
-    /// Whether contenders are compared by it in such a cell. At an offered rate the rate is given, and the latency of a
-    /// closed loop of small answers is the rate in another form.
+    /// Returns `true` if contenders are compared by this measure in `cell`. At an offered rate, the request rate is
+    /// fixed by the plan. In a closed loop with small responses, the latency follows from the rate.
     #[must_use]
     pub fn applies(self, cell: &Cell) -> bool {
         Self::of_cell(cell).contains(&self)
     }
 
-    /// The value of one slice; none if it was not measured.
+    /// Returns the value of one slice, or `None` if it was not measured.
     #[must_use]
     pub fn value(self, slice: &Slice, cell: &Cell) -> Option<f64> {
         match self {
@@ -98,7 +101,7 @@ impl Measure {
         }
     }
 
-    /// The ratio of a row.
+    /// Returns the ratio of `row` for this measure.
     #[must_use]
     pub fn ratio(self, row: &Row) -> Option<Ratio> {
         match self {
@@ -111,7 +114,7 @@ impl Measure {
         }
     }
 
-    /// The verdict of a row.
+    /// Returns the verdict of `row` for this measure.
     #[must_use]
     pub fn verdict(self, row: &Row) -> Verdict {
         match self {
@@ -124,7 +127,7 @@ impl Measure {
         }
     }
 
-    /// The resolution of a cell.
+    /// Returns the resolution of `cell` for this measure.
     #[must_use]
     pub fn resolution(self, cell: &CellResult) -> Option<f64> {
         match self {
@@ -137,7 +140,7 @@ impl Measure {
         }
     }
 
-    /// The ratio of anello to a peer, or of another to its base; none for the median latency, of which pairs are not made.
+    /// Returns the ratio of a pair comparison. Returns `None` for the median latency, which is not compared in pairs.
     #[must_use]
     pub fn pair_ratio(self, versus: &PairComparison) -> Option<Ratio> {
         match self {
@@ -150,7 +153,7 @@ impl Measure {
         }
     }
 
-    /// The verdict on anello against a peer, or on another against its base.
+    /// Returns the verdict of a pair comparison.
     #[must_use]
     pub fn pair_verdict(self, versus: &PairComparison) -> Verdict {
         match self {
@@ -163,7 +166,8 @@ impl Measure {
         }
     }
 
-    /// Whether this verdict is a good one for the contender; none if it is neither good nor bad.
+    /// Returns `Some(true)` if the contender is better by this verdict, `Some(false)` if it is worse, and `None` if
+    /// there is no significant difference.
     #[must_use]
     pub fn is_better(self, verdict: Verdict) -> Option<bool> {
         match verdict {

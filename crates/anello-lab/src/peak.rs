@@ -1,44 +1,46 @@
-//! Where the rate of each contender peaks while connections rise.
+//! Peak request rate of each contender over the number of connections.
 //!
-//! Cells that differ in nothing but their connections are a sweep: in a closed loop each connection has one request in
-//! flight, so a server answers more with every connection, until it gains no more. The peak of a contender is the highest
-//! of its medians. Where that stands at the last cell in which it was measured, it may have gone on rising.
+//! Cells that differ only in their number of connections form a sweep. In a closed loop, each connection has one
+//! request in flight, so the rate grows with the number of connections until the server is saturated. The peak of a
+//! contender is the highest of its median rates. If the peak is in the last cell in which the contender was measured,
+//! the real peak may lie beyond it.
 //!
-//! Servers have a part of their cores in crowded closed loops, and all of them in the others. A server that seems to
-//! answer less from that border on has not peaked, so a sweep is of cells of one share: that of its most connections.
+//! In saturated closed loops, servers may use only a share of their cores' time; in the other cells they may use all of
+//! it. The rate drops where that limit sets in, which is not a peak. A sweep therefore contains only cells with the
+//! same share: that of the cell with the most connections.
 
 use crate::cell::{Cell, Group};
 use crate::result::{CellResult, LabResult};
 
-/// Fewer numbers of connections than this are no sweep.
+/// Minimum number of cells of a sweep, each with a different number of connections.
 pub const MIN_CELLS: usize = 4;
 
-/// The cells of one message size on so many cores, from few connections to many.
+/// The cells of one group, in the order of their number of connections.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Sweep {
-    /// Which cells.
+    /// Group of the cells.
     pub group: Group,
-    /// The part of their cores that servers had in all of them.
+    /// Fraction of their cores' time that servers could use in these cells.
     pub server_share: f64,
-    /// The peak of each contender, in their order; none for one that was not measured here.
+    /// Peaks in the order of the contenders; `None` for a contender that was not measured in these cells.
     pub peaks: Vec<Option<Peak>>,
 }
 
-/// The highest rate of one contender in a sweep.
+/// Highest rate of one contender in a sweep.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Peak {
-    /// The median of the cell where it is highest.
+    /// Median rate in the cell of the peak.
     pub requests_per_second: f64,
-    /// The connections of that cell.
+    /// Number of connections in that cell.
     pub connections: usize,
-    /// Whether it was measured with no more connections than that, so that its peak may lie beyond.
+    /// `true` if the contender was not measured with more connections, so that the real peak may lie beyond this one.
     pub at_the_end: bool,
-    /// Whether the load, not the contender, set the pace there.
+    /// `true` if the load generator, not the contender, limited the rate in that cell.
     pub load_bound: bool,
 }
 
-/// The sweeps of a run in the order of its groups: closed loops with [`MIN_CELLS`] numbers of connections or more in
-/// which servers had the same share of their cores, and somebody was measured.
+/// Returns the sweeps of a run in the order of its groups. A sweep consists of at least [`MIN_CELLS`] closed-loop cells
+/// with the same server share, in which at least one contender was measured.
 #[must_use]
 pub fn sweeps(result: &LabResult) -> Vec<Sweep> {
     result.groups().into_iter().filter_map(|group| sweep(result, group)).collect()
@@ -61,14 +63,15 @@ fn sweep(result: &LabResult, group: Group) -> Option<Sweep> {
     peaks.iter().any(Option::is_some).then_some(Sweep { group, server_share, peaks })
 }
 
-/// The peak of one contender in `cells`, which are in the order of their connections. Of equal ones the first.
+/// Returns the peak of one contender in `cells`, which are sorted by their number of connections. If several cells have
+/// the highest rate, returns the first of them.
 fn peak(cells: &[&CellResult], contender: usize) -> Option<Peak> {
     let measured = cells.iter().filter_map(|cell| {
         let figures = cell.rows.get(contender)?.figures.as_ref()?;
         Some((cell.cell.connections, figures))
     });
     let measured: Vec<_> = measured.collect();
-    let rate = |place: usize| measured[place].1.requests_per_second.median;
+    let rate = |index: usize| measured[index].1.requests_per_second.median;
     let highest =
         (0..measured.len()).reduce(|best, next| if rate(next) > rate(best) { next } else { best })?;
     let (connections, figures) = measured[highest];

@@ -91,6 +91,6 @@ mod tests {
             assert!(found.contains(why), "{text}: {found}");
         }
         let page = format!("<!doctype html>{}</html>", element(0, "{}"));
-        assert!(runs_of(&page).unwrap_err().contains("not a result of the lab"));
+        assert!(runs_of(&page).unwrap_err().contains("not a lab result"));
     }
 }

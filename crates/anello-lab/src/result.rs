@@ -1,7 +1,7 @@
-//! What a run found: the form in which it is kept, read again and reported.
+//! Result of a run: the types that are stored, read back and reported.
 //!
-//! The JSON report is a [`LabResult`] as it stands here. [`SCHEMA_VERSION`] goes up with every change that an old
-//! reader would misunderstand; fields that are only added do not count.
+//! The JSON report is a serialized [`LabResult`]. [`SCHEMA_VERSION`] is incremented with every change that an older
+//! reader would misinterpret. Adding a field does not change the version.
 
 mod figures;
 mod finding;
@@ -29,65 +29,65 @@ pub const SCHEMA: &str = "anello-lab";
 /// Version of the format.
 pub const SCHEMA_VERSION: u32 = 2;
 
-/// Everything a run found.
+/// Complete result of a run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct LabResult {
     /// Always [`SCHEMA`].
     pub schema: String,
-    /// The [`SCHEMA_VERSION`] it was written by.
+    /// The [`SCHEMA_VERSION`] with which the result was written.
     pub schema_version: u32,
-    /// Start of the run, seconds since 1970.
+    /// Start of the run, in seconds since the Unix epoch.
     pub started_unix_s: u64,
-    /// Length of the run.
+    /// Duration of the run, in nanoseconds.
     pub elapsed_ns: u64,
-    /// Whether the run was stopped before its end; so it is in every checkpoint.
+    /// `true` if the run was stopped before it was complete. Always `true` in a checkpoint.
     pub interrupted: bool,
-    /// What the run set out to do.
+    /// Plan of the run.
     pub plan: Plan,
-    /// The verdicts in sentences, the most important first.
+    /// Findings in sentences, the most important first.
     pub findings: Vec<Finding>,
-    /// Who competed.
+    /// Contenders of the run.
     pub contenders: Vec<ContenderRecord>,
-    /// What the contenders did when they were checked, before anything was timed; empty if they were not.
+    /// Results of the checks that ran before the measurements; empty if the contenders were not checked.
     pub checks: Vec<CheckRecord>,
-    /// What was found in each cell, in the order of [`Plan::cells`].
+    /// Results of the cells, in the order of [`Plan::cells`].
     pub cells: Vec<CellResult>,
-    /// Anello against each peer on the same kind of driver, cell by cell.
+    /// Comparisons of the anello contenders with the peers that use the same kind of I/O, cell by cell.
     pub versus: Vec<PairComparison>,
-    /// Anello against each peer that is an async runtime and does I/O in another way, cell by cell.
+    /// Comparisons of the anello contenders with async runtimes that use a different kind of I/O, cell by cell.
     #[serde(default)]
     pub runtime_versus: Vec<PairComparison>,
-    /// Anello against each peer that does I/O in another way and is no async runtime, cell by cell. Findings speak of them
-    /// where they are HTTP servers, among which people choose whatever their way; else part of each difference is that way.
+    /// Comparisons of the anello contenders with the other peers that use a different kind of I/O, cell by cell. Part
+    /// of each difference is due to the kind of I/O. The findings include these comparisons only for HTTP servers,
+    /// which users choose regardless of the kind of I/O.
     #[serde(default)]
     pub other_versus: Vec<PairComparison>,
-    /// Each contender that names one which differs from it in nothing but what it is named for
-    /// ([`ContenderRecord::base`]) against that one, cell by cell.
+    /// Comparisons of the contenders that name a base ([`ContenderRecord::base`]) with that base, cell by cell.
     #[serde(default)]
     pub base_versus: Vec<PairComparison>,
-    /// Everything that went wrong, in order.
+    /// All failures, in the order in which they occurred.
     pub failures: Vec<Failure>,
-    /// What else the reader should know about the run.
+    /// Further notes on the run.
     pub notes: Vec<String>,
-    /// Part of the cores' time that other programs took during the run; none if the kernel does not tell.
+    /// Fraction of the cores' time used by other processes during the run; `None` if the kernel does not report it.
     pub foreign_fraction: Option<f64>,
-    /// The machine before the run.
+    /// State of the machine before the run.
     pub environment: Environment,
-    /// The machine after it.
+    /// State of the machine after the run.
     pub environment_after: Environment,
-    /// The passes and cells that were gone through to their end, in this order.
+    /// Completed cells with their passes, in the order of completion.
     pub completed: Vec<Completed>,
-    /// Every slice of load, in the order they ran.
+    /// All slices of load, in the order in which they ran.
     pub slices: Vec<Slice>,
-    /// The latencies of all clean slices.
+    /// Latency histograms of all clean slices.
     pub latencies: Vec<LatencyRecord>,
-    /// Instructions per request that were counted elsewhere and given to the run; none if none were.
+    /// Instructions per request, counted in a separate run and passed to this one; `None` if there are none.
     #[serde(default)]
     pub instructions: Option<Instructions>,
 }
 
 impl LabResult {
-    /// The groups of cells, in the order in which they first appear: one chart for each.
+    /// Returns the groups of cells in the order of their first appearance. Each group has one chart.
     #[must_use]
     pub fn groups(&self) -> Vec<Group> {
         let mut groups: Vec<Group> = Vec::new();
@@ -99,31 +99,32 @@ impl LabResult {
         groups
     }
 
-    /// The cells of a group as they were found, in the order of the plan.
+    /// Returns the results of the cells of a group, in the order of the plan.
     #[must_use]
     pub fn cells_of(&self, group: &Group) -> Vec<&CellResult> {
         self.cells.iter().filter(|cell| cell.cell.group() == *group).collect()
     }
 
-    /// Anello against every peer, cell by cell: those that do I/O the same way first, then the runtimes among the others,
-    /// then the rest of them.
+    /// Returns the comparisons of the anello contenders with all peers: first those with the same kind of I/O, then the
+    /// other runtimes, then the other servers.
     pub fn all_pair_comparisons(&self) -> impl Iterator<Item = &PairComparison> {
         self.versus.iter().chain(&self.runtime_versus).chain(&self.other_versus)
     }
 
-    /// In whose words sentences about the whole run speak: those of its first workload that is no disk, else of disks.
+    /// Returns the workload whose terms are used in sentences about the whole run: the first workload other than disk,
+    /// or the first workload if there are only disk workloads.
     pub(crate) fn workload(&self) -> Workload {
         let all = || self.plan.cells.iter().map(|cell| cell.workload);
-        let spoken = all().find(|workload| !workload.is_disk()).or_else(|| all().next());
-        spoken.unwrap_or(Workload::Idle)
+        let representative = all().find(|workload| !workload.is_disk()).or_else(|| all().next());
+        representative.unwrap_or(Workload::Idle)
     }
 
-    /// Reads a result as [`render_json`](crate::render_json) writes it. A checkpoint has slices and no figures: what a run
-    /// that crashed leaves behind is worked out here, like one that was stopped.
+    /// Parses a result in the format of [`render_json`](crate::render_json). A checkpoint contains slices but no
+    /// figures; they are computed here, so that the checkpoint of a crashed run reads like an interrupted run.
     ///
     /// # Errors
-    /// What is wrong with the text: another format, another version of it, no JSON, or a result that does not hang
-    /// together.
+    /// Returns a description of the problem if the text is not JSON, has another schema or schema version, or contains
+    /// an inconsistent result.
     pub fn from_json(text: &str) -> Result<LabResult, String> {
         let mut result = LabResult::as_written(text)?;
         if result.cells.is_empty() {
@@ -132,7 +133,10 @@ impl LabResult {
         Ok(result)
     }
 
-    /// Reads a result or a checkpoint without working anything out: to go on with.
+    /// Parses a result or a checkpoint without computing missing figures. Used to resume a run.
+    ///
+    /// # Errors
+    /// Returns the same errors as [`from_json`](Self::from_json).
     pub(crate) fn as_written(text: &str) -> Result<LabResult, String> {
         #[derive(Deserialize)]
         struct Head {
@@ -145,15 +149,15 @@ impl LabResult {
             (Some(SCHEMA), Some(SCHEMA_VERSION)) => {}
             (Some(SCHEMA), Some(version)) => {
                 return Err(format!(
-                    "this is version {version} of the {SCHEMA} format, and this program reads version \
-                     {SCHEMA_VERSION}: use the anello that wrote it, or repeat the run"
+                    "unsupported version {version} of the {SCHEMA} format: this program reads version \
+                     {SCHEMA_VERSION} (use the anello that wrote it, or repeat the run)"
                 ));
             }
-            _ => return Err(format!("not a result of the lab: it does not say \"schema\": \"{SCHEMA}\"")),
+            _ => return Err(format!("not a lab result: \"schema\" is not \"{SCHEMA}\"")),
         }
-        let damaged = |why: String| format!("a result that is damaged: {why}");
+        let damaged = |why: String| format!("damaged result: {why}");
         let mut result: LabResult = serde_json::from_str(text).map_err(|error| damaged(error.to_string()))?;
-        // Runs are kept that call it by its short name: they were not made in another way.
+        // Older results use the short name of the same driver.
         if result.plan.load_driver.as_deref() == Some("uring") {
             result.plan.load_driver = Some("io_uring".to_owned());
         }
@@ -162,143 +166,145 @@ impl LabResult {
     }
 }
 
-/// What servers had of their cores before runs told it.
+/// Server share of results that were written before the field existed.
 fn default_server_share() -> f64 {
     1.0
 }
 
-/// What the run set out to do.
+/// Plan of a run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Plan {
-    /// The scenario that it follows.
+    /// Scenario of the run.
     pub scenario: ScenarioRecord,
-    /// Version of the program under test.
+    /// Version of anello under test.
     pub version: String,
-    /// The command line that repeats the run.
+    /// Command line that repeats the run.
     pub repeat_command: String,
-    /// The seed of order and bootstrap.
+    /// Seed of the order of slices and of the bootstrap.
     pub seed: u64,
-    /// Length of a slice.
+    /// Duration of a slice, in nanoseconds.
     pub slice_ns: u64,
-    /// Load before the first slice of a cell, not counted.
+    /// Duration of the warm-up before the first slice of a cell, in nanoseconds. Requests of the warm-up are not
+    /// counted.
     pub warm_up_ns: u64,
-    /// How often all contenders were to start anew.
+    /// Number of passes. Each pass starts new processes of all contenders.
     pub passes: usize,
-    /// Rounds in each cell of each pass.
+    /// Number of rounds in each cell of each pass.
     pub rounds: usize,
-    /// The cells, grouped by chart and in the order of their place in it.
+    /// Cells, grouped by chart and in the order of the chart.
     pub cells: Vec<Cell>,
-    /// Cores that contenders may use; a cell uses as many of the first as it says.
+    /// Cores that contenders may use. A cell uses the first [`Cell::server_cores`] of them.
     pub server_cores: Vec<usize>,
-    /// Cores of the load.
+    /// Cores of the load generator.
     pub load_cores: Vec<usize>,
-    /// What the load ran on: "epoll", "io_uring"; none if it did not tell.
+    /// Driver of the load generator, "epoll" or "io_uring"; `None` if it did not report one.
     #[serde(default)]
     pub load_driver: Option<String>,
-    /// The part of their cores that servers had in crowded closed loops, see [`LabConfig`](crate::LabConfig).
+    /// Fraction of their cores' time that servers could use in saturated closed loops, see
+    /// [`LabConfig`](crate::LabConfig).
     #[serde(default = "default_server_share")]
     pub server_share: f64,
-    /// The file that disk workers read and wrote; none where there were none, or where its path is no UTF-8. Whoever
-    /// takes the run up again must name the same, since it stands in the workers' commands.
+    /// File that the disk workers read and wrote; `None` if there were no disk workers or if the path is not valid
+    /// UTF-8. A resumed run must use the same file, because its path is part of the workers' commands.
     #[serde(default)]
     pub disk_file: Option<String>,
-    /// Name of the contender the others are compared with.
+    /// Name of the reference, with which the other contenders are compared.
     pub reference: String,
-    /// A slice was dropped if more than this fraction of it was stolen or throttled.
+    /// Fraction of a slice that may be stolen or throttled. A slice above this limit is excluded.
     pub stolen_fraction_limit: f64,
-    /// Whether contenders were checked before they were timed.
+    /// `true` if the contenders were checked before the measurements.
     pub checked: bool,
 }
 
 /// The scenario of a run.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ScenarioRecord {
-    /// Short name: that of the preset, or of the file.
+    /// Short name: that of the preset or of the scenario file.
     pub name: String,
-    /// One line for people.
+    /// Title of the scenario, one line.
     pub title: String,
-    /// What it is for, in a few sentences.
+    /// Purpose of the scenario, in a few sentences.
     pub description: String,
-    /// The publication whose comparison it repeats, if it repeats one.
+    /// Publication whose comparison the scenario repeats, if any.
     pub source: Option<String>,
-    /// The file as it was; empty if the run was put together by flags alone.
+    /// Contents of the scenario file; empty if the run was configured by flags only.
     pub text: String,
-    /// What was scaled down for this machine, and how; what flags changed.
+    /// Values that were scaled down for this machine, and values that flags changed.
     pub scaling: Vec<String>,
 }
 
-/// One competitor.
+/// One contender of a run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ContenderRecord {
-    /// Its name.
+    /// Unique name of the contender in this run.
     pub name: String,
-    /// What it is here.
+    /// Role of the contender in the comparison.
     pub role: Role,
-    /// Its command line.
+    /// Command line that starts the contender.
     pub command: String,
-    /// The files of its program with their hashes, the program itself first; without those that could not be read.
+    /// Files of the program with their hashes, the executable first. Files that could not be read are missing.
     #[serde(default)]
     pub executables: Vec<Executable>,
-    /// What it said when it was ready; none if it never was.
+    /// Line that the contender printed when it was ready; `None` if it never became ready.
     pub ready_line: Option<String>,
-    /// How it does I/O: "io_uring", "epoll", "poll", "select", "threads", an engine for disks. As it said itself when it
-    /// was ready, else as it was declared; none if nobody knows.
+    /// Kind of I/O: "io_uring", "epoll", "poll", "select", "threads", or the engine of a disk worker. Taken from the
+    /// ready line, otherwise from the declaration of the contender; `None` if unknown.
     pub driver: Option<String>,
-    /// Version of it, or of the library it stands for.
+    /// Version of the contender, or of the library that it represents.
     pub version: Option<String>,
-    /// The commit of its sources, or of the library it stands for; "+changes" ("-dirty" in older results) follows where
-    /// they were changed since. None if nobody knows.
+    /// Commit of the contender's sources, or of the library that it represents. The suffix "+changes" ("-dirty" in
+    /// older results) marks sources that were modified after the commit. `None` if unknown.
     #[serde(default)]
     pub commit: Option<String>,
-    /// The checksum of the library it stands for, as its lock file has it: "sha256:…", "h1:…". None where there is no
-    /// such library or lock file, or nobody knows.
+    /// Checksum of the represented library from its lock file: "sha256:…" or "h1:…". `None` if there is no library or
+    /// lock file, or if the checksum is unknown.
     #[serde(default)]
     pub library_checksum: Option<String>,
-    /// Of a server around a library: the commit that its own sources were at when it was built, with the same mark. None
-    /// for others, and if nobody knows.
+    /// Commit from which a server that wraps a library was built, with the same suffix as `commit`. `None` for other
+    /// contenders, or if unknown.
     #[serde(default)]
     pub server_commit: Option<String>,
-    /// What it was built with: language, toolchain, and what else was said about the build.
+    /// Language, toolchain and other declared properties of the build.
     pub built_with: Option<String>,
-    /// What else is known about it.
+    /// Other known properties of the contender.
     pub features: Vec<String>,
-    /// Most connections that it is made for.
+    /// Maximum number of connections that the contender supports.
     pub connections_limit: Option<usize>,
-    /// Whether it can be told to use several cores.
+    /// `true` if the contender can be configured to use several cores.
     pub many_cores: bool,
-    /// Part of a core that it used while it had nothing to do, if that was enough to disturb others: it was halted then
-    /// while they had their turns.
+    /// Fraction of a core that the contender used while idle. Set only if this was enough to disturb other contenders.
+    /// In that case it was suspended during their slices.
     #[serde(default, rename = "idle_use")]
     pub idle_cpu_fraction: Option<f64>,
-    /// Set if it is the named contender a second time.
+    /// Name of the contender of which this one is the twin, if any.
     pub twin_of: Option<String>,
-    /// What kind of peer it is; none for others, and for those that do not say.
+    /// Kind of peer; `None` for other contenders, and for peers that do not declare it.
     #[serde(default)]
     pub kind: Option<Kind>,
-    /// What an HTTP server has answers for; empty for others.
+    /// Requests that an HTTP server supports; empty for other contenders.
     #[serde(default)]
     pub serves: Vec<Serves>,
-    /// The contender that differs from it in nothing but what it is named for; none if it names none.
+    /// Contender from which this one differs only in the property it is named after; `None` if it has no base.
     #[serde(default, rename = "against")]
     pub base: Option<String>,
 }
 
-/// What one contender did in one check.
+/// Result of one check of one contender.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CheckRecord {
-    /// The contender.
+    /// Name of the contender.
     pub contender: String,
-    /// Which check, in words: "complete bytes", "stalled reader", "5000 connections".
+    /// Description of the check: "complete bytes", "stalled reader", "5000 connections".
     pub what: String,
-    /// Whether it did what a server must.
+    /// `true` if the contender passed the check.
     pub passed: bool,
-    /// What it did, line by line; what was left out of the check, and why.
+    /// Observed behaviour, line by line, and the parts of the check that were skipped, with the reasons.
     pub details: Vec<String>,
-    /// How long the check took.
+    /// Duration of the check, in nanoseconds.
     pub elapsed_ns: u64,
 }
 
-/// A cell that was gone through to its end in a pass.
+/// A cell that was completed in a pass.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Completed {
     /// The pass, from 0.
@@ -307,167 +313,171 @@ pub struct Completed {
     pub cell: usize,
 }
 
-/// The latencies of one contender in one cell, over all clean slices.
+/// Latencies of one contender in one cell, over all clean slices.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LatencyRecord {
     /// Index of the contender.
     pub contender: usize,
     /// Index of the cell in [`Plan::cells`].
     pub cell: usize,
-    /// The pass, if the run was stopped within this cell of it; else the latencies of all passes that went through.
+    /// Pass in which the run was stopped within this cell. `None` for the record with the latencies of all completed
+    /// passes.
     pub unfinished_pass: Option<usize>,
-    /// HdrHistogram V2, compressed, in base64; in nanoseconds. See [`crate::latency::decode`].
+    /// Compressed HdrHistogram V2 in base64, with values in nanoseconds. See [`crate::latency::decode`].
     pub histogram: String,
 }
 
-/// What was found in one cell.
+/// Result of one cell.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct CellResult {
-    /// Which cell.
+    /// The measured cell.
     pub cell: Cell,
-    /// What two equal servers differ by here, in requests/s, as a fraction; none if the twin was not measured.
+    /// Resolution in requests/s: the difference between two identical servers, as a fraction; `None` if unknown.
     pub rate_resolution: Option<f64>,
-    /// The same in server CPU per request.
+    /// Resolution in server CPU time per request.
     pub cpu_resolution: Option<f64>,
-    /// The same in the median latency; only where a rate was offered.
+    /// Resolution in median latency; only at an offered rate.
     pub p50_resolution: Option<f64>,
-    /// The same in the 99th percentile of the latency; only where a rate was offered.
+    /// Resolution in p99 latency; only where latencies are compared (see
+    /// [`Measure::of_cell`](crate::measure::Measure::of_cell)).
     pub p99_resolution: Option<f64>,
-    /// The same in memory per connection; only for idle connections.
+    /// Resolution in memory per connection; only for idle connections.
     pub memory_resolution: Option<f64>,
-    /// The same in CPU of server and load together per request; only over HTTP.
+    /// Resolution in the combined CPU time of server and load per request; only for HTTP.
     #[serde(default)]
     pub cpu_of_both_resolution: Option<f64>,
-    /// The machine's slow and fast phases, if it had them here.
+    /// Slow and fast phases of the machine, if they were detected in this cell.
     pub phases: Option<PhaseSummary>,
-    /// One row for each contender, in their order.
+    /// Rows in the order of the contenders.
     pub rows: Vec<Row>,
 }
 
-/// The machine was slow at times and fast at others while a cell was measured.
+/// Slow and fast phases of the machine while a cell was measured.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct PhaseSummary {
-    /// A request took so many times as long in a slow phase.
+    /// CPU cost of a request in a slow phase as a multiple of the cost in a fast phase.
     pub slow_factor: f64,
-    /// Part of the slices that ran in a slow phase.
+    /// Fraction of the slices that ran in a slow phase.
     pub slow_fraction: f64,
-    /// How often one phase gave way to the other between two slices.
+    /// Number of phase changes between consecutive slices.
     pub changes: usize,
 }
 
-/// What was found about one contender in one cell.
+/// Result of one contender in one cell.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Row {
-    /// The contender.
+    /// Name of the contender.
     pub contender: String,
-    /// Whether it was measured, and if not, why.
+    /// Outcome in this cell: measured, or the reason why not.
     pub outcome: Outcome,
-    /// Slices that count.
+    /// Number of clean slices. Only these count.
     pub clean_slices: usize,
-    /// Slices dropped because of stolen time.
+    /// Number of slices excluded because of stolen CPU time.
     pub stolen_slices: usize,
-    /// Slices dropped because the contender's or the lab's group of processes was throttled.
+    /// Number of slices excluded because the control group of the contender or of the lab was throttled.
     pub throttled_slices: usize,
-    /// Slices dropped for other reasons.
+    /// Number of slices excluded for other reasons.
     pub spoilt_slices: usize,
-    /// Rounds in which it and the reference ran in different phases of the machine, so that they give no ratio.
+    /// Number of rounds without a ratio because the contender and the reference ran in different phases of the machine.
     pub mixed_phase_rounds: usize,
-    /// How often it had to be started again in this cell.
+    /// Number of restarts of the contender in this cell.
     pub restarts: usize,
-    /// The figures; none if it was not measured or its answers were wrong.
+    /// Figures of the contender; `None` if it was not measured or if its responses were wrong.
     pub figures: Option<Figures>,
-    /// Requests/s as a multiple of the reference's.
+    /// Requests/s as a multiple of the reference.
     pub rate_ratio: Option<Ratio>,
-    /// Server CPU per request as a multiple of the reference's.
+    /// Server CPU time per request as a multiple of the reference.
     pub cpu_ratio: Option<Ratio>,
-    /// The low decile of server CPU per request as a multiple of the reference's: what remains when the machine is at
-    /// its best.
+    /// Low decile of the server CPU time per request as a multiple of the reference: the difference when the machine is
+    /// at its fastest.
     pub cpu_low_ratio: Option<Ratio>,
-    /// Median latency as a multiple of the reference's; only where a rate was offered.
+    /// Median latency as a multiple of the reference; only at an offered rate.
     pub p50_ratio: Option<Ratio>,
-    /// 99th percentile of the latency as a multiple of the reference's; only where a rate was offered.
+    /// p99 latency as a multiple of the reference; only where latencies are compared (see
+    /// [`Measure::of_cell`](crate::measure::Measure::of_cell)).
     pub p99_ratio: Option<Ratio>,
-    /// Memory per connection as a multiple of the reference's; only for idle connections.
+    /// Memory per connection as a multiple of the reference; only for idle connections.
     pub memory_ratio: Option<Ratio>,
-    /// CPU of server and load together per request as a multiple of the reference's; only over HTTP.
+    /// Combined CPU time of server and load per request as a multiple of the reference; only for HTTP.
     #[serde(default)]
     pub cpu_of_both_ratio: Option<Ratio>,
-    /// What can be said about the rate.
+    /// Verdict on the rate.
     pub rate_verdict: Verdict,
-    /// What can be said about the CPU per request.
+    /// Verdict on the server CPU time per request.
     pub cpu_verdict: Verdict,
-    /// What can be said about the median latency.
+    /// Verdict on the median latency.
     pub p50_verdict: Verdict,
-    /// What can be said about the 99th percentile of the latency.
+    /// Verdict on the p99 latency.
     pub p99_verdict: Verdict,
-    /// What can be said about the memory per connection.
+    /// Verdict on the memory per connection.
     pub memory_verdict: Verdict,
-    /// What can be said about the CPU of server and load together per request.
+    /// Verdict on the combined CPU time of server and load per request.
     #[serde(default)]
     pub cpu_of_both_verdict: Verdict,
-    /// Memory of the process for each idle connection, in bytes, without what the kernel keeps for it; only for idle
-    /// connections.
+    /// Memory of the server process per idle connection, in bytes, excluding kernel memory; only for idle connections.
     pub memory_per_connection_bytes: Option<Estimate>,
-    /// Instructions of the server for each request, kernel and user together, from [`LabResult::instructions`]; none if
-    /// they were not counted.
+    /// Server instructions per request in kernel and user mode, from [`LabResult::instructions`]; `None` if they were
+    /// not counted.
     #[serde(default)]
     pub instructions_per_request: Option<f64>,
-    /// Latency in nanoseconds by quantile, over all clean slices together; empty if it was not measured.
+    /// Points of the latency distribution over all clean slices: quantile and latency in nanoseconds. Empty if the
+    /// contender was not measured.
     pub latency_curve: Vec<(f64, u64)>,
 }
 
-/// One contender against another in one cell: one of anello's drivers against a peer, or one that differs from another in
-/// one thing against that one, its base. What is said of anello and the peer below holds for these two as well.
+/// Comparison of two contenders in one cell: an anello contender with a peer, or a contender with its base. The fields
+/// call the first one the contender and the second one the peer.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct PairComparison {
-    /// Anello on one driver; or who names a base.
+    /// Name of the anello contender, or of the contender that names a base.
     pub contender: String,
-    /// The peer; or the base.
+    /// Name of the peer, or of the base.
     pub peer: String,
-    /// The cell.
+    /// Cell in which the two are compared.
     pub cell: Cell,
-    /// Rounds in which the two ran in different phases of the machine, so that they give no ratio.
+    /// Number of rounds without a ratio because the two ran in different phases of the machine.
     pub mixed_phase_rounds: usize,
-    /// Requests/s of anello as a multiple of the peer's.
+    /// Requests/s of the contender as a multiple of the peer.
     pub rate_ratio: Option<Ratio>,
-    /// Server CPU per request of anello as a multiple of the peer's.
+    /// Server CPU time per request of the contender as a multiple of the peer.
     pub cpu_ratio: Option<Ratio>,
-    /// 99th percentile of anello's latency as a multiple of the peer's; only where a rate was offered.
+    /// p99 latency of the contender as a multiple of the peer; only where latencies are compared (see
+    /// [`Measure::of_cell`](crate::measure::Measure::of_cell)).
     pub p99_ratio: Option<Ratio>,
-    /// Memory per connection of anello as a multiple of the peer's; only for idle connections.
+    /// Memory per connection of the contender as a multiple of the peer; only for idle connections.
     pub memory_ratio: Option<Ratio>,
-    /// CPU of server and load together per request with anello as a multiple of that with the peer; only over HTTP.
+    /// Combined CPU time of server and load per request as a multiple of that with the peer; only for HTTP.
     #[serde(default)]
     pub cpu_of_both_ratio: Option<Ratio>,
-    /// What can be said about the rate. More: anello's is higher.
+    /// Verdict on the rate. [`Verdict::More`]: the rate of the contender is higher.
     pub rate_verdict: Verdict,
-    /// What can be said about the CPU per request. Less: anello's is lower.
+    /// Verdict on the server CPU time per request. [`Verdict::Less`]: the contender uses less.
     pub cpu_verdict: Verdict,
-    /// What can be said about the 99th percentile of the latency.
+    /// Verdict on the p99 latency.
     pub p99_verdict: Verdict,
-    /// What can be said about the memory per connection.
+    /// Verdict on the memory per connection.
     pub memory_verdict: Verdict,
-    /// What can be said about the CPU of server and load together per request.
+    /// Verdict on the combined CPU time of server and load per request.
     #[serde(default)]
     pub cpu_of_both_verdict: Verdict,
 }
 
-/// Whether a contender was measured in a cell.
+/// Outcome of one contender in one cell.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", content = "why", rename_all = "snake_case")]
 pub enum Outcome {
-    /// It was.
+    /// The contender was measured.
     Measured,
-    /// It could not be started, for this reason.
+    /// The contender could not be started, for this reason.
     Skipped(String),
-    /// It broke in this way, and its figures do not count.
+    /// The contender failed for this reason, and its figures are excluded.
     Failed(String),
-    /// It did not do what a server must when it was checked, and was not timed.
+    /// The contender failed a check for this reason and was not measured.
     CheckFailed(String),
-    /// The cell asks for more than it is made for.
+    /// The cell exceeds a limit of the contender.
     BeyondLimit(String),
-    /// It has no answer for what the cell asks for.
+    /// The contender does not support the request target of the cell.
     NotServed(String),
-    /// The run ended before its turn came, or no slice was clean.
+    /// The run was stopped before this contender was measured, or no slice was clean.
     NotMeasured,
 }

@@ -1,13 +1,13 @@
-//! Medians, quartiles and intervals: nothing here assumes a shape of the noise.
+//! Medians, quartiles and bootstrap confidence intervals. No distribution of the noise is assumed.
 //!
-//! Comparisons are *paired*: within one round the contender and the reference ran moments apart, so their ratio is
-//! free of the slow drift of the machine. The interval of the median ratio is a bootstrap in two levels, passes and
-//! then rounds within them, because every pass starts fresh processes and a process keeps its luck (addresses, page
-//! placement) for as long as it lives.
+//! Comparisons are *paired*: within one round, the contender and the reference ran shortly after each other, so slow
+//! drift of the machine cancels out of their ratio. The interval of the median ratio comes from a two-level bootstrap
+//! that resamples passes, and then rounds within each pass. Two levels are needed because every pass starts new
+//! processes, and some properties of a process (address layout, page placement) affect its speed for its whole life.
 //!
-//! A bootstrap of few passes is narrower than it says: it cannot know what the passes that were not made would have
-//! shown. So the interval is stretched as Student's distribution asks for that number of passes; the tests hold it to
-//! its confidence with luck of 2 to 5 % per process.
+//! With few passes, a bootstrap interval is too narrow for its nominal confidence, because the sample contains little
+//! of the variation between passes. The interval is therefore widened with Student's t-distribution for that number of
+//! passes. The tests verify the coverage with a variation of 2 to 5 % between processes.
 
 pub mod phases;
 
@@ -15,28 +15,28 @@ use serde::{Deserialize, Serialize};
 
 use crate::schedule::Random;
 
-/// How often the bootstrap draws again.
+/// Number of bootstrap resamples.
 pub const RESAMPLES: usize = 2000;
 
-/// The same for low deciles, which are for reading and carry no verdict.
+/// Number of bootstrap resamples for low deciles. They are shown for information only, no verdict depends on them.
 const LOW_DECILE_RESAMPLES: usize = 500;
 
-/// How sure the intervals are. High, because one run makes many comparisons.
+/// Confidence level of the intervals. It is high because one run makes many comparisons.
 pub const CONFIDENCE: f64 = 0.99;
 
-/// A median with the quartiles around it.
+/// Median and quartiles of a set of values.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Estimate {
-    /// Half of the slices lie below.
+    /// Median of the slices.
     pub median: f64,
-    /// A quarter of the slices lie below.
+    /// Lower quartile: a quarter of the slices have a smaller value.
     pub low_quartile: f64,
-    /// A quarter of the slices lie above.
+    /// Upper quartile: a quarter of the slices have a larger value.
     pub high_quartile: f64,
 }
 
 impl Estimate {
-    /// The estimate of `values`; none when there are none.
+    /// Computes the estimate of `values`. Returns `None` if `values` is empty.
     #[must_use]
     pub fn of(values: &[f64]) -> Option<Estimate> {
         let mut sorted = values.to_vec();
@@ -48,30 +48,30 @@ impl Estimate {
         })
     }
 
-    /// Half the distance between the quartiles, as a fraction of the median; 0 for a median of 0.
+    /// Returns half the interquartile range as a fraction of the median, or 0 if the median is 0.
     #[must_use]
     pub fn spread(&self) -> f64 {
         if self.median == 0.0 { 0.0 } else { (self.high_quartile - self.low_quartile) / 2.0 / self.median }
     }
 }
 
-/// How many times the reference's value, with its interval.
+/// A value as a multiple of the reference's value, with its confidence interval.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Ratio {
-    /// Median of the paired ratios.
+    /// Median of the paired ratios, or the ratio of the medians when two runs are compared.
     pub estimate: f64,
-    /// Lower end of the interval.
+    /// Lower bound of the interval.
     pub low: f64,
-    /// Upper end of the interval.
+    /// Upper bound of the interval.
     pub high: f64,
-    /// How many paired ratios it is the median of; of two runs compared, those of the run with fewer.
+    /// Number of paired ratios in the sample. When two runs are compared, the smaller of the two numbers.
     #[serde(default)]
     pub pairs: usize,
-    /// How many passes (for idle connections: rounds), each with processes of its own, had any; of two runs compared,
-    /// those of the run with fewer.
+    /// Number of passes with at least one paired ratio. Each pass has its own processes. For idle connections, the
+    /// number of rounds. When two runs are compared, the smaller of the two numbers.
     #[serde(default)]
     pub passes: usize,
-    /// By how much the interval was stretched, as an exponent, because passes are few.
+    /// Exponent by which the interval was widened because of the small number of passes.
     #[serde(default = "default_stretch")]
     pub stretch: f64,
 }
@@ -81,8 +81,8 @@ fn default_stretch() -> f64 {
 }
 
 impl Ratio {
-    /// The median of paired ratios and its bootstrap interval; `passes` holds the ratios of each pass. None when there
-    /// are none at all.
+    /// Computes the median of paired ratios and its bootstrap interval. `passes` holds the ratios of each pass. Returns
+    /// `None` if there are no ratios.
     #[must_use]
     pub fn of(passes: &[Vec<f64>], random: &mut Random) -> Option<Ratio> {
         let passes: Vec<&Vec<f64>> = passes.iter().filter(|pass| !pass.is_empty()).collect();
@@ -104,9 +104,8 @@ impl Ratio {
         Ratio::of_resampled(estimate, medians, (all.len(), passes.len()), 1)
     }
 
-    /// The ratio with the interval that its values in redrawn samples of `runs` runs span, stretched for the number of
-    /// passes; none
-    /// without any, or if the estimate is no positive number.
+    /// Builds the ratio from its estimate and its values in the resamples of `runs` runs. The interval is widened for
+    /// the number of passes. Returns `None` if there are no finite values or if the estimate is not a positive number.
     pub(crate) fn of_resampled(
         estimate: f64,
         mut resampled: Vec<f64>,
@@ -119,8 +118,9 @@ impl Ratio {
         let low = quantile_of_sorted(&resampled, tail)?;
         let high = quantile_of_sorted(&resampled, 1.0 - tail)?;
         let stretch = small_sample_stretch(pairs, passes, runs);
-        // Ratios are stretched as factors, so that they stay above 0.
-        let stretched = |end: f64| if end > 0.0 { estimate * (end / estimate).powf(stretch) } else { end };
+        // The interval is widened on a logarithmic scale, so that its bounds stay positive.
+        let stretched =
+            |bound: f64| if bound > 0.0 { estimate * (bound / estimate).powf(stretch) } else { bound };
         (estimate.is_finite() && estimate > 0.0).then(|| Ratio {
             estimate,
             low: stretched(low.min(estimate)),
@@ -131,9 +131,10 @@ impl Ratio {
         })
     }
 
-    /// The ratio of the low deciles of two sides, by pass, and its bootstrap interval: what remains of a difference when
-    /// the machine is at its best. Both sides draw the same passes, and then each its own slices. None if either has
-    /// nothing in any pass that the other has.
+    /// Computes the ratio of the low deciles of two contenders and its bootstrap interval. `left` and `right` hold the
+    /// values of each pass. The ratio shows how the contenders differ when the machine is at its fastest. Each resample
+    /// uses the same passes for both contenders, and separate slices within each pass. Returns `None` if no pass
+    /// contains values of both.
     #[must_use]
     pub fn of_low_deciles(left: &[Vec<f64>], right: &[Vec<f64>], random: &mut Random) -> Option<Ratio> {
         let both: Vec<(&Vec<f64>, &Vec<f64>)> =
@@ -156,47 +157,50 @@ impl Ratio {
             }
             ratios.push(decile(&mut all_left)? / decile(&mut all_right)?);
         }
-        let least = |count: fn(&(&Vec<f64>, &Vec<f64>)) -> usize| both.iter().map(count).sum::<usize>();
-        let pairs = least(|(left, _)| left.len()).min(least(|(_, right)| right.len()));
+        let total = |count: fn(&(&Vec<f64>, &Vec<f64>)) -> usize| both.iter().map(count).sum::<usize>();
+        let pairs = total(|(left, _)| left.len()).min(total(|(_, right)| right.len()));
         Ratio::of_resampled(estimate, ratios, (pairs, both.len()), 1)
     }
 
-    /// Whether 1 lies within the interval.
+    /// Returns `true` if the interval contains 1.
     #[must_use]
     pub fn includes_one(&self) -> bool {
         self.low <= 1.0 && 1.0 <= self.high
     }
 
-    /// The farthest from 1 that the redrawn medians lay, before the interval was stretched: what two equal servers were
-    /// seen to differ by.
+    /// Returns the larger distance of the two interval bounds from 1, before the interval was widened. For two
+    /// identical servers, this is the observed difference between them.
     #[must_use]
     pub fn max_deviation(&self) -> f64 {
-        let redrawn = |end: f64| {
-            if end > 0.0 { self.estimate * (end / self.estimate).powf(1.0 / self.stretch) } else { end }
+        let unstretched = |bound: f64| {
+            if bound > 0.0 { self.estimate * (bound / self.estimate).powf(1.0 / self.stretch) } else { bound }
         };
-        (1.0 - redrawn(self.low)).abs().max((redrawn(self.high) - 1.0).abs())
+        (1.0 - unstretched(self.low)).abs().max((unstretched(self.high) - 1.0).abs())
     }
 }
 
-/// By how much the interval of a bootstrap over so few pairs and passes is to be stretched: Student's quantile in place of
-/// the normal one, and the spread of a sample in place of that of what it was drawn from. One pass tells nothing of the
-/// luck of a process; it is treated as two. `runs` is how many runs of as many passes each are compared.
+/// Returns the factor by which a bootstrap interval over this number of pairs and passes must be widened.
+///
+/// The factor replaces the normal quantile by Student's quantile, and the standard deviation of the sample by the
+/// estimate for the population. A single pass contains no information on the variation between processes and is treated
+/// as two passes. `runs` is the number of compared runs, each with `passes` passes.
 fn small_sample_stretch(pairs: usize, passes: usize, runs: usize) -> f64 {
-    /// The 99.5 % quantiles of Student's distribution for 1 to 8 degrees of freedom.
+    /// 99.5 % quantiles of Student's t-distribution for 1 to 8 degrees of freedom.
     const STUDENT: [f64; 8] = [63.657, 9.925, 5.841, 4.604, 4.032, 3.707, 3.499, 3.355];
-    /// The same of the normal distribution.
+    /// 99.5 % quantile of the normal distribution.
     const NORMAL: f64 = 2.5758;
     let passes = passes.max(2);
     let freedom = runs * (passes - 1);
-    // Beyond the table, the first terms of the expansion in 1/freedom.
-    let expansion = |many: f64| NORMAL + 4.917 / many + 8.83 / (many * many);
+    // Outside the table: the first terms of the series expansion in 1 / degrees of freedom.
+    let expansion = |freedom: f64| NORMAL + 4.917 / freedom + 8.83 / (freedom * freedom);
     let student = STUDENT.get(freedom - 1).copied().unwrap_or_else(|| expansion(freedom as f64));
-    let of_sample = (passes as f64 / (passes - 1) as f64).sqrt();
-    // The median of a redrawn sample moves in steps, from one value to the next, and its interval ends a step early.
-    (student / NORMAL * of_sample).max(1.0 + 4.0 / pairs.max(1) as f64)
+    let sample_correction = (passes as f64 / (passes - 1) as f64).sqrt();
+    // The median of a resample takes discrete values, so that the interval of a small sample is one step too narrow.
+    (student / NORMAL * sample_correction).max(1.0 + 4.0 / pairs.max(1) as f64)
 }
 
-/// The value below which the fraction `fraction` of the values lies, interpolated; none when there are no values.
+/// Returns the quantile of `values` at `fraction` (0 to 1), with linear interpolation. Returns `None` if `values` is
+/// empty.
 #[must_use]
 pub fn quantile(values: &[f64], fraction: f64) -> Option<f64> {
     let mut sorted = values.to_vec();
@@ -206,13 +210,16 @@ pub fn quantile(values: &[f64], fraction: f64) -> Option<f64> {
 
 fn quantile_of_sorted(sorted: &[f64], fraction: f64) -> Option<f64> {
     let last = sorted.len().checked_sub(1)?;
-    let place = fraction.clamp(0.0, 1.0) * last as f64;
-    let below = place.floor() as usize;
+    let position = fraction.clamp(0.0, 1.0) * last as f64;
+    let below = position.floor() as usize;
     let above = (below + 1).min(last);
-    Some(sorted[below] + (sorted[above] - sorted[below]) * (place - below as f64))
+    Some(sorted[below] + (sorted[above] - sorted[below]) * (position - below as f64))
 }
 
-/// The median of at least one value. Reorders them.
+/// Returns the median of `values`, which it reorders.
+///
+/// # Panics
+/// If `values` is empty.
 pub(crate) fn median(values: &mut [f64]) -> f64 {
     let middle = values.len() / 2;
     let odd = values.len() % 2 == 1;
@@ -261,8 +268,8 @@ mod tests {
         assert!(wide.max_deviation() > 0.02 && narrow.max_deviation() < 0.002, "{wide:?} {narrow:?}");
     }
 
-    /// How many of `trials` intervals leave out the true ratio, with noise of 1.5 % in each of a pair of slices and luck
-    /// of this size for each of the two processes of a pass.
+    /// Returns the number of `trials` in which the interval does not contain the true ratio. Each slice has 1.5 %
+    /// noise, and each process has a random constant factor with the standard deviation `process_factor`.
     fn count_misses(trials: u64, passes: usize, rounds: usize, process_factor: f64) -> usize {
         let one = |seed: u64| {
             let mut random = Random::stream(seed, (passes * 100 + rounds) as u64);
@@ -284,10 +291,10 @@ mod tests {
         for (passes, rounds) in [(9, 1), (15, 1), (3, 3)] {
             for process_factor in [0.02, 0.05] {
                 let missed = count_misses(TRIALS, passes, rounds, process_factor);
-                // The confidence allows 2.5; the rest is what chance makes of it.
+                // 2.5 misses are expected at this confidence; the bound allows for random variation.
                 assert!(
                     missed <= 6,
-                    "{passes} x {rounds}, luck {process_factor}: {missed} of {TRIALS} leave out the truth"
+                    "{passes} x {rounds}, process factor {process_factor}: {missed} of {TRIALS} miss the true ratio"
                 );
             }
         }
@@ -299,8 +306,8 @@ mod tests {
         let factors: Vec<f64> = [1, 2, 3, 5, 9, 30, 1000].map(factor).to_vec();
         assert!(factors.windows(2).all(|pair| pair[0] >= pair[1]), "{factors:?}");
         assert!((factors[4] - 1.38).abs() < 0.01 && factors[6] < 1.01, "{factors:?}");
-        assert!(small_sample_stretch(27, 9, 2) < factor(9), "two runs know more than one");
-        // The table and the expansion meet.
+        assert!(small_sample_stretch(27, 9, 2) < factor(9), "two runs give more degrees of freedom than one");
+        // The table and the expansion agree where they meet.
         assert!((factor(10) - 3.250 / 2.5758 * (10.0f64 / 9.0).sqrt()).abs() < 0.01);
     }
 

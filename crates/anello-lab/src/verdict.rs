@@ -1,31 +1,33 @@
-//! What can be said, and what cannot.
+//! Verdicts on ratios: which differences are significant.
 //!
-//! Two servers are told apart only if both hold:
+//! A difference between two servers is significant only if both conditions hold:
 //! 1. the interval of their ratio does not include 1;
-//! 2. the ratio differs from 1 by more than the *resolution* of the cell: the farthest that the interval of the twins
-//!    (the same server twice) reaches from 1, or the middle of that over all cells where one cell was lucky.
+//! 2. the ratio differs from 1 by more than the *resolution* of the cell, which is its noise floor. The resolution is
+//!    the maximum deviation from 1 of the interval of the twins (the same server, measured twice). If it is smaller
+//!    than the median over all cells, the median is used.
 //!
-//! Where the resolution is worse than [`NOISY_RESOLUTION`] or unknown, or the ratio rests on fewer than [`MIN_PAIRS`]
-//! pairs or [`MIN_PASSES`] passes, the cell is too noisy to say anything. The twins' own ratio must rest on as many.
+//! The verdict is "too noisy" if the resolution is unknown or if the ratio is based on fewer than [`MIN_PAIRS`] pairs
+//! or [`MIN_PASSES`] passes. The ratio of the twins needs the same numbers. Above [`NOISY_RESOLUTION`], a difference
+//! that is not significant is "too noisy" instead of "no difference".
 
 use crate::findings;
 use crate::measure::Measure;
 use crate::result::{CellResult, LabResult, PairComparison, Verdict};
 use crate::statistics::{Ratio, quantile};
 
-/// A cell in which two equal servers may differ by more than this fraction tells nothing.
+/// Resolution, as a fraction, above which a cell is too noisy to show that two servers do not differ.
 pub const NOISY_RESOLUTION: f64 = 0.15;
 
-/// Fewer pairs of slices than this tell nothing.
+/// Minimum number of paired slices for a verdict.
 pub const MIN_PAIRS: usize = 5;
 
-/// Pairs from fewer passes than this tell nothing: they may all owe to the luck of one process.
+/// Minimum number of passes for a verdict. With fewer passes, a difference can be an effect of a single process.
 pub const MIN_PASSES: usize = 3;
 
-/// Below this part of its core the server was waiting for the load.
+/// Fraction of its core's time below which a server counts as waiting for the load.
 pub const SERVER_BUSY_THRESHOLD: f64 = 0.9;
 
-/// Fills in the resolutions, the verdicts and the findings.
+/// Computes the resolutions, the verdicts and the findings of `result`.
 pub fn judge(result: &mut LabResult) {
     Measure::ALL.into_iter().for_each(|measure| judge_measure(result, measure));
     let LabResult { versus, runtime_versus, other_versus, base_versus, .. } = result;
@@ -35,22 +37,22 @@ pub fn judge(result: &mut LabResult) {
     result.findings = findings::findings(result);
 }
 
-/// Fills in the resolutions of one measure, and the verdicts on all rows by it.
+/// Computes the resolution of every cell and the verdict on every row for one measure.
 pub(crate) fn judge_measure(result: &mut LabResult, measure: Measure) {
     let twin = result
         .contenders
         .iter()
         .position(|contender| contender.twin_of.as_ref() == Some(&result.plan.reference));
-    let reach = |cell: &CellResult| {
+    let deviation = |cell: &CellResult| {
         Some(measure.ratio(&cell.rows[twin?]).filter(has_enough_samples)?.max_deviation())
     };
-    let reaches: Vec<f64> = result.cells.iter().filter_map(reach).collect();
-    let middle = quantile(&reaches, 0.5);
+    let deviations: Vec<f64> = result.cells.iter().filter_map(deviation).collect();
+    let median = quantile(&deviations, 0.5);
     for cell in result.cells.iter_mut().filter(|cell| measure.applies(&cell.cell)) {
-        // A cell in which the twin is missing is judged by the others.
-        let resolution = match (reach(cell), middle) {
-            (Some(here), Some(middle)) => Some(here.max(middle)),
-            (here, middle) => here.or(middle),
+        // A cell without a measured twin gets the median of the other cells.
+        let resolution = match (deviation(cell), median) {
+            (Some(own), Some(median)) => Some(own.max(median)),
+            (own, median) => own.or(median),
         };
         for row in &mut cell.rows {
             let verdict = if row.contender == result.plan.reference {
@@ -79,13 +81,12 @@ pub(crate) fn judge_measure(result: &mut LabResult, measure: Measure) {
     }
 }
 
-/// Fills in the verdicts on anello against peers, and on others against their bases, by the same rule: what two equal
-/// servers show in the judged `cells`.
+/// Computes the verdicts on pair comparisons by the same rule. The resolutions are those of `cells`.
 pub fn judge_pairs(cells: &[CellResult], pairs: &mut [PairComparison]) {
     Measure::IN_PAIRS.into_iter().for_each(|measure| judge_pairs_by(cells, pairs, measure));
 }
 
-/// The same by one measure.
+/// Computes the verdicts on pair comparisons for one measure.
 pub(crate) fn judge_pairs_by(cells: &[CellResult], pairs: &mut [PairComparison], measure: Measure) {
     for versus in pairs {
         let Some(cell) = cells.iter().find(|cell| cell.cell == versus.cell) else { continue };
@@ -103,20 +104,21 @@ pub(crate) fn judge_pairs_by(cells: &[CellResult], pairs: &mut [PairComparison],
     }
 }
 
-/// Whether a ratio rests on so many pairs from so many passes that its interval means something.
+/// Returns `true` if a ratio is based on at least [`MIN_PAIRS`] pairs and [`MIN_PASSES`] passes.
 #[must_use]
 pub fn has_enough_samples(ratio: &Ratio) -> bool {
     ratio.pairs >= MIN_PAIRS && ratio.passes >= MIN_PASSES
 }
 
-/// The verdict on one ratio, given what the machine resolves: without that, nobody knows what equal servers differ by.
+/// Returns the verdict on one ratio in a cell with the given resolution. Without a resolution, the noise floor is
+/// unknown and the verdict is [`Verdict::TooNoisy`].
 #[must_use]
 pub fn verdict_on(ratio: Ratio, resolution: Option<f64>) -> Verdict {
     let Some(resolution) = resolution.filter(|_| has_enough_samples(&ratio)) else {
         return Verdict::TooNoisy;
     };
     if !ratio.includes_one() && (ratio.estimate - 1.0).abs() > resolution {
-        // Even in a noisy cell a difference that dwarfs the noise can be told.
+        // A difference larger than the noise is significant in a noisy cell, too.
         if ratio.estimate > 1.0 { Verdict::More } else { Verdict::Less }
     } else if resolution > NOISY_RESOLUTION {
         Verdict::TooNoisy
@@ -152,7 +154,7 @@ mod tests {
         assert_eq!(
             verdict_on(ratio(1.05, 0.02), Some(0.06)),
             Verdict::NoDifference,
-            "equal servers differ as much"
+            "within the resolution"
         );
         assert_eq!(verdict_on(ratio(1.0, 0.0), Some(0.0)), Verdict::NoDifference);
     }

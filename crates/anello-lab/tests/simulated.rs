@@ -410,7 +410,7 @@ fn another_version_or_format_is_refused_by_name() {
     assert_ne!(old, json);
     let error = LabResult::from_json(&old).unwrap_err();
     assert!(error.contains("version 1") && error.contains("reads version 2"), "{error}");
-    assert!(LabResult::from_json("{}").unwrap_err().contains("not a result of the lab"));
+    assert!(LabResult::from_json("{}").unwrap_err().contains("not a lab result"));
     assert!(LabResult::from_json("[").unwrap_err().contains("not the JSON"));
     let damaged = json.replace("\"findings\"", "\"findlings\"");
     assert!(LabResult::from_json(&damaged).unwrap_err().contains("damaged"));

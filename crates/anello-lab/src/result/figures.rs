@@ -1,4 +1,4 @@
-//! What was measured of one contender in one cell.
+//! Measured figures of one contender in one cell.
 
 use serde::{Deserialize, Serialize};
 
@@ -9,45 +9,46 @@ use crate::statistics::Estimate;
 pub struct Figures {
     /// Requests answered per second.
     pub requests_per_second: Estimate,
-    /// Median time to a reply, in nanoseconds.
+    /// Median latency, in nanoseconds.
     pub p50_ns: Estimate,
-    /// 90th percentile of the time to a reply, in nanoseconds.
+    /// 90th percentile of the latency, in nanoseconds.
     pub p90_ns: Estimate,
-    /// 99th percentile of the time to a reply, in nanoseconds.
+    /// 99th percentile of the latency, in nanoseconds.
     pub p99_ns: Estimate,
-    /// 99.9th percentile of the time to a reply, in nanoseconds.
+    /// 99.9th percentile of the latency, in nanoseconds.
     pub p999_ns: Estimate,
-    /// Longest time to a reply in all clean slices, in nanoseconds.
+    /// Maximum latency in all clean slices, in nanoseconds.
     pub max_ns: u64,
-    /// 99th percentile counted from the sending instead of the scheduled time, in nanoseconds; only where a rate was
-    /// offered.
+    /// 99th percentile of the latency measured from the actual instead of the scheduled send time, in nanoseconds; only
+    /// at an offered rate.
     pub uncorrected_p99_ns: Option<Estimate>,
     /// CPU time of the server per request, in nanoseconds.
     pub cpu_ns: Estimate,
-    /// CPU time of server and load together per request, in nanoseconds; only over HTTP.
+    /// Combined CPU time of server and load per request, in nanoseconds; only for HTTP.
     #[serde(default)]
     pub cpu_of_both_ns: Option<Estimate>,
-    /// A tenth of the slices cost the server less than this, in nanoseconds per request.
+    /// First decile over the slices of the server CPU time per request, in nanoseconds.
     pub cpu_low_decile_ns: f64,
-    /// Part of the time that the server was on its core, 0 to 1 (more with several cores).
+    /// CPU time of the server divided by elapsed time: 0 to 1 on one core, more on several cores.
     pub server_busy: f64,
-    /// The server's context switches per request, voluntary and not; none if they could not be told.
+    /// Voluntary and involuntary context switches of the server per request; `None` if unknown.
     pub switches_per_request: Option<f64>,
-    /// Memory of the server at the end of a slice, in bytes; none if it could not be told.
+    /// Resident memory of the server at the end of a slice, in bytes; `None` if unknown.
     pub resident_bytes: Option<f64>,
-    /// Part of the time that the load was on its core, 0 to 1 (more with several cores).
+    /// CPU time of the load generator divided by elapsed time: 0 to 1 on one core, more on several cores.
     pub load_busy: f64,
-    /// Whether the load, not the server, set the pace: it was busy and the server was not. Then the rate says little.
+    /// `true` if the load generator was the bottleneck: it was saturated and the server was not. In that case, the rate
+    /// does not show the capacity of the server.
     pub load_bottleneck: bool,
-    /// Part of the offered requests that were answered; only where a rate was offered.
+    /// Fraction of the offered requests that were answered; only at an offered rate.
     pub reached_fraction: Option<f64>,
-    /// Whether it kept up with the offered rate; only where one was offered. If not, the latency is that of an overloaded
+    /// `true` if the offered rate was reached; only at an offered rate. Otherwise, the latency is that of an overloaded
     /// server.
     pub rate_reached: Option<bool>,
-    /// Part of the offered requests that were sent later than 1 ms after their time; only where a rate was offered.
+    /// Fraction of the offered requests that were sent more than 1 ms late; only at an offered rate.
     #[serde(default)]
     pub late_fraction: Option<f64>,
-    /// Part of the offered requests that were never sent; only where a rate was offered.
+    /// Fraction of the offered requests that were never sent; only at an offered rate.
     #[serde(default)]
     pub unsent_fraction: Option<f64>,
 }

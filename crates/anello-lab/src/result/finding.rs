@@ -1,4 +1,4 @@
-//! What is said of a result: verdicts, failures, and sentences.
+//! Verdicts, failures and findings of a run.
 
 use std::fmt;
 
@@ -6,53 +6,53 @@ use serde::{Deserialize, Serialize};
 
 use crate::cell::Cell;
 
-/// What can be said about one figure of one contender against the reference.
+/// Verdict on one figure of a contender compared with the reference.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
-    /// This is the reference.
+    /// The contender is the reference.
     Reference,
-    /// More than the reference's, beyond doubt.
+    /// The figure is significantly higher than that of the reference.
     More,
-    /// Less than the reference's, beyond doubt.
+    /// The figure is significantly lower than that of the reference.
     Less,
-    /// The interval includes equality, or the difference is one that two equal servers show here too.
+    /// No significant difference: the interval includes 1, or the difference is within the noise floor.
     NoDifference,
-    /// Two equal servers differ so much here, or there are so few clean slices, that nothing can be said.
+    /// No verdict is possible: the noise floor is too high or unknown, or there are too few clean slices.
     TooNoisy,
-    /// One of the two was not measured.
+    /// One of the two contenders was not measured.
     #[default]
     NotComparable,
 }
 
-/// Something that went wrong.
+/// A failure of a contender.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Failure {
-    /// Whom it befell.
+    /// Name of the contender.
     pub contender: String,
-    /// Where; none if it was at the start of a pass.
+    /// Cell in which the contender failed; `None` at the start of a pass.
     pub cell: Option<Cell>,
-    /// In which pass, from 0.
+    /// Pass in which the contender failed, from 0.
     pub pass: usize,
-    /// What it did.
+    /// Description of the failure.
     pub what: String,
-    /// What the lab did about it.
+    /// Reaction of the lab.
     pub consequence: Consequence,
 }
 
-/// What the lab did about a contender that failed.
+/// Reaction of the lab to the failure of a contender.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Consequence {
-    /// It could not be started and does not take part in this pass.
+    /// The contender could not be started and is skipped in this pass.
     SkippedPass,
-    /// It was started again, once, and goes on.
+    /// The contender was restarted and continues.
     Restarted,
-    /// It broke a second time and does not take part in the rest of the cell.
+    /// The contender failed a second time and is excluded from the rest of the cell.
     LeftOut,
-    /// It answered wrongly and is not measured in this cell again.
+    /// The contender sent a wrong response and is excluded from this cell in all passes.
     Disqualified,
-    /// It failed a check and is not timed at all.
+    /// The contender failed a check and is not measured at all.
     NotTimed,
 }
 
@@ -60,37 +60,37 @@ impl fmt::Display for Consequence {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str(match self {
             Consequence::SkippedPass => "skipped in this pass",
-            Consequence::Restarted => "started again once",
-            Consequence::LeftOut => "left out for the rest of this cell",
-            Consequence::Disqualified => "not measured in this cell again",
-            Consequence::NotTimed => "not timed",
+            Consequence::Restarted => "restarted once",
+            Consequence::LeftOut => "excluded from the rest of this cell",
+            Consequence::Disqualified => "excluded from this cell",
+            Consequence::NotTimed => "not measured",
         })
     }
 }
 
-/// One verdict in words.
+/// A finding in words.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Finding {
-    /// What it is about.
+    /// Kind of the finding.
     pub kind: FindingKind,
-    /// One or two sentences.
+    /// Text of the finding, one or two sentences.
     pub text: String,
 }
 
-/// What a finding is about.
+/// Kind of a finding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FindingKind {
-    /// The answer to the question that the lab was asked.
+    /// Main conclusion of the run.
     Headline,
-    /// Anello against one peer.
+    /// Comparison of an anello contender with one peer.
     Peer,
-    /// One contender.
+    /// Comparison of one contender with the reference.
     Contender,
-    /// What the machine can resolve, and where it cannot.
+    /// Noise floor of the run, and cells that are too noisy.
     Resolution,
-    /// Something to keep in mind when reading the figures.
+    /// Limitation of the figures.
     Caution,
-    /// A contender that failed.
+    /// Failure of a contender.
     Failure,
 }

@@ -1,8 +1,8 @@
-//! One slice of load as it is kept, and whether it counts.
+//! Stored measurements of one slice of load.
 
 use serde::{Deserialize, Serialize};
 
-/// One slice of load.
+/// Measurements of one slice of load.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Slice {
     /// Index of the contender.
@@ -13,81 +13,82 @@ pub struct Slice {
     pub pass: usize,
     /// Round within cell and pass, from 0.
     pub round: usize,
-    /// When it began, since the run did.
+    /// Start of the slice, in nanoseconds since the start of the run.
     pub start_ns: u64,
-    /// Requests answered.
+    /// Number of answered requests.
     pub requests: u64,
-    /// From the first request to the last reply.
+    /// Time from the first request to the last response, in nanoseconds.
     pub elapsed_ns: u64,
-    /// CPU time of the server.
+    /// CPU time of the server, in nanoseconds.
     pub cpu_ns: u64,
-    /// Context switches of the server that it asked for by waiting; none if they could not be told.
+    /// Number of voluntary context switches of the server; `None` if unknown.
     pub voluntary_switches: Option<u64>,
-    /// Context switches of the server that others forced on it.
+    /// Number of involuntary context switches of the server; `None` if unknown.
     pub involuntary_switches: Option<u64>,
-    /// Memory of the server afterwards, in bytes.
+    /// Resident memory of the server after the slice, in bytes; `None` if unknown.
     pub resident_bytes: Option<u64>,
-    /// Memory of the server when the first [`connections_before`](Self::connections_before) connections were there; only
-    /// for idle connections.
+    /// Resident memory of the server after the first [`connections_before`](Self::connections_before) connections were
+    /// open, in bytes; only for idle connections.
     pub resident_before_bytes: Option<u64>,
-    /// Connections that were there when [`resident_before_bytes`](Self::resident_before_bytes) was looked at; 0 but for
+    /// Number of open connections when [`resident_before_bytes`](Self::resident_before_bytes) was read; 0 except for
     /// idle connections.
     #[serde(default)]
     pub connections_before: usize,
-    /// CPU time of the load.
+    /// CPU time of the load generator, in nanoseconds.
     pub load_cpu_ns: u64,
-    /// Part of the time that the load was on its core, 0 to 1 (more with several cores).
+    /// CPU time of the load generator divided by elapsed time: 0 to 1 on one core, more on several cores.
     pub load_busy: f64,
-    /// Time stolen from the cores used.
+    /// Time that the hypervisor stole from the cores in use, in nanoseconds.
     pub stolen_ns: u64,
-    /// Time that the lab's group of processes was held back by its CPU limit.
+    /// Time for which the CPU limit throttled the control group of the lab, in nanoseconds.
     pub throttled_ns: u64,
-    /// Median time to a reply.
+    /// Median latency, in nanoseconds.
     pub p50_ns: u64,
-    /// 90th percentile of the time to a reply.
+    /// 90th percentile of the latency, in nanoseconds.
     pub p90_ns: u64,
-    /// 99th percentile of the time to a reply.
+    /// 99th percentile of the latency, in nanoseconds.
     pub p99_ns: u64,
-    /// 99.9th percentile of the time to a reply.
+    /// 99.9th percentile of the latency, in nanoseconds.
     pub p999_ns: u64,
-    /// Longest time to a reply.
+    /// Maximum latency, in nanoseconds.
     pub max_ns: u64,
-    /// 99th percentile counted from the sending; only where a rate was offered.
+    /// 99th percentile of the latency measured from the actual send time, in nanoseconds; only at an offered rate.
     pub uncorrected_p99_ns: Option<u64>,
-    /// Requests that the schedule held; only where a rate was offered.
+    /// Number of scheduled requests; only at an offered rate.
     pub offered: Option<u64>,
-    /// Requests sent later than 1 ms after their time.
+    /// Number of requests that were sent more than 1 ms late.
     pub late: u64,
-    /// Requests of the schedule never sent.
+    /// Number of scheduled requests that were never sent.
     pub unsent: u64,
-    /// Phase of the machine: 0 fast, 1 slow; none where no two phases can be told apart.
+    /// Phase of the machine: 0 fast, 1 slow; `None` if no phases were detected.
     pub phase: Option<u8>,
-    /// Whether it counts.
+    /// Quality of the slice. Only clean slices count.
     pub quality: Quality,
 }
 
 impl Slice {
-    /// Requests answered per second.
+    /// Returns the number of answered requests per second.
     #[must_use]
     pub fn requests_per_second(&self) -> f64 {
         self.requests as f64 * 1e9 / self.elapsed_ns.max(1) as f64
     }
 
-    /// CPU time of the server per request, in nanoseconds.
+    /// Returns the CPU time of the server per request, in nanoseconds.
     #[must_use]
     pub fn cpu_ns_per_request(&self) -> f64 {
         self.cpu_ns as f64 / self.requests.max(1) as f64
     }
 
-    /// CPU time of server and load together per request, in nanoseconds: whichever side of loopback did the kernel's work
-    /// for a connection, it is in it.
+    /// Returns the combined CPU time of server and load per request, in nanoseconds. The sum includes the kernel's work
+    /// for a connection, regardless of the process in whose context it was done.
     #[must_use]
     pub fn cpu_of_both_ns_per_request(&self) -> f64 {
         self.cpu_ns.saturating_add(self.load_cpu_ns) as f64 / self.requests.max(1) as f64
     }
 
-    /// Memory for each connection of those that came after the first, `connections` in all, in bytes; none if it was not
-    /// measured. It may be 0 or less where connections take so little that the server gave back more meanwhile.
+    /// Returns the memory growth per connection, in bytes, or `None` if it was not measured. `connections` is the total
+    /// number of connections; the first [`connections_before`](Self::connections_before) of them are excluded. The
+    /// value can be zero or negative if the server released other memory in the meantime.
     #[must_use]
     pub fn memory_per_connection(&self, connections: usize) -> Option<f64> {
         let grown = self.resident_bytes? as f64 - self.resident_before_bytes? as f64;
@@ -95,17 +96,17 @@ impl Slice {
     }
 }
 
-/// Whether a slice counts, and if not, why.
+/// Quality of a slice. Only clean slices count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Quality {
-    /// It counts.
+    /// The slice counts.
     Clean,
-    /// The hypervisor took part of it.
+    /// The hypervisor stole CPU time during the slice.
     Stolen,
-    /// A CPU limit held the lab or the server back during it.
+    /// A CPU limit throttled the lab or the server during the slice.
     Throttled,
-    /// There were no requests, or the server's CPU time (of idle connections its memory) could not be told.
+    /// No request was answered, or the server's CPU time (for idle connections: its memory) is unknown.
     #[serde(rename = "spoilt")]
     Invalid,
 }
