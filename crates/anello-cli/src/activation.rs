@@ -1,4 +1,5 @@
-//! Sockets that a service manager passes: `LISTEN_PID`, `LISTEN_FDS` and `LISTEN_FDNAMES`, as sd_listen_fds(3) has them.
+//! Socket activation: sockets passed by a service manager in `LISTEN_PID`, `LISTEN_FDS` and `LISTEN_FDNAMES`
+//! (sd_listen_fds(3)).
 
 use std::env;
 use std::io;
@@ -9,13 +10,13 @@ use listenfd::ListenFd;
 
 use crate::listening::ListeningSocket;
 
-/// The first descriptor that is passed.
+/// Number of the first passed descriptor.
 const FIRST_DESCRIPTOR: usize = 3;
 
-/// The name, `FileDescriptorName=`, of the socket for /metrics.
+/// Name (`FileDescriptorName=`) of the socket for /metrics.
 const METRICS: &str = "metrics";
 
-/// What was passed.
+/// The sockets passed to this process.
 #[derive(Debug, Default)]
 pub struct Passed {
     pub sockets: Vec<ListeningSocket>,
@@ -23,68 +24,71 @@ pub struct Passed {
 }
 
 impl Passed {
-    /// The sockets for a server that tells no metrics.
+    /// Returns the sockets for a server that has no metrics endpoint.
     ///
     /// # Errors
-    /// When one for them was passed.
+    /// Returns `InvalidInput` if a metrics socket was passed.
     pub fn without_metrics(self) -> io::Result<Vec<ListeningSocket>> {
         match self.metrics {
             None => Ok(self.sockets),
             Some(_) => {
-                let message =
-                    "LISTEN_FDS has a socket for /metrics, which this server does not tell: leave it out";
+                let message = "unexpected metrics socket in LISTEN_FDS (this server has no metrics endpoint)";
                 Err(io::Error::new(io::ErrorKind::InvalidInput, message))
             }
         }
     }
 }
 
-/// Takes the sockets that were passed to this process, if any. To be called before anything opens descriptors.
+/// Takes the sockets passed to this process, if any. Must be called before the process opens any descriptor.
 ///
 /// # Errors
-/// When one is not of a kind that can be listened on.
+/// Returns an error if a passed descriptor is not a listening stream socket, if more than one metrics socket was
+/// passed, or if the metrics socket is the only one.
 pub fn take() -> io::Result<Passed> {
-    let mut given = ListenFd::from_env();
+    let mut passed_descriptors = ListenFd::from_env();
     let names = env::var("LISTEN_FDNAMES").unwrap_or_default();
     let mut names = names.split(':');
     let mut passed = Passed::default();
-    for index in 0..given.len() {
+    for index in 0..passed_descriptors.len() {
         let name = names.next().unwrap_or_default();
-        let refused = |error: io::Error| {
+        let to_error = |error: io::Error| {
             let message =
                 format!("descriptor {} of LISTEN_FDS ({name:?}): {error}", index + FIRST_DESCRIPTOR);
             io::Error::new(error.kind(), message)
         };
-        let Some(descriptor) = descriptor(&mut given, index).map_err(refused)? else { continue };
-        match ListeningSocket::from_descriptor(descriptor).map_err(refused)? {
+        let Some(descriptor) = descriptor(&mut passed_descriptors, index).map_err(to_error)? else {
+            continue;
+        };
+        match ListeningSocket::from_descriptor(descriptor).map_err(to_error)? {
             ListeningSocket::Internet(listener) if name == METRICS && passed.metrics.is_none() => {
                 passed.metrics = Some(listener);
             }
             _ if name == METRICS => {
-                let message = "/metrics is told at one TCP socket: pass no other one of this name";
-                return Err(refused(io::Error::new(io::ErrorKind::InvalidInput, message)));
+                let message =
+                    "duplicate or non-TCP metrics socket (pass at most one TCP socket with this name)";
+                return Err(to_error(io::Error::new(io::ErrorKind::InvalidInput, message)));
             }
             socket => passed.sockets.push(socket),
         }
     }
     if passed.sockets.is_empty() && passed.metrics.is_some() {
         let message =
-            "of LISTEN_FDS, the only socket is that for /metrics: pass one to serve, with another name";
+            "LISTEN_FDS contains only the metrics socket (also pass a socket to serve, under another name)";
         return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
     }
     Ok(passed)
 }
 
-/// A descriptor that is a stream socket.
-fn descriptor(given: &mut ListenFd, index: usize) -> io::Result<Option<OwnedFd>> {
-    // What is a Unix socket is no TCP socket: the first says so, and leaves it.
-    match given.take_tcp_listener(index) {
+/// Takes the descriptor at this index if it is a stream socket.
+fn descriptor(passed_descriptors: &mut ListenFd, index: usize) -> io::Result<Option<OwnedFd>> {
+    // `take_tcp_listener` fails for a Unix socket and leaves the descriptor in place for the second attempt.
+    match passed_descriptors.take_tcp_listener(index) {
         Ok(listener) => Ok(listener.map(OwnedFd::from)),
-        Err(not_tcp) => match given.take_unix_listener(index) {
+        Err(not_tcp) => match passed_descriptors.take_unix_listener(index) {
             Ok(listener) => Ok(listener.map(OwnedFd::from)),
             Err(not_unix) => {
-                let remedy = "pass stream sockets that listen, of TCP or Unix (ListenStream= of systemd)";
-                Err(io::Error::new(not_tcp.kind(), format!("{not_tcp}, and {not_unix}: {remedy}")))
+                let remedy = "pass listening TCP or Unix stream sockets, ListenStream=";
+                Err(io::Error::new(not_tcp.kind(), format!("{not_tcp}, and {not_unix} ({remedy})")))
             }
         },
     }

@@ -1,4 +1,5 @@
-//! Addresses of servers as people write them: `127.0.0.1:7000`, `[::1]:7000`, `unix:/run/echo.sock`, `unix:@name`.
+//! Server addresses as written on the command line: `127.0.0.1:7000`, `[::1]:7000`, `unix:/run/echo.sock`,
+//! `unix:@name`.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -6,7 +7,7 @@ use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::SocketAddr as UnixAddress;
 use std::str::FromStr;
 
-/// Where a server listens.
+/// The address of a listening socket.
 #[derive(Clone, Debug)]
 pub enum Address {
     Internet(SocketAddr),
@@ -21,12 +22,14 @@ impl FromStr for Address {
     fn from_str(text: &str) -> Result<Self, String> {
         let Some(name) = text.strip_prefix(UNIX) else {
             let address = text.parse().map_err(|_| {
-                format!("{text:?} is no address: write 127.0.0.1:7000, unix:/path/of/socket or unix:@name")
+                format!("invalid address {text:?} (expected 127.0.0.1:7000, unix:/path or unix:@name)")
             })?;
             return Ok(Self::Internet(address));
         };
         let address = match name.strip_prefix('@') {
-            _ if name.is_empty() => return Err("unix: lacks a path: write unix:/path/of/socket".to_owned()),
+            _ if name.is_empty() => {
+                return Err("missing path after unix: (expected unix:/path or unix:@name)".to_owned());
+            }
             Some(name) => UnixAddress::from_abstract_name(name),
             None => UnixAddress::from_pathname(name),
         };
@@ -34,7 +37,7 @@ impl FromStr for Address {
     }
 }
 
-/// As it is written on the command line.
+/// Formats the address in command-line syntax.
 impl fmt::Display for Address {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -53,7 +56,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses_are_read_and_written_alike() {
+    fn address_text_round_trips() {
         for text in ["127.0.0.1:7000", "[::1]:0", "unix:/run/echo.sock", "unix:here", "unix:@name"] {
             assert_eq!(text.parse::<Address>().unwrap().to_string(), text);
         }

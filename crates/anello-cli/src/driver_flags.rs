@@ -1,4 +1,4 @@
-//! Flags that choose and tune the driver, shared by the commands that run one.
+//! Flags that select and tune the driver, shared by all commands that start a runtime.
 
 use std::time::Duration;
 
@@ -11,73 +11,74 @@ use clap::{ArgMatches, Args, ValueEnum};
 
 use crate::{duration, output};
 
-/// The driver and, for io_uring, the ways that the lab compares.
+/// Driver selection and the io_uring options that the lab compares.
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Driver")]
 pub struct DriverFlags {
-    /// Which driver to run on; `ANELLO_DRIVER` overrides it.
+    /// Driver to use; ANELLO_DRIVER overrides it
     ///
-    /// auto takes io_uring where its set-up works, else epoll. uring fails where it cannot be had, and says why. epoll is not
-    /// combined with flags for io_uring.
+    /// auto uses io_uring if its setup succeeds, and epoll otherwise. uring fails with the reason if io_uring is
+    /// unavailable. epoll cannot be combined with io_uring flags.
     #[arg(long, value_enum, default_value_t = Choice::Auto)]
     driver: Choice,
 
-    /// Look for work so long before sleeping, as in 50us, at most 1s: lower latency for more processor time.
+    /// Poll for this long before sleeping, at most 1s, as in 50us; reduces latency at the cost of CPU time
     #[arg(long, value_name = "DURATION", value_parser = duration::parse_spin, default_value = "0s")]
     spin: Duration,
 
-    /// When the kernel runs completion work (io_uring).
+    /// When the kernel runs completion work (io_uring)
     #[arg(long, value_enum, value_name = "WHEN", default_value_t = Work::Deferred)]
     task_work: Work,
 
-    /// Let a kernel thread take submissions, which sleeps after so many milliseconds without any (io_uring).
+    /// Use a kernel thread for submissions, which sleeps after this many idle milliseconds (io_uring)
     #[arg(long, value_name = "IDLE_MS")]
     sqpoll: Option<u32>,
 
-    /// Pin the kernel thread of --sqpoll to this core.
+    /// Pin the kernel thread of --sqpoll to this core
     #[arg(long, value_name = "CORE", requires = "sqpoll")]
     sqpoll_core: Option<u32>,
 
-    /// Receive one message per operation (io_uring).
+    /// Receive one message per operation instead of using multishot receive (io_uring)
     #[arg(long)]
     one_shot_receive: bool,
 
-    /// Use registered files (io_uring, Linux 6.14).
+    /// Use registered files (io_uring, Linux 6.14)
     #[arg(long)]
     registered_files: bool,
 
-    /// Complete each send with a completion of its own instead of at submission (io_uring).
+    /// Post a completion for each send instead of completing it inline at submission (io_uring)
     #[arg(long)]
     completion_per_send: bool,
 
-    /// Send messages of at least so many bytes without a copy, to peers on other machines (io_uring); 0 never does.
+    /// Send messages of at least this many bytes with zero-copy, to peers on other machines (io_uring); 0 disables it
     #[arg(long, value_name = "BYTES")]
     zero_copy_bytes: Option<usize>,
 
-    /// Send messages of at least so many bytes, and what lies in a buffer outside the ring of more than 4 KiB, by a system
-    /// call at once. Shorter ones go to the kernel with the next turn: on epoll only up to 4096 bytes, when many sockets
-    /// were ready.
+    /// Send messages of at least this many bytes by a direct system call instead of queueing them for the next turn
+    ///
+    /// Buffers of more than 4 KiB outside the ring are sent directly, too. Smaller messages are submitted with the
+    /// next turn; on epoll, only messages of up to 4096 bytes are queued, and only while many sockets are ready.
     #[arg(long, value_name = "BYTES")]
     direct_send_threshold_bytes: Option<usize>,
 
-    /// Bytes of one receive buffer (io_uring); larger messages are received on readiness.
+    /// Size of a receive buffer in bytes (io_uring); larger messages are received on readiness
     #[arg(long, value_name = "BYTES")]
     receive_buffer_bytes: Option<usize>,
 
-    /// Receive buffers at the start (io_uring); they double on demand.
+    /// Receive buffers at startup (io_uring); their number doubles on demand
     #[arg(long, value_name = "COUNT")]
     initial_receive_buffers: Option<u32>,
 
-    /// Most receive buffers (io_uring).
+    /// Maximum number of receive buffers (io_uring)
     #[arg(long, value_name = "COUNT")]
     max_receive_buffers: Option<u32>,
 
-    /// Do without a kernel feature, as if the kernel were older (io_uring); may be given several times.
+    /// Disable a kernel feature, as if the kernel were older (io_uring); can be repeated
     #[arg(long, value_enum, value_name = "FEATURE")]
     without: Vec<Feature>,
 }
 
-/// The flags that only io_uring knows.
+/// Flags that only the io_uring driver supports.
 const URING_FLAGS: [&str; 11] = [
     "task_work",
     "sqpoll",
@@ -92,7 +93,7 @@ const URING_FLAGS: [&str; 11] = [
     "without",
 ];
 
-/// Checks that flags for io_uring are not given beside `--driver epoll`, which would ignore them.
+/// Rejects io_uring flags on the command line together with `--driver epoll`, which would ignore them.
 pub fn check(matches: &ArgMatches) -> Result<(), clap::Error> {
     if let Some((_, matches)) = matches.subcommand() {
         return check(matches);
@@ -104,17 +105,17 @@ pub fn check(matches: &ArgMatches) -> Result<(), clap::Error> {
         matches.try_contains_id(flag).is_ok() && matches.value_source(flag) == Some(ValueSource::CommandLine)
     };
     let given = URING_FLAGS.iter().copied().filter(is_given);
-    let given: Vec<String> = given.map(long).collect();
+    let given: Vec<String> = given.map(to_long_flag).collect();
     if given.is_empty() {
         return Ok(());
     }
-    let remedy = "leave them out, or give --driver uring";
+    let remedy = "remove them, or use --driver uring";
     let message =
-        format!("--driver epoll cannot be used with {}, for io_uring: {remedy}\n", given.join(", "));
+        format!("--driver epoll cannot be used with the io_uring flags {} ({remedy})\n", given.join(", "));
     Err(clap::Error::raw(ErrorKind::ArgumentConflict, message))
 }
 
-fn long(flag: &str) -> String {
+fn to_long_flag(flag: &str) -> String {
     format!("--{}", flag.replace('_', "-"))
 }
 
@@ -127,11 +128,11 @@ enum Choice {
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum Work {
-    /// When the worker asks for completions.
+    /// When the worker waits for completions
     Deferred,
-    /// At the next system call.
+    /// At the next system call
     Cooperative,
-    /// At once.
+    /// Immediately, by interrupting the worker
     Interrupting,
 }
 
@@ -151,7 +152,7 @@ enum Feature {
 }
 
 impl DriverFlags {
-    /// The builder of a runtime with these choices.
+    /// Creates a runtime builder with the selected driver and options.
     pub fn builder(&self) -> RuntimeBuilder {
         let kind = match self.driver {
             Choice::Auto => DriverKind::Auto,
@@ -168,14 +169,14 @@ impl DriverFlags {
         if driver == "epoll" && !given.is_empty() {
             let given = given.join(", ");
             output::print_stderr(format_args!(
-                "anello: the driver is epoll, which ignores {given}: leave them out, or see anello doctor"
+                "anello: {given} ignored by the epoll driver (remove them, or see anello doctor)"
             ));
         }
     }
 
-    /// The flags for io_uring that differ from their defaults.
+    /// Returns the io_uring flags that differ from their defaults.
     fn given_for_uring(&self) -> Vec<String> {
-        // In the order of the names.
+        // In the order of `URING_FLAGS`.
         let is_given: [bool; URING_FLAGS.len()] = [
             !matches!(self.task_work, Work::Deferred),
             self.sqpoll.is_some(),
@@ -193,7 +194,7 @@ impl DriverFlags {
             .into_iter()
             .zip(is_given)
             .filter(|(_, is_given)| *is_given)
-            .map(|(flag, _)| long(flag))
+            .map(|(flag, _)| to_long_flag(flag))
             .collect()
     }
 
@@ -247,7 +248,7 @@ mod tests {
     use crate::Arguments;
 
     #[test]
-    fn flags_for_io_uring_are_refused_on_epoll() {
+    fn epoll_rejects_uring_flags() {
         let command = Arguments::command();
         for name in ["echo", "http"] {
             let rejection = |flags: &[&str]| {
@@ -257,21 +258,21 @@ mod tests {
                 check(&matches).err().map(|error| error.to_string())
             };
             assert_eq!(rejection(&["--spin", "50us", "--direct-send-threshold-bytes", "1"]), None);
-            let refused = rejection(&["--sqpoll", "10", "--completion-per-send"]).unwrap();
-            assert!(refused.contains("--sqpoll, --completion-per-send"), "{refused}");
+            let error = rejection(&["--sqpoll", "10", "--completion-per-send"]).unwrap();
+            assert!(error.contains("--sqpoll, --completion-per-send"), "{error}");
         }
     }
 
     #[test]
-    fn flags_for_io_uring_are_those_whose_help_says_so() {
+    fn uring_flags_match_help() {
         let command = Arguments::command();
         let echo = command.find_subcommand("echo").unwrap();
         let driver = echo.get_arguments().filter(|arg| arg.get_help_heading() == Some("Driver"));
-        let says_so = driver.filter(|arg| {
+        let uring_only = driver.filter(|arg| {
             let help = arg.get_help().map(ToString::to_string).unwrap_or_default();
             help.contains("(io_uring") || arg.get_id() == "sqpoll_core"
         });
-        let flags: Vec<&str> = says_so.map(|arg| arg.get_id().as_str()).collect();
+        let flags: Vec<&str> = uring_only.map(|arg| arg.get_id().as_str()).collect();
         assert_eq!(flags, URING_FLAGS);
     }
 }

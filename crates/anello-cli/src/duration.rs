@@ -1,44 +1,51 @@
-//! Durations as people write them: `250ms`, `10s`, `5m`.
+//! Durations as written on the command line: `250ms`, `10s`, `5m`.
 
 use std::time::Duration;
 
-/// Maximum duration to spin: beyond it a worker without clients would hardly ever sleep.
+/// Maximum spin duration. With a longer one, a worker without clients would hardly ever sleep.
 const MAX_SPIN: Duration = Duration::from_secs(1);
 
-/// Reads a number with a unit: `us`, `ms`, `s`, `m` or `h`.
+/// Parses a number with the unit `us`, `ms`, `s`, `m` or `h`.
 pub fn parse(text: &str) -> Result<Duration, String> {
     let digits =
         text.find(|character: char| !character.is_ascii_digit() && character != '.').unwrap_or(text.len());
     let (number, unit) = text.split_at(digits);
-    let number: f64 =
-        number.parse().map_err(|_| format!("{text:?} is not a duration: write 250ms, 10s or 5m"))?;
+    let number: f64 = number.parse().map_err(|_| {
+        format!("invalid duration {text:?} (expected a number and a unit, such as 250ms, 10s or 5m)")
+    })?;
     let seconds = match unit {
         "us" => 1e-6,
         "ms" => 1e-3,
         "s" => 1.0,
         "m" => 60.0,
         "h" => 3600.0,
-        "" => return Err(format!("{text:?} lacks a unit: write {text}s or {text}ms")),
-        other => return Err(format!("the unit {other:?} is not known: use us, ms, s, m or h")),
+        "" => {
+            return Err(format!("invalid duration {text:?}: missing unit (for example {text}s or {text}ms)"));
+        }
+        other => {
+            return Err(format!(
+                "invalid duration {text:?}: unknown unit {other:?} (expected us, ms, s, m or h)"
+            ));
+        }
     };
     Duration::try_from_secs_f64(number * seconds)
-        .map_err(|_| format!("{text:?} is too long: write 250ms, 10s or 5m"))
+        .map_err(|_| format!("invalid duration {text:?}: out of range"))
 }
 
-/// The same for how long a worker spins before it sleeps.
+/// Parses the duration that a worker spins before it sleeps: at most [`MAX_SPIN`].
 pub fn parse_spin(text: &str) -> Result<Duration, String> {
     match parse(text)? {
         duration if duration > MAX_SPIN => {
-            Err(format!("{text:?} is too long to spin: give at most 1s, as in 50us"))
+            Err(format!("invalid spin duration {text:?} (must be at most 1s, for example 50us)"))
         }
         duration => Ok(duration),
     }
 }
 
-/// The same where none at all would leave no time for anything.
+/// Parses a duration that must not be zero.
 pub fn parse_nonzero(text: &str) -> Result<Duration, String> {
     match parse(text)? {
-        Duration::ZERO => Err(format!("{text:?} leaves no time at all: give more than that")),
+        Duration::ZERO => Err(format!("invalid duration {text:?}: must be greater than zero")),
         duration => Ok(duration),
     }
 }
@@ -48,24 +55,29 @@ mod tests {
     use super::*;
 
     #[test]
-    fn where_time_is_needed_none_is_refused() {
+    fn parse_nonzero_rejects_zero() {
         assert_eq!(parse_nonzero("1us"), Ok(Duration::from_micros(1)));
-        assert!(parse_nonzero("0s").is_err_and(|why| why.contains("no time")) && parse_nonzero("1").is_err());
+        assert!(
+            parse_nonzero("0s").is_err_and(|error| error.contains("greater than zero"))
+                && parse_nonzero("1").is_err()
+        );
     }
 
     #[test]
-    fn spinning_is_limited() {
+    fn parse_spin_rejects_more_than_one_second() {
         assert_eq!(parse_spin("1s"), Ok(Duration::from_secs(1)));
-        assert!(parse_spin("10h").is_err_and(|why| why.contains("\"10h\"") && why.contains("at most 1s")));
+        assert!(
+            parse_spin("10h").is_err_and(|error| error.contains("\"10h\"") && error.contains("at most 1s"))
+        );
     }
 
     #[test]
-    fn durations_need_a_number_and_a_unit() {
+    fn parse_requires_number_and_unit() {
         assert_eq!(parse("250ms"), Ok(Duration::from_millis(250)));
         assert_eq!(parse("1.5s"), Ok(Duration::from_millis(1500)));
         assert_eq!(parse("2m"), Ok(Duration::from_secs(120)));
-        for wrong in ["", "10", "s", "-1s", "1e400s", "10 s", "3days"] {
-            assert!(parse(wrong).is_err(), "{wrong}");
+        for invalid in ["", "10", "s", "-1s", "1e400s", "10 s", "3days"] {
+            assert!(parse(invalid).is_err(), "{invalid}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Where the workers listen: the sockets, whoever has made them, and what has to be held until the workers have ended.
+//! Listening sockets of the workers: binding, sockets passed by a service manager, and socket files.
 
 use std::fmt;
 use std::fs;
@@ -23,17 +23,19 @@ use socket2::{Domain, Protocol, SockAddr, SockRef, Socket, Type};
 
 use crate::address::Address;
 
-/// Connections that the kernel keeps at a socket until they are accepted; at most `net.core.somaxconn`.
+/// Backlog of a listening socket, capped by `net.core.somaxconn`.
 const BACKLOG: i32 = 4096;
 
-/// How long clients that wait at the end may take to be accepted; more than there is room for are refused one by one.
+/// Time limit at shutdown for accepting the connections that are still queued. Connections above the connection limit
+/// are rejected one at a time, so the queue can take a while.
 const FINAL_ACCEPT_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Waits until what accepts has ended by itself, because its sockets were closed and nobody waits there.
+/// Waits for the accept tasks, which finish once their sockets are closed and the accept queue is empty. Aborts a task
+/// that exceeds [`FINAL_ACCEPT_TIMEOUT`].
 pub async fn finish_accepting(accepting: &mut [JoinHandle<()>]) {
     for accepting in accepting {
         if timeout(FINAL_ACCEPT_TIMEOUT, &mut *accepting).await.is_err() {
-            tracing::warn!("clients still waited to be accepted when the server ended");
+            tracing::warn!("exiting with connections still in the accept queue");
             accepting.abort();
         }
     }
@@ -42,13 +44,13 @@ pub async fn finish_accepting(accepting: &mut [JoinHandle<()>]) {
 /// How connections are distributed over the workers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Distribution {
-    /// Evenly: a worker that was given more than the mean transfers further ones to the worker with the fewest.
+    /// Balanced: a worker with more connections than the average transfers new ones to the worker with the fewest.
     Balanced,
-    /// As the kernel does: by a hash of the addresses where each worker has a socket.
+    /// By the kernel: a hash of the client's and server's address selects the worker's socket.
     Kernel,
 }
 
-/// A socket that listens.
+/// A listening socket.
 #[derive(Debug)]
 pub enum ListeningSocket {
     Internet(StdTcpListener),
@@ -56,27 +58,30 @@ pub enum ListeningSocket {
 }
 
 impl ListeningSocket {
-    /// A socket that somebody else has made.
+    /// Creates a listening socket from an inherited descriptor.
+    ///
+    /// # Errors
+    /// Returns `InvalidInput` if the descriptor is not a listening TCP or Unix stream socket.
     pub fn from_descriptor(descriptor: OwnedFd) -> io::Result<Self> {
         let socket = SockRef::from(&descriptor);
-        let refused = |what: String| {
-            let remedy = "give stream sockets that listen, of TCP (ListenStream=) or Unix";
-            Err(io::Error::new(io::ErrorKind::InvalidInput, format!("{what}: {remedy}")))
+        let reject = |cause: String| {
+            let remedy = "pass listening TCP or Unix stream sockets, ListenStream=";
+            Err(io::Error::new(io::ErrorKind::InvalidInput, format!("{cause} ({remedy})")))
         };
         let (Ok(domain), Ok(kind)) = (socket.domain(), socket.r#type()) else {
-            return refused("it is no socket".to_owned());
+            return reject("not a socket".to_owned());
         };
         match (domain, kind) {
             (Domain::IPV4 | Domain::IPV6 | Domain::UNIX, Type::STREAM) if socket.is_listener()? => {}
             (Domain::IPV4 | Domain::IPV6 | Domain::UNIX, Type::STREAM) => {
-                return refused("its socket does not listen".to_owned());
+                return reject("socket is not listening".to_owned());
             }
-            _ => return refused(format!("its socket is of the wrong kind ({domain:?}, {kind:?})")),
+            _ => return reject(format!("unsupported socket type {domain:?}, {kind:?}")),
         }
         if domain == Domain::UNIX {
             return Ok(Self::Unix(descriptor.into()));
         }
-        // Accepted sockets inherit it.
+        // Accepted sockets inherit TCP_NODELAY.
         socket.set_tcp_nodelay(true)?;
         Ok(Self::Internet(descriptor.into()))
     }
@@ -89,13 +94,13 @@ impl ListeningSocket {
     }
 }
 
-/// Sockets for so many workers at an address: one each, or one that they share where the kernel knows no `SO_REUSEPORT`.
-/// With the file of a Unix socket.
+/// Creates the listening sockets for `workers` workers at an address. TCP gets one socket per worker with
+/// `SO_REUSEPORT`. A Unix address gets a single socket, shared by all workers, and its [`SocketFile`] if it is a path.
 pub fn listen(address: &Address, workers: usize) -> io::Result<(Vec<ListeningSocket>, Option<SocketFile>)> {
     let name = match address {
         Address::Internet(address) => {
             let first = bind_tcp(*address, if workers > 1 { SocketRole::First } else { SocketRole::Only })?;
-            // With the port that the first one was given.
+            // If the requested port is 0, the remaining sockets use the port that the kernel assigned to the first.
             let bound = first.local_addr()?;
             let mut sockets = vec![ListeningSocket::Internet(first)];
             for _ in 1..workers {
@@ -108,7 +113,7 @@ pub fn listen(address: &Address, workers: usize) -> io::Result<(Vec<ListeningSoc
     let listener = bind_unix(name).map_err(|error| {
         let remedy = match (error.kind(), name.as_pathname()) {
             (io::ErrorKind::AddrInUse, Some(_)) => {
-                ": a server listens there, or it is no socket: choose another path"
+                " (used by a running server, or not a socket; choose another path)"
             }
             _ => "",
         };
@@ -118,15 +123,13 @@ pub fn listen(address: &Address, workers: usize) -> io::Result<(Vec<ListeningSoc
     Ok((vec![ListeningSocket::Unix(listener)], file))
 }
 
-/// The error of a flag that says something else than sockets that were passed.
+/// Creates the error for a flag that conflicts with the sockets passed by the service manager.
 pub fn conflicting_flag_error(flag: &str) -> io::Error {
-    let message = format!(
-        "sockets were passed by the service manager (LISTEN_FDS), and {flag} says otherwise: leave one of the two out"
-    );
+    let message = format!("{flag} conflicts with the sockets passed in LISTEN_FDS (remove one of them)");
     io::Error::new(io::ErrorKind::InvalidInput, message)
 }
 
-/// Which of the sockets at an address.
+/// Role of a socket among the sockets bound to one address.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum SocketRole {
     Only,
@@ -141,7 +144,8 @@ fn bind_tcp(address: SocketAddr, role: SocketRole) -> io::Result<StdTcpListener>
         socket.set_reuse_port(role == SocketRole::Further)?;
         socket.set_tcp_nodelay(true)?;
         socket.bind(&SockAddr::from(address))?;
-        // Only now, so that the address is refused while another server has it, which would get a part of the clients.
+        // Set after bind(2), so that bind fails with EADDRINUSE if another server owns the address. Otherwise the two
+        // servers would share its clients.
         socket.set_reuse_port(role != SocketRole::Only)?;
         socket.listen(BACKLOG)?;
         Ok(socket.into())
@@ -149,12 +153,11 @@ fn bind_tcp(address: SocketAddr, role: SocketRole) -> io::Result<StdTcpListener>
     listen().map_err(|error: io::Error| io::Error::new(error.kind(), format!("{address}: {error}")))
 }
 
-/// A socket of this name. A file that a server which is gone has left is replaced: who starts again after a crash is not to
-/// wait for somebody to remove it.
+/// Binds a Unix listener. Replaces a stale socket file, so that a restart after a crash needs no manual cleanup.
 fn bind_unix(name: &UnixAddress) -> io::Result<StdUnixListener> {
     match (StdUnixListener::bind_addr(name), name.as_pathname()) {
         (Err(error), Some(path)) if error.kind() == io::ErrorKind::AddrInUse && is_stale_socket(path)? => {
-            tracing::warn!(path = %path.display(), "a socket file at which nobody listens is replaced");
+            tracing::warn!(path = %path.display(), "replacing stale socket file");
             fs::remove_file(path)?;
             StdUnixListener::bind_addr(name)
         }
@@ -162,39 +165,42 @@ fn bind_unix(name: &UnixAddress) -> io::Result<StdUnixListener> {
     }
 }
 
-/// Whether it is the file of a socket that nobody has any more.
+/// Returns `true` if the path is a socket file without a listening process.
 fn is_stale_socket(path: &Path) -> io::Result<bool> {
     if !fs::symlink_metadata(path)?.file_type().is_socket() {
         return Ok(false);
     }
     let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
-    // A server that is too busy to accept is there all the same.
+    // Nonblocking: connecting to a live server with a full accept queue fails with EAGAIN instead of blocking.
     socket.set_nonblocking(true)?;
     let connected = socket.connect(&SockAddr::unix(path)?);
     Ok(connected.is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused))
 }
 
-/// The sockets of the workers, which outlive each of them.
+/// The listening sockets of all workers. Stays open until the last worker has exited.
 #[derive(Debug)]
 pub struct Listening {
     addresses: Vec<Address>,
     internet: Option<ListenerGroup<TcpListener>>,
     unix: Option<ListenerGroup<UnixListener>>,
     sockets: usize,
-    /// What becomes of connections that wait when the process ends.
+    /// How connections in the accept queue are treated at shutdown.
     pending: PendingConnections,
     file: Option<SocketFile>,
     is_transferred: AtomicBool,
 }
 
-/// A worker's part.
+/// One worker's members of the listener groups.
 pub struct WorkerListeners {
     pub internet: Option<GroupMember<TcpListener>>,
     pub unix: Option<GroupMember<UnixListener>>,
 }
 
 impl Listening {
-    /// Takes the sockets that were passed, or else makes some at the address, or at the one that is taken by default.
+    /// Uses the passed sockets if there are any; otherwise binds `address`, or `default` if no address was given.
+    ///
+    /// # Errors
+    /// Returns `InvalidInput` if both passed sockets and an address are given, and the errors of [`listen`].
     pub fn from_passed_or_bind(
         address: Option<&Address>,
         default: &str,
@@ -209,18 +215,19 @@ impl Listening {
         }
     }
 
-    /// Makes sockets at the address.
+    /// Binds new sockets to the address.
     pub fn bind(address: &Address, workers: usize) -> io::Result<Self> {
         let (sockets, file) = listen(address, workers)?;
         Self::new(sockets, workers, PendingConnections::Serve, file)
     }
 
-    /// Takes sockets that the service manager has passed: what waits at the end is left for the next process that it starts.
+    /// Uses sockets passed by the service manager. Connections still queued at shutdown are left to the next process
+    /// that the service manager starts.
     pub fn from_passed(sockets: Vec<ListeningSocket>, workers: usize) -> io::Result<Self> {
         Self::new(sockets, workers, PendingConnections::Leave, None)
     }
 
-    /// For so many workers, which accept when they are told to.
+    /// Creates the listener groups for `workers` workers, initially paused.
     pub fn new(
         sockets: Vec<ListeningSocket>,
         workers: usize,
@@ -259,7 +266,7 @@ impl Listening {
         self.unix.iter().for_each(|group| group.set_distribution(distribution));
     }
 
-    /// Returns what the ready line tells of the sockets and of how their connections are distributed.
+    /// Returns the fields of the ready line that describe the sockets and the distribution of connections.
     pub fn summary(&self) -> String {
         let internet = self.internet.as_ref().map(ListenerGroup::distribution);
         let distribution = match internet.or_else(|| self.unix.as_ref().map(ListenerGroup::distribution)) {
@@ -269,7 +276,7 @@ impl Listening {
         format!("sockets={} distribution={distribution}", self.sockets)
     }
 
-    /// The part of the worker of this number.
+    /// Returns the listeners of the worker with this index.
     pub fn join(&self, worker: usize) -> WorkerListeners {
         WorkerListeners {
             internet: self.internet.as_ref().map(|group| group.join(worker)),
@@ -277,37 +284,41 @@ impl Listening {
         }
     }
 
-    /// Has the workers accept.
+    /// Starts or resumes accepting in all workers.
     pub fn resume(&self) {
         self.internet.iter().for_each(ListenerGroup::resume);
         self.unix.iter().for_each(ListenerGroup::resume);
     }
 
-    /// Has the workers leave what comes in the sockets' queues.
+    /// Pauses accepting in all workers. New connections stay in the accept queues.
     pub fn pause(&self) {
         self.internet.iter().for_each(ListenerGroup::pause);
         self.unix.iter().for_each(ListenerGroup::pause);
     }
 
-    /// Waits until the workers have done as they were told; how many there are.
-    pub fn wait_applied(&self, within: Duration) -> io::Result<usize> {
-        let internet = self.internet.as_ref().map(|group| group.wait_applied(within)).transpose()?;
-        let unix = self.unix.as_ref().map(|group| group.wait_applied(within)).transpose()?;
+    /// Waits until all workers have applied the last [`resume`](Self::resume) or [`pause`](Self::pause), and returns
+    /// the number of workers.
+    ///
+    /// # Errors
+    /// Returns the error of [`ListenerGroup::wait_applied`] if the timeout expires.
+    pub fn wait_applied(&self, timeout: Duration) -> io::Result<usize> {
+        let internet = self.internet.as_ref().map(|group| group.wait_applied(timeout)).transpose()?;
+        let unix = self.unix.as_ref().map(|group| group.wait_applied(timeout)).transpose()?;
         Ok(internet.or(unix).unwrap_or(0))
     }
 
-    /// Ends accepting, when the process ends.
+    /// Stops accepting at shutdown.
     pub fn close(&self) {
         self.close_with(self.pending);
     }
 
-    /// Ends accepting: another process has the sockets.
+    /// Stops accepting after the sockets were transferred to another process.
     pub fn close_transferred(&self) {
         self.is_transferred.store(true, Ordering::Relaxed);
         self.close_now();
     }
 
-    /// Ends accepting, whoever waits.
+    /// Stops accepting and leaves queued connections unaccepted.
     pub fn close_now(&self) {
         self.close_with(PendingConnections::Leave);
     }
@@ -316,7 +327,7 @@ impl Listening {
         self.is_transferred.load(Ordering::Relaxed)
     }
 
-    /// The file of the socket, if it has one.
+    /// Returns the socket file, if the socket has one.
     pub fn file(&self) -> Option<&SocketFile> {
         self.file.as_ref()
     }
@@ -331,8 +342,8 @@ impl Listening {
         internet || self.unix.as_ref().is_some_and(ListenerGroup::is_closed)
     }
 
-    /// Waits until there is a reason to end; whether it is a signal, or otherwise that accepting has ended: another worker
-    /// has heard the signal, before this one could or will.
+    /// Waits for a signal or until accepting is stopped. Returns `true` for a signal, and `false` if accepting was
+    /// stopped by another worker that received the signal first.
     pub async fn wait_for_shutdown(&self, signals: &mut Signals) -> io::Result<bool> {
         let (mut signal, mut closed) = (pin!(signals.recv()), pin!(self.wait_closed()));
         poll_fn(|context| {
@@ -344,17 +355,17 @@ impl Listening {
         .await
     }
 
-    /// Waits until accepting has ended for whatever reason.
+    /// Waits until accepting is stopped, for any reason.
     async fn wait_closed(&self) {
         match (&self.internet, &self.unix) {
             (Some(group), _) => group.closed().await,
             (None, Some(group)) => group.closed().await,
-            // Nothing was ever open.
+            // There is no socket to wait for.
             (None, None) => {}
         }
     }
 
-    /// Duplicates of the sockets, for another process.
+    /// Returns duplicates of the sockets, for a transfer to another process.
     pub fn sockets(&self) -> io::Result<Vec<OwnedFd>> {
         let mut sockets = Vec::new();
         if let Some(group) = &self.internet {
@@ -367,7 +378,7 @@ impl Listening {
     }
 }
 
-/// The addresses, as the ready line has them.
+/// Formats the addresses as in the ready line, separated by commas.
 impl fmt::Display for Listening {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (index, address) in self.addresses.iter().enumerate() {
@@ -378,26 +389,27 @@ impl fmt::Display for Listening {
     }
 }
 
-/// A socket file; removed when dropped, if it is this process's and no other has taken its place.
+/// A socket file. Removed on drop if this process owns it and the path still refers to the same file.
 #[derive(Debug)]
 pub struct SocketFile {
     path: PathBuf,
     file_id: (u64, u64),
-    /// Whether it is this process that removes it.
+    /// Whether this process is responsible for removing the file.
     is_own: AtomicBool,
 }
 
 impl SocketFile {
-    /// The file at this path, which this process has made.
+    /// Creates a guard for a file that this process has created.
     pub fn new_owned(path: &Path) -> io::Result<Self> {
         let file = Self::new_unowned(path)?;
         file.claim();
         Ok(file)
     }
 
-    /// The file at this path, which is to be this process's when that [claims](Self::claim) it.
+    /// Creates a guard for a file of another process. This process does not remove it before it has called
+    /// [`claim`](Self::claim).
     pub fn new_unowned(path: &Path) -> io::Result<Self> {
-        // Workers may end elsewhere than they began.
+        // Absolute, because the working directory may change before the file is removed.
         let path = std::path::absolute(path)?;
         Ok(Self { file_id: file_id(&path)?, path, is_own: AtomicBool::new(false) })
     }
@@ -406,12 +418,12 @@ impl SocketFile {
         &self.path
     }
 
-    /// This process is to remove it.
+    /// Makes this process responsible for removing the file.
     pub fn claim(&self) {
         self.is_own.store(true, Ordering::Relaxed);
     }
 
-    /// Another process is. Whether this one was to.
+    /// Gives up responsibility for the file to another process. Returns whether this process was responsible.
     pub fn release(&self) -> bool {
         self.is_own.swap(false, Ordering::Relaxed)
     }
@@ -425,7 +437,7 @@ impl SocketFile {
             false => Ok(()),
         });
         if let Err(error) = removed {
-            tracing::warn!(%error, path = %self.path.display(), "the socket file could not be removed");
+            tracing::warn!(%error, path = %self.path.display(), "cannot remove the socket file");
         }
     }
 }
@@ -436,7 +448,7 @@ impl Drop for SocketFile {
     }
 }
 
-/// Device and number of a file.
+/// Returns the device and inode number of a file.
 fn file_id(path: &Path) -> io::Result<(u64, u64)> {
     let current = fs::symlink_metadata(path)?;
     Ok((current.dev(), current.ino()))

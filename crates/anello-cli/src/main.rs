@@ -1,6 +1,6 @@
 //! The `anello` command: servers, load generator, lab and doctor on one runtime.
 //!
-//! Exit codes: 0 done, 1 failed at run time, 2 the command line was wrong.
+//! Exit codes: 0 for success, 1 for a runtime error, 2 for an invalid command line.
 
 #![forbid(unsafe_code)]
 
@@ -47,9 +47,9 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand};
 
-/// A thread-per-core network runtime for Linux: io_uring or epoll, chosen at run time.
+/// Thread-per-core network runtime for Linux: io_uring or epoll, selected at startup.
 ///
-/// Serve (echo, http), measure (load, lab), and see what this machine allows (doctor).
+/// Run servers (echo, http), measure (load, lab), and check what this machine supports (doctor).
 #[derive(Parser)]
 #[command(name = "anello", version, long_version = build_identity::LONG_VERSION)]
 #[command(propagate_version = true, max_term_width = 100)]
@@ -58,7 +58,7 @@ struct Arguments {
     command: Command,
 }
 
-// Boxed are those with by far the most flags.
+// The variants with by far the most flags are boxed to keep the enum small.
 #[derive(Subcommand)]
 enum Command {
     Echo(Box<echo::Arguments>),
@@ -96,15 +96,16 @@ fn main() -> ExitCode {
     }
 }
 
-/// Log lines go to standard error; `ANELLO_LOG` chooses which (`warn` by default, as in `info` or `anello=debug`).
+/// Writes log lines to standard error. `ANELLO_LOG` is the filter (default `warn`), for example `info` or
+/// `anello=debug`.
 fn start_log() {
     let filter = tracing_subscriber::EnvFilter::try_from_env("ANELLO_LOG")
         .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("warn"));
     let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr).with_target(false);
-    // Colours are for people: not for files and journals, and not for those who do not want them (no-color.org).
+    // No colours in files and journals, nor if NO_COLOR is set (no-color.org).
     let is_coloured =
         io::stderr().is_terminal() && env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
     let log = log.with_ansi(is_coloured);
-    // Telling that a line could not be written would panic where standard error is closed.
+    // Reporting a failed write of a log line would panic if standard error is closed.
     log.log_internal_errors(false).init();
 }

@@ -1,4 +1,4 @@
-//! What the service manager is told, where there is one (`NOTIFY_SOCKET`, as sd_notify(3) has it).
+//! Notifications to the service manager over `NOTIFY_SOCKET` (sd_notify(3)).
 
 use std::env;
 use std::ffi::OsStr;
@@ -9,13 +9,14 @@ use std::os::unix::net::{SocketAddr, UnixDatagram};
 
 use rustix::time::{ClockId, clock_gettime};
 
-/// A socket that is connected to the service manager, if there is one. Nothing is connected to later, so that a sandbox
-/// need not allow it.
+/// A socket connected to the service manager, if there is one. Connected once at startup, so that the sandbox need not
+/// allow `connect(2)`.
 #[derive(Debug)]
 pub struct ServiceManager(Option<UnixDatagram>);
 
 impl ServiceManager {
-    /// Finds it (`socket(2)`, `connect(2)`). One that cannot be reached is warned of, and not told anything.
+    /// Connects to the socket named by `NOTIFY_SOCKET` (`socket(2)`, `connect(2)`). Logs a warning if that fails;
+    /// later notifications are then discarded.
     pub fn find() -> Self {
         let Some(name) = env::var_os("NOTIFY_SOCKET").filter(|name| !name.is_empty()) else {
             return Self(None);
@@ -23,13 +24,14 @@ impl ServiceManager {
         match connect(&name) {
             Ok(socket) => Self(Some(socket)),
             Err(error) => {
-                tracing::warn!(%error, ?name, "the service manager (NOTIFY_SOCKET) cannot be reached");
+                tracing::warn!(%error, ?name, "cannot connect to the service manager (NOTIFY_SOCKET)");
                 Self(None)
             }
         }
     }
 
-    /// The server accepts connections. `took_over` from another process, instead of which the manager is to watch this one.
+    /// Reports that the server accepts connections. After a handover (`took_over`), also sends `MAINPID`, so that the
+    /// service manager supervises this process instead of the old one.
     pub fn ready(&self, took_over: bool) {
         match took_over {
             true => self.notify(&format!("MAINPID={}\nREADY=1\n", std::process::id())),
@@ -37,12 +39,12 @@ impl ServiceManager {
         }
     }
 
-    /// The server ends.
+    /// Reports that the server is shutting down.
     pub fn stopping(&self) {
         self.notify("STOPPING=1\n");
     }
 
-    /// The server reads something anew, and says that it is ready when it has.
+    /// Reports that a reload has started. [`ready`](Self::ready) reports its end.
     pub fn reloading(&self) {
         let now = clock_gettime(ClockId::Monotonic);
         let now_us = now.tv_sec * 1_000_000 + now.tv_nsec / 1000;
@@ -53,12 +55,12 @@ impl ServiceManager {
         if let Some(socket) = &self.0
             && let Err(error) = socket.send(states.as_bytes())
         {
-            tracing::warn!(%error, "the service manager (NOTIFY_SOCKET) cannot be told: {states:?}");
+            tracing::warn!(%error, "cannot notify the service manager (NOTIFY_SOCKET): {states:?}");
         }
     }
 }
 
-/// Connects to a path, or with an `@` before it, to an abstract name.
+/// Connects to a path, or to an abstract name if the name starts with `@`.
 fn connect(name: &OsStr) -> io::Result<UnixDatagram> {
     let address = match name.as_bytes().strip_prefix(b"@") {
         Some(name) => SocketAddr::from_abstract_name(name)?,

@@ -1,8 +1,9 @@
-//! What is done with a connection: everything is sent back, or each request of a fixed size is answered by a response
-//! of a fixed size.
+//! Exchange of data on one connection: either everything received is echoed, or each request of a fixed size gets a
+//! response of a fixed size.
 //!
-//! Memory for a connection is bounded, whatever its peer does: one chunk in hand, what of a request its response needs,
-//! one piece of a response, and the runtime's send queue. What is not read meanwhile holds the peer back.
+//! Memory per connection is bounded regardless of the peer: one received chunk, the part of a request that the
+//! response needs, one chunk of a response, and the runtime's send queue. While these are full nothing is read, which
+//! applies backpressure to the peer.
 
 use std::future::Future;
 use std::io;
@@ -12,18 +13,18 @@ use std::time::Duration;
 use anello::net::{Stream, WriteHalf};
 use anello::time::timeout;
 
-/// Sizes of requests and their responses; neither is zero.
+/// Sizes of requests and responses, both nonzero.
 #[derive(Clone, Copy, Debug)]
 pub struct Sizes {
     pub request_bytes: usize,
     pub response_bytes: usize,
 }
 
-/// A response is made and handed over in pieces of at most so many bytes.
+/// Maximum size of a response chunk. A response is built and sent in chunks.
 const CHUNK_BYTES: usize = 64 * 1024;
 
-/// Serves one connection until the peer has ended its side, or nothing has moved for `idle`; what was accepted by then
-/// is still sent when the stream is dropped.
+/// Serves one connection until EOF, or until a single operation exceeds the `idle` timeout. Bytes accepted for sending
+/// before a timeout are still sent after the stream is dropped.
 pub async fn serve(stream: &mut impl Stream, sizes: Option<Sizes>, idle: Option<Duration>) -> io::Result<()> {
     match sizes {
         None => echo(stream, idle).await,
@@ -31,7 +32,8 @@ pub async fn serve(stream: &mut impl Stream, sizes: Option<Sizes>, idle: Option<
     }
 }
 
-/// Waits for so long, or for ever. A peer that does not take what it is owed is idle, too.
+/// Runs the operation with the idle timeout, or without a limit if `idle` is `None`. The timeout also covers sends, so
+/// a peer that does not read counts as idle.
 async fn with_timeout<T>(
     idle: Option<Duration>,
     operation: impl Future<Output = io::Result<T>>,
@@ -50,15 +52,14 @@ async fn echo(stream: &mut impl Stream, idle: Option<Duration>) -> io::Result<()
     with_timeout(idle, writer.flush()).await
 }
 
-/// Answers each whole request. Requests that lie one behind the other are answered in order, and one that is not whole
-/// when the peer ends is not answered.
+/// Responds to each complete request, in order of arrival. A request that is incomplete at EOF gets no response.
 async fn serve_sized(stream: &mut impl Stream, sizes: Sizes, idle: Option<Duration>) -> io::Result<()> {
     let (mut reader, mut writer) = stream.split();
     let mut request = Request::default();
     while let Some(mut chunk) = with_timeout(idle, reader.recv()).await? {
-        let whole = request.received_bytes == 0 && chunk.len() == sizes.request_bytes;
-        if whole && sizes.response_bytes <= sizes.request_bytes {
-            // Sent from where it lies.
+        let is_single_request = request.received_bytes == 0 && chunk.len() == sizes.request_bytes;
+        if is_single_request && sizes.response_bytes <= sizes.request_bytes {
+            // Reuse the received buffer for the response.
             chunk.truncate(sizes.response_bytes);
             with_timeout(idle, writer.send(chunk)).await?;
             continue;
@@ -66,9 +67,9 @@ async fn serve_sized(stream: &mut impl Stream, sizes: Sizes, idle: Option<Durati
         let mut rest = &chunk[..];
         while !rest.is_empty() {
             if request.received_bytes == 0 && rest.len() >= sizes.request_bytes {
-                let (whole, behind) = rest.split_at(sizes.request_bytes);
-                respond(&mut writer, whole, sizes.response_bytes, idle).await?;
-                rest = behind;
+                let (complete, remaining) = rest.split_at(sizes.request_bytes);
+                respond(&mut writer, complete, sizes.response_bytes, idle).await?;
+                rest = remaining;
                 continue;
             }
             rest = request.take(rest, sizes);
@@ -81,16 +82,16 @@ async fn serve_sized(stream: &mut impl Stream, sizes: Sizes, idle: Option<Durati
     with_timeout(idle, writer.flush()).await
 }
 
-/// As much of a request as has arrived.
+/// The received part of a request.
 #[derive(Default)]
 struct Request {
     received_bytes: usize,
-    /// What the response needs of it.
+    /// The leading bytes of the request that the response repeats.
     start: Vec<u8>,
 }
 
 impl Request {
-    /// Takes what belongs to this request, and returns the rest.
+    /// Consumes the bytes that belong to this request and returns the rest.
     fn take<'a>(&mut self, arrived: &'a [u8], sizes: Sizes) -> &'a [u8] {
         let (taken, rest) = arrived.split_at(arrived.len().min(sizes.request_bytes - self.received_bytes));
         let needed = sizes.request_bytes.min(sizes.response_bytes) - self.start.len();
@@ -100,8 +101,8 @@ impl Request {
     }
 }
 
-/// Sends the request over and over, cut to the size of the response: its byte `i` is byte `i` modulo the request's size
-/// of the request.
+/// Sends the response: the request repeated or truncated to `response_bytes`. Byte `i` of the response is byte `i %
+/// request.len()` of the request.
 async fn respond<P: Deref<Target: Stream>>(
     writer: &mut WriteHalf<P>,
     request: &[u8],
@@ -110,23 +111,23 @@ async fn respond<P: Deref<Target: Stream>>(
 ) -> io::Result<()> {
     let mut sent_bytes = 0;
     while sent_bytes < response_bytes {
-        let piece = repeated(request, sent_bytes, (response_bytes - sent_bytes).min(CHUNK_BYTES));
-        sent_bytes += piece.len();
-        with_timeout(idle, writer.send(piece)).await?;
+        let chunk = repeated(request, sent_bytes, (response_bytes - sent_bytes).min(CHUNK_BYTES));
+        sent_bytes += chunk.len();
+        with_timeout(idle, writer.send(chunk)).await?;
     }
     Ok(())
 }
 
-/// So many bytes of a text without end that repeats these, from that place on.
+/// Returns `length` bytes, starting at offset `from`, of the infinite repetition of `bytes`.
 fn repeated(bytes: &[u8], from: usize, length: usize) -> Vec<u8> {
-    let mut piece = Vec::with_capacity(length);
+    let mut chunk = Vec::with_capacity(length);
     let mut next = from % bytes.len();
-    while piece.len() < length {
-        let end = bytes.len().min(next + length - piece.len());
-        piece.extend_from_slice(&bytes[next..end]);
+    while chunk.len() < length {
+        let end = bytes.len().min(next + length - chunk.len());
+        chunk.extend_from_slice(&bytes[next..end]);
         next = 0;
     }
-    piece
+    chunk
 }
 
 #[cfg(test)]
@@ -134,7 +135,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pieces_of_a_response_fit_together() {
+    fn repeated_chunks_concatenate_to_repeated_request() {
         let request = b"abcdefg";
         for length in [1, 6, 7, 8, 20] {
             for from in 0..30 {
@@ -145,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_are_cut_where_they_end() {
+    fn request_take_stops_at_request_end() {
         let sizes = Sizes { request_bytes: 10, response_bytes: 4 };
         let mut request = Request::default();
         assert_eq!(request.take(b"012", sizes), b"");

@@ -1,8 +1,8 @@
-//! `anello echo`: the echo server, on TCP or a Unix socket.
+//! `anello echo`: an echo server on TCP or a Unix socket.
 //!
-//! One worker per core, each with its own listener; of a Unix socket there can be but one, which they share. A signal
-//! ends it politely: no more connections are accepted, what has arrived is echoed, then the connections are closed; a
-//! second signal, or the deadline, ends it at once.
+//! There is one worker per core. Each has its own TCP listener; a Unix socket is shared by all workers. On a signal,
+//! the server stops accepting, echoes the bytes already received, and closes the connections. A second signal or the
+//! drain timeout closes them immediately.
 
 mod exchange;
 
@@ -29,48 +29,50 @@ use crate::driver_flags::DriverFlags;
 use crate::listening::{Distribution, Listening, finish_accepting};
 use crate::{activation, duration, limits, output};
 
-/// Serve echo (RFC 862): everything received is sent back.
+/// Serve echo (RFC 862): send back everything that is received
 ///
-/// With --request-bytes and --response-bytes, requests of one size are answered by responses of another instead: byte i of
-/// a response is byte (i modulo the request's size) of its request. A request is answered when it is whole, in the order
-/// of arrival, and one that is not whole when the client ends is not answered.
+/// With --request-bytes and --response-bytes, each request of a fixed size gets a response of a fixed size instead:
+/// byte i of the response is byte (i modulo the request size) of the request. Complete requests are answered in order
+/// of arrival; a request that is incomplete when the client closes the connection gets no response.
 ///
-/// Prints one line when it is ready, with the address, the driver and the kernel features in use. SIGINT and SIGTERM
-/// stop accepting, echo what has arrived and close; a second signal ends it at once. Exits 0 then. Sockets that a service
-/// manager passes (LISTEN_FDS, as systemd does) are listened on; --addr is to be left out then.
+/// Prints one ready line with the address, the driver and the kernel features in use. SIGINT and SIGTERM stop
+/// accepting, echo the received data and close the connections; a second signal closes them immediately. The exit code
+/// is 0 in both cases. Sockets passed by a service manager (LISTEN_FDS, for example from systemd) are used instead of
+/// --addr.
 #[derive(clap::Args)]
 pub struct Arguments {
-    /// The address to listen on: IP:PORT, where port 0 lets the kernel choose; unix:/path, a socket file, which replaces one
-    /// that a dead server has left, and is removed at the end; or unix:@name, an abstract one. By default 127.0.0.1:7000.
+    /// Address to listen on [default: 127.0.0.1:7000]
+    ///
+    /// IP:PORT, where port 0 lets the kernel choose the port; unix:/path for a socket file; or unix:@name for an
+    /// abstract Unix address. A stale socket file is replaced at startup, and the file is removed at exit.
     #[arg(long)]
     addr: Option<Address>,
 
-    /// Answer requests of so many bytes each.
+    /// Size of a request in bytes
     #[arg(long, value_name = "BYTES", requires = "response_bytes")]
     request_bytes: Option<NonZero<usize>>,
 
-    /// Answer each request with so many bytes.
+    /// Size of a response in bytes
     #[arg(long, value_name = "BYTES", requires = "request_bytes")]
     response_bytes: Option<NonZero<usize>>,
 
-    /// The cores to use, a pinned worker on each, as in 0 or 0,2-3, or all that the process may run on: all. By default one
-    /// worker, not pinned.
+    /// Cores to use, with one pinned worker each, as in 0 or 0,2-3, or all; by default one unpinned worker
     #[arg(long, value_name = "LIST", value_parser = cores::parse)]
     cores: Option<cores::Cores>,
 
-    /// How connections are distributed over the workers.
+    /// How connections are distributed over the workers
     #[arg(long, value_enum, value_name = "HOW", default_value_t = Distribution::Balanced)]
     distribution: Distribution,
 
-    /// Most connections at a time, over all workers; further ones are accepted and closed.
+    /// Maximum number of connections over all workers; further connections are accepted and closed
     #[arg(long, value_name = "N", default_value_t = 1_000_000)]
     max_connections: usize,
 
-    /// Close connections on which nothing arrives for so long, as in 60s; never by default.
+    /// Close connections that are idle for this long, as in 60s; by default never
     #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
     idle_timeout: Option<Duration>,
 
-    /// How long connections may take to end after a signal.
+    /// Time limit for open connections to finish after a signal
     #[arg(long, value_name = "DURATION", value_parser = duration::parse, default_value = "5s")]
     drain_timeout: Duration,
 
@@ -78,7 +80,7 @@ pub struct Arguments {
     driver: DriverFlags,
 }
 
-/// What the workers share.
+/// State shared by the workers.
 struct Service {
     listening: Listening,
     sizes: Option<Sizes>,
@@ -89,10 +91,10 @@ struct Service {
     driver: DriverFlags,
 }
 
-/// Serves until a signal.
+/// Runs the echo server until a signal.
 pub fn run(arguments: Arguments) -> io::Result<ExitCode> {
     arguments.cores.as_ref().map_or(Ok(()), Cores::check)?;
-    // Before anything opens descriptors.
+    // Must run before the process opens any descriptor.
     let passed = activation::take()?.without_metrics()?;
     limits::raise_open_files();
     let cores = arguments.cores.map(|cores| cores.0);
@@ -124,13 +126,13 @@ pub fn run(arguments: Arguments) -> io::Result<ExitCode> {
         .cores(cores)
         .runtime(builder)
         .start(move |worker| serve(Arc::clone(&service), worker))?;
-    for ended in workers.join()? {
-        ended?;
+    for result in workers.join()? {
+        result?;
     }
     Ok(ExitCode::SUCCESS)
 }
 
-/// One worker: accepts until a signal, then drains.
+/// Runs one worker: accepts until a signal, then drains.
 async fn serve(service: Arc<Service>, worker: WorkerContext) -> io::Result<()> {
     let listeners = service.listening.join(worker.index);
     let mut signals = Signals::new(&[INTERRUPT, TERMINATE])?;
@@ -143,13 +145,14 @@ async fn serve(service: Arc<Service>, worker: WorkerContext) -> io::Result<()> {
     let signal_received = service.listening.wait_for_shutdown(&mut signals).await?;
     service.listening.close();
     finish_accepting(&mut internet.into_iter().chain(unix).collect::<Vec<_>>()).await;
-    // The first one asks for what is being done already; another worker may have heard it before.
-    let missing = if signal_received { 1 } else { 2 };
-    open.drain(service.drain_timeout, &mut signals, missing).await;
+    // The first signal started this shutdown, so it takes one more to cut the drain short. If accepting was stopped by
+    // another worker, this worker has yet to receive the first signal.
+    let remaining_signals = if signal_received { 1 } else { 2 };
+    open.drain(service.drain_timeout, &mut signals, remaining_signals).await;
     Ok(())
 }
 
-/// The ready line.
+/// Prints the ready line.
 fn announce(service: &Service, workers: usize) {
     let listening = &service.listening;
     let Some(driver) = anello::current_driver() else { return };
@@ -159,7 +162,7 @@ fn announce(service: &Service, workers: usize) {
         listening.summary()
     ));
     if let Some(reason) = &driver.fallback_reason {
-        output::print_stderr(format_args!("anello: io_uring was not taken: {reason}"));
+        output::print_stderr(format_args!("anello: io_uring unavailable, using epoll: {reason}"));
     }
     service.driver.report_ignored(name);
 }
@@ -172,7 +175,7 @@ fn accept<L: GroupListener>(
     anello::spawn(accept_all(member, Arc::clone(service), Rc::clone(open)))
 }
 
-/// Accepts until there will be no more.
+/// Accepts connections until the listeners are closed.
 async fn accept_all<L: GroupListener>(
     member: GroupMember<L>,
     service: Arc<Service>,
@@ -183,7 +186,7 @@ async fn accept_all<L: GroupListener>(
             Ok(Some(stream)) => stream,
             Ok(None) => return,
             Err(error) => {
-                tracing::error!(%error, "accept failed");
+                tracing::error!(%error, "cannot accept a connection");
                 sleep(Duration::from_millis(100)).await;
                 continue;
             }
@@ -200,9 +203,9 @@ async fn accept_all<L: GroupListener>(
     }
 }
 
-/// As most connections are: one loop of the runtime, and no memory for more.
+/// A connection without sizes and idle timeout, the common case: the runtime's echo future and a permit.
 ///
-/// A future by hand: one with `await` would hold stream and place twice.
+/// Implemented by hand, because an `async` block would store the stream and the permit twice.
 #[repr(C)]
 struct Connection<S> {
     echo: Echo<S>,
@@ -215,7 +218,7 @@ impl<S: Stream> Future for Connection<S> {
     #[inline]
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
         if let Err(error) = ready!(Pin::new(&mut self.echo).poll(context)) {
-            tracing::debug!(%error, "a connection broke");
+            tracing::debug!(%error, "connection failed");
         }
         Poll::Ready(())
     }
@@ -224,11 +227,11 @@ impl<S: Stream> Future for Connection<S> {
 async fn connection_with_options(mut stream: impl Stream, permit: ConnectionPermit) {
     let Service { sizes, idle_timeout, .. } = *permit.service;
     if let Err(error) = exchange::serve(&mut stream, sizes, idle_timeout).await {
-        tracing::debug!(%error, "a connection broke");
+        tracing::debug!(%error, "connection failed");
     }
 }
 
-/// The connections of one worker.
+/// The open connections of one worker.
 #[derive(Default)]
 struct OpenConnections {
     closers: RefCell<Vec<Option<ShutdownHandle>>>,
@@ -236,7 +239,7 @@ struct OpenConnections {
     count: Cell<usize>,
 }
 
-/// A connection's place among the open ones, given up when dropped.
+/// Slot of an open connection. Released on drop.
 struct ConnectionPermit {
     open: Rc<OpenConnections>,
     service: Arc<Service>,
@@ -255,26 +258,29 @@ impl OpenConnections {
         ConnectionPermit { open: Rc::clone(open), service: Arc::clone(service), index }
     }
 
-    /// Ends the receiving side of all, which lets them echo what has arrived, and waits for them, until so many signals
-    /// have come.
-    async fn drain(&self, deadline: Duration, signals: &mut Signals, mut missing: usize) {
+    /// Shuts down the read half of every connection, so that its task echoes what was received and finishes. Waits
+    /// until all have finished, the timeout expires, or `missing` signals have arrived.
+    async fn drain(&self, drain_timeout: Duration, signals: &mut Signals, mut remaining_signals: usize) {
         for shutdown_handle in self.closers.borrow().iter().flatten() {
             shutdown_handle.shutdown_read();
         }
         const STEP: Duration = Duration::from_millis(5);
         let began = Instant::now();
-        while self.count.get() > 0 && began.elapsed() < deadline && missing > 0 {
+        while self.count.get() > 0 && began.elapsed() < drain_timeout && remaining_signals > 0 {
             match timeout(STEP, signals.recv()).await {
-                Ok(Ok(_)) => missing -= 1,
+                Ok(Ok(_)) => remaining_signals -= 1,
                 Ok(Err(error)) => {
-                    tracing::error!(%error, "signals cannot be waited for");
+                    tracing::error!(%error, "cannot wait for signals");
                     sleep(STEP).await;
                 }
                 Err(_) => {}
             }
         }
         if self.count.get() > 0 {
-            tracing::warn!(connections = self.count.get(), "connections were closed before they were done");
+            tracing::warn!(
+                connections = self.count.get(),
+                "drain ended early, closing the remaining connections"
+            );
         }
     }
 }

@@ -1,4 +1,4 @@
-//! /metrics and /health, on an address and a thread of their own: whoever asks takes no time of a worker.
+//! The /metrics and /health endpoints, on a separate address and thread, so that scraping takes no time from a worker.
 
 use std::io;
 use std::net::TcpListener as StdListener;
@@ -14,14 +14,18 @@ use anello_http::observe::metrics::{CONTENT_TYPE, ServerMetrics};
 use anello_http::server::Eviction;
 use anello_http::{Request, Response, Server};
 
-/// What is told.
+/// Data served by the endpoints.
 pub struct AdminState {
     pub metrics: ServerMetrics,
     pub health: Health,
     pub log: Option<AccessLogHandle>,
 }
 
-/// Answers there, when what is returned is resumed, until it is closed or the process ends.
+/// Starts the endpoint thread. It serves once the returned group is resumed, until the group is closed or the process
+/// exits.
+///
+/// # Errors
+/// Returns an error if the thread or its runtime cannot be started.
 pub fn start(
     listener: StdListener,
     state: AdminState,
@@ -31,7 +35,7 @@ pub fn start(
     let joined = group.clone();
     let (started_sender, started) = mpsc::sync_channel(1);
     thread::Builder::new().name("metrics".into()).spawn(move || {
-        // It has little to do, and epoll is to be had everywhere.
+        // The load is low, and epoll is available everywhere.
         let built = Runtime::builder().driver(DriverKind::Epoll).driver_from_environment(false).build();
         let (runtime, result) = match built {
             Ok(runtime) => (Some(runtime), Ok(())),
@@ -40,30 +44,30 @@ pub fn start(
         started_sender.send(result).ok();
         let Some(runtime) = runtime else { return };
         if let Err(error) = runtime.block_on(serve(joined, state, max_connections)) {
-            tracing::error!(%error, "/metrics and /health are not served any more");
+            tracing::error!(%error, "/metrics and /health endpoint stopped");
         }
     })?;
-    let started = started.recv().unwrap_or_else(|_| Err(io::Error::other("their thread has ended")));
+    let started = started.recv().unwrap_or_else(|_| Err(io::Error::other("thread exited during startup")));
     started.map_err(|error| io::Error::new(error.kind(), format!("/metrics and /health: {error}")))?;
     Ok(group)
 }
 
-/// Clients that stall at `/metrics` make room for further ones, whatever they are in the middle of: one that asks for
-/// `/health` is to hear what the state of the server is, and nothing of theirs.
+/// Serves the endpoints. Stalled clients are evicted for new ones in any state, so that slow `/metrics` clients cannot
+/// keep a client from reading `/health`.
 async fn serve(
     group: ListenerGroup<TcpListener>,
     state: AdminState,
     max_connections: usize,
 ) -> io::Result<()> {
     let server = Server::builder().configure(|options| {
-        // Together they are the share of this port.
+        // Connections and rejections together stay within the descriptors reserved for this port.
         options.refusals = options.refusals.min(max_connections / 4).max(1);
         options.max_connections = max_connections.saturating_sub(options.refusals).max(1);
         options.eviction = Eviction::Stalled { threshold: options.max_connections };
     });
     let server = server.build();
-    let serving = server.serve(group.join(0), async move |request| respond(&state, &request));
-    serving.await.map_err(io::Error::from)
+    let result = server.serve(group.join(0), async move |request| respond(&state, &request));
+    result.await.map_err(io::Error::from)
 }
 
 fn respond(state: &AdminState, request: &Request) -> Response {
@@ -77,13 +81,15 @@ fn respond(state: &AdminState, request: &Request) -> Response {
             let health = state.health.response(HealthFormat::from_accept(request.field("accept")));
             (Response::new(health.status).with_body(health.body), health.content_type)
         }
-        ("GET" | "HEAD", _) => return Response::text("here are /metrics and /health\n").with_status(404),
+        ("GET" | "HEAD", _) => {
+            return Response::text("not found (available: /metrics and /health)\n").with_status(404);
+        }
         _ => {
-            let refused = Response::new(405).field(FieldName::ALLOW, b"GET, HEAD");
-            return refused.unwrap_or_else(|_| Response::new(500));
+            let rejection = Response::new(405).field(FieldName::ALLOW, b"GET, HEAD");
+            return rejection.unwrap_or_else(|_| Response::new(500));
         }
     };
-    let typed = response.field(FieldName::CONTENT_TYPE, media_type.as_bytes());
-    let fresh = typed.and_then(|response| response.field(FieldName::CACHE_CONTROL, b"no-store"));
-    fresh.unwrap_or_else(|_| Response::new(500))
+    let with_type = response.field(FieldName::CONTENT_TYPE, media_type.as_bytes());
+    let uncached = with_type.and_then(|response| response.field(FieldName::CACHE_CONTROL, b"no-store"));
+    uncached.unwrap_or_else(|_| Response::new(500))
 }

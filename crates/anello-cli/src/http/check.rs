@@ -1,6 +1,6 @@
-//! `--check`: everything that a start would need is looked at, nothing is bound, written or served.
+//! `--check`: validates everything that startup needs, without binding, writing or serving.
 //!
-//! Unlike a start, which ends at the first thing that is wrong, it goes on and tells them all.
+//! Startup stops at the first problem; the check reports all of them.
 
 use std::fs;
 use std::io;
@@ -24,7 +24,7 @@ use crate::cores::Cores;
 use crate::sandbox::{Sandbox, SandboxMode};
 use crate::{limits, output};
 
-/// Looks at everything and tells what is wrong (exit code 1), or that all is well and what is not as by default.
+/// Runs all checks. Prints the problems (exit code 1), or the non-default settings (exit code 0).
 pub fn run(arguments: &Arguments, configuration: &Configuration) -> io::Result<ExitCode> {
     let mut check = Check { configuration, problems: configuration.problems.clone() };
     match arguments.identity.resolve() {
@@ -45,10 +45,10 @@ pub fn run(arguments: &Arguments, configuration: &Configuration) -> io::Result<E
     Ok(ExitCode::from(1))
 }
 
-/// A file that would set the same.
+/// Returns the non-default settings in the syntax of a configuration file.
 fn success_report(arguments: &Arguments, configuration: &Configuration) -> String {
     let with = arguments.config.as_ref().map(|path| format!(" with {}", path.display())).unwrap_or_default();
-    let mut text = format!("# anello http: all is well{with}. What is not as by default:\n");
+    let mut text = format!("# anello http: configuration OK{with}. Non-default settings:\n");
     for setting in &configuration.settings {
         text.push_str(setting);
         text.push('\n');
@@ -62,26 +62,26 @@ struct Check<'a> {
 }
 
 impl Check<'_> {
-    fn add_problem(&mut self, name: &str, why: impl std::fmt::Display) {
-        self.problems.push(format!("{}: {why}", self.configuration.location(name)));
+    fn add_problem(&mut self, name: &str, error: impl std::fmt::Display) {
+        self.problems.push(format!("{}: {error}", self.configuration.location(name)));
     }
 
     fn option(&mut self, invalid: &InvalidOption) {
         self.problems.push(self.configuration.describe_invalid(invalid));
     }
 
-    /// What has to be done as the user that the process changes to: by a thread that has changed to it, and ends then.
+    /// Checks the paths as the user that the server changes to, in a thread that assumes this identity and then exits.
     fn paths_as_user(&mut self, identity: &Identity, arguments: &Arguments) -> io::Result<()> {
         match identity.run_as(|| self.paths(arguments)) {
             Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
                 self.problems.push(error.to_string());
                 self.paths(arguments)
             }
-            checked => checked,
+            result => result,
         }
     }
 
-    /// What the file system, the driver and the sandbox say.
+    /// Checks what depends on the file system, the driver and the sandbox.
     fn paths(&mut self, arguments: &Arguments) -> io::Result<()> {
         self.addresses(arguments);
         self.files(arguments)?;
@@ -89,9 +89,9 @@ impl Check<'_> {
             self.add_problem("tls-cert", &error);
         }
         if let Some(path) = arguments.observer.access_log_file()
-            && let Err(why) = check_appendable(path)
+            && let Err(error) = check_appendable(path)
         {
-            self.add_problem("access-log", format_args!("{}: {why}", path.display()));
+            self.add_problem("access-log", format_args!("{}: {error}", path.display()));
         }
         self.sandbox(arguments);
         Ok(())
@@ -107,49 +107,50 @@ impl Check<'_> {
             {
                 self.add_problem(
                     "metrics-addr",
-                    format_args!("{metrics} is the address of the files: choose another"),
+                    format_args!("{metrics} is already the address of the file server (choose another)"),
                 );
             }
             (Some(Address::Unix(address)), _) => {
                 if let Some(path) = address.as_pathname()
-                    && let Err(why) = check_can_create(parent(path)).and_then(|()| check_socket_path(path))
+                    && let Err(error) = check_can_create(parent(path)).and_then(|()| check_socket_path(path))
                 {
-                    self.add_problem("addr", format_args!("{}: {why}", path.display()));
+                    self.add_problem("addr", format_args!("{}: {error}", path.display()));
                 }
             }
             _ => {}
         }
         if let Some(path) = &arguments.handover
-            && let Err(why) = check_can_create(parent(path))
+            && let Err(error) = check_can_create(parent(path))
         {
-            self.add_problem("handover", format_args!("{}: {why}", path.display()));
+            self.add_problem("handover", format_args!("{}: {error}", path.display()));
         }
     }
 
     fn cores(&mut self, arguments: &Arguments) {
-        if let Some(why) = arguments.cores.as_ref().and_then(Cores::local_problem) {
-            self.add_problem("cores", why);
+        if let Some(error) = arguments.cores.as_ref().and_then(Cores::local_problem) {
+            self.add_problem("cores", error);
         }
     }
 
-    /// Whether the limit of open files has room for what is to be served.
+    /// Checks that the open-file limit is high enough for the configured connections.
     fn descriptors(&mut self, arguments: &Arguments) {
         let workers = arguments.cores.as_ref().map_or_else(usable_cores, |cores| cores.0.len());
         limits::raise_open_files();
         let descriptors = Descriptors::of_process(workers, arguments.observer.metrics_addr.is_some());
-        if let Some(why) = descriptors.problem(arguments.connections.max_connections()) {
-            self.add_problem("max-connections", why);
+        if let Some(error) = descriptors.problem(arguments.connections.max_connections()) {
+            self.add_problem("max-connections", error);
         }
     }
 
-    /// The sandbox, where all of it is wished for; without a folder there is nothing to leave open in it.
+    /// Checks the sandbox if `--sandbox on` requires it. Skipped if the document root is unusable, which is reported
+    /// elsewhere.
     fn sandbox(&mut self, arguments: &Arguments) {
         let address = match &arguments.addr {
             Some(Address::Unix(address)) => address.as_pathname(),
             _ => None,
         };
         let server_paths = ServerPaths {
-            folder: &arguments.folder,
+            directory: &arguments.directory,
             socket_file: address,
             handover: arguments.handover.as_deref(),
             tls: &arguments.tls,
@@ -157,19 +158,19 @@ impl Check<'_> {
         };
         if arguments.sandbox == SandboxMode::On
             && let Ok(paths) = server_paths.allowed_paths()
-            && let Err(why) = Sandbox::probe(&paths)
+            && let Err(error) = Sandbox::probe(&paths)
         {
-            self.add_problem("sandbox", why);
+            self.add_problem("sandbox", error);
         }
     }
 
-    /// The driver, and on it the folder and the files that options name.
+    /// Checks the driver, and with it the document root and the files named by options.
     fn files(&mut self, arguments: &Arguments) -> io::Result<()> {
         let mut options = arguments.files.clone().into_options(1);
         let invalid = options.validation_errors();
         invalid.iter().for_each(|invalid| self.option(invalid));
         if !invalid.is_empty() {
-            // The folder, and what is well-formed of files in it, can be looked at all the same.
+            // The document root and the files of valid options can still be checked.
             let is_valid = |name: &str| !invalid.iter().any(|invalid| invalid.option() == name);
             options = FileOptions {
                 symlinks: options.symlinks,
@@ -183,65 +184,69 @@ impl Check<'_> {
             Runtime::builder().driver(DriverKind::Epoll).driver_from_environment(false).build()
         })?;
         arguments.driver.report_ignored(runtime.driver().name);
-        match Files::open(&arguments.folder, options) {
+        match Files::open(&arguments.directory, options) {
             Ok(files) => {
                 let unusable = runtime.block_on(files.invalid_option_files());
                 unusable.iter().for_each(|unusable| self.option(unusable));
-                if let Err(why) = check_searchable(&arguments.folder) {
-                    self.add_problem("folder", why);
+                if let Err(error) = check_searchable(&arguments.directory) {
+                    self.add_problem("directory", error);
                 }
             }
             Err(FilesError::Option(invalid)) => self.option(&invalid),
-            Err(error) => self.add_problem("folder", format_args!("{}: {error}", arguments.folder.display())),
+            Err(error) => {
+                self.add_problem("directory", format_args!("{}: {error}", arguments.directory.display()))
+            }
         }
         Ok(())
     }
 }
 
-/// Whether lines can be put at the end of a file, which need not be there. Nothing is made or opened.
+/// Checks that a log file can be appended to, or created if it does not exist. Creates and opens nothing.
 fn check_appendable(path: &Path) -> Result<(), String> {
     match fs::metadata(path) {
-        Ok(metadata) if metadata.is_dir() => Err("it is a folder: name a file in it".to_owned()),
+        Ok(metadata) if metadata.is_dir() => Err("is a directory (name a file in it)".to_owned()),
         Ok(_) => check_access(path, Access::WRITE_OK)
-            .map_err(|error| format!("{error}: give this user the right to write to it")),
+            .map_err(|error| format!("{error} (grant this user write permission)")),
         Err(error) if error.kind() == io::ErrorKind::NotFound => check_can_create(parent(path)),
-        Err(error) => Err(format!("{error}: choose a file that can be reached")),
+        Err(error) => Err(format!("{error} (choose an accessible file)")),
     }
 }
 
-/// Whether this user may use what is in a folder: opening the folder needs no right to it.
-pub fn check_searchable(folder: &Path) -> Result<(), String> {
-    check_access(folder, Access::EXEC_OK).map_err(|error| {
-        format!("{}: {error}: give this user the right to enter it (chmod o+x)", folder.display())
+/// Checks that this user may access files in a directory. Opening the directory itself does not need that permission.
+pub fn check_searchable(directory: &Path) -> Result<(), String> {
+    check_access(directory, Access::EXEC_OK).map_err(|error| {
+        format!("{}: {error} (grant this user search permission, e.g. chmod o+x)", directory.display())
     })
 }
 
-/// Whether this user may remove a file, by the rights of its folder.
+/// Checks that this user may remove a file, which depends on the permissions of its directory.
 pub fn check_can_remove(file: &Path) -> Result<(), String> {
     check_can_create(parent(file))
 }
 
-fn check_can_create(folder: &Path) -> Result<(), String> {
-    let named = |why: &dyn std::fmt::Display| format!("{}: {why}", folder.display());
-    match fs::metadata(folder) {
-        Ok(metadata) if !metadata.is_dir() => Err(named(&"it is no folder: choose one")),
-        Ok(_) => check_access(folder, Access::WRITE_OK | Access::EXEC_OK)
-            .map_err(|error| named(&format_args!("{error}: give this user the right to make files there"))),
-        Err(error) => Err(named(&format_args!("{error}: make this folder first"))),
+fn check_can_create(directory: &Path) -> Result<(), String> {
+    let with_path = |error: &dyn std::fmt::Display| format!("{}: {error}", directory.display());
+    match fs::metadata(directory) {
+        Ok(metadata) if !metadata.is_dir() => Err(with_path(&"not a directory (choose a directory)")),
+        Ok(_) => check_access(directory, Access::WRITE_OK | Access::EXEC_OK).map_err(|error| {
+            with_path(&format_args!("{error} (grant this user permission to create files there)"))
+        }),
+        Err(error) => Err(with_path(&format_args!("{error} (create this directory first)"))),
     }
 }
 
-/// A socket that is there is replaced if nobody listens, or is the running server's, which is to end before.
+/// Checks that the path is free or a socket. A stale socket is replaced at startup; a live one must belong to a
+/// running server that is stopped before.
 fn check_socket_path(path: &Path) -> Result<(), String> {
     match fs::symlink_metadata(path) {
         Ok(metadata) if !metadata.file_type().is_socket() => {
-            Err("it exists, and is no socket: choose another path".to_owned())
+            Err("exists and is not a socket (choose another path)".to_owned())
         }
         _ => Ok(()),
     }
 }
 
-/// Whether this user may (`faccessat2(2)`).
+/// Checks the permissions of the effective user (`faccessat2(2)`).
 fn check_access(path: &Path, access: Access) -> rustix::io::Result<()> {
     accessat(CWD, path, access, AtFlags::EACCESS)
 }

@@ -1,5 +1,6 @@
-//! Whether the path of the served folder still leads to the folder that was opened: workers keep that one open, and the
-//! sandbox lets them read no other. Who puts another in its place has to be told that it is not served.
+//! Detects that the document root was replaced, that is, that its path leads to another directory than the one opened
+//! at startup. The workers keep serving the old directory, and the sandbox denies access to the new one, so the
+//! operator must be informed.
 
 use std::fs;
 use std::io;
@@ -13,39 +14,39 @@ use super::Service;
 
 const POLL_INTERVAL: Duration = Duration::from_secs(5);
 
-/// Device and number.
+/// Device and inode number.
 type FileId = (u64, u64);
 
-/// The folder that was opened.
+/// The document root as opened at startup.
 #[derive(Debug)]
 pub struct DirectoryWatch {
     path: PathBuf,
     opened: FileId,
-    /// What was there at the last look.
+    /// Result of the previous check; `None` if the path did not exist.
     last_seen: Mutex<Option<FileId>>,
 }
 
-/// Looks now and then, by a thread that ends with the process.
+/// Checks periodically, in a thread that exits with the process.
 pub fn start(service: Arc<Service>) {
-    let spawned = thread::Builder::new().name("folder".into()).spawn(move || {
+    let spawned = thread::Builder::new().name("directory".into()).spawn(move || {
         while !service.listening.is_closed() {
             service.directory_watch.check();
             thread::sleep(POLL_INTERVAL);
         }
     });
     if let Err(error) = spawned {
-        tracing::warn!(%error, "nobody looks whether the served folder is replaced");
+        tracing::warn!(%error, "cannot watch document root for replacement");
     }
 }
 
 impl DirectoryWatch {
-    /// Of the folder at this path now.
+    /// Records the directory that the path leads to now.
     pub fn new(path: &Path) -> io::Result<Self> {
         let opened = file_id(path)?;
         Ok(Self { path: path.to_owned(), opened, last_seen: Mutex::new(Some(opened)) })
     }
 
-    /// Tells where the path leads to, if that has changed.
+    /// Logs a message if the path leads to a different directory than at the previous check.
     pub fn check(&self) {
         let current = file_id(&self.path);
         let last_seen = current.as_ref().ok().copied();
@@ -57,15 +58,15 @@ impl DirectoryWatch {
         let path = self.path.display();
         match current {
             Ok(current) if current == self.opened => {
-                tracing::info!(%path, "the path leads to the served folder again")
+                tracing::info!(%path, "document root path leads to the served directory again")
             }
             Ok(_) => tracing::error!(
                 %path,
-                "another folder is there now, and the one before is served still: start again, or hand over (--handover)"
+                "document root was replaced; still serving the old directory (restart, or use --handover)"
             ),
             Err(error) => tracing::error!(
                 %path, %error,
-                "the served folder is there no more: when it is, start again, or hand over (--handover)"
+                "document root was removed; still serving the old directory (create it, then restart or use --handover)"
             ),
         }
     }

@@ -1,4 +1,4 @@
-//! The flags of `anello http` that are about files and connections.
+//! Flags of `anello http` for files, observability, TLS and connections.
 
 use std::io;
 use std::net::SocketAddr;
@@ -18,70 +18,70 @@ use clap::{Args, ValueEnum};
 
 use crate::duration;
 
-/// What is served, and how.
+/// Flags for static files.
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Files")]
 pub struct FileFlags {
-    /// The file that is sent for the folder that it is in: the first that exists. May be given several times.
+    /// File to serve for a directory: the first that exists; can be repeated
     #[arg(long = "index", value_name = "NAME", default_value = "index.html")]
     index_files: Vec<String>,
 
-    /// Show folders without an index file as lists of what is in them.
+    /// Serve a listing of directories without an index file
     #[arg(long)]
     listing: bool,
 
-    /// Most entries of a folder that are listed.
+    /// Maximum number of entries in a directory listing
     #[arg(long, value_name = "N", default_value_t = FileOptions::default().max_listing_entries)]
     max_listing_entries: usize,
 
-    /// Send FILE.br, FILE.zst or FILE.gz instead of FILE to clients that accept it; by default all three, with a list
-    /// only these.
+    /// Serve FILE.br, FILE.zst or FILE.gz instead of FILE if the client accepts the encoding; a list limits the
+    /// encodings
     #[arg(long, value_name = "LIST", value_delimiter = ',', num_args = 0..=1, require_equals = true)]
     #[arg(default_missing_value = "br,zstd,gzip")]
     precompressed: Vec<Precompressed>,
 
-    /// The Cache-Control of files that match a pattern, as in 'assets/**=max-age=31536000, immutable'; the first that
-    /// matches counts. May be given several times.
+    /// Cache-Control for files that match a pattern, as in 'assets/**=max-age=31536000, immutable'; can be repeated,
+    /// the first match applies
     #[arg(long, value_name = "GLOB=VALUE", value_parser = cache_rule)]
     cache_control: Vec<CacheRule>,
 
-    /// The media type of an extension, as in 'foo=application/x-foo'. May be given several times.
+    /// Media type for a file extension, as in 'foo=application/x-foo'; can be repeated
     #[arg(long = "media-type", value_name = "EXTENSION=TYPE", value_parser = media_type)]
     media_types: Vec<(String, String)>,
 
-    /// The media type of files of an unknown extension.
+    /// Media type for files with an unknown extension
     #[arg(long, value_name = "TYPE", default_value_t = FileOptions::default().default_media_type)]
     default_media_type: String,
 
-    /// The file that is the body of answers of status 404.
+    /// File to send as the body of 404 responses
     #[arg(long, value_name = "PATH")]
     not_found_file: Option<String>,
 
-    /// The file that is sent, with status 200, for paths without an extension where there is no file.
+    /// File to send with status 200 for a path without an extension if no file exists there
     #[arg(long, value_name = "PATH")]
     spa_fallback: Option<String>,
 
-    /// Serve files and folders whose names begin with a dot.
+    /// Serve files and directories whose names start with a dot
     #[arg(long)]
     dotfiles: bool,
 
-    /// Sites whose scripts may read what is served, as in `https://example.org`, or * for all. May be given several times.
+    /// Origin whose scripts may read the responses, as in `https://example.org`, or * for all; can be repeated
     #[arg(long = "cors-origin", value_name = "ORIGIN")]
     cors_origins: Vec<String>,
 
-    /// Follow no symbolic links. Otherwise those that stay below the folder are followed.
+    /// Do not follow symbolic links; by default, links that stay inside the document root are followed
     #[arg(long)]
     no_symlinks: bool,
 
-    /// Memory for the contents of small files, in bytes, of each worker; 0 keeps none.
+    /// Memory of each worker for cached contents of small files, in bytes; 0 disables the cache
     #[arg(long, value_name = "BYTES", default_value_t = FileOptions::default().max_cache_bytes)]
     max_cache_bytes: usize,
 
-    /// Largest file whose contents are kept in memory, in bytes.
+    /// Maximum size of a cached file in bytes
     #[arg(long, value_name = "BYTES", default_value_t = FileOptions::default().max_cached_file_bytes)]
     max_cached_file_bytes: usize,
 
-    /// How long a file that was looked at counts as unchanged.
+    /// Revalidate a cached file after this interval
     #[arg(long, value_name = "DURATION", value_parser = duration::parse, default_value = "1s")]
     revalidate_interval: Duration,
 }
@@ -94,7 +94,7 @@ enum Precompressed {
 }
 
 impl FileFlags {
-    /// Of each of so many workers.
+    /// Returns the options of each of `workers` workers.
     pub fn into_options(self, workers: usize) -> FileOptions {
         let coding = |precompressed: Precompressed| match precompressed {
             Precompressed::Br => Coding::Brotli,
@@ -122,40 +122,41 @@ impl FileFlags {
     }
 }
 
-fn pair(text: &str, example: &str) -> Result<(String, String), String> {
-    let (name, value) =
-        text.split_once('=').ok_or_else(|| format!("{text:?} lacks a =, as in '{example}'"))?;
+fn parse_pair(text: &str, example: &str) -> Result<(String, String), String> {
+    let (name, value) = text
+        .split_once('=')
+        .ok_or_else(|| format!("invalid value {text:?}: missing = (for example '{example}')"))?;
     Ok((name.to_owned(), value.to_owned()))
 }
 
 fn media_type(text: &str) -> Result<(String, String), String> {
-    pair(text, "foo=text/plain")
+    parse_pair(text, "foo=text/plain")
 }
 
 fn cache_rule(text: &str) -> Result<CacheRule, String> {
-    let (pattern, value) = pair(text, "assets/**=max-age=31536000")?;
+    let (pattern, value) = parse_pair(text, "assets/**=max-age=31536000")?;
     Ok(CacheRule { pattern, value })
 }
 
-/// What the server tells of itself.
+/// Flags for the access log and the metrics endpoint.
 #[derive(Args, Clone, Debug)]
-#[command(next_help_heading = "Observation")]
+#[command(next_help_heading = "Observability")]
 pub struct ObserverFlags {
-    /// Log every request there: a file, or - for standard output. SIGHUP opens the file anew, for what rotates logs.
+    /// Access log: a file, or - for standard output; SIGHUP reopens the file for log rotation
     #[arg(long, value_name = "FILE")]
     access_log: Option<PathBuf>,
 
-    /// How lines of the access log look.
+    /// Format of access log lines
     #[arg(long, value_name = "FORMAT", default_value = "combined")]
     access_log_format: LogFormat,
 
-    /// Serve /metrics (for Prometheus) and /health there, by a thread of their own.
+    /// Serve /metrics (Prometheus format) and /health on this address, on a separate thread
     #[arg(long, value_name = "IP:PORT")]
     pub metrics_addr: Option<SocketAddr>,
 }
 
 impl ObserverFlags {
-    /// The file of the access log, if it goes to one.
+    /// Returns the path of the access log if it is a file.
     pub fn access_log_file(&self) -> Option<&Path> {
         self.access_log.as_deref().filter(|path| path.as_os_str() != "-")
     }
@@ -166,28 +167,28 @@ impl ObserverFlags {
         options.format = self.access_log_format;
         options.target =
             self.access_log_file().map_or(LogTarget::Stdout, |file| LogTarget::File(file.to_owned()));
-        let named = |error: io::Error| {
-            io::Error::new(error.kind(), format!("the access log {}: {error}", path.display()))
+        let with_path = |error: io::Error| {
+            io::Error::new(error.kind(), format!("access log {}: {error}", path.display()))
         };
-        AccessLog::start(options).map(Some).map_err(named)
+        AccessLog::start(options).map(Some).map_err(with_path)
     }
 }
 
-/// TLS.
+/// Flags for TLS.
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "TLS")]
 pub struct TlsFlags {
-    /// The chain of certificates, in PEM: with it, TLS is spoken. SIGHUP reads it and the key anew.
+    /// Certificate chain in PEM format, which enables TLS; SIGHUP reloads it with the key
     #[arg(long, value_name = "FILE", requires = "tls_key")]
     tls_cert: Option<PathBuf>,
 
-    /// The key of the first certificate, in PEM.
+    /// Private key of the first certificate in PEM format
     #[arg(long, value_name = "FILE", requires = "tls_cert")]
     tls_key: Option<PathBuf>,
 }
 
 impl TlsFlags {
-    /// The files that are read.
+    /// Returns the paths of the certificate chain and the key.
     pub fn files(&self) -> Vec<&Path> {
         [&self.tls_cert, &self.tls_key].into_iter().flatten().map(PathBuf::as_path).collect()
     }
@@ -200,87 +201,90 @@ impl TlsFlags {
     }
 }
 
-/// Limits and deadlines of connections.
+/// Flags for limits and timeouts of connections.
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Connections")]
 pub struct ConnectionFlags {
-    /// Most connections at a time, over all workers; further clients are answered 503. By default 10000, or fewer where the
-    /// limit of open files (ulimit -Hn) has no room for that. Beyond what it has room for, the longest idle ones are closed.
+    /// Maximum number of connections over all workers; further clients receive 503
+    ///
+    /// By default 10000, or fewer if the hard limit of open files (ulimit -Hn) is too low. If the descriptors run out,
+    /// the connections that have been idle longest are closed.
     #[arg(long, value_name = "N")]
     max_connections: Option<NonZero<usize>>,
 
-    /// How long the head of a request may take. As all deadlines of connections it is looked at four times a second, and
-    /// strikes up to half a second late.
+    /// Time limit for receiving a request head
+    ///
+    /// Connection timeouts are checked four times a second, so they can fire up to half a second late.
     #[arg(long, value_name = "DURATION", value_parser = duration::parse_nonzero, default_value = "10s")]
     header_timeout: Duration,
 
-    /// How long a connection may be idle between requests.
+    /// Close connections that are idle between requests for this long
     #[arg(long, value_name = "DURATION", value_parser = duration::parse, default_value = "60s")]
     keep_alive_timeout: Duration,
 
-    /// How long the body of a request may take beyond what --min-body-rate allows it.
+    /// Time limit for receiving a request body, in addition to the time that --min-body-rate allows for it
     #[arg(long, value_name = "DURATION", value_parser = duration::parse_nonzero, default_value = "10s")]
     body_timeout: Duration,
 
-    /// The least rate of a body, in bytes a second from its start on.
+    /// Minimum rate of a request body, in bytes per second since its start
     #[arg(long, value_name = "N", default_value_t = ServerOptions::default().min_body_bytes_per_second)]
     min_body_rate: u64,
 
-    /// How long a client may take none of what it is sent, once the kernel's buffers for it are full.
+    /// Close a connection whose client reads nothing for this long once its socket buffers are full
     #[arg(long, value_name = "DURATION", value_parser = duration::parse_nonzero, default_value = "30s")]
     send_timeout: Duration,
 
-    /// How long a request may take in all; for ever by default.
+    /// Total time limit for a request; by default none
     #[arg(long, value_name = "DURATION", value_parser = duration::parse_nonzero)]
     request_timeout: Option<Duration>,
 
-    /// How long a client that still sends is listened to after the server has ended the connection, so that the last
-    /// answer is not lost.
+    /// Keep reading for this long after closing the connection of a client that still sends, so that it receives the
+    /// response
     #[arg(long, value_name = "DURATION", value_parser = duration::parse, default_value = "2s")]
     linger_timeout: Duration,
 
-    /// Longest request line, in bytes; more is answered 414.
+    /// Maximum length of a request line in bytes; longer ones are rejected with 414
     #[arg(long, value_name = "BYTES", default_value_t = at_least_one(Limits::default().max_request_line_bytes))]
     max_request_line_bytes: NonZero<usize>,
 
-    /// Longest head of a request, its line and all fields, in bytes; more is answered 431.
+    /// Maximum size of a request head, the request line and all fields, in bytes; larger ones are rejected with 431
     #[arg(long, value_name = "BYTES", default_value_t = at_least_one(Limits::default().max_head_bytes))]
     max_head_bytes: NonZero<usize>,
 
-    /// Most fields of a head; more are answered 431.
+    /// Maximum number of fields in a request head; more are rejected with 431
     #[arg(long, value_name = "N", default_value_t = at_least_one(Limits::default().max_fields))]
     max_head_fields: NonZero<usize>,
 
-    /// Longest body of a request, in bytes; more is answered 413.
+    /// Maximum size of a request body in bytes; larger ones are rejected with 413
     #[arg(long, value_name = "BYTES", default_value_t = Limits::default().max_body_bytes)]
     max_body_bytes: u64,
 
-    /// Most bytes of a body that are read and dropped to keep the connection, since files need none; with more to come
-    /// it is closed behind the answer.
+    /// Maximum number of body bytes to read and discard to keep a connection open; beyond that, it is closed after the
+    /// response
     #[arg(long, value_name = "BYTES", default_value_t = ServerOptions::default().max_discarded_body_bytes)]
     max_discarded_body_bytes: u64,
 
-    /// Most requests of a connection.
+    /// Maximum number of requests per connection
     #[arg(long, value_name = "N", default_value = "1000000")]
     max_requests_per_connection: NonZero<u64>,
 
-    /// How long requests may take after a signal.
+    /// Time limit for requests in flight after a signal
     #[arg(long, value_name = "DURATION", value_parser = duration::parse, default_value = "30s")]
     drain_timeout: Duration,
 
-    /// How long a connection must have been idle to be closed at once after a signal; others are told with their next
-    /// answer.
+    /// Close connections that have been idle for this long immediately after a signal; others close with their next
+    /// response
     #[arg(long, value_name = "DURATION", value_parser = duration::parse, default_value = "500ms")]
     drain_min_idle: Duration,
 }
 
-/// A default as a flag has it that may not be zero.
+/// Converts a default to the type of a flag that must not be zero.
 fn at_least_one(count: usize) -> NonZero<usize> {
     NonZero::new(count).unwrap_or(NonZero::<usize>::MIN)
 }
 
 impl ConnectionFlags {
-    /// What the command line says.
+    /// Returns the connection limit given on the command line.
     pub fn max_connections(&self) -> Option<usize> {
         self.max_connections.map(NonZero::get)
     }
@@ -322,18 +326,18 @@ mod tests {
     }
 
     fn options(flags: &[&str]) -> ServerOptions {
-        let given = ["http"].iter().chain(flags);
-        let matches = Flags::command().try_get_matches_from(given).expect("well-formed");
+        let arguments = ["http"].iter().chain(flags);
+        let matches = Flags::command().try_get_matches_from(arguments).expect("well-formed");
         Flags::from_arg_matches(&matches).expect("complete").connections.options()
     }
 
     #[test]
-    fn without_flags_a_connection_has_the_defaults_of_the_library() {
+    fn options_without_flags_equal_library_defaults() {
         assert_eq!(format!("{:?}", options(&[])), format!("{:?}", ServerOptions::default()));
     }
 
     #[test]
-    fn every_limit_and_deadline_arrives() {
+    fn options_contain_value_of_every_flag() {
         let flags = [
             "--max-connections=7",
             "--header-timeout=1s",
@@ -352,8 +356,8 @@ mod tests {
             "--drain-timeout=14s",
             "--drain-min-idle=15s",
         ];
-        let flagged = Flags::command();
-        assert_eq!(flagged.get_arguments().count(), flags.len(), "each flag is tried");
+        let command = Flags::command();
+        assert_eq!(command.get_arguments().count(), flags.len(), "each flag is tried");
         let mut expected = ServerOptions::default();
         let seconds = Duration::from_secs;
         expected.max_connections = 7;

@@ -1,4 +1,4 @@
-//! `--user` and `--group`: who the process is once its sockets are bound.
+//! `--user` and `--group`: the identity of the process after its sockets are bound.
 
 use std::ffi::CString;
 use std::io;
@@ -16,21 +16,23 @@ use rustix::thread::{set_thread_groups, set_thread_res_gid, set_thread_res_uid};
 use super::sandbox_setup::is_single_threaded;
 use crate::sandbox::capabilities;
 
-/// Who the process is to be.
+/// Flags for the user and group of the process.
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Identity")]
 pub struct IdentityFlags {
-    /// Change to this user once the sockets are bound: a name, or a number. Its groups are that of --group, or its own, and
-    /// those that it is a member of. The server has to be started as root.
+    /// Change to this user, a name or UID, after binding the sockets
+    ///
+    /// The process gets the group given with --group, or else the user's primary group, and the user's supplementary
+    /// groups. The server must be started as root.
     #[arg(long, value_name = "NAME|UID")]
     user: Option<String>,
 
-    /// Change to this group once the sockets are bound: a name, or a number. By default that of --user.
+    /// Change to this group, a name or GID, after binding the sockets; by default the primary group of --user
     #[arg(long, value_name = "NAME|GID")]
     group: Option<String>,
 }
 
-/// A user and groups that were found.
+/// A resolved user with its groups.
 #[derive(Debug)]
 pub struct Identity {
     uid: Uid,
@@ -40,14 +42,14 @@ pub struct Identity {
 }
 
 impl IdentityFlags {
-    /// Looks them up; `None` where the process stays who it is.
+    /// Resolves the flags. Returns `None` if the process keeps its identity.
     ///
     /// # Errors
-    /// `InvalidInput` for a user or a group that there is not; the error of `getpwnam_r(3)` or `getgrnam_r(3)`.
+    /// Returns `InvalidInput` for an unknown user or group, and the error of `getpwnam_r(3)` or `getgrnam_r(3)`.
     pub fn resolve(&self) -> io::Result<Option<Identity>> {
         let user = self.user.as_deref().map(find_user).transpose()?;
         let group = self.group.as_deref().map(find_group).transpose()?;
-        let flags = self.text();
+        let flags = self.flag_text();
         let (uid, group, groups) = match (user, group) {
             (None, None) => return Ok(None),
             (None, Some(group)) => (geteuid(), group, vec![group]),
@@ -57,70 +59,67 @@ impl IdentityFlags {
             }
             (Some((uid, None)), Some(group)) => (uid, group, vec![group]),
             (Some((_, None)), None) => {
-                let why =
-                    "the user database has no entry for this number, which would name a group: add --group";
-                return Err(invalid(format!("{flags}: {why}")));
+                let reason = "no primary group: this UID is not in the user database (add --group)";
+                return Err(invalid(format!("{flags}: {reason}")));
             }
         };
         let is_unchanged = (uid, uid, group) == (geteuid(), getuid(), getegid());
         Ok((!is_unchanged).then_some(Identity { uid, group, groups, flags }))
     }
 
-    fn text(&self) -> String {
+    fn flag_text(&self) -> String {
         let flags = [("--user", &self.user), ("--group", &self.group)];
-        let given = flags.iter().filter_map(|(flag, value)| Some(format!("{flag} {}", value.as_ref()?)));
-        given.collect::<Vec<_>>().join(" ")
+        let values = flags.iter().filter_map(|(flag, value)| Some(format!("{flag} {}", value.as_ref()?)));
+        values.collect::<Vec<_>>().join(" ")
     }
 }
 
-/// A user's number and its entry in the user database, which a number need not have.
-fn find_user(text: &str) -> io::Result<(Uid, Option<User>)> {
-    if let Some(uid) = parse_id(text) {
-        let entry = database_entry("--user", text, User::from_uid(nix::unistd::Uid::from_raw(uid)))?;
+/// Returns the user's UID and, if there is one, its entry in the user database.
+fn find_user(value: &str) -> io::Result<(Uid, Option<User>)> {
+    if let Some(uid) = parse_id(value) {
+        let entry = database_entry("--user", value, User::from_uid(nix::unistd::Uid::from_raw(uid)))?;
         return Ok((Uid::from_raw(uid), entry));
     }
-    match database_entry("--user", text, User::from_name(text))? {
+    match database_entry("--user", value, User::from_name(value))? {
         Some(entry) => Ok((Uid::from_raw(entry.uid.as_raw()), Some(entry))),
-        None => Err(invalid(format!("--user {text}: there is no such user: create it, or give another one"))),
+        None => Err(invalid(format!("--user {value}: unknown user (create it or use another one)"))),
     }
 }
 
-/// An entry of the user database, which may be missing as a whole: getpwnam(3) lists the errors that say so.
-fn database_entry<T>(flag: &str, text: &str, entry: nix::Result<Option<T>>) -> io::Result<Option<T>> {
+/// Treats the errors that getpwnam(3) lists for "not found" as a missing entry, as for a missing user database.
+fn database_entry<T>(flag: &str, value: &str, entry: nix::Result<Option<T>>) -> io::Result<Option<T>> {
     match entry {
         Err(Errno::ENOENT | Errno::ESRCH | Errno::EBADF | Errno::EPERM) => Ok(None),
         Err(error) => {
-            let why = format!(
-                "{flag} {text}: the user database cannot be read: {error}: give a number, or repair it"
+            let reason = format!(
+                "{flag} {value}: cannot read the user database: {error} (use a numeric ID or repair the database)"
             );
-            Err(io::Error::new(io::Error::from(error).kind(), why))
+            Err(io::Error::new(io::Error::from(error).kind(), reason))
         }
         Ok(entry) => Ok(entry),
     }
 }
 
-/// This group, and those that the user is a member of.
+/// Returns the given group and the supplementary groups of the user.
 fn group_list(entry: &User, group: Gid) -> io::Result<Vec<Gid>> {
     let name = CString::new(entry.name.as_str()).map_err(io::Error::other)?;
     let groups = getgrouplist(&name, nix::unistd::Gid::from_raw(group.as_raw()))?;
     Ok(groups.into_iter().map(|group| Gid::from_raw(group.as_raw())).collect())
 }
 
-fn find_group(text: &str) -> io::Result<Gid> {
-    if let Some(gid) = parse_id(text) {
+fn find_group(value: &str) -> io::Result<Gid> {
+    if let Some(gid) = parse_id(value) {
         return Ok(Gid::from_raw(gid));
     }
-    match database_entry("--group", text, Group::from_name(text))? {
+    match database_entry("--group", value, Group::from_name(value))? {
         Some(entry) => Ok(Gid::from_raw(entry.gid.as_raw())),
-        None => {
-            Err(invalid(format!("--group {text}: there is no such group: create it, or give another one")))
-        }
+        None => Err(invalid(format!("--group {value}: unknown group (create it or use another one)"))),
     }
 }
 
-/// The largest number means "unchanged" to the kernel.
-fn parse_id(text: &str) -> Option<u32> {
-    text.parse().ok().filter(|number| *number != u32::MAX)
+/// Parses a numeric ID. `u32::MAX` is rejected, because the kernel interprets it as "unchanged".
+fn parse_id(value: &str) -> Option<u32> {
+    value.parse().ok().filter(|number| *number != u32::MAX)
 }
 
 fn invalid(message: String) -> io::Error {
@@ -128,70 +127,76 @@ fn invalid(message: String) -> io::Error {
 }
 
 impl Identity {
-    /// Gives a socket's file to this user, which is to remove it, and to the group (`fchownat(2)`).
+    /// Changes the owner and group of a socket file to this identity (`fchownat(2)`), so that this user can remove it.
     ///
     /// # Errors
-    /// That of the call.
+    /// Returns the error of `fchownat(2)`.
     pub fn chown_socket_file(&self, file: &Path) -> io::Result<()> {
-        let owned = chownat(CWD, file, Some(self.uid), Some(self.group), AtFlags::SYMLINK_NOFOLLOW);
-        owned.map_err(|error| {
+        let result = chownat(CWD, file, Some(self.uid), Some(self.group), AtFlags::SYMLINK_NOFOLLOW);
+        result.map_err(|error| {
             self.permission_error(error).unwrap_or_else(|error| with_path(&self.flags, file, error.into()))
         })
     }
 
-    /// Changes to it: groups, group and user (`setgroups(2)`, `setresgid(2)`, `setresuid(2)`), and no capability is left
-    /// that the user would not have. It holds for the calling thread and those that it starts.
+    /// Assumes this identity: supplementary groups, group and user (`setgroups(2)`, `setresgid(2)`, `setresuid(2)`).
+    /// Drops all capabilities unless the user is root. Applies to the calling thread and to threads that it starts
+    /// later.
     ///
     /// # Errors
-    /// `PermissionDenied` if the process may not do that.
+    /// Returns `PermissionDenied` if the process lacks the capabilities for this.
     pub fn assume(&self) -> io::Result<()> {
         let change = || {
             capabilities::drop_bounding_set()?;
             set_thread_groups(&self.groups)?;
             set_thread_res_gid(self.group, self.group, self.group)?;
             set_thread_res_uid(self.uid, self.uid, self.uid)?;
-            // The kernel does that, unless it was told not to (securebits).
+            // The kernel drops the capabilities itself, unless the securebits disable that.
             if self.uid.is_root() { Ok(()) } else { capabilities::drop_all() }
         };
         change().map_err(|error| self.permission_error(error).unwrap_or_else(|error| error.into()))
     }
 
-    /// As [`assume`](Self::assume), of the whole process, which must have one thread.
+    /// Assumes this identity for the whole process, which must be single-threaded. See [`assume`](Self::assume).
+    ///
+    /// # Errors
+    /// Returns the errors of [`assume`](Self::assume), and an error if other threads are still running after one
+    /// second.
     pub fn assume_process_wide(&self) -> io::Result<()> {
-        // One that has been joined may still be there for a moment.
-        let ends = Instant::now() + Duration::from_secs(1);
+        // The kernel can still list a joined thread for a moment.
+        let deadline = Instant::now() + Duration::from_secs(1);
         while !is_single_threaded() {
-            if Instant::now() > ends {
-                let why = "other threads have started: this is a fault of anello, report it";
-                return Err(io::Error::other(format!("{}: {why}", self.flags)));
+            if Instant::now() > deadline {
+                let reason =
+                    "cannot change identity: other threads are running (a bug in anello, please report it)";
+                return Err(io::Error::other(format!("{}: {reason}", self.flags)));
             }
             thread::yield_now();
         }
         self.assume()
     }
 
-    /// Does something by a thread that has assumed the identity, and ends then.
+    /// Runs a closure in a temporary thread that has assumed this identity.
     ///
     /// # Errors
-    /// Those of [`assume`](Self::assume), and what is returned.
-    pub fn run_as<T: Send>(&self, act: impl FnOnce() -> io::Result<T> + Send) -> io::Result<T> {
-        let tried = thread::scope(|scope| {
-            let trying = scope.spawn(|| {
+    /// Returns the errors of [`assume`](Self::assume) and of the closure.
+    pub fn run_as<T: Send>(&self, closure: impl FnOnce() -> io::Result<T> + Send) -> io::Result<T> {
+        let result = thread::scope(|scope| {
+            let thread = scope.spawn(|| {
                 self.assume()?;
-                act().map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", self.flags)))
+                closure().map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", self.flags)))
             });
-            trying.join()
+            thread.join()
         });
-        tried.unwrap_or_else(|_| Err(io::Error::other(format!("{}: it could not be tried out", self.flags))))
+        result.unwrap_or_else(|_| Err(io::Error::other(format!("{}: thread panicked", self.flags))))
     }
 
     fn permission_error(&self, error: rustix::io::Errno) -> Result<io::Error, rustix::io::Errno> {
         if error != rustix::io::Errno::PERM {
             return Err(error);
         }
-        let why = "this process may not change its user or groups: start it as root (with CAP_SETUID, CAP_SETGID and \
-                   CAP_CHOWN), or as that user without these flags";
-        Ok(io::Error::new(io::ErrorKind::PermissionDenied, format!("{}: {why}", self.flags)))
+        let reason = "not permitted to change user or groups (start as root, with CAP_SETUID, CAP_SETGID and CAP_CHOWN, \
+                   or as that user without these flags)";
+        Ok(io::Error::new(io::ErrorKind::PermissionDenied, format!("{}: {reason}", self.flags)))
     }
 }
 

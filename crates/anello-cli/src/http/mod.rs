@@ -1,8 +1,8 @@
-//! `anello http`: the files of a folder by HTTP/1.1.
+//! `anello http`: a static file server for HTTP/1.1.
 //!
-//! One worker, or one for each core that is named, each with a listener and a cache of its own. A signal ends it politely:
-//! nothing more is accepted, requests that have begun are answered; a second signal, or the deadline, ends it at once. What
-//! serving does not need is given up before the first request ([`Sandbox`]).
+//! Each worker has its own listener and file cache. On a signal, the server stops accepting and completes the requests
+//! in flight. A second signal or the drain timeout closes the connections immediately. Privileges that serving does
+//! not need are dropped before the first request ([`Sandbox`]).
 
 mod admin;
 mod check;
@@ -54,50 +54,60 @@ use crate::notify::ServiceManager;
 use crate::sandbox::{Sandbox, SandboxMode};
 use crate::{activation, limits, output};
 
-/// Serve the files of a folder by HTTP/1.1.
+/// Serve the files of a directory over HTTP/1.1
 ///
-/// Prints one line when it is ready, with the address, the driver and the kernel features in use. SIGINT and SIGTERM
-/// stop accepting and answer what has begun; a second signal ends it at once. Exits 0 then, or 1 if the access log lost lines.
-/// Sockets that a service manager passes (LISTEN_FDS, as systemd does) are listened on; --addr is to be left out then.
+/// Prints one ready line with the address, the driver and the kernel features in use. SIGINT and SIGTERM stop
+/// accepting and complete the requests in flight; a second signal closes the connections immediately. The exit code is
+/// 0, or 1 if access log lines were lost. Sockets passed by a service manager (LISTEN_FDS, for example from systemd)
+/// are used instead of --addr.
 #[derive(clap::Args)]
 pub struct Arguments {
-    /// The folder; it may be left out if the file of --config names it.
+    /// Document root; optional if the --config file sets `directory`
     #[arg(required = false, required_unless_present = "config")]
-    folder: PathBuf,
+    directory: PathBuf,
 
-    /// Read flags from a TOML file: each long flag is a key, without its dashes, and `folder` is the folder. Flags that
-    /// are given here, too, count instead. Names of files in it count from where anello is started, as here.
+    /// Read flags from a TOML file
+    ///
+    /// Each long flag is a key, without its dashes, and `directory` is the document root. Flags on the command line
+    /// override the file. Relative paths are relative to the working directory, as on the command line.
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
 
-    /// Look at everything that is needed to serve, and serve nothing: tells all that is wrong and exits 1, or what is not
-    /// as by default, as a file for --config, and exits 0.
+    /// Validate the configuration without serving
+    ///
+    /// Prints all problems and exits 1, or prints the non-default settings as a --config file and exits 0.
     #[arg(long)]
     check: bool,
 
-    /// The address to listen on: IP:PORT, where port 0 lets the kernel choose; unix:/path, a socket file, which replaces one
-    /// that a dead server has left, and is removed at the end; or unix:@name, an abstract one. By default 127.0.0.1:8080.
+    /// Address to listen on [default: 127.0.0.1:8080]
+    ///
+    /// IP:PORT, where port 0 lets the kernel choose the port; unix:/path for a socket file; or unix:@name for an
+    /// abstract Unix address. A stale socket file is replaced at startup, and the file is removed at exit.
     #[arg(long)]
     addr: Option<Address>,
 
-    /// Take over, without a request lost, from the server that runs with the same PATH, which drains and ends then; and
-    /// hand over to the next one. The path is that of a Unix socket, which only this user may connect to.
+    /// Replace the server running with the same PATH without losing a request, and allow the next server to do the
+    /// same
+    ///
+    /// The old server drains and exits. PATH is a Unix socket that only this user may connect to.
     #[arg(long, value_name = "PATH")]
     handover: Option<PathBuf>,
 
-    /// The cores to use, a pinned worker on each, as in 0 or 0,2-3, or all that the process may run on: all. By default there
-    /// is a worker for each core that the process may use, as its affinity and the quota of its cgroup have it, and none is
-    /// pinned.
+    /// Cores to use, with one pinned worker each, as in 0 or 0,2-3, or all
+    ///
+    /// By default, there is one unpinned worker for each core that the CPU affinity and the cgroup quota allow.
     #[arg(long, value_name = "LIST", value_parser = cores::parse)]
     cores: Option<cores::Cores>,
 
-    /// How connections are distributed over the workers.
+    /// How connections are distributed over the workers
     #[arg(long, value_enum, value_name = "HOW", default_value_t = Distribution::Balanced)]
     distribution: Distribution,
 
-    /// Give up what serving does not need: files outside of the folder, connections to others, most system calls.
+    /// Drop privileges that serving does not need: files outside the document root, outgoing connections, most system
+    /// calls
     ///
-    /// auto gives up what the kernel lets it (Landlock, seccomp, no_new_privs), and says what it could not; on fails then.
+    /// auto applies what the kernel supports (Landlock, seccomp, no_new_privs) and reports what is missing; on fails
+    /// instead.
     #[arg(long, value_enum, value_name = "MODE", default_value_t = SandboxMode::Auto)]
     sandbox: SandboxMode,
 
@@ -120,39 +130,39 @@ pub struct Arguments {
     driver: DriverFlags,
 }
 
-/// What the workers share.
+/// State shared by the workers.
 struct Service {
     listening: Arc<Listening>,
-    /// What the first worker runs on.
+    /// Driver of the first worker.
     driver: OnceLock<DriverInfo>,
-    folder: PathBuf,
+    directory: PathBuf,
     directory_watch: DirectoryWatch,
     files: FileOptions,
     options: ServerOptions,
-    /// Connections of all workers, where there are several.
+    /// Number of open connections of all workers, used if there are several workers.
     connections: Arc<AtomicUsize>,
-    /// What all workers speak, and where it comes from.
+    /// TLS configuration at startup, and the flags to reload it.
     tls: Option<TlsConfig>,
     tls_files: TlsFlags,
     log: Option<AccessLogHandle>,
     metrics: Option<ServerMetrics>,
-    /// Where that and the health are told.
+    /// Address of the /metrics and /health endpoints.
     admin_addr: Option<SocketAddr>,
     health: Health,
     manager: ServiceManager,
-    /// A worker has told the manager that the server ends.
+    /// Whether a worker has reported the shutdown to the service manager.
     is_stopping: AtomicBool,
     sandbox: Sandbox,
-    /// Opened, and the sandbox sealed, when all workers listen.
+    /// Opened once all workers are listening and the sandbox is sealed.
     start_barrier: StartBarrier,
 }
 
-/// How many cores this process may use, as its affinity (`sched_getaffinity(2)`) and the quota of its cgroup have it.
+/// Returns the number of cores that the CPU affinity (`sched_getaffinity(2)`) and the cgroup quota allow.
 fn usable_cores() -> usize {
     thread::available_parallelism().map_or(1, NonZero::get)
 }
 
-/// Serves until a signal, or until another has taken over.
+/// Serves until a signal, or until a successor process has taken over.
 pub fn run(arguments: Arguments, configuration: &Configuration) -> io::Result<ExitCode> {
     if arguments.check {
         return check::run(&arguments, configuration);
@@ -161,7 +171,7 @@ pub fn run(arguments: Arguments, configuration: &Configuration) -> io::Result<Ex
     let files = arguments.files.into_options(workers);
     configuration.reject_if_invalid(&files.validation_errors(), arguments.cores.as_ref())?;
     let identity = arguments.identity.resolve()?;
-    // Before anything opens descriptors.
+    // Must run before the process opens any descriptor.
     let passed = activation::take()?;
     limits::raise_open_files();
     let request = SocketRequest {
@@ -172,9 +182,9 @@ pub fn run(arguments: Arguments, configuration: &Configuration) -> io::Result<Ex
     };
     let Sockets { listening, metrics: admin_listener, startup } = Sockets::open(&request, passed)?;
     listening.set_distribution(arguments.distribution);
-    // Before any worker, so that what is wrong is said once.
-    open(&arguments.folder, &files)?;
-    let directory_watch = DirectoryWatch::new(&arguments.folder)?;
+    // Checked before any worker starts, so that an error is reported once.
+    open(&arguments.directory, &files)?;
+    let directory_watch = DirectoryWatch::new(&arguments.directory)?;
     let tls = arguments.tls.read()?;
     let metrics = admin_listener.as_ref().map(|_| {
         let mut options = MetricsOptions::default();
@@ -183,13 +193,13 @@ pub fn run(arguments: Arguments, configuration: &Configuration) -> io::Result<Ex
     });
     let admin_addr = admin_listener.as_ref().map(StdTcpListener::local_addr).transpose()?;
     let server_paths = sandbox_setup::ServerPaths {
-        folder: &arguments.folder,
+        directory: &arguments.directory,
         socket_file: listening.file().map(SocketFile::path),
         handover: arguments.handover.as_deref(),
         tls: &arguments.tls,
         observer: &arguments.observer,
     };
-    // Before the sandbox, which lets nothing be connected to.
+    // Must run before the sandbox is entered, which denies connect(2).
     let manager = ServiceManager::find();
     let reload_signals = ReloadSignals::install()?;
     if let Some(identity) = &identity {
@@ -200,15 +210,15 @@ pub fn run(arguments: Arguments, configuration: &Configuration) -> io::Result<Ex
     let mut options = arguments.connections.options();
     let max_connections = arguments.connections.max_connections();
     descriptors.fit(&mut options, max_connections);
-    if let Some(why) = descriptors.problem(max_connections) {
-        output::print_stderr(format_args!("anello: {why}"));
+    if let Some(reason) = descriptors.problem(max_connections) {
+        output::print_stderr(format_args!("anello: {reason}"));
     }
-    // Threads begin here.
+    // Threads are started from here on.
     let log = arguments.observer.start_log()?;
     let service = Arc::new(Service {
         listening: Arc::clone(&listening),
         driver: OnceLock::new(),
-        folder: arguments.folder,
+        directory: arguments.directory,
         directory_watch,
         files,
         options,
@@ -244,7 +254,7 @@ pub fn run(arguments: Arguments, configuration: &Configuration) -> io::Result<Ex
     let startup_result = startup.start_accepting(&listening, admin, workers);
     match &startup_result {
         Ok((true, exit_guard)) => {
-            // Before the line that says so.
+            // Before the ready line is printed.
             service.health.set_ready();
             announce(&service, workers, &arguments.driver);
             service.manager.ready(exit_guard.took_over);
@@ -254,38 +264,39 @@ pub fn run(arguments: Arguments, configuration: &Configuration) -> io::Result<Ex
         Ok((false, _)) => {}
         Err(_) => listening.close_now(),
     }
-    let ended: io::Result<()> = running.join()?.into_iter().collect();
-    // The thread at the door has it, too, and does not end.
+    let result: io::Result<()> = running.join()?.into_iter().collect();
+    // The handover thread also holds a reference and does not exit.
     listening.file().into_iter().for_each(SocketFile::remove);
     if let Some(log) = log {
         log.close()?;
     }
-    // What a worker has failed for is why it could not begin.
-    ended.and(startup_result)?;
+    // The error of a worker takes precedence: it is the cause of a failed startup.
+    result.and(startup_result)?;
     Ok(ExitCode::SUCCESS)
 }
 
-/// Changes to the user, who has to be able to use everything that root could.
+/// Changes to the configured user, after checking that this user can use everything that root could.
 fn switch_user(
     identity: &Identity,
     server_paths: &sandbox_setup::ServerPaths<'_>,
     files: &FileOptions,
 ) -> io::Result<()> {
-    // While it is root, it can still take back what it has made, and nothing of a running server has been changed.
-    let denied = |why| io::Error::new(io::ErrorKind::PermissionDenied, why);
+    // Checked while still root, so that a failed startup can be undone without effects on a running server.
+    let permission_error = |reason| io::Error::new(io::ErrorKind::PermissionDenied, reason);
     identity.run_as(|| {
-        open(server_paths.folder, files)?;
-        check::check_searchable(server_paths.folder).map_err(denied)?;
+        open(server_paths.directory, files)?;
+        check::check_searchable(server_paths.directory).map_err(permission_error)?;
         server_paths.tls.read().map_err(|error| {
-            let remedy = "SIGHUP reads it again: let this user or its groups read it (chgrp, chmod g+r)";
-            io::Error::new(error.kind(), format!("{error}: {remedy}"))
+            let remedy =
+                "SIGHUP reloads it: make it readable for this user or its groups, e.g. chgrp and chmod g+r";
+            io::Error::new(error.kind(), format!("{error} ({remedy})"))
         })?;
         server_paths
             .socket_file
             .into_iter()
             .chain(server_paths.handover)
             .try_for_each(check::check_can_remove)
-            .map_err(denied)
+            .map_err(permission_error)
     })?;
     for file in server_paths.socket_file.into_iter().chain(server_paths.handover) {
         identity.chown_socket_file(file)?;
@@ -293,17 +304,20 @@ fn switch_user(
     identity.assume_process_wide()
 }
 
-fn open(folder: &Path, options: &FileOptions) -> io::Result<Files> {
-    Files::open(folder, options.clone()).map_err(|error| match error {
+fn open(directory: &Path, options: &FileOptions) -> io::Result<Files> {
+    Files::open(directory, options.clone()).map_err(|error| match error {
         FilesError::Folder(error) => {
-            let message = format!("{}: {error}: give a folder that this user may read", folder.display());
+            let message = format!(
+                "cannot open document root {}: {error} (must be a directory readable by this user)",
+                directory.display()
+            );
             io::Error::new(error.kind(), message)
         }
         other => io::Error::new(io::ErrorKind::InvalidInput, other),
     })
 }
 
-/// The ready line.
+/// Prints the ready line.
 fn announce(service: &Service, workers: usize, flags: &DriverFlags) {
     let Some(driver) = service.driver.get() else { return };
     let metrics = service.admin_addr.map(|address| format!(" metrics={address}")).unwrap_or_default();
@@ -316,7 +330,7 @@ fn announce(service: &Service, workers: usize, flags: &DriverFlags) {
         service.sandbox
     ));
     if let Some(reason) = &driver.fallback_reason {
-        output::print_stderr(format_args!("anello: io_uring was not taken: {reason}"));
+        output::print_stderr(format_args!("anello: io_uring unavailable, using epoll: {reason}"));
     }
     flags.report_ignored(driver.name);
 }

@@ -1,4 +1,4 @@
-//! SIGHUP: certificate and key are read anew, and the log is opened anew, once for all workers.
+//! Reload on SIGHUP: reads certificate and key and reopens the access log, once for all workers.
 
 use std::io;
 use std::sync::Arc;
@@ -9,36 +9,36 @@ use signal_hook::iterator::Signals;
 
 use super::Service;
 
-/// SIGHUPs, kept until they are [followed](Self::spawn_handler).
+/// SIGHUP signals, queued until [`spawn_handler`](Self::spawn_handler) is called.
 #[derive(Debug)]
 pub struct ReloadSignals(Signals);
 
 impl ReloadSignals {
-    /// Catches them from now on (`sigaction(2)`), instead of ending by them.
+    /// Installs the SIGHUP handler (`sigaction(2)`), so that the signal no longer terminates the process.
     pub fn install() -> io::Result<Self> {
         Signals::new([SIGHUP]).map(Self)
     }
 
-    /// Does what they ask for, by a thread that ends with the process.
+    /// Handles the signals in a thread that exits with the process.
     pub fn spawn_handler(self, service: Arc<Service>) {
         let Self(mut reload_signals) = self;
         let spawned = thread::Builder::new().name("reload".into()).spawn(move || {
             for _ in reload_signals.forever() {
-                // A server that is told to end, and has said so, is not to say that it is ready.
+                // After STOPPING=1, the service manager must not receive READY=1 again.
                 if !service.listening.is_closed() {
                     reload(&service);
                 }
             }
         });
         if let Err(error) = spawned {
-            tracing::error!(%error, "SIGHUP does nothing: certificates and the log stay as they are");
+            tracing::error!(%error, "cannot start the reload thread: SIGHUP has no effect");
         }
     }
 }
 
 fn reload(service: &Service) {
     service.manager.reloading();
-    // Who replaces the folder and then sends the signal hears at once that this is not enough.
+    // Warns immediately if the document root was replaced, which a reload does not pick up.
     service.directory_watch.check();
     if let Some(log) = &service.log {
         log.reopen();
@@ -46,7 +46,7 @@ fn reload(service: &Service) {
     if let Some(tls) = &service.tls {
         match service.tls_files.read() {
             Ok(new) => new.iter().for_each(|new| tls.replace(new)),
-            Err(error) => tracing::error!(%error, "TLS goes on with the certificate that it has"),
+            Err(error) => tracing::error!(%error, "cannot reload the certificate; still using the old one"),
         }
     }
     service.manager.ready(false);

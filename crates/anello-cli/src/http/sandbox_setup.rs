@@ -1,4 +1,4 @@
-//! What `anello http` touches while it serves, for its sandbox to leave open.
+//! Determines the paths that `anello http` needs while serving, and enters the sandbox.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -6,19 +6,19 @@ use std::path::{Path, PathBuf};
 use super::flags::{ObserverFlags, TlsFlags};
 use crate::sandbox::{AllowedPaths, Sandbox, SandboxMode};
 
-/// What the server was told to touch.
+/// Paths from the command line that the server accesses while serving.
 pub struct ServerPaths<'a> {
-    pub folder: &'a Path,
+    pub directory: &'a Path,
     pub socket_file: Option<&'a Path>,
     pub handover: Option<&'a Path>,
     pub tls: &'a TlsFlags,
     pub observer: &'a ObserverFlags,
 }
 
-/// Gives up what serving does not need. To be called when sockets have been bound and files looked at, and before there is
-/// any other thread.
+/// Enters the sandbox. Must be called after sockets are bound and files are checked, and before any other thread is
+/// started.
 pub fn enter(mode: SandboxMode, server_paths: &ServerPaths<'_>) -> io::Result<Sandbox> {
-    debug_assert!(is_single_threaded(), "Landlock holds for this thread and those that it starts");
+    debug_assert!(is_single_threaded(), "Landlock applies to this thread and its future child threads");
     Sandbox::enter(mode, &server_paths.allowed_paths()?)
 }
 
@@ -26,7 +26,7 @@ impl ServerPaths<'_> {
     pub fn allowed_paths(&self) -> io::Result<AllowedPaths> {
         let files = |files: Vec<&Path>| files.into_iter().map(PathBuf::from).collect();
         Ok(AllowedPaths {
-            served: self.folder.canonicalize()?,
+            served: self.directory.canonicalize()?,
             reloaded: files(self.tls.files()),
             appended: files(self.observer.access_log_file().into_iter().collect()),
             sockets: files(self.socket_file.into_iter().chain(self.handover).collect()),
@@ -34,7 +34,7 @@ impl ServerPaths<'_> {
     }
 }
 
-/// True where the kernel does not tell.
+/// Returns `true` if the process has a single thread, or if /proc is unavailable.
 pub fn is_single_threaded() -> bool {
     std::fs::read_dir("/proc/self/task").map_or(true, |threads| threads.count() == 1)
 }

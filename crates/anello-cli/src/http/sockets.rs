@@ -1,5 +1,5 @@
-//! Where the sockets of a server come from: it makes them, is passed them by a service manager, or takes them over from the
-//! server that runs; and how it begins, and goes.
+//! Acquisition of the listening sockets: bound by this process, passed by a service manager, or transferred from a
+//! running server; and the startup sequence that follows.
 
 use std::io;
 use std::net::{SocketAddr, TcpListener as StdTcpListener};
@@ -15,39 +15,42 @@ use crate::activation::Passed;
 use crate::address::Address;
 use crate::listening::{Listening, ListeningSocket, SocketFile, conflicting_flag_error};
 
-/// Where a server listens that is not told where.
+/// Default address to listen on.
 pub const DEFAULT_ADDRESS: &str = "127.0.0.1:8080";
 
-/// How long the workers may take to be ready, and then to accept.
+/// Time limit for the workers to become ready, and again to start accepting.
 const START_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Where it is to listen.
+/// Addresses and paths from the command line.
 pub struct SocketRequest<'a> {
     pub address: Option<&'a Address>,
     pub metrics: Option<SocketAddr>,
-    /// Where servers ask, and are asked, to hand over.
+    /// Path of the handover socket.
     pub handover: Option<&'a Path>,
     pub workers: usize,
 }
 
-/// The sockets, and what is to be done with them when the workers are there.
+/// The acquired sockets, and the startup to run when the workers are ready.
 pub struct Sockets {
     pub listening: Arc<Listening>,
-    /// Where metrics and health are to be told.
+    /// Socket for the /metrics and /health endpoints.
     pub metrics: Option<StdTcpListener>,
     pub startup: Startup,
 }
 
-/// What is to be done when the workers are there.
+/// The remaining steps of the startup, which need running workers.
 pub struct Startup {
     handover_listener: Option<HandoverListener>,
     successor: Option<Successor>,
-    /// Of the door, to be removed at the end.
+    /// File of the handover socket, to be removed at exit.
     handover_file: Option<Arc<SocketFile>>,
 }
 
 impl Sockets {
-    /// Finds them.
+    /// Acquires the sockets.
+    ///
+    /// # Errors
+    /// Returns an error if a socket cannot be bound, if flags conflict with passed sockets, or if the handover fails.
     pub fn open(request: &SocketRequest<'_>, passed: Passed) -> io::Result<Self> {
         if !passed.sockets.is_empty() {
             return Self::from_passed(request, passed);
@@ -57,7 +60,8 @@ impl Sockets {
             None => DEFAULT_ADDRESS.parse().map_err(io::Error::other)?,
         };
         let Some(path) = request.handover else { return Self::bind(request, &address, None) };
-        // Until this one can be asked, or has asked.
+        // Held until this process has bound its own handover socket, or has received the sockets of the running
+        // server.
         let _lock = StartLock::acquire(path)?;
         match request_handover(path)? {
             Some(successor) => Self::from_predecessor(request, &address, path, successor),
@@ -102,8 +106,8 @@ impl Sockets {
             let actual = socket.address()?;
             if !matches_request(address, &actual) {
                 let message = format!(
-                    "--handover {}: the running server listens on {actual}, and not on {address}: give that as --addr, or \
-                     stop that server first",
+                    "--handover {}: the running server listens on {actual}, not on {address} (pass --addr {actual} or stop \
+                                 the running server)",
                     path.display()
                 );
                 return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
@@ -141,18 +145,19 @@ impl Sockets {
     }
 }
 
-/// The file of a socket that another process has made, which it may have named by a path that counts from where it is.
+/// Creates the guard for a socket file of another process. That process may have bound a path relative to its own
+/// working directory.
 fn inherited_socket_file(path: &Path) -> io::Result<SocketFile> {
     SocketFile::new_unowned(path).map_err(|error| {
         let remedy = match path.is_relative() {
-            true => "start in the folder in which the running server was started",
-            false => "it was removed: stop the running server, which nobody can reach by it",
+            true => "start in the working directory of the running server",
+            false => "stop the running server, whose socket file was removed",
         };
-        io::Error::new(error.kind(), format!("--addr unix:{}: {error}: {remedy}", path.display()))
+        io::Error::new(error.kind(), format!("--addr unix:{}: {error} ({remedy})", path.display()))
     })
 }
 
-/// Whether a socket at the second address is one that was asked for by the first.
+/// Returns `true` if the actual address satisfies the requested one.
 fn matches_request(requested: &Address, actual: &Address) -> bool {
     match (requested, actual) {
         (Address::Internet(requested), Address::Internet(actual)) => is_same_address(*requested, *actual),
@@ -160,7 +165,7 @@ fn matches_request(requested: &Address, actual: &Address) -> bool {
     }
 }
 
-/// The same, where port 0 is any.
+/// Compares addresses; a requested port of 0 matches any port.
 fn is_same_address(requested: SocketAddr, actual: SocketAddr) -> bool {
     requested == actual || (requested.port() == 0 && requested.ip() == actual.ip())
 }
@@ -170,15 +175,19 @@ fn listen_for_metrics(address: SocketAddr) -> io::Result<StdTcpListener> {
         .map_err(|error| io::Error::new(error.kind(), format!("--metrics-addr {address}: {error}")))
 }
 
-/// What a door hands over.
+/// The sockets of this process, which it transfers to a successor.
 struct ServerHandover {
     listening: Arc<Listening>,
     metrics: Option<ListenerGroup<TcpListener>>,
 }
 
 impl Startup {
-    /// Has so many workers accept, when all are there and whoever accepted before has stopped. Whether they do, and the
-    /// server has not been told to end meanwhile. What is returned is to be held until the process ends.
+    /// Completes the startup: waits until all workers are ready, has the predecessor stop accepting, and starts
+    /// accepting. Returns `false` if a signal stopped the server in the meantime. The guard must be kept until the
+    /// process exits.
+    ///
+    /// # Errors
+    /// Returns an error if the workers are not ready within [`START_TIMEOUT`] or the handover fails.
     pub fn start_accepting(
         self,
         listening: &Arc<Listening>,
@@ -190,7 +199,7 @@ impl Startup {
         let handover = ServerHandover { listening: Arc::clone(listening), metrics };
         let check_worker_count = |count: usize| match count {
             count if count == workers => Ok(()),
-            count => Err(io::Error::other(format!("only {count} of {workers} workers have started"))),
+            count => Err(io::Error::other(format!("{count} of {workers} workers started"))),
         };
         let ready_workers = handover.wait_applied(START_TIMEOUT)?;
         if listening.is_closed() {
@@ -219,7 +228,7 @@ impl Startup {
     }
 }
 
-/// What ends with the process.
+/// Removes the file of the handover socket at exit.
 pub struct ExitGuard {
     pub took_over: bool,
     handover_file: Option<Arc<SocketFile>>,
@@ -227,15 +236,15 @@ pub struct ExitGuard {
 
 impl Drop for ExitGuard {
     fn drop(&mut self) {
-        // The thread at the door has it, too, and does not end.
+        // The handover thread also holds a reference and does not exit.
         self.handover_file.iter().for_each(|file| file.remove());
     }
 }
 
 impl ServerHandover {
-    fn wait_applied(&self, within: Duration) -> io::Result<usize> {
-        self.metrics.as_ref().map(|group| group.wait_applied(within)).transpose()?;
-        self.listening.wait_applied(within)
+    fn wait_applied(&self, timeout: Duration) -> io::Result<usize> {
+        self.metrics.as_ref().map(|group| group.wait_applied(timeout)).transpose()?;
+        self.listening.wait_applied(timeout)
     }
 }
 
@@ -253,16 +262,16 @@ impl HandoverSource for ServerHandover {
         Ok(sockets.and_then(|mut sockets| sockets.pop()))
     }
 
-    fn pause(&self, within: Duration) -> io::Result<()> {
+    fn pause(&self, timeout: Duration) -> io::Result<()> {
         self.listening.pause();
         self.metrics.iter().for_each(ListenerGroup::pause);
-        self.wait_applied(within).map(drop)
+        self.wait_applied(timeout).map(drop)
     }
 
-    fn resume(&self, within: Duration) -> io::Result<()> {
+    fn resume(&self, timeout: Duration) -> io::Result<()> {
         self.listening.resume();
         self.metrics.iter().for_each(ListenerGroup::resume);
-        self.wait_applied(within).map(drop)
+        self.wait_applied(timeout).map(drop)
     }
 
     fn transfer_done(&self) {

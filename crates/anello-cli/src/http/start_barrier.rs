@@ -1,9 +1,9 @@
-//! All workers begin to serve together, when each of them listens; or none does.
+//! Start barrier: workers begin to serve only after all of them are listening. If one fails, all fail.
 
 use std::io;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
-/// What the workers wait at.
+/// The shared state of the barrier.
 #[derive(Debug)]
 pub struct StartBarrier {
     state: Mutex<State>,
@@ -12,14 +12,14 @@ pub struct StartBarrier {
 
 #[derive(Debug)]
 enum State {
-    /// So many workers are not ready yet.
+    /// Number of workers that are not ready.
     Waiting(usize),
     Released,
-    /// For good, with what went wrong.
+    /// The first error, reported to all workers.
     Failed(io::ErrorKind, String),
 }
 
-/// One worker's place at the gate. If it is given up before the worker has passed, nobody passes.
+/// One worker's participation in the barrier. Dropping it before all workers are ready fails the barrier.
 #[derive(Debug)]
 pub struct BarrierTicket<'a>(&'a StartBarrier);
 
@@ -33,30 +33,30 @@ impl StartBarrier {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        // The state is replaced in one step.
+        // A poisoned state is consistent, because it is replaced in a single assignment.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Only while somebody still waits.
-    fn fail_all(&self, kind: io::ErrorKind, why: String) {
+    /// Fails the barrier unless it is already released.
+    fn fail_all(&self, kind: io::ErrorKind, reason: String) {
         let mut state = self.lock();
         if matches!(*state, State::Waiting(_)) {
-            *state = State::Failed(kind, why);
+            *state = State::Failed(kind, reason);
             self.changed.notify_all();
         }
     }
 }
 
 impl BarrierTicket<'_> {
-    /// Waits, blocking the thread, until all workers are here. The last one to come does `last` before any of them passes.
+    /// Blocks the thread until all workers are ready. The last worker calls `last` before any worker is released.
     ///
     /// # Errors
-    /// That of `last`, or of the worker that failed: the same for all.
+    /// Returns the error of `last` or of the worker that failed; all workers receive the same error.
     pub fn wait(&self, last: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
         let mut state = self.0.lock();
-        if let State::Waiting(missing) = &mut *state {
-            *missing -= 1;
-            if *missing == 0 {
+        if let State::Waiting(missing_workers) = &mut *state {
+            *missing_workers -= 1;
+            if *missing_workers == 0 {
                 *state = match last() {
                     Ok(()) => State::Released,
                     Err(error) => State::Failed(error.kind(), error.to_string()),
@@ -68,13 +68,13 @@ impl BarrierTicket<'_> {
             match &*state {
                 State::Waiting(_) => {}
                 State::Released => return Ok(()),
-                State::Failed(kind, why) => return Err(io::Error::new(*kind, why.clone())),
+                State::Failed(kind, reason) => return Err(io::Error::new(*kind, reason.clone())),
             }
             state = self.0.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
     }
 
-    /// This worker will not come.
+    /// Fails the barrier, because this worker cannot start.
     pub fn fail(&self, error: &io::Error) {
         self.0.fail_all(error.kind(), error.to_string());
     }
@@ -82,8 +82,8 @@ impl BarrierTicket<'_> {
 
 impl Drop for BarrierTicket<'_> {
     fn drop(&mut self) {
-        // Nobody has said why: a panic has.
-        self.0.fail_all(io::ErrorKind::Other, "a worker ended before it served".to_owned());
+        // Only a panic reaches this before `fail` or `wait`.
+        self.0.fail_all(io::ErrorKind::Other, "worker exited during startup".to_owned());
     }
 }
 
@@ -95,42 +95,43 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_last_to_come_opens_it_for_all() {
-        let (start_barrier, ready, opened) = (StartBarrier::new(3), AtomicUsize::new(0), AtomicUsize::new(0));
+    fn last_worker_releases_all() {
+        let (start_barrier, ready, released) =
+            (StartBarrier::new(3), AtomicUsize::new(0), AtomicUsize::new(0));
         thread::scope(|scope| {
             for _ in 0..3 {
                 scope.spawn(|| {
                     let ticket = start_barrier.ticket();
                     ready.fetch_add(1, Ordering::SeqCst);
-                    let open = || {
+                    let release = || {
                         assert_eq!(ready.load(Ordering::SeqCst), 3);
-                        opened.fetch_add(1, Ordering::SeqCst);
+                        released.fetch_add(1, Ordering::SeqCst);
                         Ok(())
                     };
-                    ticket.wait(open).expect("it opens");
-                    assert_eq!(opened.load(Ordering::SeqCst), 1);
+                    ticket.wait(release).expect("released");
+                    assert_eq!(released.load(Ordering::SeqCst), 1);
                 });
             }
         });
     }
 
     #[test]
-    fn whoever_fails_fails_all_with_its_own_error() {
-        let taken = io::Error::new(io::ErrorKind::AddrInUse, "the port is taken");
-        type Failure<'a> = &'a (dyn Fn(BarrierTicket<'_>) + Sync);
-        let failures: [(Failure<'_>, &str); 3] = [
-            (&|ticket| ticket.fail(&taken), "the port is taken"),
-            (&|ticket| drop(ticket), "before it served"),
+    fn failure_of_one_worker_fails_all_with_its_error() {
+        let port_in_use = io::Error::new(io::ErrorKind::AddrInUse, "port in use");
+        type FailWorker<'a> = &'a (dyn Fn(BarrierTicket<'_>) + Sync);
+        let failures: [(FailWorker<'_>, &str); 3] = [
+            (&|ticket| ticket.fail(&port_in_use), "port in use"),
+            (&|ticket| drop(ticket), "during startup"),
             (&|ticket| assert!(ticket.wait(|| Err(io::Error::other("no sandbox"))).is_err()), "no sandbox"),
         ];
-        for (failure, why) in failures {
+        for (fail_worker, reason) in failures {
             let start_barrier = StartBarrier::new(2);
             thread::scope(|scope| {
                 let waiting =
                     scope.spawn(|| start_barrier.ticket().wait(|| Err(io::Error::other("no sandbox"))));
-                failure(start_barrier.ticket());
-                let error = waiting.join().expect("no panic").expect_err("it stays shut");
-                assert!(error.to_string().contains(why), "{error}");
+                fail_worker(start_barrier.ticket());
+                let error = waiting.join().expect("no panic").expect_err("barrier failed");
+                assert!(error.to_string().contains(reason), "{error}");
             });
         }
     }

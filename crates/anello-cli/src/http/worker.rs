@@ -1,4 +1,4 @@
-//! One worker: its files, its server, and its end.
+//! A worker: serving, drain and shutdown.
 
 use std::future::{pending, poll_fn};
 use std::io;
@@ -17,20 +17,20 @@ use super::start_barrier::BarrierTicket;
 use super::{Service, open};
 use crate::listening::{WorkerListeners, finish_accepting};
 
-/// Serves until a signal, or until the sockets are another's, then drains.
+/// Serves until a signal, or until the sockets were transferred to another process, then drains.
 pub async fn serve(service: Arc<Service>, worker: WorkerContext) -> io::Result<()> {
-    // First of all, so that a worker that fails is missed.
+    // Joined first, so that a failed worker is noticed.
     let listeners = service.listening.join(worker.index);
     let ticket = service.start_barrier.ticket();
-    let served = serve_listeners(listeners, &service, &worker, &ticket).await;
-    if let Err(error) = &served {
+    let result = serve_listeners(listeners, &service, &worker, &ticket).await;
+    if let Err(error) = &result {
         ticket.fail(error);
-        tracing::error!(worker = worker.index, %error, "a worker has failed");
+        tracing::error!(worker = worker.index, %error, "worker failed");
     }
-    served
+    result
 }
 
-/// Serves, when all other workers are ready to, and the sandbox stands.
+/// Serves once all workers are ready and the sandbox is sealed.
 async fn serve_listeners(
     listeners: WorkerListeners,
     service: &Arc<Service>,
@@ -38,7 +38,7 @@ async fn serve_listeners(
     ticket: &BarrierTicket<'_>,
 ) -> io::Result<()> {
     let mut signals = Signals::new(&[INTERRUPT, TERMINATE])?;
-    let mut files = open(&service.folder, &service.files)?;
+    let mut files = open(&service.directory, &service.files)?;
     let mut builder = Server::builder().options(service.options.clone());
     if worker.count > 1 {
         builder = builder.shared_connection_count(Arc::clone(&service.connections));
@@ -71,52 +71,54 @@ async fn serve_listeners(
     }
     let aborted = drain_or_abort(&server, accepting, second_signal(&mut signals, signal_received)).await;
     if aborted > 0 {
-        tracing::warn!(connections = aborted, "connections were closed before they were done");
+        tracing::warn!(connections = aborted, "drain ended early, closed the remaining connections");
     }
     Ok(())
 }
 
-/// Serves what comes to either kind of socket.
+/// Starts serving on the TCP and Unix sockets.
 fn accept(listeners: WorkerListeners, server: &Server, files: &Rc<Files>) -> Vec<JoinHandle<()>> {
-    let answering = |files: &Rc<Files>| {
+    let new_handler = |files: &Rc<Files>| {
         let files = Rc::clone(files);
         async move |request: Request| files.handle(&request).await
     };
-    let internet = listeners.internet.map(|member| server.serve(member, answering(files)));
-    let unix = listeners.unix.map(|member| server.serve(member, answering(files)));
+    let internet = listeners.internet.map(|member| server.serve(member, new_handler(files)));
+    let unix = listeners.unix.map(|member| server.serve(member, new_handler(files)));
     internet.into_iter().chain(unix).collect()
 }
 
-/// Serves who waits and what has begun, unless there is no time for it; how many connections were broken.
+/// Accepts the queued connections and drains the server. Returns the number of aborted connections, which is nonzero
+/// only if `abort_requested` completes first.
 async fn drain_or_abort(
     server: &Server,
     mut accepting: Vec<JoinHandle<()>>,
-    is_urgent: impl Future<Output = ()>,
+    abort_requested: impl Future<Output = ()>,
 ) -> usize {
-    let draining = async {
+    let drain = async {
         finish_accepting(&mut accepting).await;
         server.drain().await
     };
-    if let Some(aborted) = run_until(draining, is_urgent).await {
+    if let Some(aborted) = run_until(drain, abort_requested).await {
         return aborted;
     }
     accepting.iter().for_each(JoinHandle::abort);
     server.abort_and_wait().await
 }
 
-/// Waits for the signal that ends it at once.
+/// Waits for a second signal, which aborts the drain.
 async fn second_signal(signals: &mut Signals, signal_received: bool) {
-    // The first one asks for what is being done already; another worker may have heard it before.
-    let signals_left = if signal_received { 1 } else { 2 };
-    for _ in 0..signals_left {
+    // The first signal started this shutdown, so it takes one more. If accepting was stopped by another worker, this
+    // worker has yet to receive the first signal.
+    let remaining_signals = if signal_received { 1 } else { 2 };
+    for _ in 0..remaining_signals {
         if let Err(error) = signals.recv().await {
-            tracing::error!(%error, "signals cannot be waited for");
+            tracing::error!(%error, "cannot wait for signals");
             return pending().await;
         }
     }
 }
 
-/// The first one's result, unless the other one is done before.
+/// Returns the result of the first future, or `None` if the other one completes earlier.
 async fn run_until<T>(first: impl Future<Output = T>, other: impl Future<Output = ()>) -> Option<T> {
     let (mut first, mut other) = (pin!(first), pin!(other));
     poll_fn(|context| match first.as_mut().poll(context) {

@@ -1,8 +1,8 @@
-//! Capabilities: a process that was started as root keeps those alone that its paths need.
+//! Capabilities: a process started as root keeps only those that its paths require.
 //!
-//! Nothing that serving does takes one: ports are bound before, and no port is bound again. But root may have been given paths
-//! whose permission bits let only others in. Where one can be used only by `CAP_DAC_READ_SEARCH` or `CAP_DAC_OVERRIDE`, that
-//! capability stays.
+//! Serving itself requires none: ports are bound earlier and never again. But root may be configured with paths whose
+//! permission bits grant access only to other users. If a path is accessible only with `CAP_DAC_READ_SEARCH` or
+//! `CAP_DAC_OVERRIDE`, that capability is kept.
 
 use std::fs;
 use std::path::Path;
@@ -22,28 +22,30 @@ const NONE: CapabilitySets = CapabilitySets {
     inheritable: CapabilitySet::empty(),
 };
 
-/// Gives up all capabilities of the calling thread, and of those that it starts, but those that these paths need, which are
-/// returned (`capset(2)`, `PR_CAPBSET_DROP`).
+/// Drops all capabilities except those that the allowed paths require, for the calling thread and threads that it
+/// starts later (`capset(2)`, `PR_CAPBSET_DROP`). Returns the capabilities that were kept.
 pub fn drop_all_but_required(allowed_paths: &AllowedPaths) -> Result<CapabilitySet, String> {
-    let refused = |error: Errno| format!("capabilities could not be dropped: {error}");
-    let before = capabilities(None).map_err(refused)?;
-    if before.permitted.is_empty() && before.inheritable.is_empty() {
-        // None to give up, and new ones only by programs that are executed, which gain none (no_new_privs).
+    let to_message = |error: Errno| format!("cannot drop capabilities: {error}");
+    let current = capabilities(None).map_err(to_message)?;
+    if current.permitted.is_empty() && current.inheritable.is_empty() {
+        // There is nothing to drop, and no_new_privs keeps executed programs from gaining any.
         return Ok(CapabilitySet::empty());
     }
-    drop_bounding_set().map_err(refused)?;
-    set_capabilities(None, CapabilitySets { permitted: before.permitted, ..NONE }).map_err(refused)?;
-    let kept = required_capabilities(allowed_paths) & before.permitted;
-    set_capabilities(None, CapabilitySets { effective: kept, permitted: kept, ..NONE }).map_err(refused)?;
+    drop_bounding_set().map_err(to_message)?;
+    set_capabilities(None, CapabilitySets { permitted: current.permitted, ..NONE }).map_err(to_message)?;
+    let kept = required_capabilities(allowed_paths) & current.permitted;
+    set_capabilities(None, CapabilitySets { effective: kept, permitted: kept, ..NONE })
+        .map_err(to_message)?;
     Ok(kept)
 }
 
-/// Gives up all capabilities of the calling thread, and of those that it starts.
+/// Drops all capabilities of the calling thread and of threads that it starts later.
 pub fn drop_all() -> rustix::io::Result<()> {
     set_capabilities(None, NONE)
 }
 
-/// Lets no program that is executed have any. Does nothing in a process that may not do that: it has no capability to lose.
+/// Empties the bounding set, so that executed programs gain no capabilities. Does nothing without `CAP_SETPCAP`,
+/// because the process then has no capability to lose.
 pub fn drop_bounding_set() -> rustix::io::Result<()> {
     if !capabilities(None)?.effective.contains(CapabilitySet::SETPCAP) {
         return Ok(());
@@ -53,7 +55,7 @@ pub fn drop_bounding_set() -> rustix::io::Result<()> {
         match capability_is_in_bounding_set(capability) {
             Ok(true) => remove_capability_from_bounding_set(capability)?,
             Ok(false) => {}
-            // The kernel knows no further ones.
+            // Higher numbers are unknown to the kernel.
             Err(Errno::INVAL) => return Ok(()),
             Err(error) => return Err(error),
         }
@@ -61,27 +63,27 @@ pub fn drop_bounding_set() -> rustix::io::Result<()> {
     Ok(())
 }
 
-/// What a thread without effective capabilities lacks to use these paths.
+/// Returns the capabilities that a thread without effective capabilities lacks to use these paths.
 fn required_capabilities(allowed_paths: &AllowedPaths) -> CapabilitySet {
     let mut required_capabilities = CapabilitySet::empty();
-    let reads = allowed_paths.reloaded.iter().map(|file| (file.as_path(), Access::READ_OK));
-    if reads
+    let readable = allowed_paths.reloaded.iter().map(|file| (file.as_path(), Access::READ_OK));
+    if readable
         .chain([(allowed_paths.served.as_path(), Access::EXEC_OK)])
         .any(|(path, access)| is_denied(path, access))
     {
         required_capabilities |= CapabilitySet::DAC_READ_SEARCH;
     }
     let is_file_denied = |file: &Path| is_denied(file, Access::WRITE_OK);
-    let is_folder_denied = |file: &Path| {
-        file.parent().is_some_and(|folder| is_denied(folder, Access::WRITE_OK | Access::EXEC_OK))
+    let is_directory_denied = |file: &Path| {
+        file.parent().is_some_and(|directory| is_denied(directory, Access::WRITE_OK | Access::EXEC_OK))
     };
     let is_log_denied = |file: &Path| match fs::symlink_metadata(file) {
-        // What is no file is not renamed, and so not created again.
-        Ok(found) if !found.is_file() => is_file_denied(file),
-        _ => is_file_denied(file) || is_folder_denied(file),
+        // Only regular files are renamed by log rotation and then created again.
+        Ok(metadata) if !metadata.is_file() => is_file_denied(file),
+        _ => is_file_denied(file) || is_directory_denied(file),
     };
     if allowed_paths.appended.iter().any(|file| is_log_denied(file))
-        || allowed_paths.sockets.iter().any(|file| is_folder_denied(file))
+        || allowed_paths.sockets.iter().any(|file| is_directory_denied(file))
     {
         required_capabilities |= CapabilitySet::DAC_OVERRIDE;
     }

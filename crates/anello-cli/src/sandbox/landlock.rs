@@ -1,8 +1,9 @@
-//! Files and ports, by Landlock: what is not left open is refused with EACCES or EPERM, whoever asks for it, also a ring.
+//! File and port restrictions with Landlock: all other accesses fail with EACCES or EPERM, including those made by
+//! io_uring.
 //!
-//! Rules are about files and folders as they were when the rules were made, whatever their names lead to later: a folder
-//! that is replaced by another of its name is not open any more. So what is replaced while the server runs (certificates,
-//! logs) is open through the folder that it is in.
+//! Rules refer to inodes at the time of rule creation, not to names: if a directory is replaced by another one of the
+//! same name, the new one is not accessible. For files that are replaced while the server runs (certificates, logs),
+//! the rule therefore covers the parent directory.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -14,11 +15,11 @@ use ::landlock::{
 
 use super::AllowedPaths;
 
-/// The interface whose restrictions are asked for; on older kernels as many of them as there are. Later ones restrict more,
-/// which the server has not been tried with.
+/// Requested ABI version. Older kernels enforce the subset that they support. Later versions add restrictions that the
+/// server has not been tested with.
 const REQUESTED_ABI: ABI = ABI::V6;
 
-/// What each interface brought.
+/// Restrictions added by each ABI version.
 const ABI_FEATURES: [(i32, &str); 4] = [
     (3, "truncating files by name (Linux 6.2)"),
     (4, "TCP (6.7)"),
@@ -26,44 +27,45 @@ const ABI_FEATURES: [(i32, &str); 4] = [
     (6, "signals and abstract sockets (6.12)"),
 ];
 
-/// Restrictions in force.
+/// The enforced restrictions.
 #[derive(Debug)]
 pub struct Landlock {
-    /// Of the interface, up to what is asked for.
+    /// ABI version of the kernel, at most [`REQUESTED_ABI`].
     version: i32,
 }
 
 impl Landlock {
-    /// Forbids the calling thread, and those that it starts, all files but these, and all ports.
+    /// Denies access to all files except the allowed paths, and to all ports, for the calling thread and threads that
+    /// it starts later.
     pub fn restrict(allowed_paths: &AllowedPaths) -> Result<Self, String> {
-        let status = restrict(allowed_paths).map_err(|error| format!("Landlock was refused: {error}"))?;
+        let status = restrict(allowed_paths).map_err(|error| format!("cannot apply Landlock: {error}"))?;
         match (status.landlock, status.ruleset) {
             (LandlockStatus::NotImplemented, _) => Err(
-                "the kernel has no Landlock: take one of Linux 5.13 or later with CONFIG_SECURITY_LANDLOCK, \
-                     or allow landlock_create_ruleset, landlock_add_rule and landlock_restrict_self in the \
-                     container's profile"
+                "Landlock unavailable (use Linux 5.13 or later with CONFIG_SECURITY_LANDLOCK, or allow \
+                 landlock_create_ruleset, landlock_add_rule and landlock_restrict_self in the container's seccomp \
+                 profile)"
                     .to_owned(),
             ),
             (LandlockStatus::NotEnabled, _) => {
-                Err("Landlock is not enabled: add landlock to the kernel's parameter lsm=".to_owned())
+                Err("Landlock disabled (add landlock to the kernel parameter lsm=)".to_owned())
             }
-            (_, RulesetStatus::NotEnforced) => Err("Landlock was not put in force".to_owned()),
+            (_, RulesetStatus::NotEnforced) => Err("Landlock ruleset not enforced".to_owned()),
             (LandlockStatus::Available { effective_abi, .. }, _) => {
                 Ok(Self { version: (effective_abi as i32).min(REQUESTED_ABI as i32) })
             }
         }
     }
 
-    /// What the kernel's interface is too old to restrict.
+    /// Returns a message about the restrictions that the kernel does not support, if any.
     pub fn gaps(&self) -> Option<String> {
         let gaps: Vec<_> = ABI_FEATURES
             .iter()
             .filter(|(version, _)| self.version < *version)
-            .map(|(_, what)| *what)
+            .map(|(_, feature)| *feature)
             .collect();
         (!gaps.is_empty()).then(|| {
             let (version, gaps) = (self.version, gaps.join(", "));
-            format!("Landlock of ABI {version} does not restrict {gaps}: take a newer kernel")
+            format!("Landlock ABI {version} does not restrict {gaps} (use a newer kernel)")
         })
     }
 }
@@ -82,55 +84,56 @@ fn restrict(allowed_paths: &AllowedPaths) -> Result<RestrictionStatus, RulesetEr
         .create()?;
     for (path, rights) in rules(allowed_paths) {
         let rights = if path.is_dir() { rights } else { rights & AccessFs::from_file(REQUESTED_ABI) };
-        // What is not there, or may not be looked at, needs no rule.
+        // A missing or inaccessible path needs no rule.
         let Ok(file) = PathFd::new(&path) else { continue };
-        // What is no file of any file system has none: a pipe, by the name of standard output, is always open.
+        // Files without a file system, such as a pipe behind the name of standard output, support no rules and are
+        // always accessible.
         if let Err(error) = (&mut ruleset).add_rule(PathBeneath::new(file, rights)) {
-            tracing::debug!(path = %path.display(), %error, "no rule of Landlock");
+            tracing::debug!(path = %path.display(), %error, "cannot add Landlock rule");
         }
     }
     ruleset.restrict_self()
 }
 
-/// Files and folders, with what may be done to them and to all that is below them.
+/// Returns files and directories with the rights granted for them and everything below them.
 fn rules(allowed_paths: &AllowedPaths) -> Vec<(PathBuf, BitFlags<AccessFs>)> {
     let read = AccessFs::ReadFile | AccessFs::ReadDir;
     let mut rules = vec![(allowed_paths.served.clone(), read)];
-    // What the kernel tells of this process: metrics, and where the C library does not, the size of a page.
+    // Process information: for metrics, and for the page size if libc reads it from there.
     rules.push(("/proc/self".into(), read));
-    // For the names in the backtrace of a panic.
-    rules.extend(std::env::current_exe().ok().map(|program| (program, AccessFs::ReadFile.into())));
+    // Symbol names in the backtrace of a panic.
+    rules.extend(std::env::current_exe().ok().map(|executable| (executable, AccessFs::ReadFile.into())));
     for file in &allowed_paths.reloaded {
-        rules.extend(rule_paths(file).into_iter().map(|place| (place, AccessFs::ReadFile.into())));
+        rules.extend(rule_paths(file).into_iter().map(|rule_path| (rule_path, AccessFs::ReadFile.into())));
     }
     for file in &allowed_paths.appended {
         let write = AccessFs::WriteFile | AccessFs::MakeReg;
         match std::fs::metadata(file) {
-            // A device or a FIFO is never renamed to make room for another.
-            Ok(found) if !found.is_file() => rules.push((file.clone(), write)),
-            _ => rules.extend(rule_paths(file).into_iter().map(|place| (place, write))),
+            // Devices and FIFOs are not renamed by log rotation.
+            Ok(metadata) if !metadata.is_file() => rules.push((file.clone(), write)),
+            _ => rules.extend(rule_paths(file).into_iter().map(|rule_path| (rule_path, write))),
         }
     }
     for file in &allowed_paths.sockets {
-        rules.extend(rule_paths(file).into_iter().map(|place| (place, AccessFs::RemoveFile.into())));
+        rules.extend(rule_paths(file).into_iter().map(|rule_path| (rule_path, AccessFs::RemoveFile.into())));
     }
     rules
 }
 
-/// The folder of a file; if it is a link, that of what it leads to as well. In folders that hold everything, or what is of
-/// nobody's concern here, the file itself.
+/// Returns the parent directory of a file and, for a symbolic link, also that of its target. If a directory contains
+/// too much, returns the file itself instead.
 fn rule_paths(file: &Path) -> Vec<PathBuf> {
     let paths = [std::path::absolute(file), file.canonicalize()];
-    let place = |path: PathBuf| match path.parent() {
-        Some(folder) if !is_too_broad(folder) => folder.to_owned(),
+    let rule_path = |path: PathBuf| match path.parent() {
+        Some(directory) if !is_too_broad(directory) => directory.to_owned(),
         _ => path,
     };
-    paths.into_iter().flatten().map(place).collect()
+    paths.into_iter().flatten().map(rule_path).collect()
 }
 
-/// The root folder, devices, and what the kernel tells of processes.
-fn is_too_broad(folder: &Path) -> bool {
-    folder.parent().is_none() || folder == Path::new("/dev") || folder.starts_with("/proc")
+/// Returns `true` for the root directory, device directories and /proc.
+fn is_too_broad(directory: &Path) -> bool {
+    directory.parent().is_none() || directory == Path::new("/dev") || directory.starts_with("/proc")
 }
 
 #[cfg(test)]
@@ -138,7 +141,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn folders_that_hold_too_much_are_not_open_for_a_file_in_them() {
+    fn file_in_broad_directory_is_allowed_alone() {
         for file in ["/cert.pem", "/dev/no-such-log", "/proc/self/fd/999"] {
             assert_eq!(rule_paths(Path::new(file)), [Path::new(file)]);
         }
@@ -146,11 +149,11 @@ mod tests {
     }
 
     #[test]
-    fn a_link_is_open_where_it_is_and_where_it_leads() {
-        let folder = tempfile::tempdir().unwrap();
-        let (live, archive) = (folder.path().join("live"), folder.path().join("archive"));
-        for made in [&live, &archive] {
-            std::fs::create_dir(made).unwrap();
+    fn symlink_allows_its_directory_and_that_of_its_target() {
+        let directory = tempfile::tempdir().unwrap();
+        let (live, archive) = (directory.path().join("live"), directory.path().join("archive"));
+        for path in [&live, &archive] {
+            std::fs::create_dir(path).unwrap();
         }
         std::fs::write(archive.join("cert-1.pem"), "").unwrap();
         std::os::unix::fs::symlink("../archive/cert-1.pem", live.join("cert.pem")).unwrap();
@@ -159,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn what_an_old_kernel_does_not_restrict_is_said() {
+    fn missing_restrictions_are_reported_per_abi_version() {
         assert_eq!(Landlock { version: REQUESTED_ABI as i32 }.gaps(), None);
         let gaps = Landlock { version: 4 }.gaps().unwrap();
         assert!(gaps.contains("ioctls") && gaps.contains("signals") && !gaps.contains("TCP"), "{gaps}");

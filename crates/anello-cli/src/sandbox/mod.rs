@@ -1,17 +1,17 @@
-//! What a server gives up before it serves: rights that serving does not need, so that whoever takes it over has not got
-//! them either (fault 40).
+//! Sandbox of a server: privileges that serving does not need are dropped, so that an attacker who compromises the
+//! process does not have them either (fault 40).
 //!
 //! ```text
-//!   one thread     sockets are bound, folders and certificates looked at
-//!     │ enter      no_new_privs, capabilities and Landlock: for this thread, and for all that it starts
-//!   all threads    workers, log, metrics
+//!   single thread  sockets bound, files and certificates checked
+//!     │ enter      no_new_privs, capabilities, Landlock: for this thread and all threads it starts
+//!   all threads    workers, access log, metrics
 //!     │ seal       seccomp: for all threads at once, when the last worker is ready
 //!   ready line, requests
 //! ```
 //!
-//! The two complete each other. seccomp forbids calls, whatever they are about, and ends the process that makes one; but of
-//! io_uring it sees `io_uring_enter(2)`, not what is asked for there. Landlock forbids files and ports, whoever asks for
-//! them, a ring as well; but knows only these.
+//! The mechanisms complement each other. seccomp restricts system calls regardless of their targets and kills the
+//! process on a violation, but it sees only `io_uring_enter(2)`, not the operations of a ring. Landlock restricts only
+//! access to files and ports, but also that of io_uring operations.
 
 pub mod capabilities;
 mod landlock;
@@ -31,50 +31,52 @@ use clap::ValueEnum;
 use self::landlock::Landlock;
 use crate::output::print_stderr;
 
-/// Whether there is to be a sandbox.
+/// Sandbox mode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum SandboxMode {
-    /// All of it, or an error.
+    /// Apply the whole sandbox, or fail
     On,
-    /// None of it.
+    /// Do not apply the sandbox
     Off,
-    /// As much of it as the kernel allows.
+    /// Apply as much of the sandbox as the kernel supports
     Auto,
 }
 
-/// What serving does need: the sandbox leaves it open.
+/// Paths that the sandboxed server may access.
 #[derive(Clone, Debug, Default)]
 pub struct AllowedPaths {
-    /// The folder that is served. Everything below it may be read.
+    /// Document root; everything below it may be read.
     pub served: PathBuf,
-    /// Files that are read again when they have been replaced. The folders that they are in may be read.
+    /// Files that are read again after being replaced; their directories may be read.
     pub reloaded: Vec<PathBuf>,
-    /// Files that are appended to, and created again when they have been renamed, in whose folders files may be made and
+    /// Files that are appended to and created again after being renamed. Files in their directories may be created and
     /// written.
     pub appended: Vec<PathBuf>,
-    /// Files of Unix sockets, which are removed at the end. Whatever is in their folders may be removed.
+    /// Unix socket files, which are removed at exit. Any file in their directories may be removed.
     pub sockets: Vec<PathBuf>,
 }
 
-/// What this process has given up.
+/// The privileges that this process has dropped.
 #[derive(Debug)]
 pub struct Sandbox {
     mode: SandboxMode,
     has_no_new_privileges: bool,
     landlock: Option<Landlock>,
     is_sealed: AtomicBool,
-    /// A worker runs on io_uring.
+    /// Whether a worker uses io_uring.
     has_rings: AtomicBool,
     has_socket_files: bool,
 }
 
 impl Sandbox {
-    /// Gives up new privileges (`PR_SET_NO_NEW_PRIVS`, Linux 3.5), [capabilities], all files but those that are named, connecting by TCP,
-    /// listening elsewhere, and signals to others (`landlock_restrict_self(2)`, Linux 5.13 and later): for the calling
-    /// thread and those that it starts. So call it before there are others.
+    /// Drops new privileges (`PR_SET_NO_NEW_PRIVS`, Linux 3.5) and [capabilities], and denies access to all other
+    /// files, TCP connect and bind, and signals to other processes (`landlock_restrict_self(2)`, Linux 5.13 and
+    /// later). Applies to the calling thread and threads that it starts later, so it must be called while the process
+    /// is single-threaded.
     ///
     /// # Errors
-    /// When something is not to be had and the wish is [`On`](SandboxMode::On); otherwise standard error says what is missing.
+    /// Returns `Unsupported` if a part is unavailable and the mode is [`On`](SandboxMode::On). Otherwise missing parts
+    /// are reported on standard error.
     pub fn enter(mode: SandboxMode, allowed_paths: &AllowedPaths) -> io::Result<Self> {
         let mut sandbox = Self {
             mode,
@@ -89,19 +91,19 @@ impl Sandbox {
         }
         match rustix::thread::set_no_new_privs(true) {
             Ok(()) => sandbox.has_no_new_privileges = true,
-            Err(error) => sandbox.report_missing(&format!("no_new_privs was refused: {error}"))?,
+            Err(error) => sandbox.report_missing(&format!("cannot set no_new_privs: {error}"))?,
         }
         match capabilities::drop_all_but_required(allowed_paths) {
             Ok(kept) if kept.is_empty() => {}
             Ok(kept) => {
                 let names: Vec<_> = kept.iter_names().map(|(name, _)| format!("CAP_{name}")).collect();
                 print_stderr(format_args!(
-                    "anello: {} is kept: permission bits do not let this user use the paths of the folder, certificates, log \
-                     or sockets; name their owner as --user, or give them to this user",
+                    "anello: {} kept: this user cannot otherwise access the document root, certificates, log or sockets (use \
+                     --user with their owner, or change their owner)",
                     names.join(" and ")
                 ));
             }
-            Err(why) => sandbox.report_missing(&why)?,
+            Err(reason) => sandbox.report_missing(&reason)?,
         }
         match Landlock::restrict(allowed_paths) {
             Ok(landlock) => {
@@ -110,34 +112,35 @@ impl Sandbox {
                 }
                 sandbox.landlock = Some(landlock);
             }
-            Err(why) => sandbox.report_missing(&why)?,
+            Err(reason) => sandbox.report_missing(&reason)?,
         }
         Ok(sandbox)
     }
 
-    /// Whether all of it is to be had here, as far as that can be told without giving anything up: a thread that ends then
-    /// [enters](Self::enter).
+    /// Checks whether the whole sandbox is available, by [entering](Self::enter) it in a temporary thread. The seccomp
+    /// filter is checked only as far as possible without installing it.
     ///
     /// # Errors
-    /// What is missing.
+    /// Returns `Unsupported` with the missing part.
     pub fn probe(allowed_paths: &AllowedPaths) -> io::Result<()> {
-        let entering =
+        let result =
             thread::scope(|scope| scope.spawn(|| Self::enter(SandboxMode::On, allowed_paths)).join());
-        let sandbox = entering.map_err(|_| io::Error::other("the sandbox could not be tried out"))??;
-        seccomp::probe().or_else(|why| sandbox.report_missing(&why))
+        let sandbox = result.map_err(|_| io::Error::other("sandbox probe thread panicked"))??;
+        seccomp::probe().or_else(|reason| sandbox.report_missing(&reason))
     }
 
-    /// A worker has this driver.
+    /// Records the driver of a worker, whose system calls the filter must allow.
     pub fn register_driver(&self, driver: &DriverInfo) {
         self.has_rings.fetch_or(driver.name == "uring", Ordering::Relaxed);
     }
 
-    /// Gives up all system calls but those that serving needs (`seccomp(2)` with `SECCOMP_FILTER_FLAG_TSYNC`, Linux
-    /// 3.17): for all threads. Any other ends the process by SIGSYS (`SECCOMP_RET_KILL_PROCESS`, Linux 4.14). To be called
-    /// when all workers have said what they [use](Self::register_driver) and are ready.
+    /// Denies all system calls except those that serving needs, for all threads (`seccomp(2)` with
+    /// `SECCOMP_FILTER_FLAG_TSYNC`, Linux 3.17). Any other call kills the process with SIGSYS
+    /// (`SECCOMP_RET_KILL_PROCESS`, Linux 4.14). Must be called after all workers are ready and have [registered their
+    /// drivers](Self::register_driver).
     ///
     /// # Errors
-    /// As those of [`enter`](Self::enter).
+    /// Same as [`enter`](Self::enter).
     pub fn seal(&self) -> io::Result<()> {
         if self.mode == SandboxMode::Off {
             return Ok(());
@@ -145,24 +148,25 @@ impl Sandbox {
         let rings = self.has_rings.load(Ordering::Relaxed);
         match seccomp::install_filter(seccomp::FilterOptions { rings, socket_files: self.has_socket_files }) {
             Ok(()) => self.is_sealed.store(true, Ordering::Relaxed),
-            Err(why) => self.report_missing(&why)?,
+            Err(reason) => self.report_missing(&reason)?,
         }
         Ok(())
     }
 
-    /// Something is not to be had.
-    fn report_missing(&self, why: &str) -> io::Result<()> {
+    /// Reports a part that is unavailable: as an error if the mode is `On`, otherwise on standard error.
+    fn report_missing(&self, reason: &str) -> io::Result<()> {
         if self.mode == SandboxMode::On {
-            let message = format!("--sandbox on: {why}; --sandbox auto does without what is missing");
+            let message =
+                format!("--sandbox on: {reason} (use --sandbox auto to continue without the missing part)");
             return Err(io::Error::new(io::ErrorKind::Unsupported, message));
         }
-        print_stderr(format_args!("anello: the sandbox is not whole: {why}"));
+        print_stderr(format_args!("anello: sandbox incomplete: {reason}"));
         Ok(())
     }
 }
 
-/// What is in force, as the ready line has it: `no_new_privs,landlock-abi-6,seccomp`; `none` where nothing could be had,
-/// `off` where nothing was wished.
+/// Formats the active parts as in the ready line: `no_new_privs,landlock-abi-6,seccomp`, `none` if no part is
+/// available, or `off` if the sandbox is disabled.
 impl fmt::Display for Sandbox {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut parts = Vec::new();

@@ -1,4 +1,4 @@
-//! What is refused inside, and what ends the process: tried by children of this test, each of which is this program again.
+//! Tests of the sandbox. Each action runs in a child process, which executes this test binary again.
 
 use std::env;
 use std::fs::{self, File, OpenOptions};
@@ -16,52 +16,53 @@ use rustix::process::{Pid, Resource, Rlimit, Signal, getppid, kill_process, setr
 
 use super::{AllowedPaths, Sandbox, SandboxMode};
 
-/// Which deed the child does, in which folder.
-const ACTION: &str = "ANELLO_TEST_SANDBOX_DEED";
-const FOLDER: &str = "ANELLO_TEST_SANDBOX_FOLDER";
+/// Environment variables for the child: the name of its action, and its directory.
+const ACTION: &str = "ANELLO_TEST_SANDBOX_ACTION";
+const DIRECTORY: &str = "ANELLO_TEST_SANDBOX_DIRECTORY";
 
-/// What is done inside. Whoever survives and finds nothing wrong exits 0.
+/// Name and body of an action inside the sandbox. A child that survives without a failed assertion exits 0.
 type Action = (&'static str, fn(&Inside));
 
-/// The folder of the test, in which `served` is served and the log is in `logs`.
+/// The test directory, with the document root `served` and the log directory `logs`.
 struct Inside {
-    folder: PathBuf,
+    directory: PathBuf,
     sandbox: Sandbox,
 }
 
 impl Inside {
     fn path(&self, name: &str) -> PathBuf {
-        self.folder.join(name)
+        self.directory.join(name)
     }
 }
 
-/// Runs a child that does this.
-fn child(action: &str, folder: &Path) -> Output {
-    let mut command = Command::new(env::current_exe().expect("this program"));
+/// Runs an action in a child.
+fn child(action: &str, directory: &Path) -> Output {
+    let mut command = Command::new(env::current_exe().expect("test binary"));
     command
         .args(["--exact", "sandbox::tests::inside", "--nocapture"])
         .env(ACTION, action)
-        .env(FOLDER, folder);
-    command.env("RUST_BACKTRACE", "full").output().expect("it runs")
+        .env(DIRECTORY, directory);
+    command.env("RUST_BACKTRACE", "full").output().expect("child")
 }
 
-fn folder() -> tempfile::TempDir {
-    let folder = tempfile::tempdir().expect("a folder");
-    for made in ["served", "logs", "elsewhere"] {
-        fs::create_dir(folder.path().join(made)).expect("a folder in it");
+fn directory() -> tempfile::TempDir {
+    let directory = tempfile::tempdir().expect("temporary directory");
+    for name in ["served", "logs", "elsewhere"] {
+        fs::create_dir(directory.path().join(name)).expect("subdirectory");
     }
-    fs::write(folder.path().join("served/file"), "served").expect("a file");
-    fs::write(folder.path().join("elsewhere/secret"), "secret").expect("a file");
-    std::os::unix::fs::symlink("../elsewhere/secret", folder.path().join("served/link")).expect("a link");
-    folder
+    fs::write(directory.path().join("served/file"), "served").expect("write file");
+    fs::write(directory.path().join("elsewhere/secret"), "secret").expect("write file");
+    std::os::unix::fs::symlink("../elsewhere/secret", directory.path().join("served/link"))
+        .expect("create link");
+    directory
 }
 
-/// Whether a part of the sandbox is to be had here; says so if not.
+/// Returns whether a part of the sandbox is available here. Prints a message if it is not.
 fn has(part: &str) -> bool {
-    let folder = folder();
-    let output = child("tell", folder.path());
-    let told = String::from_utf8_lossy(&output.stdout).into_owned();
-    let in_force = told.split("in force: ").nth(1).unwrap_or_else(|| panic!("{output:?}"));
+    let directory = directory();
+    let output = child("report", directory.path());
+    let stdout = String::from_utf8_lossy(&output.stdout).into_owned();
+    let in_force = stdout.split("in force: ").nth(1).unwrap_or_else(|| panic!("{output:?}"));
     let is_there = in_force.contains(part);
     if !is_there {
         eprintln!("skipped: no {part} here: {}", String::from_utf8_lossy(&output.stderr));
@@ -69,50 +70,50 @@ fn has(part: &str) -> bool {
     is_there
 }
 
-/// Not a test by itself: what the children run.
+/// Entry point of the children. Passes as a test if there is no action in the environment.
 #[test]
 fn inside() {
-    let (Ok(action), Some(folder)) = (env::var(ACTION), env::var_os(FOLDER)) else { return };
-    let folder = PathBuf::from(folder);
-    let (_, act) = [UNSEALED, FORBIDDEN, ALLOWED]
+    let (Ok(action), Some(directory)) = (env::var(ACTION), env::var_os(DIRECTORY)) else { return };
+    let directory = PathBuf::from(directory);
+    let (_, run_action) = [UNSEALED, FORBIDDEN, ALLOWED]
         .into_iter()
         .flatten()
         .find(|(name, _)| *name == action)
-        .unwrap_or_else(|| panic!("no deed {action:?}"));
+        .unwrap_or_else(|| panic!("unknown action {action:?}"));
     let allowed_paths = AllowedPaths {
-        served: folder.join("served"),
-        appended: vec![folder.join("logs/access.log")],
+        served: directory.join("served"),
+        appended: vec![directory.join("logs/access.log")],
         ..AllowedPaths::default()
     };
-    let sandbox = Sandbox::enter(SandboxMode::Auto, &allowed_paths).expect("auto takes what there is");
-    let inside = Inside { folder, sandbox };
+    let sandbox = Sandbox::enter(SandboxMode::Auto, &allowed_paths).expect("auto mode does not fail");
+    let inside = Inside { directory, sandbox };
     if !UNSEALED.iter().any(|(name, _)| *name == action) {
-        inside.sandbox.seal().expect("auto takes what there is");
+        inside.sandbox.seal().expect("auto mode does not fail");
     }
-    act(&inside);
+    run_action(&inside);
     std::process::exit(0);
 }
 
-/// What Landlock alone refuses: these are done before system calls are forbidden.
+/// Actions that Landlock denies, run without the seccomp filter.
 const UNSEALED: &[Action] = &[
-    ("connect", |_| refused(TcpStream::connect("127.0.0.1:9"))),
-    ("connect by a ring", |_| match anello::Runtime::builder().driver(anello::DriverKind::Uring).build() {
-        Ok(runtime) => refused(runtime.block_on(anello::net::TcpStream::connect("127.0.0.1:9"))),
+    ("connect", |_| assert_denied(TcpStream::connect("127.0.0.1:9"))),
+    ("connect by io_uring", |_| match anello::Runtime::builder().driver(anello::DriverKind::Uring).build() {
+        Ok(runtime) => assert_denied(runtime.block_on(anello::net::TcpStream::connect("127.0.0.1:9"))),
         Err(error) => eprintln!("skipped: {error}"),
     }),
-    ("listen", |_| refused(TcpListener::bind("127.0.0.1:0"))),
+    ("listen", |_| assert_denied(TcpListener::bind("127.0.0.1:0"))),
     ("an abstract socket", |inside| {
-        let name = inside.folder.to_str().expect("text");
-        let address = SocketAddr::from_abstract_name(name).expect("a name");
-        refused(UnixStream::connect_addr(&address));
+        let name = inside.directory.to_str().expect("UTF-8 path");
+        let address = SocketAddr::from_abstract_name(name).expect("abstract address");
+        assert_denied(UnixStream::connect_addr(&address));
     }),
     ("a signal to another", |_| {
-        refused(kill_process(getppid().expect("a parent"), Signal::CONT).map_err(Into::into));
+        assert_denied(kill_process(getppid().expect("parent process"), Signal::CONT).map_err(Into::into));
     }),
-    ("another program", |_| refused(Command::new("/bin/true").status())),
+    ("another program", |_| assert_denied(Command::new("/bin/true").status())),
 ];
 
-/// What ends the process.
+/// Actions that kill the process.
 const FORBIDDEN: &[Action] = &[
     ("a process", |_| assert_returned(Command::new("/bin/true").status())),
     ("exec", |_| assert_returned(Command::new("/bin/true").exec())),
@@ -123,104 +124,108 @@ const FORBIDDEN: &[Action] = &[
     ("a limit", |_| {
         assert_returned(setrlimit(Resource::Core, Rlimit { current: Some(0), maximum: Some(0) }));
     }),
-    ("a folder to run in", |_| assert_returned(env::set_current_dir("/"))),
-    ("another name", |inside| assert_returned(fs::rename(inside.path("logs"), inside.path("others")))),
-    ("rights of a file", |inside| {
+    ("working directory", |_| assert_returned(env::set_current_dir("/"))),
+    ("rename", |inside| assert_returned(fs::rename(inside.path("logs"), inside.path("others")))),
+    ("permissions of a file", |inside| {
         assert_returned(fs::set_permissions(inside.path("served/file"), fs::Permissions::from_mode(0o777)));
     }),
 ];
 
-/// What goes on as outside, or is refused without harm.
+/// Actions that succeed or are denied without killing the process.
 const ALLOWED: &[Action] = &[
-    ("tell", |inside| println!("in force: {}", inside.sandbox)),
+    ("report", |inside| println!("in force: {}", inside.sandbox)),
     ("files", |inside| {
         let mut text = String::new();
-        let mut file = File::open(inside.path("served/file")).expect("it is served");
-        file.read_to_string(&mut text).expect("text");
-        let entries = fs::read_dir(inside.path("served")).expect("a folder").count();
+        let mut file = File::open(inside.path("served/file")).expect("served file");
+        file.read_to_string(&mut text).expect("UTF-8 file");
+        let entries = fs::read_dir(inside.path("served")).expect("document root").count();
         assert_eq!((text.as_str(), entries), ("served", 2));
         let log = inside.path("logs/access.log");
-        let mut log = OpenOptions::new().append(true).create(true).open(log).expect("the log");
-        log.write_all(b"a line\n").expect("it is written");
-        fs::metadata(inside.path("elsewhere/secret")).expect("it may be looked at, but not read");
+        let mut log = OpenOptions::new().append(true).create(true).open(log).expect("open log");
+        log.write_all(b"a line\n").expect("append to log");
+        fs::metadata(inside.path("elsewhere/secret")).expect("metadata of an unreadable file");
     }),
     ("files elsewhere", |inside| {
         for path in ["elsewhere/secret", "served/link", "/etc/passwd", "/proc/1/cmdline"] {
-            refused(File::open(inside.path(path)));
+            assert_denied(File::open(inside.path(path)));
         }
-        refused(fs::read_dir(inside.path("elsewhere")));
-        refused(File::create(inside.path("served/new")));
-        refused(OpenOptions::new().append(true).open(inside.path("served/file")));
+        assert_denied(fs::read_dir(inside.path("elsewhere")));
+        assert_denied(File::create(inside.path("served/new")));
+        assert_denied(OpenOptions::new().append(true).open(inside.path("served/file")));
     }),
     ("threads", |_| {
         let start = |n: usize| thread::Builder::new().name(format!("thread {n}")).spawn(|| {});
         let threads: Vec<_> = (0..8).map(start).collect();
-        threads.into_iter().for_each(|thread| thread.expect("it starts").join().expect("it ends"));
+        threads.into_iter().for_each(|thread| thread.expect("spawn").join().expect("join"));
     }),
     ("a panic", |_| {
-        assert!(thread::spawn(|| panic!("on purpose")).join().is_err());
+        assert!(thread::spawn(|| panic!("intentional")).join().is_err());
     }),
     ("an abort", |_| std::process::abort()),
 ];
 
-/// Of what never comes back.
+/// Fails the child, because the call was expected to kill it.
 fn assert_returned<T: std::fmt::Debug>(result: T) {
-    panic!("it came back: {result:?}");
+    panic!("call returned: {result:?}");
 }
 
-fn refused<T>(result: std::io::Result<T>) {
-    let error = result.err().expect("it is refused");
+fn assert_denied<T>(result: std::io::Result<T>) {
+    let error = result.err().expect("access denied");
     assert_eq!(error.kind(), ErrorKind::PermissionDenied, "{error}");
 }
 
-fn survives(action: &str, folder: &Path) -> Output {
-    let output = child(action, folder);
+fn assert_survives(action: &str, directory: &Path) -> Output {
+    let output = child(action, directory);
     assert_eq!(output.status.code(), Some(0), "{action}: {output:?}");
     output
 }
 
 #[test]
-fn fault_40_forbidden_calls_end_the_process() {
+fn fault_40_forbidden_call_kills_process() {
     if !has("seccomp") {
         return;
     }
     for (action, _) in FORBIDDEN {
-        let folder = folder();
-        let output = child(action, folder.path());
+        let directory = directory();
+        let output = child(action, directory.path());
         assert_eq!(output.status.signal(), Some(libc::SIGSYS), "{action}: {output:?}");
-        assert!(folder.path().join("logs").exists());
+        assert!(directory.path().join("logs").exists());
     }
 }
 
 #[test]
-fn fault_40_what_serving_needs_goes_on() {
-    let folder = folder();
+fn fault_40_required_calls_are_allowed() {
+    let directory = directory();
     for action in ["files", "threads", "a panic"] {
-        survives(action, folder.path());
+        assert_survives(action, directory.path());
     }
-    let aborted = child("an abort", folder.path());
+    let aborted = child("an abort", directory.path());
     assert_eq!(aborted.status.signal(), Some(libc::SIGABRT), "{aborted:?}");
-    assert_eq!(fs::read_to_string(folder.path().join("logs/access.log")).expect("a log"), "a line\n");
-    let panicked = survives("a panic", folder.path());
-    let told = String::from_utf8_lossy(&panicked.stderr).into_owned();
-    assert!(told.contains("on purpose") && told.contains("sandbox::tests"), "no names in {told}");
+    assert_eq!(fs::read_to_string(directory.path().join("logs/access.log")).expect("read log"), "a line\n");
+    let panicked = assert_survives("a panic", directory.path());
+    let stderr = String::from_utf8_lossy(&panicked.stderr).into_owned();
+    assert!(
+        stderr.contains("intentional") && stderr.contains("sandbox::tests"),
+        "no symbol names in {stderr}"
+    );
 }
 
 #[test]
-fn fault_40_other_files_are_not_opened() {
+fn fault_40_files_outside_allowed_paths_are_denied() {
     if has("landlock") {
-        survives("files elsewhere", folder().path());
+        assert_survives("files elsewhere", directory().path());
     }
 }
 
 #[test]
-fn fault_40_landlock_forbids_what_io_uring_could_be_asked_for() {
+fn fault_40_landlock_restricts_io_uring() {
     if has("landlock-abi-6") {
-        let folder = folder();
-        let name = SocketAddr::from_abstract_name(folder.path().to_str().expect("text")).expect("a name");
-        let _abstract = UnixListener::bind_addr(&name).expect("it listens");
+        let directory = directory();
+        let name = SocketAddr::from_abstract_name(directory.path().to_str().expect("UTF-8 path"))
+            .expect("abstract address");
+        let _abstract = UnixListener::bind_addr(&name).expect("bind");
         for (action, _) in UNSEALED {
-            survives(action, folder.path());
+            assert_survives(action, directory.path());
         }
     }
 }

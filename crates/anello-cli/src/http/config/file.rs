@@ -1,4 +1,4 @@
-//! The file: keys and values to arguments, with the line of each.
+//! Parsing of the configuration file: converts keys and values to arguments and records their lines.
 
 use std::ffi::OsString;
 use std::fs;
@@ -14,38 +14,38 @@ use super::key::Key;
 use super::{CHECK, CONFIG, error_text};
 use crate::value_errors::remedy;
 
-/// What a file says, as far as it is right, and what is wrong in it, in order.
+/// Contents of a configuration file: the valid entries, and the problems in file order.
 #[derive(Debug, Default)]
 pub struct Contents {
     pub entries: Vec<Entry>,
     pub problems: Vec<String>,
 }
 
-/// A key that is right.
+/// A valid key with its value.
 #[derive(Debug)]
 pub struct Entry {
     pub name: String,
-    /// File and line.
+    /// File name and line.
     pub location: String,
-    /// None for `false`.
+    /// Command-line arguments for the value; empty for `false`.
     pub arguments: Vec<OsString>,
 }
 
-/// Reads a file.
+/// Reads and parses a configuration file.
 pub fn read(path: &Path, http: &Command) -> Contents {
     match fs::read_to_string(path) {
         Ok(text) => parse(&text, path, http),
         Err(error) => {
-            let remedy = "--config names a file in TOML that this user may read";
+            let remedy = "--config takes a TOML file readable by this user";
             Contents {
-                problems: vec![format!("{}: {error}: {remedy}", path.display())],
+                problems: vec![format!("{}: {error} ({remedy})", path.display())],
                 ..Contents::default()
             }
         }
     }
 }
 
-/// Reads a text. `path` is what it is called in errors.
+/// Parses the text of a configuration file. `path` is used in messages.
 pub fn parse(text: &str, path: &Path, http: &Command) -> Contents {
     let location = |span: Range<usize>| {
         let before = text.as_bytes().get(..span.start).unwrap_or_default();
@@ -54,10 +54,10 @@ pub fn parse(text: &str, path: &Path, http: &Command) -> Contents {
     let (table, errors) = DeTable::parse_recoverable(text);
     let mut contents = Contents::default();
     if !errors.is_empty() {
-        let reported = errors.iter().map(|error| {
-            format!("{}: not TOML: {}", location(error.span().unwrap_or_default()), error.message())
+        let messages = errors.iter().map(|error| {
+            format!("{}: invalid TOML: {}", location(error.span().unwrap_or_default()), error.message())
         });
-        contents.problems.extend(reported);
+        contents.problems.extend(messages);
         return contents;
     }
     let mut pairs: Vec<_> = table.get_ref().iter().collect();
@@ -69,28 +69,30 @@ pub fn parse(text: &str, path: &Path, http: &Command) -> Contents {
                 contents.entries.push(Entry { name: key.get_ref().to_string(), location, arguments });
             }
             Err(problems) => {
-                let reported = problems.iter().map(|why| format!("{location}: {}: {why}", key.get_ref()));
-                contents.problems.extend(reported);
+                let messages =
+                    problems.iter().map(|reason| format!("{location}: {}: {reason}", key.get_ref()));
+                contents.problems.extend(messages);
             }
         }
     }
     contents
 }
 
-/// The arguments that a key stands for; each has been parsed once, so that all that is wrong is told with its line.
+/// Converts a key and its value to arguments. Parses each argument on its own, so that all problems are reported with
+/// their line.
 fn arguments(name: &str, value: &Spanned<DeValue<'_>>, http: &Command) -> Result<Vec<OsString>, Vec<String>> {
     let Some(key) = Key::find(http, name) else { return Err(vec![unknown_key_error(name, value, http)]) };
     let arguments = key.arguments(value.get_ref())?;
     let problem = |argument: &OsString| {
         let error = http.clone().try_get_matches_from([&OsString::from("http"), argument]).err()?;
-        // That something else is missing is not this key's fault.
+        // A missing argument is not a problem of this key.
         (error.kind() != ErrorKind::MissingRequiredArgument).then(|| rejection_reason(&error))
     };
     let problems: Vec<String> = arguments.iter().filter_map(problem).collect();
     if problems.is_empty() { Ok(arguments) } else { Err(problems) }
 }
 
-/// Why the command line refuses a value.
+/// Returns the reason why clap rejects a value.
 fn rejection_reason(error: &clap::Error) -> String {
     let text = |kind| match error.get(kind) {
         Some(ContextValue::String(text)) => text.as_str(),
@@ -100,22 +102,22 @@ fn rejection_reason(error: &clap::Error) -> String {
     if let Some(ContextValue::Strings(choices)) = error.get(ContextKind::ValidValue)
         && !choices.is_empty()
     {
-        return format!("{value:?} is none of its values: choose from {}", choices.join(", "));
+        return format!("invalid value {value:?} (expected one of {})", choices.join(", "));
     }
-    let reported = |source: &(dyn std::error::Error + 'static)| {
+    let source_message = |source: &(dyn std::error::Error + 'static)| {
         remedy(source).map_or_else(|| source.to_string(), str::to_owned)
     };
-    let why = std::error::Error::source(error).map_or_else(|| error_text(error), reported);
-    if why.contains(value) { why } else { format!("{value:?}: {why}") }
+    let reason = std::error::Error::source(error).map_or_else(|| error_text(error), source_message);
+    if reason.contains(value) { reason } else { format!("invalid value {value:?}: {reason}") }
 }
 
-/// What to say of a key that is no flag.
+/// Returns the message for a key that is not a flag.
 fn unknown_key_error(name: &str, value: &Spanned<DeValue<'_>>, http: &Command) -> String {
     if [CONFIG, CHECK].contains(&name) {
-        return "it is for the command line alone: leave it out here".to_owned();
+        return "only valid on the command line (remove this key)".to_owned();
     }
     if let DeValue::Table(_) = value.get_ref() {
-        return "there are no sections: write all flags at the top, as in addr = \"127.0.0.1:8080\""
+        return "sections are not supported (put all keys at the top level, as in addr = \"127.0.0.1:8080\")"
             .to_owned();
     }
     let hyphened = name.replace('_', "-");
@@ -127,7 +129,7 @@ fn unknown_key_error(name: &str, value: &Spanned<DeValue<'_>>, http: &Command) -
         }
     });
     match similar {
-        Some(similar) => format!("there is no such flag: is {similar} meant?"),
-        None => "there is no such flag: keys are the long flags that anello http --help shows".to_owned(),
+        Some(similar) => format!("unknown key (did you mean {similar}?)"),
+        None => "unknown key (keys are the long flags listed by anello http --help)".to_owned(),
     }
 }

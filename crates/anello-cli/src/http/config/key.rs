@@ -1,4 +1,4 @@
-//! A key of the file: what the flag of that name takes, as its definition says.
+//! Keys of the configuration file, derived from the definitions of the flags.
 
 use std::any::TypeId;
 use std::ffi::OsString;
@@ -9,35 +9,35 @@ use toml::de::{DeInteger, DeValue};
 
 use super::{CHECK, CONFIG};
 
-/// A flag, or the folder, as a key.
+/// A flag or the document root as a key of the file.
 #[derive(Clone, Copy, Debug)]
 pub struct Key<'a> {
     pub arg: &'a Arg,
 }
 
-/// What the value of a flag is in a file.
+/// Type of a flag's value in the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ValueKind {
-    /// True or false: the flag is there or not.
+    /// Boolean: `true` sets the flag, `false` omits it.
     Switch,
-    /// A whole number.
+    /// Integer.
     Number,
-    /// Text that the flag's own parser reads: addresses, durations, names of files.
+    /// String in the syntax of the flag: an address, a duration, a file name.
     Text,
 }
 
-/// The name of a flag without its dashes, or of what stands without one.
+/// Returns the long name of a flag without dashes, or the ID of a positional argument.
 pub fn name(arg: &Arg) -> &str {
     arg.get_long().unwrap_or_else(|| arg.get_id().as_str())
 }
 
-/// All keys, in the order of their definition.
+/// Returns all keys in the order of their definition.
 pub fn keys(http: &Command) -> impl Iterator<Item = Key<'_>> {
-    let asks = |arg: &Arg| {
+    let prints_and_exits = |arg: &Arg| {
         use ArgAction::{Help, HelpLong, HelpShort, Version};
         matches!(arg.get_action(), Help | HelpLong | HelpShort | Version)
     };
-    let is_key = move |arg: &&Arg| !asks(arg) && ![CONFIG, CHECK].contains(&name(arg));
+    let is_key = move |arg: &&Arg| !prints_and_exits(arg) && ![CONFIG, CHECK].contains(&name(arg));
     http.get_arguments().filter(is_key).map(|arg| Key { arg })
 }
 
@@ -50,10 +50,10 @@ impl<'a> Key<'a> {
         name(self.arg)
     }
 
-    /// The arguments that a value stands for; none for `false`.
+    /// Converts a value to command-line arguments; `false` yields none.
     ///
     /// # Errors
-    /// All that is wrong with it, or with what is in it if it is a list.
+    /// Returns all problems of the value, or of the items of a list.
     pub fn arguments(&self, value: &DeValue<'_>) -> Result<Vec<OsString>, Vec<String>> {
         match value {
             DeValue::Boolean(is_on) if self.accepts_no_value() => {
@@ -70,7 +70,7 @@ impl<'a> Key<'a> {
                 if problems.is_empty() { Ok(arguments) } else { Err(problems) }
             }
             DeValue::Array(_) if self.is_list() => {
-                Err(vec!["an empty list says nothing: leave the key out to have the default".to_owned()])
+                Err(vec!["empty list (remove the key to use the default)".to_owned()])
             }
             value => self.argument(value).map(|argument| vec![argument]).map_err(|problem| vec![problem]),
         }
@@ -84,7 +84,7 @@ impl<'a> Key<'a> {
         };
         Ok(match self.arg.get_long() {
             Some(long) => format!("--{long}={text}").into(),
-            // A path of this name must not look like a flag.
+            // A path that starts with a dash would be parsed as a flag.
             None if text.starts_with('-') => format!("./{text}").into(),
             None => text.into(),
         })
@@ -94,8 +94,8 @@ impl<'a> Key<'a> {
         if matches!(self.arg.get_action(), ArgAction::SetTrue) {
             return ValueKind::Switch;
         }
-        let parsed = self.arg.get_value_parser().type_id();
-        let is_number = INTEGER_TYPES.iter().any(|number| parsed == number());
+        let value_type = self.arg.get_value_parser().type_id();
+        let is_number = INTEGER_TYPES.iter().any(|number| value_type == number());
         if is_number { ValueKind::Number } else { ValueKind::Text }
     }
 
@@ -107,7 +107,7 @@ impl<'a> Key<'a> {
         matches!(self.arg.get_action(), ArgAction::Append)
     }
 
-    /// Whether the flag may be given without a value.
+    /// Returns `true` if the flag can be given without a value.
     fn accepts_no_value(&self) -> bool {
         let takes_none = self.arg.get_num_args().is_some_and(|values| values.min_values() == 0);
         self.value_kind() == ValueKind::Switch || takes_none
@@ -115,38 +115,40 @@ impl<'a> Key<'a> {
 
     fn wrong_type(&self, value: &DeValue<'_>) -> String {
         let actual = match value {
-            DeValue::String(_) => "text",
-            DeValue::Integer(_) => "a number",
-            DeValue::Float(_) => "a fraction",
-            DeValue::Boolean(_) => "true or false",
+            DeValue::String(_) => "a string",
+            DeValue::Integer(_) => "an integer",
+            DeValue::Float(_) => "a float",
+            DeValue::Boolean(_) => "a boolean",
             DeValue::Datetime(_) => "a date",
             DeValue::Array(_) => "a list",
             DeValue::Table(_) => "a section",
         };
         let expected = match (self.value_kind(), self.is_list()) {
-            (ValueKind::Switch, _) => "true or false",
-            (ValueKind::Number, false) => "a whole number",
-            (ValueKind::Number, true) => "whole numbers",
-            (ValueKind::Text, false) => "text",
-            (ValueKind::Text, true) => "a list of texts",
+            (ValueKind::Switch, _) => "a boolean",
+            (ValueKind::Number, false) => "an integer",
+            (ValueKind::Number, true) => "a list of integers",
+            (ValueKind::Text, false) => "a string",
+            (ValueKind::Text, true) => "a list of strings",
         };
-        format!("it takes {expected}, not {actual}: write it as in {} = {}", self.name(), self.example())
+        format!("expected {expected}, not {actual} (for example {} = {})", self.name(), self.example())
     }
 
-    /// The default, or else something of the right type.
+    /// Returns the default, or another value of the right type.
     fn example(&self) -> String {
         let default = self.arg.get_default_values().first().map(|value| value.to_string_lossy().into_owned());
-        let word = self.arg.get_value_names().and_then(|names| names.first()).map(ToString::to_string);
-        let one = match self.value_kind() {
+        let value_name = self.arg.get_value_names().and_then(|names| names.first()).map(ToString::to_string);
+        let single = match self.value_kind() {
             ValueKind::Switch => return "true".to_owned(),
             ValueKind::Number => default.unwrap_or_else(|| "1".to_owned()),
-            ValueKind::Text => format!("{:?}", default.or(word).unwrap_or_else(|| self.name().to_owned())),
+            ValueKind::Text => {
+                format!("{:?}", default.or(value_name).unwrap_or_else(|| self.name().to_owned()))
+            }
         };
-        if self.is_list() { format!("[{one}]") } else { one }
+        if self.is_list() { format!("[{single}]") } else { single }
     }
 }
 
-/// The types of whole numbers that flags may have.
+/// Integer types of flag values.
 const INTEGER_TYPES: [fn() -> TypeId; 11] = [
     TypeId::of::<u8>,
     TypeId::of::<u16>,
@@ -161,10 +163,8 @@ const INTEGER_TYPES: [fn() -> TypeId; 11] = [
     TypeId::of::<NonZero<usize>>,
 ];
 
-/// TOML has hexadecimal, octal and binary numbers, too.
+/// Converts a TOML integer, which can be hexadecimal, octal or binary, to decimal.
 fn decimal(number: &DeInteger<'_>) -> Result<String, String> {
     let parsed = i128::from_str_radix(number.as_str(), number.radix());
-    parsed
-        .map(|number| number.to_string())
-        .map_err(|_| format!("{number}: the number is too large: write a smaller one"))
+    parsed.map(|number| number.to_string()).map_err(|_| format!("invalid number {number}: too large"))
 }

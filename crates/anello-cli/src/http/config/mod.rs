@@ -1,12 +1,12 @@
 //! `--config`: flags of `anello http` from a TOML file.
 //!
-//! The definition of the command line stays the only list of flags. Each key of the file becomes the argument that it
-//! stands for, and goes before those that were given, unless its flag is among them; then the command line is parsed as
-//! ever. So a new flag is a key at once, with the same values and the same errors:
+//! The command-line definition is the only list of flags. Each key of the file is converted to the corresponding
+//! argument and inserted before the given arguments, unless its flag is among them. The merged command line is then
+//! parsed as usual. A new flag is thus available as a key, with the same values and error messages:
 //!
 //! ```text
 //!   anello http --config site.toml --addr 127.0.0.1:0
-//!                         │ addr = "0.0.0.0:80"                given: left out
+//!                         │ addr = "0.0.0.0:80"                overridden: omitted
 //!                         │ index = ["a.html", "b.html"]       --index=a.html --index=b.html
 //!                         ▼
 //!   anello http --index=a.html --index=b.html --config site.toml --addr 127.0.0.1:0
@@ -34,58 +34,58 @@ use crate::cores::Cores;
 use crate::value_errors::with_remedy;
 use crate::{driver_flags, output};
 
-/// The command whose flags a file may have.
+/// The subcommand that supports a configuration file.
 const HTTP: &str = "http";
 
-/// The flag that names the file.
+/// Flag for the path of the configuration file.
 const CONFIG: &str = "config";
 
-/// The flag that has everything looked at.
+/// Flag that validates the configuration without serving.
 const CHECK: &str = "check";
 
-/// What is served.
-const FOLDER: &str = "folder";
+/// Positional argument with the document root.
+const DIRECTORY: &str = "directory";
 
-/// What is known of a command line besides its values.
+/// Information about a command line apart from the values of its flags.
 #[derive(Debug, Default)]
 pub struct Configuration {
-    /// What is wrong in the file. What is right counts, so that all else can be looked at.
+    /// Problems in the file. The valid keys are applied nevertheless, so that everything else can be checked.
     pub problems: Vec<String>,
-    /// The flags that are not as by default, in the words of a file.
+    /// Non-default settings in the syntax of the file.
     pub settings: Vec<String>,
-    /// Where in the file the flags stand that count.
+    /// Location in the file of each key that is in effect.
     locations: BTreeMap<String, String>,
 }
 
-/// Why a command line does not count.
+/// Reason why a command line cannot be executed.
 #[derive(Debug)]
 pub enum Failure {
-    /// It is wrong, or asks for help.
+    /// The command line is invalid or requests help.
     CommandLine(clap::Error),
-    /// The file is.
+    /// The file is invalid.
     File(Vec<String>),
 }
 
-/// Reads a command line, and the file that it names, if it does.
+/// Parses a command line and the configuration file that it names, if any.
 pub fn read<A: CommandFactory + FromArgMatches>(
-    given: impl Iterator<Item = OsString>,
+    arguments: impl Iterator<Item = OsString>,
 ) -> Result<(A, Configuration), Failure> {
     let command = A::command();
-    let (mut matches, configuration) = read_matches(&command, &given.collect::<Vec<_>>())?;
+    let (mut matches, configuration) = read_matches(&command, &arguments.collect::<Vec<_>>())?;
     let arguments = A::from_arg_matches_mut(&mut matches).map_err(|error| error.format(&mut A::command()))?;
     Ok((arguments, configuration))
 }
 
-fn read_matches(command: &Command, given: &[OsString]) -> Result<(ArgMatches, Configuration), Failure> {
+fn read_matches(command: &Command, arguments: &[OsString]) -> Result<(ArgMatches, Configuration), Failure> {
     let parse = |arguments: &[OsString]| {
         let matches = command.clone().try_get_matches_from(arguments).map_err(with_remedy)?;
         driver_flags::check(&matches)?;
         Ok::<_, clap::Error>(matches)
     };
-    let http = command.find_subcommand(HTTP).filter(|_| given.get(1).is_some_and(|word| word == HTTP));
-    let Some(http) = http else { return Ok((parse(given)?, Configuration::default())) };
-    let Some((path, is_given)) = config_file_argument(http, &given[1..]) else {
-        let matches = parse(given)?;
+    let http = command.find_subcommand(HTTP).filter(|_| arguments.get(1).is_some_and(|name| name == HTTP));
+    let Some(http) = http else { return Ok((parse(arguments)?, Configuration::default())) };
+    let Some((path, is_given)) = config_file_argument(http, &arguments[1..]) else {
+        let matches = parse(arguments)?;
         let settings = settings::non_default_settings(http, &matches);
         return Ok((matches, Configuration { settings, ..Configuration::default() }));
     };
@@ -93,24 +93,26 @@ fn read_matches(command: &Command, given: &[OsString]) -> Result<(ArgMatches, Co
     entries.retain(|entry| !is_given.contains(&entry.name));
     let from_file = entries.iter().flat_map(|entry| entry.arguments.iter().cloned());
     let merged: Vec<OsString> =
-        given[..2].iter().cloned().chain(from_file).chain(given[2..].iter().cloned()).collect();
+        arguments[..2].iter().cloned().chain(from_file).chain(arguments[2..].iter().cloned()).collect();
     let matches = match parse(&merged) {
         Ok(matches) => matches,
         Err(error) if is_flag_conflict(&error) => {
-            // What contradicts itself without the file is not the file's doing.
-            let alone = parse(given).err().filter(|alone| alone.kind() == ErrorKind::ArgumentConflict);
-            if let Some(alone) = alone {
-                return Err(Failure::CommandLine(alone));
+            // If the command line conflicts even without the file, report that conflict.
+            let own_conflict = parse(arguments)
+                .err()
+                .filter(|own_conflict| own_conflict.kind() == ErrorKind::ArgumentConflict);
+            if let Some(own_conflict) = own_conflict {
+                return Err(Failure::CommandLine(own_conflict));
             }
             let problem = format!("{}, with the command line: {}", path.display(), error_text(&error));
             return Err(Failure::file(problems, problem));
         }
         Err(error) => return Err(Failure::CommandLine(error)),
     };
-    let served = matches.subcommand_matches(HTTP).and_then(|http| http.value_source(FOLDER));
-    if served.is_none() {
-        let remedy = "name it there, as in folder = \"public\", or on the command line";
-        let problem = format!("{}: {FOLDER}: nothing says what to serve: {remedy}", path.display());
+    let source = matches.subcommand_matches(HTTP).and_then(|http| http.value_source(DIRECTORY));
+    if source.is_none() {
+        let remedy = "set it in the file, as in directory = \"public\", or on the command line";
+        let problem = format!("{}: {DIRECTORY}: missing ({remedy})", path.display());
         return Err(Failure::file(problems, problem));
     }
     let locations = entries.into_iter().map(|entry| (entry.name, entry.location)).collect();
@@ -118,10 +120,10 @@ fn read_matches(command: &Command, given: &[OsString]) -> Result<(ArgMatches, Co
     Ok((matches, Configuration { problems, settings, locations }))
 }
 
-/// The file that the command line names, and the flags that are given on it. A command line that is wrong may hide some:
-/// that is told when the whole is parsed.
-fn config_file_argument(http: &Command, given: &[OsString]) -> Option<(PathBuf, Vec<String>)> {
-    let matches = http.clone().ignore_errors(true).try_get_matches_from(given).ok()?;
+/// Returns the path of the configuration file and the names of the flags on the command line. Ignores errors, which
+/// are reported when the merged command line is parsed.
+fn config_file_argument(http: &Command, arguments: &[OsString]) -> Option<(PathBuf, Vec<String>)> {
+    let matches = http.clone().ignore_errors(true).try_get_matches_from(arguments).ok()?;
     let path = matches.get_one::<PathBuf>(CONFIG)?.clone();
     let is_given =
         |arg: &clap::Arg| matches.value_source(arg.get_id().as_str()) == Some(ValueSource::CommandLine);
@@ -129,45 +131,46 @@ fn config_file_argument(http: &Command, given: &[OsString]) -> Option<(PathBuf, 
     Some((path, names.collect()))
 }
 
-/// Whether flags do not go together, or one lacks another.
+/// Returns `true` if the error is a conflict between flags or a missing flag.
 fn is_flag_conflict(error: &clap::Error) -> bool {
     matches!(error.kind(), ErrorKind::MissingRequiredArgument | ErrorKind::ArgumentConflict)
 }
 
-/// What an error says, in one line, without how the command is used.
+/// Returns the message of an error as a single line without the usage text.
 fn error_text(error: &clap::Error) -> String {
     let text = error.render().to_string();
-    let reported_text = text.split("\n\n").next().unwrap_or_default();
-    let words: Vec<&str> = reported_text.trim_start_matches("error: ").split_whitespace().collect();
-    words.join(" ")
+    let first_paragraph = text.split("\n\n").next().unwrap_or_default();
+    let tokens: Vec<&str> = first_paragraph.trim_start_matches("error: ").split_whitespace().collect();
+    tokens.join(" ")
 }
 
 impl Configuration {
-    /// A flag, as whoever set it knows it: where it stands in the file, or with its dashes.
+    /// Returns the location of a setting: file and line with the key, or the flag with its dashes.
     pub fn location(&self, name: &str) -> String {
         match self.locations.get(name) {
             Some(location) => format!("{location}: {name}"),
-            None if name == FOLDER => name.to_owned(),
+            None if name == DIRECTORY => name.to_owned(),
             None => format!("--{name}"),
         }
     }
 
-    /// What is wrong with an option, and where that was set.
+    /// Returns the location and the problem of an invalid option.
     pub fn describe_invalid(&self, invalid: &InvalidOption) -> String {
         let text = invalid.to_string();
-        let why = text.strip_prefix(invalid.option()).and_then(|rest| rest.strip_prefix(": "));
-        format!("{}: {}", self.location(invalid.option()), why.unwrap_or(&text))
+        let reason = text.strip_prefix(invalid.option()).and_then(|rest| rest.strip_prefix(": "));
+        format!("{}: {}", self.location(invalid.option()), reason.unwrap_or(&text))
     }
 
-    /// Fails if something is wrong in the file, with these options or with the cores, and tells all of it.
+    /// Returns an error listing all problems of the file, the options and the cores, if there are any.
     pub fn reject_if_invalid(&self, invalid: &[InvalidOption], cores: Option<&Cores>) -> io::Result<()> {
-        let invalid = invalid.iter().map(|one| self.describe_invalid(one));
-        let cores =
-            cores.and_then(Cores::local_problem).map(|why| format!("{}: {why}", self.location("cores")));
-        let reported: Vec<_> = self.problems.iter().cloned().chain(invalid).chain(cores).collect();
-        match reported.is_empty() {
+        let invalid = invalid.iter().map(|option| self.describe_invalid(option));
+        let cores = cores
+            .and_then(Cores::local_problem)
+            .map(|reason| format!("{}: {reason}", self.location("cores")));
+        let problems: Vec<_> = self.problems.iter().cloned().chain(invalid).chain(cores).collect();
+        match problems.is_empty() {
             true => Ok(()),
-            false => Err(io::Error::new(io::ErrorKind::InvalidInput, reported.join("\nanello: "))),
+            false => Err(io::Error::new(io::ErrorKind::InvalidInput, problems.join("\nanello: "))),
         }
     }
 }
@@ -179,16 +182,17 @@ impl From<clap::Error> for Failure {
 }
 
 impl Failure {
-    /// What is wrong in a file; only if nothing is, what is wrong with the whole, which may come of it.
+    /// Creates the failure of a file. A problem of the merged command line can be a consequence of problems in the
+    /// file, so it is reported only if there are none.
     fn file(problems: Vec<String>, command_line_problem: String) -> Self {
         Self::File(if problems.is_empty() { vec![command_line_problem] } else { problems })
     }
 
-    /// Tells it, and says what the process is to exit with.
+    /// Prints the failure and returns the exit code.
     pub fn report(&self) -> ExitCode {
         match self {
             Self::CommandLine(error) => {
-                // Nobody is left to be told that it could not be told.
+                // If standard error is closed, there is no way to report it.
                 error.print().ok();
                 ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2))
             }

@@ -1,4 +1,4 @@
-//! What a command line and its file have set, in the words of a file.
+//! Non-default settings of a command line and its file, in the syntax of the file.
 
 use clap::parser::ValueSource;
 use clap::{ArgMatches, Command};
@@ -7,7 +7,7 @@ use toml::Value;
 use super::HTTP;
 use super::key::{Key, keys};
 
-/// A line for each flag of `anello http` that is not as by default.
+/// Returns a line for each flag of `anello http` whose value is not the default.
 pub fn non_default_settings(http: &Command, matches: &ArgMatches) -> Vec<String> {
     let Some(matches) = matches.subcommand_matches(HTTP) else { return Vec::new() };
     keys(http).filter_map(|key| Some(format!("{} = {}", key.name(), explicit_value(key, matches)?))).collect()
@@ -18,21 +18,21 @@ fn explicit_value(key: Key<'_>, matches: &ArgMatches) -> Option<String> {
     if matches.value_source(id)? == ValueSource::DefaultValue {
         return None;
     }
-    let given: Vec<_> = matches.get_raw(id)?.collect();
-    if given == key.arg.get_default_values() {
+    let values: Vec<_> = matches.get_raw(id)?.collect();
+    if values == key.arg.get_default_values() {
         return None;
     }
     let value = |text: &std::ffi::OsStr| format_value(key, &text.to_string_lossy());
     let is_switch = !key.arg.get_action().takes_values();
-    Some(match given[..] {
+    Some(match values[..] {
         [] => true.to_string(),
         _ if is_switch => true.to_string(),
-        _ if key.is_list() => format!("[{}]", given.into_iter().map(value).collect::<Vec<_>>().join(", ")),
-        [one, ..] => value(one),
+        _ if key.is_list() => format!("[{}]", values.into_iter().map(value).collect::<Vec<_>>().join(", ")),
+        [single, ..] => value(single),
     })
 }
 
-/// A value as a file has it. [`Value`] has no numbers beyond those of 64 bits with a sign; some flags do, and so does a
+/// Formats a value in TOML. [`Value`] is limited to signed 64-bit integers, unlike some flags and the parser of the
 /// file.
 fn format_value(key: Key<'_>, text: &str) -> String {
     match text.parse::<i128>() {

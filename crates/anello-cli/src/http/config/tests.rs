@@ -11,28 +11,28 @@ fn command() -> Command {
 }
 
 fn http() -> Command {
-    command().find_subcommand(HTTP).expect("it is there").clone()
+    command().find_subcommand(HTTP).expect("http subcommand").clone()
 }
 
-/// What is wrong in a text.
+/// Returns the problems of a configuration file.
 fn problems(text: &str) -> Vec<String> {
     file::parse(text, Path::new("site.toml"), &http()).problems
 }
 
-/// What is wrong in a text, which is one thing.
+/// Returns the only problem of a configuration file.
 fn problem(text: &str) -> String {
     let problems = problems(text);
     let [problem] = &problems[..] else { panic!("{text:?}: {problems:?}") };
     problem.clone()
 }
 
-/// What arguments make of a file: settings, or what is wrong.
-fn read_with(file: &str, given: &[&str]) -> Result<Vec<String>, Vec<String>> {
-    let folder = tempfile::tempdir().expect("a folder");
-    let path = folder.path().join("site.toml");
-    std::fs::write(&path, file).expect("a file");
-    let words = ["anello", "http", "--config"].map(OsString::from).into_iter();
-    let all = words.chain([path.into_os_string()]).chain(given.iter().map(OsString::from));
+/// Merges a file with arguments. Returns the non-default settings or the problems.
+fn read_with(file: &str, arguments: &[&str]) -> Result<Vec<String>, Vec<String>> {
+    let directory = tempfile::tempdir().expect("temporary directory");
+    let path = directory.path().join("site.toml");
+    std::fs::write(&path, file).expect("write file");
+    let program = ["anello", "http", "--config"].map(OsString::from).into_iter();
+    let all = program.chain([path.into_os_string()]).chain(arguments.iter().map(OsString::from));
     match read_matches(&command(), &all.collect::<Vec<_>>()) {
         Ok((_, configuration)) if configuration.problems.is_empty() => Ok(configuration.settings),
         Ok((_, configuration)) => Err(configuration.problems),
@@ -42,27 +42,24 @@ fn read_with(file: &str, given: &[&str]) -> Result<Vec<String>, Vec<String>> {
 }
 
 #[test]
-fn every_flag_is_a_key() {
+fn every_flag_has_key() {
     let http = http();
     for arg in http.get_arguments() {
         let name = key::name(arg);
-        let reported_text = problem(&format!("{name} = 1979-05-27"));
+        let messages = problem(&format!("{name} = 1979-05-27"));
         if [CONFIG, CHECK].contains(&name) {
-            assert!(reported_text.contains("for the command line alone"), "{reported_text}");
+            assert!(messages.contains("only valid on the command line"), "{messages}");
         } else {
-            assert!(
-                reported_text.contains("it takes ") && reported_text.contains("not a date"),
-                "{reported_text}"
-            );
+            assert!(messages.contains("expected ") && messages.contains("not a date"), "{messages}");
         }
     }
-    assert!(Key::find(&http, FOLDER).is_some_and(|key| key.arg.is_positional()));
+    assert!(Key::find(&http, DIRECTORY).is_some_and(|key| key.arg.is_positional()));
 }
 
 #[test]
-fn every_default_and_every_choice_may_stand_in_a_file() {
+fn file_accepts_every_default_and_choice() {
     let http = http();
-    let mut tried = 0;
+    let mut value_count = 0;
     for key in keys(&http) {
         let choices = key.arg.get_possible_values();
         let choices = choices.iter().map(|choice| choice.get_name().to_owned());
@@ -75,16 +72,16 @@ fn every_default_and_every_choice_may_stand_in_a_file() {
         };
         for value in values {
             assert_eq!(problems(&format!("{} = {value}", key.name())), [""; 0]);
-            tried += 1;
+            value_count += 1;
         }
     }
-    assert!(tried > 40, "{tried}");
+    assert!(value_count > 40, "{value_count}");
 }
 
 #[test]
-fn values_become_what_the_flags_would_have_made_of_them() {
+fn file_values_equal_flag_values() {
     let file = r#"
-folder = "-public"
+directory = "-public"
 addr = "0.0.0.0:80"     # a comment
 "listing" = true
 dotfiles = false
@@ -97,7 +94,7 @@ sqpoll = 100
 send-timeout = "30s"
 "#;
     let expected = [
-        r#"folder = "./-public""#,
+        r#"directory = "./-public""#,
         r#"addr = "0.0.0.0:80""#,
         r#"index = ["start.html"]"#,
         "listing = true",
@@ -108,188 +105,192 @@ send-timeout = "30s"
         "sqpoll = 100",
     ];
     assert_eq!(read_with(file, &[]), Ok(expected.map(String::from).to_vec()));
-    // What was made of it says the same.
+    // The settings are themselves a file with the same settings.
     assert_eq!(read_with(&expected.join("\n"), &[]), Ok(expected.map(String::from).to_vec()));
 }
 
 #[test]
-fn the_largest_number_of_every_flag_is_written_as_it_is_read() {
+fn largest_number_of_every_flag_round_trips() {
     let http = http();
     let mut beyond_signed = 0;
     for key in keys(&http).filter(Key::is_number) {
         let largest = [u64::MAX, i64::MAX as u64, u64::from(u32::MAX), i32::MAX as u64, u64::from(u16::MAX)];
-        let written = largest.iter().find_map(|number| {
-            // Some flags want this one beside them.
-            let file = "folder = \"public\"\nsqpoll = 1";
-            let set = read_with(file, &[&format!("--{}=+0{number}", key.name())]).ok()?;
+        let settings = largest.iter().find_map(|number| {
+            // Some flags require sqpoll.
+            let file = "directory = \"public\"\nsqpoll = 1";
+            let settings = read_with(file, &[&format!("--{}=+0{number}", key.name())]).ok()?;
             beyond_signed += usize::from(*number == u64::MAX);
-            assert!(set.contains(&format!("{} = {number}", key.name())), "{set:?}");
-            Some(set)
+            assert!(settings.contains(&format!("{} = {number}", key.name())), "{settings:?}");
+            Some(settings)
         });
-        let written = written.unwrap_or_else(|| panic!("{} takes none of {largest:?}", key.name()));
-        assert_eq!(read_with(&written.join("\n"), &[]), Ok(written));
+        let settings = settings.unwrap_or_else(|| panic!("{} accepts none of {largest:?}", key.name()));
+        assert_eq!(read_with(&settings.join("\n"), &[]), Ok(settings));
     }
     assert!(beyond_signed > 5, "{beyond_signed}");
 }
 
 #[test]
-fn the_command_line_wins() {
-    let file = "folder = \"a\"\naddr = \"127.0.0.1:1\"\nindex = [\"a\", \"b\"]\nlisting = true\nsqpoll = 1";
-    let set =
-        read_with(file, &["b", "--index", "c", "--addr=127.0.0.1:2", "--sqpoll-core", "1"]).expect("well");
+fn command_line_overrides_file() {
+    let file =
+        "directory = \"a\"\naddr = \"127.0.0.1:1\"\nindex = [\"a\", \"b\"]\nlisting = true\nsqpoll = 1";
+    let settings =
+        read_with(file, &["b", "--index", "c", "--addr=127.0.0.1:2", "--sqpoll-core", "1"]).expect("valid");
     let expected = [
-        "folder = \"b\"",
+        "directory = \"b\"",
         "addr = \"127.0.0.1:2\"",
         "index = [\"c\"]",
         "listing = true",
         "sqpoll = 1",
         "sqpoll-core = 1",
     ];
-    assert_eq!(set, expected);
-    assert_eq!(read_with(file, &["--", "-c"]).expect("well")[0], "folder = \"-c\"");
-    // Also where what it says is the default.
+    assert_eq!(settings, expected);
+    assert_eq!(read_with(file, &["--", "-c"]).expect("valid")[0], "directory = \"-c\"");
+    // Also if the value on the command line is the default.
     assert_eq!(
-        read_with("folder = \"a\"\ndriver = \"epoll\"", &["--driver", "auto"]),
-        Ok(vec!["folder = \"a\"".into()])
+        read_with("directory = \"a\"\ndriver = \"epoll\"", &["--driver", "auto"]),
+        Ok(vec!["directory = \"a\"".into()])
     );
 }
 
 #[test]
-fn what_is_wrong_is_told_with_its_line_and_remedy() {
-    for (text, reported) in [
-        ("\n\nlistings = true", "site.toml:3: listings: there is no such flag: is listing meant?"),
-        ("keep_alive_timeout = \"5s\"", "is keep-alive-timeout meant?"),
-        ("zzzzzzzz = 1", "keys are the long flags that anello http --help shows"),
-        ("[tls]\ncert = \"a\"", "site.toml:1: tls: there are no sections"),
-        ("tls.cert = \"a\"", "there are no sections"),
-        ("check = true", "site.toml:1: check: it is for the command line alone"),
-        ("help = true", "there is no such flag"),
-        ("listing = \"yes\"", "listing: it takes true or false, not text: write it as in listing = true"),
-        ("max-connections = \"10\"", "it takes a whole number, not text: write it as in max-connections = 1"),
-        ("max-connections = 1.5", "not a fraction"),
-        ("max-connections = -1", "max-connections: \"-1\": "),
-        ("addr = 8080", "it takes text, not a number: write it as in addr = \"ADDR\""),
-        ("addr = \"localhost\"", "addr: \"localhost\" is no address: write 127.0.0.1:7000"),
-        ("addr = [\"127.0.0.1:80\"]", "it takes text, not a list"),
-        ("tls-cert = true", "it takes text, not true or false: write it as in tls-cert = \"FILE\""),
+fn problems_name_line_and_remedy() {
+    for (text, expected_problem) in [
+        ("\n\nlistings = true", "site.toml:3: listings: unknown key (did you mean listing?)"),
+        ("keep_alive_timeout = \"5s\"", "(did you mean keep-alive-timeout?)"),
+        ("zzzzzzzz = 1", "keys are the long flags listed by anello http --help"),
+        ("[tls]\ncert = \"a\"", "site.toml:1: tls: sections are not supported"),
+        ("tls.cert = \"a\"", "sections are not supported"),
+        ("check = true", "site.toml:1: check: only valid on the command line"),
+        ("help = true", "unknown key"),
+        ("listing = \"yes\"", "listing: expected a boolean, not a string (for example listing = true)"),
+        ("max-connections = \"10\"", "expected an integer, not a string (for example max-connections = 1)"),
+        ("max-connections = 1.5", "not a float"),
+        ("max-connections = -1", "max-connections: invalid value \"-1\": "),
+        ("addr = 8080", "expected a string, not an integer (for example addr = \"ADDR\")"),
+        ("addr = \"localhost\"", "addr: invalid address \"localhost\" (expected 127.0.0.1:7000"),
+        ("addr = [\"127.0.0.1:80\"]", "expected a string, not a list"),
+        ("tls-cert = true", "expected a string, not a boolean (for example tls-cert = \"FILE\")"),
         (
             "keep-alive-timeout = 5",
-            "it takes text, not a number: write it as in keep-alive-timeout = \"60s\"",
+            "expected a string, not an integer (for example keep-alive-timeout = \"60s\")",
         ),
-        ("keep-alive-timeout = \"5\"", "keep-alive-timeout: \"5\" lacks a unit: write 5s or 5ms"),
-        ("driver = \"kqueue\"", "driver: \"kqueue\" is none of its values: choose from auto, uring, epoll"),
-        ("index = []", "an empty list says nothing"),
-        ("index = [1]", "it takes a list of texts, not a number: write it as in index = [\"index.html\"]"),
-        ("cache-control = [\"*.css\"]", "\"*.css\" lacks a ="),
-        ("folder = \"\"", "folder: "),
-        ("listing = ", "site.toml:1: not TOML: "),
-        ("listing = true\nlisting = true", "site.toml:2: not TOML: "),
+        (
+            "keep-alive-timeout = \"5\"",
+            "keep-alive-timeout: invalid duration \"5\": missing unit (for example 5s or 5ms)",
+        ),
+        ("driver = \"kqueue\"", "driver: invalid value \"kqueue\" (expected one of auto, uring, epoll)"),
+        ("index = []", "empty list"),
+        ("index = [1]", "expected a list of strings, not an integer (for example index = [\"index.html\"])"),
+        ("cache-control = [\"*.css\"]", "\"*.css\": missing ="),
+        ("directory = \"\"", "directory: "),
+        ("listing = ", "site.toml:1: invalid TOML: "),
+        ("listing = true\nlisting = true", "site.toml:2: invalid TOML: "),
     ] {
-        let reported_text = problem(text);
-        assert!(reported_text.contains(reported), "{reported_text}\n{reported}");
-        assert!(reported_text.starts_with("site.toml:"), "{reported_text}");
+        let messages = problem(text);
+        assert!(messages.contains(expected_problem), "{messages}\n{expected_problem}");
+        assert!(messages.starts_with("site.toml:"), "{messages}");
     }
 }
 
 #[test]
-fn all_that_is_wrong_is_told_at_once_and_in_order() {
-    let reported_text = problems("listings = true\naddr = 80\nlisting = true\n\ndriver = \"x\"");
-    let locations: Vec<&str> = reported_text.iter().map(|problem| &problem[..12]).collect();
-    assert_eq!(locations, ["site.toml:1:", "site.toml:2:", "site.toml:5:"], "{reported_text:?}");
+fn all_problems_are_reported_in_file_order() {
+    let messages = problems("listings = true\naddr = 80\nlisting = true\n\ndriver = \"x\"");
+    let locations: Vec<&str> = messages.iter().map(|problem| &problem[..12]).collect();
+    assert_eq!(locations, ["site.toml:1:", "site.toml:2:", "site.toml:5:"], "{messages:?}");
 }
 
 #[test]
-fn every_wrong_value_of_a_list_is_told() {
-    let reported_text = problems(
+fn every_invalid_list_item_is_reported() {
+    let messages = problems(
         "cache-control = ['*.css', 'a=b', 1, '*.js']\ncors-origin = ['https://example.org', 2]\nmax-connections = 0",
     );
-    assert_eq!(reported_text.len(), 3, "{reported_text:?}");
-    let reported_text =
+    assert_eq!(messages.len(), 3, "{messages:?}");
+    let messages =
         problems("cache-control = ['*.css', 'a=b', '*.js']\nmax-connections = 0\nmax-listing-entries = -1");
-    let [first, second, zero, negative] = &reported_text[..] else { panic!("{reported_text:?}") };
-    assert!(first.starts_with("site.toml:1: cache-control: \"*.css\" lacks a ="), "{first}");
-    assert!(second.starts_with("site.toml:1: cache-control: \"*.js\" lacks a ="), "{second}");
+    let [first, second, zero, negative] = &messages[..] else { panic!("{messages:?}") };
+    assert!(first.starts_with("site.toml:1: cache-control: invalid value \"*.css\": missing ="), "{first}");
+    assert!(second.starts_with("site.toml:1: cache-control: invalid value \"*.js\": missing ="), "{second}");
     assert!(zero.contains("\"0\"") && zero.contains("at least 1"), "{zero}");
     assert!(negative.contains("\"-1\"") && negative.contains("write digits alone"), "{negative}");
 }
 
 #[test]
-fn flags_for_io_uring_are_refused_on_epoll_in_files() {
-    for (file, given) in [
+fn epoll_in_file_rejects_uring_flags() {
+    for (file, arguments) in [
         ("driver = 'epoll'\nsqpoll = 10", &["."][..]),
         ("sqpoll = 10", &["--driver", "epoll", "."]),
         ("driver = 'epoll'", &["--sqpoll", "10", "."]),
     ] {
-        let reported_text = read_with(file, given).unwrap_err();
+        let messages = read_with(file, arguments).unwrap_err();
         assert!(
-            reported_text
-                .iter()
-                .any(|problem| problem.contains("--sqpoll") && problem.contains("--driver uring")),
-            "{reported_text:?}"
+            messages.iter().any(|problem| problem.contains("--sqpoll") && problem.contains("--driver uring")),
+            "{messages:?}"
         );
     }
     assert!(read_with("spin = '10h'", &["."]).unwrap_err()[0].contains("at most 1s"));
 }
 
 #[test]
-fn flags_that_do_not_go_together_name_the_file() {
-    let reported_text = read_with("folder = \".\"\ntls-cert = \"cert.pem\"", &[]).unwrap_err();
-    assert!(reported_text[0].contains("site.toml, with the command line: "), "{reported_text:?}");
-    assert!(reported_text[0].ends_with("not provided: --tls-key <FILE>"), "{reported_text:?}");
+fn flag_conflict_names_file() {
+    let messages = read_with("directory = \".\"\ntls-cert = \"cert.pem\"", &[]).unwrap_err();
+    assert!(messages[0].contains("site.toml, with the command line: "), "{messages:?}");
+    assert!(messages[0].ends_with("not provided: --tls-key <FILE>"), "{messages:?}");
     assert_eq!(
-        read_with("folder = \".\"\ntls-cert = \"cert.pem\"", &["--tls-key", "key.pem"]).expect("well").len(),
+        read_with("directory = \".\"\ntls-cert = \"cert.pem\"", &["--tls-key", "key.pem"])
+            .expect("valid")
+            .len(),
         3
     );
-    let reported_text = read_with("listing = true", &[]).unwrap_err();
-    assert!(
-        reported_text[0].contains("nothing says what to serve: name it there, as in folder = "),
-        "{reported_text:?}"
-    );
-    // What comes of something else that is wrong is not told beside it.
-    for file in ["folder = 1", "tls-cert = \"cert.pem\"\ntls-key = 1\nfolder = \".\"", "folder"] {
-        let reported_text = read_with(file, &[]).unwrap_err();
-        assert_eq!(reported_text.len(), 1, "{reported_text:?}");
+    let messages = read_with("listing = true", &[]).unwrap_err();
+    assert!(messages[0].contains("missing (set it in the file, as in directory = "), "{messages:?}");
+    // Consequences of another problem are not reported.
+    for file in ["directory = 1", "tls-cert = \"cert.pem\"\ntls-key = 1\ndirectory = \".\"", "directory"] {
+        let messages = read_with(file, &[]).unwrap_err();
+        assert_eq!(messages.len(), 1, "{messages:?}");
     }
 }
 
 #[test]
-fn a_wrong_command_line_is_told_as_ever() {
-    for given in [&["--listings"][..], &["--addr", "x"], &["a", "b"], &["--addr=[::1]:1", "--addr=[::1]:2"]] {
-        let reported_text = read_with("folder = \"a\"\naddr = \"127.0.0.1:80\"", given).unwrap_err();
-        assert!(reported_text[0].contains("error: "), "{reported_text:?}");
+fn invalid_command_line_is_reported_by_clap() {
+    for arguments in
+        [&["--listings"][..], &["--addr", "x"], &["a", "b"], &["--addr=[::1]:1", "--addr=[::1]:2"]]
+    {
+        let messages = read_with("directory = \"a\"\naddr = \"127.0.0.1:80\"", arguments).unwrap_err();
+        assert!(messages[0].contains("error: "), "{messages:?}");
     }
-    let read =
-        |given: &[&str]| read_matches(&command(), &given.iter().map(OsString::from).collect::<Vec<_>>());
-    let failure = |given: &[&str]| match read(given) {
+    let read = |arguments: &[&str]| {
+        read_matches(&command(), &arguments.iter().map(OsString::from).collect::<Vec<_>>())
+    };
+    let failure = |arguments: &[&str]| match read(arguments) {
         Err(Failure::CommandLine(error)) => error,
-        other => panic!("{given:?}: {other:?}"),
+        other => panic!("{arguments:?}: {other:?}"),
     };
     assert_eq!(failure(&["anello", "http"]).kind(), ErrorKind::MissingRequiredArgument);
     assert_eq!(failure(&["anello", "http", "--config"]).kind(), ErrorKind::InvalidValue);
     assert_eq!(failure(&["anello", "http", "--config", "x", "--help"]).kind(), ErrorKind::DisplayHelp);
     assert_eq!(failure(&["anello", "echo", "--config", "x"]).kind(), ErrorKind::UnknownArgument);
     let (_, configuration) =
-        read(&["anello", "http", "a", "--config", "/no/such.toml"]).expect("the rest is well");
+        read(&["anello", "http", "a", "--config", "/no/such.toml"]).expect("valid command line");
     assert!(configuration.problems[0].starts_with("/no/such.toml: "), "{:?}", configuration.problems);
 }
 
 #[test]
-fn places_are_those_of_the_file_or_flags() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let path = folder.path().join("site.toml");
-    std::fs::write(&path, "folder = \"a\"\n\nindex = [\"x/y\"]\nlisting = true").expect("a file");
-    let config = path.to_str().expect("text");
-    let given =
+fn location_names_file_line_or_flag() {
+    let directory = tempfile::tempdir().expect("temporary directory");
+    let path = directory.path().join("site.toml");
+    std::fs::write(&path, "directory = \"a\"\n\nindex = [\"x/y\"]\nlisting = true").expect("write file");
+    let config = path.to_str().expect("UTF-8 path");
+    let arguments =
         ["anello", "http", "--config", config, "--cors-origin", "x", "--index", "z"].map(OsString::from);
-    let (_, configuration) = read_matches(&command(), &given).expect("well");
+    let (_, configuration) = read_matches(&command(), &arguments).expect("valid");
     assert_eq!(configuration.location("listing"), format!("{config}:4: listing"));
     assert_eq!(configuration.location("index"), "--index");
     assert_eq!(configuration.location("cors-origin"), "--cors-origin");
-    assert_eq!(Configuration::default().location("folder"), "folder");
+    assert_eq!(Configuration::default().location("directory"), "directory");
 }
 
 #[test]
-fn no_flag_has_an_action_that_keys_do_not_know() {
+fn every_flag_action_is_supported_by_keys() {
     for key in keys(&http()) {
         let action = key.arg.get_action();
         assert!(

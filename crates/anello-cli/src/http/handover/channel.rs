@@ -1,4 +1,4 @@
-//! The words of the two, and descriptors between them.
+//! Wire protocol of the handover: single-byte messages and descriptors over a Unix stream socket.
 
 use std::io::{self, IoSlice, IoSliceMut, Read, Write};
 use std::mem::MaybeUninit;
@@ -12,28 +12,28 @@ use rustix::net::{
     SendFlags,
 };
 
-/// The first words: which language this is.
+/// Greeting sent by the running server. Identifies the protocol and its version.
 const HELLO: &[u8] = b"anello handover 1\n";
 
-/// How long either may take to answer.
+/// Time limit for a reply of the peer.
 pub const REPLY_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// What a word says. Bytes that a person can read in a trace.
+/// Message types. The bytes are ASCII letters, so that they are readable in a trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HandoverMessage {
-    /// With a descriptor: a socket that requests come from.
+    /// A listening socket; carries its descriptor.
     Socket = b's' as isize,
-    /// With a descriptor: the socket of /metrics.
+    /// The listening socket for /metrics; carries its descriptor.
     Metrics = b'm' as isize,
-    /// With a descriptor: the socket that newcomers connect to.
+    /// The handover socket, which successors connect to; carries its descriptor.
     HandoverSocket = b'd' as isize,
-    /// That were all of them.
+    /// End of the list of sockets.
     EndOfSockets = b'.' as isize,
     Ready = b'r' as isize,
     Stopped = b'p' as isize,
     Accepting = b'a' as isize,
     Done = b'q' as isize,
-    /// The server goes on by itself: the newcomer was too late.
+    /// The running server has aborted the handover and continues to accept: the successor was too late.
     Withdrawn = b'x' as isize,
 }
 
@@ -58,26 +58,29 @@ impl HandoverMessage {
     }
 }
 
-/// One side of the talk.
+/// One end of the connection between the running server and its successor.
 #[derive(Debug)]
 pub struct HandoverChannel {
     stream: UnixStream,
 }
 
 impl HandoverChannel {
-    /// Refuses to talk to another user's process.
+    /// Creates a channel with the default timeout.
+    ///
+    /// # Errors
+    /// Returns `PermissionDenied` if the peer runs as another user and is not root.
     pub fn new(stream: UnixStream) -> io::Result<Self> {
         Self::with_timeout(stream, REPLY_TIMEOUT)
     }
 
-    /// The same, where the other may take so long to answer.
+    /// Creates a channel whose reads and writes time out after `timeout`.
     pub fn with_timeout(stream: UnixStream, timeout: Duration) -> io::Result<Self> {
         let peer = rustix::net::sockopt::socket_peercred(&stream)?;
         let own = rustix::process::geteuid();
-        // One that has changed to another user has made its sockets as root, and so does the next one.
+        // A server that changed its user has bound its sockets as root, and so does its successor.
         if peer.uid != own && !peer.uid.is_root() {
             let message = format!(
-                "process {} at the other end is of user {}, not {}: both have to be of the same user",
+                "peer process {} runs as user {}, expected {} (run both servers as the same user)",
                 peer.pid.as_raw_nonzero(),
                 peer.uid.as_raw(),
                 own.as_raw()
@@ -100,26 +103,29 @@ impl HandoverChannel {
     }
 
     pub fn send(&mut self, message: HandoverMessage) -> io::Result<()> {
-        // A peer that has gone is an error, not a signal: programs in Rust ignore SIGPIPE.
+        // A disconnected peer causes an error instead of SIGPIPE, which the Rust runtime ignores.
         self.stream.write_all(&[message.to_byte()]).map_err(describe_error)
     }
 
-    /// The next word; an error of the kind `UnexpectedEof` when the other is gone.
+    /// Receives a message.
+    ///
+    /// # Errors
+    /// Returns `UnexpectedEof` if the peer has disconnected, and `TimedOut` if it does not reply in time.
     pub fn recv(&mut self) -> io::Result<HandoverMessage> {
         let mut byte = [0];
         self.stream.read_exact(&mut byte).map_err(describe_error)?;
         HandoverMessage::from_byte(byte[0])
     }
 
-    /// Gives a duplicate of the descriptor away.
+    /// Sends a message with a duplicate of the descriptor.
     pub fn send_fd(&mut self, message: HandoverMessage, descriptor: impl AsFd) -> io::Result<()> {
         let descriptors = [descriptor.as_fd()];
         let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(1))];
         let mut ancillary = SendAncillaryBuffer::new(&mut space);
         if !ancillary.push(SendAncillaryMessage::ScmRights(&descriptors)) {
-            return Err(io::Error::other("there is no room for a descriptor in a message"));
+            return Err(io::Error::other("descriptor does not fit into the ancillary buffer"));
         }
-        // A byte each: the kernel joins no messages that carry descriptors.
+        // One byte per descriptor: the kernel does not merge messages that carry descriptors.
         let bytes = [message.to_byte()];
         loop {
             let sent = rustix::net::sendmsg(
@@ -135,7 +141,7 @@ impl HandoverChannel {
         }
     }
 
-    /// The next word, with the descriptor that came with it.
+    /// Receives a message, with its descriptor if it carries one.
     pub fn recv_fd(&mut self) -> io::Result<(HandoverMessage, Option<OwnedFd>)> {
         let mut byte = [0];
         let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(1))];
@@ -158,30 +164,30 @@ impl HandoverChannel {
     }
 }
 
-/// Whether the other has gone.
+/// Returns `true` if the error means that the peer has disconnected.
 pub fn is_disconnected(error: &io::Error) -> bool {
     use io::ErrorKind::{BrokenPipe, ConnectionReset, UnexpectedEof};
     matches!(error.kind(), UnexpectedEof | ConnectionReset | BrokenPipe)
 }
 
-/// Whether the other may be there, and has not answered.
+/// Returns `true` if the error means that the peer did not reply in time.
 pub fn is_timeout(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::TimedOut
 }
 
 fn protocol_mismatch() -> io::Error {
     let message =
-        "what was heard is not the hand-over of this version of anello: stop that server, and start again";
+        "handover protocol mismatch: incompatible anello version (stop the old server, then start this one)";
     io::Error::new(io::ErrorKind::InvalidData, message)
 }
 
 fn describe_error(error: io::Error) -> io::Error {
     let text = match error.kind() {
-        _ if is_disconnected(&error) => "the other process has gone".to_owned(),
+        _ if is_disconnected(&error) => "peer process disconnected".to_owned(),
         io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => {
             return io::Error::new(
                 io::ErrorKind::TimedOut,
-                format!("the other process has not answered within {REPLY_TIMEOUT:?}"),
+                format!("peer process did not reply within {REPLY_TIMEOUT:?}"),
             );
         }
         _ => return error,
@@ -194,43 +200,44 @@ mod tests {
     use super::*;
 
     fn pair() -> (HandoverChannel, HandoverChannel) {
-        let (one, other) = UnixStream::pair().unwrap();
-        (HandoverChannel::new(one).unwrap(), HandoverChannel::new(other).unwrap())
+        let (first_end, second_end) = UnixStream::pair().unwrap();
+        (HandoverChannel::new(first_end).unwrap(), HandoverChannel::new(second_end).unwrap())
     }
 
     #[test]
-    fn words_and_descriptors_come_in_order() {
-        let (mut one, mut other) = pair();
+    fn messages_and_descriptors_arrive_in_order() {
+        let (mut first_end, mut second_end) = pair();
         let (read_end, write_end) = std::io::pipe().unwrap();
-        one.send_hello().unwrap();
-        one.send_fd(HandoverMessage::Socket, &write_end).unwrap();
-        one.send_fd(HandoverMessage::HandoverSocket, &write_end).unwrap();
-        one.send(HandoverMessage::EndOfSockets).unwrap();
+        first_end.send_hello().unwrap();
+        first_end.send_fd(HandoverMessage::Socket, &write_end).unwrap();
+        first_end.send_fd(HandoverMessage::HandoverSocket, &write_end).unwrap();
+        first_end.send(HandoverMessage::EndOfSockets).unwrap();
         drop(write_end);
-        other.expect_hello().unwrap();
-        let (message, first) = other.recv_fd().unwrap();
+        second_end.expect_hello().unwrap();
+        let (message, first_descriptor) = second_end.recv_fd().unwrap();
         assert_eq!(message, HandoverMessage::Socket);
-        let (message, second) = other.recv_fd().unwrap();
-        assert_eq!((message, second.is_some()), (HandoverMessage::HandoverSocket, true));
-        assert!(matches!(other.recv_fd().unwrap(), (HandoverMessage::EndOfSockets, None)));
-        // They are what was given.
-        rustix::io::write(first.unwrap(), b"ciao").unwrap();
-        drop(second);
+        let (message, second_descriptor) = second_end.recv_fd().unwrap();
+        assert_eq!((message, second_descriptor.is_some()), (HandoverMessage::HandoverSocket, true));
+        assert!(matches!(second_end.recv_fd().unwrap(), (HandoverMessage::EndOfSockets, None)));
+        // The received descriptor refers to the pipe.
+        rustix::io::write(first_descriptor.unwrap(), b"ciao").unwrap();
+        drop(second_descriptor);
         let mut read = String::new();
         { read_end }.read_to_string(&mut read).unwrap();
         assert_eq!(read, "ciao");
-        drop(one);
+        drop(first_end);
         assert!(
-            is_disconnected(&other.recv_fd().unwrap_err()) && is_disconnected(&other.recv().unwrap_err())
+            is_disconnected(&second_end.recv_fd().unwrap_err())
+                && is_disconnected(&second_end.recv().unwrap_err())
         );
     }
 
     #[test]
-    fn another_language_is_said_with_a_remedy() {
-        let (mut one, mut other) = pair();
-        one.stream.write_all(b"HTTP/1.1 400 Bad Request\r\n").unwrap();
-        let error = other.expect_hello().unwrap_err();
-        assert!(error.to_string().contains("stop that server"), "{error}");
-        assert!(other.recv().is_err());
+    fn foreign_protocol_is_reported_with_remedy() {
+        let (mut first_end, mut second_end) = pair();
+        first_end.stream.write_all(b"HTTP/1.1 400 Bad Request\r\n").unwrap();
+        let error = second_end.expect_hello().unwrap_err();
+        assert!(error.to_string().contains("stop the old server"), "{error}");
+        assert!(second_end.recv().is_err());
     }
 }

@@ -1,4 +1,4 @@
-//! The one that hands over.
+//! The running server's side of the handover: transfers its sockets to a successor.
 
 use std::io;
 use std::net::TcpListener;
@@ -15,63 +15,64 @@ use socket2::{Domain, SockAddr, Socket, Type};
 use super::channel::{HandoverChannel, HandoverMessage};
 use crate::listening::SocketFile;
 
-/// Newcomers that wait for one that is being served.
+/// Maximum number of queued successors while one is being served.
 const BACKLOG: i32 = 16;
 
-/// How long the workers may take to stop or go on.
+/// Time limit for the workers to pause or resume accepting.
 const PAUSE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Where newcomers ask.
+/// The handover socket, to which successors connect.
 #[derive(Debug)]
 pub struct HandoverListener {
     listener: UnixListener,
     file: Arc<SocketFile>,
 }
 
-/// What is handed over, and who has to stop for it.
+/// Access to the sockets to transfer, and control over the workers that use them.
 pub trait HandoverSource: Send + 'static {
-    /// Duplicates of the sockets that requests come from; none when this process accepts no more for good.
+    /// Returns duplicates of the listening sockets; none once this process has stopped accepting for good.
     fn sockets(&self) -> io::Result<Vec<OwnedFd>>;
-    /// The file of the socket that requests come from, if it has one.
+    /// Returns the file of the listening socket, if it has one.
     fn file(&self) -> Option<&SocketFile>;
-    /// A duplicate of the socket of /metrics, if there is one.
+    /// Returns a duplicate of the listening socket for /metrics, if there is one.
     fn metrics(&self) -> io::Result<Option<TcpListener>>;
-    /// Has this process accept no more, for now.
-    fn pause(&self, within: Duration) -> io::Result<()>;
-    /// Has it accept again.
-    fn resume(&self, within: Duration) -> io::Result<()>;
-    /// Has it end: another has the sockets.
+    /// Pauses accepting in this process.
+    fn pause(&self, timeout: Duration) -> io::Result<()>;
+    /// Resumes accepting.
+    fn resume(&self, timeout: Duration) -> io::Result<()>;
+    /// Shuts this process down after the sockets were transferred.
     fn transfer_done(&self);
 }
 
 impl HandoverListener {
-    /// Makes a door at a path where there is nothing, for this user alone.
+    /// Binds a handover socket to an unused path, accessible only to this user.
     pub fn bind(path: &Path) -> io::Result<Self> {
-        let make = || {
+        let bind = || {
             let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
-            // The file that bind makes has the mode of the socket, less the umask: at no time may others connect.
+            // bind(2) creates the file with the mode of the socket, less the umask: the file is never accessible to
+            // other users.
             fchmod(&socket, Mode::RUSR | Mode::WUSR)?;
             socket.bind(&SockAddr::unix(path)?)?;
             let file = SocketFile::new_owned(path)?;
             socket.listen(BACKLOG)?;
             Ok(Self { listener: OwnedFd::from(socket).into(), file: Arc::new(file) })
         };
-        make().map_err(|error: io::Error| {
+        bind().map_err(|error: io::Error| {
             io::Error::new(error.kind(), format!("--handover {}: {error}", path.display()))
         })
     }
 
-    /// The door that another server had at this path.
+    /// Uses the handover socket of the predecessor.
     pub fn from_predecessor(listener: UnixListener, path: &Path) -> io::Result<Self> {
         Ok(Self { listener, file: Arc::new(SocketFile::new_unowned(path)?) })
     }
 
-    /// The file, to be held until the process ends.
+    /// Returns the socket file, which must be kept until the process exits.
     pub fn file(&self) -> Arc<SocketFile> {
         Arc::clone(&self.file)
     }
 
-    /// Serves newcomers, by a thread that ends when one has taken over.
+    /// Serves successors in a thread that exits after a transfer.
     pub fn spawn(self, source: impl HandoverSource) -> io::Result<()> {
         thread::Builder::new().name("handover".into()).spawn(move || self.serve(&source))?;
         Ok(())
@@ -82,31 +83,31 @@ impl HandoverListener {
             match self.listener.accept().and_then(|(stream, _)| self.serve_successor(stream, source)) {
                 Ok(None) => return source.transfer_done(),
                 Ok(Some(successor)) => {
-                    // This process ends: whoever asks is to find that nobody is here, and only then that it was not heard.
+                    // This process is exiting. The successor must find the path free before it notices the disconnect.
                     self.files(source).for_each(SocketFile::remove);
                     drop(self.listener);
                     return drop(successor);
                 }
                 Err(error) => {
-                    tracing::warn!(%error, "the sockets were not handed over: this process goes on");
-                    // Unless it was told to end meanwhile: then the files have been left for the newcomer.
+                    tracing::warn!(%error, "handover failed; this server continues");
+                    // If a signal stopped the server in the meantime, it has left the files to the successor.
                     if source.sockets().is_ok_and(|sockets| sockets.is_empty()) {
                         self.files(source).for_each(SocketFile::remove);
                     }
-                    // The fault may be the door's: it is not to keep a core busy.
+                    // Prevents a busy loop if the handover socket itself causes the error.
                     thread::sleep(Duration::from_millis(10));
                 }
             }
         }
     }
 
-    /// Serves a newcomer. It is returned unheard when this process accepts no more for good.
+    /// Serves a successor. Returns its unserved connection if this process has stopped accepting for good.
     fn serve_successor(
         &self,
         successor: UnixStream,
         source: &impl HandoverSource,
     ) -> io::Result<Option<UnixStream>> {
-        // Before the look at the sockets: a process that is told to end after that leaves the files to the newcomer.
+        // Leased before the sockets are read: a server that is stopped after that leaves the files to the successor.
         let lease = FileLease::new(self.files(source));
         let sockets = source.sockets()?;
         if sockets.is_empty() {
@@ -116,22 +117,23 @@ impl HandoverListener {
         Ok(None)
     }
 
-    /// The files that go over: that of the door, and that of the sockets, if they have one.
+    /// Returns the socket files to transfer: that of the handover socket, and that of the listening socket if it has
+    /// one.
     fn files<'a>(&'a self, source: &'a impl HandoverSource) -> impl Iterator<Item = &'a SocketFile> {
         source.file().into_iter().chain([&*self.file])
     }
 }
 
-/// Files that are a newcomer's for now: who ends leaves them alone. They are this process's again when this is dropped.
+/// Socket files leased to a successor: this process does not remove them at exit. Dropping the lease reclaims them.
 struct FileLease<'a>(Vec<&'a SocketFile>);
 
 impl<'a> FileLease<'a> {
-    /// Those of them that are this process's.
+    /// Leases those of the files that this process owns.
     fn new(files: impl Iterator<Item = &'a SocketFile>) -> Self {
         Self(files.filter(|file| file.release()).collect())
     }
 
-    /// They are the newcomer's for good.
+    /// Transfers the files to the successor permanently.
     fn commit(mut self) {
         self.0.clear();
     }
@@ -143,7 +145,7 @@ impl Drop for FileLease<'_> {
     }
 }
 
-/// One newcomer, to the end.
+/// Runs the handover with one successor.
 fn run_handover(
     mut channel: HandoverChannel,
     sockets: &[OwnedFd],
@@ -154,8 +156,8 @@ fn run_handover(
     channel.send_hello()?;
     if let Err(error) = transfer(&mut channel, sockets, source, handover_listener) {
         drop(lease);
-        // Said before it is so, so that the two do not accept at once; and always said: a newcomer that finds nobody here
-        // takes this process for dead.
+        // Sent before this server resumes, so that the two do not accept at the same time. Always sent: otherwise a
+        // successor would treat the disconnect as the death of this server.
         channel.send(HandoverMessage::Withdrawn).ok();
         drop(channel);
         source.resume(PAUSE_TIMEOUT)?;
@@ -163,12 +165,12 @@ fn run_handover(
     }
     lease.commit();
     if let Err(error) = channel.send(HandoverMessage::Done) {
-        tracing::debug!(%error, "the newcomer has not waited to hear that it has the sockets");
+        tracing::debug!(%error, "successor disconnected before the final confirmation");
     }
     Ok(())
 }
 
-/// Gives everything, stops accepting, and hears that the newcomer accepts.
+/// Transfers all sockets, pauses accepting, and waits until the successor accepts.
 fn transfer(
     channel: &mut HandoverChannel,
     sockets: &[OwnedFd],
@@ -194,7 +196,7 @@ fn expect_message(channel: &mut HandoverChannel, expected: HandoverMessage) -> i
         message if message == expected => Ok(()),
         message => Err(io::Error::new(
             io::ErrorKind::InvalidData,
-            format!("the newcomer has said {message:?} instead of {expected:?}"),
+            format!("successor sent {message:?} instead of {expected:?}"),
         )),
     }
 }
@@ -205,13 +207,13 @@ mod tests {
 
     use super::*;
 
-    /// What was asked of a server.
+    /// Records the calls made by the handover.
     #[derive(Default)]
     struct RecordedCalls(Mutex<Vec<&'static str>>);
 
     impl RecordedCalls {
-        fn note(&self, what: &'static str) -> io::Result<()> {
-            self.0.lock().unwrap().push(what);
+        fn record(&self, call: &'static str) -> io::Result<()> {
+            self.0.lock().unwrap().push(call);
             Ok(())
         }
     }
@@ -227,19 +229,19 @@ mod tests {
             Ok(None)
         }
         fn pause(&self, _: Duration) -> io::Result<()> {
-            self.note("pause")
+            self.record("pause")
         }
         fn resume(&self, _: Duration) -> io::Result<()> {
-            self.note("resume")
+            self.record("resume")
         }
         fn transfer_done(&self) {}
     }
 
     #[test]
-    fn fault_38_a_newcomer_that_is_late_is_told_that_it_is() {
-        let folder = tempfile::tempdir().unwrap();
-        let handover_listener = HandoverListener::bind(&folder.path().join("door")).unwrap();
-        // It never says that it is ready; or it does, and then not that it accepts.
+    fn fault_38_late_successor_receives_withdrawn() {
+        let directory = tempfile::tempdir().unwrap();
+        let handover_listener = HandoverListener::bind(&directory.path().join("handover")).unwrap();
+        // The successor never sends Ready; or it sends Ready, and then never Accepting.
         for (sent, expected_calls) in
             [(&[][..], &["resume"][..]), (&[HandoverMessage::Ready], &["pause", "resume"])]
         {
@@ -259,8 +261,8 @@ mod tests {
             }
             assert_eq!((received, last), (3 + sent.len(), HandoverMessage::Withdrawn));
         }
-        // The file is the server's again.
+        // The file belongs to the server again.
         drop(handover_listener);
-        assert!(!folder.path().join("door").exists());
+        assert!(!directory.path().join("handover").exists());
     }
 }

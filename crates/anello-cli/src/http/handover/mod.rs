@@ -1,28 +1,36 @@
-//! A running server hands its sockets over to a newcomer, which goes on where it stops: `--handover PATH`.
+//! Zero-downtime upgrade with `--handover PATH`: a running server transfers its sockets to a successor process.
 //!
-//! The sockets are the same objects in both processes, so that whoever waits in their queues is served by one or the other.
-//! They talk at a Unix socket, the *door*, which goes over with the rest:
+//! Both processes share the same socket objects, so queued connections are accepted by one or the other. The processes
+//! communicate over a Unix socket, the *handover socket*, which is transferred as well:
 //!
 //! ```text
-//!   newcomer                                 running server
-//!      │ ──────────── connects ──────────────────► │
-//!      │ ◄── greeting, sockets (SCM_RIGHTS), end ─ │
-//!      │ everything else is prepared               │ serves
-//!      │ ──────────── READY ─────────────────────► │ stops accepting; what the kernel has accepted is served
+//!   successor                                running server
+//!      │ ──────────── connect ───────────────────► │
+//!      │ ◄── hello, sockets (SCM_RIGHTS), end ──── │
+//!      │ prepares everything else                  │ serves
+//!      │ ──────────── READY ─────────────────────► │ stops accepting; serves accepted connections
 //!      │ ◄─────────── STOPPED ──────────────────── │
-//!      │ accepts                                   │ its queues are left alone
+//!      │ accepts                                   │ leaves the accept queues alone
 //!      │ ──────────── ACCEPTING ─────────────────► │
-//!      │ ◄─────────── DONE ─────────────────────── │ drains, and ends
+//!      │ ◄─────────── DONE ─────────────────────── │ drains and exits
 //! ```
 //!
-//! At no time do both accept: the mode of a socket (`O_NONBLOCK`), which the drivers want to be different, is one for both
-//! processes. When the newcomer dies, or does not answer in time, the server says WITHDRAWN and goes on accepting; a
-//! newcomer that hears this, however late, ends. When the server dies after it has given its sockets, the newcomer goes on
-//! alone; when it says nothing more after STOPPED, the newcomer goes on, too, because the server will hear ACCEPTING. A
-//! second newcomer waits at the door, and takes over from the first. From before the first socket is given, the files of
-//! sockets are left alone by a server that is told to end meanwhile.
+//! # Invariants
 //!
-//! Nothing is opened for it while the server runs: it needs accept, sendmsg, recvmsg, read, write and close.
+//! - The two processes never accept at the same time. `O_NONBLOCK` belongs to the socket and is shared by both
+//!   processes, but the drivers need different values.
+//! - From before the first socket is sent, a server that is stopped leaves the socket files to the successor.
+//!
+//! # Failures
+//!
+//! - The successor dies or does not reply in time: the server sends WITHDRAWN and resumes accepting. A successor that
+//!   receives WITHDRAWN, however late, exits.
+//! - The server dies after sending its sockets: the successor continues alone.
+//! - The server sends nothing after STOPPED: the successor continues, because the server will read ACCEPTING before it
+//!   would resume.
+//! - A second successor waits in the queue of the handover socket and takes over from the first one.
+//!
+//! While the server runs, the handover opens no files: it needs accept, sendmsg, recvmsg, read, write and close.
 
 mod channel;
 mod listener;

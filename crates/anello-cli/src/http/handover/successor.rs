@@ -1,4 +1,4 @@
-//! The one that takes over.
+//! The successor's side of the handover: receives the sockets of the running server.
 
 use std::fs::{self, File};
 use std::io;
@@ -13,48 +13,54 @@ use rustix::io::retry_on_intr;
 use super::channel::{HandoverChannel, HandoverMessage, is_disconnected, is_timeout};
 use crate::listening::ListeningSocket;
 
-/// How often a server that goes while it is asked is asked again: another may have taken its place.
+/// Maximum number of attempts if the server exits during the request: its successor may be listening at the same path.
 const MAX_ATTEMPTS: usize = 5;
 
-/// What a newcomer was given, and its word with the server that gave it.
+/// The received sockets, and the channel to the predecessor.
 #[derive(Debug)]
 pub struct Successor {
     channel: HandoverChannel,
     pub sockets: Vec<ListeningSocket>,
     pub metrics: Option<TcpListener>,
     pub handover_listener: UnixListener,
-    /// The server has died: there is nobody to talk to.
+    /// Whether the predecessor has died.
     predecessor_gone: bool,
 }
 
-/// Keeps others from starting at the same path until this one has a door of its own, or has asked whoever has one.
+/// Serializes startup at a path. Held until this process has bound its own handover socket or has received the sockets
+/// of the running server.
 #[derive(Debug)]
 pub struct StartLock(#[expect(dead_code, reason = "held")] File);
 
 impl StartLock {
     pub fn acquire(path: &Path) -> io::Result<Self> {
-        let mut name = path.as_os_str().to_owned();
-        name.push(".lock");
-        let name = PathBuf::from(name);
-        // The folder may belong to an unprivileged user: what root opens there may be anything.
+        let mut lock_path = path.as_os_str().to_owned();
+        lock_path.push(".lock");
+        let lock_path = PathBuf::from(lock_path);
+        // The directory can belong to an unprivileged user, so root must not follow links or block on a FIFO.
         let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits().cast_signed();
-        let opened = File::options().create(true).append(true).mode(0o600).custom_flags(flags).open(&name);
-        let locked = opened.and_then(|file| {
+        let open_result =
+            File::options().create(true).append(true).mode(0o600).custom_flags(flags).open(&lock_path);
+        let lock_result = open_result.and_then(|file| {
             if !file.metadata()?.is_file() {
-                return Err(io::Error::new(io::ErrorKind::AlreadyExists, "it is no regular file: remove it"));
+                return Err(io::Error::new(io::ErrorKind::AlreadyExists, "not a regular file (remove it)"));
             }
             retry_on_intr(|| flock(&file, FlockOperation::LockExclusive))?;
             Ok(Self(file))
         });
-        locked.map_err(|error| {
-            let remedy = "name a path in a folder that this user may write to";
-            io::Error::new(error.kind(), format!("--handover: {}: {error}: {remedy}", name.display()))
+        lock_result.map_err(|error| {
+            let remedy = "use a path in a directory writable by this user";
+            io::Error::new(error.kind(), format!("--handover: {}: {error} ({remedy})", lock_path.display()))
         })
     }
 }
 
-/// Asks whoever serves at this path for the sockets. `None` when nobody does; what a server that has died left there is
-/// removed then.
+/// Requests the sockets of the server that listens at this path. Returns `None` if there is no server, after removing
+/// a stale socket file.
+///
+/// # Errors
+/// Returns `AddrInUse` if the listening process does not support the handover, `AlreadyExists` if the path is not a
+/// socket, and the errors of the transfer.
 pub fn request_handover(path: &Path) -> io::Result<Option<Successor>> {
     let with_path =
         |error: io::Error| io::Error::new(error.kind(), format!("--handover {}: {error}", path.display()));
@@ -74,13 +80,13 @@ pub fn request_handover(path: &Path) -> io::Result<Option<Successor>> {
             Err(error) => return Err(with_path(error)),
         }
     }
-    let message = "somebody listens there, and hands nothing over: stop that, or name another path";
+    let message = "path in use by a process without handover support (stop it or choose another path)";
     Err(with_path(io::Error::new(io::ErrorKind::AddrInUse, message)))
 }
 
 fn remove_stale(path: &Path) -> io::Result<()> {
     if !fs::symlink_metadata(path)?.file_type().is_socket() {
-        let message = "it exists, and is no socket: name another path";
+        let message = "exists and is not a socket (choose another path)";
         return Err(io::Error::new(io::ErrorKind::AlreadyExists, message));
     }
     fs::remove_file(path)
@@ -112,36 +118,39 @@ impl Successor {
         }
     }
 
-    /// Says that everything is prepared, and waits until the server has stopped accepting.
+    /// Reports that this process is ready, and waits until the predecessor has stopped accepting.
     pub fn report_ready(&mut self) -> io::Result<()> {
         self.exchange(HandoverMessage::Ready, HandoverMessage::Stopped)
     }
 
-    /// Says that this process accepts, and waits until the server knows.
+    /// Reports that this process accepts, and waits for the confirmation of the predecessor.
     pub fn report_accepting(&mut self) -> io::Result<()> {
         if self.predecessor_gone {
             return Ok(());
         }
         match self.exchange(HandoverMessage::Accepting, HandoverMessage::Done) {
-            // It has stopped accepting, and hears this first when it goes on: there is to be one that serves.
+            // The predecessor has stopped accepting and would read ACCEPTING before resuming, so this process must
+            // serve.
             Err(error) if is_timeout(&error) => {
-                tracing::warn!("the server that has stopped accepting says nothing more: this one goes on");
+                tracing::warn!(
+                    "no confirmation from the old server, which has stopped accepting; continuing"
+                );
                 Ok(())
             }
             result => result,
         }
     }
 
-    /// Says a word, and waits for the answer to it. Without one from a server that has gone, this process is alone.
+    /// Sends a message and waits for the expected reply. If the predecessor has died, succeeds without a reply.
     fn exchange(&mut self, message: HandoverMessage, expected: HandoverMessage) -> io::Result<()> {
-        // What it has said before it went is heard, whether or not this is.
+        // If the send fails, messages that the predecessor sent before it exited can still be received.
         let send_result = self.channel.send(message);
         match self.channel.recv() {
             Ok(message) if message == expected => Ok(()),
             Ok(HandoverMessage::Withdrawn) => Err(withdrawn_error()),
             Ok(message) => Err(unexpected_message(message)),
             Err(error) if is_disconnected(&error) => {
-                tracing::warn!("the server that handed its sockets over has died: this one goes on alone");
+                tracing::warn!("old server exited during the handover; continuing alone");
                 self.predecessor_gone = true;
                 Ok(())
             }
@@ -151,12 +160,12 @@ impl Successor {
 }
 
 fn withdrawn_error() -> io::Error {
-    let message = "the running server has not waited for this one, and goes on: see its log";
+    let message = "handover aborted by the running server (see its log)";
     io::Error::new(io::ErrorKind::ConnectionAborted, message)
 }
 
 fn unexpected_message(message: HandoverMessage) -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidData, format!("{message:?} was not to be said by the server now"))
+    io::Error::new(io::ErrorKind::InvalidData, format!("unexpected handover message {message:?}"))
 }
 
 #[cfg(test)]
@@ -165,36 +174,36 @@ mod tests {
 
     use super::*;
 
-    /// A newcomer that waits for so long, and the server that has given it what it has.
+    /// Returns a successor with the given timeout, and the predecessor's end of its channel.
     fn pair(timeout: Duration) -> (Successor, HandoverChannel) {
-        let (one, other) = UnixStream::pair().unwrap();
-        let folder = tempfile::tempdir().unwrap();
+        let (successor_end, server_end) = UnixStream::pair().unwrap();
+        let directory = tempfile::tempdir().unwrap();
         let successor = Successor {
-            channel: HandoverChannel::with_timeout(one, timeout).unwrap(),
+            channel: HandoverChannel::with_timeout(successor_end, timeout).unwrap(),
             sockets: Vec::new(),
             metrics: None,
-            handover_listener: UnixListener::bind(folder.path().join("door")).unwrap(),
+            handover_listener: UnixListener::bind(directory.path().join("handover")).unwrap(),
             predecessor_gone: false,
         };
-        (successor, HandoverChannel::new(other).unwrap())
+        (successor, HandoverChannel::new(server_end).unwrap())
     }
 
     const LONG_TIMEOUT: Duration = Duration::from_secs(3600);
 
     #[test]
-    fn fault_38_who_is_told_to_be_late_does_not_take_the_server_for_dead() {
+    fn fault_38_withdrawn_successor_fails_although_server_disconnects() {
         for report in [Successor::report_ready, Successor::report_accepting] {
             let (mut successor, mut server) = pair(LONG_TIMEOUT);
             server.send(HandoverMessage::Withdrawn).unwrap();
             drop(server);
             let error = report(&mut successor).unwrap_err();
-            assert!(error.to_string().contains("goes on"), "{error}");
+            assert!(error.to_string().contains("aborted by the running server"), "{error}");
             assert!(!successor.predecessor_gone);
         }
     }
 
     #[test]
-    fn fault_38_a_server_that_has_died_leaves_the_newcomer_alone() {
+    fn fault_38_successor_continues_after_server_death() {
         let (mut successor, server) = pair(LONG_TIMEOUT);
         drop(server);
         successor.report_ready().unwrap();
@@ -203,12 +212,12 @@ mod tests {
     }
 
     #[test]
-    fn fault_38_a_server_that_has_stopped_and_says_nothing_consents() {
+    fn fault_38_successor_continues_if_stopped_server_does_not_reply() {
         let (mut successor, mut server) = pair(Duration::from_millis(20));
-        // Before it has stopped, it does not.
+        // A timeout before STOPPED is an error.
         assert!(is_timeout(&successor.report_ready().unwrap_err()));
         successor.report_accepting().unwrap();
-        // It hears what was said when it goes on.
+        // The predecessor can still read both messages.
         assert_eq!(
             (server.recv().unwrap(), server.recv().unwrap()),
             (HandoverMessage::Ready, HandoverMessage::Accepting)

@@ -1,38 +1,39 @@
-//! System calls, by seccomp: those of the list are allowed, any other ends the process.
+//! System-call restrictions with seccomp: listed calls are allowed, any other call kills the process.
 //!
-//! Two filters, of which the stricter answer counts. The first says of clone3(2) that there is none, because its flags lie
-//! in memory, where no filter can look: the C library then calls clone(2), of which the second allows threads and no
-//! processes.
+//! There are two filters; the stricter result applies. The first makes clone3(2) fail with ENOSYS, because its flags
+//! are in memory, which a filter cannot read. The C library then falls back to clone(2), for which the second filter
+//! allows only threads.
 
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 mod calls;
 
-/// What the list depends on.
+/// Conditions for optional parts of the list.
 #[derive(Clone, Copy, Debug)]
 pub struct FilterOptions {
-    /// A worker runs on io_uring.
+    /// Whether a worker uses io_uring.
     pub rings: bool,
-    /// There is the file of a Unix socket.
+    /// Whether there are Unix socket files.
     pub socket_files: bool,
 }
 
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
 pub fn install_filter(_: FilterOptions) -> Result<(), String> {
-    Err(format!("there is no list of system calls for {}: seccomp is not in force", std::env::consts::ARCH))
+    Err(format!("seccomp filter unavailable on {}", std::env::consts::ARCH))
 }
 
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 pub use filter::install_filter;
 
-/// Whether there is a list for this machine, and the kernel ends processes by it (Linux 4.14), as far as it tells.
+/// Checks that there is a filter for this architecture, and that the kernel can kill processes (Linux 4.14), as far as
+/// the kernel reports its actions.
 pub fn probe() -> Result<(), String> {
     if cfg!(not(any(target_arch = "x86_64", target_arch = "aarch64"))) {
-        return Err(format!("there is no list of system calls for {}", std::env::consts::ARCH));
+        return Err(format!("seccomp filter unavailable on {}", std::env::consts::ARCH));
     }
-    // A folder that is not there tells nothing: containers hide it.
+    // A missing file is inconclusive, because containers hide it.
     match std::fs::read_to_string("/proc/sys/kernel/seccomp/actions_avail") {
         Ok(actions) if !actions.contains("kill_process") => {
-            Err("seccomp cannot end processes: take a kernel of Linux 4.14 or later".to_owned())
+            Err("seccomp cannot kill processes (use Linux 4.14 or later)".to_owned())
         }
         _ => Ok(()),
     }
@@ -50,26 +51,26 @@ mod filter {
     use super::FilterOptions;
     use super::calls::{Call, Condition, lists};
 
-    /// Forbids all threads of the process all system calls that are not on the list.
+    /// Installs the filters for all threads of the process.
     pub fn install_filter(options: FilterOptions) -> Result<(), String> {
         let programs = [without_clone3(), build_filter(options)]
             .map(|program| program.map_err(|error| error.to_string()));
         for program in programs {
             apply_filter_all_threads(&program?).map_err(|error| match error {
                 Error::Seccomp(error) => format!(
-                    "seccomp was refused: {error}: take a kernel with CONFIG_SECCOMP_FILTER, or allow seccomp in the \
-                     container's profile"
+                    "cannot install the seccomp filter: {error} (use a kernel with CONFIG_SECCOMP_FILTER, or allow seccomp in \
+                     the container's profile)"
                 ),
-                other => format!("seccomp was not put in force: {other}"),
+                other => format!("cannot install the seccomp filter: {other}"),
             })?;
         }
         Ok(())
     }
 
     fn without_clone3() -> Result<BpfProgram, BackendError> {
-        let none = SeccompAction::Errno(libc::ENOSYS.cast_unsigned());
+        let enosys = SeccompAction::Errno(libc::ENOSYS.cast_unsigned());
         let rules = BTreeMap::from([(libc::SYS_clone3, Vec::new())]);
-        SeccompFilter::new(rules, SeccompAction::Allow, none, architecture()?)?.try_into()
+        SeccompFilter::new(rules, SeccompAction::Allow, enosys, architecture()?)?.try_into()
     }
 
     fn build_filter(options: FilterOptions) -> Result<BpfProgram, BackendError> {
@@ -77,9 +78,10 @@ mod filter {
         for call in lists(options).into_iter().flatten() {
             match call {
                 Call::Any(number) => rules.insert(*number, Vec::new()),
-                Call::Only(number, ways) => {
-                    let ways = ways.iter().map(|way| rule(way)).collect::<Result<_, _>>()?;
-                    rules.insert(*number, ways)
+                Call::Only(number, alternatives) => {
+                    let alternatives =
+                        alternatives.iter().map(|conditions| rule(conditions)).collect::<Result<_, _>>()?;
+                    rules.insert(*number, alternatives)
                 }
             };
         }
@@ -91,10 +93,10 @@ mod filter {
         std::env::consts::ARCH.try_into()
     }
 
-    /// One way of calling: all of its conditions.
+    /// Converts one alternative of a call: all of its conditions must hold.
     fn rule(conditions: &[Condition]) -> Result<SeccompRule, BackendError> {
         let conditions = conditions.iter().map(|condition| {
-            // The kernel takes these arguments as 32 bits, whatever stands above them; a pointer has 64.
+            // The kernel reads these arguments as 32 bits and ignores the upper half. A pointer has 64 bits.
             let (argument, length, operator, value) = match *condition {
                 Condition::Is(argument, value) => {
                     (argument, SeccompCmpArgLen::Dword, SeccompCmpOp::Eq, value)
@@ -122,7 +124,7 @@ mod filter {
         use super::*;
 
         #[test]
-        fn no_call_is_listed_twice() {
+        fn lists_contain_no_duplicates() {
             let mut seen = BTreeSet::new();
             for call in lists(FilterOptions { rings: true, socket_files: true }).into_iter().flatten() {
                 let (Call::Any(number) | Call::Only(number, _)) = call;
@@ -131,7 +133,7 @@ mod filter {
         }
 
         #[test]
-        fn what_is_not_used_is_not_allowed() {
+        fn unused_calls_are_not_allowed() {
             let numbers = |rings, socket_files| -> BTreeSet<_> {
                 let calls = lists(FilterOptions { rings, socket_files }).into_iter().flatten();
                 calls
