@@ -1,4 +1,5 @@
-//! `anello http` as its users start it: inside its sandbox, where the kernel has one (fault 40; `http_sandbox.rs`).
+//! End-to-end tests of `anello http` with default flags, that is, inside its sandbox if the kernel supports it (fault
+//! 40; `http_sandbox.rs`).
 
 mod served;
 
@@ -13,220 +14,233 @@ use std::thread;
 
 use rustix::process::Signal;
 
-use served::{BODY, Notices, Served, connect, drivers, folder, get, is_answered, request, until};
+use served::{
+    BODY, NotifySocket, Served, assert_ok_response, connect, document_root, drivers, get, request, wait_until,
+};
 
-fn start(folder: &Path, arguments: &[&str]) -> Served {
-    Served::start(folder, &[&["--addr", "127.0.0.1:0"], arguments].concat())
+fn start(document_root: &Path, arguments: &[&str]) -> Served {
+    Served::start(document_root, &[&["--addr", "127.0.0.1:0"], arguments].concat())
 }
 
 #[test]
-fn a_folder_is_served_on_both_drivers_until_a_signal() {
-    let folder = folder();
+fn both_drivers_serve_files_until_signal() {
+    let document_root = document_root();
     for driver in ["epoll", "auto"] {
-        let server = start(folder.path(), &["--driver", driver, "--cores", "0"]);
+        let server = start(document_root.path(), &["--driver", driver, "--cores", "0"]);
         let address = server.ready_value("addr").to_owned();
-        let answer = get(&address, "/hello.txt");
+        let response = get(&address, "/hello.txt");
         assert!(
-            answer.starts_with("HTTP/1.1 200 OK\r\n") && answer.ends_with("\r\n\r\nHello, world!"),
-            "{answer}"
+            response.starts_with("HTTP/1.1 200 OK\r\n") && response.ends_with("\r\n\r\nHello, world!"),
+            "{response}"
         );
         assert!(get(&address, "/nothing").starts_with("HTTP/1.1 404 "));
-        // A connection that has said nothing yet does not keep it.
-        let _idle = TcpStream::connect(&address).expect("connects");
-        server.end();
+        // An open connection without a request does not delay the shutdown.
+        let _idle = TcpStream::connect(&address).expect("connect");
+        server.stop();
     }
 }
 
 #[test]
-fn there_is_a_worker_for_each_core_that_may_be_used() {
-    let folder = folder();
-    let usable = thread::available_parallelism().expect("a number").to_string();
+fn default_worker_count_equals_usable_cores() {
+    let document_root = document_root();
+    let usable = thread::available_parallelism().expect("core count").to_string();
     for (flags, workers) in [(&[][..], &usable[..]), (&["--cores", "0"], "1"), (&["--cores", "0,0,0"], "3")] {
-        let server = start(folder.path(), flags);
+        let server = start(document_root.path(), flags);
         assert_eq!(server.ready_value("workers"), workers, "{flags:?}");
-        server.end();
+        server.stop();
     }
 }
 
 #[test]
-fn requests_are_logged_and_counted_and_health_is_told() {
-    let (folder, logs) = (folder(), tempfile::tempdir().expect("a folder"));
+fn requests_are_logged_and_counted_and_health_is_ready() {
+    let (document_root, logs) = (document_root(), tempfile::tempdir().expect("temporary directory"));
     let (log, rotated) = (logs.path().join("access.log"), logs.path().join("access.log.1"));
-    let arguments = ["--access-log", log.to_str().expect("text"), "--metrics-addr", "127.0.0.1:0"];
-    let server = start(folder.path(), &arguments);
-    let (address, observed_at) =
+    let arguments = ["--access-log", log.to_str().expect("UTF-8"), "--metrics-addr", "127.0.0.1:0"];
+    let server = start(document_root.path(), &arguments);
+    let (address, metrics_address) =
         (server.ready_value("addr").to_owned(), server.ready_value("metrics").to_owned());
     get(&address, "/hello.txt");
     let lines = |path: &Path| fs::read_to_string(path).unwrap_or_default();
-    until(|| lines(&log).contains("\"GET /hello.txt HTTP/1.1\" 200 13"));
-    fs::rename(&log, &rotated).expect("renamed");
+    wait_until(|| lines(&log).contains("\"GET /hello.txt HTTP/1.1\" 200 13"));
+    fs::rename(&log, &rotated).expect("rename");
     server.signal(Signal::HUP);
-    until(|| log.exists());
+    wait_until(|| log.exists());
     get(&address, "/lost");
-    until(|| lines(&log).contains("\"GET /lost HTTP/1.1\" 404"));
+    wait_until(|| lines(&log).contains("\"GET /lost HTTP/1.1\" 404"));
     assert!(!lines(&rotated).contains("/lost"));
-    let health = get(&observed_at, "/health");
+    let health = get(&metrics_address, "/health");
     assert!(health.starts_with("HTTP/1.1 200 OK\r\n") && health.ends_with("ready\n"), "{health}");
-    let metrics = get(&observed_at, "/metrics");
+    let metrics = get(&metrics_address, "/metrics");
     assert!(metrics.contains("\nanello_"), "{metrics}");
-    let refused = String::from_utf8(served::ask(connect(&observed_at), "POST /health", "")).expect("text");
+    let response = String::from_utf8(served::send_request(connect(&metrics_address), "POST /health", ""))
+        .expect("UTF-8");
     assert!(
-        refused.starts_with("HTTP/1.1 405 ") && refused.contains("\r\nAllow: GET, HEAD\r\n"),
-        "{refused}"
+        response.starts_with("HTTP/1.1 405 ") && response.contains("\r\nAllow: GET, HEAD\r\n"),
+        "{response}"
     );
-    server.end();
+    server.stop();
 }
 
 #[test]
-fn what_cannot_be_served_is_said_with_its_remedy() {
-    let folder = tempfile::tempdir().expect("a folder");
+fn startup_error_names_cause() {
+    let document_root = tempfile::tempdir().expect("temporary directory");
     let error = |arguments: &[&str]| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_anello"));
         let output =
-            command.arg("http").args(arguments).args(["--addr", "127.0.0.1:0"]).output().expect("runs");
+            command.arg("http").args(arguments).args(["--addr", "127.0.0.1:0"]).output().expect("run anello");
         assert!(!output.status.success(), "{arguments:?}");
         String::from_utf8_lossy(&output.stderr).into_owned()
     };
-    let here = folder.path().to_str().expect("text");
-    assert!(error(&["/no/such/folder"]).contains("/no/such/folder: "));
+    let root_path = document_root.path().to_str().expect("UTF-8");
+    assert!(error(&["/no/such/directory"]).contains("/no/such/directory: "));
     assert!(
-        error(&[here, "--tls-cert", "/no/cert.pem", "--tls-key", "/no/key.pem"]).contains("/no/cert.pem: ")
+        error(&[root_path, "--tls-cert", "/no/cert.pem", "--tls-key", "/no/key.pem"])
+            .contains("/no/cert.pem: ")
     );
-    assert!(error(&[here, "--tls-cert", "/no/cert.pem"]).contains("--tls-key"));
-    assert!(error(&[here, "--not-found-file", "../404.html"]).contains("not-found-file"));
-    assert!(error(&[here, "--cache-control", "*.css"]).contains("lacks a ="));
-    assert!(error(&[here, "--access-log", "/no/such/folder/log"]).contains("/no/such/folder/log"));
+    assert!(error(&[root_path, "--tls-cert", "/no/cert.pem"]).contains("--tls-key"));
+    assert!(error(&[root_path, "--not-found-file", "../404.html"]).contains("not-found-file"));
+    assert!(error(&[root_path, "--cache-control", "*.css"]).contains("missing ="));
+    assert!(error(&[root_path, "--access-log", "/no/such/directory/log"]).contains("/no/such/directory/log"));
 }
 
-/// A file that sockets do not take at a time, and a client that has begun to take it.
-fn download(folder: &Path, address: &str) -> (TcpStream, usize) {
+/// Creates a file larger than the socket buffers, and a client that has read the first byte of the response.
+fn download(document_root: &Path, address: &str) -> (TcpStream, usize) {
     const BYTES: usize = 32 << 20;
-    fs::write(folder.join("large.bin"), vec![b'x'; BYTES]).expect("a file");
+    fs::write(document_root.join("large.bin"), vec![b'x'; BYTES]).expect("write file");
     let mut client = connect(address);
-    client.write_all(b"GET /large.bin HTTP/1.1\r\nHost: h\r\n\r\n").expect("sends");
-    let mut first = [0; 1];
-    client.read_exact(&mut first).expect("an answer");
+    client.write_all(b"GET /large.bin HTTP/1.1\r\nHost: h\r\n\r\n").expect("send request");
+    let mut first_byte = [0; 1];
+    client.read_exact(&mut first_byte).expect("read response");
     (client, BYTES)
 }
 
 #[test]
-fn fault_37_a_slow_download_is_finished_after_a_signal() {
-    let folder = folder();
+fn fault_37_slow_download_completes_after_signal() {
+    let document_root = document_root();
     for driver in drivers() {
-        let server =
-            start(folder.path(), &["--driver", driver, "--drain-timeout", "60s", "--send-timeout", "60s"]);
-        let (mut client, bytes) = download(folder.path(), server.ready_value("addr"));
+        let server = start(
+            document_root.path(),
+            &["--driver", driver, "--drain-timeout", "60s", "--send-timeout", "60s"],
+        );
+        let (mut client, bytes) = download(document_root.path(), server.ready_value("addr"));
         server.signal(Signal::TERM);
-        // Nobody is accepted any more: it is ending.
-        until(|| TcpStream::connect(server.ready_value("addr")).is_err());
+        // The listener is closed, so the server is draining.
+        wait_until(|| TcpStream::connect(server.ready_value("addr")).is_err());
         let mut rest = Vec::new();
-        client.read_to_end(&mut rest).expect("the rest");
+        client.read_to_end(&mut rest).expect("read remaining body");
         let head = rest.len() - bytes;
         assert!(rest[..head].ends_with(b"\r\n\r\n") && rest[head..].iter().all(|byte| *byte == b'x'));
-        server.ended();
+        server.wait_exit();
     }
 }
 
 #[test]
-fn fault_37_a_download_that_takes_longer_than_may_be_is_broken_off() {
-    let folder = folder();
+fn fault_37_download_exceeding_drain_timeout_is_aborted() {
+    let document_root = document_root();
     for driver in drivers() {
-        let server =
-            start(folder.path(), &["--driver", driver, "--drain-timeout", "100ms", "--send-timeout", "1h"]);
-        let (_client, _) = download(folder.path(), server.ready_value("addr"));
+        let server = start(
+            document_root.path(),
+            &["--driver", driver, "--drain-timeout", "100ms", "--send-timeout", "1h"],
+        );
+        let (_client, _) = download(document_root.path(), server.ready_value("addr"));
         server.signal(Signal::TERM);
-        server.ended();
+        server.wait_exit();
     }
 }
 
 #[test]
-fn fault_37_a_second_signal_ends_it_at_once_also_while_clients_wait_to_be_accepted() {
-    let (folder, places) = (folder(), tempfile::tempdir().expect("a folder"));
+fn fault_37_second_signal_aborts_drain_with_queued_clients() {
+    let (document_root, test_directory) =
+        (document_root(), tempfile::tempdir().expect("temporary directory"));
     for driver in drivers() {
-        let notices = Notices::new(places.path());
+        let notify_socket = NotifySocket::new(test_directory.path());
         let mut command = Command::new(env!("CARGO_BIN_EXE_anello"));
-        command.arg("http").arg(folder.path()).args(["--addr", "127.0.0.1:0", "--driver", driver]);
-        command.args(["--drain-timeout", "1h", "--send-timeout", "1h"]).env("NOTIFY_SOCKET", notices.path());
-        let server = Served::of(command);
-        assert_eq!(notices.next(), "READY=1\n");
+        command.arg("http").arg(document_root.path()).args(["--addr", "127.0.0.1:0", "--driver", driver]);
+        command
+            .args(["--drain-timeout", "1h", "--send-timeout", "1h"])
+            .env("NOTIFY_SOCKET", notify_socket.path());
+        let server = Served::spawn(command);
+        assert_eq!(notify_socket.next(), "READY=1\n");
         let address = server.ready_value("addr").to_owned();
-        let (first, _) = download(folder.path(), &address);
+        let (first_client, _) = download(document_root.path(), &address);
         server.signal(Signal::STOP);
-        let waiting: Vec<TcpStream> = (0..700)
+        let queued_clients: Vec<TcpStream> = (0..700)
             .map(|_| {
                 let mut client = connect(&address);
-                client.write_all(b"GET /large.bin HTTP/1.1\r\nHost: h\r\n\r\n").expect("sends");
+                client.write_all(b"GET /large.bin HTTP/1.1\r\nHost: h\r\n\r\n").expect("send request");
                 client
             })
             .collect();
         server.signal(Signal::TERM);
         server.signal(Signal::CONT);
-        assert_eq!(notices.next(), "STOPPING=1\n");
+        assert_eq!(notify_socket.next(), "STOPPING=1\n");
         server.signal(Signal::INT);
-        server.ended();
-        drop((first, waiting));
+        server.wait_exit();
+        drop((first_client, queued_clients));
     }
 }
 
 #[test]
-fn connections_are_limited_over_all_workers() {
-    let folder = folder();
+fn connection_limit_applies_across_workers() {
+    let document_root = document_root();
     for driver in drivers() {
         let arguments = ["--driver", driver, "--cores", "0,0,0,0", "--max-connections", "4"];
-        let server = start(folder.path(), &arguments);
-        let ask = || {
+        let server = start(document_root.path(), &arguments);
+        let send_request = || {
             let mut client = connect(server.ready_value("addr"));
-            client.write_all(request(true).as_bytes()).expect("sends");
+            client.write_all(request(true).as_bytes()).expect("send request");
             let mut status = [0; 12];
-            client.read_exact(&mut status).expect("an answer");
+            client.read_exact(&mut status).expect("read response");
             (client, String::from_utf8_lossy(&status).into_owned())
         };
-        // Whichever workers they come to.
-        let mut four: Vec<_> = (0..4).map(|_| ask()).collect();
-        assert!(four.iter().all(|(_, status)| status == "HTTP/1.1 200"), "{four:?}");
-        assert_eq!(ask().1, "HTTP/1.1 503");
-        four.pop();
-        until(|| ask().1 == "HTTP/1.1 200");
+        // The clients are distributed over all workers.
+        let mut clients: Vec<_> = (0..4).map(|_| send_request()).collect();
+        assert!(clients.iter().all(|(_, status)| status == "HTTP/1.1 200"), "{clients:?}");
+        assert_eq!(send_request().1, "HTTP/1.1 503");
+        clients.pop();
+        wait_until(|| send_request().1 == "HTTP/1.1 200");
     }
 }
 
 #[test]
-fn a_server_whose_output_nobody_reads_serves_all_the_same() {
-    let (folder, places) = (folder(), tempfile::tempdir().expect("a folder"));
-    let (notices, socket) = (Notices::new(places.path()), places.path().join("http"));
+fn server_with_closed_output_keeps_serving() {
+    let (document_root, test_directory) =
+        (document_root(), tempfile::tempdir().expect("temporary directory"));
+    let (notify_socket, socket) =
+        (NotifySocket::new(test_directory.path()), test_directory.path().join("http"));
     let mut command = Command::new(env!("CARGO_BIN_EXE_anello"));
-    command.arg("http").arg(folder.path()).arg("--addr").arg(format!("unix:{}", socket.display()));
-    command.env("NOTIFY_SOCKET", notices.path()).env("ANELLO_LOG", "debug");
-    let closed = || Stdio::from(std::io::pipe().expect("a pipe").1);
-    let mut child = command.stdout(closed()).stderr(closed()).spawn().expect("starts");
-    assert_eq!(notices.next(), "READY=1\n");
-    let mut client = UnixStream::connect(&socket).expect("connects");
-    client.write_all(request(false).as_bytes()).expect("sends");
-    is_answered(client);
+    command.arg("http").arg(document_root.path()).arg("--addr").arg(format!("unix:{}", socket.display()));
+    command.env("NOTIFY_SOCKET", notify_socket.path()).env("ANELLO_LOG", "debug");
+    let closed_pipe = || Stdio::from(std::io::pipe().expect("create pipe").1);
+    let mut child = command.stdout(closed_pipe()).stderr(closed_pipe()).spawn().expect("start server");
+    assert_eq!(notify_socket.next(), "READY=1\n");
+    let mut client = UnixStream::connect(&socket).expect("connect");
+    client.write_all(request(false).as_bytes()).expect("send request");
+    assert_ok_response(client);
     rustix::process::kill_process(rustix::process::Pid::from_child(&child), Signal::TERM)
-        .expect("it is there");
-    assert_eq!(notices.next(), "STOPPING=1\n");
-    assert_eq!(child.wait().expect("it is ours").code(), Some(0));
+        .expect("process is running");
+    assert_eq!(notify_socket.next(), "STOPPING=1\n");
+    assert_eq!(child.wait().expect("wait for child").code(), Some(0));
 }
 
 #[test]
-fn whoever_puts_another_folder_in_the_place_of_the_served_one_is_told() {
-    let places = tempfile::tempdir().expect("a folder");
-    let (one, two) = (folder(), folder());
-    let (path, told) = (places.path().join("current"), places.path().join("told"));
-    symlink(one.path(), &path).expect("a link");
+fn replaced_document_root_is_logged() {
+    let test_directory = tempfile::tempdir().expect("temporary directory");
+    let (first_root, second_root) = (document_root(), document_root());
+    let (path, log_path) = (test_directory.path().join("current"), test_directory.path().join("log"));
+    symlink(first_root.path(), &path).expect("create symlink");
     let mut command = Command::new(env!("CARGO_BIN_EXE_anello"));
     command.arg("http").arg(&path).args(["--addr", "127.0.0.1:0"]);
-    command.stderr(File::create(&told).expect("a file"));
-    let server = Served::of(command);
-    let says = |what: &str| fs::read_to_string(&told).expect("text").contains(what);
-    fs::remove_file(&path).expect("removed");
+    command.stderr(File::create(&log_path).expect("create file"));
+    let server = Served::spawn(command);
+    let logged = |message: &str| fs::read_to_string(&log_path).expect("UTF-8").contains(message);
+    fs::remove_file(&path).expect("remove file");
     server.signal(Signal::HUP);
-    until(|| says("the served folder is there no more"));
-    symlink(two.path(), &path).expect("a link");
+    wait_until(|| logged("document root was removed"));
+    symlink(second_root.path(), &path).expect("create symlink");
     server.signal(Signal::HUP);
-    until(|| says("another folder is there now"));
-    // The workers have the first one, whatever the path leads to.
+    wait_until(|| logged("document root was replaced"));
+    // The workers keep serving the first directory.
     assert!(get(server.ready_value("addr"), "/hello.txt").ends_with(BODY));
-    server.end();
+    server.stop();
 }

@@ -1,6 +1,6 @@
-//! `anello http` with more clients than any that mean well: what they cost it, and that others are served meanwhile.
+//! `anello http` under floods of clients: memory and descriptors per client, and service for other clients meanwhile.
 //!
-//! One test after the other: descriptors and ports belong to all.
+//! The tests run one at a time, because they share the descriptors and ports of the machine.
 
 mod served;
 
@@ -14,88 +14,88 @@ use std::time::Duration;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use socket2::{Domain, SockRef, Socket, Type};
 
-use served::tls::{identity, tls};
-use served::{BODY, Served, TIMEOUT, drivers, folder, is_answered, request, until};
+use served::tls::{connect_tls, create_identity};
+use served::{BODY, Served, TIMEOUT, assert_ok_response, document_root, drivers, request, wait_until};
 
 static SERIAL: Mutex<()> = Mutex::new(());
 
-fn alone() -> MutexGuard<'static, ()> {
+fn serial_guard() -> MutexGuard<'static, ()> {
     SERIAL.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Lets this process, and servers that it starts, open so many files, or as many as it may; how many that is, but for
-/// those that are in use anyway. `None` if that makes no flood.
-fn open_files(wanted: usize) -> Option<usize> {
+/// Raises the open-file limit of this process and of the servers that it starts. Returns the number of usable files,
+/// at most `wanted`, or `None` if it is too low for a flood.
+fn open_files(max_count: usize) -> Option<usize> {
     let maximum = getrlimit(Resource::Nofile).maximum;
     let limit = Rlimit { current: maximum, maximum };
-    setrlimit(Resource::Nofile, limit).expect("a limit that is no higher");
-    let may = maximum.map_or(usize::MAX, |count| usize::try_from(count).unwrap_or(usize::MAX));
-    let count = wanted.min(may.saturating_sub(1000));
+    setrlimit(Resource::Nofile, limit).expect("setrlimit");
+    let allowed = maximum.map_or(usize::MAX, |count| usize::try_from(count).unwrap_or(usize::MAX));
+    let count = max_count.min(allowed.saturating_sub(1000));
     if count < 500 {
-        eprintln!("skipped: a process may have only {may} open files here (ulimit -Hn)");
+        eprintln!("skipped: open-file limit {allowed} is too low (ulimit -Hn)");
         return None;
     }
     Some(count)
 }
 
-/// A client from one of several addresses, as each has but so many ports.
+/// Connects from one of several source addresses, because each has a limited number of ports.
 fn connect(address: &str, number: usize) -> TcpStream {
-    let socket = Socket::new(Domain::IPV4, Type::STREAM, None).expect("a socket");
+    let socket = Socket::new(Domain::IPV4, Type::STREAM, None).expect("create socket");
     let source = Ipv4Addr::new(127, 0, 0, 2 + (number % 8) as u8);
-    socket.bind(&SocketAddr::from((source, 0)).into()).expect("a port");
-    let address: SocketAddr = address.parse().expect("an address");
-    socket.connect(&address.into()).expect("connects");
-    socket.set_read_timeout(Some(TIMEOUT)).expect("a timeout");
+    socket.bind(&SocketAddr::from((source, 0)).into()).expect("bind port");
+    let address: SocketAddr = address.parse().expect("valid address");
+    socket.connect(&address.into()).expect("connect");
+    socket.set_read_timeout(Some(TIMEOUT)).expect("set timeout");
     socket.into()
 }
 
-/// Reads until these bytes have come, and no further.
+/// Reads byte by byte until the received bytes end with `end`.
 fn read_until(mut stream: impl Read, end: &[u8]) -> Vec<u8> {
-    let mut found = Vec::new();
-    while !found.ends_with(end) {
+    let mut received = Vec::new();
+    while !received.ends_with(end) {
         let mut byte = [0];
-        stream.read_exact(&mut byte).expect("an answer");
-        found.push(byte[0]);
+        stream.read_exact(&mut byte).expect("read response");
+        received.push(byte[0]);
     }
-    found
+    received
 }
 
 impl Served {
     fn resident_bytes(&self) -> usize {
-        let status = fs::read_to_string(format!("/proc/{}/status", self.id())).expect("its status");
-        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("its memory");
-        line.trim().trim_end_matches(" kB").parse::<usize>().expect("a number") * 1024
+        let status = fs::read_to_string(format!("/proc/{}/status", self.id())).expect("read status");
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("VmRSS field");
+        line.trim().trim_end_matches(" kB").parse::<usize>().expect("integer") * 1024
     }
 
     fn descriptors(&self) -> usize {
-        fs::read_dir(format!("/proc/{}/fd", self.id())).expect("its descriptors").count()
+        fs::read_dir(format!("/proc/{}/fd", self.id())).expect("read fd directory").count()
     }
 
-    /// Its memory, once it grows no more.
+    /// Returns the resident memory once it stops growing.
     fn settled_resident_bytes(&self) -> usize {
         let mut resident = self.resident_bytes();
         loop {
             thread::sleep(Duration::from_millis(200));
-            let still = self.resident_bytes();
-            if still <= resident {
-                return still;
+            let current = self.resident_bytes();
+            if current <= resident {
+                return current;
             }
-            resident = still;
+            resident = current;
         }
     }
 
-    /// A client that means well.
-    fn still_serves(&self) {
+    /// Checks that a well-behaved client is served.
+    fn assert_serves(&self) {
         let mut client = served::connect(self.ready_value("addr"));
-        client.write_all(request(false).as_bytes()).expect("sends");
-        is_answered(client);
+        client.write_all(request(false).as_bytes()).expect("send request");
+        assert_ok_response(client);
     }
 }
 
-/// Whether the other side has ended a connection, of which everything is read that is there.
-fn is_ended(mut stream: &TcpStream) -> bool {
-    stream.set_nonblocking(true).expect("a flag");
-    let ended = loop {
+/// Reads all available bytes and returns `true` if the server has closed the connection.
+fn is_closed(mut stream: &TcpStream) -> bool {
+    stream.set_nonblocking(true).expect("set nonblocking mode");
+    let is_closed = loop {
         match stream.read(&mut [0; 4096]) {
             Ok(0) => break true,
             Ok(_) => {}
@@ -103,117 +103,120 @@ fn is_ended(mut stream: &TcpStream) -> bool {
             Err(_) => break true,
         }
     };
-    stream.set_nonblocking(false).expect("a flag");
-    ended
+    stream.set_nonblocking(false).expect("set nonblocking mode");
+    is_closed
 }
 
 #[test]
-fn fault_18_heads_of_two_thousand_clients_that_drip() {
-    let _alone = alone();
+fn fault_18_slow_request_heads_time_out() {
+    let _serial_guard = serial_guard();
     let Some(count) = open_files(2000) else { return };
     for driver in drivers() {
-        let folder = folder();
+        let document_root = document_root();
         let flags = ["--addr", "127.0.0.1:0", "--driver", driver, "--header-timeout", "3s"];
-        let server = Served::start(folder.path(), &flags);
+        let server = Served::start(document_root.path(), &flags);
         let base = server.descriptors();
         let address = server.ready_value("addr").to_owned();
         let mut dripping: Vec<_> = (0..count).map(|number| connect(&address, number)).collect();
-        // Where the machine is slow, the first have been told to go by then.
+        // On a slow machine, the first connections may already be closed.
         dripping.retain_mut(|stream| stream.write_all(b"GET / HTTP/1.1\r\nSlow: ").is_ok());
-        until(|| {
-            dripping.retain_mut(|stream| !is_ended(stream) && stream.write_all(b"x").is_ok());
-            server.still_serves();
+        wait_until(|| {
+            dripping.retain_mut(|stream| !is_closed(stream) && stream.write_all(b"x").is_ok());
+            server.assert_serves();
             thread::sleep(Duration::from_millis(200));
             dripping.is_empty()
         });
-        until(|| server.descriptors() <= base);
-        server.end();
+        wait_until(|| server.descriptors() <= base);
+        server.stop();
     }
 }
 
 const DOWNLOADS: usize = 500;
 
-/// What a client that reads nothing may cost: the send queue, what is read for it, and as much again.
+/// Maximum memory per client that reads nothing: send queue, read-ahead, and the same amount again.
 const MAX_BYTES_PER_DOWNLOAD: usize = 512 << 10;
 
-/// Asks with each, and reads of each answer what it needs to have begun; what that has cost the server for each.
-fn unread<S: Read + Write>(server: &Served, connect: impl Fn(usize) -> S) -> (Vec<S>, usize) {
+/// Opens `DOWNLOADS` connections that request a large file and read only the response head. Returns the clients and
+/// the memory that each costs the server.
+fn open_unread_downloads<S: Read + Write>(server: &Served, connect: impl Fn(usize) -> S) -> (Vec<S>, usize) {
     let before = server.resident_bytes();
     let clients: Vec<_> = (0..DOWNLOADS)
         .map(|number| {
             let mut client = connect(number);
-            client.write_all(b"GET /sparse.bin HTTP/1.1\r\nHost: h\r\n\r\n").expect("sends");
+            client.write_all(b"GET /sparse.bin HTTP/1.1\r\nHost: h\r\n\r\n").expect("send request");
             let head = read_until(&mut client, b"\r\n\r\n");
             assert!(head.starts_with(b"HTTP/1.1 200 OK"), "{}", String::from_utf8_lossy(&head));
             client
         })
         .collect();
-    let each = server.settled_resident_bytes().saturating_sub(before) / DOWNLOADS;
-    (clients, each)
+    let per_client = server.settled_resident_bytes().saturating_sub(before) / DOWNLOADS;
+    (clients, per_client)
 }
 
 #[test]
-fn fault_20_five_hundred_downloads_that_nobody_reads() {
-    let _alone = alone();
+fn fault_20_unread_downloads_use_bounded_memory() {
+    let _serial_guard = serial_guard();
     if open_files(DOWNLOADS).is_none() {
         return;
     }
     for driver in drivers() {
-        let folder = folder();
-        let at = |name: &str| folder.path().join(name);
-        File::create(at("sparse.bin")).and_then(|file| file.set_len(100 << 20)).expect("a file");
+        let document_root = document_root();
+        let at = |name: &str| document_root.path().join(name);
+        File::create(at("sparse.bin")).and_then(|file| file.set_len(100 << 20)).expect("create file");
         let [certificate, key] = [at(".certificate.pem"), at(".key.pem")];
-        let client = identity(&certificate, &key);
-        for secured in [false, true] {
+        let client = create_identity(&certificate, &key);
+        for with_tls in [false, true] {
             let mut flags = vec!["--addr", "127.0.0.1:0", "--driver", driver];
-            if secured {
-                let [certificate, key] = [&certificate, &key].map(|path| path.to_str().expect("text"));
+            if with_tls {
+                let [certificate, key] = [&certificate, &key].map(|path| path.to_str().expect("UTF-8"));
                 flags.extend(["--tls-cert", certificate, "--tls-key", key]);
             }
-            let server = Served::start(folder.path(), &flags);
+            let server = Served::start(document_root.path(), &flags);
             let address = server.ready_value("addr").to_owned();
-            let each = if secured {
-                let (clients, each) = unread(&server, |_| {
-                    let stream = tls(&client, &address);
-                    SockRef::from(&stream.sock).set_recv_buffer_size(64 << 10).expect("a size");
+            let per_client = if with_tls {
+                let (clients, per_client) = open_unread_downloads(&server, |_| {
+                    let stream = connect_tls(&client, &address);
+                    SockRef::from(&stream.sock)
+                        .set_recv_buffer_size(64 << 10)
+                        .expect("set receive buffer size");
                     stream
                 });
                 drop(clients);
-                each
+                per_client
             } else {
-                let (clients, each) = unread(&server, |number| {
+                let (clients, per_client) = open_unread_downloads(&server, |number| {
                     let stream = connect(&address, number);
-                    SockRef::from(&stream).set_recv_buffer_size(64 << 10).expect("a size");
+                    SockRef::from(&stream).set_recv_buffer_size(64 << 10).expect("set receive buffer size");
                     stream
                 });
-                server.still_serves();
+                server.assert_serves();
                 drop(clients);
-                each
+                per_client
             };
-            eprintln!("{driver}, TLS {secured}: {each} bytes for each download that nobody reads");
-            assert!(each <= MAX_BYTES_PER_DOWNLOAD, "{driver}, TLS {secured}: {each} bytes");
-            server.end();
+            eprintln!("{driver}, TLS {with_tls}: {per_client} bytes per unread download");
+            assert!(per_client <= MAX_BYTES_PER_DOWNLOAD, "{driver}, TLS {with_tls}: {per_client} bytes");
+            server.stop();
         }
     }
 }
 
-/// What an idle connection may cost the server.
+/// Maximum memory of the server per idle connection.
 const MAX_BYTES_PER_IDLE_CLIENT: usize = 4096;
 
 #[test]
-fn fault_21_a_flood_of_idle_clients() {
-    let _alone = alone();
+fn fault_21_idle_clients_use_bounded_memory_and_time_out() {
+    let _serial_guard = serial_guard();
     let Some(count) = open_files(15_000) else { return };
-    let most = (count - 100).to_string();
-    eprintln!("{count} idle clients, as the limit of open files allows");
+    let max_connections = (count - 100).to_string();
+    eprintln!("{count} idle clients, limited by the open-file limit");
     for driver in drivers() {
-        let folder = folder();
+        let document_root = document_root();
         let common = ["--addr", "127.0.0.1:0", "--driver", driver];
-        // Nobody is told to go while memory and the cap are looked at.
-        let patient = ["--keep-alive-timeout", "1h", "--max-connections", &most];
-        let server = Served::start(folder.path(), &[&common[..], &patient].concat());
+        // No connection times out while memory and the connection limit are checked.
+        let long_timeouts = ["--keep-alive-timeout", "1h", "--max-connections", &max_connections];
+        let server = Served::start(document_root.path(), &[&common[..], &long_timeouts].concat());
         let address = server.ready_value("addr").to_owned();
-        let asks = |number: usize| -> io::Result<(TcpStream, Vec<u8>)> {
+        let send_request = |number: usize| -> io::Result<(TcpStream, Vec<u8>)> {
             let mut client = connect(&address, number);
             client.write_all(request(true).as_bytes())?;
             let head = read_until(&client, b"\r\n\r\n");
@@ -222,148 +225,151 @@ fn fault_21_a_flood_of_idle_clients() {
         let idle = |numbers: std::ops::Range<usize>| -> Vec<TcpStream> {
             numbers
                 .map(|number| {
-                    let (client, head) = asks(number).expect("an answer");
+                    let (client, head) = send_request(number).expect("read response");
                     assert!(head.starts_with(b"HTTP/1.1 200 OK"), "{}", String::from_utf8_lossy(&head));
                     read_until(&client, b"!");
                     client
                 })
                 .collect()
         };
-        // What is made once is there.
+        // Memory that is allocated only once.
         let mut clients = idle(0..100);
         let before = server.resident_bytes();
         clients.extend(idle(100..count - 100));
-        let each = server.settled_resident_bytes().saturating_sub(before) / (count - 200);
-        eprintln!("{driver}: {each} bytes for each idle client");
-        assert!(each <= MAX_BYTES_PER_IDLE_CLIENT, "{driver}: {each} bytes for each idle client");
+        let per_client = server.settled_resident_bytes().saturating_sub(before) / (count - 200);
+        eprintln!("{driver}: {per_client} bytes per idle client");
+        assert!(per_client <= MAX_BYTES_PER_IDLE_CLIENT, "{driver}: {per_client} bytes per idle client");
         for number in 0..100 {
-            let (client, head) = asks(number).expect("a refusal");
+            let (client, head) = send_request(number).expect("read rejection");
             assert!(head.starts_with(b"HTTP/1.1 503 "), "{}", String::from_utf8_lossy(&head));
             drop(client);
         }
-        // They are clients all the same.
+        // The connections are still usable.
         for client in clients.iter_mut().step_by(500) {
-            client.write_all(request(true).as_bytes()).expect("sends");
+            client.write_all(request(true).as_bytes()).expect("send request");
             read_until(client, b"!");
         }
         drop(clients);
-        server.end();
+        server.stop();
 
-        let brief = ["--keep-alive-timeout", "1s", "--header-timeout", "1s", "--max-connections", &most];
-        let server = Served::start(folder.path(), &[&common[..], &brief].concat());
+        let short_timeouts =
+            ["--keep-alive-timeout", "1s", "--header-timeout", "1s", "--max-connections", &max_connections];
+        let server = Served::start(document_root.path(), &[&common[..], &short_timeouts].concat());
         let base = server.descriptors();
         let address = server.ready_value("addr");
         let clients: Vec<_> = (0..count - 100).map(|number| connect(address, number)).collect();
-        until(|| clients.iter().all(is_ended));
-        until(|| server.descriptors() <= base);
-        server.still_serves();
-        server.end();
+        wait_until(|| clients.iter().all(is_closed));
+        wait_until(|| server.descriptors() <= base);
+        server.assert_serves();
+        server.stop();
     }
 }
 
-/// Refused clients that a worker waits for, so that they can read why.
+/// Connections per worker that are kept open after a rejection, so that the client can read the response.
 const REFUSALS_PER_WORKER: usize = 64;
 
-/// Connections that wait at a worker that does not accept ahead.
+/// Maximum number of queued connections transferred to a worker that does not accept ahead.
 const TRANSFERS_PER_WORKER: usize = 16;
 
 #[test]
-fn fault_21_silent_clients_beyond_the_limit_hold_few_descriptors_and_no_place() {
-    let _alone = alone();
+fn fault_21_rejected_clients_hold_few_descriptors_and_no_slot() {
+    let _serial_guard = serial_guard();
     let Some(count) = open_files(2000) else { return };
     let (workers, limit) = (2, 3);
     for driver in drivers() {
-        let folder = folder();
+        let document_root = document_root();
         let flags = ["--addr", "127.0.0.1:0", "--driver", driver, "--cores", "0,0", "--max-connections", "3"];
-        let server = Served::start(folder.path(), &flags);
+        let server = Served::start(document_root.path(), &flags);
         let base = server.descriptors();
         let address = server.ready_value("addr").to_owned();
         let mut holders: Vec<_> = (0..limit).map(|number| connect(&address, number)).collect();
         for holder in &mut holders {
-            holder.write_all(request(true).as_bytes()).expect("sends");
+            holder.write_all(request(true).as_bytes()).expect("send request");
             read_until(holder, BODY.as_bytes());
         }
-        // Those that are refused, for each worker one that is accepted and one that ends, and what other workers have accepted
-        // for it.
+        // Per worker: rejected connections, one being accepted, one being closed, and those accepted for it by other
+        // workers.
         let bound = base + limit + workers * (REFUSALS_PER_WORKER + 2 + TRANSFERS_PER_WORKER);
-        let mut most = 0;
+        let mut peak = 0;
         let silent: Vec<_> = (0..count)
             .map(|number| {
                 let client = connect(&address, number);
-                most = most.max(server.descriptors());
+                peak = peak.max(server.descriptors());
                 client
             })
             .collect();
-        let asks = || {
+        let send_request = || {
             let mut client = served::connect(&address);
-            client.write_all(request(false).as_bytes()).expect("sends");
-            let mut answer = String::new();
-            client.read_to_string(&mut answer).expect("an answer");
-            answer[..12].to_owned()
+            client.write_all(request(false).as_bytes()).expect("send request");
+            let mut response = String::new();
+            client.read_to_string(&mut response).expect("read response");
+            response[..12].to_owned()
         };
         for _ in 0..10 {
-            assert_eq!(asks(), "HTTP/1.1 503", "{driver}");
-            most = most.max(server.descriptors());
+            assert_eq!(send_request(), "HTTP/1.1 503", "{driver}");
+            peak = peak.max(server.descriptors());
         }
-        eprintln!("{driver}: {most} descriptors at most, {base} at rest, with {count} silent clients");
-        assert!(most <= bound, "{driver}: {most} descriptors, {base} at rest");
-        // All of the silent ones were refused, and have been told so.
+        eprintln!("{driver}: peak of {peak} descriptors, {base} when idle, with {count} silent clients");
+        assert!(peak <= bound, "{driver}: {peak} descriptors, {base} when idle");
+        // All silent clients have received a rejection.
         for client in silent.iter().step_by(100) {
             assert!(read_until(client, b"later\n").starts_with(b"HTTP/1.1 503 "), "{driver}");
         }
-        // They wait on, and take no place.
+        // They stay connected but use no slot.
         drop(holders);
-        until(|| asks() == "HTTP/1.1 200");
+        wait_until(|| send_request() == "HTTP/1.1 200");
         for _ in 0..100 {
-            assert_eq!(asks(), "HTTP/1.1 200", "{driver}");
+            assert_eq!(send_request(), "HTTP/1.1 200", "{driver}");
         }
         drop(silent);
-        server.end();
+        server.stop();
     }
 }
 
-/// Clients that ask for a large file under TLS, and do not read it.
+/// Number of clients that request a large file over TLS and do not read it.
 const STALLED: usize = 100;
 
-/// Maximum memory of the server for each of them.
+/// Maximum memory of the server per stalled client, in KiB.
 const MAX_STALLED_KIB: usize = 128;
 
 #[test]
-fn stalled_readers_of_a_large_file_under_tls_hold_little_memory() {
-    let _alone = alone();
-    let folder = folder();
-    let (certificate, key) = (folder.path().join("cert.pem"), folder.path().join("key.pem"));
-    let config = identity(&certificate, &key);
+fn stalled_tls_readers_of_large_file_use_bounded_memory() {
+    let _serial_guard = serial_guard();
+    let document_root = document_root();
+    let (certificate, key) = (document_root.path().join("cert.pem"), document_root.path().join("key.pem"));
+    let config = create_identity(&certificate, &key);
     let length = 64 << 20;
-    File::create(folder.path().join("large")).and_then(|file| file.set_len(length)).expect("a file");
-    let [certificate, key] = [&certificate, &key].map(|path| path.to_str().expect("text"));
+    File::create(document_root.path().join("large"))
+        .and_then(|file| file.set_len(length))
+        .expect("create file");
+    let [certificate, key] = [&certificate, &key].map(|path| path.to_str().expect("UTF-8"));
     for driver in drivers() {
         let flags = ["--addr", "127.0.0.1:0", "--cores", "0", "--driver", driver];
         let tls_flags = ["--tls-cert", certificate, "--tls-key", key, "--send-timeout", "1h"];
-        let server = Served::start(folder.path(), &[&flags[..], &tls_flags].concat());
+        let server = Served::start(document_root.path(), &[&flags[..], &tls_flags].concat());
         let address = server.ready_value("addr").to_owned();
-        let mut clients: Vec<_> = (0..STALLED).map(|_| tls(&config, &address)).collect();
+        let mut clients: Vec<_> = (0..STALLED).map(|_| connect_tls(&config, &address)).collect();
         for client in &mut clients {
-            client.write_all(request(true).as_bytes()).expect("sends");
-            client.read_exact(&mut [0]).expect("an answer");
+            client.write_all(request(true).as_bytes()).expect("send request");
+            client.read_exact(&mut [0]).expect("read response");
         }
         let before = server.settled_resident_bytes();
         for client in &mut clients {
-            client.write_all(b"GET /large HTTP/1.1\r\nHost: h\r\n\r\n").expect("sends");
+            client.write_all(b"GET /large HTTP/1.1\r\nHost: h\r\n\r\n").expect("send request");
         }
-        // If the kernel takes more later, the test proves less, but does not fail.
+        // If the kernel buffers more later, the test is less strict but does not fail.
         let last = server.settled_resident_bytes();
-        let each = last.saturating_sub(before) / STALLED / 1024;
-        eprintln!("{driver}: {each} KiB for each stalled client");
-        assert!(each <= MAX_STALLED_KIB, "{driver}: {each} KiB");
-        // What waited arrives.
+        let per_client = last.saturating_sub(before) / STALLED / 1024;
+        eprintln!("{driver}: {per_client} KiB per stalled client");
+        assert!(per_client <= MAX_STALLED_KIB, "{driver}: {per_client} KiB");
+        // The buffered response is delivered.
         let mut reader = clients.swap_remove(0);
-        let mut taken = vec![0; 1 << 16];
-        let mut left = length as usize;
-        while left > 0 {
-            let count = reader.read(&mut taken).expect("the file");
-            assert!(count > 0, "{driver}: {left} bytes are missing");
-            left = left.saturating_sub(count);
+        let mut buffer = vec![0; 1 << 16];
+        let mut remaining = length as usize;
+        while remaining > 0 {
+            let count = reader.read(&mut buffer).expect("read file");
+            assert!(count > 0, "{driver}: {remaining} bytes are missing");
+            remaining = remaining.saturating_sub(count);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Where the sockets of `anello http` come from and where they go: a service manager, the server before, the one after.
+//! Socket acquisition of `anello http`: socket activation by a service manager, and handover between servers.
 
 mod served;
 
@@ -17,79 +17,80 @@ use std::thread::{self, JoinHandle};
 use rustix::fs::FlockOperation;
 use rustix::process::Signal;
 
-use served::{BODY, Served, TIMEOUT, connect, drivers, folder, is_answered, request};
+use served::{BODY, Served, TIMEOUT, assert_ok_response, connect, document_root, drivers, request};
 
-/// Clients that ask all the time until they are told to stop.
+/// Client threads that send requests continuously until they are stopped.
 struct Load {
     stop: Arc<AtomicBool>,
-    answered: Arc<AtomicUsize>,
+    response_count: Arc<AtomicUsize>,
     clients: Vec<JoinHandle<()>>,
 }
 
 impl Load {
-    /// Half of them keep their connections as long as they may, the others have one for each request.
+    /// Starts the clients. Even-numbered ones keep their connections alive; the others open a connection per request.
     fn start(address: &str, clients: usize) -> Self {
-        let (stop, answered) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
+        let (stop, response_count) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
         let clients = (0..clients).map(|client| {
-            let (address, stop, answered) = (address.to_owned(), Arc::clone(&stop), Arc::clone(&answered));
+            let (address, stop, response_count) =
+                (address.to_owned(), Arc::clone(&stop), Arc::clone(&response_count));
             thread::spawn(move || {
                 while !stop.load(Ordering::Relaxed) {
                     let mut stream = connect(&address);
-                    let keeps = client % 2 == 0;
-                    // Until the server says that it is the last one; nobody may be cut off otherwise.
-                    while ask(&mut stream, keeps) {
-                        answered.fetch_add(1, Ordering::Relaxed);
+                    let keep_alive = client % 2 == 0;
+                    // Until the server announces the close. An unannounced close is a failed request.
+                    while send_request(&mut stream, keep_alive) {
+                        response_count.fetch_add(1, Ordering::Relaxed);
                         if stop.load(Ordering::Relaxed) {
                             return;
                         }
                     }
-                    answered.fetch_add(1, Ordering::Relaxed);
+                    response_count.fetch_add(1, Ordering::Relaxed);
                 }
             })
         });
         let clients = clients.collect();
-        Self { stop, answered, clients }
+        Self { stop, response_count, clients }
     }
 
-    /// Waits for so many more answers.
-    fn assert_still_serving(&self, answers: usize) {
-        let before = self.answered.load(Ordering::Relaxed);
-        served::until(|| {
+    /// Waits for this many further responses.
+    fn assert_still_serving(&self, count: usize) {
+        let previous = self.response_count.load(Ordering::Relaxed);
+        served::wait_until(|| {
             assert!(self.clients.iter().all(|client| !client.is_finished()), "a client has failed");
-            self.answered.load(Ordering::Relaxed) >= before + answers
+            self.response_count.load(Ordering::Relaxed) >= previous + count
         });
     }
 
-    fn end(self) {
+    fn stop(self) {
         self.stop.store(true, Ordering::Relaxed);
-        self.clients.into_iter().for_each(|client| client.join().expect("no request has failed"));
+        self.clients.into_iter().for_each(|client| client.join().expect("client thread"));
     }
 }
 
-/// One request, which has to be answered; whether another may follow.
-fn ask(stream: &mut TcpStream, keeps: bool) -> bool {
-    stream.write_all(request(keeps).as_bytes()).expect("sends");
-    let mut answer = Vec::new();
+/// Sends a request and checks the response. Returns `true` if the connection stays open.
+fn send_request(stream: &mut TcpStream, keep_alive: bool) -> bool {
+    stream.write_all(request(keep_alive).as_bytes()).expect("send request");
+    let mut response = Vec::new();
     let mut bytes = [0; 4096];
-    while !answer.ends_with(BODY.as_bytes()) {
-        let count = served::retry_interrupted(|| stream.read(&mut bytes)).expect("an answer");
-        assert_ne!(count, 0, "cut off: {:?}", String::from_utf8_lossy(&answer));
-        answer.extend_from_slice(&bytes[..count]);
+    while !response.ends_with(BODY.as_bytes()) {
+        let count = served::retry_interrupted(|| stream.read(&mut bytes)).expect("read response");
+        assert_ne!(count, 0, "cut off: {:?}", String::from_utf8_lossy(&response));
+        response.extend_from_slice(&bytes[..count]);
     }
-    let answer = String::from_utf8(answer).expect("text");
-    assert!(answer.starts_with("HTTP/1.1 200 OK\r\n"), "{answer}");
-    !answer.to_ascii_lowercase().contains("\r\nconnection: close\r\n")
+    let response = String::from_utf8(response).expect("UTF-8");
+    assert!(response.starts_with("HTTP/1.1 200 OK\r\n"), "{response}");
+    !response.to_ascii_lowercase().contains("\r\nconnection: close\r\n")
 }
 
-/// Starts servers that hand over at this path. A client that the processor has not got round to for a while is not idle for
-/// them: it would be cut off.
-fn start(folder: &Path, address: &str, door: &Path, arguments: &[&str]) -> Served {
-    let door = door.to_str().expect("text");
-    let common = ["--addr", address, "--handover", door, "--drain-min-idle", "60s"];
-    Served::start(folder, &[&common, arguments].concat())
+/// Starts a server with a handover path. `--drain-min-idle` is long, so that the drain does not close the connection
+/// of a client thread that was not scheduled for a while.
+fn start(document_root: &Path, address: &str, handover: &Path, arguments: &[&str]) -> Served {
+    let handover = handover.to_str().expect("UTF-8");
+    let common = ["--addr", address, "--handover", handover, "--drain-min-idle", "60s"];
+    Served::start(document_root, &[&common, arguments].concat())
 }
 
-/// What a newcomer hears until the server has given all it has.
+/// Reads the messages of the server up to the end of the socket list.
 fn read_offer(stream: &mut UnixStream) -> Vec<u8> {
     let mut bytes = Vec::new();
     while !bytes.ends_with(b".") {
@@ -98,499 +99,534 @@ fn read_offer(stream: &mut UnixStream) -> Vec<u8> {
     bytes
 }
 
-/// The next byte.
+/// Reads the next byte.
 fn read_byte(stream: &mut UnixStream) -> u8 {
     let mut byte = [0];
-    stream.read_exact(&mut byte).expect("a word");
+    stream.read_exact(&mut byte).expect("read message");
     byte[0]
 }
 
 #[test]
-fn fault_38_one_server_after_the_other_takes_over_and_no_request_fails() {
-    let (files, places) = (folder(), tempfile::tempdir().expect("a folder"));
-    let door = places.path().join("door");
+fn fault_38_consecutive_handovers_fail_no_request() {
+    let (files, test_directory) = (document_root(), tempfile::tempdir().expect("temporary directory"));
+    let handover = test_directory.path().join("handover");
     let all_drivers = drivers();
     let first = all_drivers[0];
     let mut server =
-        start(files.path(), "127.0.0.1:0", &door, &["--driver", first, "--metrics-addr", "127.0.0.1:0"]);
+        start(files.path(), "127.0.0.1:0", &handover, &["--driver", first, "--metrics-addr", "127.0.0.1:0"]);
     let (address, metrics) =
         (server.ready_value("addr").to_owned(), server.ready_value("metrics").to_owned());
-    assert_eq!(fs::metadata(&door).expect("the door").permissions().mode() & 0o777, 0o600);
+    assert_eq!(fs::metadata(&handover).expect("handover socket").permissions().mode() & 0o777, 0o600);
     let load = Load::start(&address, 6);
     load.assert_still_serving(100);
-    // From each driver to each, and from fewer workers to more and back.
+    // Between all pairs of drivers, and between different numbers of workers.
     let cores = ["0", "0,0", "0"];
     for round in 0..3 * all_drivers.len() {
         let driver = all_drivers[(round / 2) % all_drivers.len()];
         let cores = cores[round % cores.len()];
         let arguments = ["--driver", driver, "--cores", cores, "--metrics-addr", &metrics];
-        let next = start(files.path(), &address, &door, &arguments);
+        let next = start(files.path(), &address, &handover, &arguments);
         assert_eq!((next.ready_value("addr"), next.ready_value("metrics")), (&*address, &*metrics));
-        // The one before ends by itself, while requests go on.
-        server.ended();
+        // The old server exits by itself while requests are sent.
+        server.wait_exit();
         server = next;
         load.assert_still_serving(100);
         let mut health = connect(&metrics);
-        health.write_all(b"GET /health HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n").expect("sends");
-        let mut answer = String::new();
-        health.read_to_string(&mut answer).expect("an answer");
-        assert!(answer.ends_with("ready\n"), "{answer}");
+        health
+            .write_all(b"GET /health HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n")
+            .expect("send request");
+        let mut response = String::new();
+        health.read_to_string(&mut response).expect("read response");
+        assert!(response.ends_with("ready\n"), "{response}");
     }
-    load.end();
-    server.end();
-    assert!(!door.exists(), "the last one has removed the door");
+    load.stop();
+    server.stop();
+    assert!(!handover.exists(), "handover socket removed at exit");
 }
 
 #[test]
-fn fault_38_groups_of_sockets_and_files_of_sockets_go_over_whole() {
-    let (files, places) = (folder(), tempfile::tempdir().expect("a folder"));
-    let (door, path) = (places.path().join("door"), places.path().join("http"));
+fn fault_38_handover_transfers_all_sockets_and_socket_files() {
+    let (files, test_directory) = (document_root(), tempfile::tempdir().expect("temporary directory"));
+    let (handover, path) = (test_directory.path().join("handover"), test_directory.path().join("http"));
     for driver in drivers() {
-        // Two sockets of one port, which one worker takes over; nobody may wait at the other one for ever.
-        let two = start(files.path(), "127.0.0.1:0", &door, &["--driver", driver, "--cores", "0,0"]);
-        let address = two.ready_value("addr").to_owned();
+        // Two sockets on one port, taken over by a single worker. No client may be left waiting on the other socket.
+        let old_server =
+            start(files.path(), "127.0.0.1:0", &handover, &["--driver", driver, "--cores", "0,0"]);
+        let address = old_server.ready_value("addr").to_owned();
         let load = Load::start(&address, 4);
         load.assert_still_serving(50);
-        let one = start(files.path(), &address, &door, &["--driver", driver]);
-        two.ended();
+        let new_server = start(files.path(), &address, &handover, &["--driver", driver]);
+        old_server.wait_exit();
         load.assert_still_serving(50);
-        (0..20).for_each(|_| assert!(!ask(&mut connect(&address), false)));
-        load.end();
-        drop(one);
-        // What it has left is no obstacle.
-        assert!(door.exists());
-        let named = format!("unix:{}", path.display());
-        let first = start(files.path(), &named, &door, &["--driver", driver, "--cores", "0,0"]);
-        let second = start(files.path(), &named, &door, &["--driver", driver, "--cores", "0,0"]);
-        first.ended();
-        let mut client = UnixStream::connect(&path).expect("the file is still there");
-        client.set_read_timeout(Some(TIMEOUT)).expect("a timeout");
-        client.write_all(request(false).as_bytes()).expect("sends");
-        is_answered(client);
+        (0..20).for_each(|_| assert!(!send_request(&mut connect(&address), false)));
+        load.stop();
+        drop(new_server);
+        // The files left by a killed server do not prevent startup.
+        assert!(handover.exists());
+        let unix_address = format!("unix:{}", path.display());
+        let first = start(files.path(), &unix_address, &handover, &["--driver", driver, "--cores", "0,0"]);
+        let second = start(files.path(), &unix_address, &handover, &["--driver", driver, "--cores", "0,0"]);
+        first.wait_exit();
+        let mut client = UnixStream::connect(&path).expect("connect to the transferred socket file");
+        client.set_read_timeout(Some(TIMEOUT)).expect("set timeout");
+        client.write_all(request(false).as_bytes()).expect("send request");
+        assert_ok_response(client);
         second.signal(Signal::TERM);
-        second.ended();
-        assert!(!path.exists() && !door.exists());
+        second.wait_exit();
+        assert!(!path.exists() && !handover.exists());
     }
 }
 
 #[test]
-fn fault_38_a_newcomer_that_dies_at_any_step_changes_nothing() {
-    let (files, places) = (folder(), tempfile::tempdir().expect("a folder"));
-    let door = places.path().join("door");
+fn fault_38_failed_successor_leaves_server_running() {
+    let (files, test_directory) = (document_root(), tempfile::tempdir().expect("temporary directory"));
+    let handover = test_directory.path().join("handover");
     for driver in drivers() {
-        let server = start(files.path(), "127.0.0.1:0", &door, &["--driver", driver, "--cores", "0,0"]);
+        let server = start(files.path(), "127.0.0.1:0", &handover, &["--driver", driver, "--cores", "0,0"]);
         let address = server.ready_value("addr").to_owned();
         let load = Load::start(&address, 4);
         load.assert_still_serving(20);
-        // It has only knocked; it has heard the offer; it was waited for; it has said something else, which it is told.
-        let knock = || UnixStream::connect(&door).expect("the door is open");
-        drop(knock());
-        let mut newcomer = knock();
-        assert!(read_offer(&mut newcomer).starts_with(b"anello handover 1\nssd"));
-        drop(newcomer);
+        // Successors that disconnect after connecting, after the offer, and after READY; and one that sends an unknown
+        // message.
+        let connect_successor = || UnixStream::connect(&handover).expect("connect to the handover socket");
+        drop(connect_successor());
+        let mut successor = connect_successor();
+        assert!(read_offer(&mut successor).starts_with(b"anello handover 1\nssd"));
+        drop(successor);
         load.assert_still_serving(20);
-        let mut newcomer = knock();
-        read_offer(&mut newcomer);
-        newcomer.write_all(b"r").expect("ready");
-        assert_eq!(read_byte(&mut newcomer), b'p', "it has stopped");
-        drop(newcomer);
+        let mut successor = connect_successor();
+        read_offer(&mut successor);
+        successor.write_all(b"r").expect("send READY");
+        assert_eq!(read_byte(&mut successor), b'p', "server stopped accepting");
+        drop(successor);
         load.assert_still_serving(20);
-        let mut newcomer = knock();
-        read_offer(&mut newcomer);
-        newcomer.write_all(b"G").expect("sends");
-        assert_eq!(read_byte(&mut newcomer), b'x', "it goes on by itself");
+        let mut successor = connect_successor();
+        read_offer(&mut successor);
+        successor.write_all(b"G").expect("send message");
+        assert_eq!(read_byte(&mut successor), b'x', "server continues");
         load.assert_still_serving(20);
-        // And those that fail by themselves when they have asked: there is no such folder; the address is another.
-        for (argument, complaint) in
-            [("/no/such/folder", "/no/such/folder"), (files.path().to_str().expect("text"), "127.0.0.1:1")]
-        {
-            let elsewhere = if argument.starts_with("/no") { &address } else { "127.0.0.1:1" };
+        // Successors that fail at startup: missing document root, different address.
+        for (argument, expected) in [
+            ("/no/such/directory", "/no/such/directory"),
+            (files.path().to_str().expect("UTF-8"), "127.0.0.1:1"),
+        ] {
+            let address_argument = if argument.starts_with("/no") { &address } else { "127.0.0.1:1" };
             let mut command = Command::new(env!("CARGO_BIN_EXE_anello"));
-            command.args(["http", argument, "--addr", elsewhere, "--handover"]).arg(&door);
-            let output = command.output().expect("runs");
-            let said = String::from_utf8_lossy(&output.stderr).into_owned();
-            assert!(output.status.code() == Some(1) && said.contains(complaint), "{said}");
+            command.args(["http", argument, "--addr", address_argument, "--handover"]).arg(&handover);
+            let output = command.output().expect("run anello");
+            let error_text = String::from_utf8_lossy(&output.stderr).into_owned();
+            assert!(output.status.code() == Some(1) && error_text.contains(expected), "{error_text}");
         }
         load.assert_still_serving(20);
-        // The door is open still.
-        let next = start(files.path(), &address, &door, &["--driver", driver]);
-        server.ended();
+        // The handover socket still works.
+        let next = start(files.path(), &address, &handover, &["--driver", driver]);
+        server.wait_exit();
         load.assert_still_serving(20);
-        load.end();
+        load.stop();
         next.signal(Signal::TERM);
-        next.ended();
+        next.wait_exit();
     }
 }
 
 #[test]
-fn fault_38_of_two_newcomers_one_takes_over_from_the_other() {
-    let (files, places) = (folder(), tempfile::tempdir().expect("a folder"));
-    let door = places.path().join("door");
-    let server = start(files.path(), "127.0.0.1:0", &door, &[]);
+fn fault_38_concurrent_successors_take_over_in_sequence() {
+    let (files, test_directory) = (document_root(), tempfile::tempdir().expect("temporary directory"));
+    let handover = test_directory.path().join("handover");
+    let server = start(files.path(), "127.0.0.1:0", &handover, &[]);
     let address = server.ready_value("addr").to_owned();
     let load = Load::start(&address, 4);
     load.assert_still_serving(20);
-    let newcomers: Vec<JoinHandle<Served>> = (0..2)
+    let successors: Vec<JoinHandle<Served>> = (0..2)
         .map(|_| {
-            let (files, address, door) = (files.path().to_owned(), address.clone(), door.clone());
-            thread::spawn(move || start(&files, &address, &door, &[]))
+            let (files, address, handover) = (files.path().to_owned(), address.clone(), handover.clone());
+            thread::spawn(move || start(&files, &address, &handover, &[]))
         })
         .collect();
-    let mut newcomers: Vec<Served> =
-        newcomers.into_iter().map(|newcomer| newcomer.join().expect("it was ready")).collect();
-    server.ended();
-    // One of them ends by itself, and the other serves.
-    served::until(|| newcomers.iter_mut().any(|newcomer| newcomer.has_ended()));
-    let last = newcomers.iter_mut().position(|newcomer| !newcomer.has_ended()).expect("one serves");
-    let last = newcomers.swap_remove(last);
+    let mut successors: Vec<Served> =
+        successors.into_iter().map(|successor| successor.join().expect("successor is ready")).collect();
+    server.wait_exit();
+    // One of the successors exits after a handover to the other.
+    served::wait_until(|| successors.iter_mut().any(|successor| successor.has_exited()));
+    let last = successors.iter_mut().position(|successor| !successor.has_exited()).expect("running server");
+    let last = successors.swap_remove(last);
     load.assert_still_serving(20);
-    newcomers.into_iter().for_each(Served::ended);
-    load.end();
-    last.end();
+    successors.into_iter().for_each(Served::wait_exit);
+    load.stop();
+    last.stop();
 }
 
 #[test]
-fn fault_38_of_servers_that_start_at_once_where_nobody_is_one_is_first() {
-    let (files, places) = (folder(), tempfile::tempdir().expect("a folder"));
-    let (door, socket) = (places.path().join("door"), places.path().join("http"));
+fn fault_38_concurrent_first_starts_are_serialized() {
+    let (files, test_directory) = (document_root(), tempfile::tempdir().expect("temporary directory"));
+    let (handover, socket) = (test_directory.path().join("handover"), test_directory.path().join("http"));
     let address = format!("unix:{}", socket.display());
-    // They wait for one another as each of them would wait for a third.
-    let lock = File::create(places.path().join("door.lock")).expect("a file");
-    rustix::fs::flock(&lock, FlockOperation::LockExclusive).expect("locked");
-    let starting: Vec<JoinHandle<Served>> = (0..3)
+    // All servers wait for the start lock, as they would wait for one another.
+    let lock = File::create(test_directory.path().join("handover.lock")).expect("create file");
+    rustix::fs::flock(&lock, FlockOperation::LockExclusive).expect("lock file");
+    let start_threads: Vec<JoinHandle<Served>> = (0..3)
         .map(|_| {
-            let (files, address, door) = (files.path().to_owned(), address.clone(), door.clone());
-            thread::spawn(move || start(&files, &address, &door, &[]))
+            let (files, address, handover) = (files.path().to_owned(), address.clone(), handover.clone());
+            thread::spawn(move || start(&files, &address, &handover, &[]))
         })
         .collect();
-    assert!(!door.exists() && !socket.exists());
+    assert!(!handover.exists() && !socket.exists());
     drop(lock);
     let mut servers: Vec<Served> =
-        starting.into_iter().map(|server| server.join().expect("it was ready")).collect();
-    served::until(|| {
-        servers.iter_mut().filter_map(|server| (!server.has_ended()).then_some(())).count() == 1
+        start_threads.into_iter().map(|server| server.join().expect("server is ready")).collect();
+    served::wait_until(|| {
+        servers.iter_mut().filter_map(|server| (!server.has_exited()).then_some(())).count() == 1
     });
-    let last = servers.iter_mut().position(|server| !server.has_ended()).expect("one serves");
+    let last = servers.iter_mut().position(|server| !server.has_exited()).expect("running server");
     let last = servers.swap_remove(last);
-    servers.into_iter().for_each(Served::ended);
-    let mut client = UnixStream::connect(&socket).expect("the file is there");
-    client.set_read_timeout(Some(TIMEOUT)).expect("a timeout");
-    client.write_all(request(false).as_bytes()).expect("sends");
-    is_answered(client);
-    last.end();
-    assert!(!door.exists() && !socket.exists());
+    servers.into_iter().for_each(Served::wait_exit);
+    let mut client = UnixStream::connect(&socket).expect("connect to the socket file");
+    client.set_read_timeout(Some(TIMEOUT)).expect("set timeout");
+    client.write_all(request(false).as_bytes()).expect("send request");
+    assert_ok_response(client);
+    last.stop();
+    assert!(!handover.exists() && !socket.exists());
 }
 
 #[test]
-fn fault_38_a_server_that_is_told_to_end_while_it_hands_over_leaves_its_files() {
-    let (files, places) = (folder(), tempfile::tempdir().expect("a folder"));
-    let (door, socket) = (places.path().join("door"), places.path().join("http"));
+fn fault_38_server_stopped_during_handover_leaves_socket_files() {
+    let (files, test_directory) = (document_root(), tempfile::tempdir().expect("temporary directory"));
+    let (handover, socket) = (test_directory.path().join("handover"), test_directory.path().join("http"));
     let address = format!("unix:{}", socket.display());
     for driver in drivers() {
-        let knock = || UnixStream::connect(&door).expect("the door is open");
-        let server = start(files.path(), &address, &door, &["--driver", driver]);
-        let mut newcomer = knock();
-        assert!(read_offer(&mut newcomer).starts_with(b"anello handover 1\nsd"));
+        let connect_successor = || UnixStream::connect(&handover).expect("connect to the handover socket");
+        let server = start(files.path(), &address, &handover, &["--driver", driver]);
+        let mut successor = connect_successor();
+        assert!(read_offer(&mut successor).starts_with(b"anello handover 1\nsd"));
         server.signal(Signal::TERM);
-        server.ended();
-        // The newcomer has the sockets, and would serve now.
-        assert!(door.exists() && socket.exists());
-        for file in [&door, &socket] {
-            fs::remove_file(file).expect("removed");
+        server.wait_exit();
+        // The successor has the sockets and would serve from now on.
+        assert!(handover.exists() && socket.exists());
+        for file in [&handover, &socket] {
+            fs::remove_file(file).expect("remove file");
         }
-        // After one that came to nothing, they are the server's again.
-        let server = start(files.path(), &address, &door, &["--driver", driver]);
-        let mut newcomer = knock();
-        read_offer(&mut newcomer);
-        newcomer.write_all(b"G").expect("sends");
-        assert_eq!(read_byte(&mut newcomer), b'x');
+        // After an aborted handover, the files belong to the server again.
+        let server = start(files.path(), &address, &handover, &["--driver", driver]);
+        let mut successor = connect_successor();
+        read_offer(&mut successor);
+        successor.write_all(b"G").expect("send message");
+        assert_eq!(read_byte(&mut successor), b'x');
         server.signal(Signal::TERM);
-        server.ended();
-        assert!(!door.exists() && !socket.exists());
+        server.wait_exit();
+        assert!(!handover.exists() && !socket.exists());
     }
 }
 
-/// A server that gives a newcomer what it has, says this, and goes without another word.
-fn spawn_dying_server(door: &Path, last_words: &'static [u8]) -> (TcpListener, JoinHandle<()>) {
-    let (listener, control) =
-        (TcpListener::bind("127.0.0.1:0").expect("a port"), UnixListener::bind(door).expect("a door"));
-    let given = listener.try_clone().expect("a descriptor");
-    let spawn_dying_server = thread::spawn(move || {
-        let (stream, _) = control.accept().expect("a newcomer");
-        (&stream).write_all(b"anello handover 1\n").expect("sends");
-        served::give(&stream, b's', &given);
-        served::give(&stream, b'd', &control);
-        (&stream).write_all(last_words).expect("sends");
+/// Starts a thread that acts as a server: it transfers its sockets, sends `last_words`, and disconnects.
+fn fake_server(handover: &Path, final_messages: &'static [u8]) -> (TcpListener, JoinHandle<()>) {
+    let (listener, control) = (
+        TcpListener::bind("127.0.0.1:0").expect("bind port"),
+        UnixListener::bind(handover).expect("bind handover socket"),
+    );
+    let transferred = listener.try_clone().expect("duplicate descriptor");
+    let fake_server = thread::spawn(move || {
+        let (stream, _) = control.accept().expect("accept successor");
+        (&stream).write_all(b"anello handover 1\n").expect("send hello");
+        served::send_fd(&stream, b's', &transferred);
+        served::send_fd(&stream, b'd', &control);
+        (&stream).write_all(final_messages).expect("send messages");
     });
-    (listener, spawn_dying_server)
+    (listener, fake_server)
 }
 
 #[test]
-fn fault_38_a_newcomer_that_is_late_leaves_the_server_alone() {
-    let (files, places) = (folder(), tempfile::tempdir().expect("a folder"));
-    let door = places.path().join("door");
-    let (listener, spawn_dying_server) = spawn_dying_server(&door, b".x");
-    let address = listener.local_addr().expect("an address").to_string();
+fn fault_38_late_successor_exits() {
+    let (files, test_directory) = (document_root(), tempfile::tempdir().expect("temporary directory"));
+    let handover = test_directory.path().join("handover");
+    let (listener, fake_server) = fake_server(&handover, b".x");
+    let address = listener.local_addr().expect("local address").to_string();
     let mut command = Command::new(env!("CARGO_BIN_EXE_anello"));
-    command.arg("http").arg(files.path()).args(["--addr", &address, "--handover"]).arg(&door);
-    let output = command.output().expect("runs");
-    spawn_dying_server.join().expect("it has done what it should");
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(output.status.code() == Some(1) && said.contains("has not waited for this one"), "{said}");
-    assert!(door.exists(), "it is the server's");
+    command.arg("http").arg(files.path()).args(["--addr", &address, "--handover"]).arg(&handover);
+    let output = command.output().expect("run anello");
+    fake_server.join().expect("fake server");
+    let error_text = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(
+        output.status.code() == Some(1) && error_text.contains("aborted by the running server"),
+        "{error_text}"
+    );
+    assert!(handover.exists(), "handover socket belongs to the server");
 }
 
 #[test]
-fn fault_38_a_socket_file_that_a_newcomer_does_not_find_is_said_with_its_remedy() {
-    let (files, places) = (folder(), [(); 2].map(|()| tempfile::tempdir().expect("a folder")));
+fn fault_38_missing_socket_file_error_names_remedy() {
+    let (files, directories) =
+        (document_root(), [(); 2].map(|()| tempfile::tempdir().expect("temporary directory")));
     let command = |place: &Path| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_anello"));
         command.current_dir(place).arg("http").arg(files.path()).args(["--addr", "unix:http", "--handover"]);
-        command.arg(places[0].path().join("door"));
+        command.arg(directories[0].path().join("handover"));
         command
     };
-    let server = Served::of(command(places[0].path()));
-    // The same name, but another file.
-    let output = command(places[1].path()).output().expect("runs");
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert_eq!(output.status.code(), Some(1), "{said}");
-    assert!(said.contains("--addr unix:http: ") && said.contains("start in the folder in which"), "{said}");
-    let next = Served::of(command(places[0].path()));
-    server.ended();
-    next.end();
+    let server = Served::spawn(command(directories[0].path()));
+    // A relative path that leads to another file.
+    let output = command(directories[1].path()).output().expect("run anello");
+    let error_text = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(1), "{error_text}");
+    assert!(
+        error_text.contains("--addr unix:http: ") && error_text.contains("start in the working directory of"),
+        "{error_text}"
+    );
+    let next = Served::spawn(command(directories[0].path()));
+    server.wait_exit();
+    next.stop();
 }
 
 #[test]
-fn fault_38_a_server_that_dies_while_it_hands_over_leaves_its_sockets() {
-    let (files, places) = (folder(), tempfile::tempdir().expect("a folder"));
-    let door = places.path().join("door");
-    let (listener, spawn_dying_server) = spawn_dying_server(&door, b".");
-    let address = listener.local_addr().expect("an address").to_string();
-    let mut waiting = connect(&address);
-    waiting.write_all(request(false).as_bytes()).expect("sends");
+fn fault_38_successor_serves_sockets_of_dead_server() {
+    let (files, test_directory) = (document_root(), tempfile::tempdir().expect("temporary directory"));
+    let handover = test_directory.path().join("handover");
+    let (listener, fake_server) = fake_server(&handover, b".");
+    let address = listener.local_addr().expect("local address").to_string();
+    let mut queued_client = connect(&address);
+    queued_client.write_all(request(false).as_bytes()).expect("send request");
     drop(listener);
-    let server = start(files.path(), &address, &door, &[]);
-    spawn_dying_server.join().expect("it has done what it should");
-    is_answered(waiting);
+    let server = start(files.path(), &address, &handover, &[]);
+    fake_server.join().expect("fake server");
+    assert_ok_response(queued_client);
     server.signal(Signal::TERM);
-    server.ended();
+    server.wait_exit();
 }
 
 #[test]
-fn fault_39_who_waits_to_be_accepted_when_the_server_is_told_to_end_is_answered() {
-    let files = folder();
+fn fault_39_queued_connections_are_served_at_shutdown() {
+    let files = document_root();
     for driver in drivers() {
         for cores in ["0", "0,0"] {
             eprintln!("{driver}, cores {cores}");
             let server =
                 Served::start(files.path(), &["--addr", "127.0.0.1:0", "--driver", driver, "--cores", cores]);
             let address = server.ready_value("addr").to_owned();
-            // It stands still: the kernel completes handshakes, and nobody accepts.
+            // While the process is stopped, the kernel completes handshakes and no connection is accepted.
             server.signal(Signal::STOP);
-            let waiting: Vec<TcpStream> = (0..40)
+            let queued_client: Vec<TcpStream> = (0..40)
                 .map(|_| {
                     let mut client = connect(&address);
-                    client.write_all(request(false).as_bytes()).expect("sends");
+                    client.write_all(request(false).as_bytes()).expect("send request");
                     client
                 })
                 .collect();
             server.signal(Signal::TERM);
             server.signal(Signal::CONT);
-            waiting.into_iter().for_each(is_answered);
-            server.ended();
+            queued_client.into_iter().for_each(assert_ok_response);
+            server.wait_exit();
         }
     }
 }
 
 #[test]
-fn sockets_are_passed_by_a_service_manager_and_stay_its_own() {
-    let (files, places) = (folder(), tempfile::tempdir().expect("a folder"));
-    let path = places.path().join("http");
+fn passed_sockets_are_served_and_kept_by_service_manager() {
+    let (files, test_directory) = (document_root(), tempfile::tempdir().expect("temporary directory"));
+    let path = test_directory.path().join("http");
     for (driver, cores) in drivers().into_iter().flat_map(|driver| [(driver, "0"), (driver, "0,0")]) {
-        let (tcp, unix) =
-            (TcpListener::bind("127.0.0.1:0").expect("a port"), UnixListener::bind(&path).expect("a path"));
-        let address = tcp.local_addr().expect("an address").to_string();
-        let notices = served::Notices::new(places.path());
-        let environment = [("NOTIFY_SOCKET", notices.path())];
-        let both = || [tcp.try_clone().expect("a descriptor").into(), unix.try_clone().expect("one").into()];
+        let (tcp, unix) = (
+            TcpListener::bind("127.0.0.1:0").expect("bind port"),
+            UnixListener::bind(&path).expect("bind socket"),
+        );
+        let address = tcp.local_addr().expect("local address").to_string();
+        let notify_socket = served::NotifySocket::new(test_directory.path());
+        let environment = [("NOTIFY_SOCKET", notify_socket.path())];
+        let both = || {
+            [
+                tcp.try_clone().expect("duplicate descriptor").into(),
+                unix.try_clone().expect("duplicate descriptor").into(),
+            ]
+        };
         let arguments = ["--driver", driver, "--cores", cores];
-        let server = Served::activated(files.path(), &arguments, &both(), &environment);
+        let server = Served::start_activated(files.path(), &arguments, &both(), &environment);
         assert_eq!(server.ready_value("addr"), format!("{address},unix:{}", path.display()));
-        assert_eq!(notices.next(), "READY=1\n");
-        assert!(!ask(&mut connect(&address), false));
-        let mut client = UnixStream::connect(&path).expect("connects");
-        client.write_all(request(false).as_bytes()).expect("sends");
-        is_answered(client);
+        assert_eq!(notify_socket.next(), "READY=1\n");
+        assert!(!send_request(&mut connect(&address), false));
+        let mut client = UnixStream::connect(&path).expect("connect");
+        client.write_all(request(false).as_bytes()).expect("send request");
+        assert_ok_response(client);
         server.signal(Signal::HUP);
-        assert!(notices.next().starts_with("RELOADING=1\nMONOTONIC_USEC="));
-        assert_eq!(notices.next(), "READY=1\n");
+        assert!(notify_socket.next().starts_with("RELOADING=1\nMONOTONIC_USEC="));
+        assert_eq!(notify_socket.next(), "READY=1\n");
         server.signal(Signal::TERM);
-        assert_eq!(notices.next(), "STOPPING=1\n");
-        server.ended();
-        // Whoever comes meanwhile waits for the next one.
-        let mut waiting = connect(&address);
-        waiting.write_all(request(false).as_bytes()).expect("sends");
-        let server = Served::activated(files.path(), &arguments, &both(), &[]);
-        is_answered(waiting);
+        assert_eq!(notify_socket.next(), "STOPPING=1\n");
+        server.wait_exit();
+        // Clients that connect in the meantime wait for the next server.
+        let mut queued_client = connect(&address);
+        queued_client.write_all(request(false).as_bytes()).expect("send request");
+        let server = Served::start_activated(files.path(), &arguments, &both(), &[]);
+        assert_ok_response(queued_client);
         server.signal(Signal::TERM);
-        server.ended();
-        assert!(path.exists(), "it is the manager's to remove");
-        fs::remove_file(&path).expect("removed");
+        server.wait_exit();
+        assert!(path.exists(), "socket file belongs to the service manager");
+        fs::remove_file(&path).expect("remove file");
     }
 }
 
 #[test]
-fn a_passed_socket_of_the_name_metrics_tells_them() {
-    let files = folder();
+fn passed_socket_named_metrics_serves_metrics() {
+    let files = document_root();
     let (tcp, metrics) = (
-        TcpListener::bind("127.0.0.1:0").expect("a port"),
-        TcpListener::bind("127.0.0.1:0").expect("a port"),
+        TcpListener::bind("127.0.0.1:0").expect("bind port"),
+        TcpListener::bind("127.0.0.1:0").expect("bind port"),
     );
-    let (address, observed_at) = (tcp.local_addr().expect("one"), metrics.local_addr().expect("one"));
+    let (address, metrics_address) =
+        (tcp.local_addr().expect("local address"), metrics.local_addr().expect("local address"));
     let names = [("LISTEN_FDNAMES", Path::new("web:metrics"))];
-    let server = Served::activated(files.path(), &[], &[tcp.into(), metrics.into()], &names);
+    let server = Served::start_activated(files.path(), &[], &[tcp.into(), metrics.into()], &names);
     assert_eq!(server.ready_value("addr"), address.to_string());
-    assert_eq!(server.ready_value("metrics"), observed_at.to_string());
+    assert_eq!(server.ready_value("metrics"), metrics_address.to_string());
 }
 
 #[test]
-fn ready_line_has_the_sockets_and_the_distribution() {
-    let files = folder();
-    let tcp = || TcpListener::bind("127.0.0.1:0").expect("a port").into();
-    let server = Served::activated(files.path(), &[], &[tcp(), tcp()], &[]);
+fn ready_line_contains_sockets_and_distribution() {
+    let files = document_root();
+    let tcp = || TcpListener::bind("127.0.0.1:0").expect("bind port").into();
+    let server = Served::start_activated(files.path(), &[], &[tcp(), tcp()], &[]);
     assert_eq!([server.ready_value("sockets"), server.ready_value("distribution")], ["2", "balanced"]);
-    let server = Served::activated(files.path(), &["--distribution", "kernel"], &[tcp(), tcp()], &[]);
+    let server = Served::start_activated(files.path(), &["--distribution", "kernel"], &[tcp(), tcp()], &[]);
     assert_eq!([server.ready_value("sockets"), server.ready_value("distribution")], ["2", "kernel"]);
-    // One for each worker.
+    // One socket per worker.
     let server = Served::start(files.path(), &["--addr", "127.0.0.1:0"]);
     assert_eq!(server.ready_value("sockets"), server.ready_value("workers"));
 }
 
-/// In the sandbox, too: of two workers with a socket each, the second serves half of what comes to the first's.
+/// Also inside the sandbox: of two workers with a socket each, the second one serves half of the first one's
+/// connections.
 #[test]
 fn transferred_connections_are_served() {
-    let files = folder();
+    let files = document_root();
     for driver in drivers() {
-        let sockets = [0, 1].map(|_| TcpListener::bind("127.0.0.1:0").expect("a port"));
-        let address = sockets[0].local_addr().expect("one").to_string();
-        let server = Served::activated(files.path(), &["--driver", driver], &sockets.map(Into::into), &[]);
+        let sockets = [0, 1].map(|_| TcpListener::bind("127.0.0.1:0").expect("bind port"));
+        let address = sockets[0].local_addr().expect("local address").to_string();
+        let server =
+            Served::start_activated(files.path(), &["--driver", driver], &sockets.map(Into::into), &[]);
         for _ in 0..200 {
             let mut client = connect(&address);
-            client.write_all(request(false).as_bytes()).expect("sends");
-            is_answered(client);
+            client.write_all(request(false).as_bytes()).expect("send request");
+            assert_ok_response(client);
         }
         server.signal(Signal::TERM);
-        server.ended();
+        server.wait_exit();
     }
 }
 
 #[test]
-fn what_is_passed_and_cannot_be_served_is_said_with_its_remedy() {
-    let files = folder();
-    let tcp = || TcpListener::bind("127.0.0.1:0").expect("a port").into();
-    let fails = |arguments: &[&str], sockets, complaints: &[&str]| {
-        let said = Served::refuses(files.path(), arguments, sockets, "");
-        assert!(complaints.iter().all(|complaint| said.contains(complaint)), "{said}");
+fn unusable_passed_socket_error_names_remedy() {
+    let files = document_root();
+    let tcp = || TcpListener::bind("127.0.0.1:0").expect("bind port").into();
+    let assert_fails = |arguments: &[&str], sockets, expected: &[&str]| {
+        let error_text = Served::startup_error(files.path(), arguments, sockets, "");
+        assert!(expected.iter().all(|expected| error_text.contains(expected)), "{error_text}");
     };
-    fails(&["--addr", "127.0.0.1:0"], [tcp(), tcp()], &["LISTEN_FDS", "--addr", "leave one"]);
-    fails(&["--handover", "/tmp/door"], [tcp(), tcp()], &["LISTEN_FDS", "--handover", "leave one"]);
-    let udp = std::net::UdpSocket::bind("127.0.0.1:0").expect("a port").into();
-    fails(&[], [tcp(), udp], &["descriptor 4 of LISTEN_FDS", "stream sockets that listen"]);
-    let (connected, _other) = UnixStream::pair().expect("a pair");
-    fails(&[], [connected.into(), tcp()], &["descriptor 3 of LISTEN_FDS", "does not listen"]);
-    let file = File::open(files.path()).expect("a folder").into();
-    fails(&[], [tcp(), file], &["descriptor 4 of LISTEN_FDS", "not a socket"]);
+    assert_fails(&["--addr", "127.0.0.1:0"], [tcp(), tcp()], &["LISTEN_FDS", "--addr", "remove one"]);
+    assert_fails(
+        &["--handover", "/tmp/handover"],
+        [tcp(), tcp()],
+        &["LISTEN_FDS", "--handover", "remove one"],
+    );
+    let udp = std::net::UdpSocket::bind("127.0.0.1:0").expect("bind port").into();
+    assert_fails(&[], [tcp(), udp], &["descriptor 4 of LISTEN_FDS", "listening TCP or Unix stream sockets"]);
+    let (connected, _other) = UnixStream::pair().expect("socket pair");
+    assert_fails(&[], [connected.into(), tcp()], &["descriptor 3 of LISTEN_FDS", "not listening"]);
+    let file = File::open(files.path()).expect("open directory").into();
+    assert_fails(&[], [tcp(), file], &["descriptor 4 of LISTEN_FDS", "not a socket"]);
 }
 
 #[test]
-fn sockets_of_the_name_metrics_never_serve_the_site() {
-    let (files, places) = (folder(), tempfile::tempdir().expect("a folder"));
-    let tcp = || TcpListener::bind("127.0.0.1:0").expect("a port").into();
-    let unix = UnixListener::bind(places.path().join("metrics")).expect("a path").into();
-    for (sockets, names, complaint) in [
+fn sockets_named_metrics_never_serve_files() {
+    let (files, test_directory) = (document_root(), tempfile::tempdir().expect("temporary directory"));
+    let tcp = || TcpListener::bind("127.0.0.1:0").expect("bind port").into();
+    let unix = UnixListener::bind(test_directory.path().join("metrics")).expect("bind socket").into();
+    for (sockets, names, expected) in [
         ([tcp(), tcp()], "metrics:metrics", "descriptor 4 of LISTEN_FDS (\"metrics\")"),
         ([tcp(), unix], "web:metrics", "descriptor 4 of LISTEN_FDS (\"metrics\")"),
     ] {
-        let said = Served::refuses(files.path(), &[], sockets, names);
-        assert!(said.contains(complaint) && said.contains("at one TCP socket"), "{said}");
+        let error_text = Served::startup_error(files.path(), &[], sockets, names);
+        assert!(
+            error_text.contains(expected) && error_text.contains("at most one TCP socket"),
+            "{error_text}"
+        );
     }
     let mut echo = Command::new("sh");
     let script = "exec 3<&0 4<&2 </dev/null 2>&1; LISTEN_PID=$$ LISTEN_FDS=2 exec \"$@\"";
     echo.args(["-c", script, "sh", env!("CARGO_BIN_EXE_anello"), "echo"])
         .env("LISTEN_FDNAMES", "echo:metrics");
-    let [echoing, metrics]: [OwnedFd; 2] = [tcp(), tcp()];
-    let output = echo.stdin(echoing).stderr(metrics).output().expect("runs");
-    let said = String::from_utf8_lossy(&output.stdout).into_owned();
-    assert!(output.status.code() == Some(1) && said.contains("leave it out"), "{said}");
+    let [echo_socket, metrics]: [OwnedFd; 2] = [tcp(), tcp()];
+    let output = echo.stdin(echo_socket).stderr(metrics).output().expect("run anello");
+    let error_text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.code() == Some(1) && error_text.contains("no metrics endpoint"), "{error_text}");
 }
 
 #[test]
-fn fault_38_no_request_fails_while_a_service_manager_starts_it_anew() {
-    let files = folder();
+fn fault_38_restart_with_passed_sockets_fails_no_request() {
+    let files = document_root();
     for driver in drivers() {
-        let sockets = || [(); 2].map(|()| TcpListener::bind("127.0.0.1:0").expect("a port"));
-        let [site, other] = sockets();
-        let address = site.local_addr().expect("an address").to_string();
-        let given = || [&site, &other].map(|socket| socket.try_clone().expect("a descriptor").into());
+        let sockets = || [(); 2].map(|()| TcpListener::bind("127.0.0.1:0").expect("bind port"));
+        let [site, other_socket] = sockets();
+        let address = site.local_addr().expect("local address").to_string();
+        let passed_sockets =
+            || [&site, &other_socket].map(|socket| socket.try_clone().expect("duplicate descriptor").into());
         let arguments = ["--driver", driver, "--drain-min-idle", "60s"];
-        let mut server = Served::activated(files.path(), &arguments, &given(), &[]);
+        let mut server = Served::start_activated(files.path(), &arguments, &passed_sockets(), &[]);
         let load = Load::start(&address, 4);
         for _ in 0..3 {
             load.assert_still_serving(50);
-            // Who comes meanwhile waits.
-            server.end();
-            server = Served::activated(files.path(), &arguments, &given(), &[]);
+            // Clients that connect in the meantime wait.
+            server.stop();
+            server = Served::start_activated(files.path(), &arguments, &passed_sockets(), &[]);
         }
         load.assert_still_serving(50);
-        load.end();
-        server.end();
+        load.stop();
+        server.stop();
     }
 }
 
 #[test]
-fn a_service_manager_without_a_file_is_told_also_from_within_the_sandbox() {
-    let files = folder();
-    let notices = served::Notices::without_file(&format!("anello-test-{}", std::process::id()));
+fn abstract_notify_socket_works_inside_sandbox() {
+    let files = document_root();
+    let notify_socket = served::NotifySocket::new_abstract(&format!("anello-test-{}", std::process::id()));
     let mut command = Command::new(env!("CARGO_BIN_EXE_anello"));
     command
         .arg("http")
         .arg(files.path())
         .args(["--addr", "127.0.0.1:0"])
-        .env("NOTIFY_SOCKET", notices.path());
-    let server = Served::of(command);
-    assert_eq!(notices.next(), "READY=1\n");
+        .env("NOTIFY_SOCKET", notify_socket.path());
+    let server = Served::spawn(command);
+    assert_eq!(notify_socket.next(), "READY=1\n");
     server.signal(Signal::HUP);
-    assert!(notices.next().starts_with("RELOADING=1\nMONOTONIC_USEC="));
-    assert_eq!(notices.next(), "READY=1\n");
+    assert!(notify_socket.next().starts_with("RELOADING=1\nMONOTONIC_USEC="));
+    assert_eq!(notify_socket.next(), "READY=1\n");
     server.signal(Signal::TERM);
-    assert_eq!(notices.next(), "STOPPING=1\n");
-    server.ended();
+    assert_eq!(notify_socket.next(), "STOPPING=1\n");
+    server.wait_exit();
 }
 
 #[test]
-fn a_path_for_handing_over_that_cannot_be_one_is_said_with_its_remedy() {
-    let (files, places) = (folder(), tempfile::tempdir().expect("a folder"));
-    let error = |door: &Path| {
+fn unusable_handover_path_error_names_remedy() {
+    let (files, test_directory) = (document_root(), tempfile::tempdir().expect("temporary directory"));
+    let error = |handover: &Path| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_anello"));
-        command.arg("http").arg(files.path()).args(["--addr", "127.0.0.1:0", "--handover"]).arg(door);
-        let output = command.output().expect("runs");
+        command.arg("http").arg(files.path()).args(["--addr", "127.0.0.1:0", "--handover"]).arg(handover);
+        let output = command.output().expect("run anello");
         assert_eq!(output.status.code(), Some(1));
         String::from_utf8_lossy(&output.stderr).into_owned()
     };
-    let file = places.path().join("file");
-    fs::write(&file, "precious").expect("a file");
-    assert!(error(&file).contains("is no socket"), "{}", error(&file));
-    assert_eq!(fs::read_to_string(&file).expect("it is still there"), "precious");
-    let said = error(Path::new("/no/such/folder/door"));
-    assert!(said.contains("/no/such/folder/door") && said.contains("may write"), "{said}");
-    // Somebody who does not hand over.
-    let other = places.path().join("other");
-    let listener = UnixListener::bind(&other).expect("listens");
-    let busy = thread::spawn(move || {
-        let (mut stream, _) = listener.accept().expect("a client");
-        stream.write_all(b"SSH-2.0-something else\r\n").expect("sends");
+    let file = test_directory.path().join("file");
+    fs::write(&file, "precious").expect("write file");
+    assert!(error(&file).contains("is not a socket"), "{}", error(&file));
+    assert_eq!(fs::read_to_string(&file).expect("read file"), "precious");
+    let error_text = error(Path::new("/no/such/directory/handover"));
+    assert!(
+        error_text.contains("/no/such/directory/handover") && error_text.contains("writable by this user"),
+        "{error_text}"
+    );
+    // A process without handover support.
+    let other_socket = test_directory.path().join("other");
+    let listener = UnixListener::bind(&other_socket).expect("bind");
+    let listener_thread = thread::spawn(move || {
+        let (mut stream, _) = listener.accept().expect("accept");
+        stream.write_all(b"SSH-2.0-something else\r\n").expect("send request");
     });
-    let said = error(&other);
-    assert!(said.contains("stop that server"), "{said}");
-    busy.join().expect("it has ended");
+    let error_text = error(&other_socket);
+    assert!(error_text.contains("stop the old server"), "{error_text}");
+    listener_thread.join().expect("listener thread");
 }

@@ -1,4 +1,4 @@
-//! `anello http` as a user who may not read everything, as it should be run.
+//! `anello http` as an unprivileged user without read access to some files.
 
 mod served;
 
@@ -11,12 +11,16 @@ use std::process::{Command, Stdio};
 
 use served::{Served, get};
 
-/// Root may do everything: this user is nobody.
+/// Unprivileged user, used if the tests run as root.
 const NOBODY: u32 = 65534;
 
-fn command(folder: &Path, arguments: &[&str]) -> Command {
+fn command(document_root: &Path, arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_anello"));
-    command.arg("http").arg(folder).args(["--addr", "127.0.0.1:0", "--driver", "epoll"]).args(arguments);
+    command
+        .arg("http")
+        .arg(document_root)
+        .args(["--addr", "127.0.0.1:0", "--driver", "epoll"])
+        .args(arguments);
     command.env_remove("ANELLO_DRIVER");
     if rustix::process::geteuid().is_root() {
         command.uid(NOBODY).gid(NOBODY);
@@ -24,33 +28,33 @@ fn command(folder: &Path, arguments: &[&str]) -> Command {
     command
 }
 
-/// Whether that user may start the program, wherever it was built.
+/// Checks that this user can execute the test build.
 fn check_can_start() -> io::Result<()> {
     let mut command = command(Path::new("/"), &["--check"]);
     command.stdout(Stdio::null()).stderr(Stdio::null()).status().map(drop)
 }
 
-/// A folder with rights that its owner lacks, too.
+/// Creates a site with permissions that restrict even its owner.
 fn site() -> tempfile::TempDir {
-    let site = tempfile::tempdir().expect("a folder");
+    let site = tempfile::tempdir().expect("temporary directory");
     let at = |path: &str| site.path().join(path);
-    for folder in ["entered", "closed", "unread-index", "listed"] {
-        fs::create_dir(at(folder)).expect("a folder");
+    for name in ["entered", "closed", "unread-index", "listed"] {
+        fs::create_dir(at(name)).expect("create directory");
     }
     for file in
         ["index.html", "entered/index.html", "entered/file", "closed/index.html", "unread-index/index.html"]
     {
-        fs::write(at(file), file).expect("a file");
+        fs::write(at(file), file).expect("write file");
     }
     for (file, mode) in [("listed/open", 0o444), ("listed/unread", 0o300), ("unread-index/file", 0o444)] {
-        fs::write(at(file), file).expect("a file");
-        fs::set_permissions(at(file), Permissions::from_mode(mode)).expect("rights");
+        fs::write(at(file), file).expect("write file");
+        fs::set_permissions(at(file), Permissions::from_mode(mode)).expect("set permissions");
     }
-    fs::create_dir(at("listed/unentered")).expect("a folder");
+    fs::create_dir(at("listed/unentered")).expect("create directory");
     for (link, target) in
         [("to-entered", "../entered"), ("to-unentered", "unentered"), ("to-unread", "unread")]
     {
-        symlink(target, at("listed").join(link)).expect("a link");
+        symlink(target, at("listed").join(link)).expect("create symlink");
     }
     for (path, mode) in [
         ("unread-index/index.html", 0),
@@ -61,26 +65,26 @@ fn site() -> tempfile::TempDir {
         ("entered", 0o311),
         ("", 0o311),
     ] {
-        fs::set_permissions(at(path), Permissions::from_mode(mode)).expect("rights");
+        fs::set_permissions(at(path), Permissions::from_mode(mode)).expect("set permissions");
     }
     site
 }
 
-/// Its owner has to be able to remove it.
-fn give_back(site: &tempfile::TempDir) {
+/// Restores the permissions, so that the owner can remove the site.
+fn restore_permissions(site: &tempfile::TempDir) {
     for path in ["", "closed", "entered", "listed/unentered"] {
-        fs::set_permissions(site.path().join(path), Permissions::from_mode(0o700)).expect("rights");
+        fs::set_permissions(site.path().join(path), Permissions::from_mode(0o700)).expect("set permissions");
     }
 }
 
 #[test]
-fn folders_need_not_be_readable_and_what_may_not_be_read_is_not_there() {
+fn unreadable_directories_are_served_and_unreadable_files_are_hidden() {
     if let Err(error) = check_can_start() {
         assert_eq!(error.kind(), ErrorKind::PermissionDenied, "{error}");
-        return eprintln!("skipped: nobody may not start what was built here: {error}");
+        return eprintln!("skipped: user nobody cannot execute the test build: {error}");
     }
     let site = site();
-    let server = Served::of(command(site.path(), &["--listing"]));
+    let server = Served::spawn(command(site.path(), &["--listing"]));
     let address = server.ready_value("addr").to_owned();
     let status = |path: &str| get(&address, path).split(' ').nth(1).map(str::to_owned);
     for (path, expected) in [
@@ -93,7 +97,7 @@ fn folders_need_not_be_readable_and_what_may_not_be_read_is_not_there() {
         ("/closed", "404"),
         ("/closed/", "404"),
         ("/closed/index.html", "404"),
-        // There is a page in the place of the list.
+        // An unreadable index file is not replaced by a listing.
         ("/unread-index/", "404"),
         ("/unread-index/file", "200"),
         ("/listed/", "200"),
@@ -108,11 +112,11 @@ fn folders_need_not_be_readable_and_what_may_not_be_read_is_not_there() {
         "{list}"
     );
     assert!(list.contains("\"to-entered\"") && !list.contains("to-un"), "{list}");
-    // Without its index file, it would have to be read.
-    fs::set_permissions(site.path(), Permissions::from_mode(0o700)).expect("rights");
-    fs::remove_file(site.path().join("index.html")).expect("it is there");
-    fs::set_permissions(site.path(), Permissions::from_mode(0o311)).expect("rights");
-    let server = Served::of(command(site.path(), &["--listing"]));
+    // Without an index file, a listing would require read permission for the directory.
+    fs::set_permissions(site.path(), Permissions::from_mode(0o700)).expect("set permissions");
+    fs::remove_file(site.path().join("index.html")).expect("process is running");
+    fs::set_permissions(site.path(), Permissions::from_mode(0o311)).expect("set permissions");
+    let server = Served::spawn(command(site.path(), &["--listing"]));
     assert!(get(server.ready_value("addr"), "/").starts_with("HTTP/1.1 404 "));
-    give_back(&site);
+    restore_permissions(&site);
 }

@@ -1,4 +1,4 @@
-//! `anello http` where the process may have few descriptors, and clients take as many as they can.
+//! `anello http` with a low open-file limit and clients that use as many descriptors as possible.
 
 mod served;
 
@@ -7,108 +7,109 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::process::{Command, Output};
 
-use served::{BODY, Served, connect, drivers, folder, get, request, until};
+use served::{BODY, Served, connect, document_root, drivers, get, request, wait_until};
 
 const LIMIT: usize = 64;
 const IDLE: usize = 100;
 
-/// More than a cache keeps in memory.
+/// Larger than the files that the cache keeps in memory.
 const LARGE_BYTES: usize = 200_000;
 
-/// The server where it may have so many open files.
-fn limited(limit: usize, folder: &std::path::Path, arguments: &[&str]) -> Command {
+/// Returns a command that starts the server with this open-file limit.
+fn limited_command(limit: usize, document_root: &std::path::Path, arguments: &[&str]) -> Command {
     let mut command = Command::new("sh");
     let script = format!("ulimit -n {limit}; exec \"$@\"");
-    command.args(["-c", &script, "sh", env!("CARGO_BIN_EXE_anello"), "http"]).arg(folder);
+    command.args(["-c", &script, "sh", env!("CARGO_BIN_EXE_anello"), "http"]).arg(document_root);
     command.args(["--cores", "0,0"]).args(arguments).env_remove("ANELLO_DRIVER");
     command
 }
 
 fn descriptors(server: &Served) -> usize {
-    fs::read_dir(format!("/proc/{}/fd", server.id())).expect("its descriptors").count()
+    fs::read_dir(format!("/proc/{}/fd", server.id())).expect("read fd directory").count()
 }
 
-/// How a server that has no place for a connection ends its response.
-const TRY_LATER: &str = "as many connections as it may: try again later\n";
+/// End of the response of a server that has reached its connection limit.
+const CONNECTION_LIMIT_REACHED: &str = "connection limit reached, try again later\n";
 
-/// A client that keeps its connection after the response, admitted as by [`get_when_admitted`].
+/// Opens a connection that stays idle after a response; retries like [`get_with_retry`].
 fn idle(address: &str) -> TcpStream {
     let mut client = None;
-    until(|| {
+    wait_until(|| {
         let client = client.insert(connect(address));
-        client.write_all(request(true).as_bytes()).expect("sends");
+        client.write_all(request(true).as_bytes()).expect("send request");
         let mut response = Vec::new();
-        while !response.ends_with(BODY.as_bytes()) && !response.ends_with(TRY_LATER.as_bytes()) {
+        while !response.ends_with(BODY.as_bytes()) && !response.ends_with(CONNECTION_LIMIT_REACHED.as_bytes())
+        {
             let mut byte = [0];
-            client.read_exact(&mut byte).expect("a response");
+            client.read_exact(&mut byte).expect("read response");
             response.push(byte[0]);
         }
         response.starts_with(b"HTTP/1.1 200 OK\r\n")
     });
-    client.expect("it was admitted")
+    client.expect("open connection")
 }
 
-/// Returns the response to a GET. A server that cannot evict idle connections in time, because the machine is busy, rejects
-/// a client with 503 and asks it to try again later: this client does, within a limit of time.
-fn get_when_admitted(address: &str, path: &str) -> String {
+/// Returns the response to a GET. On a busy machine the server may fail to evict idle connections in time and reject the
+/// client with 503; the request is then retried, within the limit of [`wait_until`].
+fn get_with_retry(address: &str, path: &str) -> String {
     let mut response = String::new();
-    until(|| {
+    wait_until(|| {
         response = get(address, path);
-        !response.ends_with(TRY_LATER)
+        !response.ends_with(CONNECTION_LIMIT_REACHED)
     });
     response
 }
 
 #[test]
-fn fault_21_files_are_served_while_idle_clients_want_every_descriptor() {
-    let ways: [&[&str]; 3] = [&[], &["--max-connections", "1000"], &["--metrics-addr", "127.0.0.1:0"]];
+fn fault_21_files_are_served_despite_idle_clients_exhausting_descriptors() {
+    let flag_sets: [&[&str]; 3] = [&[], &["--max-connections", "1000"], &["--metrics-addr", "127.0.0.1:0"]];
     for driver in drivers() {
-        for way in ways {
-            let folder = folder();
+        for flags in flag_sets {
+            let document_root = document_root();
             for name in ["large", "other", "third"] {
-                fs::write(folder.path().join(name), vec![b'x'; LARGE_BYTES]).expect("a file");
+                fs::write(document_root.path().join(name), vec![b'x'; LARGE_BYTES]).expect("write file");
             }
-            let log = tempfile::NamedTempFile::new().expect("a file");
+            let log = tempfile::NamedTempFile::new().expect("temporary file");
             let common = ["--addr", "127.0.0.1:0", "--driver", driver, "--revalidate-interval", "0s"];
-            let mut command = limited(LIMIT, folder.path(), &[&common[..], way].concat());
-            command.stderr(File::create(log.path()).expect("a file"));
-            let server = Served::of(command);
+            let mut command = limited_command(LIMIT, document_root.path(), &[&common[..], flags].concat());
+            command.stderr(File::create(log.path()).expect("create file"));
+            let server = Served::spawn(command);
             let address = server.ready_value("addr").to_owned();
             let clients: Vec<_> = (0..IDLE).map(|_| idle(&address)).collect();
-            // Without a word, all of them at the same time.
+            // Connections without a request, opened all at once.
             let silent: Vec<_> = (0..IDLE).map(|_| connect(&address)).collect();
             for _ in 0..10 {
-                assert!(get_when_admitted(&address, "/hello.txt").ends_with(BODY), "{driver}: {way:?}");
+                assert!(get_with_retry(&address, "/hello.txt").ends_with(BODY), "{driver}: {flags:?}");
                 for path in ["/large", "/other", "/third"] {
-                    let answer = get_when_admitted(&address, path);
-                    assert!(answer.starts_with("HTTP/1.1 200 OK\r\n"), "{driver}: {path}: {answer:.100}");
-                    assert!(answer.len() > LARGE_BYTES, "{driver}: {path}");
+                    let response = get_with_retry(&address, path);
+                    assert!(response.starts_with("HTTP/1.1 200 OK\r\n"), "{driver}: {path}: {response:.100}");
+                    assert!(response.len() > LARGE_BYTES, "{driver}: {path}");
                 }
-                assert!(descriptors(&server) < LIMIT, "{driver}: {way:?}");
+                assert!(descriptors(&server) < LIMIT, "{driver}: {flags:?}");
             }
             drop((clients, silent));
-            server.end();
-            let said = fs::read_to_string(log.path()).expect("text");
-            assert!(said.lines().count() <= 2, "{driver}: {said}");
+            server.stop();
+            let log_text = fs::read_to_string(log.path()).expect("UTF-8");
+            assert!(log_text.lines().count() <= 2, "{driver}: {log_text}");
         }
     }
 }
 
-/// Whatever takes the descriptors, a shortage that lasts is logged now and then.
+/// A lasting shortage of descriptors is logged at a limited rate.
 #[test]
 fn fault_04_lasting_shortage_is_logged_once_in_ten_seconds() {
     for driver in drivers() {
-        let folder = folder();
-        let log = tempfile::NamedTempFile::new().expect("a file");
-        // Clients in the middle of a request are not closed.
+        let document_root = document_root();
+        let log = tempfile::NamedTempFile::new().expect("temporary file");
+        // Clients with an incomplete request are not evicted.
         let common = ["--addr", "127.0.0.1:0", "--driver", driver, "--max-connections", "1000"];
-        let mut command = limited(LIMIT, folder.path(), &common);
-        command.stderr(File::create(log.path()).expect("a file"));
-        let server = Served::of(command);
+        let mut command = limited_command(LIMIT, document_root.path(), &common);
+        command.stderr(File::create(log.path()).expect("create file"));
+        let server = Served::spawn(command);
         let address = server.ready_value("addr").to_owned();
         let mut clients = Vec::new();
-        let ends = std::time::Instant::now() + std::time::Duration::from_secs(3);
-        while std::time::Instant::now() < ends {
+        let deadline = std::time::Instant::now() + std::time::Duration::from_secs(3);
+        while std::time::Instant::now() < deadline {
             if clients.len() < IDLE {
                 let mut client = connect(&address);
                 client.write_all(b"GET /hello.txt HTTP/1.1\r\nHost").ok();
@@ -117,44 +118,43 @@ fn fault_04_lasting_shortage_is_logged_once_in_ten_seconds() {
             std::thread::sleep(std::time::Duration::from_millis(5));
         }
         drop(clients);
-        until(|| descriptors(&server) < LIMIT / 2 + 20);
+        wait_until(|| descriptors(&server) < LIMIT / 2 + 20);
         assert!(get(&address, "/hello.txt").ends_with(BODY));
-        server.end();
-        let said = fs::read_to_string(log.path()).expect("text");
-        assert!((1..=2).contains(&said.matches("no descriptors left").count()), "{driver}: {said}");
+        server.stop();
+        let log_text = fs::read_to_string(log.path()).expect("UTF-8");
+        assert!((1..=2).contains(&log_text.matches("no descriptors left").count()), "{driver}: {log_text}");
     }
 }
 
 #[test]
-fn check_tells_of_a_limit_that_does_not_fit() {
-    let folder = folder();
+fn check_reports_insufficient_open_file_limit() {
+    let document_root = document_root();
     let check = |limit, arguments: &[&str]| -> (Option<i32>, String) {
-        let mut command = limited(limit, folder.path(), &[&["--check"], arguments].concat());
-        let Output { status, stderr, .. } = command.output().expect("it runs");
+        let mut command = limited_command(limit, document_root.path(), &[&["--check"], arguments].concat());
+        let Output { status, stderr, .. } = command.output().expect("run anello");
         (status.code(), String::from_utf8_lossy(&stderr).into_owned())
     };
     assert_eq!(check(LIMIT, &[]), (Some(0), String::new()));
-    for (limit, arguments, words) in [
-        (
-            LIMIT,
-            &["--max-connections", "1000"][..],
-            "1000 connections do not fit the limit of open files (64)",
-        ),
-        (40, &[], "4 connections do not fit the limit of open files (40)"),
+    for (limit, arguments, expected) in [
+        (LIMIT, &["--max-connections", "1000"][..], "open-file limit 64 is too low for 1000 connections"),
+        (40, &[], "open-file limit 40 is too low for 4 connections"),
     ] {
-        let (code, said) = check(limit, arguments);
-        assert_eq!(code, Some(1), "{said}");
-        assert!(said.starts_with("anello: --max-connections: ") && said.contains(words), "{said}");
-        assert!(said.contains("ulimit -Hn") && said.contains("--cores"), "{said}");
+        let (code, log_text) = check(limit, arguments);
+        assert_eq!(code, Some(1), "{log_text}");
+        assert!(
+            log_text.starts_with("anello: --max-connections: ") && log_text.contains(expected),
+            "{log_text}"
+        );
+        assert!(log_text.contains("ulimit -Hn") && log_text.contains("--cores"), "{log_text}");
     }
-    // A start says the same, and serves.
-    let log = tempfile::NamedTempFile::new().expect("a file");
+    // At startup, the same problem is only a warning.
+    let log = tempfile::NamedTempFile::new().expect("temporary file");
     let arguments = ["--addr", "127.0.0.1:0", "--max-connections", "1000"];
-    let mut command = limited(LIMIT, folder.path(), &arguments);
-    command.stderr(File::create(log.path()).expect("a file"));
-    let server = Served::of(command);
+    let mut command = limited_command(LIMIT, document_root.path(), &arguments);
+    command.stderr(File::create(log.path()).expect("create file"));
+    let server = Served::spawn(command);
     assert!(get(server.ready_value("addr"), "/hello.txt").ends_with(BODY));
-    server.end();
-    let said = fs::read_to_string(log.path()).expect("text");
-    assert!(said.contains("anello: 1000 connections do not fit the limit of open files (64)"), "{said}");
+    server.stop();
+    let log_text = fs::read_to_string(log.path()).expect("UTF-8");
+    assert!(log_text.contains("anello: open-file limit 64 is too low for 1000 connections"), "{log_text}");
 }

@@ -33,8 +33,9 @@ fn place(config: &str) -> TempDir {
 
 #[test]
 fn cores_that_do_not_exist_are_one_line_of_every_command() {
-    let place =
-        place("folder = \".\"\nmax-connections = 10\ncores = \"5000-5097\"\ncors-origin = [\"a\", \"b\"]\n");
+    let place = place(
+        "directory = \".\"\nmax-connections = 10\ncores = \"5000-5097\"\ncors-origin = [\"a\", \"b\"]\n",
+    );
     let commands: [&[&str]; 5] = [
         &["echo", "--addr", "127.0.0.1:0"],
         &["http", ".", "--addr", "127.0.0.1:0"],
@@ -65,7 +66,7 @@ fn cores_that_do_not_exist_are_one_line_of_every_command() {
 
 #[test]
 fn flags_for_io_uring_beside_epoll_are_refused_by_every_command() {
-    let place = place("folder = \".\"\ndriver = \"epoll\"\nsqpoll = 10\nregistered-files = true\n");
+    let place = place("directory = \".\"\ndriver = \"epoll\"\nsqpoll = 10\nregistered-files = true\n");
     let commands: [&[&str]; 5] = [
         &["echo"],
         &["http", "."],
@@ -75,7 +76,10 @@ fn flags_for_io_uring_beside_epoll_are_refused_by_every_command() {
     ];
     for command in commands {
         let said = refused(&place, &[command, &["--driver", "epoll", "--sqpoll", "10"]].concat());
-        assert!(said[0].contains("--driver epoll cannot be used with --sqpoll"), "{command:?}: {said:?}");
+        assert!(
+            said[0].contains("--driver epoll cannot be used with the io_uring flags --sqpoll"),
+            "{command:?}: {said:?}"
+        );
         assert!(said[0].contains("--driver uring"), "{command:?}: {said:?}");
     }
     for check in [&["--check"][..], &[]] {
@@ -89,9 +93,9 @@ fn flags_for_io_uring_beside_epoll_are_refused_by_every_command() {
 /// the flags without effect are reported.
 #[test]
 fn flags_for_io_uring_without_effect_are_reported() {
-    let place = place("folder = \".\"\nsqpoll = 10\nzero-copy-bytes = 4096\n");
+    let place = place("directory = \".\"\nsqpoll = 10\nzero-copy-bytes = 4096\n");
     let epoll = [("ANELLO_DRIVER", "epoll")];
-    let expected = "anello: the driver is epoll, which ignores --sqpoll, --zero-copy-bytes:";
+    let expected = "anello: --sqpoll, --zero-copy-bytes ignored by the epoll driver";
     let output = run(&place, &["http", "--config", "site.toml", "--check"], &epoll);
     assert!(output.status.success(), "{output:?}");
     assert!(lines(&output).iter().any(|line| line.starts_with(expected)), "{output:?}");
@@ -121,14 +125,14 @@ fn servers_start_and_report_flags_for_io_uring_without_effect() {
         server.kill().expect("runs");
         server.wait().expect("ends");
         assert!(ready.contains(" ready ") && ready.contains("driver=epoll"), "{ready}");
-        let expected = "anello: the driver is epoll, which ignores --sqpoll:";
+        let expected = "anello: --sqpoll ignored by the epoll driver";
         assert!(reported.starts_with(expected), "{command:?}: {reported}");
     }
 }
 
 #[test]
 fn spins_above_one_second_are_refused() {
-    let place = place("folder = \".\"\nspin = \"10h\"\n");
+    let place = place("directory = \".\"\nspin = \"10h\"\n");
     let commands: [&[&str]; 5] =
         [&["echo"], &["http", "."], &["load", "tcp", "127.0.0.1:9"], &["bare", "epoll"], &["bare", "uring"]];
     for command in commands {

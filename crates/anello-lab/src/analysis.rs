@@ -305,7 +305,9 @@ fn outcome_of(result: &LabResult, cell: &Cell, record: &ContenderRecord, clean_s
     if let Some(why) = limit_reason(record.connections_limit, record.many_cores, cell) {
         return Outcome::BeyondLimit(why);
     }
-    if let Some(what) = failure_of(&record.name, &[Consequence::LeftOut, Consequence::Disqualified], Some(*cell)) {
+    if let Some(what) =
+        failure_of(&record.name, &[Consequence::LeftOut, Consequence::Disqualified], Some(*cell))
+    {
         return Outcome::Failed(what);
     }
     if clean_slices > 0 {

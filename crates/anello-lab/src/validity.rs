@@ -58,7 +58,11 @@ fn is_sha256(text: &str) -> bool {
 }
 
 fn within(what: impl Display, index: usize, count: usize) -> Result<(), String> {
-    if index < count { Ok(()) } else { Err(format!("the {what} has index {index}, but the count is {count}")) }
+    if index < count {
+        Ok(())
+    } else {
+        Err(format!("the {what} has index {index}, but the count is {count}"))
+    }
 }
 
 #[cfg(test)]

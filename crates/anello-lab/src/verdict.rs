@@ -151,11 +151,7 @@ mod tests {
             Verdict::NoDifference,
             "the interval includes 1"
         );
-        assert_eq!(
-            verdict_on(ratio(1.05, 0.02), Some(0.06)),
-            Verdict::NoDifference,
-            "within the resolution"
-        );
+        assert_eq!(verdict_on(ratio(1.05, 0.02), Some(0.06)), Verdict::NoDifference, "within the resolution");
         assert_eq!(verdict_on(ratio(1.0, 0.0), Some(0.0)), Verdict::NoDifference);
     }
 

@@ -1,6 +1,6 @@
-//! Servers as their users and service managers start them.
+//! Helpers to start `anello http` as a user or a service manager does, and to send requests to it.
 
-#![allow(dead_code, reason = "each test program uses its own part of this")]
+#![allow(dead_code, reason = "each test binary uses a different subset")]
 
 pub mod tls;
 
@@ -20,76 +20,76 @@ use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
-/// A test that waits so long hangs.
+/// Time limit for every wait of a test.
 pub const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// What is served.
+/// Content of `hello.txt`.
 pub const BODY: &str = "Hello, world!";
 
-pub fn folder() -> TempDir {
-    let folder = tempfile::tempdir().expect("a folder");
-    fs::write(folder.path().join("hello.txt"), BODY).expect("a file");
-    folder
+pub fn document_root() -> TempDir {
+    let document_root = tempfile::tempdir().expect("temporary directory");
+    fs::write(document_root.path().join("hello.txt"), BODY).expect("write file");
+    document_root
 }
 
-pub fn request(keeps: bool) -> &'static str {
-    match keeps {
+pub fn request(keep_alive: bool) -> &'static str {
+    match keep_alive {
         true => "GET /hello.txt HTTP/1.1\r\nHost: h\r\n\r\n",
         false => "GET /hello.txt HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n",
     }
 }
 
 pub fn connect(address: &str) -> TcpStream {
-    let stream = TcpStream::connect(address).expect("connects");
-    stream.set_read_timeout(Some(TIMEOUT)).expect("a timeout");
+    let stream = TcpStream::connect(address).expect("connect");
+    stream.set_read_timeout(Some(TIMEOUT)).expect("set timeout");
     stream
 }
 
-/// The whole answer to a request that ends its connection.
-pub fn ask(mut stream: impl Read + Write, line: &str, fields: &str) -> Vec<u8> {
+/// Sends a request with `Connection: close` and returns the whole response.
+pub fn send_request(mut stream: impl Read + Write, line: &str, fields: &str) -> Vec<u8> {
     let request = format!("{line} HTTP/1.1\r\nHost: h\r\n{fields}Connection: close\r\n\r\n");
-    stream.write_all(request.as_bytes()).expect("sends");
-    let mut answer = Vec::new();
-    stream.read_to_end(&mut answer).expect("an answer");
-    answer
+    stream.write_all(request.as_bytes()).expect("send request");
+    let mut response = Vec::new();
+    stream.read_to_end(&mut response).expect("read response");
+    response
 }
 
 pub fn get(address: &str, path: &str) -> String {
-    String::from_utf8(ask(connect(address), &format!("GET {path}"), "")).expect("text")
+    String::from_utf8(send_request(connect(address), &format!("GET {path}"), "")).expect("UTF-8")
 }
 
-/// The answer to a [`request`] that ends its connection.
+/// Checks the response to a [`request`] with `Connection: close`.
 #[track_caller]
-pub fn is_answered(mut client: impl Read) {
-    let mut answer = String::new();
-    client.read_to_string(&mut answer).expect("an answer");
-    assert!(answer.starts_with("HTTP/1.1 200 OK\r\n") && answer.ends_with(BODY), "{answer:?}");
+pub fn assert_ok_response(mut client: impl Read) {
+    let mut response = String::new();
+    client.read_to_string(&mut response).expect("read response");
+    assert!(response.starts_with("HTTP/1.1 200 OK\r\n") && response.ends_with(BODY), "{response:?}");
 }
 
-/// What a read or a receive returns, made again while it is interrupted: one with a timeout is, under a tracer, whenever
-/// any child of the process ends.
-pub fn retry_interrupted(mut read: impl FnMut() -> io::Result<usize>) -> io::Result<usize> {
+/// Calls a read or receive function again while it is interrupted. Under a tracer, a read with a timeout is
+/// interrupted whenever a child process exits.
+pub fn retry_interrupted(mut operation: impl FnMut() -> io::Result<usize>) -> io::Result<usize> {
     loop {
-        match read() {
+        match operation() {
             Err(error) if error.kind() == ErrorKind::Interrupted => {}
             result => return result,
         }
     }
 }
 
-pub fn until(mut is_so: impl FnMut() -> bool) {
-    let began = Instant::now();
-    while !is_so() {
-        assert!(began.elapsed() < TIMEOUT, "it never is");
+pub fn wait_until(mut condition: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !condition() {
+        assert!(start.elapsed() < TIMEOUT, "timed out waiting for the condition");
         thread::sleep(Duration::from_millis(5));
     }
 }
 
-/// The drivers that can be had here.
+/// Returns the drivers that are available on this machine.
 pub fn drivers() -> Vec<&'static str> {
-    // By a thread of its own: what the kernel does when the ring has ended interrupts the one that had it.
+    // On a separate thread, because the kernel interrupts the thread that closes a ring.
     let probe = thread::spawn(|| anello::probe_uring(&anello::DriverOptions::default()));
-    match probe.join().expect("it returns") {
+    match probe.join().expect("probe thread") {
         Ok(_) => vec!["epoll", "uring"],
         Err(error) => {
             eprintln!("uring: skipped: {error}");
@@ -98,81 +98,88 @@ pub fn drivers() -> Vec<&'static str> {
     }
 }
 
-/// A server that is ready.
+/// A running server that has printed its ready line.
 pub struct Served {
     child: Child,
     pub ready: String,
 }
 
 impl Served {
-    pub fn start(folder: &Path, arguments: &[&str]) -> Self {
+    pub fn start(document_root: &Path, arguments: &[&str]) -> Self {
         let mut command = Command::new(env!("CARGO_BIN_EXE_anello"));
-        command.arg("http").arg(folder).args(arguments);
-        Self::of(command)
+        command.arg("http").arg(document_root).args(arguments);
+        Self::spawn(command)
     }
 
-    /// Started by a service manager that passes these sockets.
-    pub fn activated(
-        folder: &Path,
+    /// Starts a server with sockets passed by a service manager.
+    pub fn start_activated(
+        document_root: &Path,
         arguments: &[&str],
         sockets: &[OwnedFd; 2],
         environment: &[(&str, &Path)],
     ) -> Self {
-        let mut command = activating(folder, arguments, sockets);
+        let mut command = activated_command(document_root, arguments, sockets);
         command.envs(environment.iter().copied());
-        Self::of(command)
+        Self::spawn(command)
     }
 
-    /// The same for one that does not start, with these names of its sockets; what it says.
-    pub fn refuses(folder: &Path, arguments: &[&str], sockets: [OwnedFd; 2], names: &str) -> String {
-        let mut command = activating(folder, arguments, &sockets);
+    /// Starts a server with passed sockets of these names that must fail, and returns its error messages.
+    pub fn startup_error(
+        document_root: &Path,
+        arguments: &[&str],
+        sockets: [OwnedFd; 2],
+        names: &str,
+    ) -> String {
+        let mut command = activated_command(document_root, arguments, &sockets);
         command.env("LISTEN_FDNAMES", names);
-        let output = command.stdout(Stdio::piped()).output().expect("runs");
+        let output = command.stdout(Stdio::piped()).output().expect("run anello");
         assert_eq!(output.status.code(), Some(1));
         String::from_utf8_lossy(&output.stdout).into_owned()
     }
 
-    /// What this starts.
-    pub fn of(mut command: Command) -> Self {
-        let mut child = command.stdout(Stdio::piped()).spawn().expect("starts");
+    /// Spawns the command and waits for the ready line.
+    pub fn spawn(mut command: Command) -> Self {
+        let mut child = command.stdout(Stdio::piped()).spawn().expect("start server");
         let mut ready = String::new();
-        BufReader::new(child.stdout.as_mut().expect("its output")).read_line(&mut ready).expect("a line");
+        BufReader::new(child.stdout.as_mut().expect("piped stdout"))
+            .read_line(&mut ready)
+            .expect("ready line");
         assert!(ready.starts_with("anello http ready addr="), "{ready:?}");
         Self { child, ready }
     }
 
     pub fn ready_value(&self, name: &str) -> &str {
-        let found = self.ready.split_whitespace().find_map(|word| word.strip_prefix(name)?.strip_prefix('='));
-        found.unwrap_or_else(|| panic!("{name} in {:?}", self.ready))
+        let value = self.ready.split_whitespace().find_map(|word| word.strip_prefix(name)?.strip_prefix('='));
+        value.unwrap_or_else(|| panic!("{name} in {:?}", self.ready))
     }
 
     pub fn signal(&self, signal: Signal) {
-        kill_process(Pid::from_child(&self.child), signal).expect("it is there");
+        kill_process(Pid::from_child(&self.child), signal).expect("process is running");
     }
 
     pub fn id(&self) -> u32 {
         self.child.id()
     }
 
-    /// What it writes to standard output behind the ready line.
+    /// Takes the server's standard output, positioned after the ready line.
     pub fn output(&mut self) -> ChildStdout {
-        self.child.stdout.take().expect("its output")
+        self.child.stdout.take().expect("piped stdout")
     }
 
-    /// Asks it to end, and waits for that.
-    pub fn end(self) {
+    /// Sends SIGTERM and waits until the server has exited successfully.
+    pub fn stop(self) {
         self.signal(Signal::TERM);
-        self.ended();
+        self.wait_exit();
     }
 
-    pub fn has_ended(&mut self) -> bool {
-        self.child.try_wait().expect("it is ours").is_some()
+    pub fn has_exited(&mut self) -> bool {
+        self.child.try_wait().expect("wait for child").is_some()
     }
 
-    /// Waits for its end, which has to be a good one.
-    pub fn ended(mut self) {
-        until(|| self.has_ended());
-        assert_eq!(self.child.wait().expect("it is ours").code(), Some(0));
+    /// Waits until the server has exited, and checks its exit code.
+    pub fn wait_exit(mut self) {
+        wait_until(|| self.has_exited());
+        assert_eq!(self.child.wait().expect("wait for child").code(), Some(0));
     }
 }
 
@@ -183,61 +190,65 @@ impl Drop for Served {
     }
 }
 
-/// A command that is passed two sockets as descriptors 3 and 4, and whose errors go to standard output.
+/// Returns a command that receives two sockets as descriptors 3 and 4 and writes its errors to standard output.
 ///
-/// They come as standard input and standard error, which a shell, whose process becomes the server's, puts in their places.
-fn activating(folder: &Path, arguments: &[&str], [first, second]: &[OwnedFd; 2]) -> Command {
+/// The sockets are passed to a shell as standard input and standard error. The shell moves them to their final numbers
+/// and then executes the server in the same process.
+fn activated_command(document_root: &Path, arguments: &[&str], [first, second]: &[OwnedFd; 2]) -> Command {
     let script = "exec 3<&0 4<&2 </dev/null 2>&1; LISTEN_PID=$$ LISTEN_FDS=2 exec \"$@\"";
     let mut command = Command::new("sh");
-    command.args(["-c", script, "sh", env!("CARGO_BIN_EXE_anello"), "http"]).arg(folder).args(arguments);
-    let descriptor = |of: &OwnedFd| Stdio::from(of.try_clone().expect("a descriptor"));
+    command
+        .args(["-c", script, "sh", env!("CARGO_BIN_EXE_anello"), "http"])
+        .arg(document_root)
+        .args(arguments);
+    let descriptor = |socket: &OwnedFd| Stdio::from(socket.try_clone().expect("duplicate descriptor"));
     command.stdin(descriptor(first)).stderr(descriptor(second));
     command
 }
 
-/// The socket of a service manager.
-pub struct Notices {
+/// A stand-in for the notification socket of a service manager.
+pub struct NotifySocket {
     socket: UnixDatagram,
     path: PathBuf,
 }
 
-impl Notices {
-    pub fn new(folder: &Path) -> Self {
-        let path = folder.join("notify");
+impl NotifySocket {
+    pub fn new(directory: &Path) -> Self {
+        let path = directory.join("notify");
         fs::remove_file(&path).ok();
-        let socket = UnixDatagram::bind(&path).expect("a socket");
-        Self::at(socket, path)
+        let socket = UnixDatagram::bind(&path).expect("bind socket");
+        Self::with_timeout(socket, path)
     }
 
-    /// One without a file.
-    pub fn without_file(name: &str) -> Self {
-        let address = SocketAddr::from_abstract_name(name).expect("a name");
-        Self::at(UnixDatagram::bind_addr(&address).expect("a socket"), format!("@{name}").into())
+    /// Creates a socket with an abstract name.
+    pub fn new_abstract(name: &str) -> Self {
+        let address = SocketAddr::from_abstract_name(name).expect("valid name");
+        Self::with_timeout(UnixDatagram::bind_addr(&address).expect("bind socket"), format!("@{name}").into())
     }
 
-    fn at(socket: UnixDatagram, path: PathBuf) -> Self {
-        socket.set_read_timeout(Some(TIMEOUT)).expect("a timeout");
+    fn with_timeout(socket: UnixDatagram, path: PathBuf) -> Self {
+        socket.set_read_timeout(Some(TIMEOUT)).expect("set timeout");
         Self { socket, path }
     }
 
-    /// What `NOTIFY_SOCKET` is to be.
+    /// Returns the value for `NOTIFY_SOCKET`.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
     pub fn next(&self) -> String {
         let mut bytes = [0; 1000];
-        let count = retry_interrupted(|| self.socket.recv(&mut bytes)).expect("a notice");
+        let count = retry_interrupted(|| self.socket.recv(&mut bytes)).expect("notification");
         String::from_utf8_lossy(&bytes[..count]).into_owned()
     }
 }
 
-/// Sends a byte and a descriptor.
-pub fn give(stream: &UnixStream, byte: u8, descriptor: impl AsFd) {
+/// Sends a byte with a descriptor.
+pub fn send_fd(stream: &UnixStream, byte: u8, descriptor: impl AsFd) {
     let descriptors = [descriptor.as_fd()];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut ancillary = SendAncillaryBuffer::new(&mut space);
     assert!(ancillary.push(SendAncillaryMessage::ScmRights(&descriptors)));
     let sent = rustix::net::sendmsg(stream, &[IoSlice::new(&[byte])], &mut ancillary, SendFlags::empty());
-    assert_eq!(sent.expect("sent"), 1);
+    assert_eq!(sent.expect("sendmsg"), 1);
 }

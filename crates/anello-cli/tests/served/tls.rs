@@ -1,4 +1,4 @@
-//! Clients of servers under TLS.
+//! TLS clients.
 
 use std::fs;
 use std::net::TcpStream;
@@ -10,20 +10,23 @@ use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 
 use super::connect;
 
-/// A certificate for `localhost` in these files, and a client that trusts it.
-pub fn identity(certificate: &Path, key: &Path) -> Arc<ClientConfig> {
-    let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).expect("a certificate");
-    fs::write(certificate, made.cert.pem()).expect("written");
-    fs::write(key, made.signing_key.serialize_pem()).expect("written");
+/// Writes a self-signed certificate for `localhost` to the files, and returns a client configuration that trusts it.
+pub fn create_identity(certificate: &Path, key: &Path) -> Arc<ClientConfig> {
+    let identity = rcgen::generate_simple_self_signed(["localhost".to_owned()]).expect("certificate");
+    fs::write(certificate, identity.cert.pem()).expect("write file");
+    fs::write(key, identity.signing_key.serialize_pem()).expect("write file");
     let mut roots = RootCertStore::empty();
-    roots.add(CertificateDer::clone(made.cert.der())).expect("a certificate");
+    roots.add(CertificateDer::clone(identity.cert.der())).expect("certificate");
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let builder = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
-    Arc::new(builder.expect("versions").with_root_certificates(roots).with_no_client_auth())
+    Arc::new(builder.expect("protocol versions").with_root_certificates(roots).with_no_client_auth())
 }
 
-/// A connection to that server, whose handshake comes with the first bytes.
-pub fn tls(config: &Arc<ClientConfig>, address: &str) -> StreamOwned<ClientConnection, TcpStream> {
-    let name = ServerName::try_from("localhost").expect("a name");
-    StreamOwned::new(ClientConnection::new(Arc::clone(config), name).expect("a client"), connect(address))
+/// Connects to a TLS server. The handshake runs with the first read or write.
+pub fn connect_tls(config: &Arc<ClientConfig>, address: &str) -> StreamOwned<ClientConnection, TcpStream> {
+    let server_name = ServerName::try_from("localhost").expect("valid name");
+    StreamOwned::new(
+        ClientConnection::new(Arc::clone(config), server_name).expect("TLS client"),
+        connect(address),
+    )
 }
