@@ -18,12 +18,12 @@ const METRICS: &str = "metrics";
 
 /// The sockets passed to this process.
 #[derive(Debug, Default)]
-pub struct Passed {
+pub struct PassedSockets {
     pub sockets: Vec<ListeningSocket>,
     pub metrics: Option<TcpListener>,
 }
 
-impl Passed {
+impl PassedSockets {
     /// Returns the sockets for a server that has no metrics endpoint.
     ///
     /// # Errors
@@ -44,11 +44,11 @@ impl Passed {
 /// # Errors
 /// Returns an error if a passed descriptor is not a listening stream socket, if more than one metrics socket was
 /// passed, or if the metrics socket is the only one.
-pub fn take() -> io::Result<Passed> {
+pub fn take() -> io::Result<PassedSockets> {
     let mut passed_descriptors = ListenFd::from_env();
     let names = env::var("LISTEN_FDNAMES").unwrap_or_default();
     let mut names = names.split(':');
-    let mut passed = Passed::default();
+    let mut passed = PassedSockets::default();
     for index in 0..passed_descriptors.len() {
         let name = names.next().unwrap_or_default();
         let to_error = |error: io::Error| {

@@ -19,16 +19,16 @@ pub struct DriverFlags {
     ///
     /// auto uses io_uring if its setup succeeds, and epoll otherwise. uring fails with the reason if io_uring is
     /// unavailable. epoll cannot be combined with io_uring flags.
-    #[arg(long, value_enum, default_value_t = Choice::Auto)]
-    driver: Choice,
+    #[arg(long, value_enum, default_value_t = DriverChoice::Auto)]
+    driver: DriverChoice,
 
     /// Poll for this long before sleeping, at most 1s, as in 50us; reduces latency at the cost of CPU time
     #[arg(long, value_name = "DURATION", value_parser = duration::parse_spin, default_value = "0s")]
     spin: Duration,
 
     /// When the kernel runs completion work (io_uring)
-    #[arg(long, value_enum, value_name = "WHEN", default_value_t = Work::Deferred)]
-    task_work: Work,
+    #[arg(long, value_enum, value_name = "MODE", default_value_t = TaskWorkMode::Deferred)]
+    task_work: TaskWorkMode,
 
     /// Use a kernel thread for submissions, which sleeps after this many idle milliseconds (io_uring)
     #[arg(long, value_name = "IDLE_MS")]
@@ -98,20 +98,19 @@ pub fn check(matches: &ArgMatches) -> Result<(), clap::Error> {
     if let Some((_, matches)) = matches.subcommand() {
         return check(matches);
     }
-    if !matches!(matches.try_get_one::<Choice>("driver"), Ok(Some(Choice::Epoll))) {
+    if !matches!(matches.try_get_one::<DriverChoice>("driver"), Ok(Some(DriverChoice::Epoll))) {
         return Ok(());
     }
     let is_given = |flag: &&str| {
         matches.try_contains_id(flag).is_ok() && matches.value_source(flag) == Some(ValueSource::CommandLine)
     };
-    let given = URING_FLAGS.iter().copied().filter(is_given);
-    let given: Vec<String> = given.map(to_long_flag).collect();
-    if given.is_empty() {
+    let flags: Vec<String> = URING_FLAGS.iter().copied().filter(is_given).map(to_long_flag).collect();
+    if flags.is_empty() {
         return Ok(());
     }
     let remedy = "remove them, or use --driver uring";
     let message =
-        format!("--driver epoll cannot be used with the io_uring flags {} ({remedy})\n", given.join(", "));
+        format!("--driver epoll cannot be used with the io_uring flags {} ({remedy})\n", flags.join(", "));
     Err(clap::Error::raw(ErrorKind::ArgumentConflict, message))
 }
 
@@ -120,14 +119,14 @@ fn to_long_flag(flag: &str) -> String {
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
-enum Choice {
+enum DriverChoice {
     Auto,
     Uring,
     Epoll,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
-enum Work {
+enum TaskWorkMode {
     /// When the worker waits for completions
     Deferred,
     /// At the next system call
@@ -155,30 +154,30 @@ impl DriverFlags {
     /// Creates a runtime builder with the selected driver and options.
     pub fn builder(&self) -> RuntimeBuilder {
         let kind = match self.driver {
-            Choice::Auto => DriverKind::Auto,
-            Choice::Uring => DriverKind::Uring,
-            Choice::Epoll => DriverKind::Epoll,
+            DriverChoice::Auto => DriverKind::Auto,
+            DriverChoice::Uring => DriverKind::Uring,
+            DriverChoice::Epoll => DriverKind::Epoll,
         };
         Runtime::builder().driver(kind).options(self.options())
     }
 
-    /// Reports the flags for io_uring that have no effect because the driver in use is another one: `auto` fell back to it, or
+    /// Reports io_uring flags that have no effect because the epoll driver is in use: `auto` fell back to it, or
     /// `ANELLO_DRIVER` overrides the flag.
     pub fn report_ignored(&self, driver: &str) {
-        let given = self.given_for_uring();
-        if driver == "epoll" && !given.is_empty() {
-            let given = given.join(", ");
+        let flags = self.explicit_uring_flags();
+        if driver == "epoll" && !flags.is_empty() {
+            let flags = flags.join(", ");
             output::print_stderr(format_args!(
-                "anello: {given} ignored by the epoll driver (remove them, or see anello doctor)"
+                "anello: {flags} ignored by the epoll driver (remove them, or see anello doctor)"
             ));
         }
     }
 
     /// Returns the io_uring flags that differ from their defaults.
-    fn given_for_uring(&self) -> Vec<String> {
+    fn explicit_uring_flags(&self) -> Vec<String> {
         // In the order of `URING_FLAGS`.
         let is_given: [bool; URING_FLAGS.len()] = [
-            !matches!(self.task_work, Work::Deferred),
+            !matches!(self.task_work, TaskWorkMode::Deferred),
             self.sqpoll.is_some(),
             self.sqpoll_core.is_some(),
             self.one_shot_receive,
@@ -202,9 +201,9 @@ impl DriverFlags {
         let mut options = DriverOptions::default();
         options.spin = self.spin;
         options.task_work = match self.task_work {
-            Work::Deferred => TaskWork::Deferred,
-            Work::Cooperative => TaskWork::Cooperative,
-            Work::Interrupting => TaskWork::Interrupting,
+            TaskWorkMode::Deferred => TaskWork::Deferred,
+            TaskWorkMode::Cooperative => TaskWork::Cooperative,
+            TaskWorkMode::Interrupting => TaskWork::Interrupting,
         };
         options.submission_polling =
             self.sqpoll.map(|idle_ms| SubmissionPolling { idle_ms, core: self.sqpoll_core });

@@ -32,21 +32,21 @@ const FINAL_ACCEPT_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Waits for the accept tasks, which finish once their sockets are closed and the accept queue is empty. Aborts a task
 /// that exceeds [`FINAL_ACCEPT_TIMEOUT`].
-pub async fn finish_accepting(accepting: &mut [JoinHandle<()>]) {
-    for accepting in accepting {
-        if timeout(FINAL_ACCEPT_TIMEOUT, &mut *accepting).await.is_err() {
+pub async fn finish_accepting(accept_tasks: &mut [JoinHandle<()>]) {
+    for task in accept_tasks {
+        if timeout(FINAL_ACCEPT_TIMEOUT, &mut *task).await.is_err() {
             tracing::warn!("exiting with connections still in the accept queue");
-            accepting.abort();
+            task.abort();
         }
     }
 }
 
-/// How connections are distributed over the workers.
+/// Distribution of connections over the workers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Distribution {
-    /// Balanced: a worker with more connections than the average transfers new ones to the worker with the fewest.
+    /// Evenly: a worker with more connections than the average transfers new ones to the worker with the fewest.
     Balanced,
-    /// By the kernel: a hash of the client's and server's address selects the worker's socket.
+    /// By the kernel: a hash of the addresses selects a worker's socket.
     Kernel,
 }
 
@@ -81,7 +81,7 @@ impl ListeningSocket {
         if domain == Domain::UNIX {
             return Ok(Self::Unix(descriptor.into()));
         }
-        // Accepted sockets inherit TCP_NODELAY.
+        // Accepted sockets inherit the option.
         socket.set_tcp_nodelay(true)?;
         Ok(Self::Internet(descriptor.into()))
     }
@@ -184,7 +184,7 @@ pub struct Listening {
     internet: Option<ListenerGroup<TcpListener>>,
     unix: Option<ListenerGroup<UnixListener>>,
     sockets: usize,
-    /// How connections in the accept queue are treated at shutdown.
+    /// Treatment of the connections that are in the accept queue at shutdown.
     pending: PendingConnections,
     file: Option<SocketFile>,
     is_transferred: AtomicBool,
@@ -238,7 +238,7 @@ impl Listening {
         let (mut addresses, mut internet, mut unix) = (Vec::<Address>::new(), Vec::new(), Vec::new());
         for socket in sockets {
             let address = socket.address()?;
-            if !addresses.iter().any(|known| known.to_string() == address.to_string()) {
+            if !addresses.iter().any(|existing| existing.to_string() == address.to_string()) {
                 addresses.push(address);
             }
             match socket {
@@ -394,7 +394,7 @@ impl fmt::Display for Listening {
 pub struct SocketFile {
     path: PathBuf,
     file_id: (u64, u64),
-    /// Whether this process is responsible for removing the file.
+    /// Set while this process is responsible for removing the file.
     is_own: AtomicBool,
 }
 
@@ -423,7 +423,7 @@ impl SocketFile {
         self.is_own.store(true, Ordering::Relaxed);
     }
 
-    /// Gives up responsibility for the file to another process. Returns whether this process was responsible.
+    /// Leaves the removal of the file to another process. Returns `true` if this process was responsible for it.
     pub fn release(&self) -> bool {
         self.is_own.swap(false, Ordering::Relaxed)
     }

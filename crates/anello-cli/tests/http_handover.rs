@@ -316,7 +316,7 @@ fn fault_38_server_stopped_during_handover_leaves_socket_files() {
     }
 }
 
-/// Starts a thread that acts as a server: it transfers its sockets, sends `last_words`, and disconnects.
+/// Starts a thread that acts as a server: it transfers its sockets, sends `final_messages`, and disconnects.
 fn fake_server(handover: &Path, final_messages: &'static [u8]) -> (TcpListener, JoinHandle<()>) {
     let (listener, control) = (
         TcpListener::bind("127.0.0.1:0").expect("bind port"),
@@ -355,9 +355,13 @@ fn fault_38_late_successor_exits() {
 fn fault_38_missing_socket_file_error_names_remedy() {
     let (files, directories) =
         (document_root(), [(); 2].map(|()| tempfile::tempdir().expect("temporary directory")));
-    let command = |place: &Path| {
+    let command = |working_directory: &Path| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_anello"));
-        command.current_dir(place).arg("http").arg(files.path()).args(["--addr", "unix:http", "--handover"]);
+        command.current_dir(working_directory).arg("http").arg(files.path()).args([
+            "--addr",
+            "unix:http",
+            "--handover",
+        ]);
         command.arg(directories[0].path().join("handover"));
         command
     };

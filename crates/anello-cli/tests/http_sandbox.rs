@@ -50,7 +50,7 @@ fn send_request(stream: impl Read + Write, path: &str, fields: &str) -> Vec<u8> 
 fn site() -> tempfile::TempDir {
     let directory = tempfile::tempdir().expect("temporary directory");
     let site = directory.path().join("site");
-    fs::create_dir_all(site.join("folder")).expect("create directories");
+    fs::create_dir_all(site.join("subdirectory")).expect("create directories");
     fs::write(directory.path().join("secret.txt"), "secret").expect("write file");
     fs::write(site.join("hello.txt"), "Hello, world!").expect("write file");
     fs::write(site.join("large.bin"), large()).expect("write file");
@@ -90,7 +90,7 @@ fn assert_site_is_served<S: Read + Write>(site: &Path, connect: impl Fn() -> S) 
     let listing = text("/", "Accept: application/json\r\n");
     assert!(listing.contains("\"inside.txt\"") && !listing.contains("outside.txt"), "{listing}");
     assert!(text("/", "").contains("large.bin"));
-    assert!(text("/folder", "").starts_with("HTTP/1.1 301 "));
+    assert!(text("/subdirectory", "").starts_with("HTTP/1.1 301 "));
     let ranges = send_request("/large.bin", "Range: bytes=0-1,5000000-5000001\r\n");
     let ranges = String::from_utf8_lossy(&ranges);
     assert!(ranges.starts_with("HTTP/1.1 206 ") && ranges.contains("multipart/byteranges"), "{ranges}");

@@ -140,7 +140,11 @@ fn spins_above_one_second_are_refused() {
         assert!(said[0].contains("--spin") && said[0].contains("at most 1s"), "{command:?}: {said:?}");
     }
     let said = refused(&place, &["http", "--config", "site.toml", "--check"]);
-    assert!(said[0].contains("site.toml:2: spin: \"10h\"") && said[0].contains("at most 1s"), "{said:?}");
+    assert!(
+        said[0].contains("site.toml:2: spin: invalid spin duration \"10h\"")
+            && said[0].contains("at most 1s"),
+        "{said:?}"
+    );
 }
 
 #[test]

@@ -32,13 +32,13 @@ use crate::{activation, duration, limits, output};
 /// Serve echo (RFC 862): send back everything that is received
 ///
 /// With --request-bytes and --response-bytes, each request of a fixed size gets a response of a fixed size instead:
-/// byte i of the response is byte (i modulo the request size) of the request. Complete requests are answered in order
-/// of arrival; a request that is incomplete when the client closes the connection gets no response.
+/// byte i of the response is byte (i modulo the request size) of the request. Responses are sent in the order
+/// of the requests; a request that is incomplete when the client closes the connection gets no response.
 ///
 /// Prints one ready line with the address, the driver and the kernel features in use. SIGINT and SIGTERM stop
 /// accepting, echo the received data and close the connections; a second signal closes them immediately. The exit code
-/// is 0 in both cases. Sockets passed by a service manager (LISTEN_FDS, for example from systemd) are used instead of
-/// --addr.
+/// is 0 in both cases. If a service manager passes sockets (LISTEN_FDS, for example systemd), they are used and --addr
+/// must be omitted.
 #[derive(clap::Args)]
 pub struct Arguments {
     /// Address to listen on [default: 127.0.0.1:7000]
@@ -61,7 +61,7 @@ pub struct Arguments {
     cores: Option<cores::Cores>,
 
     /// How connections are distributed over the workers
-    #[arg(long, value_enum, value_name = "HOW", default_value_t = Distribution::Balanced)]
+    #[arg(long, value_enum, value_name = "POLICY", default_value_t = Distribution::Balanced)]
     distribution: Distribution,
 
     /// Maximum number of connections over all workers; further connections are accepted and closed
@@ -265,8 +265,8 @@ impl OpenConnections {
             shutdown_handle.shutdown_read();
         }
         const STEP: Duration = Duration::from_millis(5);
-        let began = Instant::now();
-        while self.count.get() > 0 && began.elapsed() < drain_timeout && remaining_signals > 0 {
+        let start = Instant::now();
+        while self.count.get() > 0 && start.elapsed() < drain_timeout && remaining_signals > 0 {
             match timeout(STEP, signals.recv()).await {
                 Ok(Ok(_)) => remaining_signals -= 1,
                 Ok(Err(error)) => {

@@ -47,8 +47,9 @@ pub fn run(arguments: &Arguments, configuration: &Configuration) -> io::Result<E
 
 /// Returns the non-default settings in the syntax of a configuration file.
 fn success_report(arguments: &Arguments, configuration: &Configuration) -> String {
-    let with = arguments.config.as_ref().map(|path| format!(" with {}", path.display())).unwrap_or_default();
-    let mut text = format!("# anello http: configuration OK{with}. Non-default settings:\n");
+    let file_suffix =
+        arguments.config.as_ref().map(|path| format!(" with {}", path.display())).unwrap_or_default();
+    let mut text = format!("# anello http: configuration OK{file_suffix}. Non-default settings:\n");
     for setting in &configuration.settings {
         text.push_str(setting);
         text.push('\n');
@@ -235,8 +236,8 @@ fn check_can_create(directory: &Path) -> Result<(), String> {
     }
 }
 
-/// Checks that the path is free or a socket. A stale socket is replaced at startup; a live one must belong to a
-/// running server that is stopped before.
+/// Checks that the path is free or a socket. A stale socket is replaced at startup; a live one belongs to a
+/// running server that is stopped first or hands over.
 fn check_socket_path(path: &Path) -> Result<(), String> {
     match fs::symlink_metadata(path) {
         Ok(metadata) if !metadata.file_type().is_socket() => {

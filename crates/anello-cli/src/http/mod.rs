@@ -58,8 +58,8 @@ use crate::{activation, limits, output};
 ///
 /// Prints one ready line with the address, the driver and the kernel features in use. SIGINT and SIGTERM stop
 /// accepting and complete the requests in flight; a second signal closes the connections immediately. The exit code is
-/// 0, or 1 if access log lines were lost. Sockets passed by a service manager (LISTEN_FDS, for example from systemd)
-/// are used instead of --addr.
+/// 0, or 1 if access log lines were lost. If a service manager passes sockets (LISTEN_FDS, for example systemd),
+/// they are used and --addr must be omitted.
 #[derive(clap::Args)]
 pub struct Arguments {
     /// Document root; optional if the --config file sets `directory`
@@ -100,7 +100,7 @@ pub struct Arguments {
     cores: Option<cores::Cores>,
 
     /// How connections are distributed over the workers
-    #[arg(long, value_enum, value_name = "HOW", default_value_t = Distribution::Balanced)]
+    #[arg(long, value_enum, value_name = "POLICY", default_value_t = Distribution::Balanced)]
     distribution: Distribution,
 
     /// Drop privileges that serving does not need: files outside the document root, outgoing connections, most system
@@ -150,7 +150,7 @@ struct Service {
     admin_addr: Option<SocketAddr>,
     health: Health,
     manager: ServiceManager,
-    /// Whether a worker has reported the shutdown to the service manager.
+    /// Set once a worker has reported the shutdown to the service manager.
     is_stopping: AtomicBool,
     sandbox: Sandbox,
     /// Opened once all workers are listening and the sandbox is sealed.

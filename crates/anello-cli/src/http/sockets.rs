@@ -11,7 +11,7 @@ use std::time::Duration;
 use anello::net::{ListenerGroup, PendingConnections, TcpListener};
 
 use super::handover::{HandoverListener, HandoverSource, StartLock, Successor, request_handover};
-use crate::activation::Passed;
+use crate::activation::PassedSockets;
 use crate::address::Address;
 use crate::listening::{Listening, ListeningSocket, SocketFile, conflicting_flag_error};
 
@@ -51,7 +51,7 @@ impl Sockets {
     ///
     /// # Errors
     /// Returns an error if a socket cannot be bound, if flags conflict with passed sockets, or if the handover fails.
-    pub fn open(request: &SocketRequest<'_>, passed: Passed) -> io::Result<Self> {
+    pub fn open(request: &SocketRequest<'_>, passed: PassedSockets) -> io::Result<Self> {
         if !passed.sockets.is_empty() {
             return Self::from_passed(request, passed);
         }
@@ -80,7 +80,7 @@ impl Sockets {
         Ok(Self::new(listening, metrics, handover_listener, None))
     }
 
-    fn from_passed(request: &SocketRequest<'_>, passed: Passed) -> io::Result<Self> {
+    fn from_passed(request: &SocketRequest<'_>, passed: PassedSockets) -> io::Result<Self> {
         if request.handover.is_some() {
             return Err(conflicting_flag_error("--handover"));
         }

@@ -82,7 +82,7 @@ impl BarrierTicket<'_> {
 
 impl Drop for BarrierTicket<'_> {
     fn drop(&mut self) {
-        // Only a panic reaches this before `fail` or `wait`.
+        // Has an effect only if the worker panicked: once `wait` or `fail` has returned, the state is final.
         self.0.fail_all(io::ErrorKind::Other, "worker exited during startup".to_owned());
     }
 }

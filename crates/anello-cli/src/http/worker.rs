@@ -87,8 +87,8 @@ fn accept(listeners: WorkerListeners, server: &Server, files: &Rc<Files>) -> Vec
     internet.into_iter().chain(unix).collect()
 }
 
-/// Accepts the queued connections and drains the server. Returns the number of aborted connections, which is nonzero
-/// only if `abort_requested` completes first.
+/// Accepts the queued connections and drains the server. Returns the number of connections aborted at the drain timeout
+/// or because `abort_requested` completed first.
 async fn drain_or_abort(
     server: &Server,
     mut accepting: Vec<JoinHandle<()>>,

@@ -1,4 +1,4 @@
-//! Sandbox of a server: privileges that serving does not need are dropped, so that an attacker who compromises the
+//! Sandbox of a server: privileges that serving does not need are dropped, so that an attacker with control of the
 //! process does not have them either (fault 40).
 //!
 //! ```text
@@ -63,15 +63,15 @@ pub struct Sandbox {
     has_no_new_privileges: bool,
     landlock: Option<Landlock>,
     is_sealed: AtomicBool,
-    /// Whether a worker uses io_uring.
+    /// Set if a worker uses io_uring.
     has_rings: AtomicBool,
     has_socket_files: bool,
 }
 
 impl Sandbox {
-    /// Drops new privileges (`PR_SET_NO_NEW_PRIVS`, Linux 3.5) and [capabilities], and denies access to all other
-    /// files, TCP connect and bind, and signals to other processes (`landlock_restrict_self(2)`, Linux 5.13 and
-    /// later). Applies to the calling thread and threads that it starts later, so it must be called while the process
+    /// Disables privilege gain by execve(2) (`PR_SET_NO_NEW_PRIVS`, Linux 3.5), drops [capabilities], and denies access
+    /// to all other files, TCP connect and bind, and signals to other processes (`landlock_restrict_self(2)`, Linux 5.13
+    /// and later). Applies to the calling thread and threads that it starts later, so it must be called while the process
     /// is single-threaded.
     ///
     /// # Errors

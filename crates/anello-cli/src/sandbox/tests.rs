@@ -63,11 +63,11 @@ fn has(part: &str) -> bool {
     let output = child("report", directory.path());
     let stdout = String::from_utf8_lossy(&output.stdout).into_owned();
     let in_force = stdout.split("in force: ").nth(1).unwrap_or_else(|| panic!("{output:?}"));
-    let is_there = in_force.contains(part);
-    if !is_there {
+    let is_active = in_force.contains(part);
+    if !is_active {
         eprintln!("skipped: no {part} here: {}", String::from_utf8_lossy(&output.stderr));
     }
-    is_there
+    is_active
 }
 
 /// Entry point of the children. Passes as a test if there is no action in the environment.

@@ -77,7 +77,7 @@ impl HandoverChannel {
     pub fn with_timeout(stream: UnixStream, timeout: Duration) -> io::Result<Self> {
         let peer = rustix::net::sockopt::socket_peercred(&stream)?;
         let own = rustix::process::geteuid();
-        // A server that changed its user has bound its sockets as root, and so does its successor.
+        // The kernel records peer credentials at connect(2) and listen(2), when a server with --user is still root.
         if peer.uid != own && !peer.uid.is_root() {
             let message = format!(
                 "peer process {} runs as user {}, expected {} (run both servers as the same user)",

@@ -23,7 +23,7 @@ pub struct Successor {
     pub sockets: Vec<ListeningSocket>,
     pub metrics: Option<TcpListener>,
     pub handover_listener: UnixListener,
-    /// Whether the predecessor has died.
+    /// Set if the predecessor has died.
     predecessor_gone: bool,
 }
 
