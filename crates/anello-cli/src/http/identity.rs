@@ -194,8 +194,8 @@ impl Identity {
         if error != rustix::io::Errno::PERM {
             return Err(error);
         }
-        let reason = "not permitted to change user or groups (start as root, with CAP_SETUID, CAP_SETGID and CAP_CHOWN, \
-                   or as that user without these flags)";
+        let reason = "not permitted to change user or groups (start as root, with CAP_SETUID, CAP_SETGID and \
+                   CAP_CHOWN, or as that user without these flags)";
         Ok(io::Error::new(io::ErrorKind::PermissionDenied, format!("{}: {reason}", self.flags)))
     }
 }

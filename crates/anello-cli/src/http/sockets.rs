@@ -106,8 +106,8 @@ impl Sockets {
             let actual = socket.address()?;
             if !matches_request(address, &actual) {
                 let message = format!(
-                    "--handover {}: the running server listens on {actual}, not on {address} (pass --addr {actual} or stop \
-                                 the running server)",
+                    "--handover {}: the running server listens on {actual}, not on {address} (pass --addr {actual} or \
+                                 stop the running server)",
                     path.display()
                 );
                 return Err(io::Error::new(io::ErrorKind::InvalidInput, message));

@@ -70,9 +70,9 @@ pub struct Sandbox {
 
 impl Sandbox {
     /// Disables privilege gain by execve(2) (`PR_SET_NO_NEW_PRIVS`, Linux 3.5), drops [capabilities], and denies access
-    /// to all other files, TCP connect and bind, and signals to other processes (`landlock_restrict_self(2)`, Linux 5.13
-    /// and later). Applies to the calling thread and threads that it starts later, so it must be called while the process
-    /// is single-threaded.
+    /// to all other files, TCP connect and bind, and signals to other processes (`landlock_restrict_self(2)`, Linux
+    /// 5.13 and later). Applies to the calling thread and threads that it starts later, so it must be called while the
+    /// process is single-threaded.
     ///
     /// # Errors
     /// Returns `Unsupported` if a part is unavailable and the mode is [`On`](SandboxMode::On). Otherwise missing parts
@@ -98,8 +98,8 @@ impl Sandbox {
             Ok(kept) => {
                 let names: Vec<_> = kept.iter_names().map(|(name, _)| format!("CAP_{name}")).collect();
                 print_stderr(format_args!(
-                    "anello: {} kept: this user cannot otherwise access the document root, certificates, log or sockets (use \
-                     --user with their owner, or change their owner)",
+                    "anello: {} kept: this user cannot otherwise access the document root, certificates, log or sockets \
+                     (use --user with their owner, or change their owner)",
                     names.join(" and ")
                 ));
             }

@@ -58,8 +58,8 @@ mod filter {
         for program in programs {
             apply_filter_all_threads(&program?).map_err(|error| match error {
                 Error::Seccomp(error) => format!(
-                    "cannot install the seccomp filter: {error} (use a kernel with CONFIG_SECCOMP_FILTER, or allow seccomp in \
-                     the container's profile)"
+                    "cannot install the seccomp filter: {error} (use a kernel with CONFIG_SECCOMP_FILTER, or allow \
+                     seccomp in the container's profile)"
                 ),
                 other => format!("cannot install the seccomp filter: {other}"),
             })?;
