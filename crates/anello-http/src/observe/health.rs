@@ -1,78 +1,80 @@
-//! Whether the server should be given requests, as `/health` answers it.
+//! Health state of the server, as reported by `/health`.
 //!
 //! ```text
-//!   Starting ──ready()──▶ Ready ──drain()──▶ Draining
-//!       └────────────────drain()────────────────▲
+//!   Starting ──set_ready()──▶ Ready ──set_draining()──▶ Draining
+//!       └──────────────────set_draining()──────────────────▲
 //! ```
 //!
-//! There is no way back: a server that drains ends.
+//! The state never moves backwards: a draining server shuts down.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 
-/// The state of the server. Clones are the same state; every thread may ask and change it.
+/// A shared handle to the health state. All clones refer to the same state, and any thread can read or change it.
 #[derive(Clone, Debug, Default)]
 pub struct Health {
     state: Arc<AtomicU8>,
 }
 
-/// What a server is doing.
+/// The lifecycle state of a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum HealthState {
-    /// It does not listen yet, or not on all workers.
+    /// Not all workers are listening yet.
     Starting,
-    /// It serves.
+    /// All workers serve requests.
     Ready,
-    /// It ends what it has begun and takes nothing new.
+    /// The server finishes requests in flight and accepts no new ones.
     Draining,
 }
 
-/// How an answer is written.
+/// The format of a health response.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum HealthFormat {
-    /// One word and a line feed.
+    /// The state as one word, followed by a line feed.
     #[default]
     Text,
-    /// An object with the field `status`.
+    /// A JSON object with the field `status`.
     Json,
 }
 
-/// An answer to `/health`. It must not be stored: send `Cache-Control: no-store` with it.
+/// A response to `/health`.
+///
+/// Caches must not store it: send it with `Cache-Control: no-store`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HealthResponse {
-    /// 200 when the server is ready, else 503.
+    /// Status code: 200 if the server is ready, 503 otherwise.
     pub status: u16,
-    /// The media type of the body.
+    /// Value of the `Content-Type` field.
     pub content_type: &'static str,
-    /// The body.
+    /// Response body, including a final line feed.
     pub body: &'static [u8],
 }
 
 impl Health {
-    /// A server that is starting.
+    /// Creates a handle in the state [`HealthState::Starting`].
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// What the server is doing.
+    /// Returns the current state.
     #[must_use]
     pub fn state(&self) -> HealthState {
-        // Alone and without anything that it guards: no order with other memory is needed.
-        HealthState::of(self.state.load(Ordering::Relaxed))
+        // `Relaxed` is sufficient: the state publishes no other memory.
+        HealthState::from_u8(self.state.load(Ordering::Relaxed))
     }
 
-    /// The server serves from now on. False if it did already, or drains: then nothing changes.
+    /// Marks the server as ready. Returns `false`, without a change, if it already was ready or is draining.
     pub fn set_ready(&self) -> bool {
         self.advance(HealthState::Ready)
     }
 
-    /// The server takes nothing new from now on. False if it drained already.
+    /// Marks the server as draining. Returns `false` if it already was.
     pub fn set_draining(&self) -> bool {
         self.advance(HealthState::Draining)
     }
 
-    /// What to answer now.
+    /// Returns the response for the current state.
     #[must_use]
     pub fn response(&self, format: HealthFormat) -> HealthResponse {
         let state = self.state();
@@ -89,15 +91,15 @@ impl Health {
 }
 
 impl HealthState {
-    fn of(number: u8) -> Self {
-        match number {
+    fn from_u8(value: u8) -> Self {
+        match value {
             0 => Self::Starting,
             1 => Self::Ready,
             _ => Self::Draining,
         }
     }
 
-    /// The status of an answer in this state.
+    /// Returns the HTTP status code that `/health` responds with in this state.
     #[must_use]
     pub fn status(self) -> u16 {
         if self == Self::Ready { 200 } else { 503 }
@@ -121,8 +123,10 @@ impl HealthState {
 }
 
 impl HealthFormat {
-    /// JSON when the value of an `Accept` field names `application/json`, else text, which every checker of health
-    /// understands. Weights are not compared: both formats say the same.
+    /// Selects the format from the value of an `Accept` field.
+    ///
+    /// Returns [`Json`](Self::Json) if the value lists `application/json`, and [`Text`](Self::Text) otherwise. Quality
+    /// values are ignored, since both formats carry the same information.
     #[must_use]
     pub fn from_accept(accept: Option<&[u8]>) -> Self {
         let names_json = |range: &[u8]| {
@@ -141,51 +145,52 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_server_starts_serves_drains_and_never_goes_back() {
+    fn state_advances_and_never_moves_backwards() {
         let health = Health::new();
-        let seen_elsewhere = health.clone();
+        let health_clone = health.clone();
         assert_eq!(health.state(), HealthState::Starting);
         assert!(health.set_ready() && !health.set_ready());
-        assert_eq!(seen_elsewhere.state(), HealthState::Ready);
+        assert_eq!(health_clone.state(), HealthState::Ready);
         assert!(health.set_draining() && !health.set_draining() && !health.set_ready());
-        assert_eq!(seen_elsewhere.state(), HealthState::Draining);
+        assert_eq!(health_clone.state(), HealthState::Draining);
     }
 
     #[test]
-    fn a_server_that_could_not_start_drains_at_once() {
+    fn starting_server_can_drain_directly() {
         let health = Health::new();
         assert!(health.set_draining() && !health.set_ready());
         assert_eq!(health.state(), HealthState::Draining);
     }
 
     #[test]
-    fn answers_say_the_state_in_both_formats() {
+    fn response_contains_state_in_both_formats() {
         let health = Health::new();
-        let answer = |format| health.response(format);
-        let json = |answer: HealthResponse| serde_json::from_slice::<serde_json::Value>(answer.body).unwrap();
+        let response = |format| health.response(format);
+        let json =
+            |response: HealthResponse| serde_json::from_slice::<serde_json::Value>(response.body).unwrap();
         assert_eq!(
-            (answer(HealthFormat::Text).status, answer(HealthFormat::Text).body),
+            (response(HealthFormat::Text).status, response(HealthFormat::Text).body),
             (503, &b"starting\n"[..])
         );
-        assert_eq!(json(answer(HealthFormat::Json))["status"], "starting");
+        assert_eq!(json(response(HealthFormat::Json))["status"], "starting");
         health.set_ready();
         assert_eq!(
-            (answer(HealthFormat::Text).status, answer(HealthFormat::Text).body),
+            (response(HealthFormat::Text).status, response(HealthFormat::Text).body),
             (200, &b"ready\n"[..])
         );
-        assert_eq!(json(answer(HealthFormat::Json))["status"], "ready");
-        assert_eq!(answer(HealthFormat::Json).content_type, "application/json");
+        assert_eq!(json(response(HealthFormat::Json))["status"], "ready");
+        assert_eq!(response(HealthFormat::Json).content_type, "application/json");
         health.set_draining();
         assert_eq!(
-            (answer(HealthFormat::Text).status, answer(HealthFormat::Text).body),
+            (response(HealthFormat::Text).status, response(HealthFormat::Text).body),
             (503, &b"draining\n"[..])
         );
-        assert_eq!(json(answer(HealthFormat::Json))["status"], "draining");
-        assert_eq!(answer(HealthFormat::Json).status, 503);
+        assert_eq!(json(response(HealthFormat::Json))["status"], "draining");
+        assert_eq!(response(HealthFormat::Json).status, 503);
     }
 
     #[test]
-    fn json_is_for_those_who_ask_for_it() {
+    fn json_format_requires_accept_of_application_json() {
         for json in
             [&b"application/json"[..], b"text/html, Application/JSON;q=0.9", b" application/json ;q=1"]
         {

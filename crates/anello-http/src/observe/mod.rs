@@ -1,19 +1,21 @@
-//! What a server tells about itself: access log, metrics, health.
+//! Observability of a server: access log, metrics and health.
 //!
-//! Nothing here knows sockets: lines go to a file or standard output, metrics and health are rendered to bytes, which the
-//! server sends. Workers never wait for any of it.
+//! These modules do not use sockets. Log lines go to a file or to standard output. Metrics and health responses are
+//! rendered to bytes, which the server sends. None of them blocks a worker.
 //!
-//! - [`access_log`]: one line a request, written by a thread of its own.
-//! - [`metrics`]: counters of each worker, summed and rendered for Prometheus when somebody asks.
-//! - [`health`]: whether the server should be given requests.
+//! - [`access_log`]: one line per request, written by a dedicated thread.
+//! - [`metrics`]: per-worker counters, summed and rendered in the Prometheus text format on each scrape.
+//! - [`health`]: whether load balancers should send requests to the server.
 //!
 //! ```
-//! use anello_http::observe::access_log::{AccessLog, AccessLogOptions, LogEntry, LogFormat, FormattedPeer, RequestLine};
+//! use anello_http::observe::access_log::{
+//!     AccessLog, AccessLogOptions, FormattedPeer, LogEntry, LogFormat, RequestLine,
+//! };
 //! use anello_http::observe::health::{Health, HealthFormat};
 //! use anello_http::observe::metrics::{CloseReason, MethodClass, MetricsOptions, ServerMetrics};
 //!
 //! # fn main() -> std::io::Result<()> {
-//! // Once, when the server starts.
+//! // Once, at server startup.
 //! let mut options = AccessLogOptions::default();
 //! options.format = LogFormat::Json;
 //! let log = AccessLog::start(options)?;
@@ -22,11 +24,11 @@
 //!
 //! // On each worker.
 //! let mut lines = log.worker(0);
-//! let counts = metrics.worker(0).expect("no other worker has this number");
+//! let counts = metrics.worker(0).expect("index in range and not in use");
 //! health.set_ready();
 //!
 //! // On each connection, and on each request.
-//! let peer = FormattedPeer::new("203.0.113.9:4711".parse().expect("an address"));
+//! let peer = FormattedPeer::new("203.0.113.9:4711".parse().expect("valid socket address"));
 //! counts.connection_accepted();
 //! counts.record_request(MethodClass::Get, 200, 87_000);
 //! lines.record(&LogEntry {
@@ -41,12 +43,12 @@
 //! });
 //! counts.connection_closed(CloseReason::Peer);
 //!
-//! // When somebody asks.
+//! // On each scrape and health check.
 //! let mut text = Vec::new();
 //! metrics.render(Some(&log.handle().stats()), &mut text);
 //! assert_eq!(health.response(HealthFormat::Text).status, 200);
 //!
-//! // At the end.
+//! // At shutdown.
 //! health.set_draining();
 //! drop(lines);
 //! log.close()

@@ -1,4 +1,4 @@
-//! One line of the access log.
+//! Formatting of access log lines.
 
 use std::fmt;
 use std::io::Write;
@@ -8,80 +8,82 @@ use std::str::FromStr;
 use super::escape::{MAX_ESCAPE_BYTES, push_hex_escaped, push_json};
 use super::time_text::TimeText;
 
-/// Room for all of a line but the four fields that a peer fills: names and punctuation of JSON (157 bytes), time (24), peer
-/// (47), version (8), four numbers (20 each), and the marks of four cuts (3 each).
-const FRAME_BYTES: usize = 384;
+/// Upper bound for a line without its four peer-controlled fields: names and punctuation of JSON (157 bytes), time
+/// (24), peer (47), version (8), four numbers (20 each) and four truncation marks (3 each).
+const FIXED_BYTES: usize = 384;
 
-/// Fields that a peer fills: method, target, referer, user agent.
+/// Number of peer-controlled fields: method, target, referer and user agent.
 const PEER_FIELDS: usize = 4;
 
-/// How a line is written. Every line is printable ASCII and ends in a line feed, whatever a peer sent.
+/// Format of the log lines.
 ///
-/// The times are UTC. In common and combined lines an absent value is `-`; there control bytes, quotes, backslashes and
-/// what is not ASCII are written as `\xHH`.
+/// Every line consists of printable ASCII characters and a line feed, regardless of the input. Times are in UTC. In the
+/// common and combined formats a missing value is written as `-`, and control bytes, quotes, backslashes and non-ASCII
+/// bytes are escaped as `\xHH`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LogFormat {
-    /// The format of the first web servers: `PEER - - [TIME] "METHOD TARGET VERSION" STATUS BYTES`. The peer is an IP
-    /// address without its port.
+    /// Common Log Format: `PEER - - [TIME] "METHOD TARGET VERSION" STATUS BYTES`. The peer is an IP address without a
+    /// port.
     Common,
-    /// [`Common`](Self::Common), then `"REFERER" "USER AGENT"`.
+    /// Combined Log Format: [`Common`](Self::Common), followed by `"REFERER" "USER AGENT"`.
     #[default]
     Combined,
-    /// One object a line, with these fields, always all of them and in this order:
+    /// One JSON object per line. Every object has all of these fields, in this order:
     ///
-    /// | field | type | what |
+    /// | field | type | value |
     /// |---|---|---|
-    /// | `time` | string | [`LogEntry::unix_time_ns`] as RFC 3339 in UTC with milliseconds: `2026-11-22T16:27:35.042Z` |
-    /// | `peer` | string | IP address and port of the peer, `unix:` for a Unix socket |
-    /// | `method` | string, null | as received; null when the first line could not be read, like the next two |
-    /// | `target` | string, null | as received, not decoded |
-    /// | `version` | string, null | `HTTP/1.1` |
-    /// | `status` | number | of the answer |
+    /// | `time` | string | [`LogEntry::unix_time_ns`] in RFC 3339 format: `2026-11-22T16:27:35.042Z` |
+    /// | `peer` | string | IP address and port of the peer, or `unix:` for a Unix socket |
+    /// | `method` | string, null | as received; null if the request line is invalid |
+    /// | `target` | string, null | as received, not decoded; null if the request line is invalid |
+    /// | `version` | string, null | `HTTP/1.0` or `HTTP/1.1`; null if the request line is invalid |
+    /// | `status` | number | status code of the response |
     /// | `bytes` | number | [`LogEntry::body_bytes`] |
     /// | `duration_us` | number | [`LogEntry::duration_us`] |
-    /// | `referer` | string, null | null when the request had none |
-    /// | `user_agent` | string, null | null when the request had none |
-    /// | `worker` | number | the worker that answered |
+    /// | `referer` | string, null | null if the request has no `Referer` field |
+    /// | `user_agent` | string, null | null if the request has no `User-Agent` field |
+    /// | `worker` | number | index of the worker that served the request |
     ///
-    /// Bytes of a value that are not UTF-8 are written as U+FFFD.
+    /// Bytes that are not valid UTF-8 are replaced by U+FFFD.
     Json,
 }
 
-/// What one request comes to.
+/// The logged data of one request.
 #[derive(Clone, Copy, Debug)]
 pub struct LogEntry<'a> {
-    /// When the answer had been handed over to be sent, in nanoseconds since the Unix epoch.
+    /// Time when the response had been queued for sending, in nanoseconds since the Unix epoch.
     pub unix_time_ns: u64,
-    /// From when the head of the request had been read to that moment, in microseconds; 0 for what is refused before it is a
-    /// request.
+    /// Time from the end of the request head until [`unix_time_ns`](Self::unix_time_ns), in microseconds. 0 if the
+    /// request head was rejected.
     pub duration_us: u64,
-    /// Who asked.
+    /// Address of the peer.
     pub peer: &'a FormattedPeer,
-    /// What was asked; none when the first line could not be read.
+    /// Request line, or `None` if it could not be parsed.
     pub request: Option<RequestLine<'a>>,
-    /// Status of the answer.
+    /// Status code of the response.
     pub status: u16,
-    /// Bytes of the answer's body that were handed over to be sent: fewer than it has when the connection broke.
+    /// Number of response body bytes queued for sending. Less than the length of the body if the connection failed.
     pub body_bytes: u64,
-    /// The field `Referer` of the request.
+    /// Value of the request field `Referer`.
     pub referer: Option<&'a [u8]>,
-    /// The field `User-Agent` of the request.
+    /// Value of the request field `User-Agent`.
     pub user_agent: Option<&'a [u8]>,
 }
 
-/// The first line of a request.
+/// The request line: method, target and version.
 #[derive(Clone, Copy, Debug)]
 pub struct RequestLine<'a> {
-    /// As received.
+    /// Method, as received.
     pub method: &'a str,
-    /// As received.
+    /// Request target, as received.
     pub target: &'a [u8],
-    /// `HTTP/1.0` or `HTTP/1.1`: the server's own text, which is written as it is.
+    /// `HTTP/1.0` or `HTTP/1.1`. Written without escaping.
     pub version: &'static str,
 }
 
 impl<'a> RequestLine<'a> {
-    /// Reads a line that was received, without its end. None when it is not of the form `METHOD TARGET HTTP/1.x`.
+    /// Parses a request line without its line ending. Returns `None` if it does not have the form `METHOD TARGET
+    /// HTTP/1.x`.
     #[must_use]
     pub fn read(line: &'a [u8]) -> Option<Self> {
         let mut parts = line.split(|&byte| byte == b' ');
@@ -91,35 +93,36 @@ impl<'a> RequestLine<'a> {
             b"HTTP/1.1" => "HTTP/1.1",
             _ => return None,
         };
-        let is_whole = !method.is_empty() && !target.is_empty() && parts.next().is_none();
-        is_whole.then_some(Self { method, target, version })
+        let is_valid = !method.is_empty() && !target.is_empty() && parts.next().is_none();
+        is_valid.then_some(Self { method, target, version })
     }
 }
 
-/// The address of a peer as lines have it, formatted once a connection.
+/// The formatted address of a peer. Format it once per connection.
 #[derive(Clone, Copy)]
 pub struct FormattedPeer {
     /// `203.0.113.9:4711`, `[2001:db8::9]:4711` or `unix:`.
     bytes: [u8; Self::MAX_BYTES],
     length: u8,
-    /// Where in it the address without port and brackets is.
+    /// Offset in `bytes` at which the IP address starts, after an opening bracket.
     ip_start: u8,
+    /// Offset in `bytes` at which the IP address ends, before a closing bracket or the port.
     ip_end: u8,
 }
 
 impl FormattedPeer {
-    /// Eight groups of four digits, brackets and a port.
+    /// Length of the longest address: eight groups of four digits, brackets and a port.
     const MAX_BYTES: usize = "[ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff]:65535".len();
 
-    /// The text of an address. IPv4 in IPv6 (`::ffff:203.0.113.9`) is written as IPv4; the zone of a link-local address is
-    /// left out.
+    /// Formats an IP address and port. An IPv4-mapped IPv6 address (`::ffff:203.0.113.9`) is formatted as IPv4. The
+    /// zone of a link-local address is omitted.
     #[must_use]
     pub fn new(address: SocketAddr) -> Self {
         let address = SocketAddr::new(address.ip().to_canonical(), address.port());
         let mut bytes = [0; Self::MAX_BYTES];
         let mut rest = &mut bytes[..];
         if write!(rest, "{address}").is_err() {
-            // No address is longer; should one be, its end is missing.
+            // Unreachable, since no address is longer. Otherwise the text would be truncated.
             rest = &mut [];
         }
         let length = Self::MAX_BYTES - rest.len();
@@ -133,7 +136,7 @@ impl FormattedPeer {
         }
     }
 
-    /// The text of a peer that has no address: one on a Unix socket.
+    /// Returns the text for a peer that is connected through a Unix socket and has no address.
     #[must_use]
     pub fn unix() -> Self {
         let text = b"unix:";
@@ -142,13 +145,13 @@ impl FormattedPeer {
         Self { bytes, length: text.len() as u8, ip_start: 0, ip_end: text.len() as u8 }
     }
 
-    /// Address and port.
+    /// Returns the address with its port.
     #[must_use]
     pub fn as_bytes(&self) -> &[u8] {
         &self.bytes[..usize::from(self.length)]
     }
 
-    /// The address alone.
+    /// Returns the IP address without port and brackets.
     #[must_use]
     pub fn ip(&self) -> &[u8] {
         &self.bytes[usize::from(self.ip_start)..usize::from(self.ip_end)]
@@ -174,48 +177,49 @@ impl fmt::Display for LogFormat {
 impl FromStr for LogFormat {
     type Err = String;
 
-    /// Reads `common`, `combined` or `json`.
+    /// Parses `common`, `combined` or `json`.
     fn from_str(name: &str) -> Result<Self, String> {
         match name {
             "common" => Ok(Self::Common),
             "combined" => Ok(Self::Combined),
             "json" => Ok(Self::Json),
-            _ => Err(format!("there is no log format {name:?}: choose common, combined or json")),
+            _ => Err(format!("unknown log format {name:?} (expected common, combined or json)")),
         }
     }
 }
 
-/// Writes the lines of one worker.
+/// Formats the lines of one worker.
 #[derive(Debug)]
 pub(super) struct LineWriter {
     format: LogFormat,
-    field_bytes: usize,
+    max_field_bytes: usize,
     time: TimeText,
-    /// The end of a JSON line: the field `worker`, which never changes.
-    json_end: Vec<u8>,
+    /// The constant last part of a JSON line: the field `worker` and the closing brace.
+    json_suffix: Vec<u8>,
 }
 
 impl LineWriter {
-    pub(super) fn new(format: LogFormat, field_bytes: usize, worker: usize) -> Self {
-        let json_end = format!(",\"worker\":{worker}}}\n").into_bytes();
-        Self { format, field_bytes, time: TimeText::new(), json_end }
+    pub(super) fn new(format: LogFormat, max_field_bytes: usize, worker: usize) -> Self {
+        let json_suffix = format!(",\"worker\":{worker}}}\n").into_bytes();
+        Self { format, max_field_bytes, time: TimeText::new(), json_suffix }
     }
 
-    /// The longest line with fields of at most so many bytes.
-    pub(super) fn max_line_bytes(field_bytes: usize) -> usize {
-        FRAME_BYTES.saturating_add(PEER_FIELDS.saturating_mul(field_bytes))
+    /// Returns the maximum length of a line with fields of at most `max_field_bytes`.
+    pub(super) fn max_line_bytes(max_field_bytes: usize) -> usize {
+        FIXED_BYTES.saturating_add(PEER_FIELDS.saturating_mul(max_field_bytes))
     }
 
-    /// What the line of an entry takes at most. Most lines take far less: escapes are rare.
-    pub(super) fn bound_bytes(&self, entry: &LogEntry<'_>) -> usize {
-        let bound = |length: usize| length.saturating_mul(MAX_ESCAPE_BYTES).min(self.field_bytes);
+    /// Returns an upper bound for the line of an entry. It assumes that every byte needs an escape, so most lines are
+    /// much shorter.
+    pub(super) fn max_entry_bytes(&self, entry: &LogEntry<'_>) -> usize {
+        let bound = |length: usize| length.saturating_mul(MAX_ESCAPE_BYTES).min(self.max_field_bytes);
         let optional = |value: Option<&[u8]>| value.map_or(0, |value| bound(value.len()));
         let request =
             entry.request.map_or(0, |request| bound(request.method.len()) + bound(request.target.len()));
-        FRAME_BYTES + request + optional(entry.referer) + optional(entry.user_agent)
+        FIXED_BYTES + request + optional(entry.referer) + optional(entry.user_agent)
     }
 
-    /// Appends the line of an entry.
+    /// Appends the line of an entry to a buffer.
     pub(super) fn push(&mut self, entry: &LogEntry<'_>, line: &mut Vec<u8>) {
         match self.format {
             LogFormat::Common => self.push_common(entry, line),
@@ -236,9 +240,9 @@ impl LineWriter {
         line.extend_from_slice(self.time.common(entry.unix_time_ns));
         line.extend_from_slice(b"] \"");
         if let Some(request) = &entry.request {
-            push_hex_escaped(request.method.as_bytes(), self.field_bytes, line);
+            push_hex_escaped(request.method.as_bytes(), self.max_field_bytes, line);
             line.push(b' ');
-            push_hex_escaped(request.target, self.field_bytes, line);
+            push_hex_escaped(request.target, self.max_field_bytes, line);
             line.push(b' ');
             line.extend_from_slice(request.version.as_bytes());
         } else {
@@ -250,9 +254,9 @@ impl LineWriter {
         push_number(entry.body_bytes, line);
     }
 
-    fn push_quoted(&self, before: &[u8], value: Option<&[u8]>, line: &mut Vec<u8>) {
-        line.extend_from_slice(before);
-        push_hex_escaped(value.unwrap_or(b"-"), self.field_bytes, line);
+    fn push_quoted(&self, prefix: &[u8], value: Option<&[u8]>, line: &mut Vec<u8>) {
+        line.extend_from_slice(prefix);
+        push_hex_escaped(value.unwrap_or(b"-"), self.max_field_bytes, line);
     }
 
     fn push_json(&mut self, entry: &LogEntry<'_>, line: &mut Vec<u8>) {
@@ -278,24 +282,26 @@ impl LineWriter {
         push_number(entry.duration_us, line);
         self.push_string(b",\"referer\":\"", entry.referer, line);
         self.push_string(b",\"user_agent\":\"", entry.user_agent, line);
-        line.extend_from_slice(&self.json_end);
+        line.extend_from_slice(&self.json_suffix);
     }
 
-    /// Appends the name of a field with its punctuation up to the first quote of its value, and the value. The length of the
-    /// former is known when this is compiled, so that it is copied in place.
+    /// Appends a JSON field with a string value, or `null`.
+    ///
+    /// `prefix` contains the name and the punctuation up to the opening quote of the value. Its length is a constant,
+    /// so that the compiler can inline the copy.
     fn push_string<const LENGTH: usize>(
         &self,
-        before: &[u8; LENGTH],
+        prefix: &[u8; LENGTH],
         value: Option<&[u8]>,
         line: &mut Vec<u8>,
     ) {
-        line.extend_from_slice(before);
+        line.extend_from_slice(prefix);
         let Some(value) = value else {
-            // In the place of the quote.
+            // `null` replaces the opening quote.
             line.pop();
             return line.extend_from_slice(b"null");
         };
-        push_json(value, self.field_bytes, line);
+        push_json(value, self.max_field_bytes, line);
         line.push(b'"');
     }
 }
@@ -313,12 +319,12 @@ mod tests {
 
     const TIME_NS: u64 = 1_795_364_855_042_000_000;
 
-    fn line(format: LogFormat, field_bytes: usize, entry: &LogEntry<'_>) -> String {
-        let mut writer = LineWriter::new(format, field_bytes, 3);
+    fn line(format: LogFormat, max_field_bytes: usize, entry: &LogEntry<'_>) -> String {
+        let mut writer = LineWriter::new(format, max_field_bytes, 3);
         let mut line = Vec::new();
         writer.push(entry, &mut line);
-        assert!(line.len() <= writer.bound_bytes(entry), "{} bytes", line.len());
-        assert!(writer.bound_bytes(entry) <= LineWriter::max_line_bytes(field_bytes));
+        assert!(line.len() <= writer.max_entry_bytes(entry), "{} bytes", line.len());
+        assert!(writer.max_entry_bytes(entry) <= LineWriter::max_line_bytes(max_field_bytes));
         String::from_utf8(line).unwrap()
     }
 
@@ -340,7 +346,7 @@ mod tests {
     }
 
     #[test]
-    fn peers_are_written_with_and_without_their_port() {
+    fn peer_is_formatted_with_and_without_port() {
         let cases = [
             ("203.0.113.9:4711", "203.0.113.9:4711", "203.0.113.9"),
             ("[2001:db8::9]:1", "[2001:db8::9]:1", "2001:db8::9"),
@@ -352,9 +358,9 @@ mod tests {
                 "ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff",
             ),
         ];
-        for (address, whole, ip) in cases {
+        for (address, with_port, ip) in cases {
             let text = FormattedPeer::new(address.parse().unwrap());
-            assert_eq!((text.as_bytes(), text.ip()), (whole.as_bytes(), ip.as_bytes()));
+            assert_eq!((text.as_bytes(), text.ip()), (with_port.as_bytes(), ip.as_bytes()));
         }
         assert_eq!(
             (FormattedPeer::unix().as_bytes(), FormattedPeer::unix().ip()),
@@ -364,7 +370,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_have_the_documented_form() {
+    fn lines_match_documented_format() {
         let peer = peer();
         let mut entry = entry(&peer, b"/a?b=c", Some(b"curl/8"));
         let common = "203.0.113.9 - - [22/Nov/2026:16:27:35 +0000] \"GET /a?b=c HTTP/1.1\" 200 13";
@@ -388,12 +394,12 @@ mod tests {
     }
 
     #[test]
-    fn a_line_is_bounded_whatever_a_peer_sends() {
+    fn line_length_is_bounded_for_any_input() {
         let peer = FormattedPeer::new("[ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff]:65535".parse().unwrap());
         let hostile = [1u8; 10_000];
         for format in [LogFormat::Common, LogFormat::Combined, LogFormat::Json] {
-            // Multiples of an escape fill a field to the last byte.
-            for field_bytes in [0, 1, 6, 600, 4096, 100_000] {
+            // Multiples of the escape length fill a field completely.
+            for max_field_bytes in [0, 1, 6, 600, 4096, 100_000] {
                 let long = std::str::from_utf8(&hostile).unwrap();
                 let entry = LogEntry {
                     unix_time_ns: u64::MAX,
@@ -405,26 +411,26 @@ mod tests {
                     referer: Some(&hostile),
                     user_agent: Some(&hostile),
                 };
-                let mut writer = LineWriter::new(format, field_bytes, usize::MAX);
+                let mut writer = LineWriter::new(format, max_field_bytes, usize::MAX);
                 let mut line = Vec::new();
                 writer.push(&entry, &mut line);
-                assert!(line.len() <= LineWriter::max_line_bytes(field_bytes), "{} bytes", line.len());
-                assert!(line.len() <= writer.bound_bytes(&entry));
+                assert!(line.len() <= LineWriter::max_line_bytes(max_field_bytes), "{} bytes", line.len());
+                assert!(line.len() <= writer.max_entry_bytes(&entry));
             }
         }
     }
 
     #[test]
-    fn formats_are_read_by_the_name_that_they_write() {
+    fn format_name_round_trips() {
         for format in [LogFormat::Common, LogFormat::Combined, LogFormat::Json] {
             assert_eq!(format.to_string().parse(), Ok(format));
         }
-        assert!("apache".parse::<LogFormat>().unwrap_err().contains("choose common"));
+        assert!("apache".parse::<LogFormat>().unwrap_err().contains("expected common"));
     }
 
     proptest! {
         #[test]
-        fn a_json_line_parses_back_to_the_same_values(
+        fn json_line_round_trips(
             method: String, target: Vec<u8>, referer: Option<String>,
             user_agent: Option<Vec<u8>>, status: u16, body_bytes: u64, duration_us: u64,
         ) {
@@ -450,14 +456,14 @@ mod tests {
         }
 
         #[test]
-        fn a_combined_line_stays_one_line_of_nine_fields(target: Vec<u8>, referer: Vec<u8>, user_agent: Vec<u8>) {
+        fn combined_line_has_one_line_and_three_quoted_fields(target: Vec<u8>, referer: Vec<u8>, user_agent: Vec<u8>) {
             let peer = peer();
             let mut entry = entry(&peer, &target, Some(&user_agent));
             entry.referer = Some(&referer);
             let line = line(LogFormat::Combined, usize::MAX, &entry);
             prop_assert_eq!(line.find('\n'), Some(line.len() - 1));
             prop_assert!(line.trim_end().bytes().all(|byte| (b' '..=b'~').contains(&byte)));
-            // Three quoted fields, and no quote within them.
+            // Three quoted fields without a quote inside.
             let parts: Vec<&str> = line.split('"').collect();
             prop_assert_eq!(parts.len(), 7);
             prop_assert_eq!((parts[2], parts[4], parts[6]), (" 200 13 ", " ", "\n"));

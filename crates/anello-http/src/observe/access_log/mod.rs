@@ -1,4 +1,4 @@
-//! The access log: one line a request, written by a thread of its own, so that no worker ever waits for a disk.
+//! The access log: one line per request, written by a dedicated thread, so that workers never wait for a disk.
 //!
 //! ```text
 //!   worker 0: WorkerLog ── full or old buffers ──▶ ┐
@@ -6,15 +6,18 @@
 //!   worker 1: WorkerLog ──────────────────────────▶┘
 //! ```
 //!
-//! - A worker formats lines into a buffer of its own. When the next line might not fit, or the first one is older than
-//!   [`flush_interval`](AccessLogOptions::flush_interval), it hands the buffer over and goes on with an empty one. Both ways are
-//!   bounded queues without locks; nothing is allocated once there are as many buffers as the disk's pace needs.
-//! - A worker has at most [`max_buffers`](AccessLogOptions::max_buffers). When all of them wait for the disk, its new lines are
-//!   dropped and counted: [`LogStats::dropped_lines`].
-//! - When the file cannot be written, the thread tells so once through `tracing`, counts, and tries again from the byte
-//!   where it stopped: no line is torn, and none that a buffer holds is lost but at the end of the log.
-//! - A line is bounded: see [`max_field_bytes`](AccessLogOptions::max_field_bytes). It costs a worker some 650 instructions in the
-//!   common format, 1000 in the combined one and 1100 as JSON, with the fields that a browser sends.
+//! - Each worker formats lines into its own buffer. When the next line might not fit, or the first line is older than
+//!   [`flush_interval`](AccessLogOptions::flush_interval), the worker flushes: it queues the buffer for the writer
+//!   thread and continues with an empty one. Full and empty buffers travel in bounded lock-free queues. Once enough
+//!   buffers exist for the speed of the disk, nothing is allocated.
+//! - A worker has at most [`max_buffers`](AccessLogOptions::max_buffers). If all of them are waiting to be written, new
+//!   lines are dropped and counted in [`LogStats::dropped_lines`].
+//! - If the file cannot be written, the writer thread reports this through `tracing` (at most once per minute), counts
+//!   the error, and retries from the byte where it stopped. No line is torn, and buffered lines are lost only when the
+//!   log is closed while the error persists.
+//! - The length of a line is bounded: see [`max_field_bytes`](AccessLogOptions::max_field_bytes). Formatting takes
+//!   about 650 instructions in the common format, 1000 in the combined format and 1100 as JSON, with the fields of a
+//!   typical browser.
 
 mod escape;
 mod line;
@@ -43,27 +46,29 @@ use output::Output;
 use shared::Shared;
 use writer::Writer;
 
-/// Where lines go, how they look, and the limits of what waits in memory.
+/// Options of an access log: target, line format and memory limits.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct AccessLogOptions {
-    /// Where lines go.
+    /// File or standard output.
     pub target: LogTarget,
-    /// How they look.
+    /// Format of the lines.
     pub format: LogFormat,
-    /// Bytes of one buffer: 32 KiB. At least as many as the longest line may have: 384 and four times `field_bytes`.
+    /// Size of one buffer. Default: 32 KiB. Must be able to hold the longest possible line, which has 384 bytes plus
+    /// four times [`max_field_bytes`](Self::max_field_bytes).
     pub buffer_bytes: usize,
-    /// Most buffers of one worker: 128, which is 4 MiB. They are allocated when they are needed, and all but a few are
-    /// freed when they are not needed any more. At least 2: one to write into while the other is written out.
+    /// Maximum number of buffers per worker. Default: 128, which is 4 MiB with the default buffer size. Buffers are
+    /// allocated on demand, and all but a few are freed when they are no longer needed. Minimum: 2, so that a worker
+    /// can fill one buffer while the other is written.
     pub max_buffers: usize,
-    /// Most bytes that a line has of one thing that a peer sent (method, target, referer, user agent), escapes
-    /// counted as they are written: 4096. What is longer is cut and ends in `...`.
+    /// Maximum size of each field with data from the peer (method, target, referer, user agent), measured after
+    /// escaping. Default: 4096. Longer values are truncated and end in `...`.
     pub max_field_bytes: usize,
-    /// Age at which lines are handed over though their buffer has room: 1 s.
+    /// Age at which a partly filled buffer is flushed. Default: 1 s.
     pub flush_interval: Duration,
-    /// Time between the tries of what failed: 1 s.
+    /// Delay before a failed write or open is retried. Default: 1 s.
     pub retry_interval: Duration,
-    /// Longest time that the end of the log takes: 2 s. Lines that are not written by then are dropped.
+    /// Maximum time that closing the log takes. Default: 2 s. Lines that have not been written by then are dropped.
     pub close_timeout: Duration,
 }
 
@@ -83,45 +88,49 @@ impl Default for AccessLogOptions {
 }
 
 impl AccessLogOptions {
-    fn check(&self) -> io::Result<()> {
-        let longest_bytes = LineWriter::max_line_bytes(self.max_field_bytes);
-        if self.buffer_bytes < longest_bytes {
-            return Err(invalid(format!(
-                "a buffer of {} bytes does not hold the longest line of the access log: with fields of {} bytes give it at \
-                 least {longest_bytes}",
+    fn validate(&self) -> io::Result<()> {
+        let max_line_bytes = LineWriter::max_line_bytes(self.max_field_bytes);
+        if self.buffer_bytes < max_line_bytes {
+            return Err(invalid_input(format!(
+                "access log buffer too small: {} bytes (at least {max_line_bytes} required for fields of {} bytes)",
                 self.buffer_bytes, self.max_field_bytes
             )));
         }
         if self.max_buffers < 2 {
-            return Err(invalid("the access log needs at least 2 buffers for each worker".into()));
+            return Err(invalid_input(
+                "too few access log buffers (at least 2 buffers per worker required)".into(),
+            ));
         }
         Ok(())
     }
 }
 
-fn invalid(why: String) -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidInput, why)
+fn invalid_input(message: String) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidInput, message)
 }
 
-/// Where lines go.
+/// Destination of the log lines.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LogTarget {
-    /// Standard output, as it is when the log is started.
+    /// Standard output. Its descriptor is duplicated when the log is started.
     Stdout,
-    /// A file that is appended to. It is created with mode 0640 where there is none; lines tell who visited. A FIFO is
-    /// written when it has a reader.
+    /// A file, opened for appending. A missing file is created with mode 0640, because log lines contain personal data.
+    /// For a FIFO, lines are buffered until it has a reader.
     File(PathBuf),
 }
 
-/// A log that is being written. Dropping it is like [`close`](Self::close), with the error told through `tracing`.
+/// A running access log.
+///
+/// Dropping it has the effect of [`close`](Self::close); an error is reported through `tracing`.
 #[derive(Debug)]
 pub struct AccessLog {
     handle: AccessLogHandle,
-    /// Ends when the thread does.
-    ended: Receiver<()>,
+    /// Disconnected when the writer thread exits.
+    writer_exited: Receiver<()>,
 }
 
-/// What any thread may do with a log. Clones are cheap, all of them the same log. It may outlive the log.
+/// A handle to an access log that any thread can use. Clones are cheap and refer to the same log. A handle can outlive
+/// the log.
 #[derive(Clone, Debug)]
 pub struct AccessLogHandle {
     shared: Arc<Shared>,
@@ -129,14 +138,16 @@ pub struct AccessLogHandle {
 }
 
 impl AccessLog {
-    /// Opens the target (`open(2)`) and starts the thread that writes to it. The thread may run on the cores that the
-    /// caller may run on: start the log before workers are pinned.
+    /// Opens the target (`open(2)`) and starts the writer thread.
+    ///
+    /// The writer thread inherits the CPU affinity of the caller, so start the log before pinning threads to cores.
     ///
     /// # Errors
-    /// When the options contradict each other, the target cannot be opened or the thread cannot be started. A FIFO
-    /// without a reader is no error: lines wait for one.
+    /// Returns [`io::ErrorKind::InvalidInput`] if the options are inconsistent, and the error of the system call if the
+    /// target cannot be opened or the thread cannot be spawned. A FIFO without a reader is not an error: lines are
+    /// buffered until it has one.
     pub fn start(options: AccessLogOptions) -> io::Result<Self> {
-        options.check()?;
+        options.validate()?;
         let output = Output::open(options.target.clone())?;
         Self::start_on(output, options)
     }
@@ -144,52 +155,53 @@ impl AccessLog {
     fn start_on(output: Output, options: AccessLogOptions) -> io::Result<Self> {
         let shared = Arc::new(Shared::new(options));
         let writer = Writer::new(output, Arc::clone(&shared));
-        let (alive, ended) = channel::<()>();
+        let (exit_guard, writer_exited) = channel::<()>();
         let thread = thread::Builder::new().name("anello-log".into()).spawn(move || {
             writer.run();
-            drop(alive);
+            drop(exit_guard);
         })?;
-        Ok(Self { handle: AccessLogHandle { shared, writer: thread.thread().clone() }, ended })
+        Ok(Self { handle: AccessLogHandle { shared, writer: thread.thread().clone() }, writer_exited })
     }
 
-    /// What any thread may do with the log.
+    /// Returns a handle to the log.
     #[must_use]
     pub fn handle(&self) -> AccessLogHandle {
         self.handle.clone()
     }
 
-    /// The log of one worker: see [`AccessLogHandle::worker`].
+    /// Creates the log of one worker. See [`AccessLogHandle::worker`].
     #[must_use]
-    pub fn worker(&self, number: usize) -> WorkerLog {
-        self.handle.worker(number)
+    pub fn worker(&self, index: usize) -> WorkerLog {
+        self.handle.worker(index)
     }
 
-    /// Writes what workers have handed over and ends the thread. Drop every [`WorkerLog`] before, which hands over what
-    /// it holds; lines recorded afterwards are dropped and counted. Waits for as long as
+    /// Writes all flushed lines and stops the writer thread. Blocks for at most
     /// [`close_timeout`](AccessLogOptions::close_timeout).
     ///
+    /// Drop every [`WorkerLog`] first, which flushes its buffer. Lines recorded afterwards are dropped and counted.
+    ///
     /// # Errors
-    /// When lines could not be written in time: the target fails, or nobody reads standard output. A thread that hangs in
-    /// `write(2)` is left to itself.
+    /// Returns an error if lines could not be written in time, because writes fail or the reader of a pipe is stalled.
+    /// A thread that is blocked in `write(2)` is detached.
     pub fn close(mut self) -> io::Result<()> {
-        self.end()
+        self.stop()
     }
 
-    fn end(&mut self) -> io::Result<()> {
+    fn stop(&mut self) -> io::Result<()> {
         let AccessLogHandle { shared, writer } = &self.handle;
         shared.finish();
         writer.unpark();
-        let hangs = self.ended.recv_timeout(shared.options.close_timeout) == Err(RecvTimeoutError::Timeout);
-        if hangs {
+        let timed_out =
+            self.writer_exited.recv_timeout(shared.options.close_timeout) == Err(RecvTimeoutError::Timeout);
+        if timed_out {
             shared.abandon();
             writer.unpark();
         }
         match shared.lost_lines() {
-            0 if !hangs => Ok(()),
+            0 if !timed_out => Ok(()),
             lost => Err(io::Error::other(format!(
-                "the access log did not end properly: {lost} lines that had been handed over are lost{}; look whether its \
-                 target can be written",
-                if hangs { ", others wait for a writer that hangs" } else { "" }
+                "access log incomplete: {lost} queued lines lost{} (check that the target is writable)",
+                if timed_out { ", more are pending because the writer is blocked" } else { "" }
             ))),
         }
     }
@@ -200,30 +212,34 @@ impl Drop for AccessLog {
         if self.handle.shared.is_finishing() {
             return;
         }
-        if let Err(error) = self.end() {
-            tracing::warn!(%error, "the access log is not complete");
+        if let Err(error) = self.stop() {
+            tracing::warn!(%error, "cannot close the access log");
         }
     }
 }
 
 impl AccessLogHandle {
-    /// The log of one worker, whose number stands in its lines. Give each worker one; its buffers are its own. After the
-    /// end of the log it drops and counts all lines.
+    /// Creates the log of one worker. JSON lines contain the index of the worker.
+    ///
+    /// Each worker needs its own log, which has its own buffers. Once the access log is closed, all lines are dropped
+    /// and counted.
     #[must_use]
-    pub fn worker(&self, number: usize) -> WorkerLog {
-        WorkerLog::new(number, &self.shared, self.writer.clone())
+    pub fn worker(&self, index: usize) -> WorkerLog {
+        WorkerLog::new(index, &self.shared, self.writer.clone())
     }
 
-    /// Asks for the file to be opened anew, after it has been renamed (log rotation). Returns at once; lines that have not
-    /// been written by then go to the new file. While it cannot be opened the old one is written on, and
-    /// [`retry_interval`](AccessLogOptions::retry_interval) later it is tried again. When a line had been written in part, the new
-    /// file gets the whole of it. Standard output stays what it is.
+    /// Requests that the file be reopened by its name, for example after log rotation has renamed it.
+    ///
+    /// Returns immediately. Lines that have not been written yet go to the new file. If it cannot be opened, lines
+    /// still go to the old file, and the reopen is retried after [`retry_interval`](AccessLogOptions::retry_interval).
+    /// If the old file ends in a partly written line, the new file receives the whole line. Has no effect on standard
+    /// output.
     pub fn reopen(&self) {
         self.shared.request_reopen();
         self.writer.unpark();
     }
 
-    /// What the log has counted since it was started.
+    /// Returns the counts since the log was started.
     #[must_use]
     pub fn stats(&self) -> LogStats {
         self.shared.stats()

@@ -1,4 +1,4 @@
-//! The file that lines go to: opened, written as far as it takes, opened anew.
+//! Output of the access log: opens, writes and reopens the target.
 
 use std::fmt;
 use std::fs::{self, File, OpenOptions};
@@ -14,34 +14,36 @@ use rustix::io::Errno;
 
 use super::LogTarget;
 
-/// Rights of a file that is created: others may not read who visited.
+/// Permissions of a newly created file. Log lines contain personal data, so other users have no access.
 const MODE: u32 = 0o640;
 
-/// Where lines go, open or to be opened.
+/// The target of the log, and its open file.
 #[derive(Debug)]
 pub(super) struct Output {
     target: Target,
-    /// None while a FIFO has no reader.
+    /// `None` while a FIFO has no reader.
     file: Option<File>,
 }
 
 #[derive(Debug)]
 enum Target {
-    /// Open from the start, and never opened anew.
+    /// An inherited descriptor, which is never reopened.
     Inherited,
     Path(PathBuf),
 }
 
 impl Output {
-    /// Opens a target (`dup(2)` of standard output, `open(2)`). Never waits for the reader of a FIFO.
+    /// Opens the target with `open(2)`, or duplicates standard output with `dup(2)`. Does not wait for the reader of a
+    /// FIFO.
     pub(super) fn open(target: LogTarget) -> io::Result<Self> {
         match target {
-            // A descriptor of its own: the standard library's has a lock, which others would wait for while this hangs.
+            // Uses a separate descriptor, because a blocked write through `io::stdout` would hold the lock of the
+            // standard library and block all other threads that print.
             LogTarget::Stdout => {
                 let file = io::stdout().as_fd().try_clone_to_owned().map_err(|error| {
                     io::Error::new(
                         error.kind(),
-                        format!("cannot log to standard output: {error}; is it closed?"),
+                        format!("cannot log to standard output: {error} (check that it is open)"),
                     )
                 })?;
                 Ok(Self::inherited(file.into()))
@@ -57,21 +59,28 @@ impl Output {
         }
     }
 
-    /// Lines go to an open file.
+    /// Creates an output that writes to an open file.
     pub(super) fn inherited(file: File) -> Self {
         Self { target: Target::Inherited, file: Some(file) }
     }
 
-    /// Opens the file anew by its name. True if it is another one now. On an error the old one stays.
+    /// Reopens the file by its name. Returns `true` if the name now refers to a different file.
+    ///
+    /// # Errors
+    /// Returns the error of `open(2)`; the old file stays open.
     pub(super) fn reopen(&mut self) -> io::Result<bool> {
         let Target::Path(path) = &self.target else { return Ok(false) };
         let file = open_to_append(path).map_err(|error| with_path(path, &error))?;
-        let same = self.file.as_ref().is_some_and(|old| is_same(old, &file).unwrap_or(false));
+        let is_unchanged = self.file.as_ref().is_some_and(|old| is_same(old, &file).unwrap_or(false));
         self.file = Some(file);
-        Ok(!same)
+        Ok(!is_unchanged)
     }
 
-    /// Writes as much as the file takes (`write(2)`), at least one byte. `WouldBlock` when a FIFO is full.
+    /// Writes at least one byte with a single `write(2)` and returns the number of bytes written.
+    ///
+    /// # Errors
+    /// Returns the error of `write(2)` or `open(2)`: `WouldBlock` if a FIFO is full. Returns `WriteZero` if nothing was
+    /// written.
     pub(super) fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         if self.file.is_none() {
             self.reopen()?;
@@ -83,11 +92,11 @@ impl Output {
         }
     }
 
-    /// Waits until a FIFO has room, its reader is gone, or some time has passed (`poll(2)`).
-    pub(super) fn wait_writable(&self, longest: Duration) -> io::Result<()> {
+    /// Waits until a FIFO is writable, its reader closes it, or the timeout expires (`poll(2)`).
+    pub(super) fn wait_writable(&self, timeout: Duration) -> io::Result<()> {
         let Some(file) = &self.file else { return Ok(()) };
-        let longest = Timespec::try_from(longest).ok();
-        match poll(&mut [PollFd::new(file, PollFlags::OUT)], longest.as_ref()) {
+        let timeout = Timespec::try_from(timeout).ok();
+        match poll(&mut [PollFd::new(file, PollFlags::OUT)], timeout.as_ref()) {
             Ok(_) | Err(Errno::INTR) => Ok(()),
             Err(error) => Err(error.into()),
         }
@@ -103,13 +112,15 @@ impl fmt::Display for Output {
     }
 }
 
-/// Opens a file without waiting, as opening a FIFO would for a reader; a full FIFO then says so, too.
+/// Opens a file for appending in non-blocking mode: neither opening a FIFO without a reader nor writing to a full one
+/// blocks.
 fn open_to_append(path: &Path) -> io::Result<File> {
     let flags = (OFlags::NONBLOCK | OFlags::NOCTTY).bits();
     OpenOptions::new().append(true).create(true).mode(MODE).custom_flags(flags as i32).open(path)
 }
 
-/// Whether a file could not be opened because it is a FIFO that nobody reads yet. Sockets give the same error.
+/// Returns whether `error` means that the path is a FIFO without a reader. Opening a socket fails with the same error,
+/// so the file type is checked as well.
 fn has_no_reader(path: &Path, error: &io::Error) -> bool {
     Errno::from_io_error(error) == Some(Errno::NXIO)
         && fs::metadata(path).is_ok_and(|metadata| metadata.file_type().is_fifo())
@@ -117,18 +128,16 @@ fn has_no_reader(path: &Path, error: &io::Error) -> bool {
 
 fn with_path(path: &Path, error: &io::Error) -> io::Error {
     let remedy = match Errno::from_io_error(error) {
-        Some(Errno::NOENT) => ": make its directory",
-        Some(Errno::ACCESS | Errno::PERM | Errno::ROFS) => {
-            ": give the server's user the right to write there"
-        }
-        Some(Errno::ISDIR) => ": name a file in it",
-        Some(Errno::NXIO) => ": nobody reads it, or it is a socket",
+        Some(Errno::NOENT) => " (create its directory)",
+        Some(Errno::ACCESS | Errno::PERM | Errno::ROFS) => " (the user of the server needs write permission)",
+        Some(Errno::ISDIR) => " (specify a file in it)",
+        Some(Errno::NXIO) => " (FIFO without a reader, or a socket)",
         _ => "",
     };
-    io::Error::new(error.kind(), format!("cannot open the access log {}: {error}{remedy}", path.display()))
+    io::Error::new(error.kind(), format!("cannot open access log {}: {error}{remedy}", path.display()))
 }
 
-fn is_same(file: &File, other: &File) -> io::Result<bool> {
-    let (one, other) = (file.metadata()?, other.metadata()?);
-    Ok((one.dev(), one.ino()) == (other.dev(), other.ino()))
+fn is_same(first: &File, second: &File) -> io::Result<bool> {
+    let (first, second) = (first.metadata()?, second.metadata()?);
+    Ok((first.dev(), first.ino()) == (second.dev(), second.ino()))
 }

@@ -1,4 +1,5 @@
-//! What the workers, the writing thread and the handles of one log have in common: wishes and counts.
+//! State shared by the workers, the writer thread and the handles of one log: requests to the writer thread, and
+//! counters.
 
 use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender};
@@ -10,50 +11,51 @@ const RUNNING: u8 = 0;
 const FINISHING: u8 = 1;
 const ABANDONED: u8 = 2;
 
-/// Counts of a log since it was started.
+/// Counters of an access log since it was started.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LogStats {
-    /// Lines written out.
+    /// Lines written to the target.
     pub written_lines: u64,
-    /// Bytes written out.
+    /// Bytes written to the target.
     pub written_bytes: u64,
-    /// Lines that no buffer had room for, and those lost at the end.
+    /// Lines dropped because no buffer was available, and lines lost at shutdown.
     pub dropped_lines: u64,
-    /// Writes and opens that failed; each is tried again.
+    /// Failed writes and opens. Each of them is retried.
     pub errors: u64,
-    /// Wishes to open the file anew that were fulfilled; several at once count as one.
+    /// Completed reopens. Several requests that are pending at the same time count once.
     pub reopens: u64,
 }
 
-/// One per log.
+/// Shared state of one log.
 #[derive(Debug)]
 pub(super) struct Shared {
     pub(super) options: AccessLogOptions,
     /// `RUNNING`, `FINISHING` or `ABANDONED`.
-    stage: AtomicU8,
+    state: AtomicU8,
     reopen_requests: AtomicU64,
-    /// Written by the writing thread alone.
+    /// Only the writer thread modifies this counter and the next three.
     pub(super) written_lines: AtomicU64,
     pub(super) written_bytes: AtomicU64,
     pub(super) errors: AtomicU64,
     pub(super) reopens: AtomicU64,
-    /// Taken when a worker starts or ends and when somebody asks for counts, never for a line.
+    /// Locked when a worker starts or stops and when counters are read, but not for individual lines.
     queues: Mutex<WorkerQueues>,
 }
 
 #[derive(Debug, Default)]
 struct WorkerQueues {
-    /// Of workers that the writing thread does not know yet.
+    /// Queues that the writer thread has not picked up yet.
     new: Vec<WorkerQueue>,
-    /// Counts of each worker, until its log has been dropped and all its lines are written.
+    /// Counters of each worker, until its log has been dropped and all its lines have been written.
     counts: Vec<Arc<WorkerCounts>>,
-    /// Counts of workers that are gone.
+    /// Sum of the `dropped` counters of removed workers.
     departed_dropped: u64,
+    /// Sum of the `lost` counters of removed workers.
     departed_lost: u64,
 }
 
-/// The writing thread's ends of the queues of one worker.
+/// The writer thread's ends of the two queues of one worker.
 #[derive(Debug)]
 pub(super) struct WorkerQueue {
     pub(super) full: Receiver<Batch>,
@@ -61,18 +63,18 @@ pub(super) struct WorkerQueue {
     pub(super) counts: Arc<WorkerCounts>,
 }
 
-/// Counts of one worker.
+/// Counters of one worker.
 #[derive(Debug, Default)]
 pub(super) struct WorkerCounts {
-    /// Lines that the worker dropped; it alone writes this.
+    /// Lines dropped by the worker, which is the only writer of this counter.
     pub(super) dropped: AtomicU64,
-    /// Lines that were handed over and could not be written.
+    /// Queued lines that could not be written.
     pub(super) lost: AtomicU64,
-    /// Buffers that exist.
+    /// Allocated buffers.
     pub(super) buffers: AtomicUsize,
 }
 
-/// Lines on their way. Dropped before it is written, it counts them as lost.
+/// A buffer of complete lines. Dropping a batch counts its unwritten lines as lost.
 #[derive(Debug)]
 pub(super) struct Batch {
     pub(super) bytes: Vec<u8>,
@@ -92,7 +94,7 @@ impl Shared {
     pub(super) fn new(options: AccessLogOptions) -> Self {
         Self {
             options,
-            stage: AtomicU8::new(RUNNING),
+            state: AtomicU8::new(RUNNING),
             reopen_requests: AtomicU64::new(0),
             written_lines: AtomicU64::new(0),
             written_bytes: AtomicU64::new(0),
@@ -102,22 +104,22 @@ impl Shared {
         }
     }
 
-    /// No more lines are to come.
+    /// Requests that the writer thread write all queued lines and exit.
     pub(super) fn finish(&self) {
-        self.stage.fetch_max(FINISHING, Ordering::AcqRel);
+        self.state.fetch_max(FINISHING, Ordering::AcqRel);
     }
 
-    /// Nobody waits for lines any more.
+    /// Requests that the writer thread exit without writing the remaining lines.
     pub(super) fn abandon(&self) {
-        self.stage.store(ABANDONED, Ordering::Release);
+        self.state.store(ABANDONED, Ordering::Release);
     }
 
     pub(super) fn is_finishing(&self) -> bool {
-        self.stage.load(Ordering::Acquire) >= FINISHING
+        self.state.load(Ordering::Acquire) >= FINISHING
     }
 
     pub(super) fn is_abandoned(&self) -> bool {
-        self.stage.load(Ordering::Acquire) >= ABANDONED
+        self.state.load(Ordering::Acquire) >= ABANDONED
     }
 
     pub(super) fn request_reopen(&self) {
@@ -128,29 +130,30 @@ impl Shared {
         self.reopen_requests.load(Ordering::Acquire)
     }
 
-    /// Makes the worker's queues known to the writing thread, which looks when it is woken next. After the end there is
-    /// nobody to look, and the queues end here.
+    /// Registers the queues of a worker. The writer thread picks them up when it is unparked next. Once the log is
+    /// finishing, the queues are dropped instead, which disconnects the worker.
     pub(super) fn add(&self, queue: WorkerQueue) {
         let mut queues = self.queues();
         queues.counts.push(Arc::clone(&queue.counts));
-        // The writing thread takes the lock once more after it has seen the end: either it finds this lane, or this sees
-        // the end.
+        // The writer thread locks `queues` once more after it has seen the state change: either it finds this queue, or
+        // the check below sees the new state.
         if !self.is_finishing() {
             queues.new.push(queue);
         }
     }
 
-    /// The queues of workers that have started since the last call.
+    /// Removes and returns the queues registered since the last call.
     pub(super) fn take_new(&self) -> Vec<WorkerQueue> {
         std::mem::take(&mut self.queues().new)
     }
 
-    /// A worker is gone and its lines are written: only its counts remain.
-    pub(super) fn remove(&self, gone: &Arc<WorkerCounts>) {
+    /// Removes a worker whose log has been dropped and whose lines have been written. Its counts are added to the
+    /// totals.
+    pub(super) fn remove(&self, departed: &Arc<WorkerCounts>) {
         let mut queues = self.queues();
-        queues.departed_dropped += gone.dropped.load(Ordering::Relaxed);
-        queues.departed_lost += gone.lost.load(Ordering::Relaxed);
-        queues.counts.retain(|counts| !Arc::ptr_eq(counts, gone));
+        queues.departed_dropped += departed.dropped.load(Ordering::Relaxed);
+        queues.departed_lost += departed.lost.load(Ordering::Relaxed);
+        queues.counts.retain(|counts| !Arc::ptr_eq(counts, departed));
     }
 
     pub(super) fn stats(&self) -> LogStats {
@@ -163,25 +166,25 @@ impl Shared {
         }
     }
 
-    /// All lines that were recorded and are not and will not be written.
+    /// Returns the number of lines that were dropped by workers or lost by the writer thread.
     pub(super) fn dropped_lines(&self) -> u64 {
         let queues = self.queues();
         let dropped: u64 = queues.counts.iter().map(|counts| counts.dropped.load(Ordering::Relaxed)).sum();
         dropped + queues.departed_dropped + queues.lost()
     }
 
-    /// Those of them that had been handed over.
+    /// Returns the number of queued lines that could not be written.
     pub(super) fn lost_lines(&self) -> u64 {
         self.queues().lost()
     }
 
     #[cfg(test)]
-    pub(super) fn known_workers(&self) -> usize {
+    pub(super) fn registered_workers(&self) -> usize {
         self.queues().counts.len()
     }
 
     fn queues(&self) -> MutexGuard<'_, WorkerQueues> {
-        // Counts and queues are whole whenever the lock is free, whoever panicked.
+        // Poisoning can be ignored: no critical section leaves the queues and counters inconsistent on a panic.
         self.queues.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,4 +1,4 @@
-//! The log as a whole: workers, thread and file.
+//! Tests of the access log as a whole: workers, writer thread and file.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -13,7 +13,7 @@ use super::*;
 
 const SECOND_NS: u64 = 1_000_000_000;
 
-/// Few buffers of few lines, and an end that is not hurried.
+/// Options with few small buffers and a long close timeout.
 fn options(path: &Path) -> AccessLogOptions {
     AccessLogOptions {
         target: LogTarget::File(path.into()),
@@ -26,8 +26,8 @@ fn options(path: &Path) -> AccessLogOptions {
     }
 }
 
-/// A directory, and a name in it.
-fn place() -> (TempDir, PathBuf) {
+/// Creates a temporary directory and returns it with the path of a log file in it.
+fn temp_log() -> (TempDir, PathBuf) {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("access.log");
     (directory, path)
@@ -48,18 +48,18 @@ fn record(log: &mut WorkerLog, number: u64, unix_time_ns: u64) {
     });
 }
 
-/// The numbers of the lines of a log, which all must be whole.
+/// Returns the numbers in the targets of all lines. Panics if a line is incomplete.
 fn numbers(text: &str) -> Vec<u64> {
     assert!(text.is_empty() || text.ends_with('\n'), "{text:?}");
     let number = |line: &str| {
         let rest = line.strip_prefix("127.0.0.1 - - [01/Jan/1970:00:00:00 +0000] \"GET /");
         let rest = rest.and_then(|rest| rest.strip_suffix(" HTTP/1.1\" 200 13 \"-\" \"-\""));
-        rest.and_then(|rest| rest.parse().ok()).unwrap_or_else(|| panic!("a torn line: {line:?}"))
+        rest.and_then(|rest| rest.parse().ok()).unwrap_or_else(|| panic!("torn line: {line:?}"))
     };
     text.lines().map(number).collect()
 }
 
-/// Waits for what another thread is about to do. Only a watchdog ends a wait that has no end.
+/// Spins until another thread makes the condition true. Has no timeout of its own: the test runner must provide one.
 fn wait_until(condition: impl Fn() -> bool) {
     while !condition() {
         std::thread::yield_now();
@@ -70,27 +70,27 @@ fn make_fifo(path: &Path) {
     mknodat(CWD, path, FileType::Fifo, Mode::from_raw_mode(0o600), 0).unwrap();
 }
 
-/// Opens a FIFO as its reader. For both ways, because that does not wait for another end.
-fn open_both_ways(path: &Path) -> fs::File {
+/// Opens a FIFO as its reader. Also opens it for writing, because that does not wait for a peer.
+fn open_fifo(path: &Path) -> fs::File {
     let nonblocking = OFlags::NONBLOCK.bits() as i32;
     fs::OpenOptions::new().read(true).write(true).custom_flags(nonblocking).open(path).unwrap()
 }
 
-/// Fills a pipe with zeros, so that not one byte more can be written before it is read.
+/// Fills a pipe with zeros, so that no further byte can be written until it is read.
 fn fill(pipe: &mut fs::File) {
     let flags = fcntl_getfl(&*pipe).unwrap();
     fcntl_setfl(&*pipe, flags | OFlags::NONBLOCK).unwrap();
-    for piece in [&[0; 4096][..], &[0]] {
-        while pipe.write(piece).is_ok() {}
+    for chunk in [&[0; 4096][..], &[0]] {
+        while pipe.write(chunk).is_ok() {}
     }
     fcntl_setfl(&*pipe, flags).unwrap();
 }
 
 #[test]
-fn every_line_of_every_worker_is_written_once_and_in_order() {
-    let (_directory, path) = place();
+fn lines_of_each_worker_are_written_once_in_order() {
+    let (_directory, path) = temp_log();
     let mut options = options(&path);
-    // Room for all, so that nothing is dropped however slow the disk is.
+    // Enough buffers for all lines, so that none is dropped on a slow disk.
     options.max_buffers = 10_000;
     let log = AccessLog::start(options).unwrap();
     let workers: Vec<_> = (0..3)
@@ -109,18 +109,19 @@ fn every_line_of_every_worker_is_written_once_and_in_order() {
     let numbers = numbers(&text);
     assert_eq!(numbers.len(), 15_000);
     for worker in 0..3 {
-        let of_one: Vec<u64> = numbers.iter().copied().filter(|number| number / 10_000 == worker).collect();
-        assert_eq!(of_one, (worker * 10_000..worker * 10_000 + 5000).collect::<Vec<_>>());
+        let worker_numbers: Vec<u64> =
+            numbers.iter().copied().filter(|number| number / 10_000 == worker).collect();
+        assert_eq!(worker_numbers, (worker * 10_000..worker * 10_000 + 5000).collect::<Vec<_>>());
     }
     let stats = handle.stats();
     assert_eq!((stats.written_lines, stats.written_bytes), (15_000, text.len() as u64));
     assert_eq!((stats.dropped_lines, stats.errors, stats.reopens), (0, 0, 0));
-    assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o137, 0, "others may not read it");
+    assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o137, 0, "readable by other users");
 }
 
 #[test]
-fn lines_are_appended_to_what_there_is() {
-    let (_directory, path) = place();
+fn lines_are_appended_to_existing_file() {
+    let (_directory, path) = temp_log();
     for number in 0..2 {
         let log = AccessLog::start(options(&path)).unwrap();
         record(&mut log.worker(0), number, 0);
@@ -130,10 +131,10 @@ fn lines_are_appended_to_what_there_is() {
 }
 
 #[test]
-fn old_lines_are_handed_over_though_the_buffer_has_room() {
-    let (_directory, path) = place();
+fn old_lines_are_flushed_from_partly_filled_buffer() {
+    let (_directory, path) = temp_log();
     let mut options = options(&path);
-    // The clock of this test is the one that it passes in.
+    // This test passes in its own clock.
     options.flush_interval = Duration::from_secs(1);
     let log = AccessLog::start(options).unwrap();
     let (mut worker, handle) = (log.worker(0), log.handle());
@@ -144,12 +145,12 @@ fn old_lines_are_handed_over_though_the_buffer_has_room() {
     worker.flush_old(101 * SECOND_NS);
     assert_eq!(worker.buffered_lines(), 0);
     written(1);
-    // Recording does it, too.
+    // `record` flushes old lines too.
     record(&mut worker, 1, 200 * SECOND_NS);
     record(&mut worker, 2, 201 * SECOND_NS);
     assert_eq!(worker.buffered_lines(), 0);
     written(3);
-    // A clock that was set back must not keep lines for as long as it was set back.
+    // A clock that is set back must not delay the flush by the same amount.
     record(&mut worker, 3, 300 * SECOND_NS);
     worker.flush_old(200 * SECOND_NS);
     assert_eq!(worker.buffered_lines(), 0);
@@ -162,17 +163,17 @@ fn old_lines_are_handed_over_though_the_buffer_has_room() {
 }
 
 #[test]
-fn a_reader_that_never_reads_costs_lines_and_stops_no_worker() {
-    let (_directory, path) = place();
+fn stalled_fifo_reader_causes_drops_without_blocking_workers() {
+    let (_directory, path) = temp_log();
     make_fifo(&path);
-    let mut reader = open_both_ways(&path);
+    let mut reader = open_fifo(&path);
     fill(&mut reader);
     let mut options = options(&path);
     options.close_timeout = Duration::from_millis(10);
     let log = AccessLog::start(options).unwrap();
     let mut worker = log.worker(0);
     let mut recorded = 0;
-    // It ends only if recording never waits.
+    // Terminates only if `record` never blocks.
     while worker.dropped_lines() < 1000 {
         record(&mut worker, recorded, 0);
         recorded += 1;
@@ -180,17 +181,17 @@ fn a_reader_that_never_reads_costs_lines_and_stops_no_worker() {
     let handle = log.handle();
     drop(worker);
     let error = log.close().unwrap_err().to_string();
-    assert!(error.contains("did not end properly"), "{error}");
+    assert!(error.contains("access log incomplete"), "{error}");
     drop(reader);
-    // The thread sees that nobody waits for it, and every line is accounted for.
+    // The writer thread notices that the log is abandoned, and every line is accounted for.
     wait_until(|| handle.stats().dropped_lines == recorded);
     assert_eq!(handle.stats().written_lines, 0);
 }
 
 #[test]
-fn a_write_that_hangs_costs_lines_and_stops_no_worker_nor_the_end() {
-    let (_directory, path) = place();
-    // A pipe of which the writing end waits, as standard output may.
+fn blocked_write_causes_drops_without_blocking_workers_or_close() {
+    let (_directory, path) = temp_log();
+    // A pipe whose write end is in blocking mode, as standard output can be.
     let (mut reader, writer) = std::io::pipe().unwrap();
     let mut writer = fs::File::from(OwnedFd::from(writer));
     fill(&mut writer);
@@ -204,21 +205,21 @@ fn a_write_that_hangs_costs_lines_and_stops_no_worker_nor_the_end() {
         recorded += 1;
     }
     drop(worker);
-    assert!(log.close().unwrap_err().to_string().contains("a writer that hangs"));
-    // Once it is read, the thread goes on, and ends.
+    assert!(log.close().unwrap_err().to_string().contains("the writer is blocked"));
+    // Once the pipe is read, the writer thread continues and exits.
     let mut text = String::new();
     reader.read_to_string(&mut text).unwrap();
     wait_until(|| handle.stats().written_lines + handle.stats().dropped_lines == recorded);
     let text = text.trim_start_matches('\0');
-    let whole = &text[..text.rfind('\n').map_or(0, |end| end + 1)];
-    assert_eq!(numbers(whole), (0..handle.stats().written_lines).collect::<Vec<_>>());
+    let complete_lines = &text[..text.rfind('\n').map_or(0, |end| end + 1)];
+    assert_eq!(numbers(complete_lines), (0..handle.stats().written_lines).collect::<Vec<_>>());
 }
 
 #[test]
-fn a_slow_reader_gets_whole_lines() {
-    let (_directory, path) = place();
+fn slow_reader_receives_complete_lines() {
+    let (_directory, path) = temp_log();
     make_fifo(&path);
-    let mut reader = open_both_ways(&path);
+    let mut reader = open_fifo(&path);
     let log = AccessLog::start(options(&path)).unwrap();
     let (mut worker, handle) = (log.worker(0), log.handle());
     let mut recorded = 0;
@@ -228,14 +229,14 @@ fn a_slow_reader_gets_whole_lines() {
     }
     drop(worker);
     let mut bytes = Vec::new();
-    let mut piece = [0; 777];
-    let is_settled = || {
+    let mut chunk = [0; 777];
+    let is_accounted_for = || {
         let stats = handle.stats();
         stats.written_lines + stats.dropped_lines == recorded
     };
-    while !is_settled() || (bytes.len() as u64) < handle.stats().written_bytes {
-        match reader.read(&mut piece) {
-            Ok(length) => bytes.extend_from_slice(&piece[..length]),
+    while !is_accounted_for() || (bytes.len() as u64) < handle.stats().written_bytes {
+        match reader.read(&mut chunk) {
+            Ok(length) => bytes.extend_from_slice(&chunk[..length]),
             Err(error) => {
                 assert_eq!(error.kind(), io::ErrorKind::WouldBlock);
                 std::thread::yield_now();
@@ -247,15 +248,15 @@ fn a_slow_reader_gets_whole_lines() {
 }
 
 #[test]
-fn lines_wait_for_the_reader_of_a_fifo() {
-    let (_directory, path) = place();
+fn lines_are_buffered_until_fifo_has_reader() {
+    let (_directory, path) = temp_log();
     make_fifo(&path);
     let log = AccessLog::start(options(&path)).unwrap();
     let (mut worker, handle) = (log.worker(0), log.handle());
     record(&mut worker, 0, 0);
     drop(worker);
     wait_until(|| handle.stats().errors > 0);
-    let mut reader = open_both_ways(&path);
+    let mut reader = open_fifo(&path);
     wait_until(|| handle.stats().written_lines == 1);
     log.close().unwrap();
     let mut bytes = [0; 1000];
@@ -264,8 +265,8 @@ fn lines_wait_for_the_reader_of_a_fifo() {
 }
 
 #[test]
-fn a_full_disk_stops_no_worker_and_the_end_of_the_log_is_an_error() {
-    let (directory, path) = place();
+fn full_disk_does_not_block_workers_and_fails_close() {
+    let (directory, path) = temp_log();
     std::os::unix::fs::symlink("/dev/full", &path).unwrap();
     let log = AccessLog::start(options(&path)).unwrap();
     let (mut worker, handle) = (log.worker(0), log.handle());
@@ -274,30 +275,30 @@ fn a_full_disk_stops_no_worker_and_the_end_of_the_log_is_an_error() {
         record(&mut worker, recorded, 0);
         recorded += 1;
     }
-    // It is tried again and again.
+    // The write is retried repeatedly.
     wait_until(|| handle.stats().errors > 3);
-    // The operator mends it, and no line that was kept is lost.
+    // The operator fixes the target, and no buffered line is lost.
     fs::remove_file(&path).unwrap();
     handle.reopen();
     let dropped = worker.dropped_lines();
     drop(worker);
     wait_until(|| handle.stats().written_lines == recorded - dropped);
     assert_eq!(numbers(&fs::read_to_string(&path).unwrap()), (0..recorded - dropped).collect::<Vec<_>>());
-    // The disk is full again when the log ends.
+    // The disk is full again when the log is closed.
     fs::remove_file(&path).unwrap();
     std::os::unix::fs::symlink("/dev/full", &path).unwrap();
     handle.reopen();
     wait_until(|| handle.stats().reopens == 2);
     record(&mut log.worker(1), 0, 0);
     let error = log.close().unwrap_err().to_string();
-    assert!(error.contains("1 lines that had been handed over are lost"), "{error}");
+    assert!(error.contains("1 queued lines lost"), "{error}");
     assert_eq!(handle.stats().dropped_lines, dropped + 1);
     drop(directory);
 }
 
 #[test]
-fn a_renamed_file_is_left_and_a_new_one_begun() {
-    let (directory, path) = place();
+fn reopen_after_rename_switches_to_new_file() {
+    let (directory, path) = temp_log();
     let log = AccessLog::start(options(&path)).unwrap();
     let (mut worker, handle) = (log.worker(0), log.handle());
     record(&mut worker, 0, 0);
@@ -305,7 +306,7 @@ fn a_renamed_file_is_left_and_a_new_one_begun() {
     wait_until(|| handle.stats().written_lines == 1);
     let old = directory.path().join("access.log.1");
     fs::rename(&path, &old).unwrap();
-    // Until it is told, the log goes on in the renamed file.
+    // Until `reopen` is called, lines go to the renamed file.
     record(&mut worker, 1, 0);
     assert!(worker.flush());
     wait_until(|| handle.stats().written_lines == 2);
@@ -319,12 +320,12 @@ fn a_renamed_file_is_left_and_a_new_one_begun() {
 }
 
 #[test]
-fn a_new_file_gets_the_whole_of_a_line_that_the_old_one_has_in_part() {
-    let (directory, path) = place();
+fn reopen_after_partial_write_repeats_whole_line_in_new_file() {
+    let (directory, path) = temp_log();
     make_fifo(&path);
-    let mut reader = open_both_ways(&path);
+    let mut reader = open_fifo(&path);
     fill(&mut reader);
-    // Room for one page of the two that follow.
+    // Makes room for the first of two pages.
     let mut page = [0; 4096];
     reader.read_exact(&mut page).unwrap();
     let mut options = options(&path);
@@ -346,15 +347,15 @@ fn a_new_file_gets_the_whole_of_a_line_that_the_old_one_has_in_part() {
     }
     let old = String::from_utf8(old).unwrap();
     let old = old.trim_start_matches('\0');
-    let (whole, part) = old.split_at(old.rfind('\n').unwrap() + 1);
-    let both = whole.to_owned() + &fs::read_to_string(&path).unwrap();
-    assert!(!part.is_empty(), "the page ends within a line");
-    assert_eq!(numbers(&both), (0..100).collect::<Vec<_>>());
+    let (complete_lines, partial_line) = old.split_at(old.rfind('\n').unwrap() + 1);
+    let text = complete_lines.to_owned() + &fs::read_to_string(&path).unwrap();
+    assert!(!partial_line.is_empty(), "the page must end inside a line");
+    assert_eq!(numbers(&text), (0..100).collect::<Vec<_>>());
 }
 
 #[test]
-fn the_old_file_is_written_on_while_a_new_one_cannot_be_opened() {
-    let (directory, path) = place();
+fn failed_reopen_keeps_old_file_and_is_retried() {
+    let (directory, path) = temp_log();
     let logs = directory.path().join("logs");
     fs::create_dir(&logs).unwrap();
     let log = AccessLog::start(options(&logs.join("access.log"))).unwrap();
@@ -365,7 +366,7 @@ fn the_old_file_is_written_on_while_a_new_one_cannot_be_opened() {
     record(&mut worker, 0, 0);
     assert!(worker.flush());
     wait_until(|| handle.stats().written_lines == 1);
-    // It is tried again without being asked.
+    // The reopen is retried automatically.
     fs::create_dir(&logs).unwrap();
     wait_until(|| handle.stats().reopens == 1);
     record(&mut worker, 1, 0);
@@ -376,8 +377,8 @@ fn the_old_file_is_written_on_while_a_new_one_cannot_be_opened() {
 }
 
 #[test]
-fn buffers_are_used_again_and_spare_ones_freed() {
-    let (_directory, path) = place();
+fn buffers_are_reused() {
+    let (_directory, path) = temp_log();
     let log = AccessLog::start(options(&path)).unwrap();
     let (mut worker, handle) = (log.worker(0), log.handle());
     for number in 0..2000 {
@@ -385,15 +386,15 @@ fn buffers_are_used_again_and_spare_ones_freed() {
         assert!(worker.flush());
         wait_until(|| handle.stats().written_lines == number + 1);
     }
-    // One in use, and those that come back: a third may be made before the first is back.
+    // One buffer is in use and one is being returned; a third can be allocated before the first is back.
     assert!(worker.buffers() <= 3, "{} buffers", worker.buffers());
 }
 
 #[test]
-fn the_buffers_of_a_burst_are_freed() {
-    let (_directory, path) = place();
+fn buffers_are_freed_after_burst() {
+    let (_directory, path) = temp_log();
     make_fifo(&path);
-    let mut reader = open_both_ways(&path);
+    let mut reader = open_fifo(&path);
     fill(&mut reader);
     let mut options = options(&path);
     options.max_buffers = 100;
@@ -406,10 +407,10 @@ fn the_buffers_of_a_burst_are_freed() {
     assert_eq!(worker.buffers(), 51);
     let mut bytes = Vec::new();
     while handle.stats().written_lines < 50 {
-        // All that there is; then it would have to wait.
+        // Reads all available data, until the read would block.
         assert_eq!(reader.read_to_end(&mut bytes).unwrap_err().kind(), io::ErrorKind::WouldBlock);
     }
-    // The one that it writes into, and the few that are kept.
+    // The current buffer, and the buffers that are kept for reuse.
     wait_until(|| worker.buffers() == 9);
     record(&mut worker, 50, 0);
     assert!(worker.flush());
@@ -419,31 +420,31 @@ fn the_buffers_of_a_burst_are_freed() {
 }
 
 #[test]
-fn a_worker_may_leave_and_another_come() {
-    let (_directory, path) = place();
+fn departed_workers_are_removed() {
+    let (_directory, path) = temp_log();
     let log = AccessLog::start(options(&path)).unwrap();
     let handle = log.handle();
     for number in 0..100 {
         record(&mut log.worker(0), number, 0);
     }
     wait_until(|| handle.stats().written_lines == 100);
-    // The thread forgets those that are gone.
-    wait_until(|| log.handle.shared.known_workers() == 0);
+    // The writer thread removes workers whose log has been dropped.
+    wait_until(|| log.handle.shared.registered_workers() == 0);
     log.close().unwrap();
 }
 
 #[test]
-fn handles_go_to_every_thread() {
-    fn is_shared<T: Clone + Send + Sync>() {}
-    fn is_sent<T: Send>() {}
-    is_shared::<AccessLogHandle>();
-    is_sent::<WorkerLog>();
-    is_sent::<AccessLog>();
+fn handle_is_send_and_sync() {
+    fn assert_send_sync<T: Clone + Send + Sync>() {}
+    fn assert_send<T: Send>() {}
+    assert_send_sync::<AccessLogHandle>();
+    assert_send::<WorkerLog>();
+    assert_send::<AccessLog>();
 }
 
 #[test]
-fn lines_after_the_end_are_dropped_and_counted() {
-    let (_directory, path) = place();
+fn lines_after_close_are_dropped_and_counted() {
+    let (_directory, path) = temp_log();
     let log = AccessLog::start(options(&path)).unwrap();
     let (mut worker, handle) = (log.worker(0), log.handle());
     record(&mut worker, 0, 0);
@@ -451,7 +452,7 @@ fn lines_after_the_end_are_dropped_and_counted() {
     (1..100).for_each(|number| record(&mut worker, number, 0));
     drop(worker);
     assert_eq!((handle.stats().written_lines, handle.stats().dropped_lines), (0, 100));
-    // A worker that starts so late finds the end, too.
+    // A worker that starts after `close` drops its lines too.
     let mut late = handle.worker(1);
     (0..100).for_each(|number| record(&mut late, number, 0));
     assert!(!late.flush());
@@ -461,20 +462,20 @@ fn lines_after_the_end_are_dropped_and_counted() {
 }
 
 #[test]
-fn what_cannot_work_is_refused_at_the_start_with_the_remedy() {
-    let (directory, path) = place();
-    let refused = |options: AccessLogOptions| AccessLog::start(options).unwrap_err().to_string();
-    let error = refused(options(directory.path()));
-    assert!(error.contains("name a file in it"), "{error}");
-    let error = refused(options(&directory.path().join("none/access.log")));
-    assert!(error.contains("make its directory"), "{error}");
+fn start_with_invalid_options_returns_error_with_remedy() {
+    let (directory, path) = temp_log();
+    let start_error = |options: AccessLogOptions| AccessLog::start(options).unwrap_err().to_string();
+    let error = start_error(options(directory.path()));
+    assert!(error.contains("specify a file in it"), "{error}");
+    let error = start_error(options(&directory.path().join("none/access.log")));
+    assert!(error.contains("create its directory"), "{error}");
     let mut small = options(&path);
     small.buffer_bytes = 384 + 4 * 24 - 1;
-    let error = refused(small.clone());
-    assert!(error.contains("give it at least 480"), "{error}");
+    let error = start_error(small.clone());
+    assert!(error.contains("at least 480 required"), "{error}");
     small.buffer_bytes += 1;
     AccessLog::start(small.clone()).unwrap().close().unwrap();
     small.max_buffers = 1;
-    assert!(refused(small).contains("at least 2 buffers"));
-    AccessLogOptions::default().check().unwrap();
+    assert!(start_error(small).contains("at least 2 buffers"));
+    AccessLogOptions::default().validate().unwrap();
 }

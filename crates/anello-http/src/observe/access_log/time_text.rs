@@ -1,18 +1,19 @@
-//! The time of a line as text, in UTC: the date and the second are formatted once a second, the milliseconds each time.
+//! Cached formatting of timestamps, in UTC. The date and time up to the second are formatted once per second;
+//! milliseconds are formatted for each line.
 
 use std::io::Write;
 use std::time::{Duration, UNIX_EPOCH};
 
 use httpdate::HttpDate;
 
-/// The last time that was asked for, in both forms.
+/// The most recently formatted second, in both formats.
 #[derive(Clone, Debug)]
 pub(super) struct TimeText {
-    /// Seconds since the epoch; none before the first.
+    /// Seconds since the Unix epoch. `None` until the first timestamp is formatted.
     second: Option<u64>,
-    /// As in `2026-11-22T16:27:35.042Z` (RFC 3339).
+    /// RFC 3339: `2026-11-22T16:27:35.042Z`.
     rfc3339: [u8; 24],
-    /// As in `22/Nov/2026:16:27:35 +0000`, what the common format wants.
+    /// Common log format: `22/Nov/2026:16:27:35 +0000`.
     common: [u8; 26],
 }
 
@@ -21,7 +22,7 @@ impl TimeText {
         Self { second: None, rfc3339: *b"0000-00-00T00:00:00.000Z", common: *b"00/Jan/0000:00:00:00 +0000" }
     }
 
-    /// The time as RFC 3339 has it, with milliseconds.
+    /// Returns the time in RFC 3339 format, with milliseconds.
     pub(super) fn rfc3339(&mut self, unix_time_ns: u64) -> &[u8; 24] {
         self.set_second(unix_time_ns / 1_000_000_000);
         let milliseconds = (unix_time_ns / 1_000_000 % 1000) as u16;
@@ -30,7 +31,7 @@ impl TimeText {
         &self.rfc3339
     }
 
-    /// The time as the common format has it.
+    /// Returns the time as in the common log format.
     pub(super) fn common(&mut self, unix_time_ns: u64) -> &[u8; 26] {
         self.set_second(unix_time_ns / 1_000_000_000);
         &self.common
@@ -43,14 +44,15 @@ impl TimeText {
         }
     }
 
-    /// Takes the parts from the date that HTTP writes: `Sun, 22 Nov 2026 16:27:35 GMT`.
+    /// Formats the second in both formats, from the parts of an HTTP date (`Sun, 22 Nov 2026 16:27:35 GMT`).
     #[cold]
     fn format(&mut self, second: u64) {
-        // The nanoseconds of 64 bits end in the year 2554, far from where dates of HTTP end.
+        // A 64-bit nanosecond count ends in the year 2554; HTTP dates are valid up to the year 9999.
         let date = HttpDate::from(UNIX_EPOCH + Duration::from_secs(second));
         let mut text = [b' '; 29];
         if write!(&mut text[..], "{date}").is_err() {
-            // A date of another length would be a fault of the library; a line with an old time is better than none.
+            // A date of a different length would be a bug in `httpdate`. A line with an outdated time is better than
+            // none.
             return;
         }
         let (day, month, year, time) = (&text[5..7], &text[8..11], &text[12..16], &text[17..25]);
@@ -92,8 +94,8 @@ mod tests {
     }
 
     #[test]
-    fn times_are_written_in_both_forms() {
-        // By `date -u -d @SECONDS`.
+    fn time_is_formatted_in_both_formats() {
+        // Expected values from `date -u -d @SECONDS`.
         let cases = [
             (0, "1970-01-01T00:00:00.000Z", "01/Jan/1970:00:00:00 +0000"),
             (951_782_400_999_999_999, "2000-02-29T00:00:00.999Z", "29/Feb/2000:00:00:00 +0000"),
@@ -105,17 +107,17 @@ mod tests {
         for (unix_time_ns, rfc3339, common) in cases {
             assert_eq!(both(&mut text, unix_time_ns), (rfc3339.into(), common.into()));
         }
-        // The clock may be set back.
+        // The clock can be set back.
         for (unix_time_ns, rfc3339, common) in cases.into_iter().rev() {
             assert_eq!(both(&mut text, unix_time_ns), (rfc3339.into(), common.into()));
         }
     }
 
     #[test]
-    fn every_month_has_its_number() {
+    fn all_months_are_formatted() {
         let mut text = TimeText::new();
         for month in 0..12u64 {
-            // The middle of each month of 2027, a year of 365 days.
+            // The middle of each month of 2027, which has 365 days.
             let second = 1_798_761_600 + month * 365 * 86_400 / 12 + 15 * 86_400;
             let (rfc3339, common) = both(&mut text, second * 1_000_000_000);
             assert_eq!(&rfc3339[5..7], format!("{:02}", month + 1));

@@ -1,4 +1,4 @@
-//! The thread that writes: takes buffers from the workers in turn, writes them whole, gives them back.
+//! The writer thread: receives buffers from the workers in round-robin order, writes them completely and returns them.
 
 use std::io;
 use std::sync::Arc;
@@ -10,29 +10,29 @@ use std::time::{Duration, Instant};
 use super::output::Output;
 use super::shared::{Batch, Shared, WorkerQueue};
 
-/// Time between two messages about the same thing, when it goes on or comes again.
+/// Minimum time between two log messages about the same problem.
 const REPORT_INTERVAL: Duration = Duration::from_secs(60);
 
-/// Time between looks at what is wished while a FIFO is full.
+/// Interval at which shutdown and reopen requests are checked while a FIFO is full.
 const CONTROL_POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 pub(super) struct Writer {
     output: Output,
     shared: Arc<Shared>,
     queues: Vec<WorkerQueue>,
-    /// Wishes to reopen that have been fulfilled.
+    /// Number of reopen requests that have been completed.
     reopened: u64,
-    /// When to try again what was wished and failed.
+    /// Time of the next attempt after a failed reopen.
     reopen_at: Option<Instant>,
     /// Whether the last write failed.
     is_failing: bool,
     failures: LogThrottle,
     drops: LogThrottle,
-    /// Dropped lines that have been told.
+    /// Number of dropped lines that have been reported.
     reported_drops: u64,
 }
 
-/// Says when it is time to tell something that may go on for long.
+/// Rate limit for one kind of log message.
 #[derive(Default)]
 struct LogThrottle {
     last: Option<Instant>,
@@ -53,23 +53,26 @@ impl Writer {
         }
     }
 
-    /// Writes until the log is finished and nothing is left, or it is abandoned. Whoever has something to do for it does
-    /// it and then wakes it, so that it may sleep without a deadline.
+    /// Runs the writer until the log is finishing and all queues are empty, or until the log is abandoned.
+    ///
+    /// Every change to the queues or the shared state is followed by an unpark, so the thread can park without a
+    /// timeout.
     pub(super) fn run(mut self) {
         loop {
-            // Before the round, so that all that was handed over before is written by it.
+            // Read before the round, so that the round writes everything that was queued before the log was finished.
             let finishing = self.shared.is_finishing();
             self.queues.append(&mut self.shared.take_new());
-            // What is told may wake this thread; the round is last, so that nothing handed over is slept through.
+            // Reporting through `tracing` can consume an unpark of this thread. The round therefore comes last: a
+            // buffer that was queued meanwhile is found before the thread parks.
             self.reopen_if_requested();
             self.report_drops();
-            let worked = self.write_round();
-            if self.shared.is_abandoned() || finishing && !worked {
-                // What came late is not written any more; dropped, it counts as lost.
+            let has_written = self.write_round();
+            if self.shared.is_abandoned() || finishing && !has_written {
+                // Dropping the queues counts late lines as lost.
                 drop(self.shared.take_new());
                 return;
             }
-            if !worked && !finishing {
+            if !has_written && !finishing {
                 self.sleep();
             }
         }
@@ -77,35 +80,37 @@ impl Writer {
 
     fn sleep(&self) {
         match self.reopen_at {
-            Some(then) => thread::park_timeout(then.saturating_duration_since(Instant::now())),
+            Some(deadline) => thread::park_timeout(deadline.saturating_duration_since(Instant::now())),
             None => thread::park(),
         }
     }
 
-    /// Writes one buffer of each worker. False if there was none.
+    /// Writes one buffer of each worker. Returns `false` if all queues were empty.
     fn write_round(&mut self) -> bool {
-        let mut worked = false;
+        let mut has_written = false;
         let mut index = 0;
         while let Some(queue) = self.queues.get(index) {
             match queue.full.try_recv() {
                 Ok(batch) => {
-                    worked = true;
+                    has_written = true;
                     let bytes = self.write_batch(batch);
                     self.queues[index].return_buffer(bytes);
                     index += 1;
                 }
                 Err(TryRecvError::Empty) => index += 1,
                 Err(TryRecvError::Disconnected) => {
-                    let gone = self.queues.swap_remove(index);
-                    self.shared.remove(&gone.counts);
+                    let departed = self.queues.swap_remove(index);
+                    self.shared.remove(&departed.counts);
                 }
             }
         }
-        worked
+        has_written
     }
 
-    /// Writes a batch to its end, however long that takes, and returns its memory. Gives up when the log is abandoned, or
-    /// finished while the target fails: then the rest counts as lost.
+    /// Writes a batch completely, however long it takes, and returns its buffer.
+    ///
+    /// Stops if the log is abandoned, or if writing fails while the log is finishing. The remaining lines then count as
+    /// lost.
     fn write_batch(&mut self, mut batch: Batch) -> Vec<u8> {
         let mut position = 0;
         while position < batch.bytes.len() {
@@ -126,17 +131,18 @@ impl Writer {
                 }
             }
         }
-        // What is left belongs to lines that are lost.
-        let rest = batch.bytes[position..].iter().filter(|&&byte| byte == b'\n').count() as u64;
-        add(&self.shared.written_lines, batch.lines - rest);
-        batch.lines = rest;
-        if rest == 0 {
+        // A line counts as lost if its line feed was not written.
+        let lost_lines = batch.bytes[position..].iter().filter(|&&byte| byte == b'\n').count() as u64;
+        add(&self.shared.written_lines, batch.lines - lost_lines);
+        batch.lines = lost_lines;
+        if lost_lines == 0 {
             self.report_recovery();
         }
         std::mem::take(&mut batch.bytes)
     }
 
-    /// A write brought nothing: waits until another may. False if the target is only slow.
+    /// Waits until a failed write can be retried. Returns `false` if the target is only slow, and `true` if it has
+    /// failed.
     fn wait_before_retry(&mut self, error: &io::Error) -> bool {
         let is_full = error.kind() == io::ErrorKind::WouldBlock;
         if is_full && self.output.wait_writable(CONTROL_POLL_INTERVAL).is_ok() {
@@ -144,14 +150,14 @@ impl Writer {
             return false;
         }
         self.report_failure(error);
-        let again = Instant::now() + self.shared.options.retry_interval;
-        // Workers wake this thread for each buffer, which changes nothing.
+        let retry_at = Instant::now() + self.shared.options.retry_interval;
+        // Workers unpark this thread for each queued buffer. This must not shorten the wait.
         while !self.shared.is_finishing() && !self.reopen_requested() {
-            let left = again.saturating_duration_since(Instant::now());
-            if left.is_zero() {
+            let remaining = retry_at.saturating_duration_since(Instant::now());
+            if remaining.is_zero() {
                 break;
             }
-            thread::park_timeout(left);
+            thread::park_timeout(remaining);
         }
         true
     }
@@ -162,35 +168,35 @@ impl Writer {
         if self.failures.is_due() {
             tracing::error!(
                 log = %self.output, %error, retry_after = ?self.shared.options.retry_interval,
-                "the access log cannot be written: lines wait, and are dropped when the buffers are full. Make room or mend \
-                 the target; it is tried again"
+                "cannot write access log: buffering lines, dropping them when buffers are full; will retry (free disk \
+                 space or fix the target)"
             );
         }
     }
 
     fn report_recovery(&mut self) {
         if std::mem::take(&mut self.is_failing) {
-            tracing::info!(log = %self.output, "the access log is written again");
+            tracing::info!(log = %self.output, "access log is being written again");
         }
     }
 
     fn reopen_requested(&self) -> bool {
         self.shared.reopen_requests() != self.reopened
-            && self.reopen_at.is_none_or(|then| then <= Instant::now())
+            && self.reopen_at.is_none_or(|deadline| deadline <= Instant::now())
     }
 
-    /// Opens the file anew if that is wished. False if it stays the same.
+    /// Reopens the file if a request is pending. Returns `true` if the log is now written to a different file.
     fn reopen_if_requested(&mut self) -> bool {
-        let asked = self.shared.reopen_requests();
+        let requests = self.shared.reopen_requests();
         if !self.reopen_requested() {
             return false;
         }
         match self.output.reopen() {
-            Ok(another) => {
-                self.reopened = asked;
+            Ok(is_new_file) => {
+                self.reopened = requests;
                 self.reopen_at = None;
                 add(&self.shared.reopens, 1);
-                another
+                is_new_file
             }
             Err(error) => {
                 self.reopen_at = Some(Instant::now() + self.shared.options.retry_interval);
@@ -198,7 +204,7 @@ impl Writer {
                 if self.failures.is_due() {
                     tracing::error!(
                         %error, retry_after = ?self.shared.options.retry_interval,
-                        "the access log cannot be opened anew: the old file is written on, and it is tried again"
+                        "cannot reopen access log; still writing to the old file, will retry"
                     );
                 }
                 false
@@ -211,8 +217,7 @@ impl Writer {
         if dropped > self.reported_drops && self.drops.is_due() {
             tracing::warn!(
                 lines = dropped - self.reported_drops, log = %self.output,
-                "lines of the access log were dropped: its target is slower than the requests. Log to a faster one, or give \
-                 it more buffers"
+                "access log lines dropped: target too slow (use a faster target or more buffers)"
             );
             self.reported_drops = dropped;
         }
@@ -220,7 +225,7 @@ impl Writer {
 }
 
 impl WorkerQueue {
-    /// Gives a buffer back to the worker, or frees it when the worker has enough.
+    /// Returns an empty buffer to the worker, or frees it if the worker has enough of them.
     fn return_buffer(&self, mut buffer: Vec<u8>) {
         buffer.clear();
         if let Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) = self.empty.try_send(buffer) {
@@ -230,7 +235,7 @@ impl WorkerQueue {
 }
 
 impl LogThrottle {
-    /// Whether to tell now; if so, not again for some time.
+    /// Returns whether a message is due. If so, the next one is due after [`REPORT_INTERVAL`].
     fn is_due(&mut self) -> bool {
         let due = self.last.is_none_or(|last| last.elapsed() >= REPORT_INTERVAL);
         if due {
@@ -240,14 +245,15 @@ impl LogThrottle {
     }
 }
 
-/// Where the line begins that has been written in part: a new file gets it whole.
+/// Returns the start of the line that contains `position`. After a reopen the writer continues from there, so that the
+/// new file receives the whole line.
 fn line_start(bytes: &[u8], position: usize) -> usize {
     bytes[..position].iter().rposition(|&byte| byte == b'\n').map_or(0, |end| end + 1)
 }
 
-/// One thread alone writes these counts, so that no other addition can come between.
-fn add(count: &AtomicU64, number: u64) {
-    count.store(count.load(Ordering::Relaxed) + number, Ordering::Relaxed);
+/// Adds to a counter of which the calling thread is the only writer.
+fn add(counter: &AtomicU64, increment: u64) {
+    counter.store(counter.load(Ordering::Relaxed) + increment, Ordering::Relaxed);
 }
 
 #[cfg(test)]
@@ -255,7 +261,7 @@ mod unit_tests {
     use super::line_start;
 
     #[test]
-    fn a_line_begins_after_the_last_line_feed() {
+    fn line_start_follows_last_line_feed() {
         let bytes = b"ab\ncd\n";
         let starts: Vec<usize> = (0..=bytes.len()).map(|position| line_start(bytes, position)).collect();
         assert_eq!(starts, [0, 0, 0, 3, 3, 3, 6]);

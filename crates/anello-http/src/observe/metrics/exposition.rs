@@ -1,11 +1,11 @@
-//! The text format of Prometheus, version 0.0.4: families of samples, each with a help and a type line.
+//! Writer for the Prometheus text format, version 0.0.4: families of samples, each with a help and a type line.
 
-/// Writes families to the end of a buffer.
+/// Appends metric families to a buffer.
 pub(super) struct Exposition<'a> {
     text: &'a mut Vec<u8>,
 }
 
-/// What a family is, as its type line says it.
+/// Type of a family, as written in its `# TYPE` line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum FamilyKind {
     Counter,
@@ -13,12 +13,11 @@ pub(super) enum FamilyKind {
     Histogram,
 }
 
-/// A value of a sample.
+/// Value of a sample.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Value {
-    /// A whole number.
-    Whole(u64),
-    /// A time, written in seconds as Prometheus wants all times, without rounding.
+    Integer(u64),
+    /// A time. Rendered in seconds, the base unit of Prometheus, without rounding.
     Nanoseconds(u64),
 }
 
@@ -27,7 +26,7 @@ impl<'a> Exposition<'a> {
         Self { text }
     }
 
-    /// Begins a family. All its samples must follow before the next begins.
+    /// Starts a family. All its samples must be added before the next family starts.
     pub(super) fn family(&mut self, name: &str, kind: FamilyKind, help: &str) {
         self.push(&["# HELP ", name, " "]);
         for character in help.chars() {
@@ -70,8 +69,8 @@ impl<'a> Exposition<'a> {
         self.sample(name, &[], value);
     }
 
-    fn push(&mut self, pieces: &[&str]) {
-        pieces.iter().for_each(|piece| self.text.extend_from_slice(piece.as_bytes()));
+    fn push(&mut self, parts: &[&str]) {
+        parts.iter().for_each(|part| self.text.extend_from_slice(part.as_bytes()));
     }
 
     fn push_char(&mut self, character: char) {
@@ -82,7 +81,7 @@ impl<'a> Exposition<'a> {
 impl Value {
     pub(super) fn text(self) -> String {
         match self {
-            Self::Whole(number) => number.to_string(),
+            Self::Integer(number) => number.to_string(),
             Self::Nanoseconds(nanoseconds) => {
                 let text = format!("{}.{:09}", nanoseconds / 1_000_000_000, nanoseconds % 1_000_000_000);
                 text.trim_end_matches('0').trim_end_matches('.').to_owned()
@@ -91,7 +90,8 @@ impl Value {
     }
 }
 
-/// Whether a name may stand for a metric or a label: letters, digits and underscores, the first no digit.
+/// Returns whether a string is a valid metric or label name: ASCII letters, digits and underscores, not starting with a
+/// digit.
 pub(super) fn is_name(name: &str) -> bool {
     !name.starts_with(|first: char| first.is_ascii_digit())
         && !name.is_empty()
@@ -103,15 +103,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_are_written_in_seconds_without_rounding() {
+    fn nanoseconds_are_rendered_as_exact_seconds() {
         let text = |nanoseconds| Value::Nanoseconds(nanoseconds).text();
         assert_eq!([0, 1024, 1_000_000_000, 10_500_000_000].map(text), ["0", "0.000001024", "1", "10.5"]);
         assert_eq!(text(u64::MAX), "18446744073.709551615");
-        assert_eq!(Value::Whole(u64::MAX).text(), "18446744073709551615");
+        assert_eq!(Value::Integer(u64::MAX).text(), "18446744073709551615");
     }
 
     #[test]
-    fn names_are_letters_digits_and_underscores() {
+    fn name_allows_only_letters_digits_and_underscores() {
         assert!(["a", "_", "a9_B"].into_iter().all(is_name));
         assert!(!["", "9a", "a-b", "ä", "a b", "a\n"].into_iter().any(is_name));
     }

@@ -1,4 +1,5 @@
-//! Latencies in buckets whose bounds are powers of two, so that finding a bucket is counting leading zeros.
+//! Latency histogram whose bucket bounds are powers of two, so that the bucket index is computed from the leading
+//! zeros.
 //!
 //! ```text
 //!   bucket     0         1         2       …    24        25
@@ -6,30 +7,31 @@
 //!             2^10      2^11      2^12          2^34
 //! ```
 //!
-//! A bound belongs to the bucket below it, as Prometheus wants. Two neighbours differ by a factor of two: a quantile that is
-//! read from them is right within that factor, which is enough to watch a server; a load generator measures exactly.
+//! Upper bounds are inclusive, as in Prometheus. Adjacent bounds differ by a factor of two, so a quantile estimated
+//! from the buckets is accurate within that factor. This is sufficient for monitoring; use a load generator for exact
+//! latencies.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::worker::add;
 
-/// Exponent of the lowest bound: 2^10 ns.
+/// Exponent of the lowest bound (2^10 ns).
 const LOWEST_EXPONENT: u32 = 10;
 
-/// Buckets with a bound; the one without comes after them.
+/// Number of buckets with a finite bound. The unbounded bucket follows them.
 pub(super) const BOUNDS: usize = 25;
 
-/// Counts of one worker.
+/// Histogram of one worker.
 #[derive(Debug, Default)]
 pub(super) struct Histogram {
     buckets: [AtomicU64; BOUNDS + 1],
     sum_ns: AtomicU64,
 }
 
-/// Counts of all workers.
+/// Sum of the histograms of all workers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct HistogramSum {
-    /// Not cumulative.
+    /// Count of each bucket, not cumulative.
     pub(super) buckets: [u64; BOUNDS + 1],
     pub(super) sum_ns: u64,
 }
@@ -48,13 +50,13 @@ impl Histogram {
     }
 }
 
-/// The upper bound of a bucket that has one, in nanoseconds.
+/// Returns the inclusive upper bound of a bounded bucket, in nanoseconds.
 pub(super) fn bound_ns(bucket: usize) -> u64 {
     1 << (LOWEST_EXPONENT as usize + bucket)
 }
 
 fn bucket(value_ns: u64) -> usize {
-    // How many bits the largest whole number below the value has: a power of two still counts as what is below it.
+    // Subtracting one makes the bound inclusive: a power of two falls into the bucket that it bounds.
     let bits = u64::BITS - value_ns.saturating_sub(1).leading_zeros();
     (bits.saturating_sub(LOWEST_EXPONENT) as usize).min(BOUNDS)
 }
@@ -65,16 +67,16 @@ mod tests {
 
     use super::*;
 
-    /// The first bucket whose bound is not below the value.
-    fn searched(value_ns: u64) -> usize {
+    /// Finds the first bucket whose bound is not below the value, by linear search.
+    fn search_bucket(value_ns: u64) -> usize {
         (0..BOUNDS).find(|&bucket| value_ns <= bound_ns(bucket)).unwrap_or(BOUNDS)
     }
 
     #[test]
-    fn a_bound_belongs_to_the_bucket_below_it() {
+    fn bucket_bound_is_inclusive() {
         assert_eq!((bound_ns(0), bound_ns(BOUNDS - 1)), (1024, 17_179_869_184));
         for value_ns in [0, 1, u64::MAX] {
-            assert_eq!(bucket(value_ns), searched(value_ns));
+            assert_eq!(bucket(value_ns), search_bucket(value_ns));
         }
         for index in 0..BOUNDS {
             let bound_ns = bound_ns(index);
@@ -83,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn workers_add_up() {
+    fn sum_adds_histograms_of_all_workers() {
         let (one, other) = (Histogram::default(), Histogram::default());
         one.record(1);
         one.record(5000);
@@ -97,8 +99,8 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_bucket_is_the_one_that_a_search_finds(value_ns: u64, shift in 0u32..64) {
-            prop_assert_eq!(bucket(value_ns >> shift), searched(value_ns >> shift));
+        fn bucket_matches_linear_search(value_ns: u64, shift in 0u32..64) {
+            prop_assert_eq!(bucket(value_ns >> shift), search_bucket(value_ns >> shift));
         }
     }
 }

@@ -1,7 +1,7 @@
-//! The labels that requests and connections are counted under: few, and known from the start, so that a peer cannot make
-//! up new ones.
+//! Label values of the request and connection counters. The set is small and fixed, so a peer cannot create new time
+//! series.
 
-/// Methods that are counted apart.
+/// Label value of the request method.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MethodClass {
     /// `GET`
@@ -18,66 +18,66 @@ pub enum MethodClass {
     Options,
     /// `PATCH`
     Patch,
-    /// Any other, and requests that could not be read.
+    /// Any other method, or a request whose head could not be parsed.
     Other,
 }
 
 /// Why a connection was closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CloseReason {
-    /// The peer ended it between requests.
+    /// The peer closed the connection between requests.
     Peer,
-    /// An answer was the last one: the peer or the handler asked for it, or the limit of requests was reached.
+    /// The last response was sent: the client or the handler requested `close`, or the request limit was reached.
     Complete,
-    /// No request came within the time for idle connections.
+    /// No request arrived within the keep-alive timeout.
     Idle,
-    /// The head of a request took too long.
+    /// The request head did not arrive in time.
     HeaderTimeout,
-    /// The body of a request took too long.
+    /// The request body did not arrive in time.
     BodyTimeout,
-    /// The peer took too little of an answer.
+    /// The peer read the response too slowly.
     SendTimeout,
-    /// The connection took too long in all.
+    /// The request exceeded its total time limit.
     RequestTimeout,
-    /// A request was refused by the protocol ([`ParseErrorKind`]).
+    /// A request was rejected with a parse error ([`ParseErrorKind`]).
     ProtocolError,
-    /// The peer reset it, or ended it in the middle of a request or an answer.
+    /// The peer reset the connection, or closed it in the middle of a request or a response.
     Aborted,
-    /// The handler failed in the middle of an answer.
+    /// The handler failed after part of the response was sent.
     HandlerError,
-    /// It left HTTP: the handler took it over.
+    /// The connection was upgraded to another protocol.
     Upgrade,
-    /// The server ends.
+    /// The server is shutting down.
     Drain,
-    /// It waited for its client longest, and made room for another one.
+    /// The connection had been waiting longest for its client, and was evicted in favor of a new one.
     Evicted,
 }
 
-/// Why a connection was refused.
+/// Why a connection was rejected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RejectReason {
-    /// There were as many as there may be.
+    /// The maximum number of connections was reached.
     MaxConnections,
 }
 
-/// What was wrong with a request that the protocol refused, by the status that answers it.
+/// Class of a request parse error, derived from the status code of the response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ParseErrorKind {
     /// 400: malformed.
     Malformed,
-    /// 413: the body is too large.
+    /// 413: the body exceeds its limit.
     BodyTooLarge,
-    /// 414: the target is too long.
+    /// 414: the request target is too long.
     TargetTooLong,
-    /// 417: an expectation that nobody can meet.
+    /// 417: unsupported expectation.
     Expectation,
-    /// 431: fields are too large or too many.
+    /// 431: the header fields are too large or too many.
     FieldsTooLarge,
-    /// 501: a coding of the body that is not known.
+    /// 501: unknown transfer coding.
     Coding,
-    /// 505: another version of HTTP.
+    /// 505: unsupported HTTP version.
     Version,
-    /// Any other status.
+    /// Any other status code.
     Other,
 }
 
@@ -85,7 +85,7 @@ impl MethodClass {
     pub(super) const ALL: [Self; 8] =
         [Self::Get, Self::Head, Self::Post, Self::Put, Self::Delete, Self::Options, Self::Patch, Self::Other];
 
-    /// The class of a method as received.
+    /// Returns the class of a request method. The comparison is case-sensitive.
     #[must_use]
     pub fn of(method: &str) -> Self {
         match method {
@@ -172,7 +172,7 @@ impl ParseErrorKind {
         Self::Other,
     ];
 
-    /// The kind of a refusal with this status.
+    /// Returns the class of a parse error that is reported with this status code.
     #[must_use]
     pub fn of(status: u16) -> Self {
         match status {
@@ -201,7 +201,7 @@ impl ParseErrorKind {
     }
 }
 
-/// Classes of statuses: their first digits. A status that no HTTP knows is counted with the nearest.
+/// Label values of the status class. A status code outside of 100 to 599 is counted in the nearest class.
 pub(super) const STATUS_CLASSES: [&str; 5] = ["1xx", "2xx", "3xx", "4xx", "5xx"];
 
 pub(super) fn status_class(status: u16) -> usize {
@@ -214,15 +214,15 @@ mod tests {
 
     use super::*;
 
-    /// Counts are kept at the place that a kind has in its list, under a label of its own.
-    fn check<K: Copy>(all: &[K], place: impl Fn(K) -> usize, label: impl Fn(K) -> &'static str) {
-        assert!(all.iter().enumerate().all(|(index, &kind)| place(kind) == index));
+    /// Checks that the position of each kind in `all` equals its discriminant, and that labels are unique.
+    fn check<K: Copy>(all: &[K], discriminant: impl Fn(K) -> usize, label: impl Fn(K) -> &'static str) {
+        assert!(all.iter().enumerate().all(|(index, &kind)| discriminant(kind) == index));
         let labels: HashSet<_> = all.iter().map(|&kind| label(kind)).collect();
         assert_eq!(labels.len(), all.len());
     }
 
     #[test]
-    fn every_kind_has_its_place_and_its_label() {
+    fn kinds_have_unique_labels_and_match_their_index() {
         check(&MethodClass::ALL, |kind| kind as usize, MethodClass::label);
         check(&CloseReason::ALL, |kind| kind as usize, CloseReason::label);
         check(&RejectReason::ALL, |kind| kind as usize, RejectReason::label);
@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn methods_and_statuses_have_their_classes() {
+    fn methods_and_statuses_map_to_their_classes() {
         for method in MethodClass::ALL {
             assert_eq!(MethodClass::of(method.label()), method);
         }

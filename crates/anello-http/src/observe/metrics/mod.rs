@@ -1,4 +1,4 @@
-//! Counters of each worker, added up and rendered when somebody asks (Prometheus text format 0.0.4).
+//! Per-worker counters, summed and rendered on each scrape (Prometheus text format 0.0.4).
 //!
 //! ```text
 //!   worker 0 ── WorkerMetrics ──▶ block 0 ┐
@@ -6,9 +6,9 @@
 //!   driver, cache, log, /proc/self ──────┘
 //! ```
 //!
-//! Each worker has a block of counts with cache lines of its own and is the only one to write there, so that counting is
-//! a load, an addition and a store. A scrape reads all blocks, from whichever thread; its sums are not one moment's, as
-//! the workers go on while it reads.
+//! Each worker owns a block of counters with its own cache lines. The worker is the only writer of its block, so an
+//! increment is a load, an addition and a store. A scrape can run on any thread and reads all blocks. Because the
+//! workers keep counting meanwhile, the sums are not an atomic snapshot.
 //!
 //! | metric | type | labels |
 //! |---|---|---|
@@ -24,16 +24,17 @@
 //! | `anello_http_cache_bytes` | gauge | |
 //! | `anello_http_log_lines_written_total`, `anello_http_log_lines_dropped_total` | counter | |
 //! | `anello_http_log_bytes_written_total`, `anello_http_log_errors_total`, `anello_http_log_reopens_total` | counter | |
-//! | `anello_driver_…` | both | `worker`; what [`WorkerMetrics::publish`] was given |
-//! | `anello_build_info` | gauge, 1 | `version`, and [`MetricsOptions::build_labels`] |
+//! | `anello_driver_…` | counter or gauge | `worker`; the samples passed to [`WorkerMetrics::publish`] |
+//! | `anello_build_info` | gauge, always 1 | `version`, and [`MetricsOptions::build_labels`] |
 //! | `process_start_time_seconds`, `process_open_fds`, `process_max_fds` | gauge | |
 //! | `process_resident_memory_bytes`, `process_virtual_memory_bytes` | gauge | |
 //! | `process_cpu_seconds_total` | counter | |
 //!
-//! Requests that the protocol refused are among `requests_total` and have no duration. `sent_bytes_total` is of bodies,
-//! `received_bytes_total` of heads and bodies.
+//! Requests rejected with a parse error are included in `requests_total` and have no duration. `sent_bytes_total`
+//! counts response bodies only; `received_bytes_total` counts request heads and bodies.
 //!
-//! All labels are known from the start but those of `anello_build_info`: nothing that a peer sends makes a new series.
+//! All label values except those of `anello_build_info` are fixed at compile time: input from a peer cannot create a
+//! new time series.
 
 mod exposition;
 mod histogram;
@@ -57,18 +58,19 @@ use super::access_log::LogStats;
 use process::Process;
 use worker::Block;
 
-/// The media type of what [`ServerMetrics::render`] writes.
+/// Media type of the text that [`ServerMetrics::render`] produces.
 pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-/// How many workers there may be, and what is told about the program.
+/// Options of [`ServerMetrics`].
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct MetricsOptions {
-    /// Most workers at a time, numbered from 0. Each has 0.9 KiB of counts. By default as many as there are cores
-    /// that the process may use.
+    /// Maximum number of concurrent workers, which have the indices 0 to `workers - 1`. Each takes 0.9 KiB of memory.
+    /// Default: [`available_parallelism`](thread::available_parallelism).
     pub workers: usize,
-    /// Labels of `anello_build_info` beside `version`, such as the driver that was chosen: name (letters, digits and
-    /// underscores, the first no digit; others are left out) and value.
+    /// Labels of `anello_build_info` in addition to `version`, such as the selected driver, as pairs of name and value.
+    /// A name consists of ASCII letters, digits and underscores and does not start with a digit; labels with an invalid
+    /// name are omitted.
     pub build_labels: Vec<(&'static str, String)>,
 }
 
@@ -78,7 +80,7 @@ impl Default for MetricsOptions {
     }
 }
 
-/// The counts of a server. Clones are cheap, all of them the same counts.
+/// The metrics of a server. Clones are cheap and share the same counters.
 #[derive(Clone, Debug)]
 pub struct ServerMetrics {
     inner: Arc<Inner>,
@@ -92,9 +94,11 @@ struct Inner {
 }
 
 impl ServerMetrics {
-    /// Counts that are all zero. Opens the files of `/proc` that a scrape reads, so that it may do so inside a sandbox that
-    /// allows `pread64`, `fstat` or `statx`, and `prlimit64`: make it before entering one. Before Linux 6.2 a scrape opens
-    /// `/proc/self/fd`, too, and leaves `process_open_fds` out where it may not.
+    /// Creates metrics with all counters at zero.
+    ///
+    /// Opens the `/proc` files that a scrape reads. A scrape then works inside a sandbox that allows `pread64`, `fstat`
+    /// or `statx`, and `prlimit64`, so create the metrics before entering the sandbox. Before Linux 6.2 a scrape also
+    /// opens `/proc/self/fd`; if that is denied, it omits `process_open_fds`.
     #[must_use]
     pub fn new(options: MetricsOptions) -> Self {
         let blocks = (0..options.workers).map(|_| Arc::new(Block::default())).collect();
@@ -102,15 +106,18 @@ impl ServerMetrics {
         Self { inner: Arc::new(inner) }
     }
 
-    /// The counts of one worker, for it to raise. A worker that takes another's place goes on from its counts. None if
-    /// there is no worker of that number, or another has its counts now.
+    /// Returns the counters of the worker with this index. A worker that replaces another one continues with the
+    /// existing values.
+    ///
+    /// Returns `None` if the index is out of range, or if another [`WorkerMetrics`] for it exists.
     #[must_use]
-    pub fn worker(&self, number: usize) -> Option<WorkerMetrics> {
-        self.inner.blocks.get(number).and_then(WorkerMetrics::take)
+    pub fn worker(&self, index: usize) -> Option<WorkerMetrics> {
+        self.inner.blocks.get(index).and_then(WorkerMetrics::claim)
     }
 
-    /// Appends all metrics as they are now, some 10 KiB and half a KiB more for each worker, with media type [`CONTENT_TYPE`].
-    /// `log` is what the access log has counted, if there is one. Reads three files of `/proc`.
+    /// Appends all metrics to `text`: about 10 KiB, plus half a KiB per worker, with media type [`CONTENT_TYPE`].
+    ///
+    /// `log` contains the counts of the access log, if there is one. Reads three `/proc` files.
     pub fn render(&self, log: Option<&LogStats>, text: &mut Vec<u8>) {
         render::render(
             &self.inner.blocks,

@@ -1,5 +1,5 @@
-//! What the kernel says about this process, from files of `/proc` that are opened once: a scrape inside of a sandbox that
-//! forbids opening them still reads them.
+//! Process metrics from `/proc`. The files are opened once, so a scrape can still read them inside a sandbox that
+//! denies `open(2)`.
 
 use std::fs::{self, File};
 use std::io;
@@ -7,18 +7,18 @@ use std::os::unix::fs::FileExt;
 
 use rustix::process::{Resource, getrlimit};
 
-/// Files of this process, open.
+/// Open `/proc` files of this process.
 #[derive(Debug, Default)]
 pub(super) struct Process {
     /// `/proc/self/stat`
     stat: Option<File>,
-    /// `/proc/self/fd`, the directory.
+    /// The directory `/proc/self/fd`.
     descriptors: Option<File>,
-    /// When the machine was started, in nanoseconds since the Unix epoch, as far as `/proc/stat` tells.
+    /// Boot time of the machine in nanoseconds since the Unix epoch, from `/proc/stat`.
     boot_unix_ns: Option<u64>,
 }
 
-/// What was read; none for what the kernel did not tell.
+/// Process metrics at one point in time. A value that could not be read is `None`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct ProcessSnapshot {
     pub(super) stat: Option<Stat>,
@@ -27,32 +27,32 @@ pub(super) struct ProcessSnapshot {
     pub(super) descriptors_limit: Option<u64>,
 }
 
-/// Some fields of `/proc/self/stat`.
+/// Selected fields of `/proc/self/stat`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Stat {
-    /// User and kernel time of all threads, in ticks.
+    /// User and system CPU time of all threads, in clock ticks.
     cpu_ticks: u64,
-    /// From the start of the machine to that of the process, in ticks.
+    /// Start time of the process after boot, in clock ticks.
     start_ticks: u64,
     pub(super) virtual_bytes: u64,
     resident_pages: u64,
 }
 
 impl Process {
-    /// Opens the files. Where there is no `/proc`, its figures are missing from a scrape.
+    /// Opens the files. If `/proc` is unavailable, a scrape omits the process metrics.
     pub(super) fn open() -> Self {
-        let opened = |path: &str| {
+        let open_file = |path: &str| {
             File::open(path)
                 .inspect_err(
-                    |error| tracing::warn!(path, %error, "metrics of the process are missing: mount /proc"),
+                    |error| tracing::warn!(path, %error, "process metrics unavailable (mount /proc)"),
                 )
                 .ok()
         };
         let boot_unix_ns = fs::read_to_string("/proc/stat").ok().and_then(|stat| boot_unix_ns(&stat));
-        Self { stat: opened("/proc/self/stat"), descriptors: opened("/proc/self/fd"), boot_unix_ns }
+        Self { stat: open_file("/proc/self/stat"), descriptors: open_file("/proc/self/fd"), boot_unix_ns }
     }
 
-    /// Reads them (`pread(2)`, `fstat(2)`, `getrlimit(2)`).
+    /// Reads the current values (`pread(2)`, `fstat(2)`, `getrlimit(2)`).
     pub(super) fn snapshot(&self) -> ProcessSnapshot {
         let stat = self.stat.as_ref().and_then(|file| read(file).ok()).and_then(|text| Stat::parse(&text));
         let start_unix_ns = match (stat, self.boot_unix_ns) {
@@ -68,8 +68,10 @@ impl Process {
     }
 }
 
-/// Since Linux 6.2 the size of the directory is the number of descriptors. Before it is 0, and they are listed, which takes
-/// one for itself.
+/// Returns the number of open file descriptors.
+///
+/// Since Linux 6.2 this is the size of the directory `/proc/self/fd`. Older kernels report 0. The directory is then
+/// listed, and the descriptor that the listing itself uses is subtracted.
 fn count_descriptors(directory: &File) -> Option<u64> {
     match directory.metadata().ok()?.len() {
         0 => u64::try_from(fs::read_dir("/proc/self/fd").ok()?.count()).ok()?.checked_sub(1),
@@ -77,7 +79,7 @@ fn count_descriptors(directory: &File) -> Option<u64> {
     }
 }
 
-/// Reads a small file from its beginning. The kernel makes its content anew for each such read.
+/// Reads a small file from offset 0. The kernel regenerates the content of `/proc` files on each such read.
 fn read(file: &File) -> io::Result<String> {
     let mut bytes = [0; 1024];
     let length = file.read_at(&mut bytes, 0)?;
@@ -85,10 +87,12 @@ fn read(file: &File) -> io::Result<String> {
 }
 
 impl Stat {
-    /// Fields are counted from the end of the name, which may have anything in it (`proc_pid_stat(5)`).
+    /// Parses the content of `/proc/self/stat` (`proc_pid_stat(5)`).
+    ///
+    /// Skips everything up to the last `)`, because the command name can contain blanks and parentheses.
     fn parse(text: &str) -> Option<Self> {
         let (_, fields) = text.rsplit_once(')')?;
-        // The first of them is the third of all.
+        // Fields are numbered from 1; the first one after the command name is field 3.
         let fields: Vec<&str> = fields.split_whitespace().collect();
         let field = |number: usize| -> Option<u64> { fields.get(number - 3)?.parse().ok() };
         Some(Self {
@@ -124,16 +128,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn this_process_has_memory_descriptors_and_a_start() {
+    fn snapshot_reports_memory_descriptors_and_start_time() {
         let process = Process::open();
         let before = process.snapshot();
-        let held: Vec<File> = (0..100).map(|_| File::open("/dev/null").unwrap()).collect();
+        let files: Vec<File> = (0..100).map(|_| File::open("/dev/null").unwrap()).collect();
         let after = process.snapshot();
-        drop(held);
+        drop(files);
         assert!(before.stat.unwrap().resident_bytes() > 100_000);
         assert!(before.stat.unwrap().virtual_bytes >= before.stat.unwrap().resident_bytes());
         assert!(after.stat.unwrap().cpu_ns() >= before.stat.unwrap().cpu_ns());
-        // Other tests open and close some of their own meanwhile, but not that many.
+        // Concurrent tests open and close descriptors too, but far fewer than 100.
         assert!(after.open_descriptors.unwrap() > 100);
         assert!(after.descriptors_limit.unwrap() >= after.open_descriptors.unwrap());
         let now_ns = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_nanos() as u64;
@@ -143,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_with_anything_in_it_does_not_shift_the_fields() {
+    fn stat_parser_handles_parentheses_in_command_name() {
         let text = "7 (a b) 1) c) S 1 2 3 4 5 6 7 8 9 10 140 15 16 17 18 19 20 21 2200 23000 24 25\n";
         let stat = Stat::parse(text).unwrap();
         assert_eq!((stat.cpu_ticks, stat.start_ticks), (155, 2200));

@@ -1,71 +1,72 @@
-//! What a worker publishes beside what this crate counts: the counters of its driver.
+//! Samples that a worker publishes in addition to the metrics of this crate, such as the counters of its driver.
 
 use anello::DriverMetrics;
 
-/// One value with a name.
+/// A named value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sample {
-    /// Letters, digits and underscores, the first no digit; samples with other names are left out of a scrape. Rendered
-    /// after `anello_driver_`, and a counter before `_total`. The same name means the same thing on every worker.
+    /// Metric name without prefix and suffix: rendered as `anello_driver_NAME`, with the suffix `_total` for a counter.
+    /// Consists of ASCII letters, digits and underscores and does not start with a digit; a scrape omits samples with
+    /// an invalid name. A name must have the same meaning on all workers.
     pub name: &'static str,
-    /// What it means, in a sentence.
+    /// Description for the `# HELP` line, as one sentence.
     pub help: &'static str,
-    /// Whether it may fall.
+    /// Counter or gauge.
     pub kind: SampleKind,
-    /// The value.
+    /// Current value.
     pub value: u64,
 }
 
-/// How a value moves.
+/// Type of a sample.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SampleKind {
-    /// It counts since the start.
+    /// A count since startup, which never decreases.
     Counter,
-    /// It is what it is now.
+    /// A current value, which can increase and decrease.
     Gauge,
 }
 
 impl Sample {
-    /// A value that counts since the start.
+    /// Creates a counter sample.
     #[must_use]
     pub fn counter(name: &'static str, help: &'static str, value: u64) -> Self {
         Self { name, help, kind: SampleKind::Counter, value }
     }
 
-    /// A value that is what it is now.
+    /// Creates a gauge sample.
     #[must_use]
     pub fn gauge(name: &'static str, help: &'static str, value: u64) -> Self {
         Self { name, help, kind: SampleKind::Gauge, value }
     }
 }
 
-/// The counters of a worker's driver, as [`anello::current_metrics`] gives them.
+/// Converts the driver metrics of a worker, as returned by [`anello::current_metrics`], to samples.
 #[must_use]
 pub fn driver_samples(metrics: &DriverMetrics) -> [Sample; 12] {
     [
         Sample::counter("accepted", "Connections accepted.", metrics.accepted),
-        Sample::counter("refused", "Connections refused for want of descriptors.", metrics.refused),
-        Sample::counter("receives", "Receives that brought bytes.", metrics.receives),
-        Sample::counter("sends", "Sends that took all they were given at once.", metrics.sends),
-        Sample::counter("short_sends", "Sends that were finished later.", metrics.short_sends),
+        Sample::counter(
+            "refused",
+            "Connections rejected because no file descriptors were left.",
+            metrics.refused,
+        ),
+        Sample::counter("receives", "Receive operations that returned data.", metrics.receives),
+        Sample::counter("sends", "Sends completed in one operation.", metrics.sends),
+        Sample::counter("short_sends", "Sends completed only in part at first.", metrics.short_sends),
         Sample::counter("zero_copy_sends", "Zero-copy sends.", metrics.zero_copy_sends),
         Sample::counter("file_bytes", "Bytes sent from files.", metrics.file_bytes),
         Sample::counter(
             "buffer_exhaustions",
-            "Times the kernel found no receive buffer.",
+            "Receive operations for which no receive buffer was free.",
             metrics.buffer_exhaustions,
         ),
         Sample::counter(
             "late_completions",
-            "Completions whose operation had been forgotten.",
+            "Completions of operations that had already been released.",
             metrics.late_completions,
         ),
-        Sample::counter(
-            "completion_overflows",
-            "Times the completion queue overflowed.",
-            metrics.completion_overflows,
-        ),
-        Sample::counter("turns", "System calls that submitted or waited.", metrics.turns),
-        Sample::gauge("sockets", "Sockets that the driver owns.", metrics.sockets),
+        Sample::counter("completion_overflows", "Completion queue overflows.", metrics.completion_overflows),
+        Sample::counter("turns", "System calls to submit operations or wait for completions.", metrics.turns),
+        Sample::gauge("sockets", "Sockets owned by the driver.", metrics.sockets),
     ]
 }

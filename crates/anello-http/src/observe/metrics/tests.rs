@@ -1,4 +1,4 @@
-//! What a scrape says, read by a strict parser of the text format.
+//! Tests of the rendered metrics, read back by a strict parser of the text format.
 
 mod parser;
 
@@ -19,21 +19,21 @@ fn scrape(metrics: &ServerMetrics, log: Option<&LogStats>) -> Vec<Family> {
     parse(std::str::from_utf8(&text).unwrap()).unwrap()
 }
 
-/// The value of the sample with this name and these labels.
+/// Returns the value of the sample with this name and these labels.
 fn value(families: &[Family], name: &str, labels: &[(&str, &str)]) -> f64 {
     let labels: Vec<(String, String)> =
         labels.iter().map(|(name, value)| ((*name).into(), (*value).into())).collect();
     let samples = families.iter().flat_map(|family| &family.samples);
-    let mut found = samples.filter(|sample| sample.name == name && sample.labels == labels);
-    found.next().unwrap_or_else(|| panic!("no sample {name} {labels:?}")).value
+    let mut matching = samples.filter(|sample| sample.name == name && sample.labels == labels);
+    matching.next().unwrap_or_else(|| panic!("no sample {name} {labels:?}")).value
 }
 
 #[test]
-fn the_counts_of_all_workers_are_added_up() {
+fn scrape_sums_counters_of_all_workers() {
     let metrics = metrics(3);
-    let [one, other, gone] = [0, 1, 2].map(|number| metrics.worker(number).unwrap());
-    gone.record_request(MethodClass::Get, 200, 1024);
-    drop(gone);
+    let [one, other, departed] = [0, 1, 2].map(|index| metrics.worker(index).unwrap());
+    departed.record_request(MethodClass::Get, 200, 1024);
+    drop(departed);
     one.record_request(MethodClass::Get, 206, 1025);
     one.record_request(MethodClass::of("BREW"), 418, 20_000_000_000);
     other.record_request(MethodClass::Head, 304, 3000);
@@ -75,7 +75,7 @@ fn the_counts_of_all_workers_are_added_up() {
 }
 
 #[test]
-fn a_scrape_of_nothing_is_whole() {
+fn scrape_without_workers_is_complete() {
     let families = scrape(&metrics(0), None);
     assert_eq!(value(&families, "anello_http_request_duration_seconds_count", &[]), 0.0);
     assert_eq!(value(&families, "anello_build_info", &[("version", env!("CARGO_PKG_VERSION"))]), 1.0);
@@ -83,20 +83,20 @@ fn a_scrape_of_nothing_is_whole() {
     assert!(value(&families, "process_open_fds", &[]) > 2.0);
     assert!(value(&families, "process_resident_memory_bytes", &[]) > 1e5);
     assert!(value(&families, "process_cpu_seconds_total", &[]) >= 0.0);
-    assert!(!families.iter().any(|family| family.name.contains("_log_")), "there is no log");
+    assert!(!families.iter().any(|family| family.name.contains("_log_")), "no access log is configured");
 }
 
 #[test]
-fn the_log_is_told_when_there_is_one() {
+fn scrape_includes_access_log_counts() {
     let log = LogStats { written_lines: 5, written_bytes: 400, dropped_lines: 2, errors: 1, reopens: 3 };
     let families = scrape(&metrics(1), Some(&log));
     let counts = ["lines_written", "bytes_written", "lines_dropped", "errors", "reopens"]
-        .map(|what| value(&families, &format!("anello_http_log_{what}_total"), &[]));
+        .map(|name| value(&families, &format!("anello_http_log_{name}_total"), &[]));
     assert_eq!(counts, [5.0, 400.0, 2.0, 1.0, 3.0]);
 }
 
 #[test]
-fn each_worker_shows_what_it_published_last() {
+fn scrape_reports_last_published_samples_per_worker() {
     let metrics = metrics(3);
     let (first, third) = (metrics.worker(0).unwrap(), metrics.worker(2).unwrap());
     let mut driver = DriverMetrics::default();
@@ -105,9 +105,9 @@ fn each_worker_shows_what_it_published_last() {
     driver.turns = 7;
     driver.sockets = 2;
     assert!(first.publish(&driver_samples(&driver)));
-    let unfit =
+    let invalid =
         [Sample::counter("not a name", "", 1), Sample::gauge("twice", "", 2), Sample::gauge("twice", "", 3)];
-    assert!(third.publish(&[&driver_samples(&driver)[..], &unfit].concat()));
+    assert!(third.publish(&[&driver_samples(&driver)[..], &invalid].concat()));
     let families = scrape(&metrics, None);
     let of_worker = |name, worker| value(&families, name, &[("worker", worker)]);
     assert_eq!(of_worker("anello_driver_turns_total", "0"), 7.0);
@@ -118,7 +118,7 @@ fn each_worker_shows_what_it_published_last() {
 }
 
 #[test]
-fn every_counter_of_the_driver_is_a_sample() {
+fn driver_samples_cover_every_driver_metric() {
     let mut driver = DriverMetrics::default();
     let text = format!("{driver:?}");
     let fields: Vec<&str> =
@@ -130,7 +130,7 @@ fn every_counter_of_the_driver_is_a_sample() {
 }
 
 #[test]
-fn labels_of_the_build_are_escaped_and_stand_once() {
+fn build_labels_are_escaped_and_unique() {
     let build_labels = vec![
         ("driver", "io_uring \"6.18\"\n\\".to_owned()),
         ("driver", "epoll".to_owned()),
@@ -144,7 +144,7 @@ fn labels_of_the_build_are_escaped_and_stand_once() {
 }
 
 #[test]
-fn workers_have_numbers_and_are_taken_once() {
+fn worker_returns_each_index_once() {
     let metrics = metrics(2);
     let first = metrics.worker(0).unwrap();
     assert!(metrics.clone().worker(0).is_none() && metrics.worker(2).is_none());
@@ -155,11 +155,11 @@ fn workers_have_numbers_and_are_taken_once() {
 }
 
 #[test]
-fn a_scrape_while_workers_count_is_whole() {
+fn scrape_during_updates_is_consistent() {
     let metrics = metrics(2);
     let workers: Vec<_> = (0..2)
-        .map(|number| {
-            let worker = metrics.worker(number).unwrap();
+        .map(|index| {
+            let worker = metrics.worker(index).unwrap();
             std::thread::spawn(move || {
                 for duration_ns in 0..100_000 {
                     worker.connection_accepted();
@@ -171,7 +171,8 @@ fn a_scrape_while_workers_count_is_whole() {
         })
         .collect();
     while !workers.iter().all(std::thread::JoinHandle::is_finished) {
-        // The parser sees that a histogram's count is that of its last bucket, and that no bucket falls.
+        // The parser checks that the count of the histogram equals its last bucket, and that the buckets are
+        // cumulative.
         let open = value(&scrape(&metrics, None), "anello_http_connections_open", &[]);
         assert!((0.0..=200_000.0).contains(&open));
     }
@@ -182,7 +183,7 @@ fn a_scrape_while_workers_count_is_whole() {
 }
 
 #[test]
-fn the_parser_refuses_what_the_format_forbids() {
+fn parser_rejects_invalid_text() {
     let head = "# HELP a_total A.\n# TYPE a_total counter\n";
     parse(&format!("{head}a_total 1\n")).unwrap();
     for bad in [
@@ -207,25 +208,25 @@ fn the_parser_refuses_what_the_format_forbids() {
         assert!(parse(&format!("{head}{bad}")).is_err(), "{bad:?}");
     }
     let head = "# HELP h H.\n# TYPE h histogram\n";
-    let whole = "h_bucket{le=\"1\"} 1\nh_bucket{le=\"+Inf\"} 2\nh_sum 3\nh_count 2\n";
-    parse(&format!("{head}{whole}")).unwrap();
+    let valid = "h_bucket{le=\"1\"} 1\nh_bucket{le=\"+Inf\"} 2\nh_sum 3\nh_count 2\n";
+    parse(&format!("{head}{valid}")).unwrap();
     for (from, to) in
         [("+Inf\"} 2", "+Inf\"} 0"), ("h_count 2", "h_count 1"), ("+Inf", "0.5"), ("h_sum 3\n", "")]
     {
-        assert!(parse(&format!("{head}{}", whole.replace(from, to))).is_err(), "{from} {to}");
+        assert!(parse(&format!("{head}{}", valid.replace(from, to))).is_err(), "{from} {to}");
     }
 }
 
 proptest! {
     #[test]
-    fn labels_and_helps_parse_back_to_the_same_text(help: String, labels: Vec<String>) {
+    fn labels_and_help_round_trip(help: String, labels: Vec<String>) {
         let names: Vec<String> = (0..labels.len()).map(|index| format!("label_{index}")).collect();
         let pairs: Vec<(&str, &str)> =
             names.iter().map(String::as_str).zip(labels.iter().map(String::as_str)).collect();
         let mut text = Vec::new();
-        let mut to = Exposition::new(&mut text);
-        to.family("a_total", FamilyKind::Counter, &help);
-        to.sample("a_total", &pairs, Value::Whole(1));
+        let mut out = Exposition::new(&mut text);
+        out.family("a_total", FamilyKind::Counter, &help);
+        out.sample("a_total", &pairs, Value::Integer(1));
         let families = parse(std::str::from_utf8(&text).unwrap()).unwrap();
         prop_assert_eq!(&families[0].help, &help);
         let parsed: Vec<(&str, &str)> = families[0].samples[0].labels.iter()

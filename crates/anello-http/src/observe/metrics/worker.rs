@@ -1,6 +1,7 @@
-//! What one worker counts: a block of memory of its own, which it alone writes and a scrape reads.
+//! Counters of one worker: a block of memory that only the worker writes and that a scrape reads.
 //!
-//! A count is raised by a load and a store, not by an atomic addition: there is one writer, and its cache line is its own.
+//! A counter is incremented by a load and a store instead of an atomic addition. This is correct because each block has
+//! a single writer.
 
 use std::cell::Cell;
 use std::marker::PhantomData;
@@ -11,10 +12,12 @@ use super::histogram::Histogram;
 use super::kinds::{CloseReason, MethodClass, ParseErrorKind, RejectReason, STATUS_CLASSES, status_class};
 use super::sample::Sample;
 
-/// Most samples that a worker may publish; further ones are left out.
+/// Maximum number of samples that a worker can publish. Further samples are ignored.
 pub const MAX_SAMPLES: usize = 64;
 
-/// One worker's counts. Two cache lines are its least distance to its neighbours, because processors fetch them in pairs.
+/// Counters of one worker.
+///
+/// Aligned to two cache lines, because processors prefetch cache lines in pairs.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub(super) struct Block {
@@ -27,92 +30,98 @@ pub(super) struct Block {
     pub(super) cache_bytes: AtomicU64,
     pub(super) accepted: AtomicU64,
     pub(super) closed: [AtomicU64; CloseReason::ALL.len()],
-    pub(super) refused: [AtomicU64; RejectReason::ALL.len()],
-    pub(super) refusals: [AtomicU64; ParseErrorKind::ALL.len()],
+    pub(super) rejected: [AtomicU64; RejectReason::ALL.len()],
+    pub(super) parse_errors: [AtomicU64; ParseErrorKind::ALL.len()],
     samples: Mutex<Vec<Sample>>,
-    /// Whether there is a `WorkerMetrics` for it.
-    is_taken: AtomicBool,
+    /// Whether a `WorkerMetrics` for this block exists.
+    is_claimed: AtomicBool,
 }
 
-/// The counts of one worker, for that worker to raise. Every call is a few instructions; none waits, allocates or locks
-/// but [`publish`](Self::publish).
+/// Handle with which one worker updates its counters.
+///
+/// Each call takes a few instructions. No method blocks, and only [`publish`](Self::publish) allocates or uses a lock.
 #[derive(Debug)]
 pub struct WorkerMetrics {
     block: Arc<Block>,
-    /// One writer: it may move to another thread, and must not be shared with one.
-    one_thread: PhantomData<Cell<()>>,
+    /// Makes the type `Send` but not `Sync`: the handle can move to another thread, but there is only one writer.
+    not_sync: PhantomData<Cell<()>>,
 }
 
 impl WorkerMetrics {
-    /// None while there is another for the same block.
-    pub(super) fn take(block: &Arc<Block>) -> Option<Self> {
-        // Acquire and release: who takes it after another goes on from the counts that the other left.
-        let was_taken = block.is_taken.swap(true, Ordering::AcqRel);
-        (!was_taken).then(|| Self { block: Arc::clone(block), one_thread: PhantomData })
+    /// Returns the handle of a block, or `None` if the block already has one.
+    pub(super) fn claim(block: &Arc<Block>) -> Option<Self> {
+        // Acquire pairs with the release in `drop`: a new handle sees the counts of its predecessor.
+        let was_claimed = block.is_claimed.swap(true, Ordering::AcqRel);
+        (!was_claimed).then(|| Self { block: Arc::clone(block), not_sync: PhantomData })
     }
 
-    /// A request was answered, or given up: its method, the status of the answer, and how long it took. A
-    /// [`Server`](crate::Server) says from when its head had been read to when its answer had been handed over to be sent.
+    /// Records a completed or aborted request with its method, response status and duration.
+    ///
+    /// [`Server`](crate::Server) measures the duration from the end of the request head until the response has been
+    /// queued for sending.
     pub fn record_request(&self, method: MethodClass, status: u16, duration_ns: u64) {
         self.record_untimed_request(method, status);
         self.block.durations.record(duration_ns);
     }
 
-    /// A request was answered of which nobody knows how long it took, such as one that could not be read: it is not among
-    /// the durations.
+    /// Records a request without a duration, such as one that could not be parsed. The request is not part of the
+    /// duration histogram.
     pub fn record_untimed_request(&self, method: MethodClass, status: u16) {
         add(&self.block.requests[method as usize][status_class(status)], 1);
     }
 
-    /// Bytes came from a peer: heads, bodies and what else it sends, under TLS as plaintext.
+    /// Adds bytes received from a peer: request heads, bodies and any other data. With TLS, counts plaintext bytes.
     pub fn add_received_bytes(&self, bytes: u64) {
         add(&self.block.received_bytes, bytes);
     }
 
-    /// Bytes of an answer's body went to a peer.
+    /// Adds response body bytes sent to a peer.
     pub fn add_sent_bytes(&self, bytes: u64) {
         add(&self.block.sent_bytes, bytes);
     }
 
-    /// A connection was accepted and is served. Tell its end by [`connection_closed`](Self::connection_closed), on the same worker or another.
+    /// Records an accepted connection. Call [`connection_closed`](Self::connection_closed) when it closes, on this
+    /// worker or another.
     pub fn connection_accepted(&self) {
         add(&self.block.accepted, 1);
     }
 
-    /// A connection was not served. It counts neither as accepted nor as closed.
+    /// Records a rejected connection. It counts neither as accepted nor as closed.
     pub fn connection_rejected(&self, reason: RejectReason) {
-        add(&self.block.refused[reason as usize], 1);
+        add(&self.block.rejected[reason as usize], 1);
     }
 
-    /// A connection that was accepted has been closed.
+    /// Records that an accepted connection was closed.
     pub fn connection_closed(&self, reason: CloseReason) {
         add(&self.block.closed[reason as usize], 1);
     }
 
-    /// A request was refused by the protocol. Count it as an [`record_untimed_request`](Self::record_untimed_request), too, when it was
-    /// answered.
+    /// Records a request that was rejected with a parse error. If a response was sent, call
+    /// [`record_untimed_request`](Self::record_untimed_request) as well.
     pub fn parse_error(&self, kind: ParseErrorKind) {
-        add(&self.block.refusals[kind as usize], 1);
+        add(&self.block.parse_errors[kind as usize], 1);
     }
 
-    /// A file was answered from the cache, where it still counted as true or was found to be.
+    /// Records a file served from the cache: the entry was fresh, or was revalidated.
     pub fn cache_hit(&self) {
         add(&self.block.cache_hits, 1);
     }
 
-    /// A file that may be cached was not in the cache, or no longer as it is.
+    /// Records a cacheable file that was not in the cache, or whose entry was outdated.
     pub fn cache_miss(&self) {
         add(&self.block.cache_misses, 1);
     }
 
-    /// The worker's cache holds so many bytes now.
+    /// Sets the current size of the worker's cache.
     pub fn set_cache_bytes(&self, bytes: u64) {
         self.block.cache_bytes.store(bytes, Ordering::Relaxed);
     }
 
-    /// Publishes what else the worker counts, such as [`driver_samples`](super::driver_samples). A scrape shows what was
-    /// published last: call it now and then, say once a second. Never waits: while a scrape reads, nothing is published and
-    /// this says false. Allocates the first time. Samples beyond [`MAX_SAMPLES`] are left out.
+    /// Publishes further samples of the worker, such as [`driver_samples`](super::driver_samples).
+    ///
+    /// Replaces the samples published before. A scrape reports the last published samples, so call this periodically,
+    /// for example once per second. Never blocks: returns `false` without publishing if a scrape is reading the
+    /// samples. Allocates on the first call. Samples beyond [`MAX_SAMPLES`] are ignored.
     pub fn publish(&self, samples: &[Sample]) -> bool {
         let mut published = match self.block.samples.try_lock() {
             Ok(published) => published,
@@ -127,20 +136,20 @@ impl WorkerMetrics {
 
 impl Drop for WorkerMetrics {
     fn drop(&mut self) {
-        self.block.is_taken.store(false, Ordering::Release);
+        self.block.is_claimed.store(false, Ordering::Release);
     }
 }
 
 impl Block {
-    /// What was published last.
+    /// Returns the samples published last.
     pub(super) fn samples(&self) -> Vec<Sample> {
         self.samples.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
 
-/// Raises a count that this thread alone writes.
-pub(super) fn add(count: &AtomicU64, number: u64) {
-    count.store(count.load(Ordering::Relaxed).wrapping_add(number), Ordering::Relaxed);
+/// Adds to a counter of which the calling thread is the only writer.
+pub(super) fn add(counter: &AtomicU64, increment: u64) {
+    counter.store(counter.load(Ordering::Relaxed).wrapping_add(increment), Ordering::Relaxed);
 }
 
 #[cfg(test)]
@@ -148,31 +157,31 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_block_has_cache_lines_of_its_own() {
+    fn block_is_aligned_to_two_cache_lines() {
         assert_eq!((align_of::<Block>(), size_of::<Block>()), (128, 896));
     }
 
     #[test]
-    fn there_is_one_writer_of_a_block_at_a_time() {
+    fn block_has_one_writer_at_a_time() {
         let block = Arc::new(Block::default());
-        let first = WorkerMetrics::take(&block).unwrap();
-        assert!(WorkerMetrics::take(&block).is_none());
+        let first = WorkerMetrics::claim(&block).unwrap();
+        assert!(WorkerMetrics::claim(&block).is_none());
         first.add_received_bytes(5);
         drop(first);
-        let second = WorkerMetrics::take(&block).unwrap();
+        let second = WorkerMetrics::claim(&block).unwrap();
         second.add_received_bytes(6);
         assert_eq!(block.received_bytes.load(Ordering::Relaxed), 11);
     }
 
     #[test]
-    fn publishing_does_not_wait_for_a_scrape() {
+    fn publish_during_scrape_returns_false() {
         let block = Arc::new(Block::default());
-        let worker = WorkerMetrics::take(&block).unwrap();
+        let worker = WorkerMetrics::claim(&block).unwrap();
         let sample = Sample::counter("turns", "Turns.", 7);
         assert!(worker.publish(&[sample]));
-        let reading = block.samples.lock().unwrap();
+        let guard = block.samples.lock().unwrap();
         assert!(!worker.publish(&[]));
-        drop(reading);
+        drop(guard);
         assert_eq!(block.samples(), [sample]);
         assert!(worker.publish(&[sample; MAX_SAMPLES + 1]));
         assert_eq!(block.samples().len(), MAX_SAMPLES);
