@@ -1,4 +1,5 @@
-//! Connections that are broken off in the middle of an answer: what is left of them, and what their clients can tell.
+//! Connections aborted in the middle of a response: the server releases their resources, and clients detect the
+//! truncation.
 
 mod common;
 
@@ -21,7 +22,7 @@ use common::{Client, drivers, for_each_driver, serve, wait_until};
 
 const SHORT: Duration = Duration::from_millis(60);
 
-/// What breaks a connection off.
+/// Cause of an aborted connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum AbortCause {
     SendTimeout,
@@ -30,7 +31,7 @@ enum AbortCause {
     ServerShutdown,
 }
 
-/// All deadlines far away, but for this one.
+/// Returns options in which only the timeout for this cause can expire.
 fn options(cause: AbortCause) -> ServerOptions {
     let long = Duration::from_secs(100_000);
     let mut options = ServerOptions::default();
@@ -46,7 +47,8 @@ fn options(cause: AbortCause) -> ServerOptions {
     options
 }
 
-/// What comes, and how it ends: in good order, or by an error.
+/// Receives until the connection is closed. Returns the received bytes, and the error if the connection was not closed
+/// cleanly.
 async fn read_until_closed(client: &mut Client) -> (Vec<u8>, Option<io::ErrorKind>) {
     let mut received = Vec::new();
     loop {
@@ -58,50 +60,51 @@ async fn read_until_closed(client: &mut Client) -> (Vec<u8>, Option<io::ErrorKin
     }
 }
 
-/// How much the kernel holds for the clients of this port, whether or not anybody has the connection any more.
+/// Returns the number of unsent bytes in the kernel for connections of this local port, including orphaned connections.
 fn kernel_send_queue_bytes(port: u16) -> u64 {
-    let sockets = fs::read_to_string("/proc/net/tcp").expect("a list of sockets");
-    let held = sockets.lines().skip(1).filter_map(|line| {
-        // Number, address, peer, state, bytes to be sent and bytes received.
+    let sockets = fs::read_to_string("/proc/net/tcp").expect("read socket table");
+    let queued_bytes = sockets.lines().skip(1).filter_map(|line| {
+        // Fields: number, local address, peer address, state, send queue:receive queue.
         let fields: Vec<&str> = line.split_whitespace().collect();
-        let (_, local_port) = fields[1].split_once(':').expect("an address");
-        let (to_send, _) = fields[4].split_once(':').expect("two numbers");
-        let is_its = u16::from_str_radix(local_port, 16).expect("a port") == port;
-        is_its.then(|| u64::from_str_radix(to_send, 16).expect("a number"))
+        let (_, local_port) = fields[1].split_once(':').expect("address and port");
+        let (send_queue, _) = fields[4].split_once(':').expect("queue sizes");
+        let is_same_port = u16::from_str_radix(local_port, 16).expect("port number") == port;
+        is_same_port.then(|| u64::from_str_radix(send_queue, 16).expect("queue size"))
     });
-    held.sum()
+    queued_bytes.sum()
 }
 
-/// A piece, and then none for ever.
-struct Endless {
-    is_begun: bool,
+/// A body stream that yields one chunk and then stays pending.
+struct StalledStream {
+    has_started: bool,
 }
 
-impl Stream for Endless {
+impl Stream for StalledStream {
     type Item = io::Result<Bytes>;
 
     fn poll_next(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<io::Result<Bytes>>> {
-        match mem::replace(&mut self.is_begun, true) {
-            false => Poll::Ready(Some(Ok(Bytes::from_static(b"piece")))),
+        match mem::replace(&mut self.has_started, true) {
+            false => Poll::Ready(Some(Ok(Bytes::from_static(b"chunk")))),
             true => Poll::Pending,
         }
     }
 }
 
 #[test]
-fn nobody_takes_half_a_body_for_a_whole_one() {
+fn client_detects_truncated_body() {
     for_each_driver(drivers(), async |kind| {
         for cause in [AbortCause::RequestTimeout, AbortCause::DrainTimeout, AbortCause::ServerShutdown] {
-            // What is sent in chunks speaks for itself; where only the end of the connection is that of the body, it does.
+            // A chunked body shows by itself that it is incomplete. A body that ends at EOF needs a connection reset.
             for (version, expected) in [("1.1", None), ("1.0", Some(io::ErrorKind::ConnectionReset))] {
                 let (server, address) = serve(options(cause), async |_: Request| {
-                    Response::new(200).with_body(Body::stream(Endless { is_begun: false }))
+                    Response::new(200).with_body(Body::stream(StalledStream { has_started: false }))
                 });
                 let mut client = Client::connect(address).await;
                 client.send(format!("GET / HTTP/{version}\r\nHost: h\r\n\r\n")).await;
                 let mut received = Vec::new();
-                while !received.windows(5).any(|five| five == b"piece") {
-                    received.extend_from_slice(&client.stream.recv().await.expect("bytes").expect("more"));
+                while !received.windows(5).any(|window| window == b"chunk") {
+                    received
+                        .extend_from_slice(&client.stream.recv().await.expect("receive").expect("more data"));
                 }
                 match cause {
                     AbortCause::DrainTimeout => assert_eq!(server.drain().await, 1, "{kind}"),
@@ -119,7 +122,7 @@ fn nobody_takes_half_a_body_for_a_whole_one() {
 }
 
 #[test]
-fn fault_20_nothing_is_kept_for_clients_that_were_given_up() {
+fn fault_20_aborted_connections_leave_no_data_in_kernel() {
     for_each_driver(drivers(), async |kind| {
         let has_kernel = !matches!(kind, DriverKind::Sim(_));
         for cause in [
@@ -129,22 +132,22 @@ fn fault_20_nothing_is_kept_for_clients_that_were_given_up() {
             AbortCause::ServerShutdown,
         ] {
             let large = Bytes::from(vec![b'x'; 32 << 20]);
-            let is_begun = Rc::new(Cell::new(false));
-            let begun = Rc::clone(&is_begun);
+            let has_request = Rc::new(Cell::new(false));
+            let handler_started = Rc::clone(&has_request);
             let (server, address) = serve(options(cause), async move |_: Request| {
-                begun.set(true);
+                handler_started.set(true);
                 Response::text(large.clone())
             });
             let mut client = Client::connect(address).await;
             client.send("GET / HTTP/1.1\r\nHost: h\r\n\r\n").await;
-            wait_until(|| is_begun.get()).await;
+            wait_until(|| has_request.get()).await;
             match cause {
                 AbortCause::SendTimeout | AbortCause::RequestTimeout => {}
                 AbortCause::DrainTimeout => assert_eq!(server.drain().await, 1, "{kind}: {cause:?}"),
                 AbortCause::ServerShutdown => server.abort_connections(),
             }
             wait_until(|| server.connections() == 0).await;
-            // The client is there, and reads nothing.
+            // The client is still connected but does not read.
             wait_until(|| !has_kernel || kernel_send_queue_bytes(address.port()) == 0).await;
             let (_, error) = read_until_closed(&mut client).await;
             assert_eq!(error, Some(io::ErrorKind::ConnectionReset), "{kind}: {cause:?}");
@@ -153,23 +156,24 @@ fn fault_20_nothing_is_kept_for_clients_that_were_given_up() {
 }
 
 #[test]
-fn a_connection_that_its_program_drops_leaves_no_half_body_for_a_whole_one() {
+fn aborted_connection_task_resets_connection() {
     for_each_driver(drivers(), async |kind| {
         let server = Server::builder().options(options(AbortCause::ServerShutdown)).build();
-        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
-        let address = listener.local_addr().expect("an address");
+        let listener = TcpListener::bind("127.0.0.1:0").expect("bind");
+        let address = listener.local_addr().expect("local address");
         let serving = server.clone();
         let connection = spawn(async move {
-            let stream = listener.accept().await.expect("a client");
-            let handler =
-                async |_: Request| Response::new(200).with_body(Body::stream(Endless { is_begun: false }));
+            let stream = listener.accept().await.expect("accept");
+            let handler = async |_: Request| {
+                Response::new(200).with_body(Body::stream(StalledStream { has_started: false }))
+            };
             serving.serve_connection(stream, &handler).await
         });
         let mut client = Client::connect(address).await;
         client.send("GET / HTTP/1.0\r\nHost: h\r\n\r\n").await;
         let mut received = Vec::new();
-        while !received.windows(5).any(|five| five == b"piece") {
-            received.extend_from_slice(&client.stream.recv().await.expect("bytes").expect("more"));
+        while !received.windows(5).any(|window| window == b"chunk") {
+            received.extend_from_slice(&client.stream.recv().await.expect("receive").expect("more data"));
         }
         connection.abort();
         let (_, error) = read_until_closed(&mut client).await;
@@ -179,30 +183,30 @@ fn a_connection_that_its_program_drops_leaves_no_half_body_for_a_whole_one() {
 }
 
 #[test]
-fn a_runtime_that_ends_leaves_no_half_body_for_a_whole_one() {
+fn dropped_runtime_resets_connections() {
     use std::io::{Read, Write};
     for kind in common::real_drivers() {
         let runtime = anello::Runtime::builder().driver(kind.clone()).driver_from_environment(false).build();
-        let runtime = runtime.expect("the driver is to be had");
+        let runtime = runtime.expect("driver available");
         let client = runtime.block_on(async {
             let (_server, address) = serve(options(AbortCause::ServerShutdown), async |_: Request| {
-                Response::new(200).with_body(Body::stream(Endless { is_begun: false }))
+                Response::new(200).with_body(Body::stream(StalledStream { has_started: false }))
             });
-            let asking = anello::spawn_blocking(move || {
-                let mut client = std::net::TcpStream::connect(address).expect("connects");
-                client.write_all(b"GET / HTTP/1.0\r\n\r\n").expect("sends");
+            let receiving = anello::spawn_blocking(move || {
+                let mut client = std::net::TcpStream::connect(address).expect("connect");
+                client.write_all(b"GET / HTTP/1.0\r\n\r\n").expect("send");
                 let mut received = Vec::new();
-                while !received.ends_with(b"piece") {
+                while !received.ends_with(b"chunk") {
                     let mut bytes = [0; 1000];
-                    let count = client.read(&mut bytes).expect("bytes");
+                    let count = client.read(&mut bytes).expect("receive");
                     received.extend_from_slice(&bytes[..count]);
                 }
                 client
             });
-            asking.await.expect("it ends")
+            receiving.await.expect("task completes")
         });
         drop(runtime);
-        let ended = (&client).read(&mut [0; 10]);
-        assert!(ended.is_err_and(|error| error.kind() == io::ErrorKind::ConnectionReset), "{kind}");
+        let result = (&client).read(&mut [0; 10]);
+        assert!(result.is_err_and(|error| error.kind() == io::ErrorKind::ConnectionReset), "{kind}");
     }
 }

@@ -1,4 +1,5 @@
-//! What the access log tells the operator. Alone in its program: who is told is decided once for a whole process.
+//! Messages of the access log. This test has its own binary because the global `tracing` subscriber can be set only
+//! once per process.
 
 use std::fs;
 use std::sync::{Arc, Mutex};
@@ -9,7 +10,7 @@ use anello_http::observe::access_log::{
 };
 use tracing::{Event, Level, Metadata, Subscriber, span};
 
-/// Keeps the levels of what is told.
+/// A subscriber that records the level of each event.
 #[derive(Clone, Default)]
 struct RecordedLevels(Arc<Mutex<Vec<Level>>>);
 
@@ -43,9 +44,9 @@ fn record(log: &mut WorkerLog) {
 }
 
 #[test]
-fn a_failure_its_end_and_the_lines_that_it_cost_are_told_once() {
-    let told = RecordedLevels::default();
-    tracing::subscriber::set_global_default(told.clone()).unwrap();
+fn failure_recovery_and_drops_are_reported_once() {
+    let recorded_levels = RecordedLevels::default();
+    tracing::subscriber::set_global_default(recorded_levels.clone()).unwrap();
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("access.log");
     std::os::unix::fs::symlink("/dev/full", &path).unwrap();
@@ -64,7 +65,7 @@ fn a_failure_its_end_and_the_lines_that_it_cost_are_told_once() {
     while handle.stats().errors < 10 {
         std::thread::yield_now();
     }
-    // The operator mends it.
+    // The operator fixes the target.
     fs::remove_file(&path).unwrap();
     handle.reopen();
     drop(worker);
@@ -73,7 +74,7 @@ fn a_failure_its_end_and_the_lines_that_it_cost_are_told_once() {
     }
     log.close().unwrap();
     assert_eq!(handle.stats().dropped_lines, 100);
-    let mut levels = told.0.lock().unwrap().clone();
+    let mut levels = recorded_levels.0.lock().unwrap().clone();
     levels.sort();
     assert_eq!(levels, [Level::ERROR, Level::WARN, Level::INFO]);
 }

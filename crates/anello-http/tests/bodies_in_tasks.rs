@@ -1,4 +1,4 @@
-//! Bodies of requests that are read in tasks of their own, as what must not be left half done is.
+//! Request bodies that are read in a separate task, as is needed for work that must not be cancelled with the handler.
 
 mod common;
 
@@ -18,61 +18,61 @@ use futures_core::Stream;
 
 use common::{Client, drivers, for_each_driver, serve, wait_until, with_long_timeouts};
 
-/// How far a task has come with a body.
+/// Progress of a task that reads a body.
 #[derive(Default)]
-struct Reading {
-    /// It has had to wait.
-    waits: Cell<bool>,
-    end: RefCell<Option<Result<Vec<u8>, RequestBodyError>>>,
+struct BodyReader {
+    /// Whether the last poll of the body was pending.
+    is_pending: Cell<bool>,
+    result: RefCell<Option<Result<Vec<u8>, RequestBodyError>>>,
 }
 
-impl Reading {
+impl BodyReader {
     fn is_aborted(&self) -> bool {
-        let end = self.end.borrow();
-        assert!(!matches!(*end, Some(Ok(_))), "more of it came than was sent");
-        matches!(&*end, Some(Err(RequestBodyError::Io(error))) if error.kind() == io::ErrorKind::NotConnected)
+        let result = self.result.borrow();
+        assert!(!matches!(*result, Some(Ok(_))), "received a complete body that was not sent");
+        matches!(&*result, Some(Err(RequestBodyError::Io(error))) if error.kind() == io::ErrorKind::NotConnected)
     }
 }
 
-/// Reads a body in a task of its own, to its end or until it is told that there is none.
-fn read_in_task(mut body: RequestBody, reading: &Rc<Reading>) {
-    let reading = Rc::clone(reading);
+/// Reads a body in a new task until its end or an error.
+fn read_in_task(mut body: RequestBody, reader: &Rc<BodyReader>) {
+    let reader = Rc::clone(reader);
     spawn(async move {
-        let mut whole = Vec::new();
-        let end = loop {
-            let piece = poll_fn(|context| {
+        let mut received = Vec::new();
+        let result = loop {
+            let part = poll_fn(|context| {
                 let polled = body.poll_next(context);
-                reading.waits.set(polled.is_pending());
+                reader.is_pending.set(polled.is_pending());
                 polled
             });
-            match piece.await {
-                Ok(Some(piece)) => whole.extend_from_slice(&piece),
-                Ok(None) => break Ok(whole),
+            match part.await {
+                Ok(Some(part)) => received.extend_from_slice(&part),
+                Ok(None) => break Ok(received),
                 Err(error) => break Err(error),
             }
         };
-        reading.end.replace(Some(end));
-        // The body itself is kept for good.
+        reader.result.replace(Some(result));
+        // The body itself is never dropped.
         pending::<()>().await;
         drop(body);
     })
     .detach();
 }
 
-/// A piece, and then nothing until it is told to end.
-struct Stalling {
-    has_begun: bool,
-    ends: Rc<Cell<bool>>,
+/// A body stream that yields one chunk and then stays pending until `is_released` is set.
+struct StallingStream {
+    has_started: bool,
+    is_released: Rc<Cell<bool>>,
 }
 
-impl Stream for Stalling {
+impl Stream for StallingStream {
     type Item = io::Result<Bytes>;
 
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<io::Result<Bytes>>> {
-        if !std::mem::replace(&mut self.has_begun, true) {
-            return Poll::Ready(Some(Ok(Bytes::from_static(b"piece"))));
+        if !std::mem::replace(&mut self.has_started, true) {
+            return Poll::Ready(Some(Ok(Bytes::from_static(b"chunk"))));
         }
-        if self.ends.get() {
+        if self.is_released.get() {
             return Poll::Ready(None);
         }
         context.waker().wake_by_ref();
@@ -81,33 +81,34 @@ impl Stream for Stalling {
 }
 
 #[test]
-fn a_task_that_waits_for_a_body_is_told_of_the_answer_and_keeps_nothing_open() {
+fn response_aborts_body_read_in_task_and_connection_is_reused() {
     for_each_driver(drivers(), async |kind| {
         for streams in [false, true] {
-            let (reading, ends) = (Rc::new(Reading::default()), Rc::new(Cell::new(false)));
-            let (shown, told) = (Rc::clone(&reading), Rc::clone(&ends));
+            let (reader, is_released) = (Rc::new(BodyReader::default()), Rc::new(Cell::new(false)));
+            let (handler_reader, handler_released) = (Rc::clone(&reader), Rc::clone(&is_released));
             let (server, address) = serve(with_long_timeouts(), async move |request: Request| {
                 if request.path() == "/next" {
                     return Response::text("next");
                 }
-                read_in_task(request.into_parts().1, &shown);
-                wait_until(|| shown.waits.get()).await;
+                read_in_task(request.into_parts().1, &handler_reader);
+                wait_until(|| handler_reader.is_pending.get()).await;
                 if streams {
-                    // It is read on meanwhile.
-                    let (has_begun, ends) = (false, Rc::clone(&told));
-                    return Response::new(504).with_body(Body::stream(Stalling { has_begun, ends }));
+                    // The task continues to read the body while the response is streamed.
+                    let stream =
+                        StallingStream { has_started: false, is_released: Rc::clone(&handler_released) };
+                    return Response::new(504).with_body(Body::stream(stream));
                 }
                 Response::text("too late").with_status(504)
             });
             let mut client = Client::connect(address).await;
             client.send("PUT / HTTP/1.1\r\nHost: h\r\nContent-Length: 9\r\n\r\nhalf").await;
-            wait_until(|| reading.waits.get()).await;
-            ends.set(true);
-            assert_eq!(client.response().await.expect("an answer").status, 504, "{kind}");
-            wait_until(|| reading.is_aborted()).await;
-            // What nobody reads any more is out of the way of what comes next.
+            wait_until(|| reader.is_pending.get()).await;
+            is_released.set(true);
+            assert_eq!(client.response().await.expect("response").status, 504, "{kind}");
+            wait_until(|| reader.is_aborted()).await;
+            // The rest of the unread body is discarded before the next request.
             client.send(" doneGET /next HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n").await;
-            assert_eq!(client.response().await.expect("an answer").text(), "next", "{kind}");
+            assert_eq!(client.response().await.expect("response").text(), "next", "{kind}");
             assert!(client.is_eof().await, "{kind}");
             wait_until(|| server.connections() == 0).await;
         }
@@ -115,88 +116,88 @@ fn a_task_that_waits_for_a_body_is_told_of_the_answer_and_keeps_nothing_open() {
 }
 
 #[test]
-fn a_task_that_waits_for_a_body_is_told_of_the_end_of_its_connection() {
+fn closed_connection_aborts_body_read_in_task() {
     for_each_driver(drivers(), async |_| {
-        let reading = Rc::new(Reading::default());
-        let shown = Rc::clone(&reading);
+        let reader = Rc::new(BodyReader::default());
+        let handler_reader = Rc::clone(&reader);
         let (server, address) = serve(with_long_timeouts(), async move |request: Request| {
-            read_in_task(request.into_parts().1, &shown);
+            read_in_task(request.into_parts().1, &handler_reader);
             pending().await
         });
         let mut client = Client::connect(address).await;
         client.send("PUT / HTTP/1.1\r\nHost: h\r\nContent-Length: 9\r\n\r\nhalf").await;
-        wait_until(|| reading.waits.get()).await;
+        wait_until(|| reader.is_pending.get()).await;
         server.abort_connections();
         wait_until(|| server.connections() == 0).await;
-        wait_until(|| reading.end.borrow().is_some()).await;
+        wait_until(|| reader.result.borrow().is_some()).await;
         assert!(client.is_eof().await);
     });
 }
 
 #[test]
-fn a_client_is_asked_for_its_body_by_a_task_that_reads_it() {
+fn body_read_in_task_triggers_100_continue() {
     for_each_driver(drivers(), async |kind| {
         let (_server, address) = serve(with_long_timeouts(), async |request: Request| {
             let (head, mut body) = request.into_parts();
             let is_later = head.path() == "/later";
             let reading = spawn(async move {
                 if is_later {
-                    // The connection waits already.
+                    // Delayed until the connection already waits for the task.
                     sleep(Duration::from_millis(20)).await;
                 }
                 body.collect().await
             });
-            Response::text(reading.await.expect("it ends").expect("a body"))
+            Response::text(reading.await.expect("task completes").expect("complete body"))
         });
         let mut client = Client::connect(address).await;
         for path in ["/", "/later"] {
             let framing = "Content-Length: 4\r\nExpect: 100-continue";
             client.send(format!("PUT {path} HTTP/1.1\r\nHost: h\r\n{framing}\r\n\r\n")).await;
-            assert_eq!(client.response().await.expect("an answer").status, 100, "{kind}");
+            assert_eq!(client.response().await.expect("response").status, 100, "{kind}");
             client.send("body").await;
-            assert_eq!(client.response().await.expect("an answer").text(), "body", "{kind}");
+            assert_eq!(client.response().await.expect("response").text(), "body", "{kind}");
         }
     });
 }
 
 #[test]
-fn a_connection_goes_over_to_another_protocol_though_its_body_was_kept() {
+fn upgrade_succeeds_while_body_is_kept_in_task() {
     for_each_driver(drivers(), async |kind| {
-        let reading = Rc::new(Reading::default());
-        let shown = Rc::clone(&reading);
+        let reader = Rc::new(BodyReader::default());
+        let handler_reader = Rc::clone(&reader);
         let (server, address) = serve(with_long_timeouts(), async move |request: Request| {
-            read_in_task(request.into_parts().1, &shown);
-            wait_until(|| shown.waits.get()).await;
+            read_in_task(request.into_parts().1, &handler_reader);
+            wait_until(|| handler_reader.is_pending.get()).await;
             Response::upgrade("greeting", async |mut upgraded| {
-                upgraded.write_all(b"ciao").await.expect("sends");
-                upgraded.shutdown().await.expect("ends");
+                upgraded.write_all(b"ciao").await.expect("send");
+                upgraded.shutdown().await.expect("shut down");
             })
         });
         let mut client = Client::connect(address).await;
         let fields = "Connection: upgrade\r\nUpgrade: greeting\r\nContent-Length: 9";
         client.send(format!("PUT / HTTP/1.1\r\nHost: h\r\n{fields}\r\n\r\nhalf")).await;
-        assert_eq!(client.response().await.expect("an answer").status, 101, "{kind}");
-        wait_until(|| reading.is_aborted()).await;
+        assert_eq!(client.response().await.expect("response").status, 101, "{kind}");
+        wait_until(|| reader.is_aborted()).await;
         client.send(" done").await;
-        assert_eq!(client.exactly(4).await, b"ciao", "{kind}");
+        assert_eq!(client.read_exact(4).await, b"ciao", "{kind}");
         assert!(client.is_eof().await, "{kind}");
         wait_until(|| server.connections() == 0).await;
     });
 }
 
-/// So many large pieces, and then none for good.
+/// A body stream that yields this number of large chunks and then stays pending.
 struct Burst(usize);
 
-const PIECE_BYTES: usize = 256 * 1024;
+const CHUNK_BYTES: usize = 256 * 1024;
 
 impl Stream for Burst {
     type Item = io::Result<Bytes>;
 
     fn poll_next(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<io::Result<Bytes>>> {
         match self.0.checked_sub(1) {
-            Some(left) => {
-                self.0 = left;
-                Poll::Ready(Some(Ok(Bytes::from(vec![b'#'; PIECE_BYTES]))))
+            Some(remaining) => {
+                self.0 = remaining;
+                Poll::Ready(Some(Ok(Bytes::from(vec![b'#'; CHUNK_BYTES]))))
             }
             None => Poll::Pending,
         }
@@ -206,53 +207,53 @@ impl Stream for Burst {
 const SHORT: Duration = Duration::from_millis(300);
 
 #[test]
-fn fault_20_who_takes_nothing_is_noticed_though_its_body_comes_meanwhile() {
+fn fault_20_send_timeout_expires_while_body_arrives() {
     for_each_driver(drivers(), async |kind| {
-        let reading = Rc::new(Reading::default());
-        let shown = Rc::clone(&reading);
+        let reader = Rc::new(BodyReader::default());
+        let handler_reader = Rc::clone(&reader);
         let mut options = with_long_timeouts();
         options.send_timeout = SHORT;
         let (server, address) = serve(options, async move |request: Request| {
-            read_in_task(request.into_parts().1, &shown);
+            read_in_task(request.into_parts().1, &handler_reader);
             Response::new(200).with_body(Body::stream(Burst(usize::MAX)))
         });
         let mut client = Client::connect(address).await;
         client.send("PUT / HTTP/1.1\r\nHost: h\r\nContent-Length: 12\r\n\r\nhalf").await;
         for rest in ["more", "done"] {
-            wait_until(|| reading.waits.get()).await;
-            // Until there is no room any more.
+            wait_until(|| reader.is_pending.get()).await;
+            // Time to fill the send buffers.
             sleep(SHORT / 4).await;
             client.send(rest).await;
         }
         wait_until(|| server.connections() == 0).await;
-        assert!(matches!(&*reading.end.borrow(), Some(Ok(body)) if body == b"halfmoredone"), "{kind}");
+        assert!(matches!(&*reader.result.borrow(), Some(Ok(body)) if body == b"halfmoredone"), "{kind}");
     });
 }
 
 #[test]
-fn fault_19_a_body_that_stops_is_noticed_though_its_answer_had_to_wait_for_room() {
+fn fault_19_body_timeout_expires_after_response_was_blocked() {
     for_each_driver(drivers(), async |kind| {
-        const PIECES: usize = 40;
-        let reading = Rc::new(Reading::default());
-        let shown = Rc::clone(&reading);
+        const CHUNKS: usize = 40;
+        let reader = Rc::new(BodyReader::default());
+        let handler_reader = Rc::clone(&reader);
         let mut options = with_long_timeouts();
         options.body_timeout = SHORT * 10;
         let (server, address) = serve(options, async move |request: Request| {
-            read_in_task(request.into_parts().1, &shown);
-            Response::new(200).with_body(Body::stream(Burst(PIECES)))
+            read_in_task(request.into_parts().1, &handler_reader);
+            Response::new(200).with_body(Body::stream(Burst(CHUNKS)))
         });
         let mut client = Client::connect(address).await;
         client.send("PUT / HTTP/1.1\r\nHost: h\r\nContent-Length: 9\r\n\r\nhalf").await;
-        wait_until(|| reading.waits.get()).await;
+        wait_until(|| reader.is_pending.get()).await;
         sleep(SHORT).await;
-        let mut taken_bytes = 0;
-        while taken_bytes < PIECES * PIECE_BYTES {
+        let mut received_bytes = 0;
+        while received_bytes < CHUNKS * CHUNK_BYTES {
             let Ok(Some(chunk)) = client.stream.recv().await else { break };
-            taken_bytes += chunk.len();
+            received_bytes += chunk.len();
         }
-        // It says no more, and its answer goes on for ever.
-        wait_until(|| reading.end.borrow().is_some()).await;
-        assert!(!matches!(*reading.end.borrow(), Some(Ok(_))), "{kind}");
+        // The client sends nothing more, and the response never completes.
+        wait_until(|| reader.result.borrow().is_some()).await;
+        assert!(!matches!(*reader.result.borrow(), Some(Ok(_))), "{kind}");
         drop(client);
         server.abort_connections();
         wait_until(|| server.connections() == 0).await;
@@ -260,11 +261,11 @@ fn fault_19_a_body_that_stops_is_noticed_though_its_answer_had_to_wait_for_room(
 }
 
 #[test]
-fn a_connection_does_not_go_over_with_a_body_in_the_way() {
+fn upgrade_with_unread_body_is_rejected_with_413() {
     for_each_driver(drivers(), async |kind| {
         let (_server, address) = serve(with_long_timeouts(), async |_: Request| {
             Response::upgrade("greeting", async |mut upgraded| {
-                upgraded.write_all(b"ciao").await.expect("sends");
+                upgraded.write_all(b"ciao").await.expect("send");
             })
         });
         for framing in [
@@ -275,8 +276,8 @@ fn a_connection_does_not_go_over_with_a_body_in_the_way() {
             let mut client = Client::connect(address).await;
             let fields = format!("Connection: upgrade\r\nUpgrade: greeting\r\n{framing}");
             client.send(format!("PUT / HTTP/1.1\r\nHost: h\r\n{fields}\r\n\r\n")).await;
-            assert_eq!(client.response().await.expect("an answer").status, 413, "{kind}: {framing}");
-            client.stream.shutdown().await.expect("ends");
+            assert_eq!(client.response().await.expect("response").status, 413, "{kind}: {framing}");
+            client.stream.shutdown().await.expect("shut down");
             assert!(client.is_eof().await, "{kind}: {framing}");
         }
     });

@@ -1,4 +1,4 @@
-//! How connections end, and go on, where the two sides could take it differently.
+//! Closing and reusing connections in cases where client and server could disagree.
 
 mod common;
 
@@ -20,37 +20,38 @@ use futures_core::Stream;
 use common::{Client, drivers, for_each_driver, real_drivers, serve, wait_until, with_long_timeouts};
 
 #[test]
-fn the_limit_of_requests_does_not_cut_what_the_client_still_sends() {
+fn request_limit_does_not_reset_client_that_still_sends() {
     for_each_driver(drivers(), async |kind| {
         let mut options = with_long_timeouts();
         options.limits.max_requests_per_connection = 2;
-        let (server, address) = serve(options, async |_: Request| Response::text("answered"));
+        let (server, address) = serve(options, async |_: Request| Response::text("served"));
         let mut client = Client::connect(address).await;
         assert_eq!(client.get("/").await.field("Connection"), None);
         let last = client.get("/").await;
         assert_eq!(last.field("Connection"), Some("close"));
-        // The client cannot know that before it has read the answer: what it sends on must not reset the connection.
+        // The client learns of the close only from the response. A request that it has sent before must not cause a
+        // reset.
         client.send("GET / HTTP/1.1\r\nHost: h\r\n\r\n").await;
         assert!(matches!(client.stream.recv().await, Ok(None)), "{kind}");
         sleep(Duration::from_millis(50)).await;
-        assert_eq!(server.connections(), 1, "{kind}: it waits for the client's end");
+        assert_eq!(server.connections(), 1, "{kind}: the server waits for the client to close");
         drop(client);
         wait_until(|| server.connections() == 0).await;
-        // A client that says itself that it sends no more is not waited for.
+        // The server does not wait for a client that has requested the close itself.
         let mut client = Client::connect(address).await;
         client.send("GET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n").await;
-        assert_eq!(client.response().await.expect("an answer").text(), "answered");
+        assert_eq!(client.response().await.expect("response").text(), "served");
         wait_until(|| server.connections() == 0).await;
     });
 }
 
 #[test]
-fn a_body_that_was_not_read_is_not_the_next_protocols() {
+fn unread_body_is_not_passed_to_upgraded_protocol() {
     for_each_driver(drivers(), async |kind| {
         let (server, address) = serve(with_long_timeouts(), async |_: Request| {
             Response::upgrade("echo", async |mut upgraded| {
                 while let Ok(Some(bytes)) = upgraded.recv().await {
-                    upgraded.write_all(&bytes).await.expect("sends");
+                    upgraded.write_all(&bytes).await.expect("send");
                 }
             })
         });
@@ -59,10 +60,10 @@ fn a_body_that_was_not_read_is_not_the_next_protocols() {
             [("Content-Length: 5", "hello"), ("Transfer-Encoding: chunked", "5\r\nhello\r\n0\r\n\r\n")]
         {
             let mut client = Client::connect(address).await;
-            // The body at once, or in a segment of its own.
-            for cut in [body.len(), 0] {
-                if framing.starts_with("Transfer") && cut == 0 {
-                    // How much comes is not known: the connection ends.
+            // The body arrives with the head, or in a separate segment.
+            for split in [body.len(), 0] {
+                if framing.starts_with("Transfer") && split == 0 {
+                    // The length of the outstanding body is unknown, so the server closes the connection.
                     client = Client::connect(address).await;
                     client.send(format!("{head}{framing}\r\n\r\n")).await;
                     client.response().await;
@@ -70,14 +71,15 @@ fn a_body_that_was_not_read_is_not_the_next_protocols() {
                     continue;
                 }
                 client = Client::connect(address).await;
-                client.send(format!("{head}{framing}\r\n\r\n{}", &body[..cut])).await;
-                assert_eq!(client.response().await.expect("an answer").status, 101, "{kind}");
-                client.send(format!("{}other", &body[cut..])).await;
+                client.send(format!("{head}{framing}\r\n\r\n{}", &body[..split])).await;
+                assert_eq!(client.response().await.expect("response").status, 101, "{kind}");
+                client.send(format!("{}other", &body[split..])).await;
                 let mut echoed = Vec::new();
                 while echoed.len() < 5 {
-                    echoed.extend_from_slice(&client.stream.recv().await.expect("bytes").expect("more"));
+                    echoed
+                        .extend_from_slice(&client.stream.recv().await.expect("receive").expect("more data"));
                 }
-                assert_eq!(echoed, b"other", "{kind}: {framing}, {cut}");
+                assert_eq!(echoed, b"other", "{kind}: {framing}, {split}");
             }
             drop(client);
         }
@@ -86,10 +88,10 @@ fn a_body_that_was_not_read_is_not_the_next_protocols() {
 }
 
 #[test]
-fn a_client_that_was_not_asked_for_its_body_is_not_waited_for() {
+fn response_without_100_continue_does_not_wait_for_body() {
     for_each_driver(drivers(), async |kind| {
         let (_server, address) = serve(with_long_timeouts(), async |mut request: Request| {
-            // It wants the body, and then does not.
+            // The handler polls the body once and then ignores it.
             poll_fn(|context| {
                 assert!(request.body().poll_next(context).is_pending());
                 Poll::Ready(())
@@ -100,16 +102,16 @@ fn a_client_that_was_not_asked_for_its_body_is_not_waited_for() {
         let mut client = Client::connect(address).await;
         let head = "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 5\r\nExpect: 100-continue\r\n\r\n";
         client.send(head).await;
-        let response = client.response().await.expect("an answer");
+        let response = client.response().await.expect("response");
         assert_eq!((response.status, response.field("Connection")), (200, Some("close")), "{kind}");
         assert!(client.is_eof().await);
     });
 }
 
-/// Breaks behind its first piece.
-struct Broken(Rc<Cell<bool>>);
+/// A body stream that fails after its first chunk.
+struct LargeFailingStream(Rc<Cell<bool>>);
 
-impl Stream for Broken {
+impl Stream for LargeFailingStream {
     type Item = io::Result<Bytes>;
 
     fn poll_next(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<io::Result<Bytes>>> {
@@ -121,69 +123,69 @@ impl Stream for Broken {
 }
 
 #[test]
-fn a_broken_body_that_only_the_end_delimits_has_no_orderly_end() {
+fn failed_body_delimited_by_eof_resets_connection() {
     for_each_driver(drivers(), async |kind| {
         let (server, address) = serve(with_long_timeouts(), async |_: Request| {
-            Response::new(200).with_body(Body::stream(Broken(Rc::default())))
+            Response::new(200).with_body(Body::stream(LargeFailingStream(Rc::default())))
         });
         let mut client = Client::connect(address).await;
         client.send("GET / HTTP/1.0\r\n\r\n").await;
-        let end = loop {
+        let error = loop {
             match client.stream.recv().await {
                 Ok(Some(_)) => {}
-                Ok(None) => panic!("{kind}: the client takes it for whole"),
+                Ok(None) => panic!("{kind}: the client cannot detect the truncation"),
                 Err(error) => break error,
             }
         };
-        assert_eq!(end.kind(), io::ErrorKind::ConnectionReset, "{kind}");
+        assert_eq!(error.kind(), io::ErrorKind::ConnectionReset, "{kind}");
         wait_until(|| server.connections() == 0).await;
     });
 }
 
-/// An answer that fails after its first piece.
-struct Failing {
-    has_begun: bool,
+/// A body stream that fails after its first small chunk.
+struct FailingStream {
+    has_started: bool,
 }
 
-impl Stream for Failing {
+impl Stream for FailingStream {
     type Item = io::Result<Bytes>;
 
     fn poll_next(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<io::Result<Bytes>>> {
-        Poll::Ready(Some(match std::mem::replace(&mut self.has_begun, true) {
-            false => Ok(Bytes::from_static(b"piece")),
+        Poll::Ready(Some(match std::mem::replace(&mut self.has_started, true) {
+            false => Ok(Bytes::from_static(b"chunk")),
             true => Err(io::Error::other("on purpose")),
         }))
     }
 }
 
 #[test]
-fn an_answer_that_fails_does_not_cut_those_before_it_though_the_client_still_sends() {
-    const WHOLE_BYTES: usize = 4 << 20;
+fn failed_response_does_not_truncate_previous_ones_while_client_sends() {
+    const LARGE_BYTES: usize = 4 << 20;
     for_each_driver(real_drivers(), async |kind| {
         let (server, address) = serve(with_long_timeouts(), async |request: Request| match request.path() {
-            "/whole" => Response::text(vec![b'#'; WHOLE_BYTES]),
-            _ => Response::new(200).with_body(Body::stream(Failing { has_begun: false })),
+            "/large" => Response::text(vec![b'#'; LARGE_BYTES]),
+            _ => Response::new(200).with_body(Body::stream(FailingStream { has_started: false })),
         });
         let client = spawn_blocking(move || {
-            let mut client = std::net::TcpStream::connect(address).expect("connects");
-            let mut sender = client.try_clone().expect("a duplicate");
+            let mut client = std::net::TcpStream::connect(address).expect("connect");
+            let mut sender = client.try_clone().expect("duplicate socket");
             let sending = thread::spawn(move || {
-                let whole = "GET /whole HTTP/1.1\r\nHost: h\r\n\r\n";
+                let large = "GET /large HTTP/1.1\r\nHost: h\r\n\r\n";
                 let fails = "PUT /fails HTTP/1.1\r\nHost: h\r\nContent-Length: 1000000\r\n\r\n";
-                sender.write_all(format!("{whole}{fails}").as_bytes()).expect("sends");
-                // It may be told that nobody wants more of it.
+                sender.write_all(format!("{large}{fails}").as_bytes()).expect("send");
+                // Fails if the server has closed the connection.
                 sender.write_all(&[b'x'; 1_000_000]).ok();
             });
             thread::sleep(Duration::from_millis(50));
             let mut received = Vec::new();
-            let ended = client.read_to_end(&mut received);
-            sending.join().expect("it ends");
-            (received, ended.map_err(|error| error.kind()))
+            let result = client.read_to_end(&mut received);
+            sending.join().expect("task completes");
+            (received, result.map_err(|error| error.kind()))
         });
-        let (received, ended) = client.await.expect("it ends");
-        let whole_bytes = received.iter().filter(|byte| **byte == b'#').count();
-        assert_eq!(whole_bytes, WHOLE_BYTES, "{kind}: {ended:?}");
-        assert!(ended.is_ok() && received.ends_with(b"5\r\npiece\r\n"), "{kind}: {ended:?}");
+        let (received, result) = client.await.expect("task completes");
+        let received_bytes = received.iter().filter(|byte| **byte == b'#').count();
+        assert_eq!(received_bytes, LARGE_BYTES, "{kind}: {result:?}");
+        assert!(result.is_ok() && received.ends_with(b"5\r\nchunk\r\n"), "{kind}: {result:?}");
         wait_until(|| server.connections() == 0).await;
     });
 }

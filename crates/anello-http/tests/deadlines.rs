@@ -1,8 +1,8 @@
-//! Clients that are slow, idle, too many or gone: the server's deadlines and limits, on every driver.
+//! Timeouts and limits of the server on every driver: clients that are slow or idle, exceed the connection limit, or
+//! reset the connection.
 //!
-//! Deadlines are short here, and struck at some time after: what is looked at is that they are struck, what the client is
-//! told, and that others are served meanwhile. When they are struck is looked at on simulated kernels alone, whose clock is
-//! virtual.
+//! The timeouts are short. The tests check that a timeout expires, what the client receives, and that other clients are
+//! served meanwhile. The time of expiry is checked only on simulated kernels, whose clocks are virtual.
 
 mod common;
 
@@ -22,9 +22,9 @@ use anello_http::{Body, Request, RequestBodyError, Response, Server, ServerOptio
 use bytes::Bytes;
 use futures_core::Stream;
 
-use common::{Client, count_of, drivers, for_each_driver, serve, wait_until};
+use common::{Client, drivers, for_each_driver, metric_value, serve, wait_until};
 
-/// All deadlines far away, but for what a test sets.
+/// Returns options whose timeouts do not expire during a test, unless the test changes them.
 fn with_long_timeouts() -> ServerOptions {
     let long = Duration::from_secs(1000);
     let mut options = ServerOptions::default();
@@ -40,23 +40,23 @@ fn is_simulated(kind: &DriverKind) -> bool {
     matches!(kind, DriverKind::Sim(_))
 }
 
-/// Checks when a deadline was struck, by a clock that nothing else holds up: up to two ticks late, and never early.
-fn assert_timed_out(kind: &DriverKind, after: Duration, deadline: Duration) {
+/// Checks on simulated kernels that a timeout has expired after the right time, within a few ticks.
+fn assert_timed_out(kind: &DriverKind, elapsed: Duration, timeout: Duration) {
     let tick = with_long_timeouts().timer_resolution;
-    let is_in_time = after >= deadline - tick && after <= deadline + 3 * tick;
-    assert!(is_in_time || !is_simulated(kind), "{kind}: after {after:?}");
+    let is_in_time = elapsed >= timeout - tick && elapsed <= timeout + 3 * tick;
+    assert!(is_in_time || !is_simulated(kind), "{kind}: after {elapsed:?}");
 }
 
 async fn upload(mut request: Request) -> Response {
     match request.body().collect().await {
         Ok(body) => Response::text(format!("{} bytes", body.len())),
-        Err(RequestBodyError::Rejected(refusal)) => Response::new(refusal.status).with_connection_close(),
+        Err(RequestBodyError::Rejected(rejection)) => Response::new(rejection.status).with_connection_close(),
         Err(_) => Response::new(400).with_connection_close(),
     }
 }
 
 #[test]
-fn fault_18_heads_that_drip_are_cut_at_the_deadline_and_others_are_served() {
+fn fault_18_slow_heads_time_out_while_others_are_served() {
     for_each_driver(drivers(), async |_| {
         let mut options = with_long_timeouts();
         options.header_timeout = SHORT;
@@ -65,7 +65,7 @@ fn fault_18_heads_that_drip_are_cut_at_the_deadline_and_others_are_served() {
             .map(|number| {
                 anello::spawn(async move {
                     let mut client = Client::connect(address).await;
-                    // Some say nothing at all.
+                    // Some of the clients send nothing at all.
                     for byte in b"GET /slowly HTTP/1.1\r\nHost: somewhere\r\n".iter().take(number % 3 * 10) {
                         if client.stream.write_all(&[*byte]).await.is_err() {
                             break;
@@ -76,7 +76,7 @@ fn fault_18_heads_that_drip_are_cut_at_the_deadline_and_others_are_served() {
                 })
             })
             .collect();
-        // It has to be as fast with its first head, too, which a machine may not be.
+        // The first head of this client is subject to the same timeout, so retry if the machine is too slow.
         let mut other = loop {
             let mut other = Client::connect(address).await;
             other.stream.write_all(b"GET / HTTP/1.1\r\nHost: h\r\n\r\n").await.ok();
@@ -85,24 +85,24 @@ fn fault_18_heads_that_drip_are_cut_at_the_deadline_and_others_are_served() {
                 break other;
             }
         };
-        let mut told = [0, 0];
+        let (mut with_408, mut without_response) = (0, 0);
         for (number, client) in slow.into_iter().enumerate() {
             assert_eq!(other.get("/").await.status, 200);
-            match client.await.expect("done") {
+            match client.await.expect("task completes") {
                 Some(status) => {
                     assert_eq!(status, 408, "client {number}");
-                    told[0] += 1;
+                    with_408 += 1;
                 }
-                None => told[1] += 1,
+                None => without_response += 1,
             }
         }
-        assert!(told[0] > 0 && told[1] >= 16, "{told:?}");
+        assert!(with_408 > 0 && without_response >= 16, "{with_408} {without_response}");
         wait_until(|| server.connections() == 1).await;
     });
 }
 
-/// What comes until the connection ends.
-async fn all_of(mut reader: ReadHalf<Rc<TcpStream>>) -> String {
+/// Receives until the connection is closed.
+async fn receive_all(mut reader: ReadHalf<Rc<TcpStream>>) -> String {
     let mut received = Vec::new();
     while let Ok(Some(chunk)) = reader.recv().await {
         received.extend_from_slice(&chunk);
@@ -111,40 +111,41 @@ async fn all_of(mut reader: ReadHalf<Rc<TcpStream>>) -> String {
 }
 
 #[test]
-fn fault_19_bodies_that_drip_are_cut() {
+fn fault_19_slow_bodies_time_out() {
     for_each_driver(drivers(), async |kind| {
         let mut options = with_long_timeouts();
         (options.body_timeout, options.min_body_bytes_per_second) = (SHORT, 1_000_000);
         let (server, address) = serve(options, upload);
-        for (framing, drop) in [("Content-Length: 100000", "x"), ("Transfer-Encoding: chunked", "1\r\nx\r\n")]
+        for (framing, part) in [("Content-Length: 100000", "x"), ("Transfer-Encoding: chunked", "1\r\nx\r\n")]
         {
             let mut client = Client::connect(address).await;
             client.send(format!("POST / HTTP/1.1\r\nHost: h\r\n{framing}\r\n\r\n")).await;
             let started = monotonic_now();
             let (reader, mut writer) = client.stream.into_split();
-            let dripping = anello::spawn(async move {
-                while writer.write_all(drop.as_bytes()).await.is_ok() {
+            let sending = anello::spawn(async move {
+                while writer.write_all(part.as_bytes()).await.is_ok() {
                     sleep(Duration::from_millis(3)).await
                 }
             });
-            // It is told, and that the connection ends; which it does, though the client drips on.
-            let text = all_of(reader).await;
+            // The client receives a 408 response that announces the close. The server closes the connection although
+            // the client continues to send.
+            let text = receive_all(reader).await;
             assert_timed_out(&kind, monotonic_now() - started, SHORT);
             assert!(
                 text.starts_with("HTTP/1.1 408 ") && text.contains("\r\nConnection: close\r\n"),
                 "{text}"
             );
-            dripping.abort();
+            sending.abort();
             wait_until(|| server.connections() == 0).await;
         }
     });
 }
 
 #[test]
-fn bodies_that_are_as_fast_as_they_have_to_be_are_not_cut() {
+fn body_at_minimum_rate_does_not_time_out() {
     for_each_driver(drivers(), async |kind| {
         let mut options = with_long_timeouts();
-        // Wherever time is that of the machine, there is plenty.
+        // On real kernels the timeout is long, because the machine can be slow.
         options.body_timeout = if is_simulated(&kind) { SHORT } else { options.body_timeout };
         options.min_body_bytes_per_second = 10_000;
         let (_server, address) = serve(options, upload);
@@ -152,11 +153,11 @@ fn bodies_that_are_as_fast_as_they_have_to_be_are_not_cut() {
         client.send("POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 20000\r\n\r\n").await;
         for _ in 0..100 {
             client.send([b'x'; 200]).await;
-            // Two seconds in all, of which each may be waited for because so much has come.
+            // Two seconds in total, which the minimum rate allows for the received bytes.
             sleep(if is_simulated(&kind) { Duration::from_millis(20) } else { Duration::from_millis(1) })
                 .await;
         }
-        assert_eq!(client.response().await.expect("an answer").text(), "20000 bytes");
+        assert_eq!(client.response().await.expect("response").text(), "20000 bytes");
     });
 }
 
@@ -181,7 +182,7 @@ fn fault_21_idle_connections_are_closed_and_busy_ones_are_not() {
 }
 
 #[test]
-fn fault_20_answers_that_nobody_reads_are_given_up_and_take_bounded_memory() {
+fn fault_20_unread_responses_time_out() {
     for_each_driver(drivers(), async |_| {
         let mut options = with_long_timeouts();
         options.send_timeout = SHORT;
@@ -198,7 +199,7 @@ fn fault_20_answers_that_nobody_reads_are_given_up_and_take_bounded_memory() {
 }
 
 #[test]
-fn a_request_may_have_a_deadline_of_its_own() {
+fn request_timeout_closes_connection() {
     for_each_driver(drivers(), async |_| {
         let mut options = with_long_timeouts();
         options.request_timeout = Some(SHORT);
@@ -211,51 +212,51 @@ fn a_request_may_have_a_deadline_of_its_own() {
         let mut client = Client::connect(address).await;
         assert_eq!(client.get("/").await.text(), "done");
         sleep(SHORT * 3).await;
-        assert_eq!(client.get("/").await.text(), "done", "it counts from the request");
+        assert_eq!(client.get("/").await.text(), "done", "the timeout starts with the request");
         client.send("GET /never HTTP/1.1\r\nHost: h\r\n\r\n").await;
         assert!(client.is_eof().await);
-        // The handler does not keep it, and the client has not closed it.
+        // The connection is closed although the handler is still pending and the client has not closed it.
         wait_until(|| server.connections() == 0).await;
     });
 }
 
-/// A body without a piece, told of by its guard.
-struct Never(Guard);
+/// A body stream that stays pending. The guard counts it as alive.
+struct PendingStream(AliveGuard);
 
-impl Stream for Never {
+impl Stream for PendingStream {
     type Item = io::Result<Bytes>;
 
     fn poll_next(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<io::Result<Bytes>>> {
-        assert!(self.0.0.get() > 0, "it was dropped");
+        assert!(self.0.0.get() > 0, "polled after drop");
         Poll::Pending
     }
 }
 
-/// Counts what is alive.
-struct Guard(Rc<Cell<usize>>);
+/// Counts the guards that are alive.
+struct AliveGuard(Rc<Cell<usize>>);
 
-impl Guard {
+impl AliveGuard {
     fn new(alive: &Rc<Cell<usize>>) -> Self {
         alive.set(alive.get() + 1);
         Self(Rc::clone(alive))
     }
 }
 
-impl Drop for Guard {
+impl Drop for AliveGuard {
     fn drop(&mut self) {
         self.0.set(self.0.get() - 1);
     }
 }
 
-/// Handlers that do not come to an end, each in its way, and count themselves.
-fn endless(alive: &Rc<Cell<usize>>) -> impl AsyncFn(Request) -> Response + 'static {
+/// Returns a handler that never completes, in a different way for each path. `alive` counts the pending handlers.
+fn pending_handler(alive: &Rc<Cell<usize>>) -> impl AsyncFn(Request) -> Response + 'static {
     let alive = Rc::clone(alive);
     async move |mut request: Request| {
-        let guard = Guard::new(&alive);
+        let guard = AliveGuard::new(&alive);
         match request.path() {
-            "/stream" => Response::new(200).with_body(Body::stream(Never(guard))),
+            "/stream" => Response::new(200).with_body(Body::stream(PendingStream(guard))),
             "/body" => {
-                // The rest of it never comes, and the handler does not mind.
+                // The rest of the body never arrives. The handler ignores the error.
                 request.body().collect().await.ok();
                 std::future::pending().await
             }
@@ -269,23 +270,23 @@ fn endless(alive: &Rc<Cell<usize>>) -> impl AsyncFn(Request) -> Response + 'stat
     }
 }
 
-/// The protocol that it changes to does not come to an end.
+/// An upgrade to a protocol whose handler never completes.
 const CHAT: &str = "GET /chat HTTP/1.1\r\nHost: h\r\nConnection: upgrade\r\nUpgrade: chat\r\n\r\n";
 
-const ENDLESS: [&str; 3] = [
+const PENDING_REQUESTS: [&str; 3] = [
     "GET /never HTTP/1.1\r\nHost: h\r\n\r\n",
     "GET /stream HTTP/1.1\r\nHost: h\r\n\r\n",
     "POST /body HTTP/1.1\r\nHost: h\r\nContent-Length: 9\r\n\r\nhalf",
 ];
 
 #[test]
-fn a_handler_that_does_not_end_is_dropped_at_the_deadline_and_makes_room() {
+fn pending_handler_is_dropped_at_request_timeout() {
     for_each_driver(drivers(), async |kind| {
-        for request in ENDLESS {
+        for request in PENDING_REQUESTS {
             let mut options = with_long_timeouts();
             (options.request_timeout, options.max_connections) = (Some(SHORT), 2);
             let alive = Rc::new(Cell::new(0));
-            let (server, address, metrics) = serve_counted(options, endless(&alive));
+            let (server, address, metrics) = serve_with_metrics(options, pending_handler(&alive));
             let mut clients = [Client::connect(address).await, Client::connect(address).await];
             let started = monotonic_now();
             for client in &mut clients {
@@ -293,7 +294,7 @@ fn a_handler_that_does_not_end_is_dropped_at_the_deadline_and_makes_room() {
             }
             for client in clients {
                 let (reader, _writer) = client.stream.into_split();
-                let text = all_of(reader).await;
+                let text = receive_all(reader).await;
                 assert_timed_out(&kind, monotonic_now() - started, SHORT);
                 assert_eq!(text.starts_with("HTTP/1.1 200 "), request.contains("/stream"), "{kind}: {text}");
                 assert!(!text.ends_with("0\r\n\r\n"), "{kind}: {text}");
@@ -302,48 +303,48 @@ fn a_handler_that_does_not_end_is_dropped_at_the_deadline_and_makes_room() {
             assert_eq!(alive.get(), 0, "{kind}: {request}");
             assert_eq!(Client::connect(address).await.get("/").await.text(), "done", "{kind}");
             wait_until(|| server.connections() == 0).await;
-            let count = |name: &str| count_of(&metrics, name);
+            let count = |name: &str| metric_value(&metrics, name);
             assert_eq!(count("anello_http_connections_closed_total{reason=\"total_deadline\"}"), 2, "{kind}");
-            let (answered, cut) = if request.contains("/stream") { (3, 0) } else { (1, 2) };
+            let (completed, timed_out) = if request.contains("/stream") { (3, 0) } else { (1, 2) };
             let requests = |method, status| {
                 count(&format!("anello_http_requests_total{{method=\"{method}\",status=\"{status}\"}}"))
             };
-            assert_eq!(requests("GET", "2xx"), answered, "{kind}: {request}");
-            assert_eq!(requests("GET", "5xx") + requests("POST", "5xx"), cut, "{kind}: {request}");
+            assert_eq!(requests("GET", "2xx"), completed, "{kind}: {request}");
+            assert_eq!(requests("GET", "5xx") + requests("POST", "5xx"), timed_out, "{kind}: {request}");
         }
     });
 }
 
-/// As [`serve`], with metrics.
-fn serve_counted<H>(options: ServerOptions, handler: H) -> (Server, SocketAddr, ServerMetrics)
+/// Starts a server like [`serve`], with metrics.
+fn serve_with_metrics<H>(options: ServerOptions, handler: H) -> (Server, SocketAddr, ServerMetrics)
 where
     H: AsyncFn(Request) -> Response + 'static,
 {
     let metrics = ServerMetrics::new(MetricsOptions::default());
-    let worker = metrics.worker(0).expect("the first");
+    let worker = metrics.worker(0).expect("worker 0 available");
     let server = Server::builder().options(options).metrics(worker).build();
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
-    let address = listener.local_addr().expect("an address");
+    let listener = TcpListener::bind("127.0.0.1:0").expect("bind");
+    let address = listener.local_addr().expect("local address");
     server.serve(listener, handler).detach();
     (server, address, metrics)
 }
 
 #[test]
-fn fault_22_a_handler_is_dropped_when_its_client_resets_and_not_when_it_ends_its_side() {
+fn fault_22_handler_is_dropped_on_reset_but_not_on_half_close() {
     for_each_driver(drivers(), async |kind| {
-        for request in &ENDLESS[..2] {
+        for request in &PENDING_REQUESTS[..2] {
             let alive = Rc::new(Cell::new(0));
-            let (server, address) = serve(with_long_timeouts(), endless(&alive));
+            let (server, address) = serve(with_long_timeouts(), pending_handler(&alive));
             let mut half_closed = Client::connect(address).await;
             half_closed.send(request).await;
-            half_closed.stream.shutdown().await.expect("ends");
+            half_closed.stream.shutdown().await.expect("shut down");
             let mut reset = Client::connect(address).await;
             reset.stream.set_linger(Some(Duration::ZERO)).ok();
             reset.send(request).await;
             wait_until(|| alive.get() == 2).await;
             reset.stream.abort();
             wait_until(|| server.connections() == 1).await;
-            // Looked at again and again.
+            // Time for several ticks of the timer.
             sleep(with_long_timeouts().timer_resolution * 10).await;
             assert_eq!((server.connections(), alive.get()), (1, 1), "{kind}: {request}");
             server.abort_connections();
@@ -354,10 +355,10 @@ fn fault_22_a_handler_is_dropped_when_its_client_resets_and_not_when_it_ends_its
 }
 
 #[test]
-fn another_protocol_is_dropped_when_the_server_ends_and_no_sooner() {
+fn upgraded_handler_is_dropped_at_server_abort_and_not_before() {
     for_each_driver(drivers(), async |kind| {
         let alive = Rc::new(Cell::new(0));
-        let (server, address) = serve(with_long_timeouts(), endless(&alive));
+        let (server, address) = serve(with_long_timeouts(), pending_handler(&alive));
         let mut reset = Client::connect(address).await;
         reset.send(CHAT).await;
         wait_until(|| alive.get() == 1).await;
@@ -365,7 +366,7 @@ fn another_protocol_is_dropped_when_the_server_ends_and_no_sooner() {
         let mut client = Client::connect(address).await;
         client.send(CHAT).await;
         wait_until(|| alive.get() == 2).await;
-        // Looked at again and again.
+        // Time for several ticks of the timer.
         sleep(with_long_timeouts().timer_resolution * 10).await;
         assert_eq!((server.connections(), alive.get()), (2, 2), "{kind}");
         server.abort_connections();
@@ -375,35 +376,35 @@ fn another_protocol_is_dropped_when_the_server_ends_and_no_sooner() {
 }
 
 #[test]
-fn another_protocol_that_has_ended_in_good_order_comes_to_its_own_end() {
+fn upgraded_handler_runs_to_completion_after_clean_close() {
     for_each_driver(drivers(), async |kind| {
-        let ended = Rc::new(Cell::new(0));
-        let ends = Rc::clone(&ended);
+        let completed_handlers = Rc::new(Cell::new(0));
+        let completed = Rc::clone(&completed_handlers);
         let (server, address, metrics) =
-            serve_counted(with_long_timeouts(), async move |request: Request| {
-                let (ends, is_dropped) = (Rc::clone(&ends), request.path() == "/dropped");
+            serve_with_metrics(with_long_timeouts(), async move |request: Request| {
+                let (completed, is_dropped) = (Rc::clone(&completed), request.path() == "/dropped");
                 Response::upgrade("chat", async move |mut upgraded| {
                     assert_eq!(upgraded.recv().await.ok(), Some(None));
-                    upgraded.shutdown().await.expect("ends");
+                    upgraded.shutdown().await.expect("shut down");
                     if is_dropped {
                         drop(upgraded);
                     }
-                    // It has something else to do.
+                    // The handler continues after the connection has been closed.
                     sleep(with_long_timeouts().timer_resolution * 10).await;
-                    ends.set(ends.get() + 1);
+                    completed.set(completed.get() + 1);
                 })
             });
         for request in [CHAT, &CHAT.replace("/chat", "/dropped")] {
             let mut client = Client::connect(address).await;
             client.send(request).await;
-            client.stream.shutdown().await.expect("ends");
+            client.stream.shutdown().await.expect("shut down");
             let (reader, _writer) = client.stream.into_split();
-            assert!(all_of(reader).await.starts_with("HTTP/1.1 101 "), "{kind}");
+            assert!(receive_all(reader).await.starts_with("HTTP/1.1 101 "), "{kind}");
         }
         wait_until(|| server.connections() == 0).await;
-        assert_eq!(ended.get(), 2, "{kind}");
+        assert_eq!(completed_handlers.get(), 2, "{kind}");
         assert_eq!(
-            count_of(&metrics, "anello_http_connections_closed_total{reason=\"upgrade\"}"),
+            metric_value(&metrics, "anello_http_connections_closed_total{reason=\"upgrade\"}"),
             2,
             "{kind}"
         );
@@ -411,7 +412,7 @@ fn another_protocol_that_has_ended_in_good_order_comes_to_its_own_end() {
 }
 
 #[test]
-fn fault_21_there_are_no_more_connections_than_may_be() {
+fn fault_21_connections_beyond_limit_receive_503() {
     for_each_driver(drivers(), async |_| {
         let mut options = with_long_timeouts();
         options.max_connections = 10;
@@ -424,7 +425,7 @@ fn fault_21_there_are_no_more_connections_than_may_be() {
         }
         for _ in 0..200 {
             let mut client = Client::connect(address).await;
-            let response = client.response().await.expect("an answer");
+            let response = client.response().await.expect("response");
             assert_eq!((response.status, response.field("Connection")), (503, Some("close")));
         }
         assert_eq!(server.connections(), 10);
@@ -439,7 +440,7 @@ fn fault_21_there_are_no_more_connections_than_may_be() {
 }
 
 #[test]
-fn fault_22_clients_that_reset_in_the_middle_harm_nobody() {
+fn fault_22_clients_that_reset_do_not_affect_others() {
     for_each_driver(drivers(), async |_| {
         let large = Bytes::from(vec![b'x'; 8 << 20]);
         let (server, address) =
@@ -449,7 +450,7 @@ fn fault_22_clients_that_reset_in_the_middle_harm_nobody() {
             client.stream.set_linger(Some(Duration::ZERO)).ok();
             client.send("GET / HTTP/1.1\r\nHost: h\r\n\r\n").await;
             if number % 2 == 0 {
-                client.stream.recv().await.expect("bytes");
+                client.stream.recv().await.expect("receive");
             }
             client.stream.abort();
         }
@@ -461,26 +462,26 @@ fn fault_22_clients_that_reset_in_the_middle_harm_nobody() {
 }
 
 #[test]
-fn fault_37_draining_loses_no_request_that_has_come() {
+fn fault_37_drain_loses_no_received_request() {
     for_each_driver(drivers(), async |kind| {
         let mut options = with_long_timeouts();
-        // Clients that are busy must not seem to be idle, however long the machine stops in between.
+        // Long enough that busy clients are not considered idle when the machine stalls.
         options.drain_min_idle = Duration::from_millis(if is_simulated(&kind) { 100 } else { 3000 });
-        let (is_slow_begun, drains) = (Rc::new(Cell::new(false)), Rc::new(Cell::new(false)));
-        let (begun, is_draining) = (Rc::clone(&is_slow_begun), Rc::clone(&drains));
+        let (has_slow_request, drain_started) = (Rc::new(Cell::new(false)), Rc::new(Cell::new(false)));
+        let (slow_started, is_draining) = (Rc::clone(&has_slow_request), Rc::clone(&drain_started));
         let (server, address) = serve(options, async move |request: Request| {
             if request.path() == "/slow" {
-                begun.set(true);
+                slow_started.set(true);
                 wait_until(|| is_draining.get()).await;
                 sleep(Duration::from_millis(200)).await;
             }
-            Response::text("whole")
+            Response::text("done")
         });
         let mut slow = Client::connect(address).await;
         slow.send("GET /slow HTTP/1.1\r\nHost: h\r\n\r\n").await;
-        wait_until(|| is_slow_begun.get()).await;
+        wait_until(|| has_slow_request.get()).await;
         let mut idle = Client::connect(address).await;
-        assert_eq!(idle.get("/").await.text(), "whole");
+        assert_eq!(idle.get("/").await.text(), "done");
         let served: Rc<[Cell<usize>; 8]> = Rc::default();
         let busy: Vec<_> = (0..served.len())
             .map(|number| {
@@ -489,7 +490,7 @@ fn fault_37_draining_loses_no_request_that_has_come() {
                     let mut client = Client::connect(address).await;
                     loop {
                         let response = client.get("/").await;
-                        assert_eq!(response.text(), "whole");
+                        assert_eq!(response.text(), "done");
                         served[number].set(served[number].get() + 1);
                         if response.field("Connection") == Some("close") {
                             assert!(client.is_eof().await);
@@ -500,38 +501,41 @@ fn fault_37_draining_loses_no_request_that_has_come() {
             })
             .collect();
         wait_until(|| served.iter().all(|served| served.get() > 10)).await;
-        drains.set(true);
+        drain_started.set(true);
         let draining = anello::spawn({
             let server = server.clone();
             async move { server.drain().await }
         });
         for client in busy {
-            client.await.expect("no request was lost");
+            client.await.expect("no request is lost");
         }
-        let response = slow.response().await.expect("an answer");
-        assert_eq!((response.text(), response.field("Connection")), ("whole", Some("close")));
+        let response = slow.response().await.expect("response");
+        assert_eq!((response.text(), response.field("Connection")), ("done", Some("close")));
         assert!(idle.is_eof().await);
-        // Clients end their side, and nobody has to be cut off.
+        // All clients close their connections, so the drain does not have to abort any.
         drop(slow);
-        assert_eq!(draining.await.expect("drained"), 0, "{kind}");
+        assert_eq!(draining.await.expect("drain completes"), 0, "{kind}");
     });
 }
 
 #[test]
-fn fault_37_what_takes_too_long_is_cut_at_the_deadline() {
+fn fault_37_drain_timeout_aborts_pending_requests() {
     for_each_driver(drivers(), async |_| {
         let mut options = with_long_timeouts();
         options.drain_timeout = SHORT;
         let alive = Rc::new(Cell::new(0));
-        let (server, address, metrics) = serve_counted(options, endless(&alive));
+        let (server, address, metrics) = serve_with_metrics(options, pending_handler(&alive));
         let mut client = Client::connect(address).await;
-        client.send(ENDLESS[0]).await;
+        client.send(PENDING_REQUESTS[0]).await;
         wait_until(|| alive.get() == 1).await;
-        assert_eq!(timeout(Duration::from_secs(1000), server.drain()).await.expect("in time"), 1);
+        assert_eq!(
+            timeout(Duration::from_secs(1000), server.drain()).await.expect("drain completes in time"),
+            1
+        );
         wait_until(|| server.connections() == 0).await;
         assert_eq!(alive.get(), 0);
-        assert_eq!(count_of(&metrics, "anello_http_connections_closed_total{reason=\"drain\"}"), 1);
-        assert_eq!(count_of(&metrics, "anello_http_requests_total{method=\"GET\",status=\"5xx\"}"), 1);
+        assert_eq!(metric_value(&metrics, "anello_http_connections_closed_total{reason=\"drain\"}"), 1);
+        assert_eq!(metric_value(&metrics, "anello_http_requests_total{method=\"GET\",status=\"5xx\"}"), 1);
         assert!(client.is_eof().await);
     });
 }

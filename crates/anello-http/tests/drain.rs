@@ -1,4 +1,4 @@
-//! The end of a server: whoever has come is answered.
+//! Draining a server: accepted connections are served before it shuts down.
 
 mod common;
 
@@ -14,46 +14,46 @@ use anello_http::{Request, Response, Server, ServerOptions};
 use common::{Client, drivers, for_each_driver, real_drivers, serve, wait_until};
 
 #[test]
-fn fault_37_connections_that_were_accepted_last_are_answered_before_the_server_ends() {
+fn fault_37_drain_serves_connections_accepted_last() {
     for kind in real_drivers() {
-        let listener = StdTcpListener::bind("127.0.0.1:0").expect("a port");
-        let address = listener.local_addr().expect("an address");
+        let listener = StdTcpListener::bind("127.0.0.1:0").expect("bind");
+        let address = listener.local_addr().expect("local address");
         let group = ListenerGroup::<TcpListener>::new(vec![listener], 1);
-        let waiting: Vec<StdTcpStream> = (0..40)
+        let clients: Vec<StdTcpStream> = (0..40)
             .map(|_| {
-                let mut client = StdTcpStream::connect(address).expect("connects");
-                client.write_all(b"GET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n").expect("sends");
+                let mut client = StdTcpStream::connect(address).expect("connect");
+                client.write_all(b"GET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n").expect("send");
                 client
             })
             .collect();
         let builder = Runtime::builder().driver(kind.clone()).driver_from_environment(false);
-        builder.build().expect("the driver is to be had").block_on(async {
+        builder.build().expect("driver available").block_on(async {
             let server = Server::builder().build();
-            let accepting = server.serve(group.join(0), async |_: Request| Response::text("answered"));
+            let accepting = server.serve(group.join(0), async |_: Request| Response::text("served"));
             group.close(PendingConnections::Serve);
-            // In a task, which has its turn as soon as the last one was accepted.
+            // In a task, so that draining starts as soon as the last connection has been accepted.
             let draining = anello::spawn(async move {
-                accepting.await.expect("it ends");
+                accepting.await.expect("accept loop finishes");
                 server.drain().await
             });
-            assert_eq!(draining.await.expect("drained"), 0, "{kind}");
+            assert_eq!(draining.await.expect("drain completes"), 0, "{kind}");
         });
-        for mut client in waiting {
+        for mut client in clients {
             let mut response = String::new();
-            client.read_to_string(&mut response).expect("an answer");
-            assert!(response.ends_with("\r\n\r\nanswered"), "{kind}: {response:?}");
+            client.read_to_string(&mut response).expect("response");
+            assert!(response.ends_with("\r\n\r\nserved"), "{kind}: {response:?}");
         }
     }
 }
 
 #[test]
-fn fault_37_a_connection_is_not_idle_for_as_long_as_the_server_was() {
+fn fault_37_idle_time_starts_when_connection_is_accepted() {
     for_each_driver(drivers(), async |kind| {
         let mut options = ServerOptions::default();
         options.timer_resolution = Duration::from_millis(10);
         options.drain_min_idle = Duration::from_secs(1);
-        let (server, address) = serve(options, async |_: Request| Response::text("answered"));
-        // Nobody reads the clock meanwhile.
+        let (server, address) = serve(options, async |_: Request| Response::text("served"));
+        // The idle server does not update its cached clock during this time.
         sleep(Duration::from_millis(1200)).await;
         let mut client = Client::connect(address).await;
         wait_until(|| server.connections() == 1).await;
@@ -62,7 +62,7 @@ fn fault_37_a_connection_is_not_idle_for_as_long_as_the_server_was() {
             async move { server.drain().await }
         });
         let response = client.get("/").await;
-        assert_eq!((response.text(), response.field("Connection")), ("answered", Some("close")), "{kind}");
-        assert_eq!(draining.await.expect("drained"), 0, "{kind}");
+        assert_eq!((response.text(), response.field("Connection")), ("served", Some("close")), "{kind}");
+        assert_eq!(draining.await.expect("drain completes"), 0, "{kind}");
     });
 }

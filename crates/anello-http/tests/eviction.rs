@@ -1,4 +1,4 @@
-//! Connections that wait for their clients make room for others.
+//! Eviction of connections that wait for their clients.
 
 mod common;
 
@@ -13,7 +13,7 @@ use anello_http::observe::metrics::{MetricsOptions, ServerMetrics};
 use anello_http::server::Eviction;
 use anello_http::{Request, Response, Server, ServerOptions};
 
-use common::{Client, count_of, drivers, for_each_driver, serve, wait_until, with_long_timeouts};
+use common::{Client, drivers, for_each_driver, metric_value, serve, wait_until, with_long_timeouts};
 
 const CONNECTIONS: usize = 10;
 
@@ -26,23 +26,23 @@ fn options(eviction: Eviction) -> ServerOptions {
 #[test]
 fn fault_21_further_client_evicts_longest_idle_connection() {
     // Idle between two requests, or before the first one.
-    for has_asked in [true, false] {
-        for_each_driver(drivers(), move |kind| further_client_evicts(kind, has_asked));
+    for had_request in [true, false] {
+        for_each_driver(drivers(), move |kind| check_eviction_by_further_client(kind, had_request));
     }
 }
 
-async fn further_client_evicts(kind: DriverKind, has_asked: bool) {
+async fn check_eviction_by_further_client(kind: DriverKind, had_request: bool) {
     let metrics = ServerMetrics::new(MetricsOptions::default());
-    let counts = metrics.worker(0).expect("the first");
+    let counts = metrics.worker(0).expect("worker 0 available");
     let eviction = Eviction::Idle { threshold: CONNECTIONS };
     let server = Server::builder().options(options(eviction)).metrics(counts).build();
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
-    let address = listener.local_addr().expect("an address");
+    let listener = TcpListener::bind("127.0.0.1:0").expect("bind");
+    let address = listener.local_addr().expect("local address");
     server.serve(listener, async |_: Request| Response::text("served")).detach();
     let mut idle = Vec::new();
     for _ in 0..100 {
         let mut client = Client::connect(address).await;
-        if has_asked {
+        if had_request {
             assert_eq!(client.get("/").await.status, 200, "{kind}");
         }
         idle.push(client);
@@ -50,27 +50,33 @@ async fn further_client_evicts(kind: DriverKind, has_asked: bool) {
     let mut last = Client::connect(address).await;
     assert_eq!(last.get("/").await.status, 200, "{kind}");
     assert!(server.connections() <= CONNECTIONS, "{kind}");
-    // The first ones had waited longest.
+    // The first clients have been idle for the longest time.
     for (number, client) in idle[..=100 - CONNECTIONS].iter_mut().enumerate() {
-        let more = client.response().await;
-        assert_eq!(more, None, "{kind}: client {number}, asked: {has_asked}");
+        let response = client.response().await;
+        assert_eq!(response, None, "{kind}: client {number}, had a request: {had_request}");
     }
-    wait_until(|| count_of(&metrics, "anello_http_connections_closed_total{reason=\"evicted\"}") == 91).await;
-    assert_eq!(count_of(&metrics, "anello_http_connections_refused_total{reason=\"limit\"}"), 0, "{kind}");
+    wait_until(|| metric_value(&metrics, "anello_http_connections_closed_total{reason=\"evicted\"}") == 91)
+        .await;
+    assert_eq!(
+        metric_value(&metrics, "anello_http_connections_refused_total{reason=\"limit\"}"),
+        0,
+        "{kind}"
+    );
     assert_eq!(last.get("/").await.status, 200, "{kind}");
 }
 
-/// Connections in the middle of a request are more than the threshold: what makes room is that the evicted ones have ended.
+/// More connections than the threshold are handling requests. A new connection only has to wait until the evicted one
+/// has closed.
 #[test]
-fn fault_21_newcomers_wait_for_evicted_connections_alone() {
+fn fault_21_new_connections_wait_only_for_evicted_connections() {
     for_each_driver(drivers(), async |kind| {
-        let (ends, handled) = (Rc::new(Cell::new(false)), Rc::new(Cell::new(0)));
+        let (is_released, handled) = (Rc::new(Cell::new(false)), Rc::new(Cell::new(0)));
         let handler = {
-            let (ends, handled) = (Rc::clone(&ends), Rc::clone(&handled));
+            let (is_released, handled) = (Rc::clone(&is_released), Rc::clone(&handled));
             async move |request: Request| {
                 if request.path() == "/busy" {
                     handled.set(handled.get() + 1);
-                    wait_until(|| ends.get()).await;
+                    wait_until(|| is_released.get()).await;
                 }
                 Response::text("served")
             }
@@ -91,7 +97,7 @@ fn fault_21_newcomers_wait_for_evicted_connections_alone() {
             assert_eq!(client.get("/").await.status, 200, "{kind}");
             idle.push(client);
         }
-        // On Linux other programs may take the time.
+        // On real kernels, other processes can delay this test.
         if matches!(kind, DriverKind::Sim(_)) {
             assert!(
                 monotonic_now() - start < Duration::from_millis(500),
@@ -100,9 +106,9 @@ fn fault_21_newcomers_wait_for_evicted_connections_alone() {
             );
         }
         assert!(server.connections() <= 2 * CONNECTIONS + 1, "{kind}");
-        ends.set(true);
+        is_released.set(true);
         for client in &mut busy {
-            assert_eq!(client.response().await.expect("an answer").status, 200, "{kind}");
+            assert_eq!(client.response().await.expect("response").status, 200, "{kind}");
         }
     });
 }
@@ -110,12 +116,12 @@ fn fault_21_newcomers_wait_for_evicted_connections_alone() {
 #[test]
 fn fault_21_requests_in_progress_are_not_evicted() {
     for_each_driver(drivers(), async |kind| {
-        let (ends, handled) = (Rc::new(Cell::new(false)), Rc::new(Cell::new(0)));
+        let (is_released, handled) = (Rc::new(Cell::new(false)), Rc::new(Cell::new(0)));
         let handler = {
-            let (ends, handled) = (Rc::clone(&ends), Rc::clone(&handled));
+            let (is_released, handled) = (Rc::clone(&is_released), Rc::clone(&handled));
             async move |_: Request| {
                 handled.set(handled.get() + 1);
-                wait_until(|| ends.get()).await;
+                wait_until(|| is_released.get()).await;
                 Response::text("served")
             }
         };
@@ -128,20 +134,20 @@ fn fault_21_requests_in_progress_are_not_evicted() {
         }
         wait_until(|| handled.get() == CONNECTIONS).await;
         for _ in 0..10 {
-            let response = Client::connect(address).await.response().await.expect("a refusal");
+            let response = Client::connect(address).await.response().await.expect("rejection");
             assert_eq!(response.status, 503, "{kind}");
         }
         assert_eq!(server.connections(), CONNECTIONS);
-        ends.set(true);
+        is_released.set(true);
         for client in &mut busy {
-            assert_eq!(client.response().await.expect("an answer").status, 200, "{kind}");
+            assert_eq!(client.response().await.expect("response").status, 200, "{kind}");
         }
     });
 }
 
 #[test]
 fn fault_18_stalled_clients_are_evicted_where_idle_ones_are_not() {
-    let half = "GET / HTTP/1.1\r\nHost";
+    let incomplete_head = "GET / HTTP/1.1\r\nHost";
     for (eviction, status) in [
         (Eviction::Idle { threshold: CONNECTIONS }, 503),
         (Eviction::Stalled { threshold: CONNECTIONS }, 200),
@@ -151,17 +157,17 @@ fn fault_18_stalled_clients_are_evicted_where_idle_ones_are_not() {
             let mut stalled = Vec::new();
             for _ in 0..CONNECTIONS {
                 let mut client = Client::connect(address).await;
-                // One that was answered has a head that is begun, and does not end.
+                // After a complete request, the client sends an incomplete head.
                 assert_eq!(client.get("/").await.status, 200);
-                client.send(half).await;
+                client.send(incomplete_head).await;
                 stalled.push(client);
             }
             wait_until(|| server.connections() == CONNECTIONS).await;
-            // Loopback delivers at once: the server reads the halves before this thread rests.
+            // Loopback delivers immediately: the server reads the incomplete heads before this sleep ends.
             anello::time::sleep(std::time::Duration::from_millis(100)).await;
             let mut client = Client::connect(address).await;
             client.stream.write_all(b"GET / HTTP/1.1\r\nHost: h\r\n\r\n").await.ok();
-            assert_eq!(client.response().await.expect("an answer").status, status, "{kind}");
+            assert_eq!(client.response().await.expect("response").status, status, "{kind}");
         });
     }
 }

@@ -1,4 +1,4 @@
-//! Files over the server, on every driver that can be had: what is sent, and with which fields.
+//! File serving on every available driver: contents and fields of the responses.
 
 mod common;
 
@@ -14,7 +14,7 @@ use common::site::{for_each_driver_with_site, pattern};
 use common::{Client, ClientResponse};
 
 #[test]
-fn files_are_what_they_are() {
+fn serves_files_with_type_and_validators() {
     for_each_driver_with_site(FileOptions::default(), async |address, _| {
         let mut client = Client::connect(address).await;
         for (path, media_type, body) in [
@@ -24,7 +24,7 @@ fn files_are_what_they_are() {
             ("/docs/a%20b%2520.txt", "text/plain; charset=utf-8", "blanks"),
             ("/app.js", "text/javascript; charset=utf-8", "let plain = 1;"),
         ] {
-            // Read, then from memory.
+            // The first response is read from disk, the second one is served from the cache.
             for _ in 0..2 {
                 let response = client.get(path).await;
                 assert_eq!((response.status, response.text()), (200, body), "{path}");
@@ -32,7 +32,7 @@ fn files_are_what_they_are() {
                 assert!(response.field("ETag").is_some() && response.field("Accept-Ranges") == Some("bytes"));
             }
             client.send(format!("HEAD {path} HTTP/1.1\r\nHost: h\r\n\r\n")).await;
-            let response = client.response_to("HEAD").await.expect("an answer");
+            let response = client.response_to("HEAD").await.expect("response");
             assert_eq!(response.field("Content-Length"), Some(&*body.len().to_string()));
         }
         let large = client.get("/large.bin").await;
@@ -43,28 +43,28 @@ fn files_are_what_they_are() {
             assert_eq!(client.get(path).await.status, 404, "{path}");
         }
         client.send("POST /hello.txt HTTP/1.1\r\nHost: h\r\nContent-Length: 0\r\n\r\n").await;
-        let refused = client.response().await.expect("an answer");
-        assert_eq!((refused.status, refused.field("Allow")), (405, Some("GET, HEAD, OPTIONS")));
+        let rejection = client.response().await.expect("response");
+        assert_eq!((rejection.status, rejection.field("Allow")), (405, Some("GET, HEAD, OPTIONS")));
         client.send("BREW /hello.txt HTTP/1.1\r\nHost: h\r\n\r\n").await;
-        assert_eq!(client.response().await.expect("an answer").status, 501);
+        assert_eq!(client.response().await.expect("response").status, 501);
     });
 }
 
 #[test]
-fn conditions_and_ranges_are_kept() {
-    for_each_driver_with_site(FileOptions::default(), async |address, folder| {
-        let aged = fs::File::options().write(true).open(folder.join("hello.txt")).expect("a file");
-        aged.set_modified(std::time::UNIX_EPOCH + Duration::from_secs(1_000_000_000)).expect("a time");
-        // Its state tells changes apart only when it has been left alone for a while.
+fn evaluates_conditions_and_ranges() {
+    for_each_driver_with_site(FileOptions::default(), async |address, directory| {
+        let file = fs::File::options().write(true).open(directory.join("hello.txt")).expect("open file");
+        file.set_modified(std::time::UNIX_EPOCH + Duration::from_secs(1_000_000_000)).expect("set mtime");
+        // The validator is strong only if the file has not changed for a while.
         thread::sleep(Duration::from_millis(1100));
         let mut client = Client::connect(address).await;
         let send_request = async |client: &mut Client, fields: &str, path: &str| {
             client.send(format!("GET {path} HTTP/1.1\r\nHost: h\r\n{fields}\r\n")).await;
-            client.response().await.expect("an answer")
+            client.response().await.expect("response")
         };
         let plain = send_request(&mut client, "", "/hello.txt").await;
         let (tag, date) =
-            (plain.field("ETag").expect("a tag"), plain.field("Last-Modified").expect("a date"));
+            (plain.field("ETag").expect("ETag"), plain.field("Last-Modified").expect("Last-Modified"));
         for (fields, status, body) in [
             (format!("If-None-Match: {tag}\r\n"), 304, ""),
             ("If-None-Match: \"other\"\r\n".to_owned(), 200, "Hello, world!"),
@@ -90,39 +90,44 @@ fn conditions_and_ranges_are_kept() {
         let large = pattern(3 << 20);
         let part = send_request(&mut client, "Range: bytes=1000000-2999999\r\n", "/large.bin").await;
         assert!(part.status == 206 && part.body == large[1_000_000..3_000_000]);
-        let several = send_request(&mut client, "Range: bytes=0-9,500000-500009,-5\r\n", "/large.bin").await;
-        assert_eq!(several.status, 206);
-        let content_type = several.field("Content-Type").expect("a type");
-        let boundary = content_type.split_once("boundary=").expect("a boundary").1.as_bytes();
-        let pieces = several.body.windows(boundary.len()).filter(|window| *window == boundary).count();
-        assert_eq!(pieces, 4, "{content_type}");
-        let contains = |bytes: &[u8]| several.body.windows(bytes.len()).any(|window| window == bytes);
+        let multipart =
+            send_request(&mut client, "Range: bytes=0-9,500000-500009,-5\r\n", "/large.bin").await;
+        assert_eq!(multipart.status, 206);
+        let content_type = multipart.field("Content-Type").expect("Content-Type");
+        let boundary = content_type.split_once("boundary=").expect("boundary").1.as_bytes();
+        let delimiters = multipart.body.windows(boundary.len()).filter(|window| *window == boundary).count();
+        assert_eq!(delimiters, 4, "{content_type}");
+        let contains = |bytes: &[u8]| multipart.body.windows(bytes.len()).any(|window| window == bytes);
         assert!(
             contains(&large[..10]) && contains(&large[500_000..500_010]) && contains(&large[(3 << 20) - 5..])
         );
-        assert_eq!(client.get("/hello.txt").await.text(), "Hello, world!", "it was as long as it said");
+        assert_eq!(
+            client.get("/hello.txt").await.text(),
+            "Hello, world!",
+            "the previous response had the announced length"
+        );
     });
 }
 
 #[test]
-fn parts_of_a_variant_say_that_it_is_coded() {
+fn range_of_encoded_variant_has_content_encoding() {
     let options = FileOptions { precompressed: Codings::ALL, ..FileOptions::default() };
-    for_each_driver_with_site(options, async |address, folder| {
-        let (plain, coded) = (pattern(20_000), pattern(1000));
-        fs::write(folder.join("style.css"), &plain).expect("a file");
-        fs::write(folder.join("style.css.gz"), &coded).expect("a file");
+    for_each_driver_with_site(options, async |address, directory| {
+        let (plain, encoded) = (pattern(20_000), pattern(1000));
+        fs::write(directory.join("style.css"), &plain).expect("write file");
+        fs::write(directory.join("style.css.gz"), &encoded).expect("write file");
         let mut client = Client::connect(address).await;
         for (accepted, range, status, coding, body) in [
-            ("gzip", "0-9", 206, Some("gzip"), &coded[..10]),
-            // Joined, because they are near each other.
-            ("gzip", "0-9,20-29", 206, Some("gzip"), &coded[..30]),
-            ("gzip", "0-9,500-509", 200, Some("gzip"), &coded[..]),
-            ("gzip", "0-9,5000-5009", 206, Some("gzip"), &coded[..10]),
+            ("gzip", "0-9", 206, Some("gzip"), &encoded[..10]),
+            // Close ranges are coalesced.
+            ("gzip", "0-9,20-29", 206, Some("gzip"), &encoded[..30]),
+            ("gzip", "0-9,500-509", 200, Some("gzip"), &encoded[..]),
+            ("gzip", "0-9,5000-5009", 206, Some("gzip"), &encoded[..10]),
             ("identity", "0-9", 206, None, &plain[..10]),
         ] {
             let fields = format!("Accept-Encoding: {accepted}\r\nRange: bytes={range}\r\n");
             client.send(format!("GET /style.css HTTP/1.1\r\nHost: h\r\n{fields}\r\n")).await;
-            let response = client.response().await.expect("an answer");
+            let response = client.response().await.expect("response");
             assert_eq!((response.status, response.field("Content-Encoding")), (status, coding), "{fields}");
             assert_eq!(response.field("Content-Type"), Some("text/css; charset=utf-8"), "{fields}");
             assert!(response.body == body, "{fields}");
@@ -144,11 +149,11 @@ fn variants_are_negotiated() {
             client
                 .send(format!("GET /app.js HTTP/1.1\r\nHost: h\r\nAccept-Encoding: {accepted}\r\n\r\n"))
                 .await;
-            let response = client.response().await.expect("an answer");
+            let response = client.response().await.expect("response");
             assert_eq!((response.field("Content-Encoding"), response.text()), (coding, body), "{accepted}");
             assert_eq!(response.field("Vary"), Some("Accept-Encoding"));
             assert_eq!(response.field("Content-Type"), Some("text/javascript; charset=utf-8"));
-            tags.push(response.field("ETag").expect("a tag").to_owned());
+            tags.push(response.field("ETag").expect("ETag").to_owned());
         }
         tags.dedup();
         assert_eq!(tags.len(), 3, "{tags:?}");
@@ -157,7 +162,7 @@ fn variants_are_negotiated() {
 }
 
 #[test]
-fn every_answer_of_a_file_that_has_variants_says_that_it_varies() {
+fn every_response_for_file_with_variants_has_vary() {
     let options = FileOptions { precompressed: Codings::ALL, ..FileOptions::default() };
     for_each_driver_with_site(options, async |address, _| {
         let mut client = Client::connect(address).await;
@@ -173,7 +178,7 @@ fn every_answer_of_a_file_that_has_variants_says_that_it_varies() {
         ] {
             for (path, varies) in [("/app.js", Some("Accept-Encoding")), ("/hello.txt", None)] {
                 client.send(format!("GET {path} HTTP/1.1\r\nHost: h\r\n{fields}\r\n")).await;
-                let response = client.response().await.expect("an answer");
+                let response = client.response().await.expect("response");
                 assert_eq!((response.status, response.field("Vary")), (status, varies), "{path}: {fields}");
                 assert_eq!(
                     response.field("Content-Range").is_some(),
@@ -183,13 +188,13 @@ fn every_answer_of_a_file_that_has_variants_says_that_it_varies() {
             }
         }
         client.send("GET /app.js HTTP/1.1\r\nHost: h\r\nAccept-Encoding: *;q=0\r\n\r\n").await;
-        let response = client.response().await.expect("an answer");
+        let response = client.response().await.expect("response");
         assert_eq!((response.status, response.field("Vary")), (406, Some("Accept-Encoding")));
     });
 }
 
 #[test]
-fn folders_are_listed_when_they_may_be_and_pages_stand_in() {
+fn serves_listings_fallback_pages_and_cors_fields() {
     let options = FileOptions {
         listing: true,
         index_files: vec![],
@@ -210,27 +215,27 @@ fn folders_are_listed_when_they_may_be_and_pages_stand_in() {
         let missing = client.get("/missing.js").await;
         assert_eq!((missing.status, missing.text()), (404, "<title>lost</title>"));
         client.send("GET /hello.txt HTTP/1.1\r\nHost: h\r\nOrigin: https://example.org\r\n\r\n").await;
-        let response = client.response().await.expect("an answer");
+        let response = client.response().await.expect("response");
         assert_eq!(response.field("Access-Control-Allow-Origin"), Some("https://example.org"));
     });
 }
 
 #[test]
-fn listings_are_validated_by_their_tags() {
+fn listings_support_conditional_requests() {
     let options = FileOptions {
         listing: true,
         index_files: vec![],
         revalidate_interval: Duration::ZERO,
         ..FileOptions::default()
     };
-    for_each_driver_with_site(options, async |address, folder| {
+    for_each_driver_with_site(options, async |address, directory| {
         let mut client = Client::connect(address).await;
         let send_request = async |client: &mut Client, fields: &str| {
             client.send(format!("GET /docs/ HTTP/1.1\r\nHost: h\r\n{fields}\r\n")).await;
-            client.response().await.expect("an answer")
+            client.response().await.expect("response")
         };
         let page = send_request(&mut client, "").await;
-        let tag = page.field("ETag").expect("a tag").to_owned();
+        let tag = page.field("ETag").expect("ETag").to_owned();
         let json = send_request(&mut client, "Accept: application/json\r\n").await;
         assert_ne!(json.field("ETag"), Some(&*tag));
         for (fields, status) in [
@@ -248,14 +253,14 @@ fn listings_are_validated_by_their_tags() {
                 assert_eq!((response.field("ETag"), response.body.len()), (Some(&*tag), 0), "{fields}");
             }
         }
-        fs::write(folder.join("docs/new.txt"), "new").expect("a file");
+        fs::write(directory.join("docs/new.txt"), "new").expect("write file");
         assert_eq!(send_request(&mut client, &format!("If-None-Match: {tag}\r\n")).await.status, 200);
         assert_eq!(send_request(&mut client, &format!("If-Match: {tag}\r\n")).await.status, 412);
     });
 }
 
 #[test]
-fn the_page_of_an_application_answers_for_names_that_no_file_has() {
+fn spa_fallback_is_served_for_paths_without_file() {
     let options = FileOptions { spa_fallback_file: Some("docs/index.html".into()), ..FileOptions::default() };
     for_each_driver_with_site(options, async |address, _| {
         let mut client = Client::connect(address).await;
@@ -282,7 +287,7 @@ fn the_page_of_an_application_answers_for_names_that_no_file_has() {
 }
 
 #[test]
-fn scripts_of_listed_sites_may_ask_for_parts_and_read_what_they_are() {
+fn cors_allows_range_requests_from_listed_origins() {
     const FIELDS: [&str; 5] = [
         "Access-Control-Allow-Origin",
         "Access-Control-Allow-Methods",
@@ -290,41 +295,43 @@ fn scripts_of_listed_sites_may_ask_for_parts_and_read_what_they_are() {
         "Access-Control-Max-Age",
         "Access-Control-Expose-Headers",
     ];
-    let told = |response: &ClientResponse| FIELDS.map(|name| response.field(name).map(str::to_owned));
+    let cors_fields = |response: &ClientResponse| FIELDS.map(|name| response.field(name).map(str::to_owned));
     let exposed = "Accept-Ranges, Content-Encoding, Content-Range, ETag";
-    let asks = "Access-Control-Request-Method: GET\r\nAccess-Control-Request-Headers: range, if-range\r\n";
+    let preflight_fields =
+        "Access-Control-Request-Method: GET\r\nAccess-Control-Request-Headers: range, if-range\r\n";
     let options =
         FileOptions { cors_origins: vec!["https://example.org:443".into()], ..FileOptions::default() };
     for_each_driver_with_site(options, async move |address, _| {
         let mut client = Client::connect(address).await;
-        for (origin, may_read) in [("https://example.org", true), ("https://example.net", false)] {
+        for (origin, is_listed) in [("https://example.org", true), ("https://example.net", false)] {
             let mut send_request = async |method: &str, fields: &str| {
                 let fields = format!("Host: h\r\nOrigin: {origin}\r\n{fields}");
                 client.send(format!("{method} /hello.txt HTTP/1.1\r\n{fields}\r\n")).await;
-                client.response_to(method).await.expect("an answer")
+                client.response_to(method).await.expect("response")
             };
-            let if_listed =
-                |fields: [Option<&str>; 5]| fields.map(|value| value.filter(|_| may_read).map(str::to_owned));
+            let if_listed = |fields: [Option<&str>; 5]| {
+                fields.map(|value| value.filter(|_| is_listed).map(str::to_owned))
+            };
             let part = send_request("GET", "Range: bytes=0-4\r\n").await;
             assert_eq!((part.status, part.text(), part.field("Vary")), (206, "Hello", Some("Origin")));
-            assert_eq!(told(&part), if_listed([Some(origin), None, None, None, Some(exposed)]));
-            let asked = send_request("OPTIONS", asks).await;
-            assert_eq!((asked.status, asked.field("Vary")), (204, Some("Origin")));
+            assert_eq!(cors_fields(&part), if_listed([Some(origin), None, None, None, Some(exposed)]));
+            let preflight = send_request("OPTIONS", preflight_fields).await;
+            assert_eq!((preflight.status, preflight.field("Vary")), (204, Some("Origin")));
             let methods = Some("GET, HEAD, OPTIONS");
-            assert_eq!(asked.field("Allow"), methods);
-            let [allowed @ .., _] = told(&asked);
+            assert_eq!(preflight.field("Allow"), methods);
+            let [allowed @ .., _] = cors_fields(&preflight);
             let [expected @ .., _] =
                 if_listed([Some(origin), methods, Some("range, if-range"), Some("86400"), None]);
             assert_eq!(allowed, expected);
-            // Nothing is asked for.
-            let [_, plain @ .., _] = told(&send_request("OPTIONS", "").await);
+            // An OPTIONS request that is not a preflight request.
+            let [_, plain @ .., _] = cors_fields(&send_request("OPTIONS", "").await);
             assert_eq!(plain, [const { None }; 3]);
         }
     });
 }
 
 #[test]
-fn a_page_in_the_place_of_a_file_is_no_state_of_it() {
+fn not_found_page_has_no_validators() {
     let options = FileOptions {
         not_found_file: Some("app.js".into()),
         precompressed: Codings::ALL,
@@ -339,7 +346,7 @@ fn a_page_in_the_place_of_a_file_is_no_state_of_it() {
             ("Accept-Encoding: identity;q=0\r\n", None, "let plain = 1;"),
         ] {
             client.send(format!("GET /missing.css HTTP/1.1\r\nHost: h\r\n{fields}\r\n")).await;
-            let response = client.response().await.expect("an answer");
+            let response = client.response().await.expect("response");
             assert_eq!((response.status, response.text()), (404, body), "{fields}");
             let names = ["ETag", "Last-Modified", "Accept-Ranges", "Cache-Control", "Content-Range"];
             assert_eq!(names.map(|name| response.field(name)), [None; 5], "{fields}");

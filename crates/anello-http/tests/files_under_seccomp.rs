@@ -1,5 +1,5 @@
-//! Files where a seccomp profile refuses a call that it does not know, as older container runtimes do, on every driver
-//! that can be had.
+//! File serving under a seccomp profile that denies unknown system calls, like those of older container runtimes, on
+//! every available driver.
 
 mod common;
 
@@ -13,27 +13,29 @@ use seccompiler::{BpfProgram, SeccompAction, SeccompFilter, apply_filter};
 use common::Client;
 use common::site::for_each_driver_with_site;
 
-/// Refuses one system call with EPERM, from here on, to this thread and those that it starts. An error where the kernel
-/// has no filters.
-fn refuse(call: i64) -> seccompiler::Result<()> {
-    let refused = BTreeMap::from([(call, Vec::new())]);
+/// Makes one system call fail with `EPERM` in this thread and in threads that it spawns.
+///
+/// # Errors
+/// Returns an error if the kernel does not support seccomp filters.
+fn deny_syscall(call: i64) -> seccompiler::Result<()> {
+    let denied = BTreeMap::from([(call, Vec::new())]);
     let eperm = SeccompAction::Errno(libc::EPERM.cast_unsigned());
-    let machine = env::consts::ARCH.try_into().expect("a machine that filters know");
-    let filter = SeccompFilter::new(refused, SeccompAction::Allow, eperm, machine).expect("a filter");
-    let program: BpfProgram = filter.try_into().expect("a program");
+    let architecture = env::consts::ARCH.try_into().expect("supported architecture");
+    let filter = SeccompFilter::new(denied, SeccompAction::Allow, eperm, architecture).expect("valid filter");
+    let program: BpfProgram = filter.try_into().expect("compile filter");
     apply_filter(&program)
 }
 
-/// Each name is opened by itself then: all is served but what lies behind symbolic links, and nothing from outside.
+/// Without `openat2(2)` each path component is opened separately. Files are served, except through symbolic links.
 #[test]
 fn fault_32_and_33_without_openat2_files_are_served_and_links_are_not() {
-    if let Err(error) = refuse(libc::SYS_openat2) {
-        return eprintln!("skipped: no system call can be refused here: {error}");
+    if let Err(error) = deny_syscall(libc::SYS_openat2) {
+        return eprintln!("skipped: cannot install a seccomp filter: {error}");
     }
-    for_each_driver_with_site(FileOptions::default(), async |address, folder| {
-        symlink("hello.txt", folder.join("link")).expect("a link");
-        symlink("docs", folder.join("folder")).expect("a link");
-        symlink("/etc", folder.join("outside")).expect("a link");
+    for_each_driver_with_site(FileOptions::default(), async |address, directory| {
+        symlink("hello.txt", directory.join("link")).expect("create link");
+        symlink("docs", directory.join("folder")).expect("create link");
+        symlink("/etc", directory.join("outside")).expect("create link");
         let mut client = Client::connect(address).await;
         for (path, status) in [
             ("/hello.txt", 200),

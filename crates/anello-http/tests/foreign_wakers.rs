@@ -1,4 +1,4 @@
-//! Connections whose program polls them with wakers of its own, which may do anything when they are called.
+//! Connections polled with custom wakers, which can run arbitrary code when they are woken.
 
 mod common;
 
@@ -18,15 +18,16 @@ use bytes::Bytes;
 use common::{Client, drivers, for_each_driver, wait_until, with_long_timeouts};
 
 thread_local! {
-    /// The connection, while it is not polled.
+    /// The connection, while it is not being polled.
     static CONNECTION: RefCell<Option<Pin<Box<dyn Future<Output = ()>>>>> = const { RefCell::new(None) };
-    /// Whether the next wake drops it.
+    /// Whether the next wake drops the connection.
     static DROPS: Cell<bool> = const { Cell::new(false) };
 }
 
-struct Foreign(Waker);
+/// A waker that can drop the connection before it wakes the task.
+struct CustomWaker(Waker);
 
-impl Wake for Foreign {
+impl Wake for CustomWaker {
     fn wake(self: Arc<Self>) {
         if DROPS.get() {
             let connection = CONNECTION.take();
@@ -36,12 +37,12 @@ impl Wake for Foreign {
     }
 }
 
-/// Drives a connection, until it has ended or was dropped.
+/// Polls a connection until it is complete or has been dropped.
 async fn drive(connection: impl Future<Output = ()> + 'static) {
     CONNECTION.replace(Some(Box::pin(connection)));
     poll_fn(|context| {
         let Some(mut connection) = CONNECTION.take() else { return Poll::Ready(()) };
-        let waker = Waker::from(Arc::new(Foreign(context.waker().clone())));
+        let waker = Waker::from(Arc::new(CustomWaker(context.waker().clone())));
         match connection.as_mut().poll(&mut Context::from_waker(&waker)) {
             Poll::Ready(()) => Poll::Ready(()),
             Poll::Pending => {
@@ -61,7 +62,7 @@ enum AbortCause {
 }
 
 #[test]
-fn a_connection_may_be_dropped_by_the_waker_that_its_end_calls() {
+fn waker_called_on_abort_can_drop_connection() {
     for_each_driver(drivers(), async |_| {
         for cause in [AbortCause::ServerShutdown, AbortCause::Request, AbortCause::Write] {
             DROPS.set(false);
@@ -73,15 +74,15 @@ fn a_connection_may_be_dropped_by_the_waker_that_its_end_calls() {
                 AbortCause::Write => options.send_timeout = Duration::from_millis(60),
             }
             let server = Server::builder().options(options).build();
-            let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
-            let address = listener.local_addr().expect("an address");
-            let begun = Rc::new(Cell::new(false));
-            let (begins, serving) = (Rc::clone(&begun), server.clone());
+            let listener = TcpListener::bind("127.0.0.1:0").expect("bind");
+            let address = listener.local_addr().expect("local address");
+            let has_request = Rc::new(Cell::new(false));
+            let (handler_started, serving) = (Rc::clone(&has_request), server.clone());
             spawn(async move {
-                let stream = listener.accept().await.expect("a client");
+                let stream = listener.accept().await.expect("accept");
                 drive(async move {
                     let handler = async |_: Request| {
-                        begins.set(true);
+                        handler_started.set(true);
                         if cause == AbortCause::Write {
                             return Response::new(200).with_body(Body::from(Bytes::from(vec![0; 32 << 20])));
                         }
@@ -94,7 +95,7 @@ fn a_connection_may_be_dropped_by_the_waker_that_its_end_calls() {
             .detach();
             let mut client = Client::connect(address).await;
             client.send("GET / HTTP/1.1\r\nHost: h\r\n\r\n").await;
-            wait_until(|| begun.get()).await;
+            wait_until(|| has_request.get()).await;
             DROPS.set(cause != AbortCause::Write);
             if cause == AbortCause::Write {
                 anello::time::sleep(Duration::from_millis(30)).await;
@@ -109,24 +110,24 @@ fn a_connection_may_be_dropped_by_the_waker_that_its_end_calls() {
 }
 
 #[test]
-fn a_connection_may_be_dropped_by_the_waker_that_its_body_calls() {
+fn waker_called_by_body_can_drop_connection() {
     for_each_driver(drivers(), async |kind| {
         DROPS.set(false);
         let server = Server::builder().options(with_long_timeouts()).build();
-        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
-        let address = listener.local_addr().expect("an address");
-        let ended = Rc::new(Cell::new(false));
-        let (ends, serving) = (Rc::clone(&ended), server.clone());
+        let listener = TcpListener::bind("127.0.0.1:0").expect("bind");
+        let address = listener.local_addr().expect("local address");
+        let has_failed = Rc::new(Cell::new(false));
+        let (body_failed, serving) = (Rc::clone(&has_failed), server.clone());
         spawn(async move {
-            let stream = listener.accept().await.expect("a client");
+            let stream = listener.accept().await.expect("accept");
             drive(async move {
                 let handler = async |request: Request| {
-                    let (mut body, ends) = (request.into_parts().1, Rc::clone(&ends));
+                    let (mut body, body_failed) = (request.into_parts().1, Rc::clone(&body_failed));
                     spawn(async move {
                         anello::time::sleep(Duration::from_millis(20)).await;
                         DROPS.set(true);
                         assert!(body.next().await.is_err());
-                        ends.set(true);
+                        body_failed.set(true);
                     })
                     .detach();
                     pending().await
@@ -138,7 +139,7 @@ fn a_connection_may_be_dropped_by_the_waker_that_its_body_calls() {
         .detach();
         let mut client = Client::connect(address).await;
         client.send("PUT / HTTP/1.1\r\nHost: h\r\nContent-Length: 4\r\nExpect: 100-continue\r\n\r\n").await;
-        wait_until(|| ended.get()).await;
+        wait_until(|| has_failed.get()).await;
         assert_eq!(server.connections(), 0, "{kind}");
     });
 }

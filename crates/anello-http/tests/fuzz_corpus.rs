@@ -1,5 +1,5 @@
-//! What the fuzzer has kept (`fuzz/corpus`), and what was put there by hand, holds: the same properties of the same bytes,
-//! everywhere and without a fuzzer.
+//! Checks the properties of the fuzz targets on every input in `fuzz/corpus`, so that they run on every platform and
+//! without a fuzzer.
 
 #![forbid(unsafe_code)]
 
@@ -12,13 +12,14 @@ use anello_http::h1::Limits;
 use properties::h1_support::feed;
 use properties::{chunked, path, range, request, splits};
 
-/// The inputs of a target. Their names are printed, so that the last one says which failed.
+/// Returns the inputs of a fuzz target. Prints the name of each input, so that the last name identifies a failing
+/// input.
 fn corpus(target: &str) -> impl Iterator<Item = Vec<u8>> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/corpus").join(target);
-    let entries = fs::read_dir(&folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
-    let mut files: Vec<_> = entries.map(|entry| entry.expect("an entry").path()).collect();
+    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/corpus").join(target);
+    let entries = fs::read_dir(&directory).unwrap_or_else(|error| panic!("{}: {error}", directory.display()));
+    let mut files: Vec<_> = entries.map(|entry| entry.expect("directory entry").path()).collect();
     files.sort();
-    assert!(!files.is_empty(), "{} is empty", folder.display());
+    assert!(!files.is_empty(), "{} is empty", directory.display());
     files.into_iter().map(|file| {
         println!("{}", file.display());
         fs::read(&file).unwrap_or_else(|error| panic!("{}: {error}", file.display()))
@@ -26,33 +27,33 @@ fn corpus(target: &str) -> impl Iterator<Item = Vec<u8>> {
 }
 
 #[test]
-fn fault_31_corpus_of_requests() {
+fn fault_31_request_corpus() {
     for text in corpus("request") {
         request::check(&text);
         let outcome = feed([&text[..]], Limits::default());
-        for pieces in splits::all_single_splits(&text) {
-            let cut = feed(pieces.iter().copied(), Limits::default());
+        for parts in splits::all_single_splits(&text) {
+            let split_outcome = feed(parts.iter().copied(), Limits::default());
             assert_eq!(
-                cut,
+                split_outcome,
                 outcome,
-                "cut as {:?}",
-                pieces.iter().map(|piece| piece.len()).collect::<Vec<_>>()
+                "parts of {:?} bytes",
+                parts.iter().map(|part| part.len()).collect::<Vec<_>>()
             );
         }
     }
 }
 
 #[test]
-fn fault_28_corpus_of_chunked_bodies() {
+fn fault_28_chunked_body_corpus() {
     corpus("chunked").for_each(|text| chunked::check(&text));
 }
 
 #[test]
-fn fault_32_corpus_of_paths() {
+fn fault_32_path_corpus() {
     corpus("path").for_each(|target| path::check(&target));
 }
 
 #[test]
-fn fault_36_corpus_of_ranges() {
+fn fault_36_range_corpus() {
     corpus("range").for_each(|range| range::check(&range));
 }

@@ -1,5 +1,5 @@
-//! What a server must not be talked into: the rows of the list of faults that are the protocol's own. Each case is decoded
-//! whole and byte by byte, and comes to the same.
+//! Rejection of invalid requests: the rows of the fault list that concern the protocol. Each case is decoded whole and
+//! byte by byte, with the same outcome.
 
 #![forbid(unsafe_code)]
 
@@ -7,63 +7,63 @@ mod h1_support;
 
 use anello_http::h1::{Decoder, Event, Limits, RequestFraming};
 use h1_support::cases::{self, RejectedCase, chunked, post};
-use h1_support::{Outcome, feed, whole};
+use h1_support::{Outcome, feed, feed_whole};
 
-/// Whole and byte by byte.
+/// Decodes a text whole and byte by byte, and checks that the outcomes are equal.
 fn feed_whole_and_bytewise(text: impl AsRef<[u8]>) -> Outcome {
     let text = text.as_ref();
-    let outcome = whole(text);
+    let outcome = feed_whole(text);
     let bytewise = feed(text.chunks(1), Limits::default());
     assert_eq!(bytewise, outcome, "{}", text.escape_ascii());
     outcome
 }
 
-/// Nothing is taken of these, and they are answered with their status.
+/// Checks that each case is rejected with its status.
 fn assert_all_rejected(cases: Vec<RejectedCase>) {
     for (text, status) in cases {
         assert_rejected_with(text, status);
     }
 }
 
-/// Nothing is taken from this, and it is answered with this status.
+/// Checks that a text is rejected with this status before any request in it is complete.
 fn assert_rejected_with(text: impl AsRef<[u8]>, status: u16) {
     let outcome = feed_whole_and_bytewise(&text);
-    let shown = text.as_ref().escape_ascii();
-    assert_eq!(outcome.status(), status, "{shown}: {outcome:?}");
-    assert!(outcome.requests.iter().all(|request| !request.is_whole), "{shown}: {outcome:?}");
+    let escaped = text.as_ref().escape_ascii();
+    assert_eq!(outcome.status(), status, "{escaped}: {outcome:?}");
+    assert!(outcome.requests.iter().all(|request| !request.is_complete), "{escaped}: {outcome:?}");
 }
 
 #[test]
-fn fault_24_ten_thousand_pipelined_requests_come_in_order() {
+fn fault_24_ten_thousand_pipelined_requests_are_decoded_in_order() {
     let text: String = (0..10_000).map(|n| format!("GET /{n} HTTP/1.1\r\nHost: h\r\n\r\n")).collect();
     let expected: Vec<_> = (0..10_000).map(|n| format!("GET /{n} ")).collect();
-    for pieces in [text.len(), 16 * 1024, 1] {
-        let outcome = feed(text.as_bytes().chunks(pieces), Limits::default());
-        assert!(outcome.refusal.is_none() && outcome.lines() == expected, "pieces of {pieces}");
+    for part_bytes in [text.len(), 16 * 1024, 1] {
+        let outcome = feed(text.as_bytes().chunks(part_bytes), Limits::default());
+        assert!(outcome.rejection.is_none() && outcome.lines() == expected, "parts of {part_bytes} bytes");
     }
 }
 
 #[test]
-fn fault_25_what_is_too_long_or_too_many_has_its_status() {
+fn fault_25_exceeded_limits_are_rejected_with_their_status() {
     let limits = Limits::default();
     assert_all_rejected(cases::too_long_or_too_many());
-    let exact =
+    let longest_target =
         format!("GET /{} HTTP/1.1\r\nHost: h\r\n\r\n", "a".repeat(limits.max_request_line_bytes - 14));
-    let many = format!("{} / HTTP/1.1\r\nHost: h\r\n{}\r\n", "A".repeat(32), "A: b\r\n".repeat(99));
-    for text in [exact, many] {
-        assert!(feed_whole_and_bytewise(&text).requests[0].is_whole, "{text}");
+    let max_fields = format!("{} / HTTP/1.1\r\nHost: h\r\n{}\r\n", "A".repeat(32), "A: b\r\n".repeat(99));
+    for text in [longest_target, max_fields] {
+        assert!(feed_whole_and_bytewise(&text).requests[0].is_complete, "{text}");
     }
 }
 
 #[test]
-fn fault_26_two_ways_to_frame_a_body_are_one_too_many() {
+fn fault_26_conflicting_framing_is_rejected() {
     assert_all_rejected(cases::conflicting_framing());
     let outcome = feed_whole_and_bytewise(post("Transfer-Encoding:\tChunKed \r\n", "3\r\nabc\r\n0\r\n\r\n"));
-    assert_eq!((outcome.lines(), outcome.end), (vec!["POST /form abc".to_owned()], Ok(())));
+    assert_eq!((outcome.lines(), outcome.eof_result), (vec!["POST /form abc".to_owned()], Ok(())));
 }
 
 #[test]
-fn fault_27_a_length_is_given_once_in_digits() {
+fn fault_27_invalid_or_duplicate_content_length_is_rejected() {
     assert_all_rejected(cases::bad_lengths());
     let outcome = feed_whole_and_bytewise(post("Content-Length:003\t\r\n", "abc"));
     assert_eq!(
@@ -73,17 +73,17 @@ fn fault_27_a_length_is_given_once_in_digits() {
 }
 
 #[test]
-fn fault_28_chunks_are_exact_and_extensions_counted() {
+fn fault_28_invalid_chunks_are_rejected() {
     assert_all_rejected(cases::bad_chunks());
     let extended = feed_whole_and_bytewise(chunked(
         "3;a=b;c=\"d;e\" ; f\r\nabc\r\n0;last\r\nSum: 1\r\nHost: evil\r\nContent-Length: 9\r\n\r\n",
     ));
-    assert_eq!((extended.lines(), extended.end), (vec!["POST /form abc".to_owned()], Ok(())));
+    assert_eq!((extended.lines(), extended.eof_result), (vec!["POST /form abc".to_owned()], Ok(())));
     assert_eq!(extended.requests[0].trailers, ["Sum=1"]);
 }
 
 #[test]
-fn fault_29_fields_have_a_name_and_its_colon_on_one_line() {
+fn fault_29_invalid_fields_are_rejected() {
     assert_all_rejected(cases::bad_fields());
     let outcome = feed_whole_and_bytewise(post("A!#$%&'*+-.^_`|~9:\t \u{e4}, b\t \r\nB:\r\nC:  \r\n", ""));
     let expected = r#"["Host=h", "A!#$%&'*+-.^_`|~9=\\xc3\\xa4, b", "B=", "C="]"#;
@@ -91,7 +91,7 @@ fn fault_29_fields_have_a_name_and_its_colon_on_one_line() {
 }
 
 #[test]
-fn fault_30_a_body_is_never_taken_for_a_request() {
+fn fault_30_body_is_never_decoded_as_request() {
     let smuggled = "GET /secret HTTP/1.1\r\nHost: h\r\n\r\n";
     let bodies = [
         format!("GET /a HTTP/1.1\r\nHost: h\r\nContent-Length: {}\r\n\r\n{smuggled}", smuggled.len()),
@@ -103,16 +103,17 @@ fn fault_30_a_body_is_never_taken_for_a_request() {
     for body in bodies {
         let outcome = feed_whole_and_bytewise(format!("{body}GET /b HTTP/1.1\r\nHost: h\r\n\r\n"));
         let expected = [format!("GET /a {}", smuggled.as_bytes().escape_ascii()), "GET /b ".to_owned()];
-        assert_eq!((outcome.lines(), outcome.end), (expected.to_vec(), Ok(())));
-        // Nor is it when the body is cut off.
-        let cut = feed_whole_and_bytewise(&body[..body.len() - 8]);
-        assert!(cut.refusal.is_none() && cut.requests.len() == 1 && !cut.requests[0].is_whole);
-        assert_eq!(cut.end.unwrap_err().status, 400);
+        assert_eq!((outcome.lines(), outcome.eof_result), (expected.to_vec(), Ok(())));
+        // The same applies to a truncated body.
+        let truncated = feed_whole_and_bytewise(&body[..body.len() - 8]);
+        assert!(truncated.rejection.is_none());
+        assert!(truncated.requests.len() == 1 && !truncated.requests[0].is_complete);
+        assert_eq!(truncated.eof_result.unwrap_err().status, 400);
     }
 }
 
 #[test]
-fn hosts_and_targets_leave_no_doubt() {
+fn ambiguous_hosts_and_targets_are_rejected() {
     for text in [
         "GET / HTTP/1.1\r\n\r\n",
         "GET http://h/ HTTP/1.1\r\n\r\n",
@@ -161,7 +162,7 @@ fn hosts_and_targets_leave_no_doubt() {
 }
 
 #[test]
-fn other_protocols_are_told_so() {
+fn other_protocols_are_rejected_with_specific_reason() {
     for (text, status, word) in [
         (&b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\x12\x04\0\0\0\0\0"[..], 505, "HTTP/2"),
         (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", 400, "TLS"),
@@ -173,7 +174,7 @@ fn other_protocols_are_told_so() {
     ] {
         let outcome = feed_whole_and_bytewise(text);
         assert_eq!(outcome.status(), status, "{}", text.escape_ascii());
-        let reason = outcome.refusal.unwrap().reason;
+        let reason = outcome.rejection.unwrap().reason;
         assert!(reason.contains(word), "{}: {reason}", text.escape_ascii());
     }
     for expectation in ["200-ok", "100-continue, 200-ok", "100", "x"] {
@@ -181,9 +182,10 @@ fn other_protocols_are_told_so() {
     }
 }
 
-/// A head that comes byte by byte costs one look at each byte: else this takes hours.
+/// The decoder examines each byte of a head once, even if the head arrives byte by byte. Otherwise this test takes
+/// hours.
 #[test]
-fn fault_31_a_head_in_a_million_pieces_is_not_gone_through_again_for_each() {
+fn fault_31_head_in_a_million_parts_is_decoded_in_linear_time() {
     let limits = Limits { max_head_bytes: 1 << 21, ..Limits::default() };
     let text = format!("GET / HTTP/1.1\r\nHost: h\r\nA: {}\r\n\r\n", "a".repeat(1 << 20));
     let mut decoder = Decoder::new(limits);

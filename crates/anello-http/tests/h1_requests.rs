@@ -1,11 +1,11 @@
-//! What requests mean, in all forms that RFC 9110 and RFC 9112 give them.
+//! Decoding of valid requests, in all forms defined by RFC 9110 and RFC 9112.
 
 #![forbid(unsafe_code)]
 
 mod h1_support;
 
 use anello_http::h1::{Decoder, Event, Head, Limits, Method, RequestFraming, TargetForm, Version};
-use h1_support::{feed, whole};
+use h1_support::{feed, feed_whole};
 use proptest::prelude::*;
 use proptest::sample::{Index, select};
 
@@ -18,7 +18,7 @@ fn head(text: &str) -> Head {
 }
 
 #[test]
-fn a_browsers_request() {
+fn decodes_browser_request() {
     let head = head(
         "GET /docs/index.html?lang=it HTTP/1.1\r\nHost: example.com:8080\r\n\
          User-Agent: Mozilla/5.0 (X11; Linux x86_64)\r\nAccept: text/html,application/xhtml+xml;q=0.9,*/*;q=0.8\r\n\
@@ -44,7 +44,7 @@ fn a_browsers_request() {
 }
 
 #[test]
-fn every_method_is_known_and_case_matters() {
+fn methods_are_recognized_case_sensitively() {
     for (text, method) in [
         ("GET", Method::Get),
         ("HEAD", Method::Head),
@@ -65,7 +65,7 @@ fn every_method_is_known_and_case_matters() {
 }
 
 #[test]
-fn targets_of_every_form() {
+fn decodes_targets_of_every_form() {
     for (method, target, form, path, query, host) in [
         ("GET", "/", TargetForm::Origin, "/", None, "h"),
         ("GET", "//a/../%2e?", TargetForm::Origin, "//a/../%2e", Some(""), "h"),
@@ -87,32 +87,32 @@ fn targets_of_every_form() {
 }
 
 #[test]
-fn waiting_clients_and_upgrades_are_seen() {
-    let waiting = head("PUT / HTTP/1.1\r\nHost: h\r\nExpect: 100-Continue\r\nContent-Length: 1\r\n\r\n");
-    assert!(waiting.expects_continue());
+fn recognizes_expect_continue_and_upgrade() {
+    let expecting = head("PUT / HTTP/1.1\r\nHost: h\r\nExpect: 100-Continue\r\nContent-Length: 1\r\n\r\n");
+    assert!(expecting.expects_continue());
     let upgrade =
         head("GET / HTTP/1.1\r\nHost: h\r\nConnection: keep-alive, Upgrade\r\nUpgrade: websocket\r\n\r\n");
     assert_eq!((upgrade.upgrade(), upgrade.keeps_alive()), (Some("websocket"), true));
-    let unnamed = head("GET / HTTP/1.1\r\nHost: h\r\nUpgrade: h2c\r\n\r\n");
-    assert_eq!(unnamed.upgrade(), None);
+    let without_connection_option = head("GET / HTTP/1.1\r\nHost: h\r\nUpgrade: h2c\r\n\r\n");
+    assert_eq!(without_connection_option.upgrade(), None);
 }
 
 #[test]
-fn more_fields_than_usual_are_the_same() {
+fn decodes_heads_with_many_fields() {
     for fields in [1, 47, 48, 49, 99, 100] {
         let lines: String = (1..fields).map(|n| format!("X-{n}: {n}\r\n")).collect();
         let text = format!("GET / HTTP/1.1\r\nHost: h\r\n{lines}\r\n");
-        let outcome = whole(&text);
-        assert_eq!((outcome.refusal, outcome.requests[0].fields.len()), (None, fields));
+        let outcome = feed_whole(&text);
+        assert_eq!((outcome.rejection, outcome.requests[0].fields.len()), (None, fields));
         assert_eq!(feed(text.as_bytes().chunks(7), Limits::default()), outcome);
     }
-    let many = Limits { max_fields: 5000, max_head_bytes: 1 << 20, ..Limits::default() };
+    let limits = Limits { max_fields: 5000, max_head_bytes: 1 << 20, ..Limits::default() };
     let text = format!("GET / HTTP/1.1\r\nHost: h\r\n{}\r\n", "A:\r\n".repeat(4999));
-    assert_eq!(feed([text.as_bytes()], many).requests[0].fields.len(), 5000);
+    assert_eq!(feed([text.as_bytes()], limits).requests[0].fields.len(), 5000);
 }
 
 #[test]
-fn a_recycled_head_has_nothing_of_the_one_before() {
+fn recycled_head_keeps_nothing_of_previous_request() {
     let mut decoder = Decoder::new(Limits::default());
     let first = "POST http://a/p HTTP/1.0\r\nHost: a\r\nX-One: 1\r\nContent-Length: 0\r\nConnection: keep-alive\r\n\r\n";
     let second = "GET /q HTTP/1.1\r\nHost: b\r\n\r\n";
@@ -139,7 +139,7 @@ fn a_recycled_head_has_nothing_of_the_one_before() {
     assert_eq!(heads, 2);
 }
 
-/// A request and its text.
+/// A generated request, which [`Request::text`] encodes.
 #[derive(Clone, Debug)]
 struct Request {
     method: String,
@@ -166,15 +166,15 @@ fn request() -> impl Strategy<Value = Request> {
     ];
     let method =
         prop_oneof![3 => select(vec!["GET", "POST", "PUT"]).prop_map(str::to_owned), 1 => "[A-Z]{1,32}"];
-    // Those have other targets.
-    let method = method.prop_filter("its target has a form of its own", |method| method != "CONNECT");
+    // CONNECT requires a target in authority form.
+    let method = method.prop_filter("CONNECT requires authority form", |method| method != "CONNECT");
     let target = "/[!\"$-~]{0,40}";
     (method, target, prop::collection::vec(field(), 0..60), body)
         .prop_map(|(method, target, fields, body)| Request { method, target, fields, body })
 }
 
 impl Request {
-    /// `blanks` stand around some values.
+    /// Encodes the request, with `blanks` around field values.
     fn text(&self, blanks: &str) -> Vec<u8> {
         let mut text =
             format!("{} {} HTTP/1.1\r\nHoSt:{blanks}h{blanks}\r\n", self.method, self.target).into_bytes();
@@ -210,7 +210,7 @@ impl Request {
     }
 }
 
-fn shown(fields: &[(String, String)]) -> Vec<String> {
+fn field_texts(fields: &[(String, String)]) -> Vec<String> {
     fields.iter().map(|(name, value)| format!("{name}={}", value.as_bytes().escape_ascii())).collect()
 }
 
@@ -218,38 +218,41 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn whatever_is_sent_is_received(
+    fn decoder_returns_encoded_requests(
         requests in prop::collection::vec(request(), 1..5),
         blanks in "[ \t]{0,3}",
-        cuts in prop::collection::vec(any::<Index>(), 0..5),
+        splits in prop::collection::vec(any::<Index>(), 0..5),
     ) {
         let text: Vec<u8> = requests.iter().flat_map(|request| request.text(&blanks)).collect();
-        let mut places: Vec<_> = cuts.iter().map(|place| place.index(text.len())).collect();
-        places.sort_unstable();
-        let mut pieces = Vec::new();
+        let mut offsets: Vec<_> = splits.iter().map(|split| split.index(text.len())).collect();
+        offsets.sort_unstable();
+        let mut parts = Vec::new();
         let mut start = 0;
-        for place in places.into_iter().chain([text.len()]) {
-            pieces.push(&text[start..place]);
-            start = place;
+        for offset in offsets.into_iter().chain([text.len()]) {
+            parts.push(&text[start..offset]);
+            start = offset;
         }
-        let outcome = feed(pieces, Limits::default());
-        prop_assert_eq!(outcome.refusal, None);
-        prop_assert_eq!(outcome.end, Ok(()));
+        let outcome = feed(parts, Limits::default());
+        prop_assert_eq!(outcome.rejection, None);
+        prop_assert_eq!(outcome.eof_result, Ok(()));
         prop_assert_eq!(outcome.requests.len(), requests.len());
-        for (seen, sent) in outcome.requests.iter().zip(&requests) {
-            prop_assert!(seen.is_whole);
-            prop_assert_eq!((&seen.method, &seen.target, &seen.body), (&sent.method, &sent.target, &sent.body()));
+        for (received, sent) in outcome.requests.iter().zip(&requests) {
+            prop_assert!(received.is_complete);
+            prop_assert_eq!(
+                (&received.method, &received.target, &received.body),
+                (&sent.method, &sent.target, &sent.body())
+            );
             let mut fields = vec!["HoSt=h".to_owned()];
-            fields.extend(shown(&sent.fields));
+            fields.extend(field_texts(&sent.fields));
             match &sent.body {
                 Body::None => {}
                 Body::Length(bytes) => fields.push(format!("content-length={}", bytes.len())),
                 Body::Chunked(_, trailers) => {
                     fields.push("TRANSFER-ENCODING=Chunked".to_owned());
-                    prop_assert_eq!(&seen.trailers, &shown(trailers));
+                    prop_assert_eq!(&received.trailers, &field_texts(trailers));
                 }
             }
-            prop_assert!(seen.head.ends_with(&format!("{fields:?}")), "{} {:?}", seen.head, fields);
+            prop_assert!(received.head.ends_with(&format!("{fields:?}")), "{} {:?}", received.head, fields);
         }
     }
 }

@@ -1,5 +1,5 @@
-//! Fault 31: where the network cuts the bytes makes no difference. Nor do any bytes make the decoder panic, keep more than
-//! its limits allow, or accept a head that two programs could read differently.
+//! Fault 31: the outcome of decoding does not depend on how the network splits the bytes. Also, no input makes the
+//! decoder panic, exceed its buffer limits, or accept an ambiguous head.
 
 #![forbid(unsafe_code)]
 
@@ -10,21 +10,21 @@ use proptest::prelude::*;
 use proptest::sample::{Index, select};
 
 use properties::h1_support::cases::CONNECTIONS;
-use properties::h1_support::{feed, whole};
+use properties::h1_support::{feed, feed_whole};
 use properties::request::assert_agrees;
 
-/// Cut at these places, which are in order.
-fn cut<'a>(text: &'a [u8], places: &[usize]) -> Vec<&'a [u8]> {
-    let mut pieces = Vec::new();
+/// Splits a text at these offsets, which must be sorted.
+fn split_at<'a>(text: &'a [u8], offsets: &[usize]) -> Vec<&'a [u8]> {
+    let mut parts = Vec::new();
     let mut start = 0;
-    for &place in places.iter().chain([&text.len()]) {
-        pieces.push(&text[start..place]);
-        start = place;
+    for &offset in offsets.iter().chain([&text.len()]) {
+        parts.push(&text[start..offset]);
+        start = offset;
     }
-    pieces
+    parts
 }
 
-/// Limits that some of what is generated stays within.
+/// Generates limits that some of the generated inputs exceed.
 fn tight_limits() -> impl Strategy<Value = Limits> {
     let head = (15usize..60, 30usize..160, 0usize..6);
     let body = (0u64..40, 0usize..8, 0usize..30, 0usize..3);
@@ -44,8 +44,8 @@ fn limits() -> impl Strategy<Value = Limits> {
     prop_oneof![Just(Limits::default()), tight_limits()]
 }
 
-/// Text that looks like requests, put together from what matters to the decoder.
-fn pieces_of_requests() -> impl Strategy<Value = Vec<u8>> {
+/// Generates text that resembles requests, from fragments that are significant to the decoder.
+fn request_fragments() -> impl Strategy<Value = Vec<u8>> {
     let fragment = select(vec![
         "GET / HTTP/1.1\r\n",
         "POST /a?b HTTP/1.1\r\n",
@@ -83,18 +83,18 @@ fn pieces_of_requests() -> impl Strategy<Value = Vec<u8>> {
     prop::collection::vec(fragment, 0..14).prop_map(|fragments| fragments.concat().into_bytes())
 }
 
-/// A connection of the table with some bytes changed, taken away or put in.
+/// Generates variants of the test connections with some bytes changed, inserted or removed.
 fn damaged_connections() -> impl Strategy<Value = Vec<u8>> {
     let byte = prop_oneof![select(b"\r\n \t:;,0a\0\x7f\x80#/.".to_vec()), any::<u8>()];
     let change = (any::<Index>(), byte, 0..3);
     (select(CONNECTIONS), prop::collection::vec(change, 0..4)).prop_map(|(text, changes)| {
         let mut text = text.as_bytes().to_vec();
-        for (place, byte, how) in changes {
-            let place = place.index(text.len());
-            match how {
-                0 => text[place] = byte,
-                1 => text.insert(place, byte),
-                _ if text.len() > 1 => _ = text.remove(place),
+        for (position, byte, operation) in changes {
+            let position = position.index(text.len());
+            match operation {
+                0 => text[position] = byte,
+                1 => text.insert(position, byte),
+                _ if text.len() > 1 => _ = text.remove(position),
                 _ => {}
             }
         }
@@ -102,7 +102,7 @@ fn damaged_connections() -> impl Strategy<Value = Vec<u8>> {
     })
 }
 
-/// Requests of which many have the same fields, as those of one client have.
+/// Generates requests that often have identical fields, like the requests of one client.
 fn requests_of_one_client() -> impl Strategy<Value = Vec<u8>> {
     let line = select(vec![
         "GET / HTTP/1.1\r\n",
@@ -132,33 +132,33 @@ fn requests_of_one_client() -> impl Strategy<Value = Vec<u8>> {
     })
 }
 
-fn places(text: &[u8], places: &[Index]) -> Vec<usize> {
-    let mut places: Vec<_> = places.iter().map(|place| place.index(text.len() + 1)).collect();
-    places.sort_unstable();
-    places
+fn sorted_offsets(text: &[u8], splits: &[Index]) -> Vec<usize> {
+    let mut offsets: Vec<_> = splits.iter().map(|split| split.index(text.len() + 1)).collect();
+    offsets.sort_unstable();
+    offsets
 }
 
 #[test]
-fn fault_31_one_cut_anywhere_makes_no_difference() {
+fn fault_31_single_split_at_any_offset_does_not_change_outcome() {
     for text in CONNECTIONS {
-        let expected = whole(text);
+        let expected = feed_whole(text);
         assert_agrees(text.as_bytes(), &expected, Limits::default());
-        for place in 0..=text.len() {
-            let outcome = feed(cut(text.as_bytes(), &[place]), Limits::default());
-            assert_eq!(outcome, expected, "{text:?} cut at {place}");
+        for offset in 0..=text.len() {
+            let outcome = feed(split_at(text.as_bytes(), &[offset]), Limits::default());
+            assert_eq!(outcome, expected, "{text:?} split at {offset}");
         }
         assert_eq!(feed(text.as_bytes().chunks(1), Limits::default()), expected, "{text:?} byte by byte");
     }
 }
 
 #[test]
-fn fault_31_two_cuts_anywhere_make_no_difference() {
+fn fault_31_two_splits_at_any_offsets_do_not_change_outcome() {
     for text in CONNECTIONS.iter().filter(|text| text.len() < 90) {
-        let expected = whole(text);
+        let expected = feed_whole(text);
         for first in 0..=text.len() {
             for second in first..=text.len() {
-                let outcome = feed(cut(text.as_bytes(), &[first, second]), Limits::default());
-                assert_eq!(outcome, expected, "{text:?} cut at {first} and {second}");
+                let outcome = feed(split_at(text.as_bytes(), &[first, second]), Limits::default());
+                assert_eq!(outcome, expected, "{text:?} split at {first} and {second}");
             }
         }
     }
@@ -168,46 +168,46 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 2000, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn fault_31_damaged_connections_come_to_the_same_however_they_are_cut(
+    fn fault_31_splits_do_not_change_outcome_of_damaged_connections(
         text in damaged_connections(), splits in prop::collection::vec(any::<Index>(), 0..6), limits in limits(),
     ) {
         let expected = feed([&text[..]], limits);
         assert_agrees(&text, &expected, limits);
-        prop_assert_eq!(&feed(cut(&text, &places(&text, &splits)), limits), &expected);
+        prop_assert_eq!(&feed(split_at(&text, &sorted_offsets(&text, &splits)), limits), &expected);
         prop_assert_eq!(&feed(text.chunks(1), limits), &expected);
     }
 
     #[test]
-    fn fault_31_what_looks_like_requests_comes_to_the_same_however_it_is_cut(
-        text in pieces_of_requests(), splits in prop::collection::vec(any::<Index>(), 0..6), limits in limits(),
+    fn fault_31_splits_do_not_change_outcome_of_request_fragments(
+        text in request_fragments(), splits in prop::collection::vec(any::<Index>(), 0..6), limits in limits(),
     ) {
         let expected = feed([&text[..]], limits);
         assert_agrees(&text, &expected, limits);
-        prop_assert_eq!(&feed(cut(&text, &places(&text, &splits)), limits), &expected);
+        prop_assert_eq!(&feed(split_at(&text, &sorted_offsets(&text, &splits)), limits), &expected);
         prop_assert_eq!(&feed(text.chunks(1), limits), &expected);
     }
 
     #[test]
-    fn fault_31_requests_of_one_client_come_to_the_same_however_they_are_cut(
+    fn fault_31_splits_do_not_change_outcome_of_requests_of_one_client(
         text in requests_of_one_client(), splits in prop::collection::vec(any::<Index>(), 0..6), limits in limits(),
     ) {
         let expected = feed([&text[..]], limits);
         assert_agrees(&text, &expected, limits);
-        prop_assert_eq!(&feed(cut(&text, &places(&text, &splits)), limits), &expected);
+        prop_assert_eq!(&feed(split_at(&text, &sorted_offsets(&text, &splits)), limits), &expected);
         prop_assert_eq!(&feed(text.chunks(1), limits), &expected);
     }
 
     #[test]
-    fn any_bytes_are_decoded_or_refused(
+    fn arbitrary_bytes_are_decoded_or_rejected(
         text in prop::collection::vec(any::<u8>(), 0..200), splits in prop::collection::vec(any::<Index>(), 0..4),
     ) {
         let expected = feed([&text[..]], Limits::default());
         assert_agrees(&text, &expected, Limits::default());
-        prop_assert_eq!(feed(cut(&text, &places(&text, &splits)), Limits::default()), expected);
+        prop_assert_eq!(feed(split_at(&text, &sorted_offsets(&text, &splits)), Limits::default()), expected);
     }
 
     #[test]
-    fn any_bytes_behind_a_head_in_chunks_are_decoded_or_refused(
+    fn arbitrary_chunked_bodies_are_decoded_or_rejected(
         body in prop_oneof![
             prop::collection::vec(any::<u8>(), 0..60),
             prop::collection::vec(select(b"0123af;= \t\"\r\n:A".to_vec()), 0..60),
@@ -216,11 +216,11 @@ proptest! {
         limits in limits(),
     ) {
         let head = &b"POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n"[..];
-        // Wide enough for this head.
+        // The limits must allow this head.
         let limits = Limits { max_request_line_bytes: 100, max_head_bytes: 200, max_fields: 2, ..limits };
         let text = [head, &body].concat();
         let expected = feed([&text[..]], limits);
         assert_agrees(&text, &expected, limits);
-        prop_assert_eq!(feed(cut(&text, &places(&text, &splits)), limits), expected);
+        prop_assert_eq!(feed(split_at(&text, &sorted_offsets(&text, &splits)), limits), expected);
     }
 }

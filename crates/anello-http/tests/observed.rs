@@ -1,4 +1,4 @@
-//! What the counts and the access log tell of requests and connections that do not end well.
+//! Metrics and access log entries of requests and connections that fail.
 
 mod common;
 
@@ -23,119 +23,119 @@ use tempfile::TempDir;
 
 use common::{Client, drivers, for_each_driver, tls, wait_until};
 
-/// More than all buffers on the way hold.
+/// More than all buffers between server and client can hold.
 const LARGE_BYTES: usize = 64 << 20;
 
-/// What clients take of it before it breaks off.
-const TAKEN_BYTES: usize = 1 << 20;
+/// Number of bytes that clients receive before the download is aborted.
+const RECEIVED_BYTES: usize = 1 << 20;
 
-/// Pieces, and then an error, a panic, or the end.
-struct Failing {
-    pieces: usize,
-    fails_by: FailureKind,
+/// A body stream that yields some chunks and then fails.
+struct FailingStream {
+    remaining_chunks: usize,
+    failure: FailureKind,
 }
 
 #[derive(Clone, Copy, PartialEq)]
 enum FailureKind {
     Error,
     Panic,
-    /// And panics where its trailers are made.
+    /// The body ends normally, but the function that creates the trailers panics.
     Trailers,
 }
 
-impl Stream for Failing {
+impl Stream for FailingStream {
     type Item = io::Result<Bytes>;
 
     fn poll_next(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<io::Result<Bytes>>> {
-        if self.pieces == 0 {
-            assert!(self.fails_by != FailureKind::Panic, "on purpose");
-            let fails = self.fails_by == FailureKind::Error;
+        if self.remaining_chunks == 0 {
+            assert!(self.failure != FailureKind::Panic, "on purpose");
+            let fails = self.failure == FailureKind::Error;
             return Poll::Ready(fails.then(|| Err(io::Error::other("on purpose"))));
         }
-        self.pieces -= 1;
-        Poll::Ready(Some(Ok(Bytes::from_static(b"piece"))))
+        self.remaining_chunks -= 1;
+        Poll::Ready(Some(Ok(Bytes::from_static(b"chunk"))))
     }
 }
 
-/// A file that takes no room on the disk.
+/// Returns a sparse file.
 fn large_file() -> File {
-    let file = tempfile::tempfile().expect("a file");
-    file.set_len(LARGE_BYTES as u64).expect("so large");
+    let file = tempfile::tempfile().expect("temporary file");
+    file.set_len(LARGE_BYTES as u64).expect("set length");
     File::from(file)
 }
 
 async fn handle(request: Request) -> Response {
-    let failing = |fails_by| Failing { pieces: 3, fails_by };
+    let failing = |failure| FailingStream { remaining_chunks: 3, failure };
     match request.path() {
         "/invalid" => Response::new(99),
         "/broken" => Response::new(200).with_body(Body::stream(failing(FailureKind::Error))),
         "/panics" => Response::new(200).with_body(Body::stream(failing(FailureKind::Panic))),
         "/no-trailers" => {
-            let ends = || panic!("on purpose");
-            Response::new(200).with_body(Body::stream_with_trailers(failing(FailureKind::Trailers), ends))
+            let trailers = || panic!("on purpose");
+            Response::new(200).with_body(Body::stream_with_trailers(failing(FailureKind::Trailers), trailers))
         }
         "/memory" => Response::new(200).with_body(vec![0; LARGE_BYTES]),
         "/file" => Response::new(200).with_body(Body::file(large_file(), 0, LARGE_BYTES as u64)),
-        _ => Response::text("answered"),
+        _ => Response::text("completed"),
     }
 }
 
-/// A server that counts and logs.
-struct Observed {
+/// A server with metrics and an access log.
+struct ObservedServer {
     metrics: ServerMetrics,
     log: AccessLog,
     path: PathBuf,
     server: Server,
     address: SocketAddr,
     accepting: JoinHandle<()>,
-    _folder: TempDir,
+    _directory: TempDir,
 }
 
-impl Observed {
+impl ObservedServer {
     fn start(options: ServerOptions, tls: Option<TlsConfig>) -> Self {
-        let folder = tempfile::tempdir().expect("a folder");
-        let path = folder.path().join("access.log");
+        let directory = tempfile::tempdir().expect("temporary directory");
+        let path = directory.path().join("access.log");
         let mut log = AccessLogOptions::default();
         (log.target, log.format) = (LogTarget::File(path.clone()), LogFormat::Json);
-        let log = AccessLog::start(log).expect("a log");
+        let log = AccessLog::start(log).expect("start log");
         let metrics = ServerMetrics::new(MetricsOptions::default());
         let builder = Server::builder().options(options).access_log(log.worker(0));
-        let builder = builder.metrics(metrics.worker(0).expect("the first"));
+        let builder = builder.metrics(metrics.worker(0).expect("worker 0 available"));
         let server = if let Some(tls) = tls { builder.tls(tls) } else { builder }.build();
-        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
-        let address = listener.local_addr().expect("an address");
+        let listener = TcpListener::bind("127.0.0.1:0").expect("bind");
+        let address = listener.local_addr().expect("local address");
         let accepting = server.serve(listener, handle);
-        Self { metrics, log, path, server, address, accepting, _folder: folder }
+        Self { metrics, log, path, server, address, accepting, _directory: directory }
     }
 
-    /// What a scrape says under this name.
+    /// Returns the value of a metric. Panics if it has no sample.
     fn value(&self, name: &str) -> usize {
         let mut text = Vec::new();
         self.metrics.render(None, &mut text);
-        let text = String::from_utf8(text).expect("text");
+        let text = String::from_utf8(text).expect("UTF-8 text");
         let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
-        line.unwrap_or_else(|| panic!("{name}: {text}")).parse().expect("a number")
+        line.unwrap_or_else(|| panic!("{name}: {text}")).parse().expect("number")
     }
 
-    /// The lines of the log, of which there are so many.
+    /// Stops the server and returns the lines of the log, at least `count` of which are expected.
     async fn lines(self, count: usize) -> Vec<Value> {
         self.accepting.abort();
         self.accepting.await.ok();
-        // They go to the writer when the server has come to rest, and from there to the file.
+        // The server flushes its lines after it has stopped, and the writer thread then writes them to the file.
         let are_written = || {
-            // The writer's time is not that of a simulated kernel.
+            // The writer thread runs in real time, also with a simulated kernel.
             std::thread::sleep(Duration::from_millis(1));
             std::fs::read_to_string(&self.path)
                 .is_ok_and(|lines| lines.lines().count() >= count && lines.ends_with('\n'))
         };
         wait_until(are_written).await;
-        self.log.close().expect("written");
-        let lines = std::fs::read_to_string(&self.path).expect("a log");
+        self.log.close().expect("close log");
+        let lines = std::fs::read_to_string(&self.path).expect("read log");
         lines.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect()
     }
 }
 
-/// Asks, and reads until the connection ends.
+/// Sends a request and receives until the connection is closed.
 async fn send_request(address: SocketAddr, request: &str) {
     let mut client = Client::connect(address).await;
     client.send(request).await;
@@ -143,16 +143,16 @@ async fn send_request(address: SocketAddr, request: &str) {
 }
 
 #[test]
-fn what_fails_is_counted_and_logged_as_well() {
+fn failed_requests_are_counted_and_logged() {
     for_each_driver(drivers(), async |kind| {
-        let observed = Observed::start(ServerOptions::default(), None);
+        let observed = ObservedServer::start(ServerOptions::default(), None);
         let requests = [
             "GET /well HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n",
             "GET /invalid HTTP/1.1\r\nHost: h\r\n\r\n",
             "GET /broken HTTP/1.1\r\nHost: h\r\n\r\n",
             "GET /panics HTTP/1.1\r\nHost: h\r\n\r\n",
             "GET /no-trailers HTTP/1.1\r\nHost: h\r\n\r\n",
-            "PUT /refused HTTP/1.1\r\n\r\n",
+            "PUT /rejected HTTP/1.1\r\n\r\n",
             "no request\r\n\r\n",
         ];
         for request in requests {
@@ -161,20 +161,20 @@ fn what_fails_is_counted_and_logged_as_well() {
         }
         let value = |name: &str| observed.value(name);
         assert_eq!(value("anello_http_connections_open"), 0, "{kind}");
-        // The one that breaks, and those that panic.
+        // The stream that fails, and the two that panic.
         assert_eq!(value("anello_http_connections_closed_total{reason=\"handler\"}"), 3, "{kind}");
         assert_eq!(value("anello_http_connections_closed_total{reason=\"refusal\"}"), 2, "{kind}");
         assert_eq!(value("anello_http_requests_total{method=\"GET\",status=\"2xx\"}"), 4, "{kind}");
         assert_eq!(value("anello_http_requests_total{method=\"GET\",status=\"5xx\"}"), 1, "{kind}");
         assert_eq!(value("anello_http_requests_total{method=\"PUT\",status=\"4xx\"}"), 1, "{kind}");
         assert_eq!(value("anello_http_requests_total{method=\"other\",status=\"4xx\"}"), 1, "{kind}");
-        // All that were counted but those that were refused.
+        // All counted requests except the rejected ones.
         assert_eq!(value("anello_http_request_duration_seconds_count"), 5, "{kind}");
         let request_bytes = requests.iter().map(|request| request.len()).sum::<usize>();
         assert_eq!(value("anello_http_received_bytes_total"), request_bytes, "{kind}");
         let sent_bytes = value("anello_http_sent_bytes_total");
         let lines = observed.lines(7).await;
-        let told: Vec<_> =
+        let logged: Vec<_> =
             lines.iter().map(|line| (line["target"].as_str(), line["status"].as_u64())).collect();
         let expected = [
             (Some("/well"), Some(200)),
@@ -182,10 +182,10 @@ fn what_fails_is_counted_and_logged_as_well() {
             (Some("/broken"), Some(200)),
             (Some("/panics"), Some(200)),
             (Some("/no-trailers"), Some(200)),
-            (Some("/refused"), Some(400)),
+            (Some("/rejected"), Some(400)),
             (None, Some(400)),
         ];
-        assert_eq!(told, expected, "{kind}");
+        assert_eq!(logged, expected, "{kind}");
         assert!(lines.iter().all(|line| line["bytes"].as_u64() > Some(7)), "{kind}: {lines:?}");
         let logged_bytes = lines.iter().filter_map(|line| line["bytes"].as_u64()).sum::<u64>();
         assert_eq!(logged_bytes, sent_bytes as u64, "{kind}");
@@ -193,11 +193,11 @@ fn what_fails_is_counted_and_logged_as_well() {
 }
 
 #[test]
-fn bodies_and_what_comes_behind_a_refusal_count_as_received() {
+fn bodies_and_data_after_rejection_count_as_received() {
     for_each_driver(drivers(), async |kind| {
         let mut options = ServerOptions::default();
         options.linger_timeout = Duration::from_secs(1000);
-        let observed = Observed::start(options, None);
+        let observed = ObservedServer::start(options, None);
         let mut sent_bytes = 0;
         for request in [
             format!("PUT / HTTP/1.1\r\nHost: h\r\nContent-Length: 300000\r\n\r\n{}", "b".repeat(300_000)),
@@ -205,7 +205,7 @@ fn bodies_and_what_comes_behind_a_refusal_count_as_received() {
         ] {
             let mut client = Client::connect(observed.address).await;
             client.send(&request).await;
-            client.stream.shutdown().await.expect("an end");
+            client.stream.shutdown().await.expect("shut down");
             while let Ok(Some(_)) = client.stream.recv().await {}
             wait_until(|| observed.server.connections() == 0).await;
             sent_bytes += request.len();
@@ -214,7 +214,7 @@ fn bodies_and_what_comes_behind_a_refusal_count_as_received() {
     });
 }
 
-/// Who breaks a download off.
+/// Cause of an aborted download.
 #[derive(Clone, Copy, Debug)]
 enum AbortCause {
     Client,
@@ -222,39 +222,43 @@ enum AbortCause {
     Drain,
 }
 
-/// Has a download broken off, and looks at what is told of it.
+/// Aborts a download and checks its metrics and log line.
 async fn abort_request(cause: AbortCause, path: &str, is_secured: bool, kind: &DriverKind) {
-    let what = format!("{kind}, {cause:?}, {path}, TLS: {is_secured}");
+    let context = format!("{kind}, {cause:?}, {path}, TLS: {is_secured}");
     let (server_tls, client_tls) = if is_secured { Some(tls::pair()) } else { None }.unzip();
-    let observed = Observed::start(cause.options(), server_tls);
+    let observed = ObservedServer::start(cause.options(), server_tls);
     let request = format!("GET {path} HTTP/1.1\r\nHost: h\r\n\r\n");
-    let mut client = TcpStream::connect(observed.address).await.expect("connects");
+    let mut client = TcpStream::connect(observed.address).await.expect("connect");
     match client_tls {
         Some(config) => tls::send_request(&mut client, config, request.as_bytes()).await,
-        None => client.write_all(request.as_bytes()).await.expect("sends"),
+        None => client.write_all(request.as_bytes()).await.expect("send"),
     }
-    let mut taken_bytes = 0;
-    while taken_bytes < TAKEN_BYTES {
-        taken_bytes += client.recv().await.expect("a connection").expect("more").len();
+    let mut received_bytes = 0;
+    while received_bytes < RECEIVED_BYTES {
+        received_bytes += client.recv().await.expect("receive").expect("more data").len();
     }
     let server = &observed.server;
     match cause {
         AbortCause::Client => drop(client),
         AbortCause::Deadline => wait_until(|| server.connections() == 0).await,
-        AbortCause::Drain => assert_eq!(server.drain().await, 1, "{what}"),
+        AbortCause::Drain => assert_eq!(server.drain().await, 1, "{context}"),
     }
     if matches!(cause, AbortCause::Client) {
         wait_until(|| server.connections() == 0).await;
     }
     let sent_bytes = observed.value("anello_http_sent_bytes_total");
-    // The head is among what the client has taken, and what TLS adds.
-    let expected = TAKEN_BYTES - TAKEN_BYTES / 16..LARGE_BYTES;
-    assert!(expected.contains(&sent_bytes), "{what}: {sent_bytes} of {expected:?}");
-    assert_eq!(observed.value("anello_http_received_bytes_total"), request.len(), "{what}");
+    // The received bytes include the head and the overhead of TLS.
+    let expected = RECEIVED_BYTES - RECEIVED_BYTES / 16..LARGE_BYTES;
+    assert!(expected.contains(&sent_bytes), "{context}: {sent_bytes} of {expected:?}");
+    assert_eq!(observed.value("anello_http_received_bytes_total"), request.len(), "{context}");
     let lines = observed.lines(1).await;
-    assert_eq!(lines.len(), 1, "{what}");
-    assert_eq!((lines[0]["target"].as_str(), lines[0]["status"].as_u64()), (Some(path), Some(200)), "{what}");
-    assert_eq!(lines[0]["bytes"].as_u64(), Some(sent_bytes as u64), "{what}");
+    assert_eq!(lines.len(), 1, "{context}");
+    assert_eq!(
+        (lines[0]["target"].as_str(), lines[0]["status"].as_u64()),
+        (Some(path), Some(200)),
+        "{context}"
+    );
+    assert_eq!(lines[0]["bytes"].as_u64(), Some(sent_bytes as u64), "{context}");
 }
 
 impl AbortCause {
@@ -268,7 +272,7 @@ impl AbortCause {
         options
     }
 
-    /// Of a file and of a body in memory, with TLS and without.
+    /// Runs the test with a file and a body in memory, with and without TLS.
     fn run_on(self, kinds: Vec<DriverKind>) {
         for_each_driver(kinds, move |kind| async move {
             for (path, is_secured) in
@@ -281,35 +285,40 @@ impl AbortCause {
 }
 
 #[test]
-fn a_download_that_its_client_breaks_off_counts_as_far_as_it_went() {
+fn download_aborted_by_client_counts_sent_bytes() {
     AbortCause::Client.run_on(drivers());
 }
 
 #[test]
-fn a_download_that_the_end_of_the_server_breaks_off_counts_as_far_as_it_went() {
+fn download_aborted_by_drain_counts_sent_bytes() {
     AbortCause::Drain.run_on(drivers());
 }
 
 #[test]
-fn a_download_that_nobody_reads_on_counts_as_far_as_it_went() {
-    // Their clocks are virtual.
+fn download_aborted_by_send_timeout_counts_sent_bytes() {
+    // Only on simulated kernels, whose clocks are virtual.
     AbortCause::Deadline
         .run_on(drivers().into_iter().filter(|kind| matches!(kind, DriverKind::Sim(_))).collect());
 }
 
 #[test]
-fn the_page_about_metrics_names_all_of_them() {
+fn metrics_document_lists_every_metric() {
     let page =
         std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/reference/http-metrics.md"));
-    let page = page.expect("a page");
+    let page = page.expect("read document");
     let metrics = ServerMetrics::new(MetricsOptions::default());
-    assert!(metrics.worker(0).expect("the first").publish(&driver_samples(&DriverMetrics::default())));
+    assert!(
+        metrics.worker(0).expect("worker 0 available").publish(&driver_samples(&DriverMetrics::default()))
+    );
     let mut text = Vec::new();
     metrics.render(Some(&LogStats::default()), &mut text);
-    let text = String::from_utf8(text).expect("text");
+    let text = String::from_utf8(text).expect("UTF-8 text");
     let names = text.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split(' ').next());
     for name in names {
-        let shown = name.strip_prefix("anello_driver_").unwrap_or(name);
-        assert!(page.contains(&format!("`{shown}`")), "{name} is missing in docs/reference/http-metrics.md");
+        let documented_name = name.strip_prefix("anello_driver_").unwrap_or(name);
+        assert!(
+            page.contains(&format!("`{documented_name}`")),
+            "{name} is missing in docs/reference/http-metrics.md"
+        );
     }
 }

@@ -1,5 +1,5 @@
-//! What clients cost that take nothing, or are gone: memory and descriptors of this process. Alone in its program, and one
-//! test after the other: both belong to all of a process.
+//! Resources used by clients that do not read or that disconnect: memory and file descriptors. Both are per process, so
+//! these tests have their own binary and run one at a time.
 
 mod common;
 
@@ -23,67 +23,71 @@ const CLIENTS: usize = 100;
 
 const DOWNLOAD_BYTES: usize = 100 << 20;
 
-/// What an answer that nobody reads may hold of this process: the send queue, the piece behind it, and as much again.
-const HELD_BYTES: usize = 512 << 10;
+/// Maximum memory per response that the client does not read: the send queue, the next chunk, and the same amount
+/// again.
+const MAX_UNREAD_RESPONSE_BYTES: usize = 512 << 10;
 
-/// Pieces that are made when they are asked for, and never twice.
-struct Fresh(usize);
+/// A body stream that allocates each chunk when it is polled. The value is the number of remaining bytes.
+struct ChunkStream(usize);
 
-impl Stream for Fresh {
+impl Stream for ChunkStream {
     type Item = io::Result<Bytes>;
 
     fn poll_next(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<io::Result<Bytes>>> {
-        let piece = self.0.min(100_000);
-        self.0 -= piece;
-        Poll::Ready((piece > 0).then(|| Ok(Bytes::from(vec![b'x'; piece]))))
+        let chunk_bytes = self.0.min(100_000);
+        self.0 -= chunk_bytes;
+        Poll::Ready((chunk_bytes > 0).then(|| Ok(Bytes::from(vec![b'x'; chunk_bytes]))))
     }
 }
 
-/// Memory of this process that is there (`/proc/self/statm`).
+/// Returns the resident memory of this process (`/proc/self/statm`).
 fn resident_bytes() -> usize {
-    let pages = fs::read_to_string("/proc/self/statm").expect("a file");
-    pages.split(' ').nth(1).expect("a second number").parse::<usize>().expect("a number") * 4096
+    let statm = fs::read_to_string("/proc/self/statm").expect("read statm");
+    statm.split(' ').nth(1).expect("resident pages").parse::<usize>().expect("number of pages") * 4096
 }
 
 fn descriptors() -> usize {
-    fs::read_dir("/proc/self/fd").expect("a folder").count()
+    fs::read_dir("/proc/self/fd").expect("list descriptors").count()
 }
 
 #[test]
-fn fault_20_downloads_that_nobody_reads_take_bounded_memory() {
-    let _alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+fn fault_20_unread_downloads_use_bounded_memory() {
+    let _guard = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
     for_each_driver(real_drivers(), async |kind| {
         let (server, address) = serve(ServerOptions::default(), async |_: Request| {
-            Response::new(200).with_body(Body::stream(Fresh(DOWNLOAD_BYTES)))
+            Response::new(200).with_body(Body::stream(ChunkStream(DOWNLOAD_BYTES)))
         });
         let before = resident_bytes();
         let mut clients = Vec::new();
         for _ in 0..CLIENTS {
             let mut client = Client::connect(address).await;
-            client.stream.set_recv_buffer_size(64 << 10).expect("a buffer");
-            // More wait behind the first one.
+            client.stream.set_recv_buffer_size(64 << 10).expect("set receive buffer size");
+            // Further requests are pipelined after the first one.
             client.send("GET / HTTP/1.1\r\nHost: h\r\n\r\n".repeat(10)).await;
             clients.push(client);
         }
         wait_until(|| server.connections() == CLIENTS).await;
-        // Until nothing more goes.
+        // Wait until the memory usage no longer grows.
         let mut resident = resident_bytes();
         loop {
             sleep(Duration::from_millis(200)).await;
-            let still = resident_bytes();
-            if still <= resident {
+            let current = resident_bytes();
+            if current <= resident {
                 break;
             }
-            resident = still;
+            resident = current;
         }
-        let held = resident.saturating_sub(before);
-        assert!(held <= CLIENTS * HELD_BYTES, "{kind}: {held} bytes for {CLIENTS} clients");
+        let growth = resident.saturating_sub(before);
+        assert!(
+            growth <= CLIENTS * MAX_UNREAD_RESPONSE_BYTES,
+            "{kind}: {growth} bytes for {CLIENTS} clients"
+        );
     });
 }
 
 #[test]
-fn fault_22_clients_that_reset_leave_no_descriptor_behind() {
-    let _alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+fn fault_22_reset_connections_leak_no_descriptors() {
+    let _guard = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
     for_each_driver(real_drivers(), async |kind| {
         let large = Bytes::from(vec![b'x'; 8 << 20]);
         let (server, address) =
@@ -91,20 +95,20 @@ fn fault_22_clients_that_reset_leave_no_descriptor_behind() {
         let mut before = None;
         for number in 0..200 {
             let mut client = Client::connect(address).await;
-            client.stream.set_linger(Some(Duration::ZERO)).expect("an option");
+            client.stream.set_linger(Some(Duration::ZERO)).expect("set linger");
             client.send("GET / HTTP/1.1\r\nHost: h\r\n\r\n").await;
             if number % 2 == 0 {
-                client.stream.recv().await.expect("bytes");
+                client.stream.recv().await.expect("receive");
             }
             client.stream.abort();
             if number == 0 {
-                // What is opened once is open now.
+                // Descriptors that are opened only once, such as those of the runtime, are open by now.
                 wait_until(|| server.connections() == 0).await;
                 before = Some(descriptors());
             }
         }
         wait_until(|| server.connections() == 0).await;
-        let before = before.expect("a count");
+        let before = before.expect("descriptor count");
         wait_until(|| descriptors() <= before).await;
         let mut client = Client::connect(address).await;
         assert_eq!(client.get("/").await.body.len(), 8 << 20, "{kind}");

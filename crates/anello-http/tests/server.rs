@@ -1,4 +1,4 @@
-//! The server on every driver: requests are answered in order, whatever way they come.
+//! Basic server behavior on every driver: the server responds to requests in order, however they arrive.
 
 mod common;
 
@@ -19,20 +19,20 @@ use futures_core::Stream;
 
 use common::{Client, drivers, for_each_driver, serve, wait_until};
 
-/// Answers with what it was asked.
+/// A handler that responds with the request.
 async fn mirror(mut request: Request) -> Response {
     let line = format!("{} {}", request.method_text(), request.target());
     match request.body().collect().await {
         Ok(body) => Response::text([line.as_bytes(), b" ", &body].concat()),
-        Err(RequestBodyError::Rejected(refusal)) => Response::new(refusal.status),
+        Err(RequestBodyError::Rejected(rejection)) => Response::new(rejection.status),
         Err(_) => Response::new(400),
     }
 }
 
-/// Pieces with pauses between them.
-struct Pieces(u32);
+/// A body stream that is pending once before each of its ten chunks.
+struct PausingStream(u32);
 
-impl Stream for Pieces {
+impl Stream for PausingStream {
     type Item = io::Result<Bytes>;
 
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<io::Result<Bytes>>> {
@@ -41,12 +41,12 @@ impl Stream for Pieces {
             context.waker().wake_by_ref();
             return Poll::Pending;
         }
-        Poll::Ready((self.0 <= 20).then(|| Ok(Bytes::from(format!("piece {};", self.0 / 2)))))
+        Poll::Ready((self.0 <= 20).then(|| Ok(Bytes::from(format!("chunk {};", self.0 / 2)))))
     }
 }
 
 #[test]
-fn requests_of_one_connection_are_answered_one_after_the_other() {
+fn connection_serves_requests_in_order() {
     for_each_driver(drivers(), async |_| {
         let (_server, address) = serve(ServerOptions::default(), mirror);
         let mut client = Client::connect(address).await;
@@ -56,37 +56,37 @@ fn requests_of_one_connection_are_answered_one_after_the_other() {
             assert!(response.field("Date").is_some() && response.field("Connection").is_none());
         }
         client.send("HEAD /head HTTP/1.1\r\nHost: h\r\n\r\n").await;
-        let response = client.response_to("HEAD").await.expect("an answer");
+        let response = client.response_to("HEAD").await.expect("response");
         assert_eq!((response.field("Content-Length"), &*response.body), (Some("11"), &b""[..]));
         client.send("GET /last HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n").await;
-        let response = client.response().await.expect("an answer");
+        let response = client.response().await.expect("response");
         assert_eq!((response.text(), response.field("Connection")), ("GET /last ", Some("close")));
         assert!(client.is_eof().await);
     });
 }
 
 #[test]
-fn old_clients_get_what_they_know() {
+fn http_10_clients_receive_http_10_framing() {
     for_each_driver(drivers(), async |_| {
         let (_server, address) =
             serve(ServerOptions::default(), async |request: Request| match request.path() {
-                "/stream" => Response::new(200).with_body(Body::stream(Pieces(0))),
+                "/stream" => Response::new(200).with_body(Body::stream(PausingStream(0))),
                 _ => Response::text("known"),
             });
         let mut client = Client::connect(address).await;
         client.send("GET /1 HTTP/1.0\r\nConnection: keep-alive\r\n\r\n").await;
-        let response = client.response().await.expect("an answer");
+        let response = client.response().await.expect("response");
         assert_eq!((response.text(), response.field("Connection")), ("known", Some("keep-alive")));
         client.send("GET /stream HTTP/1.0\r\nConnection: keep-alive\r\n\r\n").await;
-        let response = client.response().await.expect("an answer");
-        let expected: String = (1..=10).map(|number| format!("piece {number};")).collect();
+        let response = client.response().await.expect("response");
+        let expected: String = (1..=10).map(|number| format!("chunk {number};")).collect();
         assert_eq!((response.text(), response.field("Transfer-Encoding")), (&*expected, None));
         assert!(client.is_eof().await);
     });
 }
 
 #[test]
-fn fault_24_ten_thousand_pipelined_requests_are_answered_in_order_and_hold_nobody_up() {
+fn fault_24_ten_thousand_pipelined_requests_are_served_in_order_without_blocking_others() {
     for_each_driver(drivers(), async |_| {
         let (_server, address) = serve(ServerOptions::default(), mirror);
         let count = 10_000;
@@ -97,12 +97,12 @@ fn fault_24_ten_thousand_pipelined_requests_are_answered_in_order_and_hold_nobod
         assert_eq!(other.get("/other").await.text(), "GET /other ");
         let mut received = Vec::new();
         let expected: Vec<String> = (0..count).map(|n| format!("GET /{n} ")).collect();
-        let is_whole = |received: &[u8]| received.ends_with(expected[count - 1].as_bytes());
-        while !is_whole(&received) {
-            received.extend_from_slice(&reader.recv().await.expect("bytes").expect("more"));
+        let is_complete = |received: &[u8]| received.ends_with(expected[count - 1].as_bytes());
+        while !is_complete(&received) {
+            received.extend_from_slice(&reader.recv().await.expect("receive").expect("more data"));
         }
-        sending.await.expect("done").expect("sent");
-        let text = String::from_utf8(received).expect("text");
+        sending.await.expect("task completes").expect("send");
+        let text = String::from_utf8(received).expect("UTF-8 text");
         let bodies =
             text.split("\r\n\r\n").skip(1).map(|part| part.split("HTTP/1.1").next().unwrap_or_default());
         assert!(bodies.eq(expected.iter().map(String::as_str)));
@@ -111,29 +111,29 @@ fn fault_24_ten_thousand_pipelined_requests_are_answered_in_order_and_hold_nobod
 }
 
 #[test]
-fn bodies_come_by_length_and_in_chunks() {
+fn reads_bodies_with_content_length_and_chunked() {
     for_each_driver(drivers(), async |_| {
         let (_server, address) = serve(ServerOptions::default(), mirror);
         let mut client = Client::connect(address).await;
         let large = "0123456789".repeat(20_000);
         let head = format!("POST /length HTTP/1.1\r\nHost: h\r\nContent-Length: {}\r\n\r\n", large.len());
         client.send(head + &large).await;
-        let response = client.response().await.expect("an answer");
+        let response = client.response().await.expect("response");
         assert_eq!(response.text(), format!("POST /length {large}"));
         client
             .send("PUT /chunks HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n4\r\nciao\r\n")
             .await;
-        for piece in ["6\r\n mon", "do\r", "\n0\r", "\n\r\n"] {
+        for part in ["6\r\n mon", "do\r", "\n0\r", "\n\r\n"] {
             sleep(Duration::from_millis(1)).await;
-            client.send(piece).await;
+            client.send(part).await;
         }
-        assert_eq!(client.response().await.expect("an answer").text(), "PUT /chunks ciao mondo");
+        assert_eq!(client.response().await.expect("response").text(), "PUT /chunks ciao mondo");
         assert_eq!(client.get("/after").await.text(), "GET /after ");
     });
 }
 
 #[test]
-fn a_client_that_waits_is_asked_for_its_body_when_the_handler_wants_it() {
+fn sends_100_continue_when_handler_reads_body() {
     for_each_driver(drivers(), async |_| {
         let (_server, address) =
             serve(ServerOptions::default(), async |request: Request| match request.path() {
@@ -145,31 +145,31 @@ fn a_client_that_waits_is_asked_for_its_body_when_the_handler_wants_it() {
             format!("PUT {path} HTTP/1.1\r\nHost: h\r\nExpect: 100-continue\r\nContent-Length: 4\r\n\r\n")
         };
         client.send(head("/read")).await;
-        assert_eq!(client.response().await.expect("an interim answer").status, 100);
+        assert_eq!(client.response().await.expect("interim response").status, 100);
         client.send("ciao").await;
-        assert_eq!(client.response().await.expect("an answer").text(), "PUT /read ciao");
-        // It did not wait: it is not asked.
+        assert_eq!(client.response().await.expect("response").text(), "PUT /read ciao");
+        // The body has already arrived, so no 100 Continue is sent.
         client.send(head("/read") + "ciao").await;
-        assert_eq!(client.response().await.expect("an answer").text(), "PUT /read ciao");
+        assert_eq!(client.response().await.expect("response").text(), "PUT /read ciao");
         client.send(head("/unread")).await;
-        let response = client.response().await.expect("an answer");
+        let response = client.response().await.expect("response");
         assert_eq!((response.status, response.field("Connection")), (403, Some("close")));
         assert!(client.is_eof().await);
     });
 }
 
 #[test]
-fn fault_30_a_body_that_nobody_reads_is_dropped_or_ends_the_connection() {
+fn fault_30_unread_body_is_discarded_or_closes_connection() {
     for_each_driver(drivers(), async |_| {
         let mut options = ServerOptions::default();
         options.max_discarded_body_bytes = 1000;
         let (_server, address) = serve(options, async |_: Request| Response::text("unread"));
-        for (length, in_chunks) in
+        for (length, is_chunked) in
             [(10, false), (1000, false), (1001, false), (500_000, false), (10, true), (5000, true)]
         {
             let client = Client::connect(address).await;
             let body = "x".repeat(length);
-            let request = match in_chunks {
+            let request = match is_chunked {
                 false => format!("GET / HTTP/1.1\r\nHost: h\r\nContent-Length: {length}\r\n\r\n{body}"),
                 true => format!(
                     "GET / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n{length:x}\r\n{body}\r\n0\r\n\r\n"
@@ -181,7 +181,7 @@ fn fault_30_a_body_that_nobody_reads_is_dropped_or_ends_the_connection() {
                 let next = writer.write_all(b"GET /next HTTP/1.1\r\nHost: h\r\n\r\n").await;
                 (sent, next, writer)
             });
-            // Two right answers, or one that says that it is the last.
+            // Expect two complete responses, or one that announces the close.
             let mut received = Vec::new();
             while let Ok(Some(chunk)) = reader.recv().await {
                 received.extend_from_slice(&chunk);
@@ -190,37 +190,36 @@ fn fault_30_a_body_that_nobody_reads_is_dropped_or_ends_the_connection() {
                     break;
                 }
             }
-            let text = String::from_utf8(received).expect("text");
-            let answers = text.matches("HTTP/1.1 200 OK").count();
+            let text = String::from_utf8(received).expect("UTF-8 text");
+            let responses = text.matches("HTTP/1.1 200 OK").count();
             let is_last = text.contains("Connection: close");
-            assert_eq!(answers, if is_last { 1 } else { 2 }, "{length} {in_chunks}: {text}");
-            if length > 1000 && !in_chunks {
+            assert_eq!(responses, if is_last { 1 } else { 2 }, "{length} {is_chunked}: {text}");
+            if length > 1000 && !is_chunked {
                 assert!(is_last, "{length}");
             }
-            drop(sending.await.expect("done"));
+            drop(sending.await.expect("task completes"));
         }
     });
 }
 
 #[test]
-fn a_body_that_was_kept_beyond_its_answer_gives_nothing_of_the_next_one() {
+fn body_kept_after_its_response_does_not_read_next_request() {
     for_each_driver(drivers(), async |_| {
-        let kept = Rc::new(Cell::new(None));
-        let keep = Rc::clone(&kept);
+        let kept_body = Rc::new(Cell::new(None));
         let (_server, address) = serve(ServerOptions::default(), async move |mut request: Request| {
             if request.path() == "/keep" {
                 let (_, body) = request.into_parts();
-                keep.set(Some(body));
+                kept_body.set(Some(body));
                 return Response::text("kept");
             }
-            let old =
-                keep.take().map(|mut body| poll_fn(move |context| Poll::Ready(body.poll_next(context))));
-            let old = match old {
-                Some(old) => old.await,
+            let polling =
+                kept_body.take().map(|mut body| poll_fn(move |context| Poll::Ready(body.poll_next(context))));
+            let polled = match polling {
+                Some(polling) => polling.await,
                 None => Poll::Pending,
             };
-            assert!(matches!(old, Poll::Ready(Err(_))), "{old:?}");
-            Response::text(request.body().collect().await.expect("a body"))
+            assert!(matches!(polled, Poll::Ready(Err(_))), "{polled:?}");
+            Response::text(request.body().collect().await.expect("complete body"))
         });
         let mut client = Client::connect(address).await;
         for (path, body) in [("/keep", "first"), ("/next", "second")] {
@@ -231,28 +230,28 @@ fn a_body_that_was_kept_beyond_its_answer_gives_nothing_of_the_next_one() {
                 ))
                 .await;
             let expected = if path == "/keep" { "kept" } else { "second" };
-            assert_eq!(client.response().await.expect("an answer").text(), expected);
+            assert_eq!(client.response().await.expect("response").text(), expected);
         }
     });
 }
 
 #[test]
-fn streams_are_sent_as_they_come_and_errors_are_seen() {
+fn streams_are_sent_and_failures_truncate_response() {
     for_each_driver(drivers(), async |_| {
         let (_server, address) = serve(ServerOptions::default(), async |request: Request| {
-            let broken = || {
+            let failing = || {
                 stream_of_items([Ok(Bytes::from_static(b"beginning")), Err(io::Error::other("on purpose"))])
             };
             match request.path() {
-                "/stream" => Response::new(200).with_body(Body::stream(Pieces(0))),
-                "/broken" => Response::new(200).with_body(Body::stream(broken())),
-                "/short" => Response::new(200).with_body(Body::stream_with_length(1000, Pieces(0))),
-                _ => Response::new(200).with_body(Body::stream_with_length(20, broken())),
+                "/stream" => Response::new(200).with_body(Body::stream(PausingStream(0))),
+                "/broken" => Response::new(200).with_body(Body::stream(failing())),
+                "/short" => Response::new(200).with_body(Body::stream_with_length(1000, PausingStream(0))),
+                _ => Response::new(200).with_body(Body::stream_with_length(20, failing())),
             }
         });
         let mut client = Client::connect(address).await;
         let response = client.get("/stream").await;
-        let expected: String = (1..=10).map(|number| format!("piece {number};")).collect();
+        let expected: String = (1..=10).map(|number| format!("chunk {number};")).collect();
         assert_eq!((response.text(), response.field("Transfer-Encoding")), (&*expected, Some("chunked")));
         assert_eq!(client.get("/stream").await.text(), expected);
         for path in ["/broken", "/short", "/broken_of_known_length"] {
@@ -271,7 +270,7 @@ fn streams_are_sent_as_they_come_and_errors_are_seen() {
     });
 }
 
-/// A stream of what is there.
+/// Returns a body stream of these items, which are ready immediately.
 fn stream_of_items<const N: usize>(items: [io::Result<Bytes>; N]) -> impl Stream<Item = io::Result<Bytes>> {
     struct Items<I>(I);
     impl<I: Iterator<Item = io::Result<Bytes>> + Unpin> Stream for Items<I> {
@@ -284,7 +283,7 @@ fn stream_of_items<const N: usize>(items: [io::Result<Bytes>; N]) -> impl Stream
 }
 
 #[test]
-fn what_is_no_request_is_told_and_ends_the_connection() {
+fn invalid_request_is_rejected_and_closes_connection() {
     for_each_driver(drivers(), async |_| {
         let (_server, address) = serve(ServerOptions::default(), mirror);
         for (request, status) in [
@@ -296,11 +295,11 @@ fn what_is_no_request_is_told_and_ends_the_connection() {
             ("PUT / HTTP/1.1\r\nHost: h\r\nContent-Length: 1\r\nContent-Length: 1\r\n\r\nx".to_owned(), 400),
         ] {
             let mut client = Client::connect(address).await;
-            // One that was served before is answered before.
-            let whole = format!("GET /before HTTP/1.1\r\nHost: h\r\n\r\n{request}");
+            // A valid request before the invalid one is served first.
+            let requests = format!("GET /before HTTP/1.1\r\nHost: h\r\n\r\n{request}");
             let (mut reader, mut writer) = client.stream.into_split();
             let sending = anello::spawn(async move {
-                writer.write_all(whole.as_bytes()).await.ok();
+                writer.write_all(requests.as_bytes()).await.ok();
                 writer
             });
             let mut received = Vec::new();
@@ -308,7 +307,7 @@ fn what_is_no_request_is_told_and_ends_the_connection() {
                 received.extend_from_slice(&chunk);
             }
             let text = String::from_utf8_lossy(&received);
-            let (before, after) = text.split_once("GET /before ").expect("the first answer");
+            let (before, after) = text.split_once("GET /before ").expect("first response");
             assert!(before.starts_with("HTTP/1.1 200 OK\r\n"), "{before}");
             assert!(after.starts_with(&format!("HTTP/1.1 {status} ")), "{after}");
             assert!(after.contains("\r\nConnection: close\r\n"), "{after}");
@@ -320,7 +319,7 @@ fn what_is_no_request_is_told_and_ends_the_connection() {
 }
 
 #[test]
-fn responses_to_refused_head_requests_have_no_content() {
+fn rejections_of_head_requests_have_no_content() {
     for_each_driver(drivers(), async |_| {
         let mut options = ServerOptions::default();
         options.limits.max_body_bytes = 10;
@@ -334,7 +333,7 @@ fn responses_to_refused_head_requests_have_no_content() {
             (format!("HEAD / HTTP/1.1\r\nHost: h\r\nA: {}\r\n\r\n", "a".repeat(1 << 20)), 431),
             ("HEAD / HTTP/3.0\r\nHost: h\r\n\r\n".to_owned(), 505),
         ] {
-            // At once, and the method alone first.
+            // Send the request in one part, and with the method in a separate part.
             for (first, rest) in [("", &*request), request.split_at(3), request.split_at(5)] {
                 let (mut reader, mut writer) = Client::connect(address).await.stream.into_split();
                 let (first, rest) = (first.to_owned(), rest.to_owned());
@@ -367,46 +366,46 @@ fn higher_minor_versions_are_processed_as_1_1() {
         let mut client = Client::connect(address).await;
         for version in ["1.2", "1.9", "1.1"] {
             client.send(format!("GET /{version} HTTP/{version}\r\nHost: [v1.x]:1\r\n\r\n")).await;
-            let response = client.response().await.expect("an answer");
+            let response = client.response().await.expect("response");
             assert_eq!((response.status, response.text()), (200, &*format!("GET /{version} ")));
         }
     });
 }
 
 #[test]
-fn fault_23_a_client_that_has_ended_its_side_gets_its_whole_answer() {
+fn fault_23_half_closed_client_receives_complete_response() {
     for_each_driver(drivers(), async |_| {
         let large = Bytes::from(vec![b'x'; 3 << 20]);
         let (server, address) =
             serve(ServerOptions::default(), async move |_: Request| Response::text(large.clone()));
         let mut client = Client::connect(address).await;
         client.send("GET / HTTP/1.1\r\nHost: h\r\n\r\n").await;
-        client.stream.shutdown().await.expect("ends its side");
-        assert_eq!(client.response().await.expect("an answer").body.len(), 3 << 20);
+        client.stream.shutdown().await.expect("shut down");
+        assert_eq!(client.response().await.expect("response").body.len(), 3 << 20);
         assert!(client.is_eof().await);
         wait_until(|| server.connections() == 0).await;
     });
 }
 
 #[test]
-fn answers_that_are_none_become_500() {
+fn invalid_responses_become_500() {
     for_each_driver(drivers(), async |_| {
         let (_server, address) = serve(ServerOptions::default(), async |_: Request| Response::new(99));
         let mut client = Client::connect(address).await;
         assert_eq!(client.get("/").await.status, 500);
         assert!(client.is_eof().await);
-        // Without a body, as it was asked for.
+        // The response to HEAD has no body.
         let mut client = Client::connect(address).await;
         client.send("HEAD / HTTP/1.1\r\nHost: h\r\n\r\n").await;
-        assert!(status_line(&mut client).await.starts_with("HTTP/1.1 500 "));
+        assert!(read_status_line(&mut client).await.starts_with("HTTP/1.1 500 "));
         assert!(client.is_eof().await);
     });
 }
 
-/// Ten bytes, which are there at once.
-struct AtOnce(Option<&'static str>);
+/// A body stream of one chunk, which is ready immediately.
+struct SingleChunk(Option<&'static str>);
 
-impl Stream for AtOnce {
+impl Stream for SingleChunk {
     type Item = io::Result<Bytes>;
 
     fn poll_next(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<io::Result<Bytes>>> {
@@ -415,60 +414,60 @@ impl Stream for AtOnce {
 }
 
 #[test]
-fn an_answer_that_fails_takes_none_of_those_before_it_along() {
+fn failed_response_does_not_affect_previous_ones() {
     for_each_driver(drivers(), async |kind| {
         let (_server, address) =
             serve(ServerOptions::default(), async |request: Request| match request.path() {
-                "/short" => {
-                    Response::new(200).with_body(Body::stream_with_length(100, AtOnce(Some("ten bytes."))))
-                }
+                "/short" => Response::new(200)
+                    .with_body(Body::stream_with_length(100, SingleChunk(Some("ten bytes.")))),
                 "/long" => {
-                    Response::new(200).with_body(Body::stream_with_length(5, AtOnce(Some("ten bytes."))))
+                    Response::new(200).with_body(Body::stream_with_length(5, SingleChunk(Some("ten bytes."))))
                 }
-                _ => Response::text("whole"),
+                _ => Response::text("valid"),
             });
-        for fails in ["/short", "/long"] {
+        for path in ["/short", "/long"] {
             let mut client = Client::connect(address).await;
-            let one = "GET / HTTP/1.1\r\nHost: h\r\n\r\n";
-            client.send(format!("{one}{one}GET {fails} HTTP/1.1\r\nHost: h\r\n\r\n{one}")).await;
+            let valid = "GET / HTTP/1.1\r\nHost: h\r\n\r\n";
+            client.send(format!("{valid}{valid}GET {path} HTTP/1.1\r\nHost: h\r\n\r\n{valid}")).await;
             for _ in 0..2 {
-                assert_eq!(client.response().await.expect("an answer").text(), "whole", "{kind}: {fails}");
+                assert_eq!(client.response().await.expect("response").text(), "valid", "{kind}: {path}");
             }
             while !client.is_eof().await {
                 let rest = client.take_received();
-                assert!(!rest.ends_with(b"whole"), "{kind}: {fails}: {}", rest.escape_ascii());
+                assert!(!rest.ends_with(b"valid"), "{kind}: {path}: {}", rest.escape_ascii());
             }
         }
     });
 }
 
 #[test]
-fn fields_methods_and_peers_are_what_they_are() {
+fn handler_sees_method_fields_and_peer() {
     for_each_driver(drivers(), async |_| {
         let (_server, address) = serve(ServerOptions::default(), async |request: Request| {
             assert_eq!(request.method(), Method::Delete);
-            let asked = request.field("x-asked").unwrap_or_default();
-            let response = Response::new(202).field(FieldName::constant("X-Echo"), asked).expect("a value");
+            let value = request.field("x-value").unwrap_or_default();
+            let response =
+                Response::new(202).field(FieldName::constant("X-Echo"), value).expect("valid field value");
             response.with_body(format!("{:?}", request.peer().map(|peer| peer.ip())))
         });
         let mut client = Client::connect(address).await;
-        client.send("DELETE /a HTTP/1.1\r\nHost: h\r\nX-Asked:  some thing \r\n\r\n").await;
-        let response = client.response().await.expect("an answer");
+        client.send("DELETE /a HTTP/1.1\r\nHost: h\r\nX-Value:  some thing \r\n\r\n").await;
+        let response = client.response().await.expect("response");
         assert_eq!((response.status, response.field("X-Echo")), (202, Some("some thing")));
         assert_eq!(response.text(), "Some(127.0.0.1)");
     });
 }
 
 #[test]
-fn a_connection_goes_over_to_another_protocol() {
+fn upgrades_to_another_protocol() {
     for_each_driver(drivers(), async |_| {
         let (server, address) =
             serve(ServerOptions::default(), async |request: Request| match request.upgrade() {
                 Some(protocol) => Response::upgrade(protocol, async |mut upgraded| {
                     while let Ok(Some(bytes)) = upgraded.recv().await {
-                        upgraded.write_all(&bytes.to_ascii_uppercase()).await.expect("sends");
+                        upgraded.write_all(&bytes.to_ascii_uppercase()).await.expect("send");
                     }
-                    upgraded.shutdown().await.expect("ends");
+                    upgraded.shutdown().await.expect("shut down");
                 }),
                 None => Response::upgrade_required("shout"),
             });
@@ -476,22 +475,22 @@ fn a_connection_goes_over_to_another_protocol() {
         let response = client.get("/").await;
         assert_eq!((response.status, response.field("Upgrade")), (426, Some("shout")));
         client.send("GET / HTTP/1.1\r\nHost: h\r\nConnection: upgrade\r\nUpgrade: shout\r\n\r\nciao").await;
-        let response = client.response().await.expect("an answer");
+        let response = client.response().await.expect("response");
         assert_eq!((response.status, response.field("Upgrade")), (101, Some("shout")));
-        let mut heard = client.take_received();
+        let mut received = client.take_received();
         client.send(" mondo").await;
-        while heard.len() < 10 {
-            heard.extend_from_slice(&client.stream.recv().await.expect("bytes").expect("more"));
+        while received.len() < 10 {
+            received.extend_from_slice(&client.stream.recv().await.expect("receive").expect("more data"));
         }
-        assert_eq!(heard, b"CIAO MONDO");
-        client.stream.shutdown().await.expect("ends");
+        assert_eq!(received, b"CIAO MONDO");
+        client.stream.shutdown().await.expect("shut down");
         assert!(client.is_eof().await);
         wait_until(|| server.connections() == 0).await;
     });
 }
 
 #[test]
-fn a_client_that_has_not_asked_for_another_protocol_does_not_get_it() {
+fn upgrade_requires_matching_request() {
     for_each_driver(drivers(), async |kind| {
         let (_server, address) =
             serve(ServerOptions::default(), async |request: Request| match request.path() {
@@ -500,7 +499,7 @@ fn a_client_that_has_not_asked_for_another_protocol_does_not_get_it() {
                 "/list" => Response::upgrade("CHAT, other", async |_| {}),
                 _ => Response::upgrade("chat", async |_| {}),
             });
-        let asked = "Connection: upgrade\r\nUpgrade: none\r\nUpgrade: other/1, Chat ,other\r\n";
+        let upgrade_fields = "Connection: upgrade\r\nUpgrade: none\r\nUpgrade: other/1, Chat ,other\r\n";
         for (line, fields, status, upgrade, connection) in [
             ("GET / HTTP/1.1", "", 426, Some("chat"), Some("upgrade")),
             ("GET / HTTP/1.1", "Upgrade: chat\r\n", 426, Some("chat"), Some("upgrade")),
@@ -511,30 +510,30 @@ fn a_client_that_has_not_asked_for_another_protocol_does_not_get_it() {
                 Some("chat"),
                 Some("upgrade"),
             ),
-            ("GET / HTTP/1.0", asked, 426, Some("chat"), Some("close, upgrade")),
-            ("GET /bare HTTP/1.1", asked, 500, None, Some("close")),
-            ("GET /split HTTP/1.1", asked, 500, None, None),
-            ("GET /list HTTP/1.1", asked, 101, Some("CHAT, other"), Some("upgrade")),
-            ("GET / HTTP/1.1", asked, 101, Some("chat"), Some("upgrade")),
+            ("GET / HTTP/1.0", upgrade_fields, 426, Some("chat"), Some("close, upgrade")),
+            ("GET /bare HTTP/1.1", upgrade_fields, 500, None, Some("close")),
+            ("GET /split HTTP/1.1", upgrade_fields, 500, None, None),
+            ("GET /list HTTP/1.1", upgrade_fields, 101, Some("CHAT, other"), Some("upgrade")),
+            ("GET / HTTP/1.1", upgrade_fields, 101, Some("chat"), Some("upgrade")),
         ] {
             let mut client = Client::connect(address).await;
             client.send(format!("{line}\r\nHost: h\r\n{fields}\r\n")).await;
-            let response = client.response().await.expect("an answer");
-            let told = (response.status, response.field("Upgrade"), response.field("Connection"));
-            assert_eq!(told, (status, upgrade, connection), "{kind}: {line} {fields}");
+            let response = client.response().await.expect("response");
+            let result = (response.status, response.field("Upgrade"), response.field("Connection"));
+            assert_eq!(result, (status, upgrade, connection), "{kind}: {line} {fields}");
             if status == 426 && line.ends_with("1.1") {
-                assert_eq!(client.get("/").await.status, 426, "{kind}: the connection goes on");
+                assert_eq!(client.get("/").await.status, 426, "{kind}: the connection is reused");
             }
         }
     });
 }
 
 #[test]
-fn a_handler_that_panics_has_answered_500_and_harms_nobody_else() {
+fn panicking_handler_returns_500_and_does_not_affect_others() {
     for_each_driver(drivers(), async |_| {
         let (server, address) = serve(ServerOptions::default(), async |mut request: Request| {
             match request.path() {
-                "/at-once" => panic!("on purpose, at once"),
+                "/at-once" => panic!("on purpose, immediately"),
                 "/in-body" => {
                     request.body().next().await.ok();
                     panic!("on purpose, in the middle of a body")
@@ -546,8 +545,8 @@ fn a_handler_that_panics_has_answered_500_and_harms_nobody_else() {
             }
             Response::text("well")
         });
-        let mut bystander = Client::connect(address).await;
-        assert_eq!(bystander.get("/").await.text(), "well");
+        let mut other_client = Client::connect(address).await;
+        assert_eq!(other_client.get("/").await.text(), "well");
         for request in [
             "GET /at-once HTTP/1.1\r\nHost: h\r\n\r\n",
             "GET /later HTTP/1.1\r\nHost: h\r\n\r\n",
@@ -555,27 +554,27 @@ fn a_handler_that_panics_has_answered_500_and_harms_nobody_else() {
         ] {
             let mut client = Client::connect(address).await;
             client.send(request).await;
-            let response = client.response().await.expect("an answer");
+            let response = client.response().await.expect("response");
             assert_eq!((response.status, response.field("Connection")), (500, Some("close")), "{request}");
             assert!(client.is_eof().await, "{request}");
         }
-        assert_eq!(bystander.get("/").await.text(), "well");
-        drop(bystander);
+        assert_eq!(other_client.get("/").await.text(), "well");
+        drop(other_client);
         wait_until(|| server.connections() == 0).await;
     });
 }
 
 #[test]
-fn an_answer_encoded_before_may_still_be_changed() {
+fn encoded_response_can_be_modified() {
     for_each_driver(drivers(), async |_| {
         let mut fields = FieldBlock::default();
-        fields.push(FieldName::CONTENT_TYPE, b"text/plain").expect("a field");
-        let framed = Rc::new(EncodedResponse::new(fields, b"known"));
+        fields.push(FieldName::CONTENT_TYPE, b"text/plain").expect("valid field");
+        let encoded = Rc::new(EncodedResponse::new(fields, b"known"));
         let (_server, address) = serve(ServerOptions::default(), async move |request: Request| {
-            let response = Response::encoded(Rc::clone(&framed));
+            let response = Response::encoded(Rc::clone(&encoded));
             match request.path() {
                 "/status" => response.with_status(404),
-                "/field" => response.field(FieldName::VARY, b"Origin").expect("a field"),
+                "/field" => response.field(FieldName::VARY, b"Origin").expect("valid field"),
                 "/body" => response.with_body("other body"),
                 "/close" => response.with_connection_close(),
                 _ => response,
@@ -595,10 +594,10 @@ fn an_answer_encoded_before_may_still_be_changed() {
             assert!(response.field("Date").is_some(), "{path}");
         }
         client.send("HEAD / HTTP/1.1\r\nHost: h\r\n\r\n").await;
-        let response = client.response_to("HEAD").await.expect("an answer");
+        let response = client.response_to("HEAD").await.expect("response");
         assert_eq!((response.field("Content-Length"), &*response.body), (Some("5"), &b""[..]));
         client.send("GET / HTTP/1.0\r\nConnection: keep-alive\r\n\r\n").await;
-        let response = client.response().await.expect("an answer");
+        let response = client.response().await.expect("response");
         assert_eq!((response.text(), response.field("Connection")), ("known", Some("keep-alive")));
         let response = client.get("/close").await;
         assert_eq!((response.text(), response.field("Connection")), ("known", Some("close")));
@@ -606,114 +605,115 @@ fn an_answer_encoded_before_may_still_be_changed() {
     });
 }
 
-/// Sends a request's body back as it comes, so many pieces of it.
-struct Back {
+/// A body stream that echoes the chunks of a request body as they arrive, up to a maximum number of chunks.
+struct EchoStream {
     request: Request,
-    pieces_left: usize,
+    remaining_chunks: usize,
 }
 
-impl Stream for Back {
+impl Stream for EchoStream {
     type Item = io::Result<Bytes>;
 
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<io::Result<Bytes>>> {
-        if self.pieces_left == 0 {
+        if self.remaining_chunks == 0 {
             return Poll::Ready(None);
         }
-        let piece = self.request.body().poll_next(context).map_err(io::Error::other);
-        if let Poll::Ready(Ok(Some(_))) = &piece {
-            self.pieces_left -= 1;
+        let chunk = self.request.body().poll_next(context).map_err(io::Error::other);
+        if let Poll::Ready(Ok(Some(_))) = &chunk {
+            self.remaining_chunks -= 1;
         }
-        piece.map(Result::transpose)
+        chunk.map(Result::transpose)
     }
 }
 
-async fn send_back(request: Request) -> Response {
-    let pieces_left = if request.path() == "/few" { 2 } else { usize::MAX };
-    Response::new(200).with_body(Body::stream(Back { request, pieces_left }))
+async fn echo(request: Request) -> Response {
+    let remaining_chunks = if request.path() == "/few" { 2 } else { usize::MAX };
+    Response::new(200).with_body(Body::stream(EchoStream { request, remaining_chunks }))
 }
 
-/// A chunk of an answer.
-async fn chunk(client: &mut Client) -> Vec<u8> {
-    let size = usize::from_str_radix(client.line().await.trim(), 16).expect("a size");
-    let bytes = client.exactly(size).await;
-    assert_eq!(client.line().await, "");
+/// Reads one chunk of a chunked response.
+async fn read_chunk(client: &mut Client) -> Vec<u8> {
+    let size = usize::from_str_radix(client.read_line().await.trim(), 16).expect("chunk size");
+    let bytes = client.read_exact(size).await;
+    assert_eq!(client.read_line().await, "");
     bytes
 }
 
-/// The head of an answer, without its fields.
-async fn status_line(client: &mut Client) -> String {
-    let line = client.line().await;
-    while !client.line().await.is_empty() {}
+/// Reads the head of a response. Returns the status line.
+async fn read_status_line(client: &mut Client) -> String {
+    let line = client.read_line().await;
+    while !client.read_line().await.is_empty() {}
     line
 }
 
 #[test]
-fn an_answer_goes_out_while_its_request_still_comes() {
+fn response_is_streamed_while_request_body_arrives() {
     for_each_driver(drivers(), async |kind| {
-        let (server, address) = serve(ServerOptions::default(), send_back);
+        let (server, address) = serve(ServerOptions::default(), echo);
         let mut client = Client::connect(address).await;
-        for expects in ["", "Expect: 100-continue\r\n"] {
-            let fields = format!("Host: h\r\nTransfer-Encoding: chunked\r\n{expects}\r\n");
+        for expect_field in ["", "Expect: 100-continue\r\n"] {
+            let fields = format!("Host: h\r\nTransfer-Encoding: chunked\r\n{expect_field}\r\n");
             client.send(format!("POST /all HTTP/1.1\r\n{fields}")).await;
-            if !expects.is_empty() {
-                assert_eq!(status_line(&mut client).await, "HTTP/1.1 100 Continue");
+            if !expect_field.is_empty() {
+                assert_eq!(read_status_line(&mut client).await, "HTTP/1.1 100 Continue");
             }
             for number in 0..50 {
-                // Nothing more is sent until this has come back.
-                let piece = format!("piece {number}");
-                client.send(format!("{:x}\r\n{piece}\r\n", piece.len())).await;
+                // The next chunk is sent only after this one has been echoed.
+                let chunk = format!("chunk {number}");
+                client.send(format!("{:x}\r\n{chunk}\r\n", chunk.len())).await;
                 if number == 0 {
-                    assert_eq!(status_line(&mut client).await, "HTTP/1.1 200 OK", "{kind}");
+                    assert_eq!(read_status_line(&mut client).await, "HTTP/1.1 200 OK", "{kind}");
                 }
-                assert_eq!(chunk(&mut client).await, piece.as_bytes(), "{kind}");
+                assert_eq!(read_chunk(&mut client).await, chunk.as_bytes(), "{kind}");
             }
             client.send("0\r\n\r\n").await;
-            assert!(chunk(&mut client).await.is_empty());
+            assert!(read_chunk(&mut client).await.is_empty());
         }
-        // The rest of what was not read is little, and out of the way of the next request.
+        // The unread rest of the body is small enough to be discarded before the next request.
         let few = "POST /few HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n1\r\na\r\n";
         client.send(few).await;
-        assert_eq!(status_line(&mut client).await, "HTTP/1.1 200 OK");
-        assert_eq!(chunk(&mut client).await, b"a");
+        assert_eq!(read_status_line(&mut client).await, "HTTP/1.1 200 OK");
+        assert_eq!(read_chunk(&mut client).await, b"a");
         client.send("1\r\nb\r\n").await;
-        assert_eq!(chunk(&mut client).await, b"b");
-        assert!(chunk(&mut client).await.is_empty());
+        assert_eq!(read_chunk(&mut client).await, b"b");
+        assert!(read_chunk(&mut client).await.is_empty());
         client
             .send("1\r\nc\r\n0\r\n\r\nPOST /all HTTP/1.1\r\nHost: h\r\nContent-Length: 4\r\n\r\nnext")
             .await;
-        assert_eq!(client.response().await.expect("an answer").text(), "next");
+        assert_eq!(client.response().await.expect("response").text(), "next");
         drop(client);
         wait_until(|| server.connections() == 0).await;
     });
 }
 
 #[test]
-fn trailers_follow_a_body_in_chunks() {
+fn trailers_follow_chunked_body() {
     for_each_driver(drivers(), async |_| {
         let (_server, address) = serve(ServerOptions::default(), async |_: Request| {
             let trailers = || {
-                let (mut block, name) = (FieldBlock::default(), FieldName::new("Checksum").expect("a name"));
-                block.push(name, b"42").expect("a value");
+                let (mut block, name) =
+                    (FieldBlock::default(), FieldName::new("Checksum").expect("valid name"));
+                block.push(name, b"42").expect("valid value");
                 block
             };
-            Response::new(200).with_body(Body::stream_with_trailers(Pieces(0), trailers))
+            Response::new(200).with_body(Body::stream_with_trailers(PausingStream(0), trailers))
         });
         let mut client = Client::connect(address).await;
         for _ in 0..2 {
             client.send("HEAD / HTTP/1.1\r\nHost: h\r\n\r\nGET / HTTP/1.1\r\nHost: h\r\n\r\n").await;
-            assert_eq!(client.response_to("HEAD").await.expect("an answer").status, 200);
-            assert_eq!(status_line(&mut client).await, "HTTP/1.1 200 OK");
+            assert_eq!(client.response_to("HEAD").await.expect("response").status, 200);
+            assert_eq!(read_status_line(&mut client).await, "HTTP/1.1 200 OK");
             for number in 1..=10 {
-                assert_eq!(chunk(&mut client).await, format!("piece {number};").as_bytes());
+                assert_eq!(read_chunk(&mut client).await, format!("chunk {number};").as_bytes());
             }
             for line in ["0", "Checksum: 42", ""] {
-                assert_eq!(client.line().await, line);
+                assert_eq!(client.read_line().await, line);
             }
         }
-        // An old client gets the body, and its end.
+        // An HTTP/1.0 client receives the body, delimited by EOF.
         client.send("GET / HTTP/1.0\r\n\r\n").await;
-        let response = client.response().await.expect("an answer");
-        assert!(response.text().ends_with("piece 10;"), "{}", response.text());
+        let response = client.response().await.expect("response");
+        assert!(response.text().ends_with("chunk 10;"), "{}", response.text());
         assert!(client.is_eof().await);
     });
 }

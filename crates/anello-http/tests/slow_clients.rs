@@ -1,5 +1,5 @@
-//! Clients and handlers that take their time, on simulated kernels, whose clock is virtual: deadlines of seconds are exact
-//! there, and cost nothing.
+//! Slow clients and handlers, on simulated kernels. Their clocks are virtual, so timeouts of seconds expire exactly and
+//! do not slow down the tests.
 
 mod common;
 
@@ -25,10 +25,11 @@ use common::{Client, for_each_driver, serve, tls, wait_until};
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// Far beyond everything here.
+/// Longer than any test runs.
 const LONG: Duration = Duration::from_secs(100_000);
 
-/// It takes more than two minutes: longer than all deadlines together, and than a stream that was dropped is kept.
+/// Takes more than two minutes at the rate of the slow client: longer than all timeouts together, and longer than the
+/// driver keeps a dropped stream open.
 const BODY_BYTES: usize = 8 << 20;
 
 fn simulated() -> Vec<DriverKind> {
@@ -38,29 +39,29 @@ fn simulated() -> Vec<DriverKind> {
         .into()
 }
 
-/// Deadlines of seconds.
-fn brisk() -> ServerOptions {
+/// Returns options with timeouts of some seconds.
+fn short_timeouts() -> ServerOptions {
     let mut options = ServerOptions::default();
     (options.header_timeout, options.body_timeout) = (SECOND * 2, SECOND * 2);
-    // The client takes a quarter of a megabyte every four seconds: its stream receives that much ahead.
+    // The stream of the client receives ahead: it reads a quarter of a megabyte from the socket every four seconds.
     (options.keep_alive_timeout, options.send_timeout) = (SECOND * 8, SECOND * 8);
     (options.drain_timeout, options.timer_resolution) = (LONG, SECOND / 20);
     options
 }
 
-/// A server of large bodies in memory.
+/// Starts a server that responds with a large body from memory.
 fn serve_large(tls: Option<TlsConfig>) -> (Server, SocketAddr) {
-    let builder = Server::builder().options(brisk());
+    let builder = Server::builder().options(short_timeouts());
     let server = if let Some(tls) = tls { builder.tls(tls) } else { builder }.build();
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
-    let address = listener.local_addr().expect("an address");
+    let listener = TcpListener::bind("127.0.0.1:0").expect("bind");
+    let address = listener.local_addr().expect("local address");
     let large = Bytes::from(vec![b'#'; BODY_BYTES]);
     server.serve(listener, async move |_: Request| Response::text(large.clone())).detach();
     (server, address)
 }
 
 #[test]
-fn large_bodies_reach_clients_that_read_steadily_and_slowly() {
+fn slow_client_receives_complete_large_body() {
     for_each_driver(simulated(), async |kind| {
         for secured in [false, true] {
             let (server_tls, client_tls) = if secured { Some(tls::pair()) } else { None }.unzip();
@@ -74,9 +75,12 @@ fn large_bodies_reach_clients_that_read_steadily_and_slowly() {
                 stream_client.send(request.as_bytes()).await;
                 let (started, progress) = (monotonic_now(), Cell::new(0));
                 stream_client.read_slowly(BODY_BYTES, &progress).await;
-                let took = monotonic_now() - started;
-                assert!(took > 15 * brisk().send_timeout, "{kind}: {took:?} are no test");
-                // The connection has its end, or its next request.
+                let elapsed = monotonic_now() - started;
+                assert!(
+                    elapsed > 15 * short_timeouts().send_timeout,
+                    "{kind}: {elapsed:?} is too short for this test"
+                );
+                // The connection is either closed, or accepts another request.
                 if request.contains("1.0") || request.contains("close") {
                     assert!(stream_client.receive().await.is_empty(), "{kind}: {request}");
                 } else {
@@ -91,7 +95,7 @@ fn large_bodies_reach_clients_that_read_steadily_and_slowly() {
 }
 
 #[test]
-fn fault_37_draining_waits_for_a_slow_download() {
+fn fault_37_drain_waits_for_slow_download() {
     for_each_driver(simulated(), async |kind| {
         for (secured, request) in [
             (false, "GET / HTTP/1.1\r\nHost: h\r\n\r\n"),
@@ -109,19 +113,19 @@ fn fault_37_draining_waits_for_a_slow_download() {
             });
             sleep(SECOND * 5).await;
             assert_eq!(server.drain().await, 0, "{kind}");
-            // All but what the kernels and the client's own stream hold.
+            // All bytes have been sent, except those in the buffers of the kernel and of the client's stream.
             assert!(
                 progress.get() > BODY_BYTES - (512 << 10),
                 "{kind}, {secured}, {request:?}: drained at {} bytes",
                 progress.get()
             );
-            reading.await.expect("the whole body");
+            reading.await.expect("complete body");
         }
     });
 }
 
 #[test]
-fn a_client_that_reads_nothing_is_given_up_in_time() {
+fn client_that_reads_nothing_times_out() {
     for_each_driver(simulated(), async |kind| {
         for request in
             ["GET / HTTP/1.1\r\nHost: h\r\n\r\n", "GET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n"]
@@ -132,53 +136,54 @@ fn a_client_that_reads_nothing_is_given_up_in_time() {
             let started = monotonic_now();
             wait_until(|| server.connections() == 1).await;
             wait_until(|| server.connections() == 0).await;
-            let took = monotonic_now() - started;
-            let limit = brisk().send_timeout;
-            assert!(took >= limit && took < limit + SECOND, "{kind}: {took:?}");
+            let elapsed = monotonic_now() - started;
+            let limit = short_timeouts().send_timeout;
+            assert!(elapsed >= limit && elapsed < limit + SECOND, "{kind}: {elapsed:?}");
         }
     });
 }
 
-/// Waits before each of its pieces.
-struct Slow {
-    left: usize,
+/// A body stream that waits before each chunk.
+struct SlowStream {
+    remaining_chunks: usize,
     pause: Pin<Box<Sleep>>,
 }
 
-impl Stream for Slow {
+impl Stream for SlowStream {
     type Item = io::Result<Bytes>;
 
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<io::Result<Bytes>>> {
-        if self.left == 0 {
+        if self.remaining_chunks == 0 {
             return Poll::Ready(None);
         }
         ready!(self.pause.as_mut().poll(context));
-        self.left -= 1;
+        self.remaining_chunks -= 1;
         self.pause.as_mut().reset(SECOND);
-        Poll::Ready(Some(Ok(Bytes::from_static(b"piece;"))))
+        Poll::Ready(Some(Ok(Bytes::from_static(b"chunk;"))))
     }
 }
 
 #[test]
-fn the_deadline_of_a_body_does_not_run_while_the_handler_does_something_else() {
+fn body_timeout_is_paused_while_handler_does_not_read() {
     for_each_driver(simulated(), async |kind| {
-        let (_server, address) = serve(brisk(), async |mut request: Request| match request.path() {
-            // Before it has looked at the body, and in the middle of it.
+        let (_server, address) = serve(short_timeouts(), async |mut request: Request| match request.path() {
+            // The handler is busy before it reads the body, and while it reads it.
             "/late" => {
                 sleep(SECOND * 5).await;
-                let first = request.body().next().await.expect("a piece").expect("a piece");
+                let first = request.body().next().await.expect("body is valid").expect("first part");
                 sleep(SECOND * 5).await;
                 match request.body().collect().await {
                     Ok(rest) => Response::text([&first[..], &rest].concat()),
                     Err(error) => Response::text(error.to_string()).with_status(500),
                 }
             }
-            // And while it answers without having looked.
-            _ => Response::new(200).with_body(Body::stream(Slow { left: 6, pause: Box::pin(sleep(SECOND)) })),
+            // The handler responds without reading the body.
+            _ => Response::new(200)
+                .with_body(Body::stream(SlowStream { remaining_chunks: 6, pause: Box::pin(sleep(SECOND)) })),
         });
         for (path, pause, expected) in [
             ("/late", SECOND * 6, "body"),
-            ("/never", SECOND * 5 / 2, "piece;piece;piece;piece;piece;piece;"),
+            ("/never", SECOND * 5 / 2, "chunk;chunk;chunk;chunk;chunk;chunk;"),
         ] {
             let mut client = Client::connect(address).await;
             client.send(format!("POST {path} HTTP/1.1\r\nHost: h\r\nContent-Length: 4\r\n\r\n")).await;
@@ -186,14 +191,14 @@ fn the_deadline_of_a_body_does_not_run_while_the_handler_does_something_else() {
                 sleep(pause).await;
                 client.send(bytes).await;
             }
-            let response = client.response().await.expect("an answer");
+            let response = client.response().await.expect("response");
             assert_eq!((response.status, response.text()), (200, expected), "{kind}");
             assert_eq!(client.get("/next").await.status, 200, "{kind}");
         }
     });
 }
 
-/// Looks for a piece of a body once, and does not wait for it.
+/// Polls a body once, which must be pending.
 async fn poll_once(body: &mut RequestBody) {
     poll_fn(|context| {
         assert!(body.poll_next(context).is_pending());
@@ -202,13 +207,13 @@ async fn poll_once(body: &mut RequestBody) {
     .await;
 }
 
-/// Looks once for a piece of a body, drops that, and has one of its own to send long behind that.
-struct IgnoresBody {
+/// A body stream that polls a request body once, drops it, and yields the chunks of another stream.
+struct BodyDroppingStream {
     body: Option<RequestBody>,
-    slow: Slow,
+    slow: SlowStream,
 }
 
-impl Stream for IgnoresBody {
+impl Stream for BodyDroppingStream {
     type Item = io::Result<Bytes>;
 
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<io::Result<Bytes>>> {
@@ -220,14 +225,14 @@ impl Stream for IgnoresBody {
 }
 
 #[test]
-fn the_deadline_of_a_body_does_not_run_when_nobody_waits_for_it_any_more() {
+fn body_timeout_stops_when_body_is_no_longer_read() {
     for_each_driver(simulated(), async |kind| {
-        let (_server, address) = serve(brisk(), async |mut request: Request| {
+        let (_server, address) = serve(short_timeouts(), async |mut request: Request| {
             match request.path() {
-                // Its next piece, but not for long.
-                "/impatient" => {
-                    let piece = timeout(SECOND, request.body().next()).await;
-                    assert!(piece.is_err(), "no piece comes in time");
+                // The handler waits for the next part for one second only.
+                "/timeout" => {
+                    let part = timeout(SECOND, request.body().next()).await;
+                    assert!(part.is_err(), "received a part in time");
                     sleep(SECOND * 60).await;
                 }
                 "/dropped" => {
@@ -237,21 +242,21 @@ fn the_deadline_of_a_body_does_not_run_when_nobody_waits_for_it_any_more() {
                 }
                 "/streamed" => {
                     let (_, body) = request.into_parts();
-                    let slow = Slow { left: 1, pause: Box::pin(sleep(SECOND * 60)) };
+                    let slow = SlowStream { remaining_chunks: 1, pause: Box::pin(sleep(SECOND * 60)) };
                     return Response::new(200)
-                        .with_body(Body::stream(IgnoresBody { body: Some(body), slow }));
+                        .with_body(Body::stream(BodyDroppingStream { body: Some(body), slow }));
                 }
                 _ => {}
             }
-            Response::text("piece;")
+            Response::text("chunk;")
         });
-        for path in ["/impatient", "/dropped", "/streamed"] {
+        for path in ["/timeout", "/dropped", "/streamed"] {
             let mut client = Client::connect(address).await;
             client.send(format!("POST {path} HTTP/1.1\r\nHost: h\r\nContent-Length: 4\r\n\r\n")).await;
             sleep(SECOND * 30).await;
             client.send("body").await;
-            let response = client.response().await.expect("an answer");
-            assert_eq!((response.status, response.text()), (200, "piece;"), "{kind}: {path}");
+            let response = client.response().await.expect("response");
+            assert_eq!((response.status, response.text()), (200, "chunk;"), "{kind}: {path}");
             assert_eq!(response.field("Connection"), None, "{kind}: {path}");
             assert_eq!(client.get("/next").await.status, 200, "{kind}: {path}");
         }
@@ -259,52 +264,52 @@ fn the_deadline_of_a_body_does_not_run_when_nobody_waits_for_it_any_more() {
 }
 
 #[test]
-fn fault_18_the_first_head_has_one_deadline() {
+fn fault_18_header_timeout_of_first_request_starts_at_accept() {
     for_each_driver(simulated(), async |kind| {
-        let (_server, address) = serve(brisk(), async |_: Request| Response::text("answered"));
-        let limit = brisk().header_timeout;
-        for (said, status) in [("", None), ("GET /half", Some(408))] {
+        let (_server, address) = serve(short_timeouts(), async |_: Request| Response::text("served"));
+        let limit = short_timeouts().header_timeout;
+        for (sent, status) in [("", None), ("GET /half", Some(408))] {
             let (started, mut client) = (monotonic_now(), Client::connect(address).await);
-            // Not from the first byte: silence counts, too.
+            // The timeout of the first head starts when the connection is accepted, not with the first byte.
             sleep(limit * 3 / 4).await;
-            client.send(said).await;
-            let told = client.response().await.map(|response| response.status);
-            let took = monotonic_now() - started;
-            assert_eq!(told, status, "{kind}");
-            assert!(took >= limit && took < limit + SECOND / 5, "{kind}: {took:?}");
+            client.send(sent).await;
+            let response_status = client.response().await.map(|response| response.status);
+            let elapsed = monotonic_now() - started;
+            assert_eq!(response_status, status, "{kind}");
+            assert!(elapsed >= limit && elapsed < limit + SECOND / 5, "{kind}: {elapsed:?}");
         }
-        // A later one has it from its first byte.
+        // The timeout of a later head starts with its first byte.
         let mut client = Client::connect(address).await;
         assert_eq!(client.get("/").await.status, 200);
         sleep(limit).await;
         let started = monotonic_now();
         client.send("GET /half").await;
         assert_eq!(client.response().await.map(|response| response.status), Some(408), "{kind}");
-        let took = monotonic_now() - started;
-        assert!(took >= limit && took < limit + SECOND / 5, "{kind}: {took:?}");
+        let elapsed = monotonic_now() - started;
+        assert!(elapsed >= limit && elapsed < limit + SECOND / 5, "{kind}: {elapsed:?}");
         assert!(client.is_eof().await);
     });
 }
 
 #[test]
-fn fault_18_empty_lines_in_halves_give_no_more_time() {
+fn fault_18_split_empty_lines_do_not_extend_timeout() {
     for_each_driver(simulated(), async |kind| {
-        let (_server, address) = serve(brisk(), async |_: Request| Response::text("answered"));
+        let (_server, address) = serve(short_timeouts(), async |_: Request| Response::text("served"));
         for (before, limit) in [
-            ("", brisk().header_timeout),
-            ("GET / HTTP/1.1\r\nHost: h\r\n\r\n", brisk().keep_alive_timeout),
-            // The first half together with a request.
-            ("GET / HTTP/1.1\r\nHost: h\r\n\r\n\r", brisk().keep_alive_timeout),
+            ("", short_timeouts().header_timeout),
+            ("GET / HTTP/1.1\r\nHost: h\r\n\r\n", short_timeouts().keep_alive_timeout),
+            // The first half of an empty line arrives together with a request.
+            ("GET / HTTP/1.1\r\nHost: h\r\n\r\n\r", short_timeouts().keep_alive_timeout),
         ] {
             let mut client = Client::connect(address).await;
             let mut started = monotonic_now();
             client.send(before).await;
             if !before.is_empty() {
-                assert_eq!(client.response().await.expect("an answer").status, 200, "{kind}");
+                assert_eq!(client.response().await.expect("response").status, 200, "{kind}");
                 started = monotonic_now();
             }
             let (mut reader, mut writer) = client.stream.into_split();
-            let dripping = spawn(async move {
+            let sending = spawn(async move {
                 let halves =
                     [b"\r", b"\n"].into_iter().cycle().take(8).skip(usize::from(before.ends_with("\n\r")));
                 for half in halves {
@@ -314,77 +319,77 @@ fn fault_18_empty_lines_in_halves_give_no_more_time() {
                     }
                 }
             });
-            let told = reader.recv().await.map(|chunk| chunk.is_none());
-            let took = monotonic_now() - started;
-            dripping.abort();
-            assert!(told.unwrap_or(true), "{kind}: {before:?} is not followed by an answer");
-            // It may be in the middle of a head, whose time it has then.
+            let is_eof = reader.recv().await.map(|chunk| chunk.is_none());
+            let elapsed = monotonic_now() - started;
+            sending.abort();
+            assert!(is_eof.unwrap_or(true), "{kind}: response after {before:?}");
+            // If the timeout expires within a started head, the header timeout applies in addition.
             assert!(
-                took >= limit && took < limit + brisk().header_timeout,
-                "{kind}: behind {before:?}: {took:?}"
+                elapsed >= limit && elapsed < limit + short_timeouts().header_timeout,
+                "{kind}: after {before:?}: {elapsed:?}"
             );
         }
-        // A request behind an empty line has the time of any.
+        // A request after an empty line has the usual timeout.
         let mut client = Client::connect(address).await;
         assert_eq!(client.get("/").await.status, 200);
         for part in ["\r", "\n", "GET / HTTP/1.1\r\n", "Host: h\r\n\r\n"] {
-            sleep(brisk().header_timeout * 3 / 4).await;
+            sleep(short_timeouts().header_timeout * 3 / 4).await;
             client.send(part).await;
         }
-        assert_eq!(client.response().await.expect("an answer").status, 200, "{kind}");
+        assert_eq!(client.response().await.expect("response").status, 200, "{kind}");
     });
 }
 
 #[test]
-fn a_head_that_comes_whole_at_the_last_moment_is_answered_once() {
-    // Bytes have come that nobody has been told of when the deadline strikes.
+fn head_completed_at_timeout_gets_one_response() {
+    // With delayed completions, bytes can have arrived without being reported when the timeout expires.
     let mut faults = SimFaults::none();
     (faults.delays, faults.max_delay_ns) = (500, 100_000_000);
     let kinds = [SimModel::Completion, SimModel::Readiness]
         .map(|model| DriverKind::Sim(SimOptions::new(1).model(model).faults(faults.clone())));
     for_each_driver(kinds.into(), async |kind| {
-        let (_server, address) = serve(brisk(), async |_: Request| Response::text("answered"));
+        let (_server, address) = serve(short_timeouts(), async |_: Request| Response::text("served"));
         let mut last_moments = 0;
         for early in 0..200 {
             let mut client = Client::connect(address).await;
             client.send("GET / HTTP/1.1\r\n").await;
-            sleep(brisk().header_timeout + SECOND / 10 - early * SECOND / 1000).await;
-            // It may be too late for that.
+            sleep(short_timeouts().header_timeout + SECOND / 10 - early * SECOND / 1000).await;
+            // Fails if the server has already closed the connection.
             client.stream.write_all(b"Host: h\r\n\r\n").await.ok();
             let Some(response) = client.response().await.filter(|response| response.status == 200) else {
                 continue;
             };
             if response.field("Connection") == Some("close") {
                 last_moments += 1;
-                assert_eq!(client.response().await, None, "{kind}: more behind the last answer");
+                assert_eq!(client.response().await, None, "{kind}: data after the last response");
             } else {
-                assert_eq!(client.get("/").await.status, 200, "{kind}: the connection was to go on");
+                assert_eq!(client.get("/").await.status, 200, "{kind}: keep-alive connection was closed");
             }
         }
-        assert!(last_moments > 0, "{kind}: no head came at the last moment");
+        assert!(last_moments > 0, "{kind}: no head was completed at the timeout");
     });
 }
 
 #[test]
-fn an_answer_does_not_wait_for_the_next_request_to_be_handled() {
+fn response_is_sent_before_next_pipelined_request_completes() {
     for_each_driver(simulated(), async |kind| {
         for secured in [false, true] {
             let (server_tls, client_tls) = if secured { Some(tls::pair()) } else { None }.unzip();
-            let mut options = brisk();
+            let mut options = short_timeouts();
             (options.body_timeout, options.keep_alive_timeout) = (LONG, LONG);
             let builder = Server::builder().options(options);
             let server = if let Some(tls) = server_tls { builder.tls(tls) } else { builder }.build();
-            let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
-            let address = listener.local_addr().expect("an address");
-            let is_answered = Rc::new(Cell::new(false));
+            let listener = TcpListener::bind("127.0.0.1:0").expect("bind");
+            let address = listener.local_addr().expect("local address");
+            let has_response = Rc::new(Cell::new(false));
             let handler = {
-                let is_answered = Rc::clone(&is_answered);
+                let has_response = Rc::clone(&has_response);
                 async move |mut request: Request| match request.path() {
                     "/fast" => Response::text("#".repeat(10)),
                     "/large" => Response::text("#".repeat(1 << 20)),
-                    "/upload" => Response::text(request.body().collect().await.expect("a body")),
+                    "/upload" => Response::text(request.body().collect().await.expect("complete body")),
                     _ => {
-                        while !is_answered.get() {
+                        while !has_response.get() {
                             sleep(SECOND).await;
                         }
                         Response::text("slow")
@@ -397,14 +402,14 @@ fn an_answer_does_not_wait_for_the_next_request_to_be_handled() {
                 ("/large", 1 << 20, "GET /slow HTTP/1.1\r\nHost: h\r\n\r\n"),
                 ("/fast", 10, "PUT /upload HTTP/1.1\r\nHost: h\r\nContent-Length: 4\r\n\r\n"),
             ] {
-                is_answered.set(false);
+                has_response.set(false);
                 let mut stream_client = ByteStreamClient::connect(address, client_tls.as_ref()).await;
                 stream_client.send(format!("GET {first} HTTP/1.1\r\nHost: h\r\n\r\n{next}").as_bytes()).await;
-                let reading = Cell::new(0);
-                let reading = stream_client.read_slowly(first_bytes, &reading);
-                let read = timeout(Duration::from_secs(1000), reading).await;
-                assert!(read.is_ok(), "{kind}: {first} was not answered before {next:?}");
-                is_answered.set(true);
+                let progress = Cell::new(0);
+                let reading = stream_client.read_slowly(first_bytes, &progress);
+                let result = timeout(Duration::from_secs(1000), reading).await;
+                assert!(result.is_ok(), "{kind}: no response to {first} before {next:?}");
+                has_response.set(true);
                 if next.starts_with("PUT") {
                     stream_client.send(b"slow").await;
                 }
@@ -418,10 +423,10 @@ fn an_answer_does_not_wait_for_the_next_request_to_be_handled() {
 }
 
 #[test]
-fn handlers_that_are_done_at_once_are_answered_together() {
+fn pipelined_requests_with_self_waking_handlers_are_served() {
     for_each_driver(simulated(), async |_| {
-        let (_server, address) = serve(brisk(), async |request: Request| {
-            // Woken by itself: the answer before this one need not wait for more.
+        let (_server, address) = serve(short_timeouts(), async |request: Request| {
+            // The handler wakes itself: the previous response must not wait for another event.
             let mut is_woken = false;
             poll_fn(|context| {
                 context.waker().wake_by_ref();
@@ -433,7 +438,7 @@ fn handlers_that_are_done_at_once_are_answered_together() {
         let mut client = Client::connect(address).await;
         client.send("GET /a HTTP/1.1\r\nHost: h\r\n\r\nGET /b HTTP/1.1\r\nHost: h\r\n\r\n").await;
         for path in ["/a", "/b"] {
-            assert_eq!(client.response().await.expect("an answer").text(), path);
+            assert_eq!(client.response().await.expect("response").text(), path);
         }
     });
 }

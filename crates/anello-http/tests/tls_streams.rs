@@ -1,5 +1,5 @@
-//! Answers in pieces under TLS, where what is sent waits in the session when the socket has no room, on simulated kernels,
-//! whose clock is virtual.
+//! Streamed responses over TLS, where the TLS session buffers data while the socket is not writable. Runs on simulated
+//! kernels, whose clocks are virtual.
 
 mod common;
 
@@ -26,10 +26,10 @@ use common::{for_each_driver, tls, wait_until};
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// Far beyond everything here.
+/// Longer than any test runs.
 const LONG: Duration = Duration::from_secs(100_000);
 
-/// More than the sockets of both sides hold.
+/// More than the socket buffers of both sides can hold.
 const BURST_BYTES: usize = 1 << 20;
 
 fn simulated() -> Vec<DriverKind> {
@@ -39,7 +39,7 @@ fn simulated() -> Vec<DriverKind> {
         .into()
 }
 
-/// What opens once, and wakes who waits for it.
+/// A one-shot event that wakes the waiting task.
 #[derive(Default)]
 struct Gate {
     is_open: Cell<bool>,
@@ -63,10 +63,10 @@ impl Gate {
     }
 }
 
-/// A burst, and the end when the gate is open.
+/// A body stream that yields its chunks without waiting, and ends when the gate is open.
 struct Burst {
-    piece: Bytes,
-    left_bytes: usize,
+    chunk: Bytes,
+    remaining_bytes: usize,
     gate: Rc<Gate>,
 }
 
@@ -74,19 +74,19 @@ impl Stream for Burst {
     type Item = io::Result<Bytes>;
 
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<io::Result<Bytes>>> {
-        if self.left_bytes > 0 {
-            self.left_bytes -= self.piece.len();
-            return Poll::Ready(Some(Ok(self.piece.clone())));
+        if self.remaining_bytes > 0 {
+            self.remaining_bytes -= self.chunk.len();
+            return Poll::Ready(Some(Ok(self.chunk.clone())));
         }
         self.gate.poll_open(context).map(|()| None)
     }
 }
 
-fn burst(piece_bytes: usize, bytes: usize, gate: &Rc<Gate>) -> Burst {
-    Burst { piece: Bytes::from(vec![b'#'; piece_bytes]), left_bytes: bytes, gate: Rc::clone(gate) }
+fn burst(chunk_bytes: usize, bytes: usize, gate: &Rc<Gate>) -> Burst {
+    Burst { chunk: Bytes::from(vec![b'#'; chunk_bytes]), remaining_bytes: bytes, gate: Rc::clone(gate) }
 }
 
-/// Starts a server under TLS that has time.
+/// Starts a TLS server with long timeouts.
 fn serve<H>(handler: H) -> (SocketAddr, Arc<ClientConfig>)
 where
     H: AsyncFn(Request) -> Response + 'static,
@@ -95,49 +95,49 @@ where
     (options.header_timeout, options.keep_alive_timeout, options.body_timeout) = (LONG, LONG, LONG);
     (options.send_timeout, options.linger_timeout) = (LONG, LONG);
     let (server_tls, client_tls) = tls::pair();
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
-    let address = listener.local_addr().expect("an address");
+    let listener = TcpListener::bind("127.0.0.1:0").expect("bind");
+    let address = listener.local_addr().expect("local address");
     Server::builder().options(options).tls(server_tls).build().serve(listener, handler).detach();
     (address, client_tls)
 }
 
-/// Reads the end of an answer in chunks.
+/// Reads a chunked response up to its last chunk.
 async fn read_to_eof(stream_client: &mut ByteStreamClient) {
     let mut received = Vec::new();
     while !received.ends_with(b"0\r\n\r\n") {
         let bytes = stream_client.receive().await;
-        assert!(!bytes.is_empty(), "the answer has no end");
+        assert!(!bytes.is_empty(), "EOF before the last chunk");
         received.extend(bytes);
     }
 }
 
 #[test]
-fn all_of_a_burst_is_with_its_client_before_the_next_piece_is() {
+fn burst_is_sent_completely_while_stream_is_pending() {
     for_each_driver(simulated(), async |kind| {
         let gate = Rc::new(Gate::default());
-        let shown = Rc::clone(&gate);
-        let asked = Rc::new(Cell::new((0, 0)));
-        let asks = Rc::clone(&asked);
+        let handler_gate = Rc::clone(&gate);
+        let sizes = Rc::new(Cell::new((0, 0)));
+        let handler_sizes = Rc::clone(&sizes);
         let (address, client_tls) = serve(async move |request: Request| {
-            let (piece_bytes, bytes) = asked.get();
-            let pieces = burst(piece_bytes, bytes, &shown);
+            let (chunk_bytes, bytes) = handler_sizes.get();
+            let stream = burst(chunk_bytes, bytes, &handler_gate);
             Response::new(200).with_body(match request.path() {
-                "/whole" => Body::stream_with_length(bytes as u64, pieces),
-                _ => Body::stream(pieces),
+                "/length" => Body::stream_with_length(bytes as u64, stream),
+                _ => Body::stream(stream),
             })
         });
-        // However much of the last piece the socket has room for.
-        for piece_bytes in [4 << 10, 16 << 10, 32 << 10] {
+        // The sizes vary how much of the last chunk fits into the socket buffer.
+        for chunk_bytes in [4 << 10, 16 << 10, 32 << 10] {
             for less in [0, 32 << 10, 64 << 10, 96 << 10] {
-                for path in ["/whole", "/chunks"] {
+                for path in ["/length", "/chunks"] {
                     gate.is_open.set(false);
                     let bytes = BURST_BYTES - less;
-                    asks.set((piece_bytes, bytes));
+                    sizes.set((chunk_bytes, bytes));
                     let mut stream_client = ByteStreamClient::connect(address, Some(&client_tls)).await;
                     stream_client.send(format!("GET {path} HTTP/1.1\r\nHost: h\r\n\r\n").as_bytes()).await;
                     let progress = Cell::new(0);
-                    let read = timeout(LONG, stream_client.read_slowly(bytes, &progress)).await;
-                    assert!(read.is_ok(), "{kind}: {path}: {} of {bytes} bytes came", progress.get());
+                    let result = timeout(LONG, stream_client.read_slowly(bytes, &progress)).await;
+                    assert!(result.is_ok(), "{kind}: {path}: {} of {bytes} bytes received", progress.get());
                     gate.open();
                     if path == "/chunks" {
                         read_to_eof(&mut stream_client).await;
@@ -149,17 +149,17 @@ fn all_of_a_burst_is_with_its_client_before_the_next_piece_is() {
 }
 
 #[test]
-fn an_answer_goes_on_though_its_body_is_received_in_a_task_of_its_own() {
+fn response_continues_while_body_is_received_in_task() {
     for_each_driver(simulated(), async |kind| {
         let gate = Rc::new(Gate::default());
         gate.open();
         let received = Rc::new(RefCell::new(Vec::new()));
-        let taken = Rc::clone(&received);
+        let handler_received = Rc::clone(&received);
         let (address, client_tls) = serve(async move |request: Request| {
-            let (taken, mut body) = (Rc::clone(&taken), request.into_parts().1);
+            let (received, mut body) = (Rc::clone(&handler_received), request.into_parts().1);
             spawn(async move {
-                while let Ok(Some(piece)) = body.next().await {
-                    taken.borrow_mut().extend_from_slice(&piece);
+                while let Ok(Some(part)) = body.next().await {
+                    received.borrow_mut().extend_from_slice(&part);
                 }
             })
             .detach();
@@ -169,34 +169,34 @@ fn an_answer_goes_on_though_its_body_is_received_in_a_task_of_its_own() {
         stream_client.send(b"PUT / HTTP/1.1\r\nHost: h\r\nContent-Length: 9\r\n\r\n").await;
         let first = stream_client.receive().await;
         let progress = Cell::new(first.iter().filter(|byte| **byte == b'#').count());
-        // The server has no room to send any more, and receives.
-        for (piece, so_far) in [("one", "one"), ("two", "onetwo")] {
+        // The send buffers of the server are full, and it still receives.
+        for (part, expected) in [("one", "one"), ("two", "onetwo")] {
             sleep(SECOND * 5).await;
-            stream_client.send(piece.as_bytes()).await;
-            wait_until(|| *received.borrow() == so_far.as_bytes()).await;
+            stream_client.send(part.as_bytes()).await;
+            wait_until(|| *received.borrow() == expected.as_bytes()).await;
         }
-        let read = timeout(LONG, stream_client.read_slowly(BURST_BYTES, &progress)).await;
-        assert!(read.is_ok(), "{kind}: {} of {BURST_BYTES} bytes came", progress.get());
+        let result = timeout(LONG, stream_client.read_slowly(BURST_BYTES, &progress)).await;
+        assert!(result.is_ok(), "{kind}: {} of {BURST_BYTES} bytes received", progress.get());
         stream_client.send(b"end").await;
         read_to_eof(&mut stream_client).await;
     });
 }
 
 #[test]
-fn all_that_another_protocol_has_written_is_with_its_client_while_it_waits_for_something_else() {
+fn upgraded_handler_output_is_sent_while_handler_waits() {
     for_each_driver(simulated(), async |kind| {
         for less in [0, 32 << 10, 64 << 10, 96 << 10] {
             let bytes = BURST_BYTES - less;
             let gate = Rc::new(Gate::default());
-            let shown = Rc::clone(&gate);
+            let handler_gate = Rc::clone(&gate);
             let (address, client_tls) = serve(async move |_: Request| {
-                let gate = Rc::clone(&shown);
+                let gate = Rc::clone(&handler_gate);
                 Response::upgrade("burst", async move |mut upgraded| {
-                    for piece in vec![b'#'; bytes].chunks(32 << 10) {
-                        upgraded.write_all(piece).await.expect("sends");
+                    for chunk in vec![b'#'; bytes].chunks(32 << 10) {
+                        upgraded.write_all(chunk).await.expect("send");
                     }
                     poll_fn(|context| gate.poll_open(context)).await;
-                    upgraded.shutdown().await.expect("ends");
+                    upgraded.shutdown().await.expect("shut down");
                 })
             });
             let mut stream_client = ByteStreamClient::connect(address, Some(&client_tls)).await;
@@ -204,42 +204,42 @@ fn all_that_another_protocol_has_written_is_with_its_client_while_it_waits_for_s
                 .send(b"GET / HTTP/1.1\r\nHost: h\r\nConnection: upgrade\r\nUpgrade: burst\r\n\r\n")
                 .await;
             let progress = Cell::new(0);
-            let read = timeout(LONG, stream_client.read_slowly(bytes, &progress)).await;
-            assert!(read.is_ok(), "{kind}: {} of {bytes} bytes came", progress.get());
+            let result = timeout(LONG, stream_client.read_slowly(bytes, &progress)).await;
+            assert!(result.is_ok(), "{kind}: {} of {bytes} bytes received", progress.get());
             gate.open();
             assert!(stream_client.receive().await.is_empty(), "{kind}");
         }
     });
 }
 
-/// Makes an answer that fails before its first piece.
-struct Failing;
+/// A body stream that fails before its first chunk.
+struct FailingStream;
 
-impl Stream for Failing {
+impl Stream for FailingStream {
     type Item = io::Result<Bytes>;
 
     fn poll_next(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<io::Result<Bytes>>> {
-        Poll::Ready(Some(Err(io::Error::other("no piece"))))
+        Poll::Ready(Some(Err(io::Error::other("on purpose"))))
     }
 }
 
 #[test]
-fn answers_are_with_their_client_whatever_comes_behind_them() {
+fn responses_are_sent_before_upgrade_or_failure() {
     for_each_driver(simulated(), async |kind| {
-        // Sent together with what comes behind it.
-        const GATHERED_BYTES: usize = 16 << 10;
+        // Small enough to be sent together with the next response.
+        const SMALL_BYTES: usize = 16 << 10;
         for (path, less) in
             [0, 32 << 10, 64 << 10, 96 << 10].map(|less| [("/upgrade", less), ("/fails", less)]).concat()
         {
             let bytes = BURST_BYTES - less;
             let gate = Rc::new(Gate::default());
-            let shown = Rc::clone(&gate);
+            let handler_gate = Rc::clone(&gate);
             let (address, client_tls) = serve(async move |request: Request| match request.path() {
                 "/burst" => Response::text(vec![b'#'; bytes]),
-                "/gathered" => Response::text(vec![b'#'; GATHERED_BYTES]),
-                "/fails" => Response::new(200).with_body(Body::stream(Failing)),
+                "/small" => Response::text(vec![b'#'; SMALL_BYTES]),
+                "/fails" => Response::new(200).with_body(Body::stream(FailingStream)),
                 _ => {
-                    let gate = Rc::clone(&shown);
+                    let gate = Rc::clone(&handler_gate);
                     Response::upgrade("waits", async move |upgraded| {
                         poll_fn(|context| gate.poll_open(context)).await;
                         drop(upgraded);
@@ -249,16 +249,16 @@ fn answers_are_with_their_client_whatever_comes_behind_them() {
             let mut stream_client = ByteStreamClient::connect(address, Some(&client_tls)).await;
             let fields = "Host: h\r\nConnection: upgrade\r\nUpgrade: waits";
             let requests =
-                ["/burst", "/gathered", path].map(|path| format!("GET {path} HTTP/1.1\r\n{fields}\r\n\r\n"));
+                ["/burst", "/small", path].map(|path| format!("GET {path} HTTP/1.1\r\n{fields}\r\n\r\n"));
             stream_client.send(requests.concat().as_bytes()).await;
             let progress = Cell::new(0);
-            let read = timeout(LONG, async {
-                let mut rest = stream_client.read_slowly(bytes + GATHERED_BYTES, &progress).await;
-                while path == "/upgrade" && !rest.windows(8).any(|eight| eight == b"1.1 101 ") {
+            let result = timeout(LONG, async {
+                let mut rest = stream_client.read_slowly(bytes + SMALL_BYTES, &progress).await;
+                while path == "/upgrade" && !rest.windows(8).any(|window| window == b"1.1 101 ") {
                     rest.extend(stream_client.receive().await);
                 }
             });
-            assert!(read.await.is_ok(), "{kind}: {path}: {} of {bytes} bytes came", progress.get());
+            assert!(result.await.is_ok(), "{kind}: {path}: {} of {bytes} bytes received", progress.get());
             gate.open();
         }
     });

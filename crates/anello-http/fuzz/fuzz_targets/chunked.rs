@@ -1,4 +1,4 @@
-//! Fuzzes bodies in chunks: see `tests/properties/chunked.rs`.
+//! Fuzz target for chunked bodies: see `tests/properties/chunked.rs`.
 
 #![no_main]
 

@@ -1,4 +1,4 @@
-//! Fuzzes targets of requests: see `tests/properties/path.rs`.
+//! Fuzz target for request targets: see `tests/properties/path.rs`.
 
 #![no_main]
 

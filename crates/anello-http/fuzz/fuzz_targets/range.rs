@@ -1,4 +1,4 @@
-//! Fuzzes ranges of files: see `tests/properties/range.rs`.
+//! Fuzz target for `Range` fields: see `tests/properties/range.rs`.
 
 #![no_main]
 

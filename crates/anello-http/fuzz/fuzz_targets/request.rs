@@ -1,4 +1,4 @@
-//! Fuzzes connections of requests: see `tests/properties/request.rs`.
+//! Fuzz target for the requests of a connection: see `tests/properties/request.rs`.
 
 #![no_main]
 

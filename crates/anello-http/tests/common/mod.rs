@@ -1,8 +1,9 @@
-//! What the tests of the server share: the drivers to run on, and a client that sees bytes.
+//! Helpers shared by the server tests: the drivers to test, and a client that gives access to the raw bytes.
 //!
-//! Time decides nothing: where a deadline is tested, only that it strikes, and what else goes on meanwhile.
+//! Test results do not depend on timing. Tests of a deadline check only that it expires, and that other connections are
+//! still served meanwhile.
 
-#![allow(dead_code, reason = "each test program uses its own part of this")]
+#![allow(dead_code, reason = "each test binary uses a subset of these helpers")]
 
 pub mod site;
 pub mod stream_client;
@@ -21,14 +22,15 @@ use anello::{DriverKind, Runtime, SimModel, SimOptions};
 use anello_http::observe::metrics::ServerMetrics;
 use anello_http::{Request, Response, Server, ServerOptions};
 
-/// A test that takes so long hangs.
+/// A test that takes longer than this is considered hung. The environment variable `ANELLO_PATIENCE` multiplies it.
 const HANG_TIMEOUT: Duration = Duration::from_secs(60);
 
 fn hang_timeout() -> Duration {
-    HANG_TIMEOUT * std::env::var("ANELLO_PATIENCE").map_or(1, |factor| factor.parse().expect("a number"))
+    HANG_TIMEOUT
+        * std::env::var("ANELLO_PATIENCE").map_or(1, |factor| factor.parse().expect("numeric factor"))
 }
 
-/// The drivers that can be had here, and the simulated kernels.
+/// Returns the drivers available on this machine, and the simulated kernels.
 pub fn drivers() -> Vec<DriverKind> {
     let mut kinds = real_drivers();
     for model in [SimModel::Completion, SimModel::Readiness] {
@@ -39,7 +41,7 @@ pub fn drivers() -> Vec<DriverKind> {
     kinds
 }
 
-/// The drivers that can be had here.
+/// Returns the drivers available on this machine.
 pub fn real_drivers() -> Vec<DriverKind> {
     let mut kinds = vec![DriverKind::Epoll];
     match Runtime::builder().driver(DriverKind::Uring).driver_from_environment(false).build() {
@@ -49,25 +51,25 @@ pub fn real_drivers() -> Vec<DriverKind> {
     kinds
 }
 
-/// Runs a test on each of these, each on a thread of its own, which is given up when it hangs.
+/// Runs a test on each of the drivers. Each run has its own thread, which is abandoned if it hangs.
 pub fn for_each_driver<F: Future<Output = ()>>(
     kinds: Vec<DriverKind>,
     test: impl Fn(DriverKind) -> F + Clone + Send + 'static,
 ) {
     for kind in kinds {
-        let (done, is_done) = mpsc::channel();
-        // A simulated kernel by its seed, too, which replays what happened.
+        let (done_sender, done_receiver) = mpsc::channel();
+        // The name of a simulated kernel includes its seed, with which the run can be replayed.
         let name = if matches!(kind, DriverKind::Sim(_)) { format!("{kind:?}") } else { kind.to_string() };
         let test = test.clone();
-        let running = thread::spawn(move || {
+        let thread = thread::spawn(move || {
             let builder = Runtime::builder().driver(kind.clone()).driver_from_environment(false);
-            builder.build().expect("the driver is to be had").block_on(test(kind));
-            done.send(()).ok();
+            builder.build().expect("driver available").block_on(test(kind));
+            done_sender.send(()).ok();
         });
-        match is_done.recv_timeout(hang_timeout()) {
+        match done_receiver.recv_timeout(hang_timeout()) {
             Err(mpsc::RecvTimeoutError::Timeout) => panic!("{name}: the test hangs"),
             _ => {
-                if let Err(panic) = running.join() {
+                if let Err(panic) = thread.join() {
                     eprintln!("on {name}:");
                     std::panic::resume_unwind(panic);
                 }
@@ -76,7 +78,7 @@ pub fn for_each_driver<F: Future<Output = ()>>(
     }
 }
 
-/// Options with which no deadline decides anything.
+/// Returns options whose timeouts are too long to expire during a test.
 pub fn with_long_timeouts() -> ServerOptions {
     let long = Duration::from_secs(100_000);
     let mut options = ServerOptions::default();
@@ -85,25 +87,25 @@ pub fn with_long_timeouts() -> ServerOptions {
     options
 }
 
-/// Starts a server of this thread with these options.
+/// Starts a server on this thread with these options. Returns it with its address.
 pub fn serve<H>(options: ServerOptions, handler: H) -> (Server, SocketAddr)
 where
     H: AsyncFn(Request) -> Response + 'static,
 {
     let server = Server::builder().options(options).build();
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
-    let address = listener.local_addr().expect("an address");
+    let listener = TcpListener::bind("127.0.0.1:0").expect("bind");
+    let address = listener.local_addr().expect("local address");
     server.serve(listener, handler).detach();
     (server, address)
 }
 
-/// A client's connection.
+/// A client connection.
 pub struct Client {
     pub stream: TcpStream,
     received: Vec<u8>,
 }
 
-/// An answer, taken apart.
+/// A parsed response.
 #[derive(Debug, PartialEq, Eq)]
 pub struct ClientResponse {
     pub status: u16,
@@ -113,52 +115,54 @@ pub struct ClientResponse {
 
 impl ClientResponse {
     pub fn field(&self, name: &str) -> Option<&str> {
-        let found = self.fields.iter().find(|(known, _)| known.eq_ignore_ascii_case(name));
-        found.map(|(_, value)| value.as_str())
+        let field = self.fields.iter().find(|(field_name, _)| field_name.eq_ignore_ascii_case(name));
+        field.map(|(_, value)| value.as_str())
     }
 
     pub fn text(&self) -> &str {
-        std::str::from_utf8(&self.body).expect("text")
+        std::str::from_utf8(&self.body).expect("UTF-8 body")
     }
 }
 
 impl Client {
     pub async fn connect(address: SocketAddr) -> Self {
-        Self { stream: TcpStream::connect(address).await.expect("connects"), received: Vec::new() }
+        Self { stream: TcpStream::connect(address).await.expect("connect"), received: Vec::new() }
     }
 
     pub async fn send(&mut self, bytes: impl AsRef<[u8]>) {
-        self.stream.write_all(bytes.as_ref()).await.expect("sends");
+        self.stream.write_all(bytes.as_ref()).await.expect("send");
     }
 
-    /// A whole request without a body.
+    /// Sends a GET request without a body and returns the response.
     pub async fn get(&mut self, path: &str) -> ClientResponse {
         self.send(format!("GET {path} HTTP/1.1\r\nHost: h\r\n\r\n")).await;
-        self.response().await.expect("an answer")
+        self.response().await.expect("response")
     }
 
-    /// The next answer to something other than HEAD; `None` when the server has ended the connection.
+    /// Reads the next response to a request with a method other than HEAD. Returns `None` if the server closed the
+    /// connection.
     pub async fn response(&mut self) -> Option<ClientResponse> {
         self.response_to("GET").await
     }
 
-    /// The next answer to this method.
+    /// Reads the next response to a request with this method. Returns `None` if the server closed the connection.
     pub async fn response_to(&mut self, method: &str) -> Option<ClientResponse> {
-        let end = loop {
-            if let Some(at) = self.received.windows(4).position(|four| four == b"\r\n\r\n") {
-                break at + 4;
+        let head_bytes = loop {
+            if let Some(position) = self.received.windows(4).position(|window| window == b"\r\n\r\n") {
+                break position + 4;
             }
-            if !self.more().await {
-                assert!(self.received.is_empty(), "cut: {:?}", String::from_utf8_lossy(&self.received));
+            if !self.receive_more().await {
+                assert!(self.received.is_empty(), "truncated: {:?}", String::from_utf8_lossy(&self.received));
                 return None;
             }
         };
-        let head = String::from_utf8(self.received.drain(..end).collect()).expect("a head of text");
+        let head = String::from_utf8(self.received.drain(..head_bytes).collect()).expect("UTF-8 head");
         let mut lines = head.trim_end().split("\r\n");
-        let status_line = lines.next().expect("a status line");
-        let status = status_line.split(' ').nth(1).expect("a status").parse().expect("a number");
+        let status_line = lines.next().expect("status line");
+        let status =
+            status_line.split(' ').nth(1).expect("status code").parse().expect("numeric status code");
         let fields: Vec<_> = lines
-            .map(|line| line.split_once(": ").expect("a field"))
+            .map(|line| line.split_once(": ").expect("header field"))
             .map(|(name, value)| (name.to_owned(), value.to_owned()))
             .collect();
         let mut response = ClientResponse { status, fields, body: Vec::new() };
@@ -171,44 +175,45 @@ impl Client {
             return Vec::new();
         }
         if let Some(length) = response.field("Content-Length") {
-            return self.exactly(length.parse().expect("a length")).await;
+            return self.read_exact(length.parse().expect("numeric length")).await;
         }
         let mut body = Vec::new();
         if response.field("Transfer-Encoding") == Some("chunked") {
             loop {
-                let size = usize::from_str_radix(self.line().await.trim(), 16).expect("a size");
-                body.extend(self.exactly(size).await);
-                assert_eq!(self.line().await, "");
+                let size = usize::from_str_radix(self.read_line().await.trim(), 16).expect("chunk size");
+                body.extend(self.read_exact(size).await);
+                assert_eq!(self.read_line().await, "");
                 if size == 0 {
                     return body;
                 }
             }
         }
-        while self.more().await {}
+        while self.receive_more().await {}
         body.append(&mut self.received);
         body
     }
 
-    /// A line, with its end taken off.
-    pub async fn line(&mut self) -> String {
+    /// Reads a line and returns it without its line ending.
+    pub async fn read_line(&mut self) -> String {
         loop {
-            if let Some(at) = self.received.windows(2).position(|two| two == b"\r\n") {
-                let line: Vec<u8> = self.received.drain(..at + 2).collect();
-                return String::from_utf8_lossy(&line[..at]).into_owned();
+            if let Some(position) = self.received.windows(2).position(|window| window == b"\r\n") {
+                let line: Vec<u8> = self.received.drain(..position + 2).collect();
+                return String::from_utf8_lossy(&line[..position]).into_owned();
             }
-            assert!(self.more().await, "ended within a line");
+            assert!(self.receive_more().await, "EOF within a line");
         }
     }
 
-    /// So many bytes.
-    pub async fn exactly(&mut self, length: usize) -> Vec<u8> {
+    /// Reads exactly this many bytes.
+    pub async fn read_exact(&mut self, length: usize) -> Vec<u8> {
         while self.received.len() < length {
-            assert!(self.more().await, "ended after {} of {length} bytes", self.received.len());
+            assert!(self.receive_more().await, "EOF after {} of {length} bytes", self.received.len());
         }
         self.received.drain(..length).collect()
     }
 
-    async fn more(&mut self) -> bool {
+    /// Receives more bytes. Returns `false` at EOF or if the connection was reset.
+    async fn receive_more(&mut self) -> bool {
         match self.stream.recv().await {
             Ok(Some(chunk)) => {
                 self.received.extend_from_slice(&chunk);
@@ -220,32 +225,32 @@ impl Client {
         }
     }
 
-    /// What was received and is not of an answer.
+    /// Removes and returns the received bytes that are not part of a response yet.
     pub fn take_received(&mut self) -> Vec<u8> {
         std::mem::take(&mut self.received)
     }
 
-    /// Whether the server ends the connection, without another byte.
+    /// Waits for the server to close the connection. Returns `false` if more bytes arrive first.
     pub async fn is_eof(&mut self) -> bool {
-        self.received.is_empty() && !self.more().await
+        self.received.is_empty() && !self.receive_more().await
     }
 }
 
-/// Waits until something is so.
-pub async fn wait_until(is_so: impl Fn() -> bool) {
-    let waiting = async {
-        while !is_so() {
+/// Waits until the condition is true.
+pub async fn wait_until(condition: impl Fn() -> bool) {
+    let polling = async {
+        while !condition() {
             anello::time::sleep(Duration::from_millis(2)).await;
         }
     };
-    timeout(hang_timeout(), waiting).await.expect("it never is");
+    timeout(hang_timeout(), polling).await.expect("condition not met in time");
 }
 
-/// What the metrics say of this one.
-pub fn count_of(metrics: &ServerMetrics, name: &str) -> usize {
+/// Returns the value of a metric; 0 if it has no sample.
+pub fn metric_value(metrics: &ServerMetrics, name: &str) -> usize {
     let mut text = Vec::new();
     metrics.render(None, &mut text);
-    let text = String::from_utf8(text).expect("text");
+    let text = String::from_utf8(text).expect("UTF-8 metrics");
     let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
-    line.map_or(0, |value| value.parse().expect("a number"))
+    line.map_or(0, |value| value.parse().expect("numeric value"))
 }

@@ -1,4 +1,4 @@
-//! A folder to be served, and tests on it.
+//! A document root with test files, and a server for it.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -12,12 +12,12 @@ use tempfile::TempDir;
 
 use super::{for_each_driver, real_drivers, serve};
 
-/// A folder with some of everything.
+/// Creates a document root with directories, index files, a dotfile, precompressed files and a large file.
 pub fn site() -> TempDir {
-    let folder = tempfile::tempdir().expect("a folder");
-    let at = |path: &str| folder.path().join(path);
-    fs::create_dir_all(at("docs/empty")).expect("folders");
-    fs::create_dir(at(".git")).expect("a folder");
+    let directory = tempfile::tempdir().expect("temporary directory");
+    let path_of = |path: &str| directory.path().join(path);
+    fs::create_dir_all(path_of("docs/empty")).expect("create directories");
+    fs::create_dir(path_of(".git")).expect("create directory");
     for (path, text) in [
         ("hello.txt", "Hello, world!"),
         ("index.html", "<title>top</title>"),
@@ -29,22 +29,23 @@ pub fn site() -> TempDir {
         ("app.js.gz", "gzipped"),
         ("app.js.br", "brotli"),
     ] {
-        fs::write(at(path), text).expect("a file");
+        fs::write(path_of(path), text).expect("write file");
     }
-    fs::write(at("large.bin"), pattern(3 << 20)).expect("a file");
-    folder
+    fs::write(path_of("large.bin"), pattern(3 << 20)).expect("write file");
+    directory
 }
 
+/// Returns bytes without a short period, so that a wrong offset is detected.
 pub fn pattern(length: usize) -> Vec<u8> {
     (0..length).map(|index| (index * 7 + index / 251) as u8).collect()
 }
 
 pub fn start(root: &Path, options: FileOptions) -> SocketAddr {
-    let files = Rc::new(Files::open(root, options).expect("a folder"));
+    let files = Rc::new(Files::open(root, options).expect("open document root"));
     serve(ServerOptions::default(), async move |request: Request| files.handle(&request).await).1
 }
 
-/// Runs a test on each driver against a site of its own.
+/// Runs a test on each available driver, each with its own [`site`].
 pub fn for_each_driver_with_site(
     options: FileOptions,
     test: impl AsyncFn(SocketAddr, &Path) + Clone + Send + Sync + 'static,
@@ -52,9 +53,9 @@ pub fn for_each_driver_with_site(
     for_each_driver(real_drivers(), move |_| {
         let (options, test) = (options.clone(), test.clone());
         async move {
-            let folder = site();
-            let address = start(folder.path(), options);
-            test(address, folder.path()).await;
+            let directory = site();
+            let address = start(directory.path(), options);
+            test(address, directory.path()).await;
         }
     });
 }

@@ -1,4 +1,4 @@
-//! A client's connection that is plain or under TLS, and reads as slowly as is wished.
+//! A client connection with or without TLS that can read slowly.
 
 use std::cell::Cell;
 use std::io::{self, Read, Write};
@@ -11,10 +11,10 @@ use anello::time::sleep;
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection};
 
-/// How much a client that reads slowly takes.
+/// Rate of [`ByteStreamClient::read_slowly`].
 pub const BYTES_PER_SECOND: usize = 64 * 1024;
 
-/// A client's connection, under TLS or not.
+/// A client connection with or without TLS.
 pub struct ByteStreamClient {
     pub stream: TcpStream,
     tls: Option<ClientConnection>,
@@ -23,31 +23,31 @@ pub struct ByteStreamClient {
 
 impl ByteStreamClient {
     pub async fn connect(address: SocketAddr, config: Option<&Arc<ClientConfig>>) -> Self {
-        let name = ServerName::try_from("localhost").expect("a name");
-        let tls = config.map(|config| ClientConnection::new(Arc::clone(config), name).expect("a client"));
-        Self { stream: TcpStream::connect(address).await.expect("connects"), tls, ciphertext: Vec::new() }
+        let name = ServerName::try_from("localhost").expect("valid server name");
+        let tls = config.map(|config| ClientConnection::new(Arc::clone(config), name).expect("TLS client"));
+        Self { stream: TcpStream::connect(address).await.expect("connect"), tls, ciphertext: Vec::new() }
     }
 
     pub async fn send(&mut self, bytes: &[u8]) {
-        let Some(tls) = &mut self.tls else { return self.stream.write_all(bytes).await.expect("sends") };
-        tls.writer().write_all(bytes).expect("taken");
+        let Some(tls) = &mut self.tls else { return self.stream.write_all(bytes).await.expect("send") };
+        tls.writer().write_all(bytes).expect("buffer plaintext");
         self.flush().await;
     }
 
     async fn flush(&mut self) {
         let mut ciphertext = Vec::new();
         while let Some(tls) = self.tls.as_mut().filter(|tls| tls.wants_write()) {
-            tls.write_tls(&mut ciphertext).expect("written");
+            tls.write_tls(&mut ciphertext).expect("write to a vector");
         }
-        self.stream.write_all(&ciphertext).await.expect("sends");
+        self.stream.write_all(&ciphertext).await.expect("send");
     }
 
-    /// What comes next, some thousand bytes of it; nothing at an orderly end.
+    /// Receives up to 4096 bytes. Returns an empty vector at EOF.
     pub async fn receive(&mut self) -> Vec<u8> {
         let mut bytes = vec![0; 4096];
         loop {
             let Some(tls) = &mut self.tls else {
-                let count = self.stream.read(&mut bytes).await.expect("bytes");
+                let count = self.stream.read(&mut bytes).await.expect("receive");
                 return bytes[..count].to_vec();
             };
             match tls.reader().read(&mut bytes) {
@@ -56,22 +56,23 @@ impl ByteStreamClient {
                 Err(error) => panic!("{error}"),
             }
             if self.ciphertext.is_empty() {
-                let count = self.stream.read(&mut bytes).await.expect("bytes");
+                let count = self.stream.read(&mut bytes).await.expect("receive");
                 self.ciphertext.extend_from_slice(&bytes[..count]);
             }
-            let taken = tls.read_tls(&mut &self.ciphertext[..]).expect("read");
-            self.ciphertext.drain(..taken);
-            tls.process_new_packets().expect("TLS");
+            let consumed = tls.read_tls(&mut &self.ciphertext[..]).expect("read from a slice");
+            self.ciphertext.drain(..consumed);
+            tls.process_new_packets().expect("valid TLS records");
             self.flush().await;
         }
     }
 
-    /// Reads steadily until so many bytes `#` have come; what else came.
-    pub async fn read_slowly(&mut self, whole_bytes: usize, progress: &Cell<usize>) -> Vec<u8> {
+    /// Reads at [`BYTES_PER_SECOND`] until `expected_bytes` bytes with the value `#` have been received. Counts them in
+    /// `progress` and returns all other bytes.
+    pub async fn read_slowly(&mut self, expected_bytes: usize, progress: &Cell<usize>) -> Vec<u8> {
         let mut rest = Vec::new();
-        while progress.get() < whole_bytes {
+        while progress.get() < expected_bytes {
             let bytes = self.receive().await;
-            assert!(!bytes.is_empty(), "ended after {} of {whole_bytes} bytes", progress.get());
+            assert!(!bytes.is_empty(), "EOF after {} of {expected_bytes} bytes", progress.get());
             sleep(Duration::from_secs(1) * bytes.len() as u32 / BYTES_PER_SECOND as u32).await;
             progress.set(progress.get() + bytes.iter().filter(|byte| **byte == b'#').count());
             rest.extend(bytes.into_iter().filter(|byte| *byte != b'#'));

@@ -1,17 +1,17 @@
-//! What a server must not be talked into, row by row of the list of faults, and connections of every kind: bytes for the
-//! decoder, and for servers.
+//! Test inputs for the decoder and the server: invalid requests for each row of the fault list, and the bytes of valid
+//! and invalid connections.
 
 use anello_http::h1::Limits;
 
-/// What is sent, and the status that it is refused with.
+/// The bytes to send, and the expected status code of the rejection.
 pub type RejectedCase = (Vec<u8>, u16);
 
-/// A request with these lines of fields.
+/// Returns a POST request with these field lines and this body.
 pub fn post(fields: &str, body: &str) -> String {
     format!("POST /form HTTP/1.1\r\nHost: h\r\n{fields}\r\n{body}")
 }
 
-/// A request with this body, framed in chunks as it says.
+/// Returns a POST request with `Transfer-Encoding: chunked` and this body, which must contain its chunk framing.
 pub fn chunked(body: &str) -> String {
     post("Transfer-Encoding: chunked\r\n", body)
 }
@@ -20,7 +20,7 @@ fn rejected_case(text: impl Into<String>, status: u16) -> RejectedCase {
     (text.into().into_bytes(), status)
 }
 
-/// Fault 25: a line, a head, a number of fields or a body beyond the limits.
+/// Fault 25: request lines, heads, field counts and bodies that exceed the limits.
 pub fn too_long_or_too_many() -> Vec<RejectedCase> {
     let limits = Limits::default();
     let long = "a".repeat(1 << 20);
@@ -39,7 +39,7 @@ pub fn too_long_or_too_many() -> Vec<RejectedCase> {
     ]
 }
 
-/// Fault 26: a body that is framed in two ways, or in a way that hides.
+/// Fault 26: bodies with conflicting or disguised framing.
 pub fn conflicting_framing() -> Vec<RejectedCase> {
     let both = [
         "Content-Length: 3\r\nTransfer-Encoding: chunked\r\n",
@@ -51,7 +51,7 @@ pub fn conflicting_framing() -> Vec<RejectedCase> {
         "Content-Length: 3\r\nTransfer-Encoding:\r\n",
         "Content-Length: 99999999999\r\nTransfer-Encoding: chunked\r\n",
     ];
-    // Chunked once, at the end, alone.
+    // `chunked` must be the last coding, must occur once and must be spelled exactly.
     let codings = [
         "gzip",
         "identity",
@@ -75,7 +75,7 @@ pub fn conflicting_framing() -> Vec<RejectedCase> {
         "=chunked",
         "chunked\u{a0}",
     ];
-    // The name disguised.
+    // Disguised field names.
     let disguised = [
         "Transfer-Encoding : chunked\r\n",
         "Transfer-Encoding\t: chunked\r\n",
@@ -88,24 +88,26 @@ pub fn conflicting_framing() -> Vec<RejectedCase> {
         "X: y\0Transfer-Encoding: chunked\r\n",
         "Transfer\u{2d}Encoding\u{7f}: chunked\r\n",
     ];
-    let twice = [
+    let duplicates = [
         "Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n",
         "Transfer-Encoding: chunked\r\nTransfer-Encoding: identity\r\n",
     ];
-    // A coding that is unknown, but framed.
+    // Unknown codings with valid framing.
     let unknown =
         ["Transfer-Encoding: gzip, chunked\r\n", "Transfer-Encoding: br\r\nTransfer-Encoding: chunked\r\n"];
-    let fields = [&both[..], &disguised, &twice].concat();
-    let with = |fields: &str, status| rejected_case(post(fields, "0\r\n\r\n"), status);
-    let mut all: Vec<_> = fields.iter().map(|fields| with(fields, 400)).collect();
-    all.extend(codings.map(|coding| with(&format!("Transfer-Encoding: {coding}\r\n"), 400)));
-    all.extend(unknown.map(|fields| with(fields, 501)));
-    let old = ["Transfer-Encoding: chunked", "Connection: keep-alive\r\nTransfer-Encoding: chunked"];
-    all.extend(old.map(|fields| rejected_case(format!("POST / HTTP/1.0\r\n{fields}\r\n\r\n0\r\n\r\n"), 400)));
+    let fields = [&both[..], &disguised, &duplicates].concat();
+    let case = |fields: &str, status| rejected_case(post(fields, "0\r\n\r\n"), status);
+    let mut all: Vec<_> = fields.iter().map(|fields| case(fields, 400)).collect();
+    all.extend(codings.map(|coding| case(&format!("Transfer-Encoding: {coding}\r\n"), 400)));
+    all.extend(unknown.map(|fields| case(fields, 501)));
+    let http_10 = ["Transfer-Encoding: chunked", "Connection: keep-alive\r\nTransfer-Encoding: chunked"];
+    all.extend(
+        http_10.map(|fields| rejected_case(format!("POST / HTTP/1.0\r\n{fields}\r\n\r\n0\r\n\r\n"), 400)),
+    );
     all
 }
 
-/// Fault 27: a length that is no number, or given more than once.
+/// Fault 27: `Content-Length` fields that are not a number or occur more than once.
 pub fn bad_lengths() -> Vec<RejectedCase> {
     let values = [
         "",
@@ -127,18 +129,18 @@ pub fn bad_lengths() -> Vec<RejectedCase> {
         "18446744073709551616",
         "99999999999999999999999999",
     ];
-    let twice = [
+    let duplicates = [
         "Content-Length: 3\r\nContent-Length: 3\r\n",
         "Content-Length: 3\r\ncontent-length: 4\r\n",
         "Content-Length: 0\r\nX: y\r\nCONTENT-LENGTH: 3\r\n",
         "Content-Length: \r\nContent-Length: 3\r\n",
     ];
     let values = values.map(|value| rejected_case(post(&format!("Content-Length: {value}\r\n"), "abc"), 400));
-    let twice = twice.map(|fields| rejected_case(post(fields, "abc"), 400));
-    values.into_iter().chain(twice).collect()
+    let duplicates = duplicates.map(|fields| rejected_case(post(fields, "abc"), 400));
+    values.into_iter().chain(duplicates).collect()
 }
 
-/// Fault 28: chunks that are not exact, and extensions and trailers beyond the limits. The heads are right.
+/// Fault 28: invalid chunk framing, and extensions and trailers that exceed the limits. The heads are valid.
 pub fn bad_chunks() -> Vec<RejectedCase> {
     let bodies = [
         "\r\n",
@@ -183,7 +185,7 @@ pub fn bad_chunks() -> Vec<RejectedCase> {
     all
 }
 
-/// Fault 29: lines of fields that are none, and line ends that are none.
+/// Fault 29: invalid field lines and invalid line endings.
 pub fn bad_fields() -> Vec<RejectedCase> {
     let fields = [
         ": a",
@@ -226,13 +228,13 @@ pub fn bad_fields() -> Vec<RejectedCase> {
         "GET / HTTP/1.1\r\nHost: h\r\n\r\r",
         "GET / HTTP/1.1\r\nHost: h\rA: b\r\n\r\n",
     ];
-    let behind = fields.map(|field| rejected_case(post(&format!("{field}\r\n"), ""), 400));
-    let before =
+    let after_host = fields.map(|field| rejected_case(post(&format!("{field}\r\n"), ""), 400));
+    let before_host =
         fields.map(|field| rejected_case(format!("GET / HTTP/1.1\r\n{field}\r\nHost: h\r\n\r\n"), 400));
-    behind.into_iter().chain(before).chain(texts.map(|text| rejected_case(text, 400))).collect()
+    after_host.into_iter().chain(before_host).chain(texts.map(|text| rejected_case(text, 400))).collect()
 }
 
-/// Connections of every kind, good and bad.
+/// The bytes of valid and invalid connections of many kinds.
 pub const CONNECTIONS: &[&str] = &[
     "GET / HTTP/1.1\r\nHost: h\r\n\r\n",
     "GET /a?b=c HTTP/1.1\r\nHost: example.com:8080\r\nAccept: */*\r\nUser-Agent: curl/8.5.0\r\n\r\n",

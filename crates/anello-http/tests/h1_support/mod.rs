@@ -1,28 +1,27 @@
-//! What a decoder makes of bytes, written down so that it can be compared.
+//! Records the output of a request decoder in a comparable form.
 
-// Every test program uses some of it.
-#![allow(dead_code)]
+#![allow(dead_code, reason = "each test binary uses a subset of these helpers")]
 
 pub mod cases;
 
 use anello_http::h1::{Decoder, Event, Head, Limits, Rejection, RequestFraming, Trailers};
 
-/// All that came of the bytes of a connection.
+/// Everything decoded from the bytes of one connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Outcome {
-    pub requests: Vec<Seen>,
-    /// Why the decoder took no more.
-    pub refusal: Option<Rejection>,
-    /// What it left alone behind the last request.
-    pub left: Vec<u8>,
-    /// What it says when the connection ends here.
-    pub end: Result<(), Rejection>,
+    pub requests: Vec<RecordedRequest>,
+    /// The error at which decoding stopped.
+    pub rejection: Option<Rejection>,
+    /// Bytes after the last request, which the decoder did not consume.
+    pub unread: Vec<u8>,
+    /// Result of `finish_eof` after the last byte.
+    pub eof_result: Result<(), Rejection>,
 }
 
-/// One request, as far as it came.
+/// One request, which can be incomplete.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Seen {
-    /// All that the head says, but for its length.
+pub struct RecordedRequest {
+    /// All properties of the head except its length.
     pub head: String,
     pub method: String,
     pub target: String,
@@ -31,88 +30,94 @@ pub struct Seen {
     pub fields: Vec<String>,
     pub body: Vec<u8>,
     pub trailers: Vec<String>,
-    pub is_whole: bool,
+    pub is_complete: bool,
 }
 
 impl Outcome {
-    /// The status of the refusal; 0 if there is none.
+    /// Returns the status code of the rejection, or 0 if there is none.
     pub fn status(&self) -> u16 {
-        self.refusal.map_or(0, |refusal| refusal.status)
+        self.rejection.map_or(0, |rejection| rejection.status)
     }
 
-    /// Method, target and body of each request.
+    /// Returns the method, target and body of each request.
     pub fn lines(&self) -> Vec<String> {
-        let line = |seen: &Seen| format!("{} {} {}", seen.method, seen.target, seen.body.escape_ascii());
+        let line = |request: &RecordedRequest| {
+            format!("{} {} {}", request.method, request.target, request.body.escape_ascii())
+        };
         self.requests.iter().map(line).collect()
     }
 }
 
-/// Feeds the pieces to a new decoder, one after the other. Whether heads are recycled makes no difference.
-pub fn feed<'a>(pieces: impl IntoIterator<Item = &'a [u8]> + Clone, limits: Limits) -> Outcome {
-    let outcome = feed_once(pieces.clone(), limits, true);
-    assert_eq!(feed_once(pieces, limits, false), outcome);
+/// Feeds the parts to a new decoder in order. Checks that recycling heads does not change the outcome.
+pub fn feed<'a>(parts: impl IntoIterator<Item = &'a [u8]> + Clone, limits: Limits) -> Outcome {
+    let outcome = feed_once(parts.clone(), limits, true);
+    assert_eq!(feed_once(parts, limits, false), outcome);
     outcome
 }
 
-fn feed_once<'a>(pieces: impl IntoIterator<Item = &'a [u8]>, limits: Limits, recycles: bool) -> Outcome {
+fn feed_once<'a>(parts: impl IntoIterator<Item = &'a [u8]>, limits: Limits, recycle: bool) -> Outcome {
     let mut decoder = Decoder::new(limits);
-    let mut outcome = Outcome { requests: Vec::new(), refusal: None, left: Vec::new(), end: Ok(()) };
-    for mut input in pieces {
+    let mut outcome =
+        Outcome { requests: Vec::new(), rejection: None, unread: Vec::new(), eof_result: Ok(()) };
+    for mut input in parts {
         loop {
             match decoder.decode(&mut input) {
                 Ok(Some(event)) => {
-                    if let Some(head) = take(event, &mut outcome).filter(|_| recycles) {
+                    if let Some(head) = record_event(event, &mut outcome).filter(|_| recycle) {
                         decoder.recycle(head);
                     }
                 }
                 Ok(None) => break,
-                Err(refusal) => {
-                    outcome.refusal = Some(refusal);
+                Err(rejection) => {
+                    outcome.rejection = Some(rejection);
                     break;
                 }
             }
         }
-        let most = limits.max_head_bytes.max(limits.max_trailer_bytes);
-        assert!(decoder.buffered_bytes() <= most, "{} bytes are kept", decoder.buffered_bytes());
-        if outcome.refusal.is_some() {
+        let max_bytes = limits.max_head_bytes.max(limits.max_trailer_bytes);
+        assert!(decoder.buffered_bytes() <= max_bytes, "{} bytes are buffered", decoder.buffered_bytes());
+        if outcome.rejection.is_some() {
             break;
         }
-        assert!(input.is_empty() || decoder.is_closed(), "all is taken until the last request is over");
-        outcome.left.extend_from_slice(input);
+        assert!(
+            input.is_empty() || decoder.is_closed(),
+            "input left over before the last request is complete"
+        );
+        outcome.unread.extend_from_slice(input);
     }
     assert_eq!(decoder.is_idle(), decoder.finish_eof().is_ok());
-    outcome.end = decoder.finish_eof();
+    outcome.eof_result = decoder.finish_eof();
     outcome
 }
 
-/// Notes an event; the head, if it is one.
-fn take(event: Event<'_>, outcome: &mut Outcome) -> Option<Head> {
+/// Records an event. Returns the head if the event is one.
+fn record_event(event: Event<'_>, outcome: &mut Outcome) -> Option<Head> {
     match event {
         Event::Head(head) => {
-            assert!(outcome.requests.last().is_none_or(|last| last.is_whole), "a head in a body");
-            outcome.requests.push(seen(&head));
+            assert!(outcome.requests.last().is_none_or(|last| last.is_complete), "head inside a body");
+            outcome.requests.push(recorded_request(&head));
             return Some(head);
         }
         Event::Data(data) => {
             assert!(!data.is_empty());
-            let current = outcome.requests.last_mut().expect("data belongs to a request");
-            assert!(!current.is_whole, "data behind the end");
+            let current = outcome.requests.last_mut().expect("data without a request");
+            assert!(!current.is_complete, "data after the end of the body");
             current.body.extend_from_slice(data);
         }
         Event::End(trailers) => {
-            let current = outcome.requests.last_mut().expect("an end belongs to a request");
-            assert!(!current.is_whole, "an end behind the end");
-            current.is_whole = true;
+            let current = outcome.requests.last_mut().expect("end without a request");
+            assert!(!current.is_complete, "second end of one body");
+            current.is_complete = true;
             current.trailers = trailers.iter().flat_map(Trailers::fields).map(field_text).collect();
         }
     }
     None
 }
 
-fn seen(head: &Head) -> Seen {
+fn recorded_request(head: &Head) -> RecordedRequest {
     let fields: Vec<_> = head.fields().map(field_text).collect();
-    let names_are_found = head.fields().all(|(name, _)| head.field(&name.to_ascii_uppercase()).is_some());
-    assert!(names_are_found, "{fields:?}");
+    let lookup_ignores_case = head.fields().all(|(name, _)| head.field(&name.to_ascii_uppercase()).is_some());
+    assert!(lookup_ignores_case, "{fields:?}");
     let text = format!(
         "{:?} {} {:?} {:?} {:?} {:?} {:?} host {:?} keeps {} expects {} upgrade {:?} {fields:?}",
         head.method(),
@@ -127,7 +132,7 @@ fn seen(head: &Head) -> Seen {
         head.expects_continue(),
         head.upgrade(),
     );
-    Seen {
+    RecordedRequest {
         head: text,
         method: head.method_text().to_owned(),
         target: head.target().to_owned(),
@@ -136,7 +141,7 @@ fn seen(head: &Head) -> Seen {
         fields,
         body: Vec::new(),
         trailers: Vec::new(),
-        is_whole: false,
+        is_complete: false,
     }
 }
 
@@ -144,7 +149,7 @@ pub fn field_text((name, value): (&str, &[u8])) -> String {
     format!("{name}={}", value.escape_ascii())
 }
 
-/// All in one piece, with the usual limits.
-pub fn whole(text: impl AsRef<[u8]>) -> Outcome {
+/// Feeds the whole text at once to a decoder with default limits.
+pub fn feed_whole(text: impl AsRef<[u8]>) -> Outcome {
     feed([text.as_ref()], Limits::default())
 }

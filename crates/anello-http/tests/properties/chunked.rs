@@ -1,5 +1,5 @@
-//! Bodies in chunks: what was encoded is decoded to the same, and any bytes come to what a simple reader makes of them, however
-//! they are cut.
+//! Properties of chunked bodies: encoding and decoding round-trip, and the decoder agrees with a simple reference
+//! parser regardless of how the input is split.
 
 use anello_http::h1::{
     BodyLength, ChunkedDecoder, ChunkedEvent, Limits, Method, Rejection, RequestContext, ResponseHead,
@@ -8,7 +8,7 @@ use anello_http::h1::{
 
 use super::splits;
 
-/// Limits that short texts go beyond.
+/// Limits that short inputs can exceed.
 const TIGHT: Limits = Limits {
     max_request_line_bytes: 0,
     max_head_bytes: 0,
@@ -20,19 +20,19 @@ const TIGHT: Limits = Limits {
     max_requests_per_connection: 1,
 };
 
-/// The bytes as they come from the network, and as a body to be sent.
+/// Checks the properties for an input, both as received bytes and as a body to send.
 pub fn check(data: &[u8]) {
     for limits in [Limits::default(), TIGHT] {
         let decoded = decode(&[data], limits);
         assert_agrees(data, &decoded, &limits);
-        for pieces in splits::split_variants(data) {
-            assert_eq!(decode(&pieces, limits), decoded, "{} cut as {pieces:?}", data.escape_ascii());
+        for parts in splits::split_variants(data) {
+            assert_eq!(decode(&parts, limits), decoded, "{} split into {parts:?}", data.escape_ascii());
         }
     }
     assert_round_trips(data);
 }
 
-/// What a decoder made of a text.
+/// Output of the decoder.
 #[derive(Debug, PartialEq, Eq)]
 struct Decoded {
     body: Vec<u8>,
@@ -41,132 +41,135 @@ struct Decoded {
 
 #[derive(Debug, PartialEq, Eq)]
 enum End {
-    /// With the trailers, and what is behind them.
-    Whole(Vec<(String, Vec<u8>)>, Vec<u8>),
+    /// The body is complete. Contains the trailers, and the bytes after the body.
+    Complete(Vec<(String, Vec<u8>)>, Vec<u8>),
     /// More bytes are needed.
-    Cut,
-    RejectedCase(Rejection),
+    Incomplete,
+    Rejected(Rejection),
 }
 
-fn decode(pieces: &[&[u8]], limits: Limits) -> Decoded {
+fn decode(parts: &[&[u8]], limits: Limits) -> Decoded {
     let mut decoder = ChunkedDecoder::new(limits);
     let mut body = Vec::new();
-    for (index, piece) in pieces.iter().enumerate() {
-        let mut input = *piece;
+    for (index, part) in parts.iter().enumerate() {
+        let mut input = *part;
         loop {
             match decoder.decode(&mut input) {
                 Ok(Some(ChunkedEvent::Data(data))) => {
-                    assert!(!data.is_empty(), "a piece of nothing");
+                    assert!(!data.is_empty(), "empty data event");
                     body.extend_from_slice(data);
                 }
                 Ok(Some(ChunkedEvent::End(trailers))) => {
-                    assert!(matches!(decoder.decode(&mut input), Ok(None)), "something behind the end");
+                    assert!(matches!(decoder.decode(&mut input), Ok(None)), "event after the end");
                     let field = |(name, value): (&str, &[u8])| (name.to_owned(), value.to_vec());
                     let trailers =
                         trailers.iter().flat_map(|trailers| trailers.fields().map(field)).collect();
-                    let left = [input, &pieces[index + 1..].concat()].concat();
-                    return Decoded { body, end: End::Whole(trailers, left) };
+                    let unread = [input, &parts[index + 1..].concat()].concat();
+                    return Decoded { body, end: End::Complete(trailers, unread) };
                 }
                 Ok(None) => break,
-                Err(refusal) => return Decoded { body, end: End::RejectedCase(refusal) },
+                Err(rejection) => return Decoded { body, end: End::Rejected(rejection) },
             }
             assert!(
                 body.len() as u64 <= limits.max_body_bytes
                     && decoder.buffered_bytes() <= limits.max_trailer_bytes
             );
         }
-        assert!(input.is_empty(), "all is taken until the end");
+        assert!(input.is_empty(), "unread input before the end");
     }
-    Decoded { body, end: End::Cut }
+    Decoded { body, end: End::Incomplete }
 }
 
-/// Whether the simple reader reads the same.
+/// Checks that the reference parser agrees with the decoder.
 fn assert_agrees(text: &[u8], decoded: &Decoded, limits: &Limits) {
-    let shown = text.escape_ascii();
-    match (read(text, limits), &decoded.end) {
-        (Read::Whole { body, trailers, rest }, End::Whole(kept, left)) => {
-            assert_eq!((&decoded.body, &left[..]), (&body, rest), "{shown}");
-            let mut all = trailers.into_iter();
-            assert!(kept.iter().all(|kept| all.any(|given| given == *kept)), "{shown}: {kept:?}");
+    let escaped = text.escape_ascii();
+    match (parse(text, limits), &decoded.end) {
+        (Parsed::Complete { body, trailers, rest }, End::Complete(kept, unread)) => {
+            assert_eq!((&decoded.body, &unread[..]), (&body, rest), "{escaped}");
+            let mut trailers = trailers.into_iter();
+            assert!(kept.iter().all(|kept| trailers.any(|trailer| trailer == *kept)), "{escaped}: {kept:?}");
             let is_framing = |name: &str| {
                 ["host", "content-length", "transfer-encoding"].contains(&&*name.to_ascii_lowercase())
             };
-            assert!(!kept.iter().any(|(name, _)| is_framing(name)), "{shown}: {kept:?}");
+            assert!(!kept.iter().any(|(name, _)| is_framing(name)), "{escaped}: {kept:?}");
         }
-        // The simple reader sees only whole lines; what is wrong in one that is not whole yet is refused at once.
-        (Read::RejectedCase, End::RejectedCase(refusal)) | (Read::Cut, End::RejectedCase(refusal)) => {
-            assert!(matches!(refusal.status, 400 | 413 | 431), "{shown}: {refusal}");
+        // The decoder can reject an incomplete line early; the reference parser only checks complete lines.
+        (Parsed::Rejected | Parsed::Incomplete, End::Rejected(rejection)) => {
+            assert!(matches!(rejection.status, 400 | 413 | 431), "{escaped}: {rejection}");
         }
-        (Read::Cut, End::Cut) => {}
-        (read, end) => panic!("{shown}: {end:?} instead of {read:?}"),
+        (Parsed::Incomplete, End::Incomplete) => {}
+        (parsed, end) => panic!("{escaped}: {end:?} instead of {parsed:?}"),
     }
 }
 
-/// What is sent is received.
+/// Checks that an encoded body is decoded to the same bytes.
 fn assert_round_trips(body: &[u8]) {
-    for pieces in splits::split_variants(body) {
-        let exchange = RequestContext { version: Version::Http11, method: Method::Get, keeps_alive: true };
+    for parts in splits::split_variants(body) {
+        let context = RequestContext { version: Version::Http11, method: Method::Get, keeps_alive: true };
         let mut text = Vec::new();
-        let head = ResponseHead::begin(&mut text, exchange, 200).expect("a status");
+        let head = ResponseHead::begin(&mut text, context, 200).expect("valid status");
         let mut encoder = head.finish(BodyLength::Unknown);
         text.clear();
-        for piece in &pieces {
-            encoder.write(&mut text, piece).expect("a body in chunks may be of any length");
+        for part in &parts {
+            encoder.write(&mut text, part).expect("chunked body accepts any length");
         }
-        encoder.finish(&mut text).expect("and end anywhere");
-        let expected = Decoded { body: body.to_vec(), end: End::Whole(vec![], vec![]) };
+        encoder.finish(&mut text).expect("chunked body can end after any length");
+        let expected = Decoded { body: body.to_vec(), end: End::Complete(vec![], vec![]) };
         assert_eq!(decode(&[&text], Limits::default()), expected, "{}", text.escape_ascii());
-        let read = read(&text, &Limits::default());
-        assert!(matches!(&read, Read::Whole { body: read, rest: [], .. } if read == body), "{read:?}");
+        let parsed = parse(&text, &Limits::default());
+        assert!(
+            matches!(&parsed, Parsed::Complete { body: parsed, rest: [], .. } if parsed == body),
+            "{parsed:?}"
+        );
     }
 }
 
-/// What a simple reader makes of a body in chunks.
+/// Result of the reference parser.
 #[derive(Debug)]
-pub enum Read<'a> {
-    Whole {
+pub enum Parsed<'a> {
+    Complete {
         body: Vec<u8>,
         trailers: Vec<(String, Vec<u8>)>,
         rest: &'a [u8],
     },
-    /// It is not there as a whole.
-    Cut,
-    RejectedCase,
+    /// The body is incomplete.
+    Incomplete,
+    Rejected,
 }
 
-/// Reads a body in chunks, line by line, all at once.
-pub fn read<'a>(text: &'a [u8], limits: &Limits) -> Read<'a> {
+/// Parses a complete chunked body line by line. This is the reference parser.
+pub fn parse<'a>(text: &'a [u8], limits: &Limits) -> Parsed<'a> {
     let (mut body, mut rest, mut extension_bytes) = (Vec::new(), text, 0);
     loop {
-        let Some((line, behind)) = line_of(rest) else { return Read::Cut };
-        let Some((size, extension)) = size_line(line) else { return Read::RejectedCase };
+        let Some((line, tail)) = line_of(rest) else { return Parsed::Incomplete };
+        let Some((size, extension)) = size_line(line) else { return Parsed::Rejected };
         extension_bytes += extension.len();
         if extension_bytes > limits.max_chunk_extension_bytes {
-            return Read::RejectedCase;
+            return Parsed::Rejected;
         }
         if size == 0 {
-            return trailers(body, behind, limits);
+            return trailers(body, tail, limits);
         }
         if u128::from(size) + body.len() as u128 > u128::from(limits.max_body_bytes) {
-            return Read::RejectedCase;
+            return Parsed::Rejected;
         }
-        let Some((data, behind)) = behind.split_at_checked(size as usize) else { return Read::Cut };
+        let Some((data, tail)) = tail.split_at_checked(size as usize) else { return Parsed::Incomplete };
         body.extend_from_slice(data);
-        rest = match behind {
+        rest = match tail {
             [b'\r', b'\n', rest @ ..] => rest,
-            [] | [b'\r'] => return Read::Cut,
-            _ => return Read::RejectedCase,
+            [] | [b'\r'] => return Parsed::Incomplete,
+            _ => return Parsed::Rejected,
         };
     }
 }
 
-/// A line, without its end, and what is behind it.
+/// Splits off the first line. Returns it without its line ending, and the remaining text.
 fn line_of(text: &[u8]) -> Option<(&[u8], &[u8])> {
-    let end = text.windows(2).position(|two| two == b"\r\n")?;
+    let end = text.windows(2).position(|window| window == b"\r\n")?;
     Some((&text[..end], &text[end + 2..]))
 }
 
-/// The size, and what stands behind its digits.
+/// Parses the first line of a chunk. Returns the size and the extensions.
 fn size_line(line: &[u8]) -> Option<(u64, &[u8])> {
     let digits = line.iter().take_while(|byte| byte.is_ascii_hexdigit()).count();
     let (digits, extension) = line.split_at(digits);
@@ -177,20 +180,20 @@ fn size_line(line: &[u8]) -> Option<(u64, &[u8])> {
     Some((u64::from_str_radix(digits, 16).ok()?, extension)).filter(|_| is_extension && is_text)
 }
 
-fn trailers<'a>(body: Vec<u8>, section: &'a [u8], limits: &Limits) -> Read<'a> {
+fn trailers<'a>(body: Vec<u8>, section: &'a [u8], limits: &Limits) -> Parsed<'a> {
     let (mut fields, mut rest) = (Vec::new(), section);
     loop {
-        let Some((line, behind)) = line_of(rest) else { return Read::Cut };
-        rest = behind;
+        let Some((line, tail)) = line_of(rest) else { return Parsed::Incomplete };
+        rest = tail;
         if section.len() - rest.len() > limits.max_trailer_bytes {
-            return Read::RejectedCase;
+            return Parsed::Rejected;
         }
         if line.is_empty() {
-            return Read::Whole { body, trailers: fields, rest };
+            return Parsed::Complete { body, trailers: fields, rest };
         }
         match field(line) {
             Some(field) if fields.len() < limits.max_trailer_fields => fields.push(field),
-            _ => return Read::RejectedCase,
+            _ => return Parsed::Rejected,
         }
     }
 }
@@ -206,7 +209,7 @@ fn field(line: &[u8]) -> Option<(String, Vec<u8>)> {
         .then(|| (name.to_owned(), value[start..end].to_vec()))
 }
 
-/// Whether this is no control byte, or a tab.
+/// Returns whether a byte is a tab or not a control byte.
 fn is_text(byte: u8) -> bool {
     byte == b'\t' || !byte.is_ascii_control()
 }

@@ -1,8 +1,7 @@
-//! What must hold of any bytes whatever. The fuzzer asks it of bytes that it makes up (`fuzz/fuzz_targets`), `fuzz_corpus.rs`
-//! of those that it has kept, other tests of what they generate.
+//! Properties that hold for any input. The fuzz targets (`fuzz/fuzz_targets`) check them for generated inputs,
+//! `fuzz_corpus.rs` for the recorded corpus, and other tests for their own inputs.
 
-// Every program that has this uses some of it.
-#![allow(dead_code)]
+#![allow(dead_code, reason = "each test binary uses a subset of these helpers")]
 
 pub mod chunked;
 #[path = "../h1_support/mod.rs"]

@@ -1,26 +1,26 @@
-//! Paths: whatever is asked for, what is accepted names something below the served folder, and the same thing whoever reads
-//! it and however often.
+//! Properties of request target resolution: every accepted target stays below the document root, and the result agrees
+//! with a simple reference implementation.
 
 use std::path::{Component, Path};
 
 use anello_http::files::path::{Dotfiles, MAX_NAME_BYTES, MAX_PATH_BYTES, TargetPath, resolve};
 
-/// Bytes that are no text can be no target.
+/// Checks the properties for an input. Input that is not UTF-8 is ignored, because it cannot be a target.
 pub fn check(data: &[u8]) {
     let Ok(target) = std::str::from_utf8(data) else { return };
     for dotfiles in [Dotfiles::Hide, Dotfiles::Serve] {
-        let found = resolve(target, dotfiles);
-        let shown = target.escape_debug();
-        if let Err(refusal) = found {
-            assert!(matches!(refusal.status(), 400 | 404), "{shown}: {refusal}");
+        let result = resolve(target, dotfiles);
+        let escaped = target.escape_debug();
+        if let Err(error) = result {
+            assert!(matches!(error.status(), 400 | 404), "{escaped}: {error}");
         }
-        let read = found.as_ref().ok().map(|path| Read {
+        let resolved = result.as_ref().ok().map(|path| Resolved {
             relative: path.relative().to_owned(),
-            is_folder: path.is_directory(),
+            is_directory: path.is_directory(),
             query: path.query().map(str::to_owned),
         });
-        assert_eq!(read, model(target, dotfiles), "{shown} with {dotfiles:?}");
-        if let Ok(path) = found {
+        assert_eq!(resolved, resolve_by_model(target, dotfiles), "{escaped} with {dotfiles:?}");
+        if let Ok(path) = result {
             assert_stays_below_root(&path, dotfiles);
             assert_resolves_to_same_path(&path, dotfiles);
             assert_redirects_to_directory(&path, dotfiles);
@@ -28,11 +28,11 @@ pub fn check(data: &[u8]) {
     }
 }
 
-/// What a target means.
+/// A resolved target.
 #[derive(Debug, PartialEq, Eq)]
-struct Read {
+struct Resolved {
     relative: String,
-    is_folder: bool,
+    is_directory: bool,
     query: Option<String>,
 }
 
@@ -45,21 +45,21 @@ fn assert_stays_below_root(path: &TargetPath<'_>, dotfiles: Dotfiles) {
     assert!(!relative.contains(['\0', '\\']) && relative.len() <= MAX_PATH_BYTES, "{relative:?}");
     for (index, name) in relative.split('/').enumerate().filter(|_| !relative.is_empty()) {
         assert!(!matches!(name, "" | "." | "..") && name.len() <= MAX_NAME_BYTES, "{relative:?}");
-        let may_be_seen = dotfiles == Dotfiles::Serve || index == 0 && name == ".well-known";
-        assert!(may_be_seen || !name.starts_with('.'), "{relative:?}");
+        let is_dot_allowed = dotfiles == Dotfiles::Serve || index == 0 && name == ".well-known";
+        assert!(is_dot_allowed || !name.starts_with('.'), "{relative:?}");
     }
 }
 
-/// What was accepted is accepted again, and is the same.
+/// Checks that the percent-encoded relative path resolves to the same path.
 fn assert_resolves_to_same_path(path: &TargetPath<'_>, dotfiles: Dotfiles) {
-    let encoded: String = path.relative().bytes().map(encoded).collect();
+    let encoded: String = path.relative().bytes().map(percent_encode).collect();
     let target = format!("/{encoded}");
-    let again = resolve(&target, dotfiles).unwrap_or_else(|refusal| panic!("{target}: {refusal}"));
-    assert_eq!(again.relative(), path.relative(), "{target}");
-    assert_eq!(again.has_no_extension(), path.has_no_extension(), "{target}");
+    let resolved_path = resolve(&target, dotfiles).unwrap_or_else(|error| panic!("{target}: {error}"));
+    assert_eq!(resolved_path.relative(), path.relative(), "{target}");
+    assert_eq!(resolved_path.has_no_extension(), path.has_no_extension(), "{target}");
 }
 
-fn encoded(byte: u8) -> String {
+fn percent_encode(byte: u8) -> String {
     match byte {
         b'/' => "/".to_owned(),
         _ if byte.is_ascii_alphanumeric() => char::from(byte).to_string(),
@@ -67,23 +67,23 @@ fn encoded(byte: u8) -> String {
     }
 }
 
-/// A redirect stays on this server, is a field's value, and leads to the folder of the same path.
+/// Checks that a redirect stays on this server, is a valid field value, and leads to the directory with the same path.
 fn assert_redirects_to_directory(path: &TargetPath<'_>, dotfiles: Dotfiles) {
     let location = path.redirect_location();
     assert!(location.starts_with('/') && !location.starts_with("//"), "{location:?}");
     assert!(location.bytes().all(|byte| byte.is_ascii_graphic()) && !location.contains('\\'), "{location:?}");
     if path.relative().len() + 2 > MAX_PATH_BYTES {
-        // With a slash at its end it is too long.
+        // The path with a slash appended exceeds the limit.
         return;
     }
-    let folder = resolve(&location, dotfiles).unwrap_or_else(|refusal| panic!("{location}: {refusal}"));
-    assert_eq!((folder.relative(), folder.is_directory()), (path.relative(), true), "{location}");
-    assert_eq!(folder.query().is_some(), path.query().is_some(), "{location}");
-    assert_eq!(folder.redirect_location(), location);
+    let directory = resolve(&location, dotfiles).unwrap_or_else(|error| panic!("{location}: {error}"));
+    assert_eq!((directory.relative(), directory.is_directory()), (path.relative(), true), "{location}");
+    assert_eq!(directory.query().is_some(), path.query().is_some(), "{location}");
+    assert_eq!(directory.redirect_location(), location);
 }
 
-/// What a target means to a reader that goes step by step; `None` if it is refused.
-fn model(target: &str, dotfiles: Dotfiles) -> Option<Read> {
+/// Reference implementation, which resolves a target step by step. Returns `None` if the target is rejected.
+fn resolve_by_model(target: &str, dotfiles: Dotfiles) -> Option<Resolved> {
     let path_and_query = if target.starts_with('/') { target } else { after_host(target)? };
     if path_and_query.contains('#') {
         return None;
@@ -92,22 +92,23 @@ fn model(target: &str, dotfiles: Dotfiles) -> Option<Read> {
         Some((path, query)) => (path, Some(query.to_owned())),
         None => (path_and_query, None),
     };
-    let path = decoded(path)?;
+    let path = percent_decode(path)?;
     let names: Vec<_> = path.split('/').filter(|name| !name.is_empty()).collect();
     for (index, name) in names.iter().enumerate() {
         let is_hidden = name.starts_with('.') && !(index == 0 && *name == ".well-known");
-        let assert_rejected = matches!(*name, "." | "..")
+        let is_rejected = matches!(*name, "." | "..")
             || name.chars().any(|c| c.is_ascii_control() || c == '\\')
             || name.len() > MAX_NAME_BYTES
             || is_hidden && dotfiles == Dotfiles::Hide;
-        if assert_rejected {
+        if is_rejected {
             return None;
         }
     }
-    let is_folder = path.is_empty() || path.ends_with('/');
-    (path.len() <= MAX_PATH_BYTES).then(|| Read { relative: names.join("/"), is_folder, query })
+    let is_directory = path.is_empty() || path.ends_with('/');
+    (path.len() <= MAX_PATH_BYTES).then(|| Resolved { relative: names.join("/"), is_directory, query })
 }
 
+/// Returns the part of a target in absolute form after its authority.
 fn after_host(target: &str) -> Option<&str> {
     let lower = target.to_ascii_lowercase();
     let scheme = ["http://", "https://"].into_iter().find(|scheme| lower.starts_with(scheme))?;
@@ -116,8 +117,8 @@ fn after_host(target: &str) -> Option<&str> {
     (end > 0).then(|| &rest[end..])
 }
 
-/// Decoded once; `None` if that cannot be, or would make a slash.
-fn decoded(path: &str) -> Option<String> {
+/// Percent-decodes a path. Returns `None` if the encoding is invalid, the result is not UTF-8, or a slash is encoded.
+fn percent_decode(path: &str) -> Option<String> {
     let mut bytes = Vec::new();
     let mut rest = path.bytes();
     while let Some(byte) = rest.next() {

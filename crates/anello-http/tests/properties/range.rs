@@ -1,47 +1,49 @@
-//! Ranges: whatever is asked for, what is sent lies within the file, is no longer than it, and is what was asked for.
+//! Properties of range selection: the selected ranges lie within the file, are not longer than the file in total, and
+//! cover the requested bytes.
 
 use anello_http::files::multipart::{Boundary, Multipart};
 use anello_http::files::range::{ByteRange, COALESCE_GAP_BYTES, MAX_RANGES, Selection, select};
 
-/// The size of the file, a line feed, and the value of `Range`; without a line feed, a file of 1000 bytes.
+/// Checks the properties for an input: the size of the file, a line feed, and the value of the `Range` field. Without a
+/// line feed, the file has 1000 bytes.
 pub fn check(data: &[u8]) {
     let (size_bytes, range) = match data.iter().position(|&byte| byte == b'\n') {
-        Some(place) => (number(&latin_1(&data[..place])).unwrap_or(0), &data[place + 1..]),
+        Some(position) => (number(&latin_1(&data[..position])).unwrap_or(0), &data[position + 1..]),
         None => (1000, data),
     };
     let selection = select(range, size_bytes);
-    let asked = parse_ranges(&latin_1(range), size_bytes);
-    let shown = range.escape_ascii();
+    let requested = parse_ranges(&latin_1(range), size_bytes);
+    let escaped = range.escape_ascii();
     let ranges = match &selection {
         Selection::Whole => {
-            assert_eq!(asked, None, "{shown} of {size_bytes}");
+            assert_eq!(requested, None, "{escaped} of {size_bytes}");
             return;
         }
         Selection::Unsatisfiable => vec![],
         Selection::One(range) => vec![*range],
         Selection::Several(ranges) => {
-            assert!(ranges.len() > 1, "{shown} of {size_bytes}");
+            assert!(ranges.len() > 1, "{escaped} of {size_bytes}");
             ranges.clone()
         }
     };
-    let Some(asked) = asked else {
-        panic!("{shown} of {size_bytes}: {selection:?} instead of the whole file")
+    let Some(requested) = requested else {
+        panic!("{escaped} of {size_bytes}: {selection:?} instead of the whole file")
     };
     assert_within_limits(&ranges, size_bytes);
-    assert_eq!(ranges, coalesced(&asked), "{shown} of {size_bytes}");
+    assert_eq!(ranges, coalesced(&requested), "{escaped} of {size_bytes}");
     if size_bytes <= 2048 {
         assert_eq!(
             to_byte_map(&ranges, size_bytes),
-            close_gaps(to_byte_map(&asked, size_bytes)),
-            "{shown} of {size_bytes}"
+            close_gaps(to_byte_map(&requested, size_bytes)),
+            "{escaped} of {size_bytes}"
         );
     }
     if ranges.len() > 1 {
-        several(&ranges, size_bytes);
+        assert_multipart_matches(&ranges, size_bytes);
     }
 }
 
-/// The ranges lie in the file, apart from each other, and are no more than are allowed.
+/// Checks that the ranges lie within the file, are not adjacent, and are not more than the limit.
 fn assert_within_limits(ranges: &[ByteRange], size_bytes: u64) {
     assert!(ranges.len() <= MAX_RANGES);
     assert!(ranges.iter().all(|range| range.first <= range.last && range.last < size_bytes), "{ranges:?}");
@@ -55,12 +57,12 @@ fn assert_within_limits(ranges: &[ByteRange], size_bytes: u64) {
     assert!(sum <= u128::from(size_bytes), "{ranges:?}");
 }
 
-/// An answer of several parts introduces each with what it is.
-fn several(ranges: &[ByteRange], size_bytes: u64) {
+/// Checks that a multipart response describes each part in the head of the part.
+fn assert_multipart_matches(ranges: &[ByteRange], size_bytes: u64) {
     let response = Multipart::new(ranges, size_bytes, "text/plain", Boundary::from_random(7));
-    let boundary = response.content_type().split_once("boundary=").expect("a boundary").1.to_owned();
+    let boundary = response.content_type().split_once("boundary=").expect("boundary").1.to_owned();
     for ((head, range), expected) in response.parts().zip(ranges) {
-        let head = std::str::from_utf8(head).expect("text");
+        let head = std::str::from_utf8(head).expect("UTF-8 head");
         let content_range = format!("Content-Range: bytes {}-{}/{size_bytes}\r\n", range.first, range.last);
         assert!(range == *expected && head.contains(&content_range) && head.ends_with("\r\n\r\n"), "{head}");
         assert!(head.contains(&format!("--{boundary}\r\n")), "{head}");
@@ -69,7 +71,7 @@ fn several(ranges: &[ByteRange], size_bytes: u64) {
     assert_eq!(response.end(), format!("\r\n--{boundary}--\r\n").as_bytes());
 }
 
-/// The ranges that lie in the file, as they were asked for; `None` where the whole file is the answer.
+/// Parses the requested ranges and returns those that overlap the file. Returns `None` if the whole file is to be sent.
 fn parse_ranges(range: &str, size_bytes: u64) -> Option<Vec<ByteRange>> {
     let (unit, set) = range.split_once('=')?;
     if !unit.eq_ignore_ascii_case("bytes") || size_bytes == 0 {
@@ -83,13 +85,13 @@ fn parse_ranges(range: &str, size_bytes: u64) -> Option<Vec<ByteRange>> {
     }
     let mut ranges = Vec::new();
     for spec in specs {
-        let (before, behind) = spec.split_once('-')?;
-        let (first, last) = match (before, behind) {
+        let (start, end) = spec.split_once('-')?;
+        let (first, last) = match (start, end) {
             ("", length) => (size_bytes.saturating_sub(number(length)?), size_bytes - 1),
             (first, "") => (number(first)?, u64::MAX),
             (first, last) => (number(first)?, number(last)?),
         };
-        if !before.is_empty() && last < first {
+        if !start.is_empty() && last < first {
             return None;
         }
         if first < size_bytes {
@@ -99,22 +101,22 @@ fn parse_ranges(range: &str, size_bytes: u64) -> Option<Vec<ByteRange>> {
     Some(ranges)
 }
 
-/// The ranges, joined until none is near another, each in the place of the earliest of its parts.
-fn coalesced(asked: &[ByteRange]) -> Vec<ByteRange> {
-    let mut ranges = asked.to_vec();
+/// Merges ranges until no two of them overlap or are close. A merged range takes the position of its earliest part.
+fn coalesced(requested: &[ByteRange]) -> Vec<ByteRange> {
+    let mut ranges = requested.to_vec();
     let is_near = |one: ByteRange, other: ByteRange| {
         let (low, high) = if one.first <= other.first { (one, other) } else { (other, one) };
         u128::from(high.first) <= u128::from(low.last) + u128::from(COALESCE_GAP_BYTES) + 1
     };
-    'again: loop {
+    'merge: loop {
         for first in 0..ranges.len() {
             for second in first + 1..ranges.len() {
                 if is_near(ranges[first], ranges[second]) {
                     let other = ranges.remove(second);
-                    let one = &mut ranges[first];
-                    one.first = one.first.min(other.first);
-                    one.last = one.last.max(other.last);
-                    continue 'again;
+                    let merged = &mut ranges[first];
+                    merged.first = merged.first.min(other.first);
+                    merged.last = merged.last.max(other.last);
+                    continue 'merge;
                 }
             }
         }
@@ -122,29 +124,29 @@ fn coalesced(asked: &[ByteRange]) -> Vec<ByteRange> {
     }
 }
 
-/// Which bytes of a file these are.
+/// Returns for each byte of the file whether a range contains it.
 fn to_byte_map(ranges: &[ByteRange], size_bytes: u64) -> Vec<bool> {
     (0..size_bytes)
         .map(|byte| ranges.iter().any(|range| (range.first..=range.last).contains(&byte)))
         .collect()
 }
 
-/// With the small gaps filled.
-fn close_gaps(mut to_byte_map: Vec<bool>) -> Vec<bool> {
+/// Fills the gaps that are small enough to be coalesced.
+fn close_gaps(mut byte_map: Vec<bool>) -> Vec<bool> {
     let mut last = None;
-    for index in 0..to_byte_map.len() {
-        if !to_byte_map[index] {
+    for index in 0..byte_map.len() {
+        if !byte_map[index] {
             continue;
         }
         if let Some(last) = last.filter(|last| index - last <= COALESCE_GAP_BYTES as usize + 1) {
-            to_byte_map[last..index].fill(true);
+            byte_map[last..index].fill(true);
         }
         last = Some(index);
     }
-    to_byte_map
+    byte_map
 }
 
-/// A decimal number, at most the largest of 64 bits.
+/// Parses a decimal number. A number that exceeds 64 bits is returned as `u64::MAX`.
 fn number(text: &str) -> Option<u64> {
     let digits = text.trim_start_matches('0');
     match text.bytes().all(|byte| byte.is_ascii_digit()) && !text.is_empty() {
@@ -154,7 +156,7 @@ fn number(text: &str) -> Option<u64> {
     }
 }
 
-/// Every byte a character.
+/// Decodes Latin-1, in which every byte is one character.
 fn latin_1(bytes: &[u8]) -> String {
     bytes.iter().map(|&byte| char::from(byte)).collect()
 }

@@ -1,13 +1,13 @@
-//! Requests: where the bytes are cut makes no difference; what is accepted means the same to two other readers, and comes to the
-//! same when it is written anew; and what is plainly right is not refused.
+//! Properties of request decoding: the outcome does not depend on how the input is split, two other parsers agree with
+//! accepted requests, re-encoded requests are decoded to the same result, and plainly valid requests are accepted.
 
 use anello_http::h1::{Decoder, Event, Limits, RequestFraming, Version, write_chunk_end, write_chunk_start};
 
-use super::chunked::{self, Read};
-use super::h1_support::{Outcome, Seen, feed, field_text};
+use super::chunked::{self, Parsed};
+use super::h1_support::{Outcome, RecordedRequest, feed, field_text};
 use super::splits;
 
-/// Limits that short texts go beyond.
+/// Limits that short inputs can exceed.
 pub const TIGHT: Limits = Limits {
     max_request_line_bytes: 40,
     max_head_bytes: 120,
@@ -19,89 +19,98 @@ pub const TIGHT: Limits = Limits {
     max_requests_per_connection: 3,
 };
 
-/// So much of empty lines is taken before a request.
-const EMPTY_LINES_BYTES: usize = 4 * 2;
+/// Maximum number of bytes of empty lines that are accepted before a request.
+const MAX_EMPTY_LINES_BYTES: usize = 4 * 2;
 
-/// The bytes of a connection.
+/// Checks the properties for the bytes received on one connection.
 pub fn check(text: &[u8]) {
     for limits in [Limits::default(), TIGHT] {
         let outcome = feed([text], limits);
         assert_agrees(text, &outcome, limits);
-        for pieces in splits::split_variants(text) {
-            let cut = feed(pieces.iter().copied(), limits);
-            assert_eq!(cut, outcome, "{} cut as {pieces:?}", text.escape_ascii());
+        for parts in splits::split_variants(text) {
+            let split_outcome = feed(parts.iter().copied(), limits);
+            assert_eq!(split_outcome, outcome, "{} split into {parts:?}", text.escape_ascii());
         }
         assert_round_trips(text, &outcome, limits);
     }
 }
 
-/// Whether the limits hold, and other readers read the same: httparse every head, a simple one all of it.
+/// Checks that the limits hold and that other parsers agree: `httparse` for each head, and a simple reference parser
+/// for the whole input.
 pub fn assert_agrees(text: &[u8], outcome: &Outcome, limits: Limits) {
-    let shown = text.escape_ascii();
+    let escaped = text.escape_ascii();
     assert!(outcome.requests.len() as u64 <= limits.max_requests_per_connection);
     let mut rest = text;
-    for (index, seen) in outcome.requests.iter().enumerate() {
-        assert_within_limits(seen, limits);
-        rest = after_empty_lines(rest);
-        let (head, behind) = rest.split_at(seen.head_bytes);
-        let head = Model::read(head, limits).unwrap_or_else(|| panic!("not strict: {}", head.escape_ascii()));
-        compare_with_httparse(&rest[..seen.head_bytes], seen);
-        assert_eq!(head.framing(), Some(seen.framing), "{shown}");
-        let Some(behind) = after_body(seen, behind, &limits) else {
+    for (index, request) in outcome.requests.iter().enumerate() {
+        assert_within_limits(request, limits);
+        rest = skip_empty_lines(rest);
+        let (head, tail) = rest.split_at(request.head_bytes);
+        let head = Model::parse(head, limits)
+            .unwrap_or_else(|| panic!("accepted an invalid head: {}", head.escape_ascii()));
+        compare_with_httparse(&rest[..request.head_bytes], request);
+        assert_eq!(head.framing(), Some(request.framing), "{escaped}");
+        let Some(tail) = skip_body(request, tail, &limits) else {
             let is_last = index + 1 == outcome.requests.len();
-            assert!(is_last && !seen.is_whole, "{shown}: a body that is not whole");
+            assert!(is_last && !request.is_complete, "{escaped}: accepted an incomplete body");
             return;
         };
-        assert!(seen.is_whole, "{shown}: a body that is whole");
-        rest = behind;
+        assert!(request.is_complete, "{escaped}: did not accept a complete body");
+        rest = tail;
         if head.closes() || index as u64 + 1 == limits.max_requests_per_connection {
-            assert_eq!((&outcome.left[..], outcome.refusal), (rest, None), "{shown}: nothing more is taken");
+            assert_eq!(
+                (&outcome.unread[..], outcome.rejection),
+                (rest, None),
+                "{escaped}: input consumed after the last request"
+            );
             return;
         }
     }
-    let before = rest.len();
-    let rest = after_empty_lines(rest);
-    if before - rest.len() > EMPTY_LINES_BYTES {
+    let remaining_bytes = rest.len();
+    let rest = skip_empty_lines(rest);
+    if remaining_bytes - rest.len() > MAX_EMPTY_LINES_BYTES {
         return;
     }
-    let end = rest.windows(4).position(|four| four == b"\r\n\r\n").map(|place| place + 4);
-    if let Some(head) = end.and_then(|end| Model::read(&rest[..end], limits)) {
-        assert!(!head.is_plain(limits), "{shown}: {:?}", outcome.refusal);
+    let head_bytes = rest.windows(4).position(|window| window == b"\r\n\r\n").map(|position| position + 4);
+    if let Some(head) = head_bytes.and_then(|head_bytes| Model::parse(&rest[..head_bytes], limits)) {
+        assert!(!head.is_plain(limits), "{escaped}: {:?}", outcome.rejection);
     }
 }
 
-fn assert_within_limits(seen: &Seen, limits: Limits) {
-    assert!(seen.head_bytes <= limits.max_head_bytes && seen.fields.len() <= limits.max_fields);
+fn assert_within_limits(request: &RecordedRequest, limits: Limits) {
+    assert!(request.head_bytes <= limits.max_head_bytes && request.fields.len() <= limits.max_fields);
     assert!(
-        seen.body.len() as u64 <= limits.max_body_bytes && seen.trailers.len() <= limits.max_trailer_fields
+        request.body.len() as u64 <= limits.max_body_bytes
+            && request.trailers.len() <= limits.max_trailer_fields
     );
 }
 
-fn after_empty_lines(text: &[u8]) -> &[u8] {
-    text.strip_prefix(b"\r\n").map_or(text, after_empty_lines)
+fn skip_empty_lines(text: &[u8]) -> &[u8] {
+    text.strip_prefix(b"\r\n").map_or(text, skip_empty_lines)
 }
 
-/// What is behind the body, which has to be the one that was seen; `None` if it is not whole.
-fn after_body<'a>(seen: &Seen, text: &'a [u8], limits: &Limits) -> Option<&'a [u8]> {
-    let (body, rest) = match seen.framing {
+/// Checks that `text` starts with the recorded body, and returns the text after it. Returns `None` if the body is
+/// incomplete.
+fn skip_body<'a>(request: &RecordedRequest, text: &'a [u8], limits: &Limits) -> Option<&'a [u8]> {
+    let (body, rest) = match request.framing {
         RequestFraming::None => (Vec::new(), text),
         RequestFraming::Length(bytes) => {
             let (body, rest) = text.split_at_checked(usize::try_from(bytes).ok()?)?;
             (body.to_vec(), rest)
         }
-        RequestFraming::Chunked => match chunked::read(text, limits) {
-            Read::Whole { body, rest, .. } => (body, rest),
-            Read::Cut | Read::RejectedCase => return None,
+        RequestFraming::Chunked => match chunked::parse(text, limits) {
+            Parsed::Complete { body, rest, .. } => (body, rest),
+            Parsed::Incomplete | Parsed::Rejected => return None,
         },
     };
-    assert_eq!(seen.body, body);
+    assert_eq!(request.body, body);
     Some(rest)
 }
 
-/// httparse accepts more, but no version above 1.1; what is accepted here, it reads in the same way.
-fn compare_with_httparse(head: &[u8], seen: &Seen) {
+/// Checks that `httparse` parses an accepted head in the same way. It rejects minor versions above 1, so these are
+/// replaced.
+fn compare_with_httparse(head: &[u8], recorded: &RecordedRequest) {
     let mut head = head.to_vec();
-    let line_end = head.windows(2).position(|two| two == b"\r\n").expect("a line");
+    let line_end = head.windows(2).position(|window| window == b"\r\n").expect("request line");
     if head[line_end - 1] > b'1' {
         head[line_end - 1] = b'1';
     }
@@ -109,30 +118,30 @@ fn compare_with_httparse(head: &[u8], seen: &Seen) {
     let mut storage = [httparse::EMPTY_HEADER; 128];
     let mut request = httparse::Request::new(&mut storage);
     assert_eq!(request.parse(head), Ok(httparse::Status::Complete(head.len())));
-    assert_eq!((request.method, request.path), (Some(&seen.method[..]), Some(&seen.target[..])));
+    assert_eq!((request.method, request.path), (Some(&recorded.method[..]), Some(&recorded.target[..])));
     let fields: Vec<_> = request.headers.iter().map(|field| field_text((field.name, field.value))).collect();
-    assert_eq!(fields, seen.fields);
+    assert_eq!(fields, recorded.fields);
 }
 
-/// A head as a simple reader reads it, by other means than the decoder's.
+/// A request head as parsed by a simple reference parser, independent of the decoder.
 struct Model {
     bytes: usize,
     method: String,
     target: String,
     is_10: bool,
-    /// Names in lower case, values without the blanks around them.
+    /// Names in lower case, and values without surrounding blanks.
     fields: Vec<(String, String)>,
 }
 
 impl Model {
-    /// Reads what has to be a head and nothing else; `None` if it is none, or could be read otherwise.
-    fn read(head: &[u8], limits: Limits) -> Option<Self> {
-        // Latin-1, so that every byte is a character.
+    /// Parses a complete head. Returns `None` if it is invalid or ambiguous.
+    fn parse(head: &[u8], limits: Limits) -> Option<Self> {
+        // Decoded as Latin-1, so that every byte is one character.
         let text: String = head.iter().map(|&byte| char::from(byte)).collect();
         let mut lines = text.strip_suffix("\r\n\r\n")?.split("\r\n");
         let line: Vec<_> = lines.next()?.split(' ').collect();
         let [method, target, version] = line[..] else { return None };
-        // A higher minor version is read as 1.1.
+        // A higher minor version is handled as 1.1.
         let minor = version.strip_prefix("HTTP/1.")?;
         if minor.len() != 1 || !minor.bytes().all(|byte| byte.is_ascii_digit()) {
             return None;
@@ -154,18 +163,18 @@ impl Model {
             fields: fields?,
         };
         let hosts = model.values("host").count();
-        let is_right = is_token(method)
+        let is_valid = is_token(method)
             && is_target
             && line.join(" ").len() <= limits.max_request_line_bytes
             && (hosts == 1 || hosts == 0 && model.is_10);
-        is_right.then_some(model)
+        is_valid.then_some(model)
     }
 
     fn values<'a>(&'a self, field_name: &'a str) -> impl Iterator<Item = &'a str> {
         self.fields.iter().filter(move |(name, _)| name == field_name).map(|(_, value)| value.as_str())
     }
 
-    /// How the body is framed; `None` if that is not said in one way.
+    /// Returns the framing of the body, or `None` if it is ambiguous.
     fn framing(&self) -> Option<RequestFraming> {
         let codings: Vec<_> = self.values("transfer-encoding").collect();
         let lengths: Vec<_> = self.values("content-length").collect();
@@ -181,16 +190,17 @@ impl Model {
         }
     }
 
-    /// Whether this is the last request that the connection has.
+    /// Returns whether this is the last request on the connection.
     fn closes(&self) -> bool {
-        let says = |name: &str| {
+        let has_option = |name: &str| {
             let options = self.values("connection").flat_map(|value| value.split(','));
             options.map(|option| option.trim_matches([' ', '\t'])).any(|o| o.eq_ignore_ascii_case(name))
         };
-        says("close") || self.is_10 && !says("keep-alive")
+        has_option("close") || self.is_10 && !has_option("keep-alive")
     }
 
-    /// Whether there is nothing about it that a server may refuse. (This is less than all that must be accepted.)
+    /// Returns whether no part of the head gives a server a reason to reject it. (This is a subset of the heads that
+    /// must be accepted.)
     fn is_plain(&self, limits: Limits) -> bool {
         let is_plain_host = |host: &str| host.chars().all(|c| c.is_ascii_alphanumeric() || ".-".contains(c));
         let is_plain_body = match self.framing() {
@@ -216,19 +226,21 @@ fn is_token(text: &str) -> bool {
     !text.is_empty() && text.chars().all(is_token_character)
 }
 
-/// What was accepted is accepted again when it is written from what was understood, and means the same.
+/// Checks that the decoded requests, when encoded again, are decoded to the same result.
 fn assert_round_trips(text: &[u8], outcome: &Outcome, limits: Limits) {
-    // What is written may be longer: by the blank in front of a trailer's value.
-    let roomy = Limits { max_head_bytes: 1 << 20, max_trailer_bytes: 1 << 20, ..limits };
-    let again = rewrite(text, limits);
-    let comparable = |outcome: &Outcome| -> Vec<Seen> {
-        outcome.requests.iter().map(|seen| Seen { head_bytes: 0, ..seen.clone() }).collect()
+    // The new text can be longer, by the blanks before the values of trailers.
+    let relaxed_limits = Limits { max_head_bytes: 1 << 20, max_trailer_bytes: 1 << 20, ..limits };
+    let encoded = reencode(text, limits);
+    let comparable = |outcome: &Outcome| -> Vec<RecordedRequest> {
+        let requests = outcome.requests.iter();
+        requests.map(|request| RecordedRequest { head_bytes: 0, ..request.clone() }).collect()
     };
-    let found = comparable(&feed([&again[..]], roomy));
-    assert_eq!(found, comparable(outcome), "{} from {}", again.escape_ascii(), text.escape_ascii());
+    let decoded = comparable(&feed([&encoded[..]], relaxed_limits));
+    assert_eq!(decoded, comparable(outcome), "{} from {}", encoded.escape_ascii(), text.escape_ascii());
 }
 
-fn rewrite(text: &[u8], limits: Limits) -> Vec<u8> {
+/// Decodes requests and encodes them again.
+fn reencode(text: &[u8], limits: Limits) -> Vec<u8> {
     let (mut decoder, mut input, mut out) = (Decoder::new(limits), text, Vec::new());
     let mut framing = RequestFraming::None;
     while let Ok(Some(event)) = decoder.decode(&mut input) {
@@ -249,7 +261,8 @@ fn rewrite(text: &[u8], limits: Limits) -> Vec<u8> {
             }
             Event::Data(data) => out.extend(data),
             Event::End(trailers) if framing == RequestFraming::Chunked => {
-                // By hand: clients may send a `Date`, which is no field of an answer's program.
+                // Written directly, because clients may send a `Date` trailer, which the response encoder reserves for
+                // itself.
                 out.extend(b"0\r\n");
                 for (name, value) in trailers.iter().flat_map(|trailers| trailers.fields()) {
                     out.extend([name.as_bytes(), b": ", value, b"\r\n"].concat());

@@ -1,52 +1,52 @@
-//! Where bytes may be cut.
+//! Ways to split an input into parts.
 
-/// Texts up to this length are cut at every place.
+/// Inputs up to this length are split at every offset.
 const SHORT_BYTES: usize = 24;
 
-/// Several ways to cut a text: byte by byte, once at every place if it is short, and at places that are drawn from the text
-/// itself, so that the same text is always cut in the same ways.
+/// Returns several ways to split a text: byte by byte, at every offset if the text is short, and at pseudo-random
+/// offsets. The offsets are derived from the text, so the result is deterministic.
 pub fn split_variants(text: &[u8]) -> Vec<Vec<&[u8]>> {
     let mut split_variants = vec![text.chunks(1).collect()];
-    let mut random = Random::of(text);
+    let mut random = Random::from_seed_text(text);
     if text.len() <= SHORT_BYTES {
-        split_variants.extend((1..text.len()).map(|place| cut(text, || place)));
+        split_variants.extend((1..text.len()).map(|length| split(text, || length)));
     } else {
-        let mut cut_once = || {
-            let place = random.below(text.len());
-            let mut places = [place, text.len()].into_iter();
-            cut(text, || places.next().unwrap_or(text.len()))
+        let mut split_once = || {
+            let offset = random.below(text.len());
+            let mut lengths = [offset, text.len()].into_iter();
+            split(text, || lengths.next().unwrap_or(text.len()))
         };
-        split_variants.extend([cut_once(), cut_once(), cut_once()]);
+        split_variants.extend([split_once(), split_once(), split_once()]);
     }
-    for longest in [4, 40] {
-        split_variants.push(cut(text, || 1 + random.below(longest)));
+    for max_length in [4, 40] {
+        split_variants.push(split(text, || 1 + random.below(max_length)));
     }
     split_variants
 }
 
-/// Every way to cut a text once, and byte by byte.
+/// Returns every way to split a text into two parts, and the split into single bytes.
 pub fn all_single_splits(text: &[u8]) -> Vec<Vec<&[u8]>> {
-    let once = (0..=text.len()).map(|place| vec![&text[..place], &text[place..]]);
-    once.chain([text.chunks(1).collect()]).collect()
+    let in_two = (0..=text.len()).map(|offset| vec![&text[..offset], &text[offset..]]);
+    in_two.chain([text.chunks(1).collect()]).collect()
 }
 
-/// Pieces of these lengths, until nothing is left.
-fn cut(text: &[u8], mut length: impl FnMut() -> usize) -> Vec<&[u8]> {
-    let mut pieces = Vec::new();
+/// Splits a text into parts of the lengths returned by `length`.
+fn split(text: &[u8], mut length: impl FnMut() -> usize) -> Vec<&[u8]> {
+    let mut parts = Vec::new();
     let mut rest = text;
     while !rest.is_empty() {
-        let (piece, behind) = rest.split_at(length().min(rest.len()));
-        pieces.push(piece);
-        rest = behind;
+        let (part, tail) = rest.split_at(length().min(rest.len()));
+        parts.push(part);
+        rest = tail;
     }
-    pieces
+    parts
 }
 
-/// Numbers that hang on a text alone (xorshift on its FNV-1a hash).
+/// A random number generator seeded with a text (xorshift, seeded with the FNV-1a hash).
 struct Random(u64);
 
 impl Random {
-    fn of(text: &[u8]) -> Self {
+    fn from_seed_text(text: &[u8]) -> Self {
         let step = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
         Self(text.iter().fold(0xcbf2_9ce4_8422_2325, step) | 1)
     }

@@ -304,8 +304,8 @@ fn reopen_after_rename_switches_to_new_file() {
     record(&mut worker, 0, 0);
     assert!(worker.flush());
     wait_until(|| handle.stats().written_lines == 1);
-    let old = directory.path().join("access.log.1");
-    fs::rename(&path, &old).unwrap();
+    let old_path = directory.path().join("access.log.1");
+    fs::rename(&path, &old_path).unwrap();
     // Until `reopen` is called, lines go to the renamed file.
     record(&mut worker, 1, 0);
     assert!(worker.flush());
@@ -315,7 +315,7 @@ fn reopen_after_rename_switches_to_new_file() {
     record(&mut worker, 2, 0);
     drop(worker);
     log.close().unwrap();
-    assert_eq!(numbers(&fs::read_to_string(&old).unwrap()), [0, 1]);
+    assert_eq!(numbers(&fs::read_to_string(&old_path).unwrap()), [0, 1]);
     assert_eq!(numbers(&fs::read_to_string(&path).unwrap()), [2]);
 }
 
@@ -341,13 +341,13 @@ fn reopen_after_partial_write_repeats_whole_line_in_new_file() {
     wait_until(|| handle.stats().written_lines == 100);
     drop(worker);
     log.close().unwrap();
-    let mut old = Vec::new();
+    let mut old_bytes = Vec::new();
     while let Ok(length) = reader.read(&mut page) {
-        old.extend_from_slice(&page[..length]);
+        old_bytes.extend_from_slice(&page[..length]);
     }
-    let old = String::from_utf8(old).unwrap();
-    let old = old.trim_start_matches('\0');
-    let (complete_lines, partial_line) = old.split_at(old.rfind('\n').unwrap() + 1);
+    let old_text = String::from_utf8(old_bytes).unwrap();
+    let old_text = old_text.trim_start_matches('\0');
+    let (complete_lines, partial_line) = old_text.split_at(old_text.rfind('\n').unwrap() + 1);
     let text = complete_lines.to_owned() + &fs::read_to_string(&path).unwrap();
     assert!(!partial_line.is_empty(), "the page must end inside a line");
     assert_eq!(numbers(&text), (0..100).collect::<Vec<_>>());

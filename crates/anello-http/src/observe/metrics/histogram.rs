@@ -86,13 +86,13 @@ mod tests {
 
     #[test]
     fn sum_adds_histograms_of_all_workers() {
-        let (one, other) = (Histogram::default(), Histogram::default());
-        one.record(1);
-        one.record(5000);
-        other.record(5001);
+        let (first, second) = (Histogram::default(), Histogram::default());
+        first.record(1);
+        first.record(5000);
+        second.record(5001);
         let mut sum = HistogramSum::default();
-        one.add_to(&mut sum);
-        other.add_to(&mut sum);
+        first.add_to(&mut sum);
+        second.add_to(&mut sum);
         assert_eq!((sum.buckets[0], sum.buckets[3], sum.sum_ns), (1, 2, 10_002));
         assert_eq!(sum.buckets.iter().sum::<u64>(), 3);
     }

@@ -74,9 +74,9 @@ fn labels(mut rest: &str) -> Result<(Vec<(String, String)>, &str)> {
         let (name, after) = rest.split_once("=\"").ok_or("label without a value")?;
         let mut escaped = false;
         let end = after.find(|character| {
-            let ends = character == '"' && !escaped;
+            let is_end = character == '"' && !escaped;
             escaped = character == '\\' && !escaped;
-            ends
+            is_end
         });
         let end = end.ok_or("unterminated label value")?;
         if !is_name(name) || labels.iter().any(|(other, _)| other == name) {
