@@ -1,7 +1,8 @@
-//! anello: a thread-per-core network runtime for Linux, with two drivers chosen at run time.
+//! anello: a thread-per-core network runtime for Linux, with two I/O drivers behind one API.
 //!
-//! The same program runs on io_uring where the kernel and the container allow it, and on epoll where they do not; it
-//! has no type parameter, feature or `unsafe` of its own for that. A whole echo server:
+//! The driver is selected when a runtime is built: io_uring where the kernel and the container allow it, epoll
+//! otherwise. Applications need no type parameter, cargo feature or `unsafe` code to support both. A complete echo
+//! server:
 //!
 //! ```no_run
 //! use anello::net::TcpListener;
@@ -23,9 +24,16 @@
 //! }
 //! ```
 //!
-//! [`Runtime`] polls tasks on one thread; [`Workers`] runs one per core. [`net`] has listeners and streams, [`time`]
-//! sleeping and deadlines, [`fs`] files, [`task`] cooperative scheduling, [`signal`] the signals of the process. What is where, and the life of a request, is told in
-//! `ARCHITECTURE.md`.
+//! A [`Runtime`] runs tasks on one thread; [`Workers`] starts one runtime per core. The modules are:
+//!
+//! - [`net`], listeners and streams
+//! - [`time`], sleeps, timeouts and intervals
+//! - [`fs`], files
+//! - [`task`], tasks and cooperative scheduling
+//! - [`signal`], signals of the process
+//! - [`compat`], the I/O traits of tokio, hyper and futures
+//!
+//! `ARCHITECTURE.md` describes the modules and follows a request through them.
 
 pub mod compat;
 mod driver;

@@ -74,7 +74,7 @@ fn fault_17_a_panic_is_its_own_tasks() {
             .map(|(): ()| ())
             .unwrap_err();
             assert!(error.is_panic());
-            assert_eq!(error.to_string(), "the task panicked: on purpose, 17");
+            assert_eq!(error.to_string(), "task panicked: on purpose, 17");
             let payload = error.into_panic().unwrap();
             assert_eq!(payload.downcast_ref::<String>().map(String::as_str), Some("on purpose, 17"));
             assert!(doomed_client.recv().await.unwrap().is_none(), "its stream was closed");
@@ -476,9 +476,9 @@ fn workers_that_cannot_start_say_why() {
     let error = Workers::builder().cores(vec![9999]).start(|_| async {}).unwrap_err();
     assert!(error.to_string().contains("core 9999"), "{error}");
     let error = Workers::builder().cores(vec![]).start(|_| async {}).unwrap_err();
-    assert!(error.to_string().contains("no core was named"), "{error}");
+    assert!(error.to_string().contains("list of cores is empty"), "{error}");
     let error = Workers::builder().unpinned_workers(0).start(|_| async {}).unwrap_err();
-    assert!(error.to_string().contains("no worker was asked for"), "{error}");
+    assert!(error.to_string().contains("count is 0"), "{error}");
     let workers = Workers::builder().start(|worker| async move {
         assert_ne!(worker.index, 0, "on purpose");
     });

@@ -1,8 +1,11 @@
-//! Work that blocks, on threads of its own, so that no worker waits for a disk: two pools for the process.
+//! Thread pools for blocking work, so that no worker waits for a disk.
 //!
-//! One runs the work of the application, the other file operations, which therefore never wait behind work that blocks for
-//! long. Threads are started as work comes, up to the pool's limit, and end when they have had none for `IDLE_TIMEOUT`. Work waits
-//! in the pool's queue, in order; nothing bounds it but what bounds the tasks that wait for their results.
+//! The process has two pools: one for work of the application, and one for file operations, which therefore never queue
+//! behind slow work of the application. A pool starts threads on demand, up to its limit. A thread exits after
+//! `IDLE_TIMEOUT` without work.
+//!
+//! Each pool has a FIFO queue. The queue has no limit of its own: it is bounded by the number of tasks that wait for
+//! results.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -18,13 +21,14 @@ use super::context::{Shared, flush_wakes_before_blocking, with_current};
 use super::join::{Join, JoinError};
 use crate::driver::catch_and_log_panic;
 
-/// Maximum number of threads that run the work of [`spawn_blocking`] in a process. Further work waits in a queue.
-pub const MOST_THREADS: usize = 512;
+/// Maximum number of threads per process that run [`spawn_blocking`] work. Further work waits in a queue.
+pub const MAX_BLOCKING_THREADS: usize = 512;
 
-/// Maximum number of threads for file operations. A disk has seldom use for more in flight, and each takes a stack.
+/// Maximum number of threads for file operations. Few disks profit from more requests in flight, and each thread needs
+/// memory for a stack.
 pub(crate) const MAX_FILE_THREADS: usize = 32;
 
-/// How long a thread stays without work.
+/// Time without work after which a thread exits.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(10);
 
 type Work = Box<dyn FnOnce() + Send>;
@@ -42,7 +46,7 @@ struct State {
     idle: usize,
 }
 
-static WORK: Pool = Pool::new("anello-blocking", MOST_THREADS);
+static WORK: Pool = Pool::new("anello-blocking", MAX_BLOCKING_THREADS);
 static FILES: Pool = Pool::new("anello-files", MAX_FILE_THREADS);
 
 impl Pool {
@@ -52,7 +56,7 @@ impl Pool {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        // No work runs under the lock.
+        // The lock is not held while work runs, so a panic of the work cannot poison it.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -74,16 +78,16 @@ impl Pool {
             let mut state = self.lock();
             state.threads -= 1;
             if state.threads > 0 {
-                // The others do it, later.
+                // The existing threads run the work later.
                 return;
             }
-            tracing::warn!(%error, "no thread for work that blocks: it is done by the thread that spawned it");
+            tracing::warn!(%error, "cannot spawn a blocking thread; running the work on the calling thread");
             drop(state);
-            catch_and_log_panic("a waker panicked before work that blocks", flush_wakes_before_blocking);
+            catch_and_log_panic("waker panicked before blocking work", flush_wakes_before_blocking);
             state = self.lock();
             while let Some(work) = state.work.pop_front() {
                 drop(state);
-                run_alone(work);
+                run_work(work);
                 state = self.lock();
             }
         }
@@ -94,16 +98,16 @@ impl Pool {
         loop {
             if let Some(work) = state.work.pop_front() {
                 drop(state);
-                run_alone(work);
+                run_work(work);
                 state = self.lock();
                 continue;
             }
             state.idle += 1;
-            let (guard, waited) =
+            let (guard, timeout) =
                 self.work_available.wait_timeout(state, IDLE_TIMEOUT).unwrap_or_else(PoisonError::into_inner);
             state = guard;
             state.idle -= 1;
-            if waited.timed_out() && state.work.is_empty() {
+            if timeout.timed_out() && state.work.is_empty() {
                 state.threads -= 1;
                 return;
             }
@@ -111,24 +115,26 @@ impl Pool {
     }
 }
 
-/// Does the work, which tells its panics itself. But what it leaves for nobody is dropped here, and may panic in that: the
-/// thread goes on, of which there are few.
-fn run_alone(work: Work) {
-    catch_and_log_panic("a result that nobody waited for panicked while it was dropped", work);
+/// Runs work on a pool thread. The work catches its own panics and stores them as its result. An abandoned result is
+/// dropped here; a panic of its destructor is logged, and the thread continues.
+fn run_work(work: Work) {
+    catch_and_log_panic("abandoned result of blocking work panicked on drop", work);
 }
 
-/// Runs `work`, which may block, on a thread of the process's pool for that, and waits for its result.
+/// Runs a blocking closure on the blocking thread pool of the process. The returned future waits for its result.
 ///
-/// The pool grows as work comes, up to [`MAX_BLOCKING_THREADS`](crate::MAX_BLOCKING_THREADS) (512) threads; a thread ends
-/// after 10 s without work. Further work waits in a queue, in order. File operations of the runtime have threads of their
-/// own, see [`fs::spawn_blocking`](crate::fs::spawn_blocking).
+/// Use it for every call that may block without the driver, so that the other tasks of the worker continue to run.
 ///
-/// On the simulated driver the work is done before this returns, on another thread: the virtual clock stands still
-/// meanwhile, and a seed gives the same run each time. Work that waits for a task, or for later work, waits for ever there.
+/// The pool grows on demand, up to [`MAX_BLOCKING_THREADS`](crate::MAX_BLOCKING_THREADS) (512) threads. A thread exits
+/// after 10 s without work. Further work waits in a FIFO queue. File operations have a pool of their own; see
+/// [`fs::spawn_blocking`](crate::fs::spawn_blocking).
 ///
-/// For anything else that may wait without the driver, so that the other connections of the worker go on.
-/// Cancel-safe in that dropping the future abandons the result; the work is done all the same, even when nothing of the
-/// future was ever awaited.
+/// On the simulated driver, this function returns only after another thread has run the closure. The virtual clock
+/// stands still meanwhile, so that a seed always gives the same run. A closure that waits for a task, or for a closure
+/// spawned later, therefore deadlocks on the simulated driver.
+///
+/// # Cancel safety
+/// The closure runs even if the future is never polled. Dropping the future discards the result.
 ///
 /// ```
 /// # anello::Runtime::new()?.block_on(async {
@@ -139,20 +145,23 @@ fn run_alone(work: Work) {
 /// ```
 ///
 /// # Errors
-/// The future gives a [`JoinError`] when the work panicked.
+/// The future returns a [`JoinError`] if the closure panicked.
 pub fn spawn_blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> BlockingHandle<T> {
     spawn_on(&WORK, work)
 }
 
-/// Runs a file operation, which may block, on the threads for file operations, and waits for its result.
+/// Runs a file operation on the thread pool for file operations. The returned future waits for its result.
 ///
-/// As [`spawn_blocking`](crate::spawn_blocking), but the operation does not wait behind work of that: the process keeps up
-/// to 32 other threads for file operations, those of [`File`](crate::fs::File) among them. For operations that end by
-/// themselves, such as opening, listing, reading or removing files; not for pipes, locks or work that computes, which would
-/// delay every file operation of the process.
+/// This pool is separate from that of [`spawn_blocking`](crate::spawn_blocking): it has up to 32 threads, which also
+/// run the operations of [`File`](crate::fs::File). Use it for operations of bounded duration, such as opening,
+/// listing, reading or removing files. Do not use it for pipes, locks or computations: they would delay every file
+/// operation of the process.
+///
+/// # Cancel safety
+/// The operation runs even if the future is never polled. Dropping the future discards the result.
 ///
 /// # Errors
-/// As there.
+/// The future returns a [`JoinError`] if the operation panicked.
 pub fn spawn_file_operation<T: Send + 'static>(
     operation: impl FnOnce() -> T + Send + 'static,
 ) -> BlockingHandle<T> {
@@ -164,32 +173,32 @@ fn spawn_on<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
 ) -> BlockingHandle<T> {
     let join = Join::new();
-    let ended = Arc::clone(&join);
+    let completed = Arc::clone(&join);
     let work = move || {
-        ended.end(catch_unwind(AssertUnwindSafe(work)).map_err(|panic| JoinError(Some(panic))));
+        completed.complete(catch_unwind(AssertUnwindSafe(work)).map_err(|panic| JoinError(Some(panic))));
     };
     if with_current(Shared::is_simulated) == Some(true) {
-        wait_for(pool, work);
+        run_and_wait(pool, work);
     } else {
         pool.add(Box::new(work));
     }
     BlockingHandle(join)
 }
 
-/// Runs work of a simulated runtime and waits for its end, so that the virtual clock does not pass it, and that its result
-/// comes at the same moment in each run of a seed.
+/// Runs work of a simulated runtime and waits until it has finished. The virtual clock stands still meanwhile, and the
+/// result is available at the same virtual time in each run of a seed.
 #[cold]
-fn wait_for(pool: &'static Pool, work: impl FnOnce() + Send + 'static) {
-    let (end, has_ended) = mpsc::channel::<()>();
+fn run_and_wait(pool: &'static Pool, work: impl FnOnce() + Send + 'static) {
+    let (done_sender, done) = mpsc::channel::<()>();
     pool.add(Box::new(move || {
         work();
-        drop(end);
+        drop(done_sender);
     }));
-    // Ends with an error always: nothing is sent, and the sender is dropped.
-    has_ended.recv().ok();
+    // Always returns an error: nothing is sent, and the sender is dropped.
+    done.recv().ok();
 }
 
-/// Waits for the result of [`spawn_blocking`].
+/// Future of [`spawn_blocking`], which returns the result of the closure.
 pub struct BlockingHandle<T>(Arc<Join<T>>);
 
 impl<T> Future for BlockingHandle<T> {
@@ -202,7 +211,7 @@ impl<T> Future for BlockingHandle<T> {
 
 impl<T> fmt::Debug for BlockingHandle<T> {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.debug_struct("Blocking").finish_non_exhaustive()
+        formatter.debug_struct("BlockingHandle").finish_non_exhaustive()
     }
 }
 
@@ -220,25 +229,25 @@ mod tests {
     use crate::Runtime;
 
     #[test]
-    fn more_work_than_threads_is_all_done_and_blocks_nobody() {
+    fn blocking_work_beyond_thread_limit_completes() {
         let results = Runtime::new().expect("a runtime").block_on(async {
             let (release, released) = mpsc::channel::<()>();
-            // Nothing but the last of these lets the first one go on.
+            // The first closure blocks until all others have finished.
             let first = spawn_blocking(move || released.recv().is_ok());
-            let rest: Vec<_> = (0..MOST_THREADS * 4).map(|n| spawn_blocking(move || n)).collect();
+            let rest: Vec<_> = (0..MAX_BLOCKING_THREADS * 4).map(|n| spawn_blocking(move || n)).collect();
             let mut sum = 0;
             for work in rest {
                 sum += work.await.expect("a number");
             }
-            release.send(()).expect("somebody waits");
-            (sum, first.await.expect("an answer"))
+            release.send(()).expect("the receiver exists");
+            (sum, first.await.expect("a result"))
         });
-        let count = MOST_THREADS * 4;
+        let count = MAX_BLOCKING_THREADS * 4;
         assert_eq!(results, (count * (count - 1) / 2, true));
     }
 
     #[test]
-    fn a_panic_is_told_and_harms_no_other_work() {
+    fn panic_in_blocking_work_returns_join_error() {
         let results = Runtime::new().expect("a runtime").block_on(async {
             let panicked = spawn_blocking(|| panic!("on purpose")).await;
             (panicked.map_err(|error: JoinError| error.is_panic()).err(), spawn_blocking(|| 5).await.ok())
@@ -247,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn abandoned_work_is_done_all_the_same() {
+    fn abandoned_blocking_work_still_runs() {
         let (done, is_done) = mpsc::channel();
         drop(spawn_blocking(move || done.send(()).is_ok()));
         is_done.recv().expect("the work was done");

@@ -1,4 +1,4 @@
-//! The runtime of the current thread, and what its tasks share.
+//! The runtime of the current thread, and the state that its tasks share.
 
 use std::cell::{Cell, RefCell};
 use std::future::{Future, poll_fn};
@@ -20,14 +20,15 @@ use crate::driver::{Clock, Driver, Key, Notifier, Wait, WakeQueue, catch_and_log
 use crate::net::LingerQueue;
 use crate::time::wheel::{TimerKey, Wheel};
 
-/// Polls after which the driver has a turn although tasks are still ready; all that are ready have one first.
+/// Number of polls after which the driver has a turn even if tasks are still ready. Every task that is already ready is
+/// polled once first.
 pub(super) const POLLS_PER_TURN: usize = 256;
 
-/// What a task may do between two polls before it has to let others run: operations, each counted once and once more
-/// for every 4 KiB.
+/// Budget of a task per poll. An operation costs 1, plus 1 per 4 KiB of data. A task with an exhausted budget must
+/// yield.
 const BUDGET_PER_POLL: i64 = 128;
 
-/// Most turns by which something is handed over: a send that was queued behind another needs one of its own.
+/// Maximum number of turns of a flush. A send that is queued behind another one needs a turn of its own.
 const MAX_FLUSH_TURNS: usize = 4;
 
 /// The parts of a runtime that its sockets, timers and tasks use.
@@ -37,91 +38,92 @@ pub(crate) struct Shared {
     pub timers: RefCell<Wheel<Waker>>,
     /// The driver's clock, which can be read while the driver is borrowed.
     clock: Clock,
-    /// Tasks ready to run, in order, behind those that the executor has in hand.
+    /// Tasks ready to run, in FIFO order. They run after the batch that the executor is running.
     pub(super) ready: RefCell<Vec<TaskPointer>>,
     pub(super) inbox: Arc<Inbox>,
-    /// Every task that is not done.
+    /// All tasks that are not done.
     tasks: RefCell<Table<Task>>,
-    /// The runtime is current on its thread: it polls tasks, or drops them.
-    entered: Cell<bool>,
-    /// The runtime was dropped: a task that is spawned from now on is cancelled at once.
+    /// Whether the runtime is the current one of its thread, which polls or drops its tasks.
+    is_entered: Cell<bool>,
+    /// Whether the runtime has been dropped. New tasks are then cancelled immediately.
     is_closed: Cell<bool>,
-    /// The runtime was dropped while its driver was in use, which is to be shut down at the next use of a socket: for how
-    /// long to send.
+    /// Drain timeout of a deferred shutdown: the runtime was dropped while its driver was borrowed. The next use of a
+    /// socket shuts the driver down.
     deferred_shut_down: Cell<Option<Duration>>,
-    /// What is left of it; below zero when the last operation was larger than what was left.
+    /// Remaining budget of the running task. Negative if the last operation cost more than what remained.
     budget: Cell<i64>,
-    /// A task has spent its budget: the driver and the timers come first, then it goes on.
+    /// Whether a task has exhausted its budget. The driver and the timers then run before it is polled again.
     pub(super) yield_requested: Cell<bool>,
-    /// Streams that were dropped with bytes to send.
+    /// Streams that were dropped before all accepted bytes were sent.
     pub linger_queue: RefCell<LingerQueue>,
     #[cfg(feature = "compat-hyper")]
     pub runtime_clock: RuntimeClock,
 }
 
-/// The part that other threads reach.
+/// The part of a runtime that other threads can access.
 #[derive(Debug)]
 pub(crate) struct Inbox {
     mailbox: Mailbox<MailboxMessage>,
     notifier: Notifier,
-    /// By which other mailboxes know the worker.
-    number: u32,
+    /// Number of the worker, which identifies it in the states of other mailboxes.
+    worker_id: u32,
 }
 
-/// What other threads send.
+/// A message from another thread.
 #[derive(Debug)]
 pub(super) enum MailboxMessage {
     /// A new task.
     Spawn(Task),
-    /// A task of this worker that was woken elsewhere.
+    /// A task of this worker that another thread has woken.
     Wake(TaskPointer),
 }
 
-// SAFETY: a task in the mail was made from a `Send` future that was not yet polled (see `Inbox::spawn`).
+// SAFETY: a task in a message was created from a `Send` future that has not been polled yet (see `Inbox::spawn`).
 unsafe impl Send for MailboxMessage {}
 
 thread_local! {
     static CURRENT: Cell<Option<NonNull<Shared>>> = const { Cell::new(None) };
 }
 
-/// Calls `use_it` with the runtime that runs on this thread, if one does.
+/// Calls `action` with the runtime that runs on this thread. Returns `None` outside of a runtime.
 #[inline]
-pub(crate) fn with_current<T>(use_it: impl FnOnce(&Shared) -> T) -> Option<T> {
-    // SAFETY: the pointer is set by `EnterGuard`, which keeps its `Rc` alive and takes the pointer back when dropped, on
-    // this thread; so it is valid whenever it can be read here.
-    CURRENT.get().map(|shared| use_it(unsafe { shared.as_ref() }))
+pub(crate) fn with_current<T>(action: impl FnOnce(&Shared) -> T) -> Option<T> {
+    // SAFETY: `EnterGuard` sets the pointer, keeps its `Rc` alive, and resets the pointer on this thread when it is
+    // dropped. So the pointer is valid whenever it can be read here.
+    CURRENT.get().map(|shared| action(unsafe { shared.as_ref() }))
 }
 
-/// The runtime that runs on this thread.
+/// Returns the runtime that runs on this thread.
 ///
 /// # Panics
-/// When there is none.
+/// Panics if no runtime runs on this thread.
 pub(crate) fn current() -> Rc<Shared> {
     let Some(shared) = CURRENT.get() else {
-        panic!("no runtime runs on this thread: call this inside Runtime::block_on or a spawned task")
+        panic!("no anello runtime on this thread (call from Runtime::block_on or a spawned task)")
     };
-    // SAFETY: the pointer came from an `Rc` that `EnterGuard` still holds (see `with_current`); the count is raised for
-    // the new one.
+    // SAFETY: the pointer came from an `Rc` that `EnterGuard` still holds (see `with_current`). The reference count is
+    // incremented for the new `Rc`.
     unsafe {
         Rc::increment_strong_count(shared.as_ptr());
         Rc::from_raw(shared.as_ptr())
     }
 }
 
-/// Whether a task of the runtime that runs on this thread is ready, besides those that it has in hand.
+/// Returns whether the ready queue of this thread's runtime contains tasks. The batch being run does not count.
 pub(super) fn has_ready_tasks() -> bool {
     with_current(|shared| !shared.ready.borrow().is_empty()) == Some(true)
 }
 
-/// Hands wake-ups of other workers to the kernel that the runtime of this thread has queued, if one runs. To be called before
-/// the thread blocks until another one has done something: the next turn, which would submit them, may depend on it.
+/// Submits the notifications of other workers that this thread's runtime has queued. Must be called before the thread
+/// blocks until another worker has made progress: otherwise the notifications wait for the next turn, which comes only
+/// after that.
 pub(crate) fn flush_wakes_before_blocking() {
     with_current(Shared::flush_driver);
 }
 
-/// Makes a runtime the current one of this thread until dropped.
+/// Makes a runtime the current one of this thread until it is dropped.
 pub(super) struct EnterGuard {
-    before: Option<NonNull<Shared>>,
+    previous: Option<NonNull<Shared>>,
     was_entered: bool,
     shared: Rc<Shared>,
 }
@@ -130,7 +132,7 @@ impl EnterGuard {
     pub fn new(shared: &Rc<Shared>) -> Self {
         let shared = Rc::clone(shared);
         let pointer = NonNull::new(Rc::as_ptr(&shared).cast_mut());
-        Self { before: CURRENT.replace(pointer), was_entered: shared.entered.replace(true), shared }
+        Self { previous: CURRENT.replace(pointer), was_entered: shared.is_entered.replace(true), shared }
     }
 }
 
@@ -140,12 +142,12 @@ impl Drop for EnterGuard {
             CURRENT.get().map(|shared| shared.as_ptr().cast_const()),
             Some(Rc::as_ptr(&self.shared))
         );
-        CURRENT.set(self.before);
-        self.shared.entered.set(self.was_entered);
+        CURRENT.set(self.previous);
+        self.shared.is_entered.set(self.was_entered);
     }
 }
 
-/// Whether a runtime is running on this thread.
+/// Returns whether a runtime runs on this thread.
 pub(super) fn is_entered() -> bool {
     CURRENT.get().is_some()
 }
@@ -163,7 +165,7 @@ impl Shared {
             ready: RefCell::new(Vec::with_capacity(POLLS_PER_TURN)),
             inbox: Arc::new(Inbox::new(notifier)),
             tasks: RefCell::new(Table::new()),
-            entered: Cell::new(false),
+            is_entered: Cell::new(false),
             is_closed: Cell::new(false),
             deferred_shut_down: Cell::new(None),
             budget: Cell::new(BUDGET_PER_POLL),
@@ -174,58 +176,62 @@ impl Shared {
         }))
     }
 
-    /// Whether it runs on this thread.
+    /// Returns whether this runtime is the current one of the calling thread.
     pub fn is_current(&self) -> bool {
         with_current(|current| std::ptr::eq(current, self)) == Some(true)
     }
 
-    /// Whether the runtime is current somewhere on the stack of its thread.
+    /// Returns whether the runtime has been entered by any frame on the stack of its thread, even if it is not the
+    /// innermost runtime.
     pub(super) fn is_entered(&self) -> bool {
-        self.entered.get()
+        self.is_entered.get()
     }
 
-    /// Shuts the driver down, whatever destructors and wakers do meanwhile. When the driver is in use, one of them has
-    /// dropped the runtime: then the next use of a socket shuts it down, or the destructor of the driver.
+    /// Shuts down the driver. Destructors and wakers may run arbitrary code meanwhile.
+    ///
+    /// If the driver is borrowed, a destructor or waker that it called has dropped the runtime. The shutdown is then
+    /// deferred to the next use of a socket, or to the destructor of the driver.
     pub(super) fn shut_down(&self, drain: Duration) {
         let Ok(mut driver) = self.driver.try_borrow_mut() else {
             self.deferred_shut_down.set(Some(drain));
-            // Seen by the next poll.
+            // Makes the next poll of a socket take the slow path, which performs the deferred shutdown.
             self.budget.set(0);
             return;
         };
         let mut wakes = WakeQueue::default();
-        catch_and_log_panic("the driver panicked while it was shut down", || {
+        catch_and_log_panic("driver panicked during shutdown", || {
             if let Err(error) = driver.shut_down(drain, &mut wakes) {
-                tracing::error!(%error, "the kernel has not ended all operations: their memory is leaked, not freed");
+                tracing::error!(%error, "shutdown incomplete: operations still in flight; leaking their buffers");
             }
         });
         drop(driver);
-        // Tasks of other runtimes, which inherit what was accepted here.
-        catch_and_log_panic("a waker panicked while its runtime was dropped", || wakes.call());
-        // No task runs any more that others have to be protected from.
+        // Tasks of other runtimes, which take over the connections accepted here.
+        catch_and_log_panic("waker panicked while its runtime was dropped", || wakes.call());
+        // No task runs after this, so budgets are no longer needed.
         self.budget.set(i64::MAX);
     }
 
-    /// Shuts the driver down if that was deferred. Returns whether it was.
+    /// Performs a deferred shutdown. Returns `false` if none was pending.
     #[cold]
     fn shut_down_if_deferred(&self) -> bool {
         let Some(drain) = self.deferred_shut_down.take() else { return false };
-        // Of a runtime around this one, which waits until this one has drained.
-        catch_and_log_panic("a waker panicked before a runtime was shut down", flush_wakes_before_blocking);
+        // An outer runtime on this thread may have queued notifications, and it waits until this one has drained.
+        catch_and_log_panic("waker panicked before a runtime was shut down", flush_wakes_before_blocking);
         self.shut_down(drain);
         true
     }
 
-    /// Hands what was noted to the kernel, and does what that answers at once, where it must not wait for the next turn.
+    /// Submits queued operations and processes their immediate completions, for callers that cannot wait for the next
+    /// turn.
     pub fn flush_driver(&self) {
         if self.is_closed.get() {
-            // A closed driver has nothing to hand over.
+            // A closed driver has nothing to submit.
             self.shut_down_if_deferred();
             return;
         }
         let mut wakes = WakeQueue::default();
         for _ in 0..MAX_FLUSH_TURNS {
-            // Borrowed by a turn, or by what ends with one.
+            // The borrower is a turn, or an operation that is followed by one.
             let Ok(mut driver) = self.driver.try_borrow_mut() else { return };
             if !driver.needs_turn() {
                 return;
@@ -234,19 +240,22 @@ impl Shared {
             drop(driver);
             wakes.call();
             if let Err(error) = turned {
-                return log(|| tracing::error!(%error, "what was noted waits for the next turn"));
+                return log(
+                    || tracing::error!(%error, "flush failed; queued operations wait for the next turn"),
+                );
             }
         }
     }
 
-    /// Gives up a stream or a listener, which `own` makes, right after what the driver does now: it was dropped with
-    /// something that the driver drops, a waker or the owner of bytes.
+    /// Releases the key of a stream or listener in a task of its own, because the driver is borrowed now: the driver is
+    /// dropping a waker or the owner of a buffer, which in turn has dropped the stream or listener. `own` creates the
+    /// owner of the key.
     pub fn release_deferred<T: 'static>(self: &Rc<Self>, key: Key, own: fn(Rc<Self>, Key) -> T) {
         let shared = Rc::downgrade(self);
         self.spawn(async move { drop(shared.upgrade().map(|shared| own(shared, key))) }).detach();
     }
 
-    /// Whether time and network are simulated.
+    /// Returns whether the driver is simulated.
     pub fn is_simulated(&self) -> bool {
         matches!(self.clock, Clock::Virtual(_))
     }
@@ -255,18 +264,18 @@ impl Shared {
         self.clock.now_ns()
     }
 
-    /// Waits with this waker for a timer, if it is still in the wheel; whether it is.
+    /// Sets the waker of a timer. Returns `false` if the timer is no longer in the wheel.
     pub fn wait_on(&self, timer: TimerKey, waker: &Waker) -> bool {
         let mut timers = self.timers.borrow_mut();
-        let Some(waiting) = timers.get_mut(timer) else { return false };
-        let replaced = (!waiting.will_wake(waker)).then(|| std::mem::replace(waiting, waker.clone()));
-        // Dropping a waker may run any code.
+        let Some(current) = timers.get_mut(timer) else { return false };
+        let replaced = (!current.will_wake(waker)).then(|| std::mem::replace(current, waker.clone()));
+        // Dropping a waker can run arbitrary code, so the borrow ends first.
         drop(timers);
         drop(replaced);
         true
     }
 
-    /// Takes a timer out of the wheel.
+    /// Removes a timer from the wheel.
     pub fn cancel_timer(&self, timer: TimerKey) {
         let waker = self.timers.borrow_mut().cancel(timer);
         drop(waker);
@@ -277,7 +286,8 @@ impl Shared {
         self.budget.set(BUDGET_PER_POLL);
     }
 
-    /// Whether the running task may do more before it lets others run; if not, it is woken again at once.
+    /// Returns whether the running task has budget left. Otherwise the task yields: it is woken and polled again after
+    /// the driver's turn.
     #[inline]
     pub fn has_budget_or_yield(&self, context: &Context<'_>) -> bool {
         self.budget.get() > 0 || self.may_proceed_without_budget(context)
@@ -293,13 +303,13 @@ impl Shared {
         false
     }
 
-    /// Has the running task polled again when the driver and the timers have had a turn.
+    /// Wakes the running task, and makes the driver and the timers run before it is polled again.
     fn yield_task(&self, context: &Context<'_>) {
         self.yield_requested.set(true);
         context.waker().wake_by_ref();
     }
 
-    /// Polls without a budget.
+    /// Runs a poll function with an unlimited budget.
     fn poll_unconstrained<T>(&self, poll: impl FnOnce() -> Poll<T>) -> Poll<T> {
         let budget = self.budget.replace(i64::MAX);
         let polled = poll();
@@ -307,7 +317,7 @@ impl Shared {
         polled
     }
 
-    /// Counts an operation on `bytes` bytes against the running task.
+    /// Charges an operation on `bytes` bytes to the budget of the running task.
     #[inline]
     pub fn spend_budget(&self, bytes: usize) {
         let cost = 1 + (bytes >> 12) as i64;
@@ -327,11 +337,11 @@ impl Shared {
         handle
     }
 
-    /// Enters a new task into the list and the ready queue.
+    /// Adds a new task to the task table and the ready queue.
     fn register_task(&self, task: Task) {
         if self.is_closed.get() {
-            // For example the task that closes lingering streams, when a stream outlives its runtime: it would own the
-            // runtime that owns the list.
+            // An example is the task that closes lingering streams, spawned by a stream that outlives its runtime. In
+            // the table it would form a reference cycle: the task owns the runtime, which owns the table.
             return drop(task);
         }
         let pointer = task.pointer();
@@ -343,7 +353,7 @@ impl Shared {
         self.ready.borrow_mut().push(pointer);
     }
 
-    /// Puts a task behind those that are ready.
+    /// Appends a task to the ready queue.
     #[inline]
     fn push_ready(&self, pointer: TaskPointer) {
         let mut ready = self.ready.borrow_mut();
@@ -353,7 +363,7 @@ impl Shared {
         ready.push(pointer);
     }
 
-    /// Takes what other threads have sent.
+    /// Processes the messages of other threads.
     pub(super) fn drain_mailbox(&self) {
         for message in self.inbox.mailbox.take() {
             match message {
@@ -363,7 +373,7 @@ impl Shared {
         }
     }
 
-    /// Polls a task that was ready.
+    /// Polls a ready task.
     #[inline]
     pub(super) fn run(&self, pointer: TaskPointer) {
         self.budget.set(BUDGET_PER_POLL);
@@ -373,20 +383,21 @@ impl Shared {
         }
     }
 
-    /// Drops every task, and whatever they spawn while they are dropped. No task runs after this. Never unwinds: what runs
-    /// code of the application is the destructor of a task, which contains it.
+    /// Drops all tasks, including tasks that their destructors spawn. No task runs after this.
+    ///
+    /// Never unwinds: only the destructors of tasks run application code, and `Task` catches their panics.
     pub(super) fn cancel_tasks(&self) {
-        let mut message = self.inbox.mailbox.close();
+        let mut messages = self.inbox.mailbox.close();
         loop {
             let keys = self.tasks.borrow().keys();
-            if keys.is_empty() && message.is_empty() {
+            if keys.is_empty() && messages.is_empty() {
                 break;
             }
             for key in keys {
                 let task = self.tasks.borrow_mut().remove(key);
                 drop(task);
             }
-            message.clear();
+            messages.clear();
         }
         self.ready.borrow_mut().clear();
         self.is_closed.set(true);
@@ -395,16 +406,16 @@ impl Shared {
 
 impl Drop for Shared {
     fn drop(&mut self) {
-        // Of sleeps that do not own the runtime, and so did not take them out (`compat`).
+        // Sleeps in `compat` do not own the runtime, so their timers can still be in the wheel.
         let mut wakers = Vec::new();
         self.timers.get_mut().expire(u64::MAX, &mut wakers);
         for waker in wakers {
-            catch_and_log_panic("a waker panicked while it was dropped with its runtime", || drop(waker));
+            catch_and_log_panic("waker panicked on drop with its runtime", || drop(waker));
         }
     }
 }
 
-/// Apart, so that the way without it needs no frame.
+/// Not inlined, so that the fast path of `push_ready` needs no stack frame.
 #[cold]
 #[inline(never)]
 fn grow(ready: &mut Vec<TaskPointer>) {
@@ -414,13 +425,13 @@ fn grow(ready: &mut Vec<TaskPointer>) {
 impl Inbox {
     fn new(notifier: Notifier) -> Self {
         static RUNTIMES: AtomicU32 = AtomicU32::new(0);
-        // Half of the numbers: the mailbox marks one by a bit.
-        let number = RUNTIMES.fetch_add(1, Ordering::Relaxed) & (u32::MAX >> 1);
-        Self { mailbox: Mailbox::new(), notifier, number }
+        // 31 bits: the mailbox uses the highest bit as a flag.
+        let worker_id = RUNTIMES.fetch_add(1, Ordering::Relaxed) & (u32::MAX >> 1);
+        Self { mailbox: Mailbox::new(), notifier, worker_id }
     }
 
-    /// Makes a task ready: directly on its own thread, through the mailbox from any other. Returns whether the notification of
-    /// its worker is only queued.
+    /// Schedules a task: through the ready queue on its own thread, and through the mailbox from any other thread.
+    /// Returns whether the notification of its worker is only queued.
     #[inline]
     pub(super) fn schedule(&self, pointer: TaskPointer) -> bool {
         let local = with_current(|shared| {
@@ -437,18 +448,18 @@ impl Inbox {
         std::ptr::eq(Arc::as_ptr(&shared.inbox), self)
     }
 
-    /// Whether the worker runs on this thread.
+    /// Returns whether the worker runs on this thread.
     #[inline]
     pub(super) fn is_current(&self) -> bool {
         with_current(|shared| self.is_of(shared)) == Some(true)
     }
 
-    /// Returns what [`notify_worker`](Self::notify_worker) returns.
+    /// Sends a message and notifies the worker. Returns the result of [`notify_worker`](Self::notify_worker).
     #[cold]
     fn send(&self, message: MailboxMessage) -> bool {
         match self.mailbox.push(message) {
             Ok(()) => self.notify_worker(),
-            // The runtime is gone, and with it the tasks that were woken; one that was to be is cancelled here.
+            // The runtime and its tasks have been dropped. Dropping the message cancels a task that was to be spawned.
             Err(message) => {
                 drop(message);
                 false
@@ -456,7 +467,7 @@ impl Inbox {
         }
     }
 
-    /// Rings unless the worker is awake or being notified at once.
+    /// Notifies the worker, unless it is awake or an immediate notification is in progress.
     #[inline]
     pub(super) fn notify_if_asleep(&self) {
         if self.mailbox.is_asleep() {
@@ -464,23 +475,25 @@ impl Inbox {
         }
     }
 
-    /// Ends the sleep of the worker at once.
+    /// Wakes the worker immediately.
     #[cold]
     pub(super) fn notify(&self) {
         self.notifier.notify();
     }
 
-    /// Rings, with mail or without, and ends the sleep of the worker: on io_uring, with the next turn of this thread's own
-    /// worker, if there is one; at once by the eventfd otherwise. Returns whether the notification is only queued.
+    /// Notifies the worker, whether or not its mailbox contains messages, and wakes it if it sleeps.
+    ///
+    /// On a thread with an io_uring runtime, the next turn of that runtime submits the notification. Otherwise, the
+    /// eventfd wakes the worker immediately. Returns whether the notification is only queued.
     #[cold]
     pub fn notify_worker(&self) -> bool {
         let queued = with_current(|shared| {
-            // Borrowed while the driver calls foreign code.
+            // The driver is borrowed while it calls application code.
             let mut driver = shared.driver.try_borrow_mut().ok()?;
             if !driver.can_queue_wake() {
                 return None;
             }
-            match self.mailbox.queue_notify(shared.inbox.number) {
+            match self.mailbox.queue_notify(shared.inbox.worker_id) {
                 NotifyResult::Queue if driver.queue_wake(&self.notifier) => Some(NotifyResult::Queue),
                 NotifyResult::Queue => Some(NotifyResult::Sleeping),
                 result => Some(result),
@@ -493,12 +506,12 @@ impl Inbox {
         result == NotifyResult::Queue
     }
 
-    /// Closes the descriptors by which other threads reach the worker, which has ended.
+    /// Closes the file descriptors that other threads use to notify the worker. Called when the worker has exited.
     pub(super) fn close(&self) {
         self.notifier.close();
     }
 
-    /// Spawns a future that may move between threads.
+    /// Spawns a future on this worker from any thread.
     pub fn spawn<F>(self: &Arc<Self>, future: F) -> JoinHandle<F::Output>
     where
         F: Future + Send + 'static,
@@ -517,9 +530,12 @@ impl Inbox {
     }
 }
 
-/// Lets other tasks run, and the driver: the task goes on when the driver and the timers have had a turn.
+/// Yields to the other tasks. The task is polled again after the driver and the timers have had a turn.
 ///
-/// Outside of a runtime of this crate, it wakes its task and goes on at the next poll. Cancel-safe.
+/// Outside of a runtime of this crate, the future wakes its task and completes at the next poll.
+///
+/// # Cancel safety
+/// This function is cancel-safe.
 pub async fn yield_now() {
     let mut has_yielded = false;
     poll_fn(|context| {
@@ -534,14 +550,18 @@ pub async fn yield_now() {
     .await;
 }
 
-/// Takes one operation from the budget of the running task, and waits for the next turn of the driver when it is spent.
+/// Consumes one unit of the running task's budget. If the budget is exhausted, yields until the next turn of the
+/// driver.
 ///
-/// A poll may do 128 operations on sockets and timers (one more for each 4 KiB of data) before its task has to let
-/// others run. Futures of other crates, such as channels, do not count: a task that always finds the next item in a channel
-/// would keep its worker from timers and sockets. Call this once for each item, in loops whose futures may always be ready
-/// and in long computations.
+/// Each poll of a task has a budget of 128 units. An operation on a socket or timer costs one unit, plus one per 4 KiB
+/// of data. Futures of other crates, such as channels, do not consume budget: a task that receives from a channel that
+/// is never empty would starve the sockets and timers of its worker. Call this function once per item in loops whose
+/// futures may always be ready, and in long computations.
 ///
-/// Does nothing outside of a runtime of this crate. Cancel-safe.
+/// Outside of a runtime of this crate, this function does nothing.
+///
+/// # Cancel safety
+/// This function is cancel-safe.
 ///
 /// ```
 /// # anello::Runtime::new()?.block_on(async {
@@ -569,17 +589,20 @@ pub async fn consume_budget() {
     .await;
 }
 
-/// Runs a future without a budget: it may do as many operations in a poll as it finds ready.
+/// Runs a future without a budget: it is never forced to yield while its operations are ready.
 ///
-/// For futures that must not be interrupted between ready operations. While one runs, other tasks, sockets and timers of
-/// the worker wait. Cancel-safe if the future is.
+/// Use it for futures that must not be interrupted between ready operations. Other tasks, sockets and timers of the
+/// worker wait while the future is being polled.
+///
+/// # Cancel safety
+/// The returned future is cancel-safe if the given one is.
 ///
 /// ```
 /// # anello::Runtime::new()?.block_on(async {
 /// let sum = anello::task::unconstrained(async {
 ///     let mut sum = 0;
 ///     for item in 0..1000 {
-///         anello::task::consume_budget().await; // Never waits here.
+///         anello::task::consume_budget().await; // Never yields here.
 ///         sum += item;
 ///     }
 ///     sum

@@ -1,4 +1,4 @@
-//! Waiting for a task: its result, its panic, its end.
+//! Join handles, and the results of tasks.
 
 use std::any::Any;
 use std::fmt;
@@ -11,17 +11,22 @@ use std::task::{Context, Poll, Waker};
 use super::task::{Abort, abort};
 use crate::driver::{catch_and_log_panic, wake_all};
 
-/// Waits for the result of a spawned task.
+/// A handle to a spawned task, and a future that returns its result.
 ///
-/// Dropping the handle lets the task run on by itself; [`abort`](Self::abort) ends it. Awaiting is cancel-safe: a
-/// handle that was polled and not ready can be awaited again.
-#[must_use = "dropping the handle detaches the task: say so with `.detach()`"]
+/// Dropping the handle detaches the task, which continues to run. [`abort`](Self::abort) cancels it.
+///
+/// # Cancel safety
+/// Awaiting `&mut handle` is cancel-safe: the handle can be awaited again.
+///
+/// # Errors
+/// The future returns a [`JoinError`] if the task panicked or was cancelled.
+#[must_use = "dropping the handle detaches the task; call `.detach()` if this is intended"]
 pub struct JoinHandle<T> {
     shared: Arc<Join<T>>,
     task: Waker,
 }
 
-/// What a task and its handle share.
+/// State that a task shares with its handle.
 pub(super) struct Join<T> {
     state: Mutex<State<T>>,
 }
@@ -38,19 +43,19 @@ impl<T> Join<T> {
     }
 
     fn lock(&self) -> MutexGuard<'_, State<T>> {
-        // No code of the program runs under the lock.
+        // No application code runs under the lock, so a panic cannot poison it.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The result, once it is there; before, `context` is woken when it comes.
+    /// Returns the result once it is available. Until then, registers the waker of `context`.
     pub fn poll(&self, context: &Context<'_>) -> Poll<Result<T, JoinError>> {
-        // Cloning and dropping a waker may run any code.
+        // Cloning and dropping a waker can run arbitrary code, so neither happens under the lock.
         let clone = context.waker().clone();
         let mut state = self.lock();
         if let State::Running(waker) = &mut *state {
-            let before = waker.replace(clone);
+            let replaced = waker.replace(clone);
             drop(state);
-            drop(before);
+            drop(replaced);
             return Poll::Pending;
         }
         match std::mem::replace(&mut *state, State::Taken) {
@@ -59,8 +64,8 @@ impl<T> Join<T> {
         }
     }
 
-    /// Leaves the result, once.
-    pub fn end(&self, result: Result<T, JoinError>) {
+    /// Stores the result and wakes the waiting task. Only the first call has an effect.
+    pub fn complete(&self, result: Result<T, JoinError>) {
         let mut state = self.lock();
         if let State::Running(waker) = &mut *state {
             let waker = waker.take();
@@ -76,16 +81,16 @@ impl<T> JoinHandle<T> {
         Self { shared, task }
     }
 
-    /// Lets the task run on by itself. A panic in it is then reported to nobody.
+    /// Detaches the task, which continues to run. A panic of the task is then not reported.
     pub fn detach(self) {}
 
-    /// Ends the task: its future is dropped by its worker instead of being polled again. Does nothing to a task that
-    /// has ended.
+    /// Cancels the task: its worker drops the future instead of polling it again. Does nothing if the task has
+    /// finished.
     pub fn abort(&self) {
         abort(&self.task);
     }
 
-    /// Whether the task has ended.
+    /// Returns whether the task has finished.
     pub fn is_finished(&self) -> bool {
         !matches!(*self.shared.lock(), State::Running(_))
     }
@@ -105,16 +110,17 @@ impl<T> fmt::Debug for JoinHandle<T> {
     }
 }
 
-/// Why a task has no result: it panicked, or it was aborted, or its runtime was dropped before it was done.
+/// The error of a task that returned no result: it panicked, was aborted, or its runtime was dropped before it
+/// finished.
 pub struct JoinError(pub(super) Option<Box<dyn Any + Send>>);
 
 impl JoinError {
-    /// Whether the task panicked.
+    /// Returns whether the task panicked.
     pub fn is_panic(&self) -> bool {
         self.0.is_some()
     }
 
-    /// What the task panicked with, to be resumed by `std::panic::resume_unwind`; `None` when it was cancelled.
+    /// Returns the panic payload, for use with `std::panic::resume_unwind`, or `None` if the task was cancelled.
     pub fn into_panic(self) -> Option<Box<dyn Any + Send>> {
         self.0
     }
@@ -129,11 +135,9 @@ impl JoinError {
 impl fmt::Display for JoinError {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (&self.0, self.message()) {
-            (Some(_), Some(message)) => write!(formatter, "the task panicked: {message}"),
-            (Some(_), None) => formatter.write_str("the task panicked"),
-            (None, _) => {
-                formatter.write_str("the task was cancelled: its runtime was dropped or it was aborted")
-            }
+            (Some(_), Some(message)) => write!(formatter, "task panicked: {message}"),
+            (Some(_), None) => formatter.write_str("task panicked"),
+            (None, _) => formatter.write_str("task cancelled: aborted, or its runtime was dropped"),
         }
     }
 }
@@ -146,12 +150,12 @@ impl fmt::Debug for JoinError {
 
 impl std::error::Error for JoinError {}
 
-/// The future of a task as the executor polls it: a panic becomes its result, and so does being dropped.
+/// Wrapper of a task's future. It stores the output, a panic or a cancellation as the result of the task.
 ///
-/// The future comes first: it begins in the cache line of the task's header.
+/// The future is the first field, so that it starts in the same cache line as the task's header.
 #[repr(C)]
 pub(super) struct JoinFuture<F: Future> {
-    /// `None` once it has ended.
+    /// `None` once the future has completed.
     future: Option<F>,
     shared: Arc<Join<F::Output>>,
 }
@@ -162,8 +166,8 @@ impl<F: Future> JoinFuture<F> {
     }
 
     fn parts(self: Pin<&mut Self>) -> (Pin<&mut Option<F>>, &Join<F::Output>) {
-        // SAFETY: `future` is pinned with `self`: it is never moved out, only dropped in place by `set(None)`; `shared`
-        // is not pinned.
+        // SAFETY: `future` is structurally pinned: it is never moved out, only dropped in place by `set(None)`.
+        // `shared` is not pinned.
         unsafe {
             let this = self.get_unchecked_mut();
             (Pin::new_unchecked(&mut this.future), &this.shared)
@@ -187,7 +191,7 @@ impl<F: Future> Future for JoinFuture<F> {
             Ok(Poll::Ready(None)) => Err(JoinError(None)),
             Err(panic) => Err(JoinError(Some(panic))),
         };
-        end(future, shared, result);
+        complete(future, shared, result);
         Poll::Ready(())
     }
 }
@@ -195,25 +199,25 @@ impl<F: Future> Future for JoinFuture<F> {
 impl<F: Future> Abort for JoinFuture<F> {
     fn abort(self: Pin<&mut Self>) {
         let (future, shared) = self.parts();
-        end(future, shared, Err(JoinError(None)));
+        complete(future, shared, Err(JoinError(None)));
     }
 }
 
-/// Drops what the future owns, where a panic in it is still the task's own, and leaves the result.
-fn end<F: Future>(
+/// Drops the future, and then stores the result. A panic of the future's destructor replaces the result.
+fn complete<F: Future>(
     mut future: Pin<&mut Option<F>>,
     shared: &Join<F::Output>,
     mut result: Result<F::Output, JoinError>,
 ) {
     if let Err(panic) = catch_unwind(AssertUnwindSafe(|| future.set(None))) {
         let replaced = std::mem::replace(&mut result, Err(JoinError(Some(panic))));
-        catch_and_log_panic("the result of a task panicked while it was dropped", || drop(replaced));
+        catch_and_log_panic("result of a task panicked on drop", || drop(replaced));
     }
-    shared.end(result);
+    shared.complete(result);
 }
 
 impl<F: Future> Drop for JoinFuture<F> {
     fn drop(&mut self) {
-        self.shared.end(Err(JoinError(None)));
+        self.shared.complete(Err(JoinError(None)));
     }
 }

@@ -1,22 +1,25 @@
-//! What other threads hand to a worker: a queue with a doorbell that is rung only when the worker sleeps.
+//! Mailbox of a worker: a queue of messages from other threads. A sender notifies the worker only if it sleeps.
 //!
 //! ```text
-//!          notify: swap(NOTIFIED)        who replaced SLEEPING or QUEUED
+//!          notify: swap(NOTIFIED)        replaced SLEEPING or QUEUED:
 //!   AWAKE ───────────────────> NOTIFIED <─────────────────────┬──────────┐
-//!     ^  ^                      │        notifies at once     │          │
+//!     ^  ^                      │        notify immediately   │          │
 //!     │  └───── take: swap ─────┴───────────────────────────< │ ─ QUEUED by a worker
 //!     │                                                       │          ^
 //!     └── finish_sleep ──────── prepare_to_sleep ───────> SLEEPING ──────┘
-//!                               fails when NOTIFIED or QUEUED    queue_notify: that worker notifies later
+//!                               fails if NOTIFIED or QUEUED      queue_notify: that worker notifies later
 //! ```
 //!
-//! A worker on io_uring does not notify another one at once: it queues a message that its next turn submits. Until then, any
-//! other thread that rings must notify by itself; hence the state `QUEUED`, which names the worker.
+//! A worker on io_uring does not notify another worker immediately: it queues a notification, which its next turn
+//! submits. Until then, any other thread that sends a message must notify the worker itself. The state `QUEUED`
+//! therefore contains the number of the worker that has queued the notification.
 //!
-//! Invariant: an item is in the queue before the state says `NOTIFIED` or `QUEUED`, and the owner sleeps only after it has replaced
-//! `AWAKE` by `SLEEPING` in one step. So either the owner sees that it was rung and does not sleep, or the pusher sees
-//! `SLEEPING` or the mark of another worker, and ends the sleep: no wake is lost. Every interleaving is tried by the loom
-//! models at the foot.
+//! # Invariants
+//!
+//! A sender pushes its item before it sets the state to `NOTIFIED` or `QUEUED`. The owner sleeps only after it has
+//! atomically replaced `AWAKE` by `SLEEPING`. So either the owner sees the notification and does not sleep, or the
+//! sender sees `SLEEPING` or the number of another worker and wakes the owner: no wake-up is lost. The loom models at
+//! the end of this file check all interleavings.
 
 #[cfg(loom)]
 use loom::sync::{
@@ -32,26 +35,26 @@ use std::sync::{
 const AWAKE: u32 = 0;
 const SLEEPING: u32 = 1;
 const NOTIFIED: u32 = 2;
-/// A worker has queued a notification and not yet submitted it: the rest of the state is its number.
+/// Flag: a worker has queued a notification and not yet submitted it. The other bits are the number of that worker.
 const QUEUED: u32 = 1 << 31;
 
-/// The queue of one worker.
+/// The mailbox of one worker, its owner.
 #[derive(Debug)]
 pub(crate) struct Mailbox<T> {
     state: AtomicU32,
-    /// `None` once closed.
+    /// `None` once the mailbox is closed.
     queue: Mutex<Option<Vec<T>>>,
 }
 
-/// What the sender has to do for the owner to take its mail.
+/// What a sender must do to wake the owner.
 #[must_use]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NotifyResult {
-    /// Nothing: the owner is awake, or is being notified.
+    /// Nothing: the owner is awake, or another thread is notifying it.
     Awake,
-    /// End the owner's sleep, at once.
+    /// Wake the owner immediately.
     Sleeping,
-    /// Queue the notification that ends the owner's sleep.
+    /// Queue a notification that wakes the owner.
     Queue,
 }
 
@@ -60,7 +63,8 @@ impl<T> Mailbox<T> {
         Self { state: AtomicU32::new(AWAKE), queue: Mutex::new(Some(Vec::new())) }
     }
 
-    /// Adds an item, or gives it back when the mailbox is closed. From any thread, which then rings.
+    /// Adds an item, or returns it if the mailbox is closed. Called by any thread, which must then call
+    /// [`notify`](Self::notify) or [`queue_notify`](Self::queue_notify).
     pub fn push(&self, item: T) -> Result<(), T> {
         match self.lock().as_mut() {
             Some(queue) => {
@@ -71,16 +75,16 @@ impl<T> Mailbox<T> {
         }
     }
 
-    /// Rings, with or without an item. From any thread.
+    /// Sets the state to `NOTIFIED`. Called by any thread, with or without a new item.
     pub fn notify(&self) -> NotifyResult {
         match self.state.swap(NOTIFIED, Ordering::SeqCst) {
             AWAKE | NOTIFIED => NotifyResult::Awake,
-            // What another worker has queued may be submitted much later.
+            // A notification that another worker has queued may be submitted much later.
             _ => NotifyResult::Sleeping,
         }
     }
 
-    /// Rings from a worker with this number, which can queue a notification.
+    /// Like [`notify`](Self::notify), for a worker that can queue a notification. `worker` is its number.
     pub fn queue_notify(&self, worker: u32) -> NotifyResult {
         let queued = QUEUED | worker;
         match self.state.compare_exchange(SLEEPING, queued, Ordering::SeqCst, Ordering::SeqCst) {
@@ -90,44 +94,45 @@ impl<T> Mailbox<T> {
         }
     }
 
-    /// Whether there may be items. By the owner, cheap.
+    /// Returns whether there may be items. Called by the owner. Costs a relaxed load.
     #[inline]
     pub fn is_notified(&self) -> bool {
         self.state.load(Ordering::Relaxed) >= NOTIFIED
     }
 
-    /// Whether the owner sleeps, with a queued notification or without. From any thread.
+    /// Returns whether the owner sleeps, even if a notification is queued. Called by any thread.
     #[inline]
     pub fn is_asleep(&self) -> bool {
         !matches!(self.state.load(Ordering::SeqCst), AWAKE | NOTIFIED)
     }
 
-    /// Takes all items. By the owner.
+    /// Takes all items. Called by the owner.
     pub fn take(&self) -> Vec<T> {
         self.state.swap(AWAKE, Ordering::SeqCst);
         self.lock().as_mut().map(std::mem::take).unwrap_or_default()
     }
 
-    /// Announces a sleep; `false` when there is mail instead. By the owner.
+    /// Sets the state to `SLEEPING`. Returns `false` if the owner has been notified and must not sleep. Called by the
+    /// owner.
     #[inline]
     pub fn prepare_to_sleep(&self) -> bool {
         self.state.compare_exchange(AWAKE, SLEEPING, Ordering::SeqCst, Ordering::SeqCst).is_ok()
     }
 
-    /// The sleep is over, whatever ended it. By the owner.
+    /// Sets the state to `AWAKE` after a sleep. Called by the owner.
     #[inline]
     pub fn finish_sleep(&self) {
-        // A failure means that it was rung meanwhile: that stays.
+        // The exchange fails if the owner was notified during its sleep. That state must not be overwritten.
         self.state.compare_exchange(SLEEPING, AWAKE, Ordering::SeqCst, Ordering::SeqCst).ok();
     }
 
-    /// Refuses items from now on, and returns those that were left.
+    /// Closes the mailbox and returns the remaining items. Later pushes fail.
     pub fn close(&self) -> Vec<T> {
         self.lock().take().unwrap_or_default()
     }
 
     fn lock(&self) -> MutexGuard<'_, Option<Vec<T>>> {
-        // A panic while the lock was held cannot leave the vector half-changed.
+        // A panic while the lock is held cannot leave the vector in an inconsistent state.
         self.queue.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 }
@@ -137,11 +142,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_the_first_pusher_rings_a_sleeper() {
+    fn only_first_sender_notifies_sleeping_owner() {
         let mailbox = Mailbox::new();
         let push = |item| mailbox.push(item).map(|()| mailbox.notify());
         assert_eq!(push(1), Ok(NotifyResult::Awake));
-        assert!(!mailbox.prepare_to_sleep(), "there is mail");
+        assert!(!mailbox.prepare_to_sleep(), "an item is pending");
         assert_eq!(mailbox.take(), [1]);
         assert!(mailbox.prepare_to_sleep());
         assert_eq!(push(2), Ok(NotifyResult::Sleeping));
@@ -154,14 +159,14 @@ mod tests {
     }
 
     #[test]
-    fn queued_notification_silences_only_its_worker() {
+    fn queued_notification_suppresses_only_same_worker() {
         let mailbox = Mailbox::<u32>::new();
         assert_eq!(mailbox.queue_notify(7), NotifyResult::Awake, "the owner is awake");
         assert_eq!(mailbox.take(), []);
         assert!(mailbox.prepare_to_sleep());
         assert_eq!(mailbox.queue_notify(7), NotifyResult::Queue);
-        assert_eq!(mailbox.queue_notify(7), NotifyResult::Awake, "it is queued");
-        assert_eq!(mailbox.queue_notify(8), NotifyResult::Sleeping, "another worker cannot rely on it");
+        assert_eq!(mailbox.queue_notify(7), NotifyResult::Awake, "already queued");
+        assert_eq!(mailbox.queue_notify(8), NotifyResult::Sleeping, "another worker must notify by itself");
         assert_eq!(mailbox.queue_notify(9), NotifyResult::Awake, "the owner is being notified");
         mailbox.finish_sleep();
         assert!(mailbox.is_notified());
@@ -181,10 +186,10 @@ mod models {
     use loom::sync::atomic::AtomicBool;
     use loom::thread;
 
-    /// The owner loops as the executor does; two threads push. It must get both items without ever sleeping through
-    /// the last push: a sleep ends only when a pusher was told to end it.
+    /// The owner loops as the executor does, and two threads push. The owner must receive both items. A sleep ends only
+    /// if a pusher is instructed to wake the owner, so that a lost wake-up is a deadlock.
     #[test]
-    fn fault_14_no_wake_is_lost() {
+    fn fault_14_no_wake_up_is_lost() {
         loom::model(|| {
             let mailbox = Arc::new(Mailbox::new());
             let (notify, notified) = loom::sync::mpsc::channel::<()>();
@@ -203,7 +208,7 @@ mod models {
             while received.len() < 2 {
                 received.extend(mailbox.take());
                 if received.len() < 2 && mailbox.prepare_to_sleep() {
-                    // The blocking wait: loom reports a deadlock if nobody ends it.
+                    // The blocking wait: loom reports a deadlock if no thread ends it.
                     notified.recv().unwrap();
                     mailbox.finish_sleep();
                 }
@@ -216,10 +221,10 @@ mod models {
         });
     }
 
-    /// A worker queues its notification and never submits it; another thread pushes, too. The owner must get the item of
-    /// that thread all the same.
+    /// A worker queues its notification and never submits it, and another thread pushes an item. The owner must still
+    /// receive the item of that thread.
     #[test]
-    fn fault_14_queued_notification_delays_no_other() {
+    fn fault_14_queued_notification_does_not_delay_other_threads() {
         loom::model(|| {
             let mailbox = Arc::new(Mailbox::new());
             let (notify, notified) = loom::sync::mpsc::channel::<()>();
@@ -247,32 +252,32 @@ mod models {
         });
     }
 
-    /// Two threads wake one task. The first is a worker that queues its notification and never submits it: the task must be
-    /// polled for the other one all the same, whenever its worker falls asleep.
+    /// Two threads wake one task. The first is a worker that queues its notification and never submits it. The wake-up
+    /// of the second thread must still cause a poll, whenever the task's worker starts to sleep.
     #[test]
-    fn fault_14_second_waker_of_a_task_is_not_silenced() {
+    fn fault_14_second_wake_up_of_task_is_not_suppressed() {
         let mut model = loom::model::Builder::new();
-        // All interleavings would take hours.
+        // Checking all interleavings would take hours.
         model.preemption_bound = Some(5);
         model.check(|| {
             let mailbox = Arc::new(Mailbox::new());
-            let (scheduled, told) = (Arc::new(Scheduled::new()), Arc::new(AtomicBool::new(false)));
+            let (scheduled, is_signalled) = (Arc::new(Scheduled::new()), Arc::new(AtomicBool::new(false)));
             scheduled.clear();
             let (notify, notified) = loom::sync::mpsc::channel::<()>();
-            // As the wakers of tasks do.
+            // The same steps as in the wakers of tasks.
             let wakers = [true, false].map(|queues| {
                 let (mailbox, notify) = (Arc::clone(&mailbox), notify.clone());
-                let (scheduled, told) = (Arc::clone(&scheduled), Arc::clone(&told));
+                let (scheduled, is_signalled) = (Arc::clone(&scheduled), Arc::clone(&is_signalled));
                 thread::spawn(move || {
                     if !queues {
-                        told.store(true, Ordering::Relaxed);
+                        is_signalled.store(true, Ordering::Relaxed);
                     }
                     let notify_mailbox = || if queues { mailbox.queue_notify(7) } else { mailbox.notify() };
-                    let notifies = if scheduled.set() || scheduled.set_again() {
+                    let notifies = if scheduled.set() || scheduled.set_rescheduled() {
                         mailbox.push(()).unwrap();
                         let result = notify_mailbox();
                         result == NotifyResult::Sleeping
-                            || result == NotifyResult::Queue && scheduled.is_woken_again()
+                            || result == NotifyResult::Queue && scheduled.is_rescheduled()
                     } else {
                         mailbox.is_asleep() && notify_mailbox() == NotifyResult::Sleeping
                     };
@@ -285,7 +290,7 @@ mod models {
             while !is_polled {
                 for () in mailbox.take() {
                     scheduled.clear();
-                    is_polled |= told.load(Ordering::Relaxed);
+                    is_polled |= is_signalled.load(Ordering::Relaxed);
                 }
                 if !is_polled && mailbox.prepare_to_sleep() {
                     notified.recv().unwrap();

@@ -1,14 +1,15 @@
-//! The executor: one thread, its tasks, its timers and its driver, in one loop.
+//! The executor: an event loop that runs the tasks, the timers and the driver of one thread.
 //!
 //! ```text
-//!   ┌─> run ready tasks (POLLS_PER_TURN or once each) ─> fire timers ─> turn the driver ─┐
-//!   └────────────────────── wakers of what happened, the inbox <────────────────────┘
+//!   ┌─> run ready tasks (POLLS_PER_TURN polls, or one each) ─> turn the driver ─> fire timers ─┐
+//!   └────────────────────────── call wakers, drain the mailbox <───────────────────────────────┘
 //! ```
 //!
-//! The driver's turn submits what the tasks asked for and, when no task is ready, sleeps until something completes,
-//! another thread rings or the next timer is due: one system call does all of it. Fairness: a turn is taken after a
-//! bounded number of polls however busy the tasks are, and a task that always finds data has to yield when its budget
-//! is spent.
+//! A turn of the driver submits the operations that the tasks have queued. If no task is ready, it also sleeps until an
+//! operation completes, another thread notifies the worker or the next timer is due. A single system call does both.
+//!
+//! Fairness: the driver has a turn after a bounded number of polls, however busy the tasks are. A task whose sockets
+//! are always ready must yield when its budget is exhausted.
 
 mod blocking;
 mod context;
@@ -37,22 +38,25 @@ use crate::driver::{
 use context::{EnterGuard, Inbox, POLLS_PER_TURN};
 use task::TaskPointer;
 
-pub use blocking::{
-    BlockingHandle, MOST_THREADS as MAX_BLOCKING_THREADS, spawn_blocking, spawn_file_operation,
-};
+pub use blocking::{BlockingHandle, MAX_BLOCKING_THREADS, spawn_blocking, spawn_file_operation};
 pub(crate) use context::{Shared, current, flush_wakes_before_blocking, with_current};
 pub use context::{consume_budget, unconstrained, yield_now};
 pub use join::{JoinError, JoinHandle};
 pub use workers::{WorkerContext, Workers, WorkersBuilder, allowed_cores};
 
-/// The name of the environment variable that overrides the choice of driver.
+/// Name of the environment variable that overrides the driver selection.
 const DRIVER_VARIABLE: &str = "ANELLO_DRIVER";
 
-/// A runtime of one thread: it polls tasks, fires timers and drives sockets.
+/// A single-threaded runtime: it runs tasks, timers and sockets.
 ///
-/// It stays on the thread that built it. Dropping it drops every task, sends what was accepted (for at most
-/// [`RuntimeBuilder::drain_timeout`]), cancels everything in flight and waits for the kernel to let go of it before memory is freed. When
-/// `process::exit` in one of its tasks drops it, as the value of a `thread_local!`, it is leaked instead.
+/// A runtime stays on the thread that built it. Dropping it
+///
+/// 1. drops every task,
+/// 2. sends the accepted bytes, for at most [`RuntimeBuilder::drain_timeout`],
+/// 3. cancels all operations in flight and waits until the kernel has completed them, and
+/// 4. frees its memory.
+///
+/// A runtime in a `thread_local!` is leaked instead if one of its tasks calls `process::exit`.
 ///
 /// ```
 /// let runtime = anello::Runtime::builder().build()?;
@@ -70,99 +74,102 @@ pub struct Runtime {
 }
 
 impl Runtime {
-    /// A builder with the default options.
+    /// Returns a builder with the default options.
     pub fn builder() -> RuntimeBuilder {
         RuntimeBuilder::default()
     }
 
-    /// A runtime with the default options: the driver is io_uring where it works, else epoll.
+    /// Builds a runtime with the default options. It uses io_uring if available, otherwise epoll.
     ///
     /// # Errors
-    /// As [`RuntimeBuilder::build`].
+    /// Returns the errors of [`RuntimeBuilder::build`].
     pub fn new() -> io::Result<Self> {
         Self::builder().build()
     }
 
-    /// Which driver runs, with which kernel features, and why not the other.
+    /// Returns the name of the driver, its kernel features, and the reason if io_uring was not selected.
     pub fn driver(&self) -> DriverInfo {
         self.shared.driver.borrow().description().clone()
     }
 
-    /// What the driver has counted so far.
+    /// Returns the current values of the driver's counters.
     pub fn metrics(&self) -> DriverMetrics {
         self.shared.driver.borrow().metrics()
     }
 
-    /// A handle for other threads.
+    /// Returns a handle that spawns tasks on this runtime from other threads.
     pub fn handle(&self) -> Handle {
         Handle { inbox: Arc::clone(&self.shared.inbox) }
     }
 
-    /// Runs a future to its end, and every spawned task beside it.
+    /// Runs a future to completion, and the spawned tasks concurrently.
+    ///
+    /// Tasks that have not finished when the future completes stay in the runtime. The next call runs them again.
     ///
     /// # Panics
-    /// When a runtime runs on this thread already; when the future panics; when the kernel refuses to wait, which
-    /// means that the driver's descriptor was closed by somebody else.
+    /// Panics if a runtime already runs on this thread, if the future panics, or if the driver fails to wait for events
+    /// (for example because other code has closed its file descriptor).
     pub fn block_on<F: Future>(&self, future: F) -> F::Output {
         assert!(
             !context::is_entered(),
-            "a runtime runs on this thread already: await the future instead of calling block_on"
+            "a runtime already runs on this thread (await the future instead of calling block_on)"
         );
         let _entered = EnterGuard::new(&self.shared);
         let _on_unwind = FlushOnUnwind(&self.shared);
-        let main = Arc::new(MainTask { woken: AtomicBool::new(true), inbox: Arc::clone(&self.shared.inbox) });
+        let main =
+            Arc::new(MainTask { is_woken: AtomicBool::new(true), inbox: Arc::clone(&self.shared.inbox) });
         let waker = Waker::from(Arc::clone(&main));
         let mut context = Context::from_waker(&waker);
         let mut future = pin!(Some(future));
-        // Changes places with the list of ready tasks: both have memory from the start, so that no wake allocates.
-        let mut in_hand = Vec::with_capacity(POLLS_PER_TURN);
+        // Swapped with the ready queue. Both have capacity from the start, so that a wake-up does not allocate.
+        let mut batch = Vec::with_capacity(POLLS_PER_TURN);
         let mut turn = Turn { wakes: WakeQueue::new(&task::WAKER_VTABLE, context::has_ready_tasks) };
         loop {
-            if main.woken.load(Ordering::Relaxed) && main.woken.swap(false, Ordering::Acquire) {
+            if main.is_woken.load(Ordering::Relaxed) && main.is_woken.swap(false, Ordering::Acquire) {
                 self.shared.reset_budget();
                 let polled = future.as_mut().as_pin_mut().map(|future| future.poll(&mut context));
                 if let Some(Poll::Ready(output)) = polled {
-                    // Sockets that it still owns are closed by the last turns.
+                    // The turns of `flush_driver` close the sockets that the future still owns.
                     future.set(None);
-                    // Nobody knows when this runtime runs again: bytes that were accepted and wakes of other workers go
-                    // out now.
+                    // This runtime may not run again for a long time: submit accepted bytes and queued notifications of
+                    // other workers now.
                     self.shared.flush_driver();
                     return output;
                 }
             }
-            run_ready(&self.shared, &mut in_hand);
-            let busy = main.woken.load(Ordering::Relaxed) || !self.shared.ready.borrow().is_empty();
-            if let Err(error) = turn.take(&self.shared, busy, &main.woken) {
-                panic!("the {} driver cannot go on: {error}", self.driver().name);
+            run_ready(&self.shared, &mut batch);
+            let busy = main.is_woken.load(Ordering::Relaxed) || !self.shared.ready.borrow().is_empty();
+            if let Err(error) = turn.take(&self.shared, busy, &main.is_woken) {
+                panic!("{} driver failed: {error}", self.driver().name);
             }
         }
     }
 }
 
-/// Hands to the kernel what was noted when `block_on` unwinds: the runtime may not run again for long, and other workers wait
-/// for wake-ups that were queued.
+/// Submits queued operations when `block_on` unwinds. The runtime may not run again for a long time, and other workers
+/// wait for notifications that it has queued.
 struct FlushOnUnwind<'a>(&'a Shared);
 
 impl Drop for FlushOnUnwind<'_> {
     fn drop(&mut self) {
         if thread::panicking() {
-            catch_and_log_panic("a waker panicked while block_on unwound", || self.0.flush_driver());
+            catch_and_log_panic("waker panicked while block_on was unwinding", || self.0.flush_driver());
         }
     }
 }
 
-/// Polls the tasks that are ready, and those that they wake, until none is left or it is the driver's turn: after so
-/// many polls, or when one has spent its budget.
+/// Polls the ready tasks, and the tasks that they wake, until none is left or the driver's turn is due. It is due after
+/// `POLLS_PER_TURN` polls, or when a task has exhausted its budget.
 #[inline]
-fn run_ready(shared: &Shared, in_hand: &mut Vec<TaskPointer>) {
+fn run_ready(shared: &Shared, batch: &mut Vec<TaskPointer>) {
     let mut polls = 0;
     while polls < POLLS_PER_TURN {
-        std::mem::swap(in_hand, &mut *shared.ready.borrow_mut());
-        if in_hand.is_empty() {
+        std::mem::swap(batch, &mut *shared.ready.borrow_mut());
+        if batch.is_empty() {
             return;
         }
-        polls += in_hand.len();
-        for pointer in in_hand.drain(..) {
+        polls += batch.len();
+        for pointer in batch.drain(..) {
             shared.run(pointer);
         }
         if shared.yield_requested.replace(false) {
@@ -171,7 +178,7 @@ fn run_ready(shared: &Shared, in_hand: &mut Vec<TaskPointer>) {
     }
 }
 
-/// One turn of the driver and the timers, with the memory it reuses.
+/// Runs the driver and the timers for one iteration of the loop, with a reused wake-up queue.
 struct Turn {
     wakes: WakeQueue,
 }
@@ -187,8 +194,8 @@ impl Turn {
         if wait != Wait::No && !mailbox.prepare_to_sleep() {
             wait = Wait::No;
         }
-        // Woken by two threads since it was looked at: the second one saw that the worker is awake, and the first one may
-        // keep its notification queued for long.
+        // Two threads may have woken the main task since `busy` was computed. The second one saw that the worker was
+        // awake and did not notify it, and the notification of the first one may stay queued for a long time.
         if wait != Wait::No && main_is_woken.load(Ordering::SeqCst) {
             mailbox.finish_sleep();
             wait = Wait::No;
@@ -202,7 +209,7 @@ impl Turn {
             let now_ns = shared.now_ns();
             shared.timers.borrow_mut().expire(now_ns, self.wakes.deferred_wakers_mut());
         }
-        // Called when nothing is borrowed any more: a waker may do anything.
+        // Nothing may be borrowed here: a waker can run arbitrary code.
         self.wakes.call();
         if mailbox.is_notified() {
             shared.drain_mailbox();
@@ -211,11 +218,11 @@ impl Turn {
     }
 }
 
-/// Until the next timer.
+/// Returns how long the worker can sleep: until the next timer is due.
 #[inline]
 fn time_to_wait(shared: &Shared) -> Wait {
     let timers = shared.timers.borrow();
-    // Mostly there is none, which costs less to see than the next deadline.
+    // Usually no timer is pending, which is cheaper to check than the next deadline.
     if timers.is_empty() {
         return Wait::Forever;
     }
@@ -223,22 +230,22 @@ fn time_to_wait(shared: &Shared) -> Wait {
     drop(timers);
     match deadline_ns.saturating_sub(shared.now_ns()) {
         0 => Wait::No,
-        left_ns => Wait::For(left_ns),
+        remaining_ns => Wait::For(remaining_ns),
     }
 }
 
 impl Drop for Runtime {
     fn drop(&mut self) {
         if self.shared.is_entered() {
-            // `process::exit` in a task, with the runtime in a `thread_local!`: the C library calls the destructors of those.
-            // The stack below still uses the future that is being polled, and all that the runtime owns.
+            // A task has called `process::exit`, and the C library runs the destructors of `thread_local!` values, one
+            // of which is this runtime. Frames below on this stack still use the future being polled and the runtime.
             std::mem::forget(Rc::clone(&self.shared));
-            return log(|| tracing::error!("the runtime was dropped while it runs: it is leaked, not freed"));
+            return log(|| tracing::error!("runtime dropped while running; leaking it"));
         }
-        // Of a runtime around this one, which waits until this one has drained.
-        catch_and_log_panic("a waker panicked before a runtime was dropped", flush_wakes_before_blocking);
+        // An outer runtime on this thread may have queued notifications, and it waits until this one has drained.
+        catch_and_log_panic("waker panicked before a runtime was dropped", flush_wakes_before_blocking);
         let entered = EnterGuard::new(&self.shared);
-        // Tasks go first: what they own is released into the driver.
+        // Tasks are dropped first: their sockets are released into the driver.
         self.shared.cancel_tasks();
         drop(entered);
         self.shared.shut_down(self.drain_timeout);
@@ -246,9 +253,9 @@ impl Drop for Runtime {
     }
 }
 
-/// The future of `block_on`, woken from anywhere.
+/// Waker of the future of `block_on`. Any thread can wake it.
 struct MainTask {
-    woken: AtomicBool,
+    is_woken: AtomicBool,
     inbox: Arc<Inbox>,
 }
 
@@ -258,8 +265,8 @@ impl Wake for MainTask {
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
-        if self.woken.swap(true, Ordering::SeqCst) {
-            // Another worker may have woken it, and keep the notification queued for long.
+        if self.is_woken.swap(true, Ordering::SeqCst) {
+            // The earlier wake-up may come from another worker, whose notification can stay queued for a long time.
             return self.inbox.notify_if_asleep();
         }
         let own = with_current(|shared| Arc::ptr_eq(&shared.inbox, &self.inbox));
@@ -269,19 +276,20 @@ impl Wake for MainTask {
     }
 }
 
-/// Reaches a runtime from other threads.
+/// A handle to a runtime, which can be sent to other threads.
 #[derive(Clone, Debug)]
 pub struct Handle {
     inbox: Arc<Inbox>,
 }
 
 impl Handle {
-    /// Spawns a future on the runtime's thread (`MSG_RING` between io_uring workers, an eventfd otherwise).
+    /// Spawns a future on the runtime's thread.
     ///
-    /// From a task of an io_uring runtime, the message goes with the next turn, as all wakes of other workers do: a task
-    /// that blocks its thread until the other has done something waits for ever.
+    /// The worker is notified with `MSG_RING` between io_uring workers, otherwise through an eventfd. A task of an
+    /// io_uring runtime only queues the notification, which the next turn of its own worker submits. A task that then
+    /// blocks its thread until the spawned task has run therefore deadlocks.
     ///
-    /// When the runtime is gone the task is dropped, and its handle says that it was cancelled.
+    /// If the runtime has been dropped, the future is dropped and the handle returns a cancellation error.
     pub fn spawn<F>(&self, future: F) -> JoinHandle<F::Output>
     where
         F: Future + Send + 'static,
@@ -294,23 +302,23 @@ impl Handle {
 /// Spawns a future on the runtime of this thread.
 ///
 /// # Panics
-/// When no runtime runs on this thread.
+/// Panics if no runtime runs on this thread.
 pub fn spawn<F>(future: F) -> JoinHandle<F::Output>
 where
     F: Future + 'static,
     F::Output: 'static,
 {
     with_current(|shared| shared.spawn(future)).unwrap_or_else(|| {
-        panic!("no runtime runs on this thread: call spawn inside Runtime::block_on or a spawned task")
+        panic!("no anello runtime on this thread (call spawn from Runtime::block_on or a spawned task)")
     })
 }
 
-/// The driver of the runtime that runs on this thread, if one does.
+/// Returns the driver of the runtime that runs on this thread, or `None` outside of a runtime.
 pub fn current_driver() -> Option<DriverInfo> {
     with_current(|shared| shared.driver.borrow().description().clone())
 }
 
-/// What the driver of this thread's runtime has counted, if one runs.
+/// Returns the driver counters of the runtime that runs on this thread, or `None` outside of a runtime.
 pub fn current_metrics() -> Option<DriverMetrics> {
     with_current(|shared| shared.driver.borrow().metrics())
 }
@@ -336,26 +344,29 @@ impl Default for RuntimeBuilder {
 }
 
 impl RuntimeBuilder {
-    /// Which driver to run on. The environment variable `ANELLO_DRIVER` (`auto`, `uring`, `epoll`) overrides it, except
-    /// for the simulated one.
+    /// Sets the driver. The default is [`DriverKind::Auto`].
+    ///
+    /// The environment variable `ANELLO_DRIVER` (`auto`, `uring`, `epoll`) overrides this setting, except for the
+    /// simulated driver.
     pub fn driver(mut self, kind: DriverKind) -> Self {
         self.kind = kind;
         self
     }
 
-    /// Limits and ways of the driver.
+    /// Sets the options of the driver.
     pub fn options(mut self, options: DriverOptions) -> Self {
         self.options = options;
         self
     }
 
-    /// How long dropping the runtime may take to send what was accepted; 1 second by default.
+    /// Sets how long dropping the runtime may take to send accepted bytes. The default is 1 second.
     pub fn drain_timeout(mut self, timeout: Duration) -> Self {
         self.drain_timeout = timeout;
         self
     }
 
-    /// Whether `ANELLO_DRIVER` is looked at; it is by default. A program that compares drivers says no.
+    /// Sets whether `ANELLO_DRIVER` can override the driver. The default is `true`. Disable it in a benchmark that
+    /// compares drivers.
     pub fn driver_from_environment(mut self, enabled: bool) -> Self {
         self.environment = enabled;
         self
@@ -364,14 +375,16 @@ impl RuntimeBuilder {
     /// Builds the runtime on the calling thread.
     ///
     /// # Errors
-    /// When the driver asked for by name is not to be had here (the error names the cause and the remedy), when the
-    /// process has no descriptors left, or when `ANELLO_DRIVER` names no driver.
+    /// Returns an error if the requested driver is unavailable (the message contains the cause and a remedy), if the
+    /// limit of open files is reached, or if `ANELLO_DRIVER` contains an unknown driver name.
     pub fn build(&self) -> io::Result<Runtime> {
         let kind = self.effective_kind()?;
         let driver = Driver::new(&kind, &self.options)?;
         let description = driver.description();
         match &description.fallback_reason {
-            Some(reason) => tracing::info!(driver = description.name, reason, "io_uring was not taken"),
+            Some(reason) => {
+                tracing::info!(driver = description.name, reason, "io_uring unavailable; using epoll")
+            }
             None => {
                 tracing::info!(driver = description.name, features = description.features, "driver ready")
             }

@@ -1,9 +1,10 @@
-//! Whether a task is in a queue, and whether a second thread has woken it there.
+//! Scheduling state of a task: whether it is in a queue, and whether another thread has woken it there.
 //!
-//! A worker on io_uring that wakes a task of another worker queues its notification, which may be submitted much later. A second
-//! thread that wakes the task finds it scheduled, and must end the sleep of the task's worker by itself, even if that worker
-//! falls asleep only afterwards. Either the second thread sees the queued notification in the mailbox, or the first one sees the
-//! mark that the second one has left before it looked. A loom model beside those of the mailbox tries every interleaving.
+//! A worker on io_uring that wakes a task of another worker only queues the notification, which may be submitted much
+//! later. A second thread that wakes the task finds it scheduled. It must wake the task's worker itself, even if that
+//! worker starts to sleep only afterwards. Either the second thread sees the queued notification in the mailbox, or the
+//! first thread sees the state `RESCHEDULED`, which the second one sets before it checks the mailbox. A loom model in
+//! the mailbox module checks the interleavings.
 
 #[cfg(loom)]
 use loom::sync::atomic::{AtomicU8, Ordering};
@@ -12,37 +13,40 @@ use std::sync::atomic::{AtomicU8, Ordering};
 
 const IDLE: u8 = 0;
 const SCHEDULED: u8 = 1;
-const WOKEN_AGAIN: u8 = 2;
+const RESCHEDULED: u8 = 2;
 
-/// The thread that finds a task idle puts it into a queue.
+/// Scheduling state of one task. The thread that changes it from `IDLE` pushes the task into a queue.
 #[derive(Debug)]
 pub(super) struct Scheduled(AtomicU8);
 
 impl Scheduled {
-    /// Of a task that is in a queue.
+    /// Returns the state of a task that is in a queue.
     pub fn new() -> Self {
         Self(AtomicU8::new(SCHEDULED))
     }
 
-    /// Notes that the task is in a queue. Returns whether it was idle.
+    /// Marks the task as scheduled. Returns whether it was idle.
     #[inline]
     pub fn set(&self) -> bool {
         self.0.swap(SCHEDULED, Ordering::AcqRel) == IDLE
     }
 
-    /// Notes that the task was woken while it was in a queue, before the thread looks whether the worker sleeps. Returns whether
-    /// it was idle after all.
-    pub fn set_again(&self) -> bool {
-        self.0.swap(WOKEN_AGAIN, Ordering::AcqRel) == IDLE
+    /// Marks the task as woken while in a queue. Called before the thread checks whether the worker sleeps. Returns
+    /// whether the task was idle after all.
+    pub fn set_rescheduled(&self) -> bool {
+        self.0.swap(RESCHEDULED, Ordering::AcqRel) == IDLE
     }
 
-    /// Whether another thread has woken the task since it was scheduled. For the thread that has queued a notification.
-    pub fn is_woken_again(&self) -> bool {
-        // Changes nothing, but a thread that calls `set_again` afterwards sees the queued notification.
-        self.0.fetch_or(IDLE, Ordering::AcqRel) == WOKEN_AGAIN
+    /// Returns whether another thread has woken the task since it was scheduled. Called by the thread that has queued a
+    /// notification.
+    pub fn is_rescheduled(&self) -> bool {
+        // This write does not change the value. It orders the queued notification before a later `set_rescheduled` of
+        // another thread.
+        self.0.fetch_or(IDLE, Ordering::AcqRel) == RESCHEDULED
     }
 
-    /// Notes that the worker has taken the task out of its queue. The poll that follows sees what the wakers did before.
+    /// Marks the task as idle, when the worker has removed it from its queue. The poll that follows sees all writes
+    /// that preceded the wake-ups.
     #[inline]
     pub fn clear(&self) {
         self.0.swap(IDLE, Ordering::AcqRel);

@@ -1,19 +1,21 @@
-//! A task: a future in memory of its own, which wakers on any thread point to and only its worker polls and drops.
+//! Tasks: each is a heap allocation with a header and a future. Wakers on any thread can point to it, but only its
+//! worker polls and drops the future.
 //!
 //! ```text
-//!   Task (the worker's list) ─┐      ┌──────────── TaskCell<F> ────────────┐
-//!   Waker, on any thread ─────┼────> │ Header: references, scheduled, home │
-//!   ready queue, mailbox ─────┘      │ future: Some until done             │
-//!   (not counted)                    └─────────────────────────────────────┘
+//!   Task (the worker's table) ─┐      ┌──────────── TaskCell<F> ─────────────┐
+//!   Waker, on any thread ──────┼────> │ Header: references, scheduled, owner │
+//!   ready queue, mailbox ──────┘      │ future: Some until done              │
+//!   (not counted)                     └──────────────────────────────────────┘
 //! ```
 //!
-//! Invariants:
-//! - The worker's list holds one reference from the task's spawning until it is done *and* in no queue. So a pointer
-//!   in the ready queue or the mailbox needs no reference of its own.
-//! - `scheduled` is set exactly while the pointer is in a queue, and for ever once the task is done: the thread that sets it
-//!   puts the pointer into a queue.
-//! - The future is touched by the worker alone and is gone (`None`) before the worker gives its reference up: what the
-//!   last waker frees, wherever it is dropped, is memory without a future in it.
+//! # Invariants
+//!
+//! - The worker's table holds one reference to the task, from the time it is spawned until it is done *and* in no
+//!   queue. A pointer in the ready queue or the mailbox therefore needs no reference of its own.
+//! - `scheduled` is set exactly while the pointer is in a queue, and permanently once the task is done. The thread that
+//!   sets it pushes the pointer into a queue.
+//! - Only the worker accesses the future, and it drops the future (`None`) before it releases its reference. The last
+//!   waker, on whichever thread it is dropped, only frees memory that no longer contains a future.
 
 use std::alloc::Layout;
 use std::cell::{Cell, UnsafeCell};
@@ -33,32 +35,34 @@ use crate::driver::{Key, catch_and_log_panic};
 pub(super) struct Header {
     references: AtomicU32,
     scheduled: Scheduled,
-    /// The future is to be ended instead of polled. Here and not beside the result, which no poll has to touch.
+    /// Whether the future is to be dropped instead of polled. Stored here and not next to the result, so that a poll
+    /// does not access the memory of the result.
     aborted: AtomicBool,
-    /// The future has ended. Only the worker looks.
+    /// Whether the future has completed. Accessed only by the worker.
     done: Cell<bool>,
-    /// Place in the worker's list, once it has one. Only the worker looks.
+    /// Key in the worker's table, once the task is registered. Accessed only by the worker.
     key: Cell<Key>,
-    /// The worker that polls it.
+    /// The worker that polls the task.
     owner: Arc<Inbox>,
     vtable: &'static TaskVtable,
 }
 
-/// What depends on the future.
+/// Functions that depend on the type of the future.
 struct TaskVtable {
-    // SAFETY of calling each: the `# Safety` of the function below that stands here.
+    // SAFETY of calling each function: see the `# Safety` section of the function below that is stored here.
     poll: unsafe fn(NonNull<Header>, &mut Context<'_>) -> bool,
     abort: unsafe fn(NonNull<Header>),
     drop_future: unsafe fn(NonNull<Header>),
     free: unsafe fn(NonNull<Header>),
 }
 
-/// A future that can say that it was ended before it was done.
+/// A future that can be aborted before it completes.
 pub(super) trait Abort: Future<Output = ()> {
+    /// Drops the wrapped future and reports the cancellation.
     fn abort(self: Pin<&mut Self>);
 }
 
-/// From the start of a cache line, so that the header and the beginning of the future are in one.
+/// A header and its future. Aligned to a cache line, so that the header and the start of the future share a line.
 #[repr(C, align(64))]
 struct TaskCell<F> {
     header: Header,
@@ -69,20 +73,23 @@ struct TaskCell<F> {
 #[derive(Debug)]
 pub(super) struct Task(TaskPointer);
 
-/// A task in a queue: not counted (see the module's invariants).
+/// A pointer to a task in a queue. It does not own a reference (see the invariants of this module).
 #[derive(Clone, Copy, Debug)]
 pub(super) struct TaskPointer(NonNull<Header>);
 
-// SAFETY: the pointer is only followed by the worker of the task, whose list keeps it alive.
+// SAFETY: only the worker of the task dereferences the pointer, and its table keeps the task alive.
 unsafe impl Send for TaskPointer {}
 
-/// One table for all tasks, so that a waker can be recognised as one of ours: waking it only ever touches queues.
+/// The same table for all tasks, so that a waker can be recognised as that of a task: waking it only accesses queues
+/// and runs no application code.
 pub(crate) static WAKER_VTABLE: RawWakerVTable =
     RawWakerVTable::new(clone_waker, wake_by_value, wake_by_reference, drop_waker);
 
 impl Task {
-    /// A task, scheduled by whoever makes it. The future must be dropped by its worker's thread unless it is `Send`:
-    /// that thread calls [`run`](TaskPointer::run) and drops the task.
+    /// Creates a task in the scheduled state. The caller must push its pointer into a queue.
+    ///
+    /// Unless the future is `Send`, its worker's thread must drop it: that thread must call [`run`](TaskPointer::run)
+    /// and drop the task.
     pub fn new<F: Abort>(future: F, owner: Arc<Inbox>) -> Self {
         let cell = task_memory::allocate(Layout::new::<TaskCell<F>>()).cast::<TaskCell<F>>();
         let task = TaskCell {
@@ -91,7 +98,7 @@ impl Task {
                 scheduled: Scheduled::new(),
                 aborted: AtomicBool::new(false),
                 done: Cell::new(false),
-                // Nobody's.
+                // A key that no task has.
                 key: Cell::new(Key { index: u32::MAX, generation: 0 }),
                 owner,
                 vtable: const {
@@ -105,7 +112,7 @@ impl Task {
             },
             future: UnsafeCell::new(Some(future)),
         };
-        // SAFETY: memory of this layout, and nobody else's.
+        // SAFETY: the memory has this layout, and nothing else refers to it.
         unsafe { cell.write(task) };
         // The header is the first field of a `repr(C)` cell.
         Self(TaskPointer(cell.cast()))
@@ -117,7 +124,8 @@ impl Task {
 
     pub fn waker(&self) -> Waker {
         let data = self.0.0.as_ptr().cast_const().cast();
-        // SAFETY: `clone_waker` counts the reference that the waker will give back; the table is made for headers.
+        // SAFETY: `clone_waker` adds the reference that the waker releases when dropped, and the table is the one for
+        // headers.
         unsafe { Waker::from_raw(clone_waker(data)) }
     }
 
@@ -125,27 +133,27 @@ impl Task {
         self.0.header().key.set(key);
     }
 
-    /// Ends a task that is not done: its future is dropped here, and it is never scheduled again.
+    /// Cancels a task that is not done: drops its future and keeps it from being scheduled again.
     #[cold]
     #[inline(never)]
     fn cancel(&self) {
         let header = self.0.header();
         header.done.set(true);
         header.scheduled.set();
-        catch_and_log_panic("a task panicked while it was dropped with its runtime", || {
-            // SAFETY: by the worker, or for a future that is `Send` and was never polled (see `new`).
+        catch_and_log_panic("task panicked on drop with its runtime", || {
+            // SAFETY: called by the worker, or for a future that is `Send` and was never polled (see `new`).
             unsafe { (header.vtable.drop_future)(self.0.0) }
         });
     }
 }
 
-/// Never unwinds. The future of a task that is not done goes before the reference does, however the task came to be dropped.
+/// Never unwinds. Drops the future of a task that is not done before it releases the reference.
 impl Drop for Task {
     fn drop(&mut self) {
         if !self.0.header().done.get() {
             self.cancel();
         }
-        // SAFETY: gives back the reference that `new` counted; the future is gone.
+        // SAFETY: releases the reference that `new` counted, and the future has been dropped.
         unsafe { drop_waker(self.0.0.as_ptr().cast_const().cast()) }
     }
 }
@@ -153,27 +161,29 @@ impl Drop for Task {
 impl TaskPointer {
     #[inline]
     fn header(&self) -> &Header {
-        // SAFETY: the worker's list (or the `Task` at hand) keeps the header alive (see the module's invariants).
+        // SAFETY: the worker's table (or the `Task` that contains this pointer) keeps the header alive (see the
+        // invariants of this module).
         unsafe { self.0.as_ref() }
     }
 
-    /// Polls the task, taken out of a queue by its worker. Its place in the list when the worker should let go of it.
+    /// Polls the task, which its worker has removed from a queue. Returns its key if the worker must remove it from the
+    /// table.
     #[inline]
     pub fn run(self) -> Option<Key> {
         let header = self.header();
         if header.done.get() {
-            // Woken while it ran to its end: this was its last place in a queue.
+            // The task was woken during its last poll. This was its last pointer in a queue.
             return Some(header.key.get());
         }
-        // Before the poll: a wake during it puts the task into the queue again.
+        // Cleared before the poll, so that a wake-up during the poll pushes the task into the queue again.
         header.scheduled.clear();
         let data = self.0.as_ptr().cast_const().cast();
-        // SAFETY: a waker that borrows the worker's reference: it is never dropped.
+        // SAFETY: the waker borrows the worker's reference; `ManuallyDrop` keeps it from being dropped.
         let waker = std::mem::ManuallyDrop::new(unsafe { Waker::new(data, &WAKER_VTABLE) });
         if header.aborted.load(Ordering::Relaxed) {
-            // SAFETY: called by the worker, and not while the task is being polled.
+            // SAFETY: called by the worker, and not while it polls the task.
             unsafe { (header.vtable.abort)(self.0) }
-        // SAFETY: as above.
+        // SAFETY: called by the worker, and not while it polls the task.
         } else if !unsafe { (header.vtable.poll)(self.0, &mut Context::from_waker(&waker)) } {
             return None;
         }
@@ -182,61 +192,66 @@ impl TaskPointer {
     }
 }
 
-/// Has a task ended instead of polled: its worker does it, woken as by the waker, which must be one of
-/// [`Task::waker`]. Does nothing to a task that is done.
+/// Requests that a task be aborted, and wakes it: its worker then drops the future instead of polling it. Does nothing
+/// if the task is done.
+///
+/// # Panics
+/// Panics if the waker is not one of [`Task::waker`].
 pub(super) fn abort(waker: &Waker) {
-    assert!(std::ptr::eq(waker.vtable(), &WAKER_VTABLE), "the waker is not one of a task");
+    assert!(std::ptr::eq(waker.vtable(), &WAKER_VTABLE), "waker does not belong to a task");
     // SAFETY: wakers with this table hold a reference to a header.
     let header = unsafe { &*waker.data().cast::<Header>() };
     header.aborted.store(true, Ordering::Release);
     waker.wake_by_ref();
 }
 
-/// Whether the future has ended; it is dropped then.
+/// Polls the future, and drops it once it is ready. Returns whether it is.
 ///
 /// # Safety
-/// The header must be the head of a `TaskCell<F>`; only the worker may call this, and not from within itself.
+/// The header must be the first field of a `TaskCell<F>`. Only the worker may call this function, and not recursively
+/// from a poll of the same task.
 unsafe fn poll<F: Future<Output = ()>>(header: NonNull<Header>, context: &mut Context<'_>) -> bool {
-    // SAFETY: by the caller, the cell is of this type and nobody else touches the future.
+    // SAFETY: the caller guarantees that the cell has this type and that nothing else accesses the future.
     let future = unsafe { &mut *header.cast::<TaskCell<F>>().as_ref().future.get() };
     // SAFETY: the future stays in its cell until it is dropped there.
     let polled =
         future.as_mut().is_none_or(|future| unsafe { Pin::new_unchecked(future) }.poll(context).is_ready());
     if polled {
-        end(future);
+        drop_completed(future);
     }
     polled
 }
 
 /// # Safety
-/// As [`poll`].
+/// The requirements are those of [`poll`].
 unsafe fn abort_future<F: Abort>(header: NonNull<Header>) {
-    // SAFETY: by the caller, the cell is of this type and nobody else touches the future.
+    // SAFETY: the caller guarantees that the cell has this type and that nothing else accesses the future.
     let future = unsafe { &mut *header.cast::<TaskCell<F>>().as_ref().future.get() };
     if let Some(future) = future {
         // SAFETY: the future stays in its cell until it is dropped there.
         unsafe { Pin::new_unchecked(future) }.abort();
     }
-    end(future);
+    drop_completed(future);
 }
 
-/// Drops a future that has ended, and with it a result that nobody waits for. A panic in that is nobody's.
-fn end<F>(future: &mut Option<F>) {
-    catch_and_log_panic("the result of a detached task panicked while it was dropped", || *future = None);
+/// Drops a completed future and, if the task is detached, its result. A panic of a destructor is logged.
+fn drop_completed<F>(future: &mut Option<F>) {
+    catch_and_log_panic("result of a detached task panicked on drop", || *future = None);
 }
 
 /// # Safety
-/// As [`poll`].
+/// The requirements are those of [`poll`].
 unsafe fn drop_future<F>(header: NonNull<Header>) {
-    // SAFETY: by the caller.
+    // SAFETY: the caller guarantees that the cell has this type and that nothing else accesses the future.
     unsafe { *header.cast::<TaskCell<F>>().as_ref().future.get() = None }
 }
 
 /// # Safety
-/// The header must be the head of a `TaskCell<F>` without references and with its future gone.
+/// The header must be the first field of a `TaskCell<F>` to which no references exist, and whose future has been
+/// dropped.
 unsafe fn free<F>(header: NonNull<Header>) {
     let cell = header.cast::<TaskCell<F>>();
-    // SAFETY: allocated with this layout and written in `Task::new`; nobody refers to it any more.
+    // SAFETY: the cell was allocated with this layout and written in `Task::new`, and nothing refers to it any more.
     unsafe {
         cell.drop_in_place();
         task_memory::free(cell.cast(), Layout::new::<TaskCell<F>>());
@@ -247,9 +262,9 @@ unsafe fn free<F>(header: NonNull<Header>) {
 /// `data` must be the pointer of a waker of a task, whose reference is still held.
 unsafe fn clone_waker(data: *const ()) -> RawWaker {
     // SAFETY: a waker holds a reference, so the header is alive.
-    let before = unsafe { &*data.cast::<Header>() }.references.fetch_add(1, Ordering::Relaxed);
-    if before > i32::MAX.cast_unsigned() {
-        // As `Arc` does: a count that overflowed would free memory in use.
+    let previous = unsafe { &*data.cast::<Header>() }.references.fetch_add(1, Ordering::Relaxed);
+    if previous > i32::MAX.cast_unsigned() {
+        // Like `Arc`: an overflow of the count would free memory in use.
         std::process::abort();
     }
     RawWaker::new(data, &WAKER_VTABLE)
@@ -258,7 +273,7 @@ unsafe fn clone_waker(data: *const ()) -> RawWaker {
 /// # Safety
 /// `data` must be the pointer of a waker of a task, whose reference is still held.
 unsafe fn wake_by_value(data: *const ()) {
-    // SAFETY: the waker's reference is still held, and given back after the wake.
+    // SAFETY: the waker's reference is still held, and is released after the wake-up.
     unsafe {
         wake_by_reference(data);
         drop_waker(data);
@@ -270,33 +285,33 @@ unsafe fn wake_by_value(data: *const ()) {
 unsafe fn wake_by_reference(data: *const ()) {
     // SAFETY: a waker holds a reference, so the header is alive.
     let header = unsafe { &*data.cast::<Header>() };
-    // Of the pointer and not of the header, because it leads to the future behind it, too.
+    // Derived from `data` and not from the header reference, because its provenance must include the future.
     // SAFETY: a waker's pointer is not null.
     let pointer = TaskPointer(unsafe { NonNull::new_unchecked(data.cast_mut().cast()) });
     if header.scheduled.set() {
         if header.owner.schedule(pointer) {
-            notify_if_woken_again(header);
+            notify_if_rescheduled(header);
         }
     } else if !header.owner.is_current() {
-        wake_again(header, pointer);
+        wake_scheduled(header, pointer);
     }
 }
 
-/// Wakes a task that is scheduled, from another thread than its worker's.
+/// Wakes a task that is already scheduled. Called on a thread other than its worker's.
 #[cold]
-fn wake_again(header: &Header, pointer: TaskPointer) {
-    if !header.scheduled.set_again() {
+fn wake_scheduled(header: &Header, pointer: TaskPointer) {
+    if !header.scheduled.set_rescheduled() {
         header.owner.notify_if_asleep();
     } else if header.owner.schedule(pointer) {
-        notify_if_woken_again(header);
+        notify_if_rescheduled(header);
     }
 }
 
-/// Notifies the worker of a task at once, after a notification was queued, if another thread has woken the task since it was
-/// scheduled.
+/// Notifies the worker of a task immediately if another thread has woken the task since it was scheduled. Called after
+/// a notification has been queued.
 #[cold]
-fn notify_if_woken_again(header: &Header) {
-    if header.scheduled.is_woken_again() {
+fn notify_if_rescheduled(header: &Header) {
+    if header.scheduled.is_rescheduled() {
         header.owner.notify();
     }
 }
@@ -305,11 +320,11 @@ fn notify_if_woken_again(header: &Header) {
 /// `data` must be the pointer of a waker of a task, whose reference is still held.
 unsafe fn drop_waker(data: *const ()) {
     let header = data.cast::<Header>();
-    // SAFETY: the reference that is given back kept the header alive until here.
+    // SAFETY: the reference that is released here has kept the header alive.
     if unsafe { &*header }.references.fetch_sub(1, Ordering::Release) == 1 {
-        // Everything that was done under other references happens before the memory goes.
+        // All accesses through other references happen before the memory is freed.
         fence(Ordering::Acquire);
-        // SAFETY: that was the last reference; the pointer came from `NonNull`, and the future is gone.
+        // SAFETY: this was the last reference, the pointer came from `NonNull`, and the future has been dropped.
         unsafe { ((*header).vtable.free)(NonNull::new_unchecked(header.cast_mut())) }
     }
 }

@@ -1,55 +1,61 @@
-//! Memory of tasks. Connections come and go, and their tasks are all of a few sizes, aligned to cache lines, which
-//! allocators are slow at: what one task gives back serves the next one, still in the cache.
+//! Per-thread cache of the memory of tasks.
 //!
-//! Where there is too much of it, sizes that were asked for or given back longest ago make room.
+//! Servers spawn a task for each connection. Tasks have few different sizes, and allocators are slow at memory that is
+//! aligned to cache lines. The cache therefore reuses the memory of finished tasks, which is still in the CPU cache.
+//!
+//! The cache has a limit in bytes. If it is reached, the blocks of the least recently used size are freed first.
 
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
 use std::cell::RefCell;
 use std::ptr::NonNull;
 
-/// Most bytes that a thread keeps. None where a tool watches each allocation.
+/// Maximum number of bytes that a thread caches. 0 under tools that check every allocation.
 const MAX_CACHED_BYTES: usize = if cfg!(any(miri, plain_memory)) { 0 } else { 256 * 1024 };
 
-/// Most sizes of which any are kept.
+/// Maximum number of different sizes in the cache of a thread.
 const MAX_SIZES: usize = 8;
 
 thread_local! {
     static TASK_CACHE: RefCell<TaskCache> = const { RefCell::new(TaskCache::new(MAX_CACHED_BYTES)) };
 }
 
-/// What a thread keeps.
+/// The cache of one thread.
 struct TaskCache {
-    /// The one that was used last comes first.
+    /// Free blocks by size, most recently used first.
     sizes: Vec<Blocks>,
     bytes: usize,
     max_bytes: usize,
 }
 
+/// Free blocks of one size.
 struct Blocks {
     layout: Layout,
-    /// Nobody else's, each allocated with the layout.
+    /// Each block was allocated with `layout` and is owned by this list.
     free: Vec<NonNull<u8>>,
 }
 
-/// A block of this layout, which is of some size. It may be freed on another thread.
+/// Allocates a block. The block may be freed on another thread.
+///
+/// # Panics
+/// Panics if the size of the layout is 0.
 pub(super) fn allocate(layout: Layout) -> NonNull<u8> {
-    // A thread at its end keeps nothing any more.
+    // `try_with` fails during the thread's exit, when the cache has been destroyed.
     if let Ok(Some(block)) = TASK_CACHE.try_with(|cache| cache.borrow_mut().take(layout)) {
         return block;
     }
-    assert_ne!(layout.size(), 0, "a task has a header");
-    // SAFETY: the layout is not of size zero.
+    assert_ne!(layout.size(), 0, "layout size must not be 0");
+    // SAFETY: the size of the layout is not 0.
     let block = unsafe { alloc(layout) };
     NonNull::new(block).unwrap_or_else(|| handle_alloc_error(layout))
 }
 
-/// Gives a block back.
+/// Frees a block, or keeps it in the cache.
 ///
 /// # Safety
-/// It must come from [`allocate`] with the same layout, and not be used any more.
+/// The block must come from [`allocate`] with the same layout, and must not be used after this call.
 pub(super) unsafe fn free(block: NonNull<u8>, layout: Layout) {
     if TASK_CACHE.try_with(|cache| cache.borrow_mut().keep(block, layout)) != Ok(true) {
-        // SAFETY: as the caller promises; it was not kept.
+        // SAFETY: the caller guarantees that the block was allocated with this layout, and the cache did not keep it.
         unsafe { dealloc(block.as_ptr(), layout) }
     }
 }
@@ -59,13 +65,13 @@ impl TaskCache {
         Self { sizes: Vec::new(), bytes: 0, max_bytes }
     }
 
-    /// Has this size come first; whether it is known.
+    /// Moves a size to the front. Returns `false` if the cache does not contain it.
     fn touch_size(&mut self, layout: Layout) -> bool {
-        let known = self.sizes.iter().position(|blocks| blocks.layout == layout);
-        if let Some(place @ 1..) = known {
-            self.sizes[..=place].rotate_right(1);
+        let position = self.sizes.iter().position(|blocks| blocks.layout == layout);
+        if let Some(index @ 1..) = position {
+            self.sizes[..=index].rotate_right(1);
         }
-        known.is_some()
+        position.is_some()
     }
 
     fn take(&mut self, layout: Layout) -> Option<NonNull<u8>> {
@@ -77,7 +83,7 @@ impl TaskCache {
         Some(block)
     }
 
-    /// Whether it was kept.
+    /// Adds a block to the cache. Returns `false` if the cache does not keep it.
     fn keep(&mut self, block: NonNull<u8>, layout: Layout) -> bool {
         if layout.size() > self.max_bytes {
             return false;
@@ -89,7 +95,7 @@ impl TaskCache {
             self.sizes.insert(0, Blocks { layout, free: Vec::new() });
         }
         while self.bytes + layout.size() > self.max_bytes {
-            // As much as there may be is of this size.
+            // Blocks of this size already fill the cache.
             let [_, .., last] = &mut self.sizes[..] else { return false };
             match last.free_one() {
                 true => self.bytes -= last.layout.size(),
@@ -101,6 +107,7 @@ impl TaskCache {
         true
     }
 
+    /// Frees all blocks of the least recently used size.
     fn evict_lru_size(&mut self) {
         if let Some(last) = self.sizes.pop() {
             self.bytes -= last.free.len() * last.layout.size();
@@ -109,11 +116,11 @@ impl TaskCache {
 }
 
 impl Blocks {
-    /// Gives one to the allocator, if there is any.
+    /// Frees one block. Returns `false` if there is none.
     fn free_one(&mut self) -> bool {
         let block = self.free.pop();
         if let Some(block) = block {
-            // SAFETY: allocated with this layout, and nobody else's.
+            // SAFETY: the block was allocated with this layout, and nothing else refers to it.
             unsafe { dealloc(block.as_ptr(), self.layout) }
         }
         block.is_some()
@@ -135,26 +142,26 @@ mod tests {
     }
 
     #[test]
-    fn what_is_given_back_serves_the_next_of_its_size_and_is_bounded() {
+    fn freed_blocks_are_reused_within_byte_limit() {
         let [small, large] =
             [128, 4096].map(|bytes| Layout::from_size_align(bytes, 64).expect("a layout of a power of two"));
         let first = allocate(small);
         assert_eq!((first.addr().get() % 64, cached_bytes()), (0, 0));
-        // SAFETY: allocated so, and not used any more; the same below.
+        // SAFETY: the block was allocated with this layout and is not used after this call.
         unsafe { free(first, small) };
-        let (of_another_size, second) = (allocate(large), allocate(small));
+        let (other_size, second) = (allocate(large), allocate(small));
         assert_eq!((second == first, cached_bytes()), (MAX_CACHED_BYTES > 0, 0));
-        // SAFETY: as above.
+        // SAFETY: the block was allocated with this layout and is not used after this call.
         unsafe { free(second, small) };
         let many: Vec<_> = std::iter::repeat_with(|| allocate(large)).take(100).collect();
-        for block in many.into_iter().chain([of_another_size]) {
-            // SAFETY: as above.
+        for block in many.into_iter().chain([other_size]) {
+            // SAFETY: the block was allocated with this layout and is not used after this call.
             unsafe { free(block, large) };
             assert!(cached_bytes() <= MAX_CACHED_BYTES);
         }
     }
 
-    /// What a thread keeps, where tools watch, too.
+    /// Returns a cache with the usual limit, also under tools that check every allocation.
     fn cache() -> TaskCache {
         TaskCache::new(256 * 1024)
     }
@@ -163,28 +170,28 @@ mod tests {
         Layout::from_size_align(bytes, 64).expect("a layout of a power of two")
     }
 
-    /// As [`allocate`] does; whether it was a kept one.
+    /// Allocates like [`allocate`]. The second result is whether the block came from the cache.
     fn allocate_of(cache: &mut TaskCache, layout: Layout) -> (NonNull<u8>, bool) {
         let taken = cache.take(layout);
-        // SAFETY: the layout is not of size zero.
+        // SAFETY: the size of the layout is not 0.
         let block = taken.unwrap_or_else(|| NonNull::new(unsafe { alloc(layout) }).expect("memory"));
-        // Where it is not this one's any more, tools see it.
-        // SAFETY: a block of so many bytes that is nobody else's.
+        // Tools detect this write if the block is already in use.
+        // SAFETY: the block has this size, and nothing else refers to it.
         unsafe { block.write_bytes(7, layout.size()) };
         (block, taken.is_some())
     }
 
-    /// As [`free`] does; whether it was kept.
+    /// Frees like [`free`]. Returns whether the cache kept the block.
     fn free_of(cache: &mut TaskCache, block: NonNull<u8>, layout: Layout) -> bool {
         let is_cached = cache.keep(block, layout);
         if !is_cached {
-            // SAFETY: allocated with this layout, and not kept.
+            // SAFETY: the block was allocated with this layout, and the cache did not keep it.
             unsafe { dealloc(block.as_ptr(), layout) };
         }
         is_cached
     }
 
-    /// Uses so many tasks of a size at a time, and ends them.
+    /// Allocates `count` blocks of one size, then frees them and checks the accounting of the cache.
     fn use_many(cache: &mut TaskCache, layout: Layout, count: usize) {
         let blocks: Vec<_> = std::iter::repeat_with(|| allocate_of(cache, layout).0).take(count).collect();
         for block in blocks {
@@ -196,41 +203,41 @@ mod tests {
     }
 
     #[test]
-    fn sizes_of_long_ago_make_room_for_others() {
+    fn least_recently_used_size_is_evicted() {
         let mut cache = cache();
         for size in 1..=MAX_SIZES {
             use_many(&mut cache, layout(size * 64), 1);
         }
         let late = layout(4096);
         use_many(&mut cache, late, 1);
-        assert!(cache.take(layout(64)).is_none(), "the size of longest ago");
+        assert!(cache.take(layout(64)).is_none(), "the least recently used size");
         let (block, is_cached) = allocate_of(&mut cache, late);
         assert!(is_cached && free_of(&mut cache, block, late));
         assert!(!cache.sizes.iter().any(|blocks| blocks.layout == layout(64)));
     }
 
     #[test]
-    fn blocks_that_nobody_asks_for_make_room_for_others() {
+    fn full_cache_evicts_blocks_of_other_sizes() {
         let mut cache = cache();
         use_many(&mut cache, layout(1024), 300);
         assert_eq!(cache.bytes, cache.max_bytes);
         use_many(&mut cache, layout(2048), 100);
         assert_eq!(cache.sizes[0].free.len(), 100);
         let (block, _) = allocate_of(&mut cache, layout(512 * 1024));
-        assert!(!free_of(&mut cache, block, layout(512 * 1024)), "more than is kept of all");
+        assert!(!free_of(&mut cache, block, layout(512 * 1024)), "larger than the cache");
         assert_eq!(cache.bytes, cache.max_bytes);
-        // A size that takes all of it.
+        // A size that fills the cache with one block.
         use_many(&mut cache, layout(256 * 1024), 2);
         assert_eq!((cache.sizes.len(), cache.sizes[0].free.len()), (1, 1));
     }
 
     #[test]
-    fn blocks_may_be_freed_by_another_thread() {
+    fn block_freed_on_another_thread() {
         let layout = Layout::from_size_align(192, 64).expect("a layout of a power of two");
         let block = allocate(layout).as_ptr().expose_provenance();
         let thread = std::thread::spawn(move || {
             let block = NonNull::new(std::ptr::with_exposed_provenance_mut(block)).expect("not null");
-            // SAFETY: allocated so, and not used any more.
+            // SAFETY: the block was allocated with this layout and is not used after this call.
             unsafe { free(block, layout) };
         });
         thread.join().expect("freed");

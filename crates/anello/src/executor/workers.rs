@@ -1,5 +1,7 @@
-//! One worker per core: a thread, pinned, with a runtime of its own. Nothing is shared on the hot path; listeners that
-//! were bound with [`reuse_port`](crate::net::TcpListenerBuilder::reuse_port) share the incoming connections.
+//! Worker threads: one per core, pinned, each with a runtime of its own.
+//!
+//! Workers share no state on the hot path. Listeners that are bound with
+//! [`reuse_port`](crate::net::TcpListenerBuilder::reuse_port) distribute incoming connections among the workers.
 
 use std::future::Future;
 use std::io;
@@ -8,25 +10,25 @@ use std::thread;
 
 use super::{Handle, Runtime, RuntimeBuilder, flush_wakes_before_blocking};
 
-/// Running workers. Dropping this waits for them to end.
+/// A set of running workers. Dropping it waits until all workers have finished.
 #[derive(Debug)]
 pub struct Workers<T> {
     threads: Vec<thread::JoinHandle<io::Result<T>>>,
     handles: Vec<Handle>,
 }
 
-/// What a worker knows of itself.
+/// Index, number of workers and core of a worker.
 #[derive(Clone, Debug)]
 pub struct WorkerContext {
-    /// Its number, from 0.
+    /// Index of the worker, starting at 0.
     pub index: usize,
-    /// How many there are.
+    /// Number of workers.
     pub count: usize,
-    /// The core it is pinned to, if it is.
+    /// Core to which the worker is pinned, or `None` if it is not pinned.
     pub core: Option<usize>,
 }
 
-/// Sets workers up.
+/// Configures and starts [`Workers`].
 #[derive(Clone, Debug, Default)]
 pub struct WorkersBuilder {
     cores: Option<Vec<usize>>,
@@ -35,29 +37,31 @@ pub struct WorkersBuilder {
 }
 
 impl WorkersBuilder {
-    /// The cores to use, one worker each, pinned. By default all that the process may run on.
+    /// Sets the cores. One worker is pinned to each core. The default is all cores in the CPU affinity mask of the
+    /// process.
     pub fn cores(mut self, cores: Vec<usize>) -> Self {
         self.cores = Some(cores);
         self
     }
 
-    /// So many workers, none of them pinned, whatever cores were named.
+    /// Starts `count` workers without pinning them. Overrides [`cores`](Self::cores).
     pub fn unpinned_workers(mut self, count: usize) -> Self {
         self.unpinned = Some(count);
         self
     }
 
-    /// How each worker's runtime is built.
+    /// Sets the builder of the workers' runtimes.
     pub fn runtime(mut self, builder: RuntimeBuilder) -> Self {
         self.runtime = builder;
         self
     }
 
-    /// Starts the workers. Each calls `make` on its own thread and runs the future it gets to its end.
+    /// Starts the workers. Each worker calls `make` on its own thread and runs the returned future to completion.
     ///
     /// # Errors
-    /// When a core may not be used, a thread cannot be started or a worker's runtime cannot be built; the workers
-    /// that had been set up by then end without running theirs.
+    /// Returns an error if the list of cores is empty or the number of workers is 0, if a core is outside the CPU
+    /// affinity mask, if a thread cannot be spawned, or if a worker's runtime cannot be built. No worker runs its
+    /// future in that case.
     pub fn start<F, T>(
         self,
         make: impl Fn(WorkerContext) -> F + Send + Sync + 'static,
@@ -72,8 +76,8 @@ impl WorkersBuilder {
         };
         if cores.is_empty() {
             let message = match self.unpinned {
-                Some(_) => "no worker was asked for: ask for at least one",
-                None => "no core was named: name at least one",
+                Some(_) => "cannot start workers: count is 0 (request at least one)",
+                None => "cannot start workers: list of cores is empty (pass at least one core)",
             };
             return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
         }
@@ -81,7 +85,7 @@ impl WorkersBuilder {
         let (mut threads, mut handles) = (Vec::new(), Vec::new());
         let count = cores.len();
         let (report, reports) = std::sync::mpsc::channel();
-        // Dropped without a word when one worker cannot start: then none of them runs its future.
+        // If a worker cannot start, these senders are dropped without sending, and no worker runs its future.
         let mut starts = Vec::new();
         for (index, core) in cores.into_iter().enumerate() {
             let worker = WorkerContext { index, count, core };
@@ -92,7 +96,7 @@ impl WorkersBuilder {
                 let runtime = match pin_and_build(worker.core, &builder) {
                     Ok(runtime) => runtime,
                     Err(error) => {
-                        // The receiver waits for exactly one report of each worker.
+                        // The receiver expects exactly one report from each worker.
                         report.send(Err(io::Error::new(error.kind(), error.to_string()))).ok();
                         return Err(error);
                     }
@@ -100,22 +104,22 @@ impl WorkersBuilder {
                 report.send(Ok((index, runtime.handle()))).ok();
                 match started.recv() {
                     Ok(()) => Ok(runtime.block_on(make(worker))),
-                    Err(_) => Err(io::Error::other("another worker could not start")),
+                    Err(_) => Err(io::Error::other("another worker failed to start")),
                 }
             })?;
             threads.push(thread);
         }
-        // Now only the workers hold senders: if one ends without a word, waiting for it ends, too.
+        // Only the workers hold senders now, so that `recv` fails if a worker exits without a report.
         drop(report);
-        // What `make` does on the new workers may depend on others.
+        // Starting the new workers may depend on other workers that this thread's runtime has notified.
         flush_wakes_before_blocking();
         for _ in 0..count {
             let reported =
-                reports.recv().map_err(|_| io::Error::other("a worker ended before it had started"))?;
+                reports.recv().map_err(|_| io::Error::other("a worker exited before it started"))?;
             handles.push(reported?);
         }
         for start in starts {
-            // A worker that has reported waits for this word.
+            // Every worker that has reported waits for this message.
             start.send(()).ok();
         }
         handles.sort_by_key(|(index, _)| *index);
@@ -123,16 +127,16 @@ impl WorkersBuilder {
     }
 }
 
-/// The core of each worker: those that were named, or all that may be used; one alone that nobody named is left to the
-/// kernel.
-fn cores_to_pin(named: Option<Vec<usize>>) -> io::Result<Vec<Option<usize>>> {
+/// Returns the core of each worker: the requested cores, or all allowed ones. A single worker on a default core is not
+/// pinned.
+fn cores_to_pin(requested: Option<Vec<usize>>) -> io::Result<Vec<Option<usize>>> {
     let allowed = allowed_cores()?;
-    let pin = named.is_some() || allowed.len() > 1;
-    let cores = named.unwrap_or_else(|| allowed.clone());
+    let pin = requested.is_some() || allowed.len() > 1;
+    let cores = requested.unwrap_or_else(|| allowed.clone());
     if let Some(core) = cores.iter().find(|core| !allowed.contains(core)) {
         return Err(io::Error::new(
             io::ErrorKind::InvalidInput,
-            format!("core {core} may not be used by this process: choose from {allowed:?}"),
+            format!("core {core} is outside the CPU affinity mask of this process (allowed: {allowed:?})"),
         ));
     }
     Ok(cores.into_iter().map(|core| pin.then_some(core)).collect())
@@ -148,29 +152,31 @@ fn pin_and_build(core: Option<usize>, builder: &RuntimeBuilder) -> io::Result<Ru
 }
 
 impl Workers<()> {
-    /// A builder for one worker per core that the process may run on.
+    /// Returns a builder. By default, it starts one worker per core in the CPU affinity mask of the process.
     pub fn builder() -> WorkersBuilder {
         WorkersBuilder::default()
     }
 }
 
 impl<T> Workers<T> {
-    /// The handle of each worker's runtime, by number.
+    /// Returns the handles of the workers' runtimes, by worker index.
     pub fn handles(&self) -> &[Handle] {
         &self.handles
     }
 
-    /// Waits for all workers and returns what their futures returned, by number.
+    /// Waits for all workers and returns the outputs of their futures, by worker index.
     ///
     /// # Errors
-    /// When a worker panicked.
+    /// Returns an error if a worker panicked.
     pub fn join(mut self) -> io::Result<Vec<T>> {
         flush_wakes_before_blocking();
-        let ended: Vec<_> = self.threads.drain(..).map(thread::JoinHandle::join).collect();
-        ended
+        let results: Vec<_> = self.threads.drain(..).map(thread::JoinHandle::join).collect();
+        results
             .into_iter()
             .map(|result| {
-                result.unwrap_or_else(|_| Err(io::Error::other("a worker panicked: see its message above")))
+                result.unwrap_or_else(|_| {
+                    Err(io::Error::other("a worker panicked (see the panic message on stderr)"))
+                })
             })
             .collect()
     }
@@ -187,10 +193,10 @@ impl<T> Drop for Workers<T> {
     }
 }
 
-/// The cores that this process may run on (`sched_getaffinity(2)`).
+/// Returns the cores in the CPU affinity mask of this process.
 ///
 /// # Errors
-/// When the kernel does not say.
+/// Returns the error of `sched_getaffinity(2)`.
 pub fn allowed_cores() -> io::Result<Vec<usize>> {
     let set = rustix::thread::sched_getaffinity(None)?;
     Ok((0..rustix::thread::CpuSet::MAX_CPU).filter(|core| set.is_set(*core)).collect())
