@@ -1,8 +1,9 @@
-//! A router of axum on anello, as it would run on any other server: a worker on each core, HTTP/1 and HTTP/2.
+//! An axum router on anello: one worker per core, HTTP/1 and HTTP/2, graceful shutdown.
 //!
-//! usage: `axum [ADDRESS]`; it says where it listens and on which driver, and serves until SIGTERM or Ctrl-C, at which it
-//! finishes what it was asked for.
-//! `ANELLO_DRIVER` chooses the driver. Ask it with ADDRESS in the place of `$A`:
+//! Usage: `axum [ADDRESS]`
+//!
+//! Prints its address and driver, and serves until SIGTERM or Ctrl-C. It then completes the requests in progress.
+//! `ANELLO_DRIVER` selects the driver. Example requests, where `$A` is the address:
 //!
 //! ```text
 //! curl $A/hello/Ada
@@ -39,7 +40,9 @@ use serde::Serialize;
 fn main() -> io::Result<()> {
     let address = env::args().nth(1).unwrap_or_else(|| "127.0.0.1:0".to_owned());
     let address = address.parse().map_err(|error| {
-        let message = format!("{address}: {error}: give an address and a port, as in 127.0.0.1:8080");
+        let message = format!(
+            "invalid address {address}: {error} (expected an address and a port, such as 127.0.0.1:8080)"
+        );
         io::Error::new(io::ErrorKind::InvalidInput, message)
     })?;
     let (router, listening) = (router(), Listening::at(address));
@@ -50,7 +53,8 @@ fn main() -> io::Result<()> {
     workers.join()?.into_iter().collect()
 }
 
-// ---- What knows nothing of anello: but for the pause, any axum program -----------------------------------------------
+// ---- The axum application, which is independent of anello except for the sleep
+// ---------------------------------------
 
 #[derive(Clone, Default)]
 struct Visits(Arc<AtomicU64>);
@@ -80,12 +84,12 @@ async fn statistics(Json(numbers): Json<Vec<f64>>) -> Json<Statistics> {
     Json(Statistics { count, sum, mean: (count > 0).then(|| sum / count as f64) })
 }
 
-/// Counted over all workers: what a handler uses is `Send`, and may be shared.
+/// Counts the visits of all workers. The state of handlers is `Send`, and can be shared between workers.
 async fn visits(State(Visits(visits)): State<Visits>) -> String {
     format!("{}\n", visits.fetch_add(1, Ordering::Relaxed) + 1)
 }
 
-/// A line a second. A client that goes ends it.
+/// Streams one line per second. The stream is dropped when the client disconnects.
 async fn count(Path(seconds): Path<u32>) -> Result<Body, StatusCode> {
     if seconds > 3600 {
         return Err(StatusCode::BAD_REQUEST);
@@ -99,12 +103,13 @@ async fn count(Path(seconds): Path<u32>) -> Result<Body, StatusCode> {
     })))
 }
 
-// ---- What serves it --------------------------------------------------------------------------------------------------
+// ---- The server
+// ------------------------------------------------------------------------------------------------------
 
-/// How long connections may take to end when the program is asked to.
-const DRAIN: Duration = Duration::from_secs(10);
+/// Time limit for open connections during shutdown.
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Serves until the program is asked to end, then finishes the requests that have come.
+/// Serves until SIGTERM or SIGINT, then completes the requests in progress.
 async fn serve(listener: TcpListener, router: Router) -> io::Result<()> {
     let mut server = auto::Builder::new(HyperExecutor);
     server.http1().timer(HyperTimer);
@@ -113,9 +118,9 @@ async fn serve(listener: TcpListener, router: Router) -> io::Result<()> {
     let drain = GracefulShutdown::new();
     // Each worker sees every signal.
     let mut signals = Signals::new(&[TERMINATE, INTERRUPT])?;
-    let mut asked_to_end = pin!(signals.recv());
+    let mut shutdown_signal = pin!(signals.recv());
     loop {
-        let accepted = match select(pin!(listener.accept()), asked_to_end.as_mut()).await {
+        let accepted = match select(pin!(listener.accept()), shutdown_signal.as_mut()).await {
             Either::Left((accepted, _)) => accepted?,
             Either::Right((signal, _)) => {
                 signal?;
@@ -126,20 +131,20 @@ async fn serve(listener: TcpListener, router: Router) -> io::Result<()> {
         let connection = drain.watch(connection);
         anello::spawn(async move {
             if let Err(error) = connection.await {
-                eprintln!("a connection ended badly: {error}");
+                eprintln!("connection failed: {error}");
             }
         })
         .detach();
     }
     drop(listener);
-    let late = pin!(HyperTimer.sleep(DRAIN));
-    if let Either::Right(_) = select(pin!(drain.shutdown()), late).await {
-        eprintln!("connections that did not end within {DRAIN:?} are given up");
+    let timeout = pin!(HyperTimer.sleep(DRAIN_TIMEOUT));
+    if let Either::Right(_) = select(pin!(drain.shutdown()), timeout).await {
+        eprintln!("closing connections that were still open after {DRAIN_TIMEOUT:?}");
     }
     Ok(())
 }
 
-/// Where all workers listen: with port 0, the first one learns which.
+/// Address of all workers, and the number of workers that listen. With port 0, the first worker sets the port.
 #[derive(Clone)]
 struct Listening(Arc<Mutex<(SocketAddr, usize)>>);
 
@@ -148,7 +153,7 @@ impl Listening {
         Self(Arc::new(Mutex::new((address, 0))))
     }
 
-    /// Listens as one of so many workers; the last says that all do.
+    /// Binds the listener of one of `count` workers. The last worker prints the ready line.
     fn listen(&self, count: usize) -> io::Result<TcpListener> {
         let mut listening = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let listener = TcpListener::builder().reuse_port(true).bind(listening.0)?;

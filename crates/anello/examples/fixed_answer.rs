@@ -1,16 +1,18 @@
-//! Answers every HTTP/1.1 request with the same 13 bytes, looking only for where it ends: so cheap a server that HTTP
-//! clients are the limit, and can be compared. Requests with a body are not understood.
+//! Sends a fixed 13-byte response to every HTTP/1.1 request. It only searches for the end of each request, so that the
+//! HTTP client is the bottleneck when clients are benchmarked. Request bodies are not supported.
 //!
-//! usage: `fixed_answer [ADDRESS]`; it says where it listens and serves until it is ended.
+//! Usage: `fixed_answer [ADDRESS]`
+//!
+//! Prints its address, and serves until it is terminated.
 
 use std::{env, io};
 
 use anello::Runtime;
 use anello::net::{TcpListener, TcpStream};
 
-const ANSWER: &[u8] =
+const RESPONSE: &[u8] =
     b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: 13\r\n\r\nHello, World!";
-/// How a request ends.
+/// End of the header section of a request.
 const END: &[u8] = b"\r\n\r\n";
 
 fn main() -> io::Result<()> {
@@ -19,13 +21,13 @@ fn main() -> io::Result<()> {
         let listener = TcpListener::bind(address)?;
         println!("fixed_answer ready addr={}", listener.local_addr()?);
         loop {
-            anello::spawn(answer_all(listener.accept().await?)).detach();
+            anello::spawn(serve_connection(listener.accept().await?)).detach();
         }
     })
 }
 
-async fn answer_all(mut stream: TcpStream) -> io::Result<()> {
-    // How much of the end of a request has come.
+async fn serve_connection(mut stream: TcpStream) -> io::Result<()> {
+    // Number of bytes of `END` that have been matched.
     let mut matched = 0;
     while let Some(chunk) = stream.recv().await? {
         let mut requests = 0;
@@ -37,8 +39,8 @@ async fn answer_all(mut stream: TcpStream) -> io::Result<()> {
         }
         match requests {
             0 => {}
-            1 => stream.send(ANSWER).await?,
-            _ => stream.send(ANSWER.repeat(requests)).await?,
+            1 => stream.send(RESPONSE).await?,
+            _ => stream.send(RESPONSE.repeat(requests)).await?,
         }
     }
     Ok(())

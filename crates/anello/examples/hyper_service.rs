@@ -1,7 +1,9 @@
-//! A service of hyper on anello: HTTP/1.1, one thread, deadlines for heads.
+//! A hyper service on anello: HTTP/1.1, one thread, a timeout for request headers.
 //!
-//! usage: `hyper_service [ADDRESS]`; it says where it listens and on which driver, and serves until it is ended.
-//! `ANELLO_DRIVER` chooses the driver. `GET /` is greeted, `POST /echo` is sent back while it arrives.
+//! Usage: `hyper_service [ADDRESS]`
+//!
+//! Prints its address and driver, and serves until it is terminated. `ANELLO_DRIVER` selects the driver. `GET /`
+//! returns a greeting. `POST /echo` streams the request body back.
 
 use std::convert::Infallible;
 use std::time::Duration;
@@ -17,8 +19,8 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
 
-/// How long a client may take for the head of a request, and be silent between two.
-const HEAD: Duration = Duration::from_secs(30);
+/// Timeout for a request's header section, including the idle time before the request.
+const HEADER_TIMEOUT: Duration = Duration::from_secs(30);
 
 fn main() -> io::Result<()> {
     let address = env::args().nth(1).unwrap_or_else(|| "127.0.0.1:0".to_owned());
@@ -28,13 +30,13 @@ fn main() -> io::Result<()> {
         let listener = TcpListener::bind(address)?;
         println!("hyper_service ready addr={} driver={driver}", listener.local_addr()?);
         let mut server = http1::Builder::new();
-        server.timer(HyperTimer).header_read_timeout(HEAD);
+        server.timer(HyperTimer).header_read_timeout(HEADER_TIMEOUT);
         loop {
             let stream = listener.accept().await?;
-            let connection = server.serve_connection(stream, service_fn(answer));
+            let connection = server.serve_connection(stream, service_fn(respond));
             anello::spawn(async move {
                 if let Err(error) = connection.await {
-                    eprintln!("a connection ended badly: {error}");
+                    eprintln!("connection failed: {error}");
                 }
             })
             .detach();
@@ -42,7 +44,7 @@ fn main() -> io::Result<()> {
     })
 }
 
-async fn answer(request: Request<Incoming>) -> Result<Response<Either<Full<Bytes>, Incoming>>, Infallible> {
+async fn respond(request: Request<Incoming>) -> Result<Response<Either<Full<Bytes>, Incoming>>, Infallible> {
     let mut response = match (request.method(), request.uri().path()) {
         (&Method::GET, "/") => Response::new(Either::Left(Full::from("Hello, World!"))),
         (&Method::POST, "/echo") => return Ok(Response::new(Either::Right(request.into_body()))),

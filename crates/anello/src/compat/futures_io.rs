@@ -1,4 +1,4 @@
-//! `futures_io::AsyncRead` and `AsyncWrite`.
+//! Implementations of `futures_io::AsyncRead` and `AsyncWrite`.
 
 use std::io::{self, IoSlice};
 use std::ops::Deref;
@@ -11,8 +11,7 @@ use super::closing::poll_close;
 use crate::net::stream::Sealed;
 use crate::net::{ReadHalf, Stream, TcpStream, UnixStream, WriteHalf};
 
-/// The same for each type: no function can implement a trait, and the traits are foreign, so that no generic
-/// implementation can, either.
+/// Implements the traits for one stream type. A blanket implementation is not possible, because the traits are foreign.
 macro_rules! reads {
     ($reader:ty $(, $parameter:ident)?) => {
         impl $(<$parameter: Deref<Target: Stream> + Unpin>)? AsyncRead for $reader {

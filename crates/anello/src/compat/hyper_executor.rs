@@ -1,11 +1,12 @@
-//! `hyper::rt::Executor`.
+//! Implementation of `hyper::rt::Executor`.
 
 use std::future::Future;
 
 use hyper::rt::Executor;
 
-/// Spawns what hyper wants to run beside a connection (HTTP/2 needs a task for each stream) on the runtime of the thread
-/// that it is called on, as [`spawn`](crate::spawn) does; so futures need not be `Send`.
+/// An executor that spawns hyper's background tasks (HTTP/2 needs one per stream) on the runtime of the calling thread.
+///
+/// It uses [`spawn`](crate::spawn), so the futures need not be `Send`.
 ///
 /// ```
 /// # async fn serve(stream: anello::net::TcpStream) -> hyper::Result<()> {
@@ -25,7 +26,7 @@ use hyper::rt::Executor;
 /// ```
 ///
 /// # Panics
-/// [`execute`](Executor::execute) does when no runtime runs on the thread.
+/// [`execute`](Executor::execute) panics if no runtime runs on the calling thread.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct HyperExecutor;
 

@@ -1,4 +1,4 @@
-//! `hyper::rt::Read` and `Write`.
+//! Implementations of `hyper::rt::Read` and `Write`.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -10,8 +10,7 @@ use super::closing::poll_close;
 use crate::net::stream::Sealed;
 use crate::net::{TcpStream, UnixStream};
 
-/// The same for each type: no function can implement a trait, and the traits are foreign, so that no generic
-/// implementation can, either.
+/// Implements the traits for one stream type. A blanket implementation is not possible, because the traits are foreign.
 macro_rules! reads_and_writes {
     ($stream:ty) => {
         impl Read for $stream {
@@ -47,7 +46,8 @@ macro_rules! reads_and_writes {
                 true
             }
 
-            /// Hyper flushes after each response: to wait until the kernel has taken it would cost a wake-up each.
+            /// Ready once the bytes are queued for submission. Hyper flushes after each response, and waiting for the
+            /// kernel would cost a wake-up per response.
             #[inline]
             fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
                 self.inner().poll_submitted(context)

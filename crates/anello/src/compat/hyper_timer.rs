@@ -1,8 +1,8 @@
-//! `hyper::rt::Timer` and `Sleep`.
+//! Implementation of `hyper::rt::Timer` and `Sleep`.
 //!
-//! Hyper wants sleeps that are `Send` and `Sync`, whichever thread its connections run on; the timer wheel belongs to one
-//! thread. So a sleep holds no part of a runtime: only its deadline and, once polled, the number of the runtime that it
-//! was polled on and the key of its timer there, which is valid for that runtime's wheel alone and for one timer ever.
+//! Hyper requires sleeps that are `Send` and `Sync`, but a timer wheel belongs to one thread. A sleep therefore holds
+//! no reference to a runtime. It contains only its deadline and, once it has been polled, the ID of the runtime that
+//! polled it and the key of its timer. The key is valid only for the wheel of that runtime, and is never reused.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -14,11 +14,13 @@ use hyper::rt::{Sleep, Timer};
 use crate::executor::{Shared, with_current};
 use crate::time::wheel::TimerKey;
 
-/// How far ahead a sleep is set that is longer than the clock counts.
+/// Duration that replaces durations too long for an `Instant`.
 const FAR_FUTURE: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 
-/// Hyper's deadlines (of heads, of keep-alive) on the timers of the runtime that polls the connection, without a system
-/// call each; see [`time`](crate::time).
+/// A timer for hyper's timeouts (for example of request headers and keep-alive).
+///
+/// It uses the timer wheel of the runtime that polls the connection, so that a timer needs no system call; see
+/// [`time`](crate::time).
 ///
 /// ```
 /// # fn server() -> hyper::server::conn::http1::Builder {
@@ -31,14 +33,17 @@ const FAR_FUTURE: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 /// # }
 /// ```
 ///
-/// Its sleeps are `Send` and `Sync`, unlike [`time::sleep`](crate::time::sleep)'s, so that handlers which have to be `Send`
-/// can await them: `HyperTimer.sleep(duration).await`. A sleep that moves to another thread after it was polled goes on
-/// there, on that thread's runtime; what it leaves behind is a timer that wakes nobody who waits, at the deadline. One
-/// dropped on another thread than it was polled on leaves the same. On the simulated driver [`now`](Timer::now) is the
-/// virtual time.
+/// Unlike [`time::sleep`](crate::time::sleep), the sleeps of this timer are `Send` and `Sync`. Handlers that must be
+/// `Send` can therefore await them: `HyperTimer.sleep(duration).await`.
+///
+/// A sleep can move to another thread after it has been polled. It then continues on the runtime of that thread. The
+/// timer on the first runtime stays in its wheel until the deadline, and then causes a spurious wake-up. The same
+/// applies to a sleep that is dropped on a thread other than the one that polled it.
+///
+/// On the simulated driver, [`now`](Timer::now) returns the virtual time.
 ///
 /// # Panics
-/// Polling a sleep does when no runtime runs on the thread.
+/// Polling a sleep panics if no runtime runs on the calling thread.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct HyperTimer;
 
@@ -53,7 +58,7 @@ impl Timer for HyperTimer {
     }
 
     fn now(&self) -> Instant {
-        with_current(|shared| shared.runtime_clock.moment_at(shared.now_ns())).unwrap_or_else(Instant::now)
+        with_current(|shared| shared.runtime_clock.instant_at(shared.now_ns())).unwrap_or_else(Instant::now)
     }
 
     fn reset(&self, sleep: &mut Pin<Box<dyn Sleep>>, new_deadline: Instant) {
@@ -64,18 +69,18 @@ impl Timer for HyperTimer {
     }
 }
 
-/// Ends at its deadline.
+/// A sleep that completes at its deadline.
 #[derive(Debug)]
 struct Sleeping {
     deadline: Instant,
-    /// Where it was polled, if it was and has not ended.
+    /// The runtime and timer of the last poll, while the timer is pending.
     registered: Option<Registration>,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Registration {
-    /// The number of the runtime.
-    runtime: u64,
+    /// ID of the runtime.
+    runtime_id: u64,
     timer: TimerKey,
 }
 
@@ -86,9 +91,9 @@ impl Sleeping {
     }
 
     fn cancel(&mut self) {
-        if let Some(Registration { runtime, timer }) = self.registered.take() {
+        if let Some(Registration { runtime_id, timer }) = self.registered.take() {
             with_current(|shared| {
-                if shared.runtime_clock.number == runtime {
+                if shared.runtime_clock.id == runtime_id {
                     shared.cancel_timer(timer);
                 }
             });
@@ -97,19 +102,19 @@ impl Sleeping {
 
     fn poll_on(&mut self, shared: &Shared, waker: &Waker) -> Poll<()> {
         if let Some(Registration { timer, .. }) =
-            self.registered.filter(|at| at.runtime == shared.runtime_clock.number)
+            self.registered.filter(|at| at.runtime_id == shared.runtime_clock.id)
         {
             if shared.wait_on(timer, waker) {
                 return Poll::Pending;
             }
-            // The wheel, which never fires early, has let go of it.
+            // The timer has fired, and the wheel never fires early.
             self.registered = None;
             return Poll::Ready(());
         }
-        // A deadline that has passed is due at the runtime's next turn: no need to look at the clock here.
+        // The clock need not be read here: the wheel fires a timer with a deadline in the past in the next turn.
         let deadline_ns = shared.runtime_clock.ns_at(self.deadline);
         let timer = shared.timers.borrow_mut().insert(deadline_ns, waker.clone());
-        self.registered = Some(Registration { runtime: shared.runtime_clock.number, timer });
+        self.registered = Some(Registration { runtime_id: shared.runtime_clock.id, timer });
         Poll::Pending
     }
 }
@@ -123,8 +128,8 @@ impl Future for Sleeping {
         let sleeping = self.get_mut();
         with_current(|shared| sleeping.poll_on(shared, context.waker())).unwrap_or_else(|| {
             panic!(
-                "no runtime runs on this thread: await the sleeps of a HyperTimer inside Runtime::block_on or a \
-                 spawned task"
+                "no anello runtime on this thread (await the sleeps of a HyperTimer in Runtime::block_on or a \
+                 spawned task)"
             )
         })
     }

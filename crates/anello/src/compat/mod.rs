@@ -1,16 +1,18 @@
-//! The traits of other worlds on anello's streams, so that what is written for them runs here unchanged.
+//! Implementations of the I/O traits of other crates for anello's streams.
 //!
-//! | feature | traits | for |
+//! Libraries that are generic over these traits work with anello unchanged.
+//!
+//! | feature | traits | used by |
 //! |---|---|---|
-//! | `compat-futures-io` | `futures_io::{AsyncRead, AsyncWrite}` | `futures`, `async-tungstenite`, `rustls` by `futures-rustls` |
+//! | `compat-futures-io` | `futures_io::{AsyncRead, AsyncWrite}` | `futures`, `async-tungstenite`, `futures-rustls` |
 //! | `compat-tokio` | `tokio::io::{AsyncRead, AsyncWrite}` | `tokio-util`, `tokio-rustls`, `tokio::io::copy` |
-//! | `compat-hyper` | `hyper::rt::{Read, Write}`, and `HyperExecutor` and `HyperTimer` | servers and clients of hyper 1, by HTTP/1 and HTTP/2, and with them every `tower::Service`: axum's `Router`, tonic's gRPC |
+//! | `compat-hyper` | `hyper::rt::{Read, Write}`, and `HyperExecutor` and `HyperTimer` | servers and clients of hyper 1 (HTTP/1 and HTTP/2), and thereby any `tower::Service`, such as axum's `Router` and tonic's gRPC services |
 //!
-//! All are off by default: each brings the crate of its traits, without any feature of that crate (no runtime comes with
-//! tokio, no protocol with hyper).
+//! All features are off by default. Each adds a dependency on the crate that defines the traits, without any feature of
+//! that crate: the tokio runtime and hyper's protocols are not included.
 //!
-//! [`TcpStream`](crate::net::TcpStream) and [`UnixStream`](crate::net::UnixStream) have the traits themselves; their
-//! halves have those of the two I/O worlds. Nothing has to be wrapped:
+//! [`TcpStream`](crate::net::TcpStream) and [`UnixStream`](crate::net::UnixStream) implement all of these traits. Their
+//! halves implement those of tokio and futures. No wrapper type is needed:
 //!
 //! ```
 //! # #[cfg(feature = "compat-tokio")]
@@ -31,37 +33,43 @@
 //! # fn main() {}
 //! ```
 //!
-//! # What holds in every world
+//! # Semantics
 //!
-//! - Memory of the program is never lent to the kernel beyond a call: any future may be dropped at any await point.
-//!   What a read did not return stays with the stream for the next; a write that was not ready has accepted nothing.
-//! - `poll_write` accepts into the bounded send queue
-//!   ([`max_send_queue_bytes`](crate::DriverOptions::max_send_queue_bytes)), as [`TcpStream::write`](crate::net::TcpStream::write)
-//!   does; long writes go to the kernel at once from where they lie (`send(2)`, `sendmsg(2)`), and only what it refuses
-//!   is copied. When the queue is full it waits: back-pressure reaches whoever produces the bytes.
-//! - Vectored writes leave as one message: short slices are copied together, long ones passed to `sendmsg(2)`. A server of
-//!   HTTP/1 with short answers saves a few percent of its instructions by `writev(false)` on hyper's builder: hyper itself
-//!   then puts head and body into one buffer. Long bodies are better not copied.
-//! - `poll_flush` of the two I/O worlds is ready when the kernel has taken everything that was accepted. Hyper's is ready
-//!   when everything is with the kernel or goes to it with the runtime's next turns, and waits when the kernel has
-//!   refused some for want of room: hyper flushes after each response, and a wake-up for each would be for nothing. Where
-//!   sends do not complete at submission, it waits until the kernel has taken them, too: on io_uring before Linux 5.17,
-//!   with [`SendCompletion::PerSend`](crate::SendCompletion::PerSend), with submission polling, and of what is sent without a copy.
-//! - Closing (`poll_close`, `poll_shutdown`) shuts down the write direction behind the accepted bytes, as
-//!   [`TcpStream::shutdown`](crate::net::TcpStream::shutdown) does, and is ready at once: it does not wait for the peer to
-//!   read. A flush waits until the kernel has taken the bytes. A stream that is dropped before sends on for up to 30
-//!   seconds. That the peer has reset the connection is no error, unless bytes were lost by that.
-//! - Reads and writes count against the budget of a task as anello's own calls do, so that a busy connection cannot starve
+//! - The kernel never accesses the caller's memory after a call has returned, so any future can be dropped at any await
+//!   point. Received bytes that a read has not returned stay in the stream. A write that returned `Pending` has
+//!   accepted no bytes.
+//! - `poll_write` appends to the bounded send queue
+//!   ([`max_send_queue_bytes`](crate::DriverOptions::max_send_queue_bytes)), as
+//!   [`TcpStream::write`](crate::net::TcpStream::write) does. Long writes are passed to the kernel directly from the
+//!   caller's buffer (`send(2)`, `sendmsg(2)`), and only bytes that the kernel does not accept are copied. When the
+//!   queue is full, `poll_write` returns `Pending`, which provides backpressure.
+//! - A vectored write is sent as one message: short slices are copied into one buffer, long ones are passed to
+//!   `sendmsg(2)`. An HTTP/1 server with short responses saves a few percent of its instructions with `writev(false)`
+//!   on hyper's builder: hyper then copies the header section and the body into one buffer. Do not use this setting for
+//!   long bodies.
+//! - `poll_flush` of tokio and futures is ready once the kernel has accepted all bytes. That of hyper is already ready
+//!   when the remaining bytes are queued for the runtime's next turn, because hyper flushes after each response and
+//!   does not need a wake-up for each. It still waits for bytes that the kernel could not accept because the socket
+//!   buffer was full. It also waits for the kernel where sends do not complete at submission: on io_uring before Linux
+//!   5.17, with [`SendCompletion::PerSend`](crate::SendCompletion::PerSend), with submission polling, and for zero-copy
+//!   sends.
+//! - `poll_close` and `poll_shutdown` shut down the write half after the accepted bytes, as
+//!   [`TcpStream::shutdown`](crate::net::TcpStream::shutdown) does. They are ready immediately and do not wait for the
+//!   peer to read; flush first to wait until the kernel has accepted all bytes. A dropped stream continues to send
+//!   accepted bytes for up to 30 seconds. A connection reset by the peer is an error only if bytes were lost.
+//! - Reads and writes consume the budget of a task like anello's own methods, so that a busy connection cannot starve
 //!   the others.
 //!
-//! # What stays on its thread
+//! # Thread safety
 //!
-//! Streams are not `Send`. Libraries that only ask for `AsyncRead + AsyncWrite + Unpin` or hyper's `Read + Write + Unpin`
-//! are content; those that ask for `Send` as well, to move a connection between threads, are not to be had: among them are
-//! hyper's upgrades (take the stream back by `Connection::without_shutdown` instead) and `hyper_util`'s pooling client
-//! (use `hyper::client::conn`). Handlers of axum have to be `Send`; what is not, such as a stream, goes into a task of
-//! its own, whose handle is: `anello::spawn(async { … }).await`. Code that spawns on or sleeps by the tokio runtime
-//! (`tokio::spawn`, `tokio::time`) panics here, because there is none.
+//! Streams are not `Send`. They work with libraries that require `AsyncRead + AsyncWrite + Unpin` or hyper's
+//! `Read + Write + Unpin`. They do not work with libraries that also require `Send`, for example hyper's upgrades (use
+//! `Connection::without_shutdown` to get the stream back) and the pooling client of `hyper_util` (use
+//! `hyper::client::conn`).
+//!
+//! Handlers of axum must be `Send`. Values that are not `Send`, such as a stream, can be used in a task of their own,
+//! whose handle is `Send`: `anello::spawn(async { … }).await`. Code that uses the tokio runtime (`tokio::spawn`,
+//! `tokio::time`) panics, because no tokio runtime is running.
 
 #[cfg(feature = "compat-futures-io")]
 mod futures_io;
@@ -84,12 +92,12 @@ mod closing {
 
     use crate::net::stream::Inner;
 
-    /// Shuts down the write direction behind the accepted bytes.
+    /// Shuts down the write half after the accepted bytes.
     pub(super) fn poll_close(connection: &Inner) -> Poll<io::Result<()>> {
         Poll::Ready(match connection.shutdown() {
-            // The peer has reset the connection: there is no direction left to shut down.
+            // The peer has reset the connection, so there is nothing to shut down.
             Err(error) if error.raw_os_error() == Some(libc::ENOTCONN) => Ok(()),
-            ended => ended,
+            result => result,
         })
     }
 }

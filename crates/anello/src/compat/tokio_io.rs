@@ -1,4 +1,4 @@
-//! `tokio::io::AsyncRead` and `AsyncWrite`: the traits alone, no tokio runtime.
+//! Implementations of `tokio::io::AsyncRead` and `AsyncWrite`. They do not use the tokio runtime.
 
 use std::io::{self, IoSlice};
 use std::ops::Deref;
@@ -11,7 +11,8 @@ use super::closing::poll_close;
 use crate::net::stream::{Inner, Sealed};
 use crate::net::{ReadHalf, Stream, TcpStream, UnixStream, WriteHalf};
 
-/// Memory that was never written can only be copied into: to make it a slice it would have to be zeroed first.
+/// Reads into a tokio buffer. Received bytes are copied into uninitialized memory, because a slice of it would first
+/// have to be zeroed.
 fn poll_read(connection: &Inner, context: &Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
     if buffer.initialized().len() == buffer.capacity() {
         let count = ready!(connection.poll_read(buffer.initialize_unfilled(), context))?;
@@ -22,8 +23,7 @@ fn poll_read(connection: &Inner, context: &Context<'_>, buffer: &mut ReadBuf<'_>
     connection.poll_copy(room, |bytes| buffer.put_slice(bytes), context).map_ok(|_count| ())
 }
 
-/// The same for each type: no function can implement a trait, and the traits are foreign, so that no generic
-/// implementation can, either.
+/// Implements the traits for one stream type. A blanket implementation is not possible, because the traits are foreign.
 macro_rules! reads {
     ($reader:ty $(, $parameter:ident)?) => {
         impl $(<$parameter: Deref<Target: Stream> + Unpin>)? AsyncRead for $reader {
