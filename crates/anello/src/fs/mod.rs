@@ -1,8 +1,8 @@
-//! Files: read without keeping the worker waiting for a disk.
+//! Asynchronous file reads, which never block the worker on a disk.
 //!
-//! What the kernel has in memory is read at once; what it has not is read by a thread for file operations
-//! ([`spawn_blocking`]), while the worker serves its other connections. Streams send from a file
-//! without a copy through the program: [`TcpStream::send_file`](crate::net::TcpStream::send_file).
+//! Data in the page cache is read directly. Other data is read on a thread for file operations ([`spawn_blocking`]),
+//! while the worker continues to run its other tasks. Streams can send from a file without a copy through user space;
+//! see [`TcpStream::send_file`](crate::net::TcpStream::send_file).
 
 mod residency;
 
@@ -20,10 +20,10 @@ use rustix::io::{Errno, ReadWriteFlags};
 use crate::driver::page_cache;
 pub use crate::executor::spawn_file_operation as spawn_blocking;
 
-/// Most bytes that are read ahead in one piece of blocking work.
+/// Maximum number of bytes that one blocking operation reads ahead.
 const READ_AHEAD_BYTES: u64 = 1 << 20;
 
-/// An open file. Clones are the same one, which is closed with the last of them.
+/// An open file. Clones share one file descriptor, which is closed when the last clone is dropped.
 #[derive(Clone)]
 pub struct File {
     inner: Arc<FileInner>,
@@ -35,29 +35,36 @@ struct FileInner {
 }
 
 impl File {
-    /// Opens a file to read (`openat(2)`, on a thread for file operations).
+    /// Opens a file for reading (`openat(2)`, on a thread for file operations).
     ///
-    /// Cancel-safe: a file that is opened after the future was dropped is closed again.
+    /// # Cancel safety
+    /// This function is cancel-safe. If the future is dropped before the file has been opened, the file is closed
+    /// again.
     ///
     /// # Errors
-    /// As [`std::fs::File::open`].
+    /// Returns the error of [`std::fs::File::open`].
     pub async fn open(path: impl AsRef<Path>) -> io::Result<Self> {
         let path = path.as_ref().to_owned();
         spawn_blocking(move || std::fs::File::open(path)).await?.map(Self::from)
     }
 
-    /// Reads into `buffer` from that place on, and returns how many bytes; 0 at the end of the file or when `buffer` is
-    /// empty, fewer than asked for when the rest is not in memory or the file ends.
+    /// Reads from `offset` into `buffer`, and returns the number of bytes read.
     ///
-    /// What is in memory is read at once (`preadv2(2)` with `RWF_NOWAIT`, Linux 4.14), else by a thread for file
-    /// operations (`pread(2)`). Cancel-safe.
+    /// Returns 0 at the end of the file or if `buffer` is empty. Reads fewer bytes than requested if the rest is not in
+    /// the page cache, or at the end of the file.
+    ///
+    /// Data in the page cache is read directly (`preadv2(2)` with `RWF_NOWAIT`, Linux 4.14). Other data is read on a
+    /// thread for file operations (`pread(2)`).
+    ///
+    /// # Cancel safety
+    /// This function is cancel-safe.
     ///
     /// # Errors
-    /// When the file cannot be read: it is a folder, or the disk fails.
+    /// Returns the error of the system call, for example `EISDIR` for a directory or `EIO` if the disk fails.
     pub async fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
         match self.read_now(buffer, offset) {
             Ok(count) => return Ok(count),
-            // Not in memory, or a file system that cannot tell.
+            // The data is not in the page cache, or the file system does not support `RWF_NOWAIT`.
             Err(Errno::AGAIN | Errno::OPNOTSUPP | Errno::NOSYS) => {}
             Err(error) => return Err(error.into()),
         }
@@ -81,31 +88,36 @@ impl File {
             let mut parts = [IoSliceMut::new(buffer)];
             match rustix::io::preadv2(self.as_std(), &mut parts, offset, ReadWriteFlags::NOWAIT) {
                 Err(Errno::INTR) => {}
-                other => return other,
+                result => return result,
             }
         }
     }
 
-    /// Waits until a thread for file operations has read these bytes into the kernel's memory, as far as the file has
-    /// them. Does nothing when they are there already, or were less than 100 ms ago, as far as the kernel tells
-    /// (`cachestat(2)`, Linux 6.5, and a few bytes by `RWF_NOWAIT`, Linux 4.14). Cancel-safe.
+    /// Reads a range of the file into the page cache, on a thread for file operations, and waits until this has
+    /// finished. The range may extend beyond the end of the file.
+    ///
+    /// Does nothing if the range is in the page cache, or was less than 100 ms ago. To find out, the runtime uses
+    /// `cachestat(2)` (Linux 6.5), and reads a few bytes with `RWF_NOWAIT` (Linux 4.14).
+    ///
+    /// # Cancel safety
+    /// This function is cancel-safe.
     ///
     /// # Errors
-    /// When the file cannot be read.
+    /// Returns the error of `pread(2)` or `fstat(2)`.
     pub async fn read_ahead(&self, offset: u64, length: u64) -> io::Result<()> {
-        let (mut next, asked_end) = (offset, offset.saturating_add(length));
-        if self.is_in_memory(offset, asked_end, asked_end) {
+        let (mut next, requested_end) = (offset, offset.saturating_add(length));
+        if self.is_in_memory(offset, requested_end, requested_end) {
             return Ok(());
         }
-        // Or it is shorter.
-        let end = asked_end.min(self.as_std().metadata()?.len());
-        if next >= end || (end < asked_end && self.is_in_memory(offset, end, asked_end)) {
+        // The file may be shorter than the requested range.
+        let end = requested_end.min(self.as_std().metadata()?.len());
+        if next >= end || (end < requested_end && self.is_in_memory(offset, end, requested_end)) {
             return Ok(());
         }
         while next < end {
-            let (inner, piece) = (Arc::clone(&self.inner), (end - next).min(READ_AHEAD_BYTES));
+            let (inner, chunk_bytes) = (Arc::clone(&self.inner), (end - next).min(READ_AHEAD_BYTES));
             let read = spawn_blocking(move || {
-                let mut bytes = vec![0; piece as usize];
+                let mut bytes = vec![0; chunk_bytes as usize];
                 inner.file.read_at(&mut bytes, next)
             });
             match read.await?? {
@@ -116,22 +128,25 @@ impl File {
         Ok(())
     }
 
-    /// Whether the bytes up to `end` are in memory, or those up to `asked_end` were a moment ago, as far as the file has
-    /// them; it is not said to be shorter each time that somebody asks for more than it has.
-    fn is_in_memory(&self, offset: u64, end: u64, asked_end: u64) -> bool {
+    /// Returns whether the bytes up to `end` are in the page cache, or whether the cached result for the range up to
+    /// `requested_end` is still valid.
+    ///
+    /// Results are cached under `requested_end`, so that repeated requests beyond the end of the file need no
+    /// `fstat(2)`.
+    fn is_in_memory(&self, offset: u64, end: u64, requested_end: u64) -> bool {
         let now = Instant::now();
         let residency = || self.inner.residency.lock().unwrap_or_else(PoisonError::into_inner);
-        if residency().has(offset, asked_end, now) {
+        if residency().has(offset, requested_end, now) {
             return true;
         }
-        let is_there = page_cache::is_in_memory(self, offset, end - offset);
-        if is_there {
-            residency().add(offset, asked_end, now);
+        let is_resident = page_cache::is_in_memory(self, offset, end - offset);
+        if is_resident {
+            residency().add(offset, requested_end, now);
         }
-        is_there
+        is_resident
     }
 
-    /// The file of the standard library, which clones share.
+    /// Returns the underlying file, which clones share.
     pub fn as_std(&self) -> &std::fs::File {
         &self.inner.file
     }
@@ -163,17 +178,17 @@ mod tests {
     use crate::Runtime;
 
     #[test]
-    fn a_file_that_ends_before_what_was_asked_for_is_found_but_once() {
+    fn read_ahead_beyond_eof_caches_requested_range() {
         let mut file = tempfile::tempfile().expect("a file");
         file.write_all(&[7; 100_000]).expect("written");
         if !page_cache::is_in_memory(&file, 0, 100_000) {
-            return eprintln!("skipped: neither kernel nor file system can tell");
+            return eprintln!("skipped: kernel or file system does not report page-cache residency");
         }
         for length in [100_001, 200_000, u64::MAX] {
             let file = File::from(file.try_clone().expect("a descriptor"));
             let before = Instant::now();
             Runtime::new().expect("a runtime").block_on(file.read_ahead(0, length)).expect("read");
-            let residency = file.inner.residency.lock().expect("nobody panicked");
+            let residency = file.inner.residency.lock().expect("the lock is not poisoned");
             assert!(residency.has(0, length, before), "{length}: {residency:?}");
         }
     }

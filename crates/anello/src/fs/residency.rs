@@ -1,37 +1,38 @@
-//! What of a file was found in the kernel's memory lately.
+//! Cached results of page-cache residency checks.
 
 use std::time::{Duration, Instant};
 
-/// How long bytes that were found in memory count as being there. To ask the kernel for each answer takes 4 of 100
-/// instructions of sending a file of 300 KiB (on epoll, results/large-files-instructions-6.12.txt), and what is sent so
-/// often is the last that it forgets.
+/// How long the result of a check is valid.
+///
+/// A check for each HTTP response would cost 4 % of the instructions of sending a file of 300 KiB (on epoll,
+/// results/large-files-instructions-6.12.txt). The kernel is unlikely to evict files that are sent this often.
 const RESIDENCY_TTL: Duration = Duration::from_millis(100);
 
-/// One range of it.
+/// The range of a file that was last found in the page cache.
 #[derive(Debug, Default)]
 pub(super) struct ResidencyCache {
     start: u64,
     end: u64,
-    /// When the first of it was.
+    /// Time of the oldest check of the range.
     since: Option<Instant>,
 }
 
 impl ResidencyCache {
-    /// Whether all of this was found lately.
+    /// Returns whether a valid result covers the given range.
     pub fn has(&self, start: u64, end: u64, now: Instant) -> bool {
-        self.is_new(now) && self.start <= start && end <= self.end
+        self.is_valid(now) && self.start <= start && end <= self.end
     }
 
-    fn is_new(&self, now: Instant) -> bool {
+    fn is_valid(&self, now: Instant) -> bool {
         self.since.is_some_and(|since| now.saturating_duration_since(since) < RESIDENCY_TTL)
     }
 
-    /// Notes what is found now, with what it adjoins.
+    /// Records a range found in the page cache. Merges it with the previous range if they overlap or are adjacent.
     pub fn add(&mut self, start: u64, end: u64, now: Instant) {
         if start == end {
             return;
         }
-        if self.is_new(now) && start <= self.end && self.start <= end {
+        if self.is_valid(now) && start <= self.end && self.start <= end {
             (self.start, self.end) = (self.start.min(start), self.end.max(end));
         } else {
             *self = Self { start, end, since: Some(now) };
@@ -44,7 +45,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_found_counts_for_a_while_and_grows_by_what_adjoins_it() {
+    fn cached_range_expires_and_merges_with_adjacent_ranges() {
         let start = Instant::now();
         let later = start + RESIDENCY_TTL / 2;
         let mut residency = ResidencyCache::default();
@@ -55,7 +56,7 @@ mod tests {
         residency.add(200, 300, later);
         residency.add(900, 900, later);
         assert!(residency.has(100, 300, later));
-        // It is as old as its oldest part.
+        // A merged range keeps the age of its oldest part.
         assert!(!residency.has(200, 300, start + RESIDENCY_TTL));
         residency.add(500, 600, later);
         assert!(residency.has(500, 600, later) && !residency.has(100, 300, later));

@@ -1,7 +1,8 @@
-//! The default actions of signals that are not caught any more.
+//! Emulation of the default actions of signals that are no longer caught.
 //!
-//! `signal-hook` never takes its handler back: without an action of ours, a signal would be ignored when the last of our
-//! `Signals` is dropped. So each signal that is caught gets an action that performs the default, while nothing catches it.
+//! `signal-hook` never uninstalls its handler: without further measures, a signal would be ignored once the last
+//! `Signals` is dropped. Each caught signal therefore gets a handler that performs the default action while no
+//! `Signals` catches it.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -12,13 +13,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use signal_hook::SigId;
 
-/// Signals that were ever caught, by number.
+/// Signals that have been caught at least once, by number.
 static EVER_CAUGHT: Mutex<BTreeMap<i32, EverCaught>> = Mutex::new(BTreeMap::new());
 
 struct EverCaught {
-    /// How many `Signals` catch it now.
+    /// Number of `Signals` that catch the signal now.
     users: usize,
-    /// Whether the handler performs the default action.
+    /// Whether the signal handler performs the default action.
     performs_default: Arc<AtomicBool>,
 }
 
@@ -36,40 +37,42 @@ fn ever_caught() -> MutexGuard<'static, BTreeMap<i32, EverCaught>> {
     EVER_CAUGHT.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Has a byte written to a socket each time that a signal is caught, instead of its default action.
+/// Registration of a signal: while it exists, the signal handler writes a byte to a socket instead of performing the
+/// default action.
 #[derive(Debug)]
-pub(super) struct Catching {
+pub(super) struct CaughtSignal {
     signal: i32,
     id: SigId,
 }
 
-impl Catching {
+impl CaughtSignal {
     pub fn new(signal: i32, socket: UnixStream) -> io::Result<Self> {
         let mut signals = ever_caught();
-        let known = match signals.entry(signal) {
-            Entry::Occupied(known) => known.into_mut(),
+        let entry = match signals.entry(signal) {
+            Entry::Occupied(entry) => entry.into_mut(),
             Entry::Vacant(new) => new.insert(EverCaught::new(signal)?),
         };
         let id = signal_hook::low_level::pipe::register(signal, socket)?;
-        known.users += 1;
-        known.performs_default.store(false, Ordering::SeqCst);
+        entry.users += 1;
+        entry.performs_default.store(false, Ordering::SeqCst);
         Ok(Self { signal, id })
     }
 }
 
-impl Drop for Catching {
+impl Drop for CaughtSignal {
     fn drop(&mut self) {
         let mut signals = ever_caught();
-        if let Some(known) = signals.get_mut(&self.signal) {
-            known.users -= 1;
-            // First, so that no signal is swallowed in between.
-            known.performs_default.store(known.users == 0, Ordering::SeqCst);
+        if let Some(entry) = signals.get_mut(&self.signal) {
+            entry.users -= 1;
+            // Before the handler is unregistered, so that a signal in between is not lost.
+            entry.performs_default.store(entry.users == 0, Ordering::SeqCst);
         }
         signal_hook::low_level::unregister(self.id);
     }
 }
 
-/// Whether nothing ignores or catches a signal now. What cannot be read is taken to be so.
+/// Returns whether the disposition of a signal is the default, that is, neither ignored nor caught. Returns `true` if
+/// `/proc/self/status` cannot be read.
 fn is_default_in_force(signal: i32) -> bool {
     let Ok(status) = std::fs::read_to_string("/proc/self/status") else { return true };
     let contains = |name| {

@@ -1,7 +1,8 @@
-//! Signals as futures.
+//! Asynchronous handling of Unix signals.
 //!
-//! A signal handler may do almost nothing; this one writes a byte into a pair of sockets (the `signal-hook` crate),
-//! whose other end is a stream of the runtime, so that a signal ends the driver's wait like any message.
+//! Few operations are allowed in a signal handler. The one installed here (by the `signal-hook` crate) writes a byte to
+//! a socket pair. The other end of the pair is a stream of the runtime, so that a signal ends the driver's wait like
+//! received data.
 
 mod default_action;
 
@@ -10,51 +11,54 @@ use std::io;
 use std::pin::pin;
 use std::task::{Context, Poll, ready};
 
-use self::default_action::Catching;
+use self::default_action::CaughtSignal;
 use crate::net::UnixStream;
 
-/// Signals of the process that this runtime waits for.
+/// A listener for signals of the process.
 ///
-/// Several may exist, in several threads; each sees every signal. Signals that arrive while no task waits are not lost. As
-/// often as one was caught, [`recv`](Self::recv) returns; the kernel itself counts those of one kind together that it has
-/// not delivered yet.
+/// A process can have several `Signals`, also on different threads; each of them receives every signal. Signals that
+/// arrive while no task waits are not lost: [`recv`](Self::recv) returns once for each signal that was caught. The
+/// kernel merges pending signals with the same number before it delivers them.
 ///
-/// When the last of them that catches a signal is dropped, the default action of the signal is restored: SIGTERM then
-/// terminates the process. A signal that was ignored or had another handler when it was first caught is ignored or
-/// handled by that again. Real-time signals and others that `signal-hook` has no name for are ignored from then on.
+/// When the last `Signals` that catches a signal is dropped, the default action of the signal is restored: SIGTERM then
+/// terminates the process. If the signal was ignored or had another handler when it was first caught, it is ignored or
+/// handled in that way again. Real-time signals, and other signals without a name in `signal-hook`, are ignored from
+/// then on.
 #[derive(Debug)]
 pub struct Signals {
     caught: Vec<Caught>,
-    /// Where [`recv`](Self::recv) looks first, so that no signal keeps the others waiting.
+    /// Index of the signal that [`recv`](Self::recv) checks first. It rotates, so that no signal starves the others.
     next: usize,
 }
 
-/// One of the signals.
+/// State of one signal.
 #[derive(Debug)]
 struct Caught {
     signal: i32,
-    /// Yields a byte for each time.
+    /// Receives one byte per caught signal.
     stream: UnixStream,
-    /// How often it was caught and not yet waited for.
+    /// Number of times the signal was caught and not yet returned.
     count: usize,
-    _catching: Catching,
+    _registration: CaughtSignal,
 }
 
-/// The signal that asks a process to end, as `kill` sends it.
+/// SIGTERM: requests termination. The default signal of `kill(1)`.
 pub const TERMINATE: i32 = signal_hook::consts::SIGTERM;
-/// The signal of Ctrl-C.
+/// SIGINT: sent by the terminal on Ctrl-C.
 pub const INTERRUPT: i32 = signal_hook::consts::SIGINT;
-/// The signal by which services are asked to read their configuration again.
+/// SIGHUP: by convention, requests that a service reload its configuration.
 pub const HANGUP: i32 = signal_hook::consts::SIGHUP;
 
 impl Signals {
-    /// Catches these signals (`sigaction(2)`) as long as this lives, instead of their default action.
+    /// Catches the given signals (`sigaction(2)`) until the returned value is dropped. Their default actions are not
+    /// performed meanwhile.
     ///
     /// # Errors
-    /// For a signal that cannot be caught, when there are no descriptors left, or on the simulated driver.
+    /// Returns an error if a signal cannot be caught, if the limit of open files is reached, or on the simulated
+    /// driver.
     ///
     /// # Panics
-    /// When no runtime runs on this thread.
+    /// Panics if no runtime runs on this thread.
     pub fn new(signals: &[i32]) -> io::Result<Self> {
         if let Some(signal) = signals.iter().find(|signal| signal_hook::consts::FORBIDDEN.contains(signal)) {
             let message = format!("signal {signal} cannot be caught");
@@ -64,11 +68,14 @@ impl Signals {
         Ok(Self { caught, next: 0 })
     }
 
-    /// Waits for the next of the signals, and returns its number. Of several that have arrived, the order is not kept.
-    /// Cancel-safe.
+    /// Waits for the next signal and returns its number. Pending signals with different numbers are returned in an
+    /// unspecified order.
+    ///
+    /// # Cancel safety
+    /// This function is cancel-safe.
     ///
     /// # Errors
-    /// When other code has closed the pair of sockets.
+    /// Returns an error if other code has closed the socket pair.
     pub async fn recv(&mut self) -> io::Result<i32> {
         poll_fn(|context| self.poll_wait(context)).await
     }
@@ -89,20 +96,20 @@ impl Caught {
     fn new(signal: i32) -> io::Result<Self> {
         let (near, far) = std::os::unix::net::UnixStream::pair()?;
         let stream = UnixStream::from_std(near)?;
-        Ok(Self { signal, stream, count: 0, _catching: Catching::new(signal, far)? })
+        Ok(Self { signal, stream, count: 0, _registration: CaughtSignal::new(signal, far)? })
     }
 
-    /// Takes one of the times that it was caught.
+    /// Consumes one occurrence of the signal.
     fn poll_take(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         if self.count == 0 {
-            // There are several bytes when they came one shortly after the other.
+            // Several signals in short succession are received as several bytes.
             let bytes = ready!(pin!(self.stream.recv()).poll(context))?;
             self.count = bytes.map_or(0, |bytes| bytes.len());
         }
-        let Some(left) = self.count.checked_sub(1) else {
-            return Poll::Ready(Err(io::Error::other("the signals' socket was closed")));
+        let Some(remaining) = self.count.checked_sub(1) else {
+            return Poll::Ready(Err(io::Error::other("signal socket closed")));
         };
-        self.count = left;
+        self.count = remaining;
         Poll::Ready(Ok(()))
     }
 }

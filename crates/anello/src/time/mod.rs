@@ -1,8 +1,9 @@
-//! Time: sleeping, deadlines and ticks, on the timer wheel of the runtime's thread.
+//! Sleeps, timeouts and intervals, on the timer wheel of the runtime.
 //!
-//! Timers cost no system call: the next deadline is the timeout of the driver's wait. They never fire early; they
-//! fire late by up to the wheel's tick (about 0.13 ms; on epoll, whose wait counts milliseconds, up to 1 ms more) and by
-//! what the worker is busy with. On the simulated driver they run on the virtual clock.
+//! Timers need no system call of their own: the next deadline becomes the timeout of the driver's wait. They never fire
+//! early. They fire late by up to the tick of the wheel (about 0.13 ms), by up to 1 ms more on epoll, whose timeout is
+//! in milliseconds, and by the time for which the worker is busy. On the simulated driver, timers use the virtual
+//! clock.
 
 pub(crate) mod wheel;
 
@@ -16,35 +17,39 @@ use std::time::Duration;
 use crate::executor::{Shared, current};
 use wheel::TimerKey;
 
-/// The time by the clock that sleeps go by, since a moment that is another for each runtime: monotonic
-/// (`clock_gettime(2)`), and virtual on the simulated driver.
+/// Returns the current time of the runtime's clock, which all timers use.
 ///
-/// For what measures time beside sleeps: by another clock, both would not agree on a simulated driver.
+/// The clock is monotonic (`clock_gettime(2)`), and virtual on the simulated driver. Its starting point differs between
+/// runtimes. Use this function to measure durations in code that also sleeps: on the simulated driver, every other
+/// clock disagrees with the timers.
 ///
 /// # Panics
-/// When no runtime runs on this thread.
+/// Panics if no runtime runs on this thread.
 #[must_use]
 pub fn monotonic_now() -> Duration {
     Duration::from_nanos(current().now_ns())
 }
 
-/// Waits until `duration` has passed.
+/// Waits until `duration` has elapsed.
+///
+/// # Cancel safety
+/// This function is cancel-safe.
 ///
 /// # Panics
-/// When no runtime runs on this thread.
+/// Panics if no runtime runs on this thread.
 pub fn sleep(duration: Duration) -> Sleep {
     let shared = current();
     let deadline_ns = shared.now_ns().saturating_add(nanoseconds(duration));
-    Sleep { shared, deadline_ns, timer: None, put_off: false }
+    Sleep { shared, deadline_ns, timer: None, has_yielded: false }
 }
 
-/// Waits for a future, at most for `duration`; the future is dropped then.
+/// Runs a future with a time limit. If `duration` elapses first, the future is dropped.
 ///
 /// # Errors
-/// [`Elapsed`] when the time was over first.
+/// Returns [`Elapsed`] if the future has not completed within `duration`.
 ///
 /// # Panics
-/// When no runtime runs on this thread.
+/// Panics if no runtime runs on this thread.
 pub async fn timeout<F: Future>(duration: Duration, future: F) -> Result<F::Output, Elapsed> {
     let mut sleep = sleep(duration);
     let mut future = pin!(future);
@@ -57,28 +62,28 @@ pub async fn timeout<F: Future>(duration: Duration, future: F) -> Result<F::Outp
     .await
 }
 
-/// Ticks every `period`, the first time at once.
+/// Returns an interval that ticks every `period`. The first tick completes immediately.
 ///
 /// # Panics
-/// When no runtime runs on this thread, or when `period` is zero.
+/// Panics if no runtime runs on this thread, or if `period` is zero.
 pub fn interval(period: Duration) -> Interval {
-    assert!(!period.is_zero(), "an interval needs a period above zero");
+    assert!(!period.is_zero(), "interval period must not be zero");
     Interval { sleep: sleep(Duration::ZERO), period_ns: nanoseconds(period) }
 }
 
-/// The future of [`sleep`]. Dropping it takes the timer out of the wheel.
+/// Future of [`sleep`]. Dropping it removes the timer from the wheel.
 #[must_use = "futures do nothing unless awaited"]
 pub struct Sleep {
     shared: Rc<Shared>,
     deadline_ns: u64,
-    /// In the wheel once polled.
+    /// Key of the timer in the wheel, once the future has been polled.
     timer: Option<TimerKey>,
-    /// It was over at once, for a task that had to let others run first.
-    put_off: bool,
+    /// Whether the sleep has yielded once because its deadline had passed and the budget of the task was exhausted.
+    has_yielded: bool,
 }
 
 impl Sleep {
-    /// Starts anew: ends `duration` from now.
+    /// Restarts the sleep. It completes when `duration` has elapsed from now.
     pub fn reset(&mut self, duration: Duration) {
         self.reset_to(self.shared.now_ns().saturating_add(nanoseconds(duration)));
     }
@@ -86,7 +91,7 @@ impl Sleep {
     fn reset_to(&mut self, deadline_ns: u64) {
         self.cancel();
         self.deadline_ns = deadline_ns;
-        self.put_off = false;
+        self.has_yielded = false;
     }
 
     fn cancel(&mut self) {
@@ -101,7 +106,7 @@ impl Future for Sleep {
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
         if let Some(timer) = self.timer {
-            // Still in the wheel, which never fires early: no need to look at the clock.
+            // The timer is still in the wheel, which never fires early, so the clock need not be read.
             if self.shared.wait_on(timer, context.waker()) {
                 return Poll::Pending;
             }
@@ -109,10 +114,11 @@ impl Future for Sleep {
             return Poll::Ready(());
         }
         if self.shared.now_ns() >= self.deadline_ns {
-            // Counts as bytes do that are there: who is late for every tick must not keep the others waiting. Once only,
-            // because what runs beside it may have spent the budget, and may do so each time.
-            if !self.put_off && !self.shared.has_budget_or_yield(context) {
-                self.put_off = true;
+            // A sleep whose deadline has passed consumes budget like a socket operation: a task that is late for every
+            // tick of an interval must not starve the others. It yields at most once, because other futures of the same
+            // task can exhaust the budget in every poll.
+            if !self.has_yielded && !self.shared.has_budget_or_yield(context) {
+                self.has_yielded = true;
                 return Poll::Pending;
             }
             self.shared.spend_budget(0);
@@ -136,7 +142,7 @@ impl fmt::Debug for Sleep {
     }
 }
 
-/// Ticks at a fixed period; see [`interval`].
+/// A timer with a fixed period; see [`interval`].
 #[derive(Debug)]
 pub struct Interval {
     sleep: Sleep,
@@ -144,8 +150,10 @@ pub struct Interval {
 }
 
 impl Interval {
-    /// Waits for the next tick. Ticks that were missed are not made up for: the next one comes at the next multiple
-    /// of the period. Cancel-safe.
+    /// Waits for the next tick. Missed ticks are skipped: the next tick is at the next multiple of the period.
+    ///
+    /// # Cancel safety
+    /// This function is cancel-safe: no tick is lost if the future is dropped.
     pub async fn tick(&mut self) {
         Pin::new(&mut self.sleep).await;
         let now_ns = self.sleep.shared.now_ns();
@@ -156,13 +164,13 @@ impl Interval {
     }
 }
 
-/// The time given to [`timeout`] was over.
+/// The error of [`timeout`]: the duration has elapsed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Elapsed(());
 
 impl fmt::Display for Elapsed {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str("the time allowed for this was over")
+        formatter.write_str("deadline has elapsed")
     }
 }
 

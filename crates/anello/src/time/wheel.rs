@@ -1,14 +1,14 @@
-//! Hierarchical timer wheel: which timers are due, and how long may the worker sleep until the next one?
+//! Hierarchical timer wheel.
 //!
-//! A pure data structure. It reads no clock and makes no system call: the worker tells it the time with every
-//! [`Wheel::expire`] and hands [`Wheel::next_deadline_ns`] to the driver as the timeout of its wait. Insert,
-//! cancel and look-up are O(1); each timer moves at most `LEVELS - 1` times between insertion and expiry.
+//! The wheel is a pure data structure: it reads no clock and makes no system call. The worker passes the current time
+//! to [`Wheel::expire`], and passes [`Wheel::next_deadline_ns`] to the driver as the timeout of its wait. Insertion,
+//! cancellation and look-up are O(1). Each timer moves at most `LEVELS - 1` times between insertion and expiry.
 //!
 //! # Layout
 //!
-//! Time is counted in ticks of 2^17 ns (131 us). A tick number is read as eight digits to the base 64, one
-//! digit a level. A timer lives on the level of the highest digit in which its tick differs from the wheel's
-//! own tick (`elapsed_tick`), in the slot that this digit names:
+//! Time is counted in ticks of 2^17 ns (131 us). A tick number consists of eight base-64 digits, one per level. A timer
+//! is stored on the level of the highest digit in which its tick differs from the wheel's current tick
+//! (`elapsed_tick`), in the slot with the index of that digit:
 //!
 //! ```text
 //!  tick    | digit 7 | digit 6 | ...  | digit 2 | digit 1 | digit 0 |
@@ -17,71 +17,70 @@
 //!  slot spans   18 y      104 d           537 ms    8.4 ms    131 us
 //!  level spans  all       18 y            34 s      537 ms    8.4 ms
 //!
-//!  one level:   occupied  0 0 0 0 0 1 0 0 1 ... 0      u64, one bit a slot
+//!  one level:   occupied  0 0 0 0 0 1 0 0 1 ... 0      u64, one bit per slot
 //!                             ^     |     |
-//!                  elapsed_tick     v     v            never left of elapsed_tick
+//!                  elapsed_tick     v     v            never before elapsed_tick
 //!                                 slot   slot          head, tail, earliest_tick
 //!                                   |
 //!                                   v
-//!               entries   [ e7 ] <-> [ e2 ] <-> [ e9 ] indices into one slab, oldest first
+//!               entries   [ e7 ] <-> [ e2 ] <-> [ e9 ] indices into one slab, FIFO order
 //! ```
 //!
-//! Eight digits hold every tick of a `u64` nanosecond clock (584 years), so there is no overflow list and no
-//! timer is too far away to be placed.
+//! Eight digits represent every tick of a `u64` nanosecond clock (584 years), so the wheel needs no overflow list and
+//! accepts every deadline.
 //!
-//! # Why 131 us
+//! # Tick length
 //!
-//! The tick bounds how late a timer may be told, and timers are rounded up, never down. With 1 ms a sleep of
-//! 1 ms could take 2 ms; 131 us is of the order of the kernel's default timer slack (50 us). A finer tick
-//! would merge fewer timers into one wake-up. A power of two makes it a shift.
+//! Deadlines are rounded up to a tick, so the tick length bounds how late a timer fires. With a tick of 1 ms, a sleep
+//! of 1 ms could take 2 ms. 131 us is of the same order as the kernel's default timer slack (50 us). A shorter tick
+//! would merge fewer timers into one wake-up. A power of two turns the division into a shift.
 //!
 //! # Invariants
 //!
-//! 1. Every timer is in the slot that `slot_of` computes from its tick and the present `elapsed_tick`. Moving
-//!    `elapsed_tick` forward keeps this true as long as it does not enter an occupied slot of an upper level
-//!    without spreading that slot over the levels below (`cascade`).
-//! 2. So an occupied slot never lies behind `elapsed_tick`, all timers of a level are due before any on the
-//!    level above it, and the first bit of the first occupied level finds the earliest slot.
-//! 3. Timers of one tick fire in the order of their insertion: a slot is a queue, and a slot cascades onto
-//!    levels that are empty, before any timer can be inserted there directly.
-//! 4. A slot's `earliest_tick` is at most the tick of each of its timers and not before the slot's own start.
-//!    A cancelled timer may leave it too early, never too late.
-//! 5. An entry holds a value exactly while its timer is pending; its generation changes when it is released,
-//!    and an entry whose generations are used up is retired, so a stale key never meets a later timer.
+//! 1. Every timer is in the slot that `slot_of` computes from its tick and the current `elapsed_tick`. When
+//!    `elapsed_tick` enters an occupied slot of an upper level, the timers of that slot must be moved to the levels
+//!    below (`cascade`).
+//! 2. Therefore no occupied slot is before `elapsed_tick`, all timers of a level are due before the timers of the
+//!    levels above, and the lowest bit of the lowest occupied level is the earliest slot.
+//! 3. Timers with the same tick fire in the order of insertion: a slot is a FIFO queue, and a slot cascades to levels
+//!    that are empty, before a timer can be inserted there directly.
+//! 4. A slot's `earliest_tick` is not later than the tick of any of its timers, and not before the start of the slot.
+//!    After a cancellation it can be too early, never too late.
+//! 5. An entry holds a value exactly while its timer is pending. Its generation changes when it is released, and an
+//!    entry with the maximum generation is not reused, so a stale key never refers to a later timer.
 
 #![forbid(unsafe_code)]
 
 /// log2 of the tick's length in nanoseconds.
 const TICK_SHIFT: u32 = 17;
-/// Length of a tick: how late, at most, rounding makes a timer.
+/// Length of a tick in nanoseconds: the maximum delay of a timer due to rounding.
 const TICK_NS: u64 = 1 << TICK_SHIFT;
-/// Bits of a tick number that one level decides.
+/// Number of bits of a tick number per level.
 const LEVEL_BITS: u32 = 6;
-/// Slots of one level, one bit each in its `occupied` word.
+/// Number of slots per level, one for each bit of its `occupied` word.
 const SLOTS_PER_LEVEL: usize = 1 << LEVEL_BITS;
-/// Enough for the 48 bits of the largest tick number, `u64::MAX` nanoseconds rounded up.
+/// Number of levels. Sufficient for the largest tick number, which has 48 bits (`u64::MAX` nanoseconds, rounded up).
 const LEVELS: usize = 8;
-/// The end of a list.
+/// Index that marks the end of a list.
 const NONE: u32 = u32::MAX;
 
-/// Pending timers, each with a value of type `T` (a waker, usually) that is handed back when it is due.
+/// A timer wheel. Each timer has a value of type `T`, usually a waker, which is returned when the timer is due.
 ///
-/// Memory follows the largest number of timers that were pending at once and is kept: a wheel in steady state
-/// does not allocate.
+/// The memory of fired timers is kept and reused, so that a wheel in steady state does not allocate.
 pub(crate) struct Wheel<T> {
-    /// The latest time the wheel was told, in whole ticks.
+    /// Latest time passed to the wheel, in whole ticks.
     elapsed_tick: u64,
-    /// Per level, the bit set of slots that hold timers.
+    /// Bit set of the non-empty slots, for each level.
     occupied: [u64; LEVELS],
-    /// All slots, level after level.
+    /// The slots of all levels, lowest level first.
     slots: Box<[Slot; LEVELS * SLOTS_PER_LEVEL]>,
-    /// Slab of timers; released entries are chained through `next` from `free_head`.
+    /// Slab of timers. Released entries form a free list from `free_head` through `next`.
     entries: Vec<Entry<T>>,
     free_head: u32,
     len: usize,
 }
 
-/// Names one timer. A key whose timer fired or was cancelled is stale and finds nothing.
+/// Identifies a timer. The key is stale once the timer has fired or was cancelled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct TimerKey {
     index: u32,
@@ -92,7 +91,7 @@ pub(crate) struct TimerKey {
 struct Slot {
     head: u32,
     tail: u32,
-    /// Lower bound of the ticks in this slot; meaningless while it is empty.
+    /// Lower bound of the ticks in this slot. Undefined while the slot is empty.
     earliest_tick: u64,
 }
 
@@ -113,7 +112,7 @@ impl<T> std::fmt::Debug for Wheel<T> {
 }
 
 impl<T> Wheel<T> {
-    /// An empty wheel that stands at `now_ns`. All times given to it later are on the same clock.
+    /// Creates an empty wheel at the time `now_ns`. All later times must come from the same clock.
     pub(crate) fn new(now_ns: u64) -> Self {
         let empty = Slot { head: NONE, tail: NONE, earliest_tick: 0 };
         Self {
@@ -126,20 +125,20 @@ impl<T> Wheel<T> {
         }
     }
 
-    /// Number of pending timers.
+    /// Returns the number of pending timers.
     pub(crate) fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether no timer is pending.
+    /// Returns whether no timer is pending.
     pub(crate) fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Adds a timer that is due at `deadline_ns`, rounded up to the tick.
+    /// Adds a timer that is due at `deadline_ns`, rounded up to a tick.
     ///
-    /// A deadline in the past is due at the next [`expire`](Self::expire), in the order of insertion among
-    /// others of the wheel's present tick.
+    /// A timer with a deadline in the past fires at the next [`expire`](Self::expire), in insertion order with the
+    /// other timers of the current tick.
     pub(crate) fn insert(&mut self, deadline_ns: u64, value: T) -> TimerKey {
         let tick = deadline_ns.div_ceil(TICK_NS).max(self.elapsed_tick);
         let index = self.acquire(tick, value);
@@ -148,7 +147,7 @@ impl<T> Wheel<T> {
         TimerKey { index, generation: self.entries[index as usize].generation }
     }
 
-    /// The value of a pending timer, to be replaced in place; `None` if the key is stale.
+    /// Returns the value of a pending timer, or `None` if the key is stale.
     pub(crate) fn get_mut(&mut self, key: TimerKey) -> Option<&mut T> {
         let entry = self.entries.get_mut(key.index as usize)?;
         if entry.generation != key.generation {
@@ -157,36 +156,36 @@ impl<T> Wheel<T> {
         entry.value.as_mut()
     }
 
-    /// Takes a timer out before it fires and returns its value; `None` if the key is stale.
+    /// Removes a pending timer and returns its value, or `None` if the key is stale.
     pub(crate) fn cancel(&mut self, key: TimerKey) -> Option<T> {
         self.get_mut(key)?;
         self.unlink(key.index);
         self.release(key.index)
     }
 
-    /// When to call [`expire`](Self::expire) next; `None` if no timer is pending.
+    /// Returns the time of the next call of [`expire`](Self::expire), or `None` if no timer is pending.
     ///
-    /// Never later than the earliest timer is due, and exact unless a timer before it was cancelled in the
-    /// same slot of an upper level. Then `expire` at this time fires nothing but moves that slot's timers
-    /// down, after which the answer is exact for them: a cancelled timer costs at most one idle wake-up.
+    /// The returned time is never later than the deadline of the earliest timer. It can be earlier if a timer in the
+    /// same slot of an upper level has been cancelled. `expire` then fires no timer, but moves those of the slot to
+    /// lower levels, after which the time is exact. A cancelled timer thus costs at most one unnecessary wake-up.
     pub(crate) fn next_deadline_ns(&self) -> Option<u64> {
         let slot = self.earliest_slot()?;
         Some(self.slots[slot].earliest_tick.saturating_mul(TICK_NS))
     }
 
-    /// Appends to `fired` the values of all timers that are due at `now_ns`, ordered by tick and within a
-    /// tick by insertion.
+    /// Appends the values of all timers that are due at `now_ns` to `fired`, ordered by tick, and within a tick by
+    /// insertion.
     ///
-    /// The cost follows the timers and occupied slots that are passed, not the time that went by. A `now_ns`
-    /// before the latest one is taken for the latest one: the wheel does not turn back.
+    /// The cost depends on the number of timers and occupied slots in the elapsed period, not on its length. If
+    /// `now_ns` is earlier than in a previous call, the latest time is used: the wheel never goes backwards.
     pub(crate) fn expire(&mut self, now_ns: u64, fired: &mut Vec<T>) {
         let now_tick = completed_tick(now_ns).max(self.elapsed_tick);
         while let Some(slot) = self.earliest_slot() {
             if self.slot_start(slot) > now_tick {
                 break;
             }
-            // No timer is due before the slot's earliest, so the wheel may go straight there: a lone timer
-            // then takes one step down, whatever level it stood on.
+            // No timer is due before the slot's earliest tick, so the wheel advances directly to it. A single timer
+            // then cascades only once, from whichever level it was on.
             self.elapsed_tick = self.slots[slot].earliest_tick.min(now_tick);
             if slot < SLOTS_PER_LEVEL {
                 self.fire(slot, fired);
@@ -197,21 +196,21 @@ impl<T> Wheel<T> {
         self.elapsed_tick = now_tick;
     }
 
-    /// The slot whose timers are due before those of all others.
+    /// Returns the slot whose timers are due first.
     fn earliest_slot(&self) -> Option<usize> {
         let level = self.occupied.iter().position(|&occupied| occupied != 0)?;
         Some(level * SLOTS_PER_LEVEL + self.occupied[level].trailing_zeros() as usize)
     }
 
-    /// The first tick that belongs to an occupied `slot`: the wheel's own digits above the slot's level, the
-    /// slot's number, then zeros.
+    /// Returns the first tick of an occupied `slot`: the digits of `elapsed_tick` above the slot's level, then the
+    /// index of the slot, then zeros.
     fn slot_start(&self, slot: usize) -> u64 {
         let shift = (slot / SLOTS_PER_LEVEL) as u32 * LEVEL_BITS;
         let above = shift + LEVEL_BITS;
         ((self.elapsed_tick >> above) << above) | (((slot % SLOTS_PER_LEVEL) as u64) << shift)
     }
 
-    /// The slot of a timer due at `tick`, which is not before `elapsed_tick`.
+    /// Returns the slot of a timer that is due at `tick`, which must not be before `elapsed_tick`.
     fn slot_of(&self, tick: u64) -> usize {
         let differing = (tick ^ self.elapsed_tick) | 1;
         let level = differing.ilog2() / LEVEL_BITS;
@@ -219,7 +218,7 @@ impl<T> Wheel<T> {
         level as usize * SLOTS_PER_LEVEL + digit
     }
 
-    /// Releases all timers of a slot of the lowest level, which are due at one tick.
+    /// Releases all timers of a slot of the lowest level. They have the same tick.
     fn fire(&mut self, slot: usize, fired: &mut Vec<T>) {
         let mut index = self.detach(slot);
         while index != NONE {
@@ -229,7 +228,7 @@ impl<T> Wheel<T> {
         }
     }
 
-    /// Spreads the timers of a slot that `elapsed_tick` has entered over the levels below.
+    /// Moves the timers of a slot that `elapsed_tick` has entered to the levels below.
     fn cascade(&mut self, slot: usize) {
         let mut index = self.detach(slot);
         while index != NONE {
@@ -239,7 +238,7 @@ impl<T> Wheel<T> {
         }
     }
 
-    /// Empties a slot and returns the head of the list that it held.
+    /// Empties a slot and returns the head of its list.
     fn detach(&mut self, slot: usize) -> u32 {
         self.occupied[slot / SLOTS_PER_LEVEL] &= !(1 << (slot % SLOTS_PER_LEVEL));
         let list = &mut self.slots[slot];
@@ -247,7 +246,7 @@ impl<T> Wheel<T> {
         std::mem::replace(&mut list.head, NONE)
     }
 
-    /// Appends an entry to the slot that its tick asks for.
+    /// Appends an entry to the slot of its tick.
     fn link(&mut self, index: u32) {
         let tick = self.entries[index as usize].tick;
         let slot = self.slot_of(tick);
@@ -267,7 +266,7 @@ impl<T> Wheel<T> {
         entry.next = NONE;
     }
 
-    /// Takes an entry out of its slot.
+    /// Removes an entry from its slot.
     fn unlink(&mut self, index: u32) {
         let Entry { previous, next, slot, .. } = self.entries[index as usize];
         let slot = slot as usize;
@@ -284,12 +283,12 @@ impl<T> Wheel<T> {
         }
     }
 
-    /// An unlinked entry, reused if one is free.
+    /// Returns the index of an unlinked entry with the given tick and value. Reuses a free entry if there is one.
     fn acquire(&mut self, tick: u64, value: T) -> u32 {
         if self.free_head == NONE {
-            // 2^32 entries are more than 100 GiB of timers: memory ends first.
+            // 2^32 entries would need more than 100 GiB of memory.
             let index = u32::try_from(self.entries.len()).ok().filter(|&index| index != NONE);
-            let index = index.expect("a timer wheel holds fewer than 2^32 - 1 timers");
+            let index = index.expect("timer wheel is limited to 2^32 - 1 timers");
             let value = Some(value);
             self.entries.push(Entry { tick, previous: NONE, next: NONE, generation: 0, slot: 0, value });
             return index;
@@ -302,11 +301,12 @@ impl<T> Wheel<T> {
         index
     }
 
-    /// Ends an unlinked entry's timer and returns its value.
+    /// Releases an unlinked entry and returns its value.
     fn release(&mut self, index: u32) -> Option<T> {
         self.len -= 1;
         let entry = &mut self.entries[index as usize];
-        // After 2^32 timers an entry is given up: a key from its first round would name the next timer.
+        // An entry is not reused after 2^32 timers, because the generation would wrap: a stale key could then match a
+        // later timer.
         if let Some(generation) = entry.generation.checked_add(1) {
             entry.generation = generation;
             entry.next = std::mem::replace(&mut self.free_head, index);
@@ -315,10 +315,10 @@ impl<T> Wheel<T> {
     }
 }
 
-/// The last tick that has been reached at `now_ns`.
+/// Returns the last tick that has been reached at `now_ns`.
 ///
-/// The clock's very last nanosecond counts as the tick that deadlines next to it are rounded up to, so that
-/// even they fire when a virtual clock jumps to [`Wheel::next_deadline_ns`].
+/// `u64::MAX` belongs to the tick to which the last deadlines are rounded up, so that they also fire when a virtual
+/// clock jumps to [`Wheel::next_deadline_ns`].
 fn completed_tick(now_ns: u64) -> u64 {
     (now_ns >> TICK_SHIFT) + u64::from(now_ns == u64::MAX)
 }

@@ -1,4 +1,4 @@
-//! The wheel case by case, then beside a sorted map.
+//! Tests of single cases, and a comparison of the wheel with a sorted map.
 
 use std::collections::BTreeMap;
 
@@ -16,13 +16,13 @@ fn expired<T>(wheel: &mut Wheel<T>, now_ns: u64) -> Vec<T> {
     fired
 }
 
-/// When a timer is due, computed otherwise than the wheel does it.
+/// Returns the time at which a timer is due, computed independently of the wheel.
 fn due_ns(deadline_ns: u64) -> u64 {
     deadline_ns.checked_next_multiple_of(TICK_NS).unwrap_or(u64::MAX)
 }
 
 #[test]
-fn fires_at_the_tick_after_the_deadline_and_never_before() {
+fn timer_fires_at_tick_after_deadline_and_never_before() {
     for start_ns in [0, 1, TICK_NS - 1, 63 * TICK_NS, YEAR_NS + 12_345] {
         for delay_ns in [1, TICK_NS - 1, TICK_NS, TICK_NS + 1, 64 * TICK_NS, HOUR_NS, 30 * YEAR_NS] {
             let deadline_ns = start_ns + delay_ns;
@@ -38,7 +38,7 @@ fn fires_at_the_tick_after_the_deadline_and_never_before() {
 }
 
 #[test]
-fn a_clock_that_stands_or_goes_backwards_fires_what_is_overdue_only() {
+fn clock_that_stands_or_goes_backwards_fires_only_overdue_timers() {
     let mut wheel = Wheel::new(HOUR_NS);
     wheel.insert(HOUR_NS + SECOND_NS, 'x');
     wheel.insert(0, 'a');
@@ -48,12 +48,12 @@ fn a_clock_that_stands_or_goes_backwards_fires_what_is_overdue_only() {
     assert_eq!(expired(&mut wheel, 0), []);
     assert_eq!(wheel.next_deadline_ns(), Some(due_ns(HOUR_NS + SECOND_NS)));
     wheel.insert(HOUR_NS - TICK_NS, 'c');
-    assert_eq!(expired(&mut wheel, 0), ['c'], "due by the latest time that was told");
+    assert_eq!(expired(&mut wheel, 0), ['c'], "due at the latest time passed to the wheel");
     assert_eq!(expired(&mut wheel, HOUR_NS + 2 * SECOND_NS), ['x']);
 }
 
 #[test]
-fn ticks_are_ordered_across_levels_and_insertions_within_a_tick() {
+fn expiry_orders_by_tick_and_then_by_insertion() {
     let mut wheel = Wheel::new(0);
     let ticks = [300_000, 5, 64, 4096, 5, 63, 4095, 300_000, 65, 64, 1 << 40, 1 << 30];
     let mut expected: Vec<(u64, usize)> = ticks.into_iter().zip(0..).collect();
@@ -61,7 +61,7 @@ fn ticks_are_ordered_across_levels_and_insertions_within_a_tick() {
         wheel.insert(timer.0 * TICK_NS, *timer);
     }
     assert_eq!(expired(&mut wheel, 4 * TICK_NS), []);
-    // Beside the same ticks inserted before, of which some were put on an upper level.
+    // The same ticks as before. Some of the earlier timers are on an upper level.
     for timer in [(5, 100), (64, 101), (300_000, 102)] {
         wheel.insert(timer.0 * TICK_NS, timer);
         expected.push(timer);
@@ -71,7 +71,7 @@ fn ticks_are_ordered_across_levels_and_insertions_within_a_tick() {
 }
 
 #[test]
-fn the_end_of_the_clock_is_reached_and_not_waited_for_in_vain() {
+fn timers_at_end_of_clock_fire() {
     let mut wheel = Wheel::new(0);
     wheel.insert(u64::MAX, 'z');
     wheel.insert(u64::MAX - TICK_NS, 'y');
@@ -83,7 +83,7 @@ fn the_end_of_the_clock_is_reached_and_not_waited_for_in_vain() {
 }
 
 #[test]
-fn stale_keys_are_harmless() {
+fn stale_keys_match_no_timer() {
     let mut wheel = Wheel::new(0);
     let cancelled = wheel.insert(SECOND_NS, 'a');
     assert_eq!(wheel.cancel(cancelled), Some('a'));
@@ -98,12 +98,16 @@ fn stale_keys_are_harmless() {
     wheel.entries[0].generation = u32::MAX;
     let last = wheel.insert(SECOND_NS, 'd');
     assert_eq!(wheel.cancel(last), Some('d'));
-    assert_eq!(wheel.insert(SECOND_NS, 'e').index, 1, "generations used up: the entry is retired");
+    assert_eq!(
+        wheel.insert(SECOND_NS, 'e').index,
+        1,
+        "the generations are exhausted, so the entry is not reused"
+    );
     assert!(wheel.cancel(last).is_none() && wheel.cancel(cancelled).is_none() && wheel.len() == 1);
 }
 
 #[test]
-fn a_bound_left_by_a_cancelled_timer_costs_one_wake() {
+fn cancelled_timer_costs_at_most_one_wake_up() {
     let mut wheel = Wheel::new(0);
     let early = wheel.insert(YEAR_NS, 'a');
     wheel.insert(YEAR_NS + HOUR_NS, 'b');
@@ -126,12 +130,12 @@ fn steady_state_does_not_grow() {
     }
 }
 
-/// The wheel beside a sorted map that says what must be pending and in which order it fires.
+/// A wheel, and a sorted map as its reference model.
 struct Pair {
     wheel: Wheel<u64>,
-    /// By due time and serial number: the timer's value.
+    /// Values of the pending timers, by due time and serial number.
     model: BTreeMap<(u64, u64), u64>,
-    /// Every timer ever inserted, stale ones too: its key and its place in the model.
+    /// All timers that were inserted, including stale ones: the key in the wheel and the key in the model.
     keys: Vec<(TimerKey, (u64, u64))>,
     latest_ns: u64,
 }
@@ -143,22 +147,22 @@ impl Pair {
 
     fn insert(&mut self, deadline_ns: u64) {
         let latest_ns = self.latest_ns;
-        let present_ns = if latest_ns == u64::MAX { latest_ns } else { latest_ns - latest_ns % TICK_NS };
+        let current_ns = if latest_ns == u64::MAX { latest_ns } else { latest_ns - latest_ns % TICK_NS };
         let serial = self.keys.len() as u64;
-        let place = (due_ns(deadline_ns).max(present_ns), serial);
-        self.keys.push((self.wheel.insert(deadline_ns, serial), place));
-        self.model.insert(place, serial);
+        let model_key = (due_ns(deadline_ns).max(current_ns), serial);
+        self.keys.push((self.wheel.insert(deadline_ns, serial), model_key));
+        self.model.insert(model_key, serial);
     }
 
     fn cancel(&mut self, nth: usize) {
-        let (key, place) = self.keys[nth];
-        assert_eq!(self.wheel.cancel(key), self.model.remove(&place));
+        let (key, model_key) = self.keys[nth];
+        assert_eq!(self.wheel.cancel(key), self.model.remove(&model_key));
     }
 
     fn replace(&mut self, nth: usize, new: u64) {
-        let (key, place) = self.keys[nth];
+        let (key, model_key) = self.keys[nth];
         let replace = |value: &mut u64| std::mem::replace(value, new);
-        assert_eq!(self.wheel.get_mut(key).map(replace), self.model.get_mut(&place).map(replace));
+        assert_eq!(self.wheel.get_mut(key).map(replace), self.model.get_mut(&model_key).map(replace));
     }
 
     fn expire(&mut self, now_ns: u64) {
@@ -170,7 +174,7 @@ impl Pair {
         assert!(expired(&mut self.wheel, now_ns) == expected, "out of order, lost or early at {now_ns} ns");
     }
 
-    /// Sleeps as a worker does. False if there is nothing to wait for.
+    /// Advances to the next deadline, as a worker does. Returns `false` if no timer is pending.
     fn expire_at_bound(&mut self) -> bool {
         let Some(bound_ns) = self.wheel.next_deadline_ns() else { return false };
         self.expire(bound_ns);
@@ -178,20 +182,20 @@ impl Pair {
         true
     }
 
-    /// Checks the header's invariants on the whole structure, then what shows of it.
+    /// Checks the invariants of the module on the whole structure, then the public functions.
     fn check(&self) {
         let wheel = &self.wheel;
         let mut linked = 0;
         for (slot, list) in wheel.slots.iter().enumerate() {
             let occupied = wheel.occupied[slot / SLOTS_PER_LEVEL] >> (slot % SLOTS_PER_LEVEL) & 1 == 1;
-            assert_eq!(occupied, list.head != NONE, "slot {slot}: the bit and the list disagree");
+            assert_eq!(occupied, list.head != NONE, "slot {slot}: bit and list are inconsistent");
             assert!(!occupied || list.earliest_tick >= wheel.slot_start(slot));
             let (mut previous, mut index) = (NONE, list.head);
             while index != NONE {
                 let entry = &wheel.entries[index as usize];
                 assert!(entry.value.is_some() && entry.tick >= wheel.elapsed_tick);
                 assert_eq!((entry.previous, entry.slot as usize), (previous, slot));
-                assert_eq!(wheel.slot_of(entry.tick), slot, "a timer stands in the wrong slot");
+                assert_eq!(wheel.slot_of(entry.tick), slot, "timer in the wrong slot");
                 assert!(list.earliest_tick <= entry.tick);
                 linked += 1;
                 (previous, index) = (index, entry.next);
@@ -206,11 +210,11 @@ impl Pair {
 }
 
 #[test]
-fn fault_16_million_timers_ordered_none_lost_none_early() {
+fn fault_16_million_timers_fire_in_order_and_never_early() {
     let count = if cfg!(miri) { 1000 } else { 1_000_000 };
     let mut state: u64 = 0x16_16_16_16_16_16_16_16;
     let mut random = move || {
-        // xorshift64 from a fixed seed
+        // xorshift64 with a fixed seed
         state ^= state << 13;
         state ^= state >> 7;
         state ^= state << 17;
@@ -219,7 +223,7 @@ fn fault_16_million_timers_ordered_none_lost_none_early() {
     let start_ns = random() >> 8;
     let mut pair = Pair::new(start_ns);
     for _ in 0..count {
-        // As many timers within each power of two, up to four years.
+        // Deadlines are distributed logarithmically, up to four years.
         let span_ns = (4 * YEAR_NS) >> (random() % 40);
         pair.insert(start_ns + random() % span_ns);
     }
@@ -235,7 +239,7 @@ fn fault_16_million_timers_ordered_none_lost_none_early() {
     assert!(pair.wheel.is_empty());
 }
 
-/// As likely within each power of two, so that every level of the wheel is met.
+/// A logarithmically distributed duration, so that every level of the wheel is used.
 fn any_span_ns() -> impl Strategy<Value = u64> {
     (any::<u64>(), 0..64u32).prop_map(|(random, shift)| random >> shift)
 }
@@ -248,7 +252,7 @@ proptest! {
     })]
 
     #[test]
-    fn behaves_like_a_sorted_map(
+    fn wheel_matches_sorted_map(
         start_ns in any_span_ns(),
         steps in prop::collection::vec((0..21, any_span_ns(), any::<usize>()), 0..200),
     ) {
