@@ -1,12 +1,16 @@
-//! The completion kernel: submissions, operations in flight and completions, as io_uring has them.
+//! The completion-based kernel: submissions, operations in flight and completions, like io_uring.
 //!
-//! One [`enter`](CompletionKernel::enter) takes the submissions in their order, runs every operation that can go on
-//! (in another order, when that fault happens) and, when it shall wait and nothing has completed, moves the clock to
-//! what happens next.
+//! An [`enter`](CompletionKernel::enter) consumes the submissions in order and runs every operation that is ready (in
+//! another order if that fault occurs). If it must wait and there are no completions, it advances the clock to the next
+//! event.
 //!
-//! Faithful where a driver could notice: a send at submission that took all its bytes posts nothing and ends no wait;
-//! an operation holds its socket open; a cancellation is silent when it finds its target; an empty receive ring ends a
-//! receive as soon as it is armed; what does not fit the completion queue is kept until the next enter.
+//! The kernel behaves like io_uring wherever a driver could notice a difference:
+//!
+//! - An inline send that sends all its bytes posts no completion and ends no wait.
+//! - An operation holds its socket open.
+//! - A successful cancellation posts no completion of its own.
+//! - A receive completes immediately if the receive ring is empty.
+//! - Completions that do not fit into the completion queue are kept until the next enter.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
@@ -27,36 +31,36 @@ use super::{SimOptions, TURN_NS, deadlock_error};
 pub(in super::super) struct SimCompletion {
     network: SimNetwork,
     pools: Rc<Pools>,
-    /// The kernel's end of the receive ring.
+    /// Head of the receive ring, owned by the kernel.
     head: u16,
     capabilities: Capabilities,
     config: KernelConfig,
     submissions: VecDeque<Submission>,
-    /// Submissions noted and taken so far. Both wrap.
+    /// Number of submissions queued and consumed so far. Both counters wrap.
     queued: u32,
     consumed: u32,
-    /// In the order in which they were taken.
+    /// Operations in flight, in submission order.
     in_flight: BTreeMap<u64, Operation>,
-    /// By time, then in order.
+    /// Completions to be posted later, by time and then by order.
     later: BTreeMap<(u64, u64), Later>,
     order: u64,
     posted: VecDeque<Completion>,
-    /// What did not fit.
-    kept: VecDeque<Completion>,
+    /// Completions that did not fit into the completion queue.
+    overflow: VecDeque<Completion>,
     overflows: u64,
-    /// Completions were dropped.
+    /// Whether completions have been dropped since the driver last checked.
     dropped: bool,
-    /// What the driver did wrong, reported by the next enter.
+    /// A contract violation of the driver, reported by the next enter.
     violation: Option<String>,
 }
 
-/// What of the driver's options concerns this kernel.
+/// The driver options that affect this kernel.
 #[derive(Debug)]
 struct KernelConfig {
     multishot_accept: bool,
     multishot_receive: bool,
     skip_cancel_cqe: bool,
-    /// Operations go on at any system call, not only when the driver enters.
+    /// Whether operations run at any system call, not only at an enter.
     any_call: bool,
     zero_copy_always: bool,
     completion_entries: usize,
@@ -70,23 +74,23 @@ enum Submission {
 
 #[derive(Debug)]
 enum Later {
-    /// The memory of a zero-copy send is let go. It must still hold what was sent.
+    /// Notification that the memory of a zero-copy send is released. The memory must still contain the sent bytes.
     Notification { token: Token, _socket: SimSocket, memory: Memory, sent: Vec<u8> },
-    /// A completion of an operation that has long ended.
+    /// A completion of an operation that completed long ago.
     Stray(Token),
 }
 
 impl SimCompletion {
-    /// The network itself, to look at in tests.
+    /// Returns the network, for inspection in tests.
     #[cfg(test)]
     pub(super) fn network(&self) -> std::cell::RefMut<'_, Network> {
         self.network.lock()
     }
 
     pub fn new(sim: &SimOptions, options: &DriverOptions) -> Self {
-        let without = &options.disabled_features;
+        let disabled = &options.disabled_features;
         let (initial, limit) = (options.initial_receive_buffers, options.max_receive_buffers);
-        let ring = (!without.buffer_ring)
+        let ring = (!disabled.buffer_ring)
             .then(|| BufferRing::new(initial, limit, options.receive_buffer_bytes))
             .flatten();
         Self {
@@ -96,15 +100,15 @@ impl SimCompletion {
                 ring_receive: ring.is_some(),
                 misses_resets: sim.faults.missed_resets > 0,
                 inline_sends: options.send_completion == SendCompletion::Inline
-                    && !without.cqe_skip
+                    && !disabled.cqe_skip
                     && options.submission_polling.is_none(),
-                zero_copy: !without.zero_copy,
+                zero_copy: !disabled.zero_copy,
             },
             config: KernelConfig {
-                multishot_accept: ring.is_some() && !without.multishot_accept,
-                multishot_receive: ring.is_some() && !options.one_shot_receive && !without.multishot_receive,
-                skip_cancel_cqe: !without.cqe_skip,
-                any_call: options.task_work != TaskWork::Deferred || without.defer_taskrun,
+                multishot_accept: ring.is_some() && !disabled.multishot_accept,
+                multishot_receive: ring.is_some() && !options.one_shot_receive && !disabled.multishot_receive,
+                skip_cancel_cqe: !disabled.cqe_skip,
+                any_call: options.task_work != TaskWork::Deferred || disabled.defer_taskrun,
                 zero_copy_always: matches!(options.zero_copy, ZeroCopy::Always { .. }),
                 completion_entries: options.cq_entries.max(1) as usize,
             },
@@ -116,7 +120,7 @@ impl SimCompletion {
             later: BTreeMap::new(),
             order: 0,
             posted: VecDeque::new(),
-            kept: VecDeque::new(),
+            overflow: VecDeque::new(),
             overflows: 0,
             dropped: false,
             violation: None,
@@ -144,7 +148,7 @@ impl SimCompletion {
         Submission::Operation(Operation::new(token, socket.clone(), request))
     }
 
-    /// Takes the submissions, at least one; whether it took all.
+    /// Consumes the submissions, at least one of them. Returns whether it consumed all.
     fn submit(&mut self) -> bool {
         while let Some(submission) = self.submissions.pop_front() {
             self.consumed = self.consumed.wrapping_add(1);
@@ -187,26 +191,27 @@ impl SimCompletion {
     }
 
     fn cancel(&mut self, token: Token, target: Token) {
-        let found = self.in_flight.iter().find(|(_, operation)| operation.token == target);
-        let Some((&order, operation)) = found else {
+        let entry = self.in_flight.iter().find(|(_, operation)| operation.token == target);
+        let Some((&order, operation)) = entry else {
             return self.post(completion(token, -libc::ENOENT, false));
         };
         let ready = operation.is_ready(&self.network.lock());
-        let running = operation.cancelled;
+        let was_cancelled = operation.cancelled;
         let races = self.fault(|faults| faults.cancel_races);
         let mut network = self.network.lock();
         let (now_ns, delay_ns) = (network.now_ns(), network.some_delay_ns());
         drop(network);
         if let Some(operation) = self.in_flight.get_mut(&order)
-            && !running
+            && !was_cancelled
         {
             operation.cancelled = true;
             operation.last = races;
             operation.not_before_ns = if races && !ready { now_ns.saturating_add(delay_ns) } else { now_ns };
         }
-        match (running, races, ready) {
+        match (was_cancelled, races, ready) {
             (true, _, _) | (false, true, false) => self.post(completion(token, -libc::EALREADY, false)),
-            // Too late: it ends with what it has just found, before the cancellation says that it is gone.
+            // The cancellation is too late: the operation completes with its result first, and the target is then not
+            // found.
             (false, true, true) => {
                 self.run(order);
                 self.post(completion(token, -libc::ENOENT, false));
@@ -222,7 +227,7 @@ impl SimCompletion {
 
     // ---- Running -------------------------------------------------------------------------------------------------
 
-    /// Runs what can go on until nothing can.
+    /// Runs operations until none is ready.
     fn run_ready(&mut self) {
         self.run_later();
         loop {
@@ -239,7 +244,7 @@ impl SimCompletion {
         }
     }
 
-    /// Runs some of what can go on, also what was put off, one result each.
+    /// Runs a random subset of the ready operations, including delayed ones, for one result each.
     fn run_some(&mut self) {
         let mut network = self.network.lock();
         let ready = self.in_flight.iter().filter(|(_, operation)| operation.is_ready(&network));
@@ -251,7 +256,7 @@ impl SimCompletion {
         }
     }
 
-    /// The operations that would give a result now. Those that have just become ready may be put off.
+    /// Returns the operations that can produce a result now. May delay operations that have just become ready.
     fn due(&mut self) -> Vec<u64> {
         let (mut network, mut due) = (self.network.lock(), Vec::new());
         for (order, operation) in &mut self.in_flight {
@@ -287,7 +292,7 @@ impl SimCompletion {
         };
         drop(network);
         match step {
-            // One that was cancelled ends here, whatever it may have become ready for.
+            // A cancelled operation completes here, even if it has become ready.
             Step::Wait if operation.cancelled => {
                 let result = operation.cancelled_result();
                 self.end(operation, result);
@@ -307,19 +312,19 @@ impl SimCompletion {
         }
     }
 
-    /// Posts the last result of an operation, and what a zero-copy send promises with it.
+    /// Posts the last result of an operation, and schedules the notification of a zero-copy send.
     fn end(&mut self, operation: Operation, result: i32) {
         let Operation { token, socket, request, .. } = operation;
         let Request::Send { mode: SendMode::ZeroCopy, memory, .. } = request else {
             return self.post(completion(token, result, false));
         };
-        // A failed send may promise a notification, too.
+        // A notification may follow a failed send, too.
         let mut network = self.network.lock();
-        let promised = result >= 0 || network.random.chance(500);
+        let has_notification = result >= 0 || network.random.chance(500);
         let at_ns = network.now_ns().saturating_add(network.some_delay_ns());
         drop(network);
-        self.post(completion(token, result, promised));
-        if promised {
+        self.post(completion(token, result, has_notification));
+        if has_notification {
             let order = self.next_order();
             let sent = memory.read(0, memory.length);
             let notification = Later::Notification { token, _socket: socket, memory, sent };
@@ -336,7 +341,7 @@ impl SimCompletion {
                 Later::Notification { token, memory, sent, .. } => {
                     if memory.read(0, memory.length) != sent {
                         self.violation =
-                            Some(format!("the memory of a zero-copy send changed too early: {token:?}"));
+                            Some(format!("memory of a zero-copy send changed too early: {token:?}"));
                     }
                     self.post(completion(token, 0, false).as_notification());
                 }
@@ -354,26 +359,26 @@ impl SimCompletion {
         self.post(stray.with_buffer(filled.map(|(id, _)| id)));
     }
 
-    // ---- Small things --------------------------------------------------------------------------------------------
+    // ---- Helpers -------------------------------------------------------------------------------------------------
 
     fn post(&mut self, completion: Completion) {
-        // A connection that was accepted would stay open for ever: nothing else names it.
+        // The completion of an accept is the only reference to the connection, which would otherwise never be closed.
         let is_accepted = completion.token.kind() == Some(Kind::Accept) && completion.result >= 0;
         if !is_accepted && self.fault(|faults| faults.dropped_completions) {
             self.dropped = true;
             return;
         }
-        let full = !self.kept.is_empty() || self.posted.len() >= self.config.completion_entries;
+        let full = !self.overflow.is_empty() || self.posted.len() >= self.config.completion_entries;
         if full || self.fault(|faults| faults.completion_overflows) {
-            self.kept.push_back(completion);
+            self.overflow.push_back(completion);
         } else {
             self.posted.push_back(completion);
         }
     }
 
-    fn flush_kept(&mut self) {
+    fn flush_overflow(&mut self) {
         while self.posted.len() < self.config.completion_entries
-            && let Some(completion) = self.kept.pop_front()
+            && let Some(completion) = self.overflow.pop_front()
         {
             self.posted.push_back(completion);
         }
@@ -391,11 +396,11 @@ impl SimCompletion {
     }
 
     fn ring_is_empty(&self) -> bool {
-        // On a copy of the head, which is then forgotten.
+        // Uses a copy of the head, so that no buffer is consumed.
         self.pools.ring().is_none_or(|ring| ring.consume(&mut self.head.clone(), &[]).is_none())
     }
 
-    /// When something may happen next.
+    /// Returns the time of the next possible event.
     fn next_event_ns(&self) -> Option<u64> {
         let network = self.network.lock();
         let delayed = self.in_flight.values().map(|operation| operation.wakes_at_ns(&network));
@@ -404,10 +409,10 @@ impl SimCompletion {
     }
 
     fn has_completions(&self) -> bool {
-        !self.posted.is_empty() || !self.kept.is_empty()
+        !self.posted.is_empty() || !self.overflow.is_empty()
     }
 
-    /// A dropped completion ends a wait, too (`EBADR`).
+    /// Returns whether a wait can end. A dropped completion also ends it (`EBADR`).
     fn ends_wait(&self) -> bool {
         self.dropped || self.has_completions()
     }
@@ -458,16 +463,16 @@ impl CompletionKernel for SimCompletion {
     }
 
     fn enter(&mut self, wait: Wait) -> io::Result<()> {
-        self.flush_kept();
+        self.flush_overflow();
         let now_ns = self.network.lock().now_ns().saturating_add(TURN_NS);
         self.network.lock().advance_to(now_ns);
         if self.fault(|faults| faults.reordering) {
             self.run_ready();
         }
-        let took_all = self.submit();
+        let consumed_all = self.submit();
         self.run_ready();
-        // A kernel that stops at a submission does not wait.
-        self.wait(if took_all { wait } else { Wait::No })?;
+        // The kernel does not wait if it has not consumed all submissions.
+        self.wait(if consumed_all { wait } else { Wait::No })?;
         match self.violation.take() {
             Some(violation) => Err(io::Error::other(violation)),
             None => Ok(()),
@@ -475,9 +480,9 @@ impl CompletionKernel for SimCompletion {
     }
 
     fn completion(&mut self) -> Option<Completion> {
-        if self.posted.is_empty() && !self.kept.is_empty() {
+        if self.posted.is_empty() && !self.overflow.is_empty() {
             self.overflows += 1;
-            // What was kept is posted by another system call, which may do anything else that one does.
+            // A further system call posts the kept completions, and it can have all other effects of an enter.
             if let Err(error) = self.enter(Wait::No) {
                 self.violation = Some(error.to_string());
             }
@@ -495,7 +500,7 @@ impl CompletionKernel for SimCompletion {
 
     fn needs_enter(&self) -> bool {
         let ready = |network: &Network| self.in_flight.values().any(|operation| operation.is_ready(network));
-        // What is delayed counts, too: the clock must go on for it to come.
+        // Delayed events count as well: they occur only if the clock advances.
         !self.submissions.is_empty()
             || self.has_completions()
             || self.next_event_ns().is_some()

@@ -1,63 +1,67 @@
-//! What goes wrong in the simulated kernel, and how often.
+//! Faults of the simulated kernel, and their rates.
 
-/// Rates of the faults that a simulated kernel makes, in per mille of the occasions for each.
+/// Rates of the faults that a simulated kernel injects. Each rate is in per mille of the occasions for the fault.
 ///
-/// A rate above 900 counts as 900, so that nothing fails forever. Start from [`none`](Self::none),
-/// [`lossless`](Self::lossless) or [`all`](Self::all) and change fields.
+/// A rate above 900 is treated as 900, so that no operation fails indefinitely. Start from [`none`](Self::none),
+/// [`lossless`](Self::lossless) or [`all`](Self::all), and change individual fields.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SimFaults {
-    /// A receive brings less than has arrived, down to one byte.
+    /// A receive returns fewer bytes than are available, at least one.
     pub short_receives: u16,
-    /// A send takes less than there is room for, down to one byte.
+    /// A send accepts fewer bytes than the buffer has space for, at least one.
     pub short_sends: u16,
-    /// A send that does not wait is refused with `EAGAIN` though there is room; a zero-copy send is not supported, or
-    /// finds no memory that may be locked.
+    /// A non-blocking send fails with `EAGAIN` although the buffer has space. A zero-copy send fails because it is not
+    /// supported, or because the limit of locked memory is reached.
     pub refused_sends: u16,
-    /// A completion or an edge comes later than it could.
+    /// A completion or an edge is delayed.
     pub delays: u16,
-    /// The longest delay in nanoseconds.
+    /// Maximum delay in nanoseconds.
     pub max_delay_ns: u64,
-    /// Completions and edges of different operations come in another order, or before the submissions of the turn.
+    /// Completions and edges of different operations are reordered, or occur before the submissions of the turn.
     pub reordering: u16,
-    /// `ENOBUFS` though the receive ring holds buffers.
+    /// A receive fails with `ENOBUFS` although the receive ring contains buffers.
     pub buffer_exhaustion: u16,
-    /// `EMFILE` on accept; the connection goes on waiting.
+    /// An accept fails with `EMFILE`. The connection stays in the accept queue.
     pub descriptor_exhaustion: u16,
-    /// A cancellation comes too late: the operation ends with success, or a good while after it.
+    /// A cancellation is too late: the operation succeeds, or completes long after the cancellation.
     pub cancel_races: u16,
-    /// A multishot operation ends with a good result.
+    /// A multishot operation terminates with a successful result.
     pub multishot_terminations: u16,
-    /// A multishot receive that takes the last bytes before a reset misses the reset, and waits on.
+    /// A multishot receive that returns the last bytes before a reset does not see the reset, and keeps waiting.
     pub missed_resets: u16,
-    /// A wait ends with nothing; an operation ends with `EINTR`.
+    /// A wait returns without an event, or an operation fails with `EINTR`.
     pub interruptions: u16,
-    /// The completion queue is full: the kernel keeps what comes until the next system call.
+    /// The completion queue is full, and the kernel keeps further completions until the next system call.
     pub completion_overflows: u16,
-    /// The kernel has no memory to keep a completion and drops it, unless it names a new connection; it tells that it did.
+    /// The kernel has no memory to keep a completion, drops it and reports that. Completions of accepts are never
+    /// dropped.
     pub dropped_completions: u16,
-    /// Readiness with nothing behind it; `EAGAIN` though bytes have arrived, which are announced again.
+    /// Readiness is reported although no bytes are available, or a call fails with `EAGAIN` although bytes are
+    /// available (which are reported again later).
     pub spurious_readiness: u16,
-    /// The kernel takes only the first of the submissions.
+    /// The kernel consumes only some of the submissions.
     pub partial_submissions: u16,
-    /// A completion or an edge comes after the socket was closed and its slot given away, which no kernel should do.
+    /// A completion or an edge is reported after the socket was closed and its slot was reused. No real kernel should
+    /// do this.
     pub late_completions: u16,
     /// A connection is reset (`ECONNRESET`, then `EPIPE`).
     pub resets: u16,
-    /// A connect is refused though somebody listens.
+    /// A connect fails with `ECONNREFUSED` although a listener exists.
     pub refused_connects: u16,
 }
 
-/// One in so many of the others: faults that end a connection would leave nothing for the rest to happen to.
+/// Divisor of the rates of faults that end a connection. At the full rate, connections would not live long enough for
+/// the other faults.
 const FATAL_FAULT_DIVISOR: u16 = 50;
 
 impl SimFaults {
-    /// A kernel without faults.
+    /// Returns the rates of a kernel without faults.
     pub fn none() -> Self {
         Self { max_delay_ns: 100_000, ..Self::lossless(0) }
     }
 
-    /// Every fault that a connection has to survive, each at this rate: all bytes must still arrive.
+    /// Sets all faults that connections must survive to the given rate. All bytes must still arrive.
     pub fn lossless(per_mille: u16) -> Self {
         Self {
             short_receives: per_mille,
@@ -82,10 +86,10 @@ impl SimFaults {
         }
     }
 
-    /// Every fault at this rate, and at a fiftieth of it those that end a connection.
+    /// Sets all faults to the given rate, except that faults that end a connection have a fiftieth of it.
     pub fn all(per_mille: u16) -> Self {
-        let deadly = per_mille.div_ceil(FATAL_FAULT_DIVISOR);
-        Self { resets: deadly, refused_connects: deadly, ..Self::lossless(per_mille) }
+        let fatal_rate = per_mille.div_ceil(FATAL_FAULT_DIVISOR);
+        Self { resets: fatal_rate, refused_connects: fatal_rate, ..Self::lossless(per_mille) }
     }
 }
 

@@ -1,25 +1,28 @@
-//! The simulated kernels: in-memory sockets, a virtual clock, seeded faults. No descriptor, no thread, no real time.
+//! Simulated kernels: in-memory sockets, a virtual clock and seeded faults. They use no file descriptors, threads or
+//! real time.
 //!
 //! ```text
-//!   Proactor ── Op ───> SimCompletion ─┐                       Random: every decision, in order
+//!   Proactor ── Op ───> SimCompletion ─┐                       Random: all decisions, in order
 //!            <─ Completion ────────────┤                         │
 //!                                      ├──> SimNetwork ──> Network: endpoints, listeners, timers, clock
 //!   Reactor ─── wait ──> SimReadiness ─┘
 //!            <─ Edge ──────────────────┘
 //! ```
 //!
-//! [`network`] holds what TCP does: bounded buffers, half-close, resets, backlogs. [`sockets`] makes system calls of
-//! it, with faults. [`completion`] runs the operations of [`operation`] as io_uring does, [`readiness`] reports edges as
-//! epoll does.
+//! [`network`] models TCP: bounded buffers, half-close, resets, accept queues. [`sockets`] provides system calls on top
+//! of it, and injects faults. [`completion`] runs the operations of [`operation`] like io_uring, and [`readiness`]
+//! reports edges like epoll.
 //!
-//! Rules that hold under every fault:
-//! - The bytes of a stream arrive once and in order, or the connection ends; the completions of one operation keep
-//!   their order.
-//! - What an operation names (a socket, memory) may be used by the kernel until its terminal completion, and is: bytes
-//!   are read from where the driver left them when the operation runs, not when it was submitted.
-//! - Bytes held back by a fault are announced again, as bytes are that arrive a little later.
-//! - A wait that nothing can ever end is an error instead of a hang.
-//! - The same seed, options and program give the same run.
+//! # Invariants
+//!
+//! These hold under every fault:
+//! - The bytes of a stream arrive exactly once and in order, or the connection fails. The completions of one operation
+//!   keep their order.
+//! - The kernel uses the socket and memory of an operation until its terminal completion: it reads the driver's memory
+//!   when the operation runs, not when it is submitted.
+//! - Bytes withheld by a fault are reported again later, like bytes that have just arrived.
+//! - A wait that no event can end returns an error instead of hanging.
+//! - The same seed, options and application give the same run.
 
 mod completion;
 mod faults;
@@ -37,66 +40,67 @@ pub(super) use completion::SimCompletion;
 pub use faults::SimFaults;
 pub(super) use readiness::SimReadiness;
 
-/// What a system call costs, in nanoseconds: time passes even when nothing waits.
+/// Duration of a system call in nanoseconds. Virtual time thus passes even if no task waits.
 const TURN_NS: u64 = 1_000;
 
-/// The error of a wait without a deadline in which nothing can happen any more.
+/// Returns the error of a wait without a deadline that no event can end.
 fn deadlock_error() -> io::Error {
     io::Error::new(
         io::ErrorKind::Deadlock,
-        "nothing is in flight that could ever end this wait: some task waits for a wake-up that was lost or never armed",
+        "deadlock: waiting without a deadline and no operation in flight (a wake-up was lost or never armed)",
     )
 }
 
-/// Which of the two kinds of kernel is simulated.
+/// The kind of kernel that is simulated.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SimModel {
-    /// Completes operations, like io_uring.
+    /// A completion-based kernel, like io_uring.
     #[default]
     Completion,
-    /// Reports readiness, like epoll.
+    /// A readiness-based kernel, like epoll.
     Readiness,
 }
 
-/// A simulated kernel.
+/// Options of a simulated kernel.
 ///
-/// Programs on it are deterministic: a test that fails prints its seed, and the seed replays the failure. Its sockets are
-/// TCP (there are no Unix sockets) and reach each other within one runtime only, and time passes only while the runtime
-/// turns: a sleep takes no time.
+/// Applications on it are deterministic. A test that prints its seed on failure can be replayed with that seed.
+///
+/// Only TCP sockets are simulated (no Unix sockets), and they can only connect to sockets of the same runtime. Virtual
+/// time passes only while the runtime runs, so that a sleep takes no real time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SimOptions {
-    /// Decides everything that is left to chance.
+    /// Seed of the random numbers.
     pub seed: u64,
-    /// Which kind of kernel.
+    /// Kind of kernel.
     pub model: SimModel,
-    /// What goes wrong.
+    /// Rates of the injected faults.
     pub faults: SimFaults,
-    /// Bytes that a connection holds in each direction between sender and receiver.
+    /// Capacity of a connection in each direction between sender and receiver, in bytes.
     pub socket_buffer_bytes: usize,
 }
 
 impl SimOptions {
-    /// A kernel that completes operations, without faults.
+    /// Returns options for a completion-based kernel without faults.
     pub fn new(seed: u64) -> Self {
         Self { seed, model: SimModel::default(), faults: SimFaults::none(), socket_buffer_bytes: 16 * 1024 }
     }
 
-    /// Chooses the kind of kernel.
+    /// Sets the kind of kernel.
     #[must_use]
     pub fn model(mut self, model: SimModel) -> Self {
         self.model = model;
         self
     }
 
-    /// Chooses what goes wrong.
+    /// Sets the rates of the injected faults.
     #[must_use]
     pub fn faults(mut self, faults: SimFaults) -> Self {
         self.faults = faults;
         self
     }
 
-    /// Chooses how many bytes a connection holds in each direction; at least one.
+    /// Sets the capacity of a connection in each direction, in bytes. The minimum is 1.
     #[must_use]
     pub fn socket_buffer_bytes(mut self, bytes: usize) -> Self {
         self.socket_buffer_bytes = bytes.max(1);

@@ -1,15 +1,22 @@
-//! TCP in memory: endpoints that hold each other's bytes, listeners with backlogs, timers on a virtual clock.
+//! An in-memory model of TCP: endpoints with receive buffers, listeners with accept queues, timers on a virtual clock.
 //!
-//! A connection is two endpoints. What one sends lies in the *inbox* of the other, bounded by what both sides' buffers
-//! hold; nothing is in transit, so what was sent can be received at once (delays are faults of the kernels above).
+//! A connection consists of two endpoints. Bytes sent by one endpoint are stored in the *inbox* of the other, whose
+//! capacity is the sum of both sides' buffers. Bytes are never in transit: they can be received as soon as they are
+//! sent (the kernels that use this module add delays as faults).
 //!
-//! Follows Linux where a driver could notice: a close with unread bytes resets the peer; bytes that arrived before a
-//! reset can still be received, then the error comes once, then the end; the first send to a peer that has closed
-//! succeeds and breaks the connection; a writer that found no room is told when a third of the buffer is free.
+//! The model follows Linux wherever a driver could notice a difference:
 //!
-//! Invariants: errors are positive error numbers; identifiers, which stand for descriptors, are reused lowest first;
-//! the two `peer` links of a connection are set and cleared together; whatever may change what a poll of an endpoint
-//! would say raises its `events`.
+//! - Closing a socket with unread bytes resets the peer.
+//! - Bytes that arrived before a reset can still be received. After them, the error is returned once, and then EOF.
+//! - The first send to a peer that has closed succeeds and breaks the connection.
+//! - A sender that has found the buffer full is woken when a third of the buffer is free.
+//!
+//! # Invariants
+//!
+//! - Errors are positive error numbers.
+//! - Identifiers correspond to file descriptors, and the lowest free one is used first.
+//! - The two `peer` links of a connection are set and cleared together.
+//! - Every change that can affect the result of a poll of an endpoint increments its `events`.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque};
@@ -20,22 +27,22 @@ use super::SimOptions;
 use super::faults::SimFaults;
 use super::random::Random;
 
-/// How long an unanswered connect waits for the first time, in nanoseconds; doubled each time.
+/// Delay before the first retry of a connect, in nanoseconds. It doubles with each retry.
 const CONNECT_RETRY_NS: u64 = 1_000_000_000;
 
-/// How often an unanswered connect is tried again.
+/// Maximum number of retries of a connect.
 const CONNECT_RETRIES: u32 = 6;
 
-/// First of the ports given out; below are those that programs choose.
+/// First port that is assigned automatically. Applications choose lower ones.
 const FIRST_EPHEMERAL_PORT: u16 = 32_768;
 
-/// The highest rate of a fault: what always fails would never end.
+/// Maximum rate of a fault. At a rate of 1000, retries would never succeed.
 const MAX_FAULT_RATE: u16 = 900;
 
-/// Number of an endpoint, as a descriptor is of a file.
+/// Identifier of an endpoint, which corresponds to a file descriptor.
 pub(super) type Id = u32;
 
-/// Everything that the sockets of one simulated kernel share.
+/// State of all sockets of one simulated kernel.
 #[derive(Debug)]
 pub(super) struct Network {
     pub random: Random,
@@ -44,14 +51,15 @@ pub(super) struct Network {
     slots: Vec<Option<Endpoint>>,
     free: BinaryHeap<Reverse<Id>>,
     listeners: BTreeSet<Id>,
-    /// What happens later: by time, then in the order of arming.
+    /// Pending timers, by time and then in the order of arming.
     timers: BTreeMap<(u64, u64), Timer>,
     serial: u64,
     next_port: u16,
     buffer_bytes: usize,
 }
 
-/// Announces an endpoint again, or tries its connect, if it is still the same one.
+/// A timer of an endpoint, which retries its connect or reports its readiness again. Ignored if the identifier has been
+/// reused for another endpoint.
 #[derive(Debug)]
 struct Timer {
     id: Id,
@@ -60,27 +68,28 @@ struct Timer {
 
 #[derive(Debug)]
 pub(super) struct Endpoint {
-    /// Never reused, unlike the identifier.
+    /// Serial number, which is never reused, unlike the identifier.
     pub serial: u64,
     pub local: SocketAddr,
     pub remote: Option<SocketAddr>,
     role: Role,
     inbox: VecDeque<u8>,
-    /// Share of this side in the room for bytes that come in, and for those that go out.
+    /// Sizes of the buffers of this side. Each is added to the capacity of one direction.
     pub receive_bytes: usize,
     pub send_bytes: usize,
-    /// A close resets (`SO_LINGER` with zero).
+    /// Whether a close resets the connection (`SO_LINGER` with a timeout of 0).
     pub linger_zero: bool,
     peer: Option<Id>,
-    /// The peer has ended its side.
-    ended: bool,
-    /// A reset came: nothing goes in or out any more.
+    /// Whether the peer has shut down its write half.
+    received_eof: bool,
+    /// Whether the connection has been reset. No more bytes can be sent or received.
     broken: bool,
     read_shut: bool,
     write_shut: bool,
     error: Option<i32>,
-    wants_room: bool,
-    /// Raised by whatever wakes those who poll this endpoint.
+    /// Whether a sender waits for free space in the buffer.
+    wants_space: bool,
+    /// Number of events that wake the pollers of this endpoint.
     pub events: u64,
 }
 
@@ -109,24 +118,24 @@ impl Network {
         }
     }
 
-    // ---- Chance --------------------------------------------------------------------------------------------------
+    // ---- Random decisions ----------------------------------------------------------------------------------------
 
-    /// Whether the fault with this rate happens now.
+    /// Returns whether the fault with this rate occurs now.
     pub fn fault(&mut self, per_mille: u16) -> bool {
         self.random.chance(per_mille.min(MAX_FAULT_RATE))
     }
 
-    /// A random delay of at least a microsecond.
+    /// Returns a random delay of at least one microsecond.
     pub fn some_delay_ns(&mut self) -> u64 {
         1_000 + self.random.below(self.faults.max_delay_ns)
     }
 
-    /// A delay if one is due, else zero.
+    /// Returns a random delay if the delay fault occurs, otherwise 0.
     pub fn delay_ns(&mut self) -> u64 {
         if self.fault(self.faults.delays) { self.some_delay_ns() } else { 0 }
     }
 
-    /// At most `count`; less, often a single one, when the fault with this rate happens.
+    /// Returns `count`, or a smaller number (often 1) if the fault with this rate occurs.
     pub fn cut(&mut self, count: usize, per_mille: u16) -> usize {
         if count > 1 && self.fault(per_mille) {
             if self.random.chance(500) { 1 } else { 1 + self.random.below(count as u64 - 1) as usize }
@@ -145,7 +154,7 @@ impl Network {
         self.clock.get_ns()
     }
 
-    /// Moves the clock forward and does what was due until then.
+    /// Advances the clock, and fires the timers that are due.
     pub fn advance_to(&mut self, to_ns: u64) {
         while let Some(entry) = self.timers.first_entry()
             && entry.key().0 <= to_ns
@@ -174,8 +183,8 @@ impl Network {
         self.timers.insert((self.now_ns().saturating_add(after_ns), order), Timer { id, serial });
     }
 
-    /// Announces a little later what a fault has held back.
-    pub fn announce_later(&mut self, id: Id) {
+    /// Reports readiness again after a short delay, because a fault has withheld bytes or a connection.
+    pub fn report_later(&mut self, id: Id) {
         let after_ns = self.some_delay_ns();
         self.arm(id, after_ns);
     }
@@ -206,12 +215,12 @@ impl Network {
             send_bytes: self.buffer_bytes.div_ceil(2),
             linger_zero: false,
             peer: None,
-            ended: false,
+            received_eof: false,
             broken: false,
             read_shut: false,
             write_shut: false,
             error: None,
-            wants_room: false,
+            wants_space: false,
             events: 0,
         };
         if let Some(Reverse(id)) = self.free.pop() {
@@ -222,13 +231,13 @@ impl Network {
         (self.slots.len() - 1) as Id
     }
 
-    /// How many endpoints exist, those waiting to be accepted included.
+    /// Returns the number of endpoints, including those in accept queues.
     #[cfg(test)]
     pub fn open(&self) -> usize {
         self.slots.iter().flatten().count()
     }
 
-    /// A socket that is neither connected nor listening.
+    /// Creates an endpoint that is neither connected nor listening.
     pub fn open_stream(&mut self, source: Option<SocketAddr>) -> Id {
         self.insert(source.unwrap_or(SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0))), Role::Fresh)
     }
@@ -245,7 +254,7 @@ impl Network {
                 return Err(libc::EADDRINUSE);
             }
         }
-        // As Linux does, one more than asked for.
+        // Like Linux: one more than requested.
         let backlog = backlog as usize + 1;
         let id = self.insert(address, Role::Listener { backlog, reuse_port, queue: VecDeque::new() });
         self.listeners.insert(id);
@@ -266,7 +275,7 @@ impl Network {
         }
     }
 
-    /// Takes the oldest connection off the backlog.
+    /// Removes the oldest connection from the accept queue.
     pub fn accept(&mut self, listener: Id) -> Result<Id, i32> {
         match self.endpoint_mut(listener).map(|endpoint| &mut endpoint.role) {
             Some(Role::Listener { queue, .. }) => queue.pop_front().ok_or(libc::EAGAIN),
@@ -274,17 +283,17 @@ impl Network {
         }
     }
 
-    /// Closes an endpoint as the last descriptor of it goes.
+    /// Closes an endpoint, when its last descriptor is dropped.
     pub fn close(&mut self, id: Id) {
         let Some(endpoint) = self.slots.get_mut(id as usize).and_then(Option::take) else { return };
         self.free.push(Reverse(id));
         if let Role::Listener { queue, .. } = endpoint.role {
             self.listeners.remove(&id);
-            for waiting in queue {
-                if let Some(waiting) = self.endpoint_mut(waiting) {
-                    waiting.linger_zero = true;
+            for pending in queue {
+                if let Some(pending) = self.endpoint_mut(pending) {
+                    pending.linger_zero = true;
                 }
-                self.close(waiting);
+                self.close(pending);
             }
         }
         if let Some(peer) = endpoint.peer {
@@ -293,19 +302,19 @@ impl Network {
         }
     }
 
-    /// The other side of this endpoint is gone.
+    /// Disconnects an endpoint whose peer has closed or reset the connection.
     fn hang_up(&mut self, id: Id, reset: bool) {
         let Some(endpoint) = self.endpoint_mut(id) else { return };
         endpoint.peer = None;
         endpoint.events += 1;
         if reset {
-            endpoint.error = Some(if endpoint.ended { libc::EPIPE } else { libc::ECONNRESET });
+            endpoint.error = Some(if endpoint.received_eof { libc::EPIPE } else { libc::ECONNRESET });
             endpoint.broken = true;
         }
-        endpoint.ended |= !reset;
+        endpoint.received_eof |= !reset;
     }
 
-    /// Breaks a connection for both sides.
+    /// Resets a connection for both endpoints.
     pub fn reset(&mut self, id: Id) {
         let Some(peer) = self.endpoint(id).filter(|one| one.is_stream()).and_then(|one| one.peer) else {
             return;
@@ -316,7 +325,7 @@ impl Network {
 
     // ---- Connecting ----------------------------------------------------------------------------------------------
 
-    /// Starts a connect, which is tried at once or, for a fault, after a delay.
+    /// Starts a connect. It is attempted immediately, or after a delay if that fault occurs.
     pub fn connect(&mut self, id: Id, peer: SocketAddr) -> Result<(), i32> {
         let (refused, after_ns) = (self.fault(self.faults.refused_connects), self.delay_ns());
         let port = self.free_port();
@@ -326,7 +335,7 @@ impl Network {
             Role::Connecting { .. } => return Err(libc::EALREADY),
             Role::Stream | Role::Listener { .. } => return Err(libc::EISCONN),
         }
-        // Every address is one of this machine.
+        // All addresses are local.
         let bound = endpoint.local;
         let ip = if bound.ip().is_unspecified() { peer.ip() } else { bound.ip() };
         endpoint.local = SocketAddr::new(ip, if bound.port() == 0 { port } else { bound.port() });
@@ -382,19 +391,20 @@ impl Network {
         }
     }
 
-    /// Who gets a connection to this address: one of the exact matches, else of those that take any address.
+    /// Returns the listener for a connection to this address: a random one of those bound to exactly this address,
+    /// otherwise of those bound to the unspecified address.
     fn find_listener(&mut self, address: SocketAddr) -> Option<Id> {
         let matching = |matches: &dyn Fn(SocketAddr) -> bool| -> Vec<Id> {
-            let found = self.listeners.iter().copied();
-            found.filter(|id| self.endpoint(*id).is_some_and(|one| matches(one.local))).collect()
+            let ids = self.listeners.iter().copied();
+            ids.filter(|id| self.endpoint(*id).is_some_and(|one| matches(one.local))).collect()
         };
-        let mut found = matching(&|local| local == address);
-        if found.is_empty() {
-            found = matching(&|local| overlap(local, address));
+        let mut candidates = matching(&|local| local == address);
+        if candidates.is_empty() {
+            candidates = matching(&|local| overlap(local, address));
         }
-        match found.len() {
-            0 | 1 => found.first().copied(),
-            count => Some(found[self.random.below(count as u64) as usize]),
+        match candidates.len() {
+            0 | 1 => candidates.first().copied(),
+            count => Some(candidates[self.random.below(count as u64) as usize]),
         }
     }
 
@@ -407,11 +417,11 @@ impl Network {
 
     // ---- Bytes ---------------------------------------------------------------------------------------------------
 
-    /// How many bytes can be received; 0 at the end of the stream.
+    /// Returns the number of bytes that can be received, or 0 at EOF.
     pub fn available(&mut self, id: Id) -> Result<usize, i32> {
         let Some(endpoint) = self.endpoint_mut(id) else { return Err(libc::EBADF) };
         match endpoint.inbox.len() {
-            0 if endpoint.ended => Ok(0),
+            0 if endpoint.received_eof => Ok(0),
             0 => match endpoint.error.take() {
                 Some(error) => Err(error),
                 None if endpoint.broken || endpoint.read_shut => Ok(0),
@@ -422,27 +432,27 @@ impl Network {
         }
     }
 
-    /// The first `count` bytes that [`available`](Self::available) announced.
+    /// Returns the first `count` bytes of those that [`available`](Self::available) has counted.
     pub fn peek(&mut self, id: Id, count: usize) -> &[u8] {
         self.endpoint_mut(id).map_or(&[], |endpoint| &endpoint.inbox.make_contiguous()[..count])
     }
 
-    /// Drops bytes that were received, which makes room for the peer.
+    /// Removes received bytes, which frees space for the peer.
     pub fn consume(&mut self, id: Id, count: usize) {
         let Some(endpoint) = self.endpoint_mut(id) else { return };
         endpoint.inbox.drain(..count);
         if let Some(peer) = endpoint.peer
             && self.is_writable(peer)
             && let Some(peer) = self.endpoint_mut(peer)
-            && std::mem::take(&mut peer.wants_room)
+            && std::mem::take(&mut peer.wants_space)
         {
             peer.events += 1;
         }
     }
 
-    /// How many bytes can be sent. Without a peer there is room for anything: the bytes are lost, as on a real
-    /// network, and the connection breaks.
-    pub fn room(&mut self, id: Id) -> Result<usize, i32> {
+    /// Returns the number of bytes that can be sent. If the peer has closed, the number is unlimited: the bytes are
+    /// lost and the connection is reset, as on a real network.
+    pub fn send_space(&mut self, id: Id) -> Result<usize, i32> {
         let Some(endpoint) = self.endpoint_mut(id) else { return Err(libc::EBADF) };
         if let Some(error) = endpoint.error.take() {
             return Err(error);
@@ -451,7 +461,7 @@ impl Network {
             Role::Connecting { .. } => Err(libc::EAGAIN),
             Role::Stream if !endpoint.broken && !endpoint.write_shut => match self.free_bytes(id) {
                 0 => {
-                    self.want_room(id);
+                    self.request_space_event(id);
                     Err(libc::EAGAIN)
                 }
                 free => Ok(free),
@@ -460,7 +470,7 @@ impl Network {
         }
     }
 
-    /// Sends bytes, no more than there is [`room`](Self::room).
+    /// Sends bytes, at most [`send_space`](Self::send_space).
     pub fn put(&mut self, id: Id, data: &[u8]) {
         let Some(endpoint) = self.endpoint(id) else { return };
         match endpoint.peer {
@@ -474,10 +484,10 @@ impl Network {
         }
     }
 
-    /// Asks to be told when there is room again.
-    pub fn want_room(&mut self, id: Id) {
+    /// Requests an event when the buffer has free space again.
+    pub fn request_space_event(&mut self, id: Id) {
         if let Some(endpoint) = self.endpoint_mut(id) {
-            endpoint.wants_room = true;
+            endpoint.wants_space = true;
         }
     }
 
@@ -494,7 +504,7 @@ impl Network {
         }
     }
 
-    /// Whether a third of the buffer is free: what a poll calls writable.
+    /// Returns whether a third of the buffer is free, which is when a poll reports the socket as writable.
     fn is_writable(&self, id: Id) -> bool {
         let free = self.free_bytes(id);
         free > 0 && free >= self.capacity(id) / 3
@@ -512,7 +522,7 @@ impl Network {
             && let Some(peer) = endpoint.peer
             && let Some(peer) = self.endpoint_mut(peer)
         {
-            peer.ended = true;
+            peer.received_eof = true;
             peer.events += 1;
         }
         Ok(())
@@ -520,32 +530,32 @@ impl Network {
 
     // ---- Polling -------------------------------------------------------------------------------------------------
 
-    /// What `poll(2)` would say, as its bits.
+    /// Returns the event bits that `poll(2)` would report.
     pub fn mask(&self, id: Id) -> i32 {
         let Some(endpoint) = self.endpoint(id) else { return i32::from(libc::POLLNVAL) };
-        let over = endpoint.broken;
-        let end = endpoint.ended || endpoint.read_shut || over;
+        let broken = endpoint.broken;
+        let eof = endpoint.received_eof || endpoint.read_shut || broken;
         let (readable, writable, hung_up) = match &endpoint.role {
             Role::Fresh | Role::Connecting { .. } => (false, false, false),
             Role::Failed => (true, true, true),
             Role::Listener { queue, .. } => (!queue.is_empty(), false, false),
             Role::Stream => (
-                !endpoint.inbox.is_empty() || end,
-                over || endpoint.write_shut || self.is_writable(id),
-                over || (end && endpoint.write_shut),
+                !endpoint.inbox.is_empty() || eof,
+                broken || endpoint.write_shut || self.is_writable(id),
+                broken || (eof && endpoint.write_shut),
             ),
         };
         let bits = [
             (readable, libc::POLLIN),
             (writable, libc::POLLOUT),
-            (end, libc::POLLRDHUP),
+            (eof, libc::POLLRDHUP),
             (hung_up, libc::POLLHUP),
             (endpoint.error.is_some(), libc::POLLERR),
         ];
         bits.into_iter().filter(|(set, _)| *set).fold(0, |mask, (_, bit)| mask | i32::from(bit))
     }
 
-    /// Whether a send would find anything but `EAGAIN`.
+    /// Returns whether a send would return anything other than `EAGAIN`.
     pub fn can_send(&self, id: Id) -> bool {
         self.endpoint(id).is_none_or(|endpoint| match endpoint.role {
             Role::Stream => {
@@ -556,7 +566,7 @@ impl Network {
         })
     }
 
-    /// How a connect ended; `None` while it is under way.
+    /// Returns the result of a connect, or `None` while it is in progress.
     pub fn connected(&mut self, id: Id) -> Option<Result<(), i32>> {
         let Some(endpoint) = self.endpoint_mut(id) else { return Some(Err(libc::EBADF)) };
         match endpoint.role {
@@ -575,12 +585,12 @@ impl Endpoint {
         matches!(self.role, Role::Stream)
     }
 
-    /// Connected, with nothing to report but bytes.
+    /// Returns whether the endpoint is connected and has nothing to report but bytes.
     pub fn is_quiescent(&self) -> bool {
-        self.is_stream() && !self.ended && !self.broken && !self.read_shut && !self.write_shut
+        self.is_stream() && !self.received_eof && !self.broken && !self.read_shut && !self.write_shut
     }
 
-    /// Asking does not take an error that is still to be told.
+    /// Returns whether bytes can be received. Unlike [`Network::available`], it does not consume a pending error.
     pub fn has_bytes(&self) -> bool {
         !self.inbox.is_empty()
     }
@@ -590,7 +600,7 @@ impl Endpoint {
     }
 }
 
-/// Whether a listener at one address takes connections to the other, or stands in the way of a listener there.
+/// Returns whether a listener on one address accepts connections to the other, and conflicts with a listener on it.
 fn overlap(one: SocketAddr, other: SocketAddr) -> bool {
     let any = one.ip().is_unspecified() || other.ip().is_unspecified();
     one.port() == other.port() && (one.ip() == other.ip() || any)

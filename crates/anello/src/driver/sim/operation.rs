@@ -1,4 +1,4 @@
-//! One operation in flight: what it waits for, and what it does to the network when it runs.
+//! Operations in flight: the condition on which each one waits, and its effect on the network.
 
 use std::net::SocketAddr;
 
@@ -8,30 +8,30 @@ use super::super::token::Token;
 use super::network::{Id, Network};
 use super::sockets::SimSocket;
 
-/// What a poll for receiving reports.
+/// Event bits of a poll for receiving.
 const RECEIVE_MASK: i32 = (libc::POLLIN | libc::POLLRDHUP | libc::POLLHUP | libc::POLLERR) as i32;
 
-/// What a poll reports to whatever mask.
+/// Event bits that every poll reports, whatever its mask.
 const END_MASK: i32 = (libc::POLLRDHUP | libc::POLLHUP | libc::POLLERR) as i32;
 
-/// An operation that the kernel has taken and not yet ended.
+/// An operation in flight.
 #[derive(Debug)]
 pub(super) struct Operation {
     pub token: Token,
-    /// Held open until the operation has ended, as the kernel holds a file.
+    /// Held open until the operation has completed, as the kernel holds a file.
     pub socket: SimSocket,
     pub request: Request,
-    /// It runs no earlier, for a fault.
+    /// Earliest time at which the operation runs. Set by a delay fault.
     pub not_before_ns: u64,
     /// Whether the delay of the next result has been decided.
     pub delay_decided: bool,
-    /// It ends as cancelled, or, when it may race, with what it finds.
+    /// Whether the operation has been cancelled. If the cancellation races with it, it can still succeed.
     pub cancelled: bool,
-    /// Its next result is its last.
+    /// Whether the next result is the last one.
     pub last: bool,
-    /// It was armed after the connection was reset, which it sees then.
+    /// Whether the operation was armed after the reset of its connection. It then does not miss the reset.
     pub armed_late: bool,
-    /// A receive that has missed the reset of its connection.
+    /// Whether the operation is a receive that has missed the reset of its connection.
     missed_reset: bool,
 }
 
@@ -46,12 +46,12 @@ pub(super) enum Request {
     Send { memory: Memory, mode: SendMode, done_bytes: usize },
 }
 
-/// What running an operation came to.
+/// Outcome of running an operation.
 #[derive(Debug)]
 pub(super) enum Step {
-    /// It goes on waiting.
+    /// The operation continues to wait.
     Wait,
-    /// A result; with `more`, the operation goes on.
+    /// A result. With `more`, the operation stays in flight.
     Result { result: i32, more: bool, buffer: Option<u16>, is_socket_nonempty: bool },
 }
 
@@ -65,7 +65,7 @@ impl Step {
     }
 }
 
-/// Memory of the driver that a send names.
+/// Memory of the driver that contains the bytes of a send.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Memory {
     data: *const u8,
@@ -77,12 +77,12 @@ impl Memory {
         Self { data, length: length_bytes as usize }
     }
 
-    /// Reads it now, as the kernel and the network card do: some time after the submission.
+    /// Reads the memory when the operation runs, some time after the submission, as the kernel and the network card do.
     pub fn read(&self, from: usize, count: usize) -> Vec<u8> {
-        assert!(from + count <= self.length, "a simulated send stays within its memory");
-        // SAFETY: the driver leaves the memory of a send where it is until the send is settled, by its terminal
-        // completion or, at submission, by having been consumed; a `Memory` lives in an operation or a notification
-        // that has not ended.
+        assert!(from + count <= self.length, "simulated send exceeds its memory");
+        // SAFETY: the driver keeps the memory of a send alive and in place until the send is confirmed: by its terminal
+        // completion or, for an inline send, by its consumption at submission. A `Memory` exists only in an operation
+        // or a notification that is still pending. The range is within the memory, as asserted above.
         unsafe { std::slice::from_raw_parts(self.data.add(from), count) }.to_vec()
     }
 }
@@ -102,7 +102,7 @@ impl Operation {
         }
     }
 
-    /// Whether running it would give a result.
+    /// Returns whether running the operation would produce a result.
     pub fn is_ready(&self, network: &Network) -> bool {
         let id = self.socket.id();
         match &self.request {
@@ -119,7 +119,7 @@ impl Operation {
         }
     }
 
-    /// When it can go on at the latest, if time alone decides that.
+    /// Returns the time at which the operation can continue, if it waits for a time.
     pub fn wakes_at_ns(&self, network: &Network) -> Option<u64> {
         if self.cancelled || (self.delay_decided && self.is_ready(network)) {
             return Some(self.not_before_ns);
@@ -130,7 +130,7 @@ impl Operation {
         }
     }
 
-    /// Runs it as far as it goes. `ring` is where receives find memory, taken up to `head`.
+    /// Runs the operation as far as possible. Receives take buffers from `ring`, starting at `head`.
     pub fn run(&mut self, network: &mut Network, ring: Option<(&BufferRing, &mut u16)>) -> Step {
         let id = self.socket.id();
         match self.request {
@@ -154,7 +154,7 @@ impl Operation {
         }
     }
 
-    /// What it ends with when it is cancelled: a send tells what it has sent.
+    /// Returns the result of a cancelled operation. For a send, it is the number of bytes sent, if any.
     pub fn cancelled_result(&self) -> i32 {
         match self.request {
             Request::Send { done_bytes: 1.., .. } => self.done_result(),
@@ -169,7 +169,7 @@ impl Operation {
         }
     }
 
-    fn goes_on(&self, multishot: bool, network: &mut Network) -> bool {
+    fn stays_in_flight(&self, multishot: bool, network: &mut Network) -> bool {
         multishot && !self.last && !network.fault(network.faults.multishot_terminations)
     }
 
@@ -181,7 +181,7 @@ impl Operation {
             return Step::end(-libc::EMFILE);
         }
         match network.accept(self.socket.id()) {
-            Ok(accepted) => Step::result(accepted as i32, self.goes_on(multishot, network)),
+            Ok(accepted) => Step::result(accepted as i32, self.stays_in_flight(multishot, network)),
             Err(libc::EAGAIN) => Step::Wait,
             Err(error) => Step::end(-error),
         }
@@ -209,7 +209,7 @@ impl Operation {
             return Step::end(-libc::ENOBUFS);
         };
         network.consume(id, count);
-        let more = self.goes_on(multishot, network);
+        let more = self.stays_in_flight(multishot, network);
         let missable = more && !self.armed_late && count == available && is_broken(network, id);
         self.missed_reset = missable && network.fault(network.faults.missed_resets);
         Step::Result {
@@ -220,7 +220,7 @@ impl Operation {
         }
     }
 
-    /// Reports what a poll says, and now and then that something can be received when nothing can.
+    /// Reports the result of a poll. If that fault occurs, also schedules a spurious event.
     fn readable(&mut self, network: &mut Network) -> Step {
         let id = self.socket.id();
         let spurious = network.fault(network.faults.spurious_readiness);
@@ -228,11 +228,14 @@ impl Operation {
         let seen = network.endpoint(id).map(|endpoint| endpoint.events);
         self.request = Request::Readable { seen, spurious_at_ns };
         let mask = network.mask(id) & RECEIVE_MASK;
-        Step::result(if mask == 0 { i32::from(libc::POLLIN) } else { mask }, self.goes_on(true, network))
+        Step::result(
+            if mask == 0 { i32::from(libc::POLLIN) } else { mask },
+            self.stays_in_flight(true, network),
+        )
     }
 
-    /// Sends what there is room for; a send that may wait goes on until all is sent (`MSG_WAITALL`). With the bytes
-    /// done so far.
+    /// Sends as many bytes as the buffer has space for. A send that may wait continues until all bytes are sent
+    /// (`MSG_WAITALL`). Returns the outcome and the number of bytes sent so far.
     fn send(
         &mut self,
         memory: Memory,
@@ -245,36 +248,37 @@ impl Operation {
             network.reset(id);
         }
         if done_bytes == 0 && network.fault(network.faults.refused_sends) {
-            let refusal = match mode {
+            let error = match mode {
                 SendMode::Inline => libc::EAGAIN,
                 SendMode::Async => libc::EINTR,
-                // Not on this socket, or beyond the memory that may be locked.
+                // Zero-copy is not supported on this socket, or the limit of locked memory is reached.
                 SendMode::ZeroCopy if network.random.chance(500) => libc::EOPNOTSUPP,
                 SendMode::ZeroCopy => libc::ENOMEM,
             };
-            return (Step::end(-refusal), 0);
+            return (Step::end(-error), 0);
         }
-        let room = match network.room(id) {
-            Ok(room) => room,
+        let space = match network.send_space(id) {
+            Ok(space) => space,
             Err(libc::EAGAIN) if mode != SendMode::Inline => return (Step::Wait, done_bytes),
             Err(error) if done_bytes == 0 => return (Step::end(-error), 0),
             Err(_) => return (Step::end(done_bytes as i32), done_bytes),
         };
-        let possible = room.min(memory.length - done_bytes);
+        let possible = space.min(memory.length - done_bytes);
         let count = network.cut(possible, network.faults.short_sends);
         network.put(id, &memory.read(done_bytes, count));
         done_bytes += count;
-        let ended = done_bytes == memory.length || count < possible || mode == SendMode::Inline || self.last;
-        (if ended { Step::end(done_bytes as i32) } else { Step::Wait }, done_bytes)
+        let is_complete =
+            done_bytes == memory.length || count < possible || mode == SendMode::Inline || self.last;
+        (if is_complete { Step::end(done_bytes as i32) } else { Step::Wait }, done_bytes)
     }
 }
 
-/// Whether a receive would tell of a reset, once all bytes are received.
+/// Returns whether a receive would report a reset, once all bytes are received.
 pub(super) fn is_broken(network: &Network, id: Id) -> bool {
     network.mask(id) & i32::from(libc::POLLERR) != 0
 }
 
-/// The completion that a result makes.
+/// Returns the completion with the given result.
 pub(super) fn completion(token: Token, result: i32, more: bool) -> Completion {
     Completion::new(token, result, 0).with_more(more)
 }

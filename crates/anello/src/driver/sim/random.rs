@@ -1,9 +1,9 @@
-//! Seeded random numbers: splitmix64, a counter whose value is scrambled.
+//! Seeded random numbers (splitmix64).
 //!
-//! Small, the same on every machine, and good enough to choose faults by. Every decision of a simulated kernel is drawn
-//! from one such source, in the order in which the decisions come up: the same seed gives the same run.
+//! The generator is small, gives the same numbers on every machine, and is good enough to choose faults. A simulated
+//! kernel draws all its decisions in order from one generator, so that the same seed gives the same run.
 
-/// A source of random numbers.
+/// A random number generator.
 #[derive(Clone, Debug)]
 pub(super) struct Random {
     state: u64,
@@ -22,21 +22,22 @@ impl Random {
         scrambled ^ (scrambled >> 31)
     }
 
-    /// A number below `bound`; 0 when the bound is 0.
+    /// Returns a number below `bound`, or 0 if the bound is 0.
     pub fn below(&mut self, bound: u64) -> u64 {
-        // The bias of the multiplication is below 2^-32 for the small bounds used here.
+        // The bias of the multiplication is below 2^-32 for the small bounds that are used.
         ((u128::from(self.next()) * u128::from(bound)) >> 64) as u64
     }
 
-    /// True `per_mille` times of 1000. Draws nothing at 0, so that a kernel without faults is fast.
+    /// Returns `true` with a probability of `per_mille` / 1000. Draws no number at 0, so that a kernel without faults
+    /// is fast.
     pub fn chance(&mut self, per_mille: u16) -> bool {
         per_mille > 0 && self.below(1000) < u64::from(per_mille)
     }
 
-    /// Puts the items into a random order.
+    /// Shuffles the items.
     pub fn shuffle<T>(&mut self, items: &mut [T]) {
-        for place in (1..items.len()).rev() {
-            items.swap(place, self.below(place as u64 + 1) as usize);
+        for index in (1..items.len()).rev() {
+            items.swap(index, self.below(index as u64 + 1) as usize);
         }
     }
 }
@@ -46,14 +47,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_same_seed_gives_the_same_numbers() {
+    fn same_seed_gives_same_numbers() {
         let (mut one, mut other) = (Random::new(7), Random::new(7));
         assert!((0..100).all(|_| one.next() == other.next()));
         assert_ne!(Random::new(7).next(), Random::new(8).next());
     }
 
     #[test]
-    fn numbers_stay_below_their_bound_and_reach_all_of_it() {
+    fn numbers_cover_range_below_bound() {
         let mut random = Random::new(1);
         let mut seen = [false; 10];
         for _ in 0..1000 {
@@ -64,7 +65,7 @@ mod tests {
     }
 
     #[test]
-    fn chances_are_about_what_they_say() {
+    fn chance_matches_given_rate() {
         let mut random = Random::new(1);
         let hits = (0..100_000).filter(|_| random.chance(100)).count();
         assert!((9_000..11_000).contains(&hits), "{hits} of 100000 at 100 per mille");
@@ -73,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn a_shuffle_keeps_every_item() {
+    fn shuffle_keeps_all_items() {
         let mut items: Vec<u32> = (0..50).collect();
         Random::new(3).shuffle(&mut items);
         assert_ne!(items, (0..50).collect::<Vec<_>>());

@@ -1,7 +1,7 @@
-//! The readiness kernel: `epoll_wait(2)`, edge-triggered, over the simulated network.
+//! The readiness-based kernel: edge-triggered `epoll_wait(2)` on the simulated network.
 //!
-//! A watched socket has an edge when something has happened to it since the last one and a poll would report anything;
-//! the edge then carries all that a poll reports, as epoll's does.
+//! A watched socket has an edge if an event has occurred since the last edge and a poll would report at least one bit.
+//! Like in epoll, the edge contains all bits that a poll reports.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
@@ -18,7 +18,8 @@ pub(in super::super) struct SimReadiness {
     network: SimNetwork,
     watches: BTreeMap<Id, Watch>,
     edges: VecDeque<Edge>,
-    /// Edges without cause, by time; with the socket they need, if they need one that is open.
+    /// Spurious edges, by time. The second value is the socket that must still be open when the edge is reported, if
+    /// any.
     strays: BTreeMap<(u64, u64), (Token, Option<Id>)>,
     stray_order: u64,
 }
@@ -26,16 +27,16 @@ pub(in super::super) struct SimReadiness {
 #[derive(Debug)]
 struct Watch {
     token: Token,
-    /// Which endpoint was meant: identifiers are reused.
+    /// Serial number of the endpoint. Identifiers are reused.
     serial: u64,
-    /// Events reported, `None` when nothing has been.
+    /// Value of the endpoint's `events` at the last edge, or `None` before the first edge.
     seen: Option<u64>,
-    /// When the next edge is reported.
+    /// Time at which a delayed edge is reported.
     due_ns: Option<u64>,
 }
 
 impl SimReadiness {
-    /// The network itself, to look at in tests.
+    /// Returns the network, for inspection in tests.
     #[cfg(test)]
     pub(super) fn network(&self) -> std::cell::RefMut<'_, Network> {
         self.network.lock()
@@ -51,8 +52,9 @@ impl SimReadiness {
         }
     }
 
-    /// Forgets watches of sockets that were closed, as epoll does; now and then an edge of one comes all the same.
-    fn forget_closed(&mut self) {
+    /// Removes the watches of closed sockets, as epoll does. If that fault occurs, schedules a late edge of such a
+    /// socket.
+    fn remove_closed(&mut self) {
         let (mut network, mut strays) = (self.network.lock(), Vec::new());
         self.watches.retain(|id, watch| {
             let open = network.endpoint(*id).is_some_and(|endpoint| endpoint.serial == watch.serial);
@@ -64,52 +66,52 @@ impl SimReadiness {
         });
         drop(network);
         for token in strays {
-            self.stray_later(token, None);
+            self.schedule_stray(token, None);
         }
     }
 
-    fn stray_later(&mut self, token: Token, needed: Option<Id>) {
+    fn schedule_stray(&mut self, token: Token, needed: Option<Id>) {
         let mut network = self.network.lock();
         let at_ns = network.now_ns().saturating_add(network.some_delay_ns());
         self.stray_order += 1;
         self.strays.insert((at_ns, self.stray_order), (token, needed));
     }
 
-    /// Puts together the edges that are due.
+    /// Collects the edges that are due.
     fn collect(&mut self) {
-        self.forget_closed();
-        let (mut found, mut without_cause) = (Vec::new(), Vec::new());
+        self.remove_closed();
+        let (mut edges, mut spurious) = (Vec::new(), Vec::new());
         let mut network = self.network.lock();
         let faults = network.faults.clone();
         for (id, watch) in &mut self.watches {
             let Some(edge) = watch.edge(*id, &mut network) else { continue };
             if network.fault(faults.spurious_readiness) {
-                without_cause.push((edge.token, *id));
+                spurious.push((edge.token, *id));
             }
-            found.push(edge);
+            edges.push(edge);
         }
         while let Some(entry) = self.strays.first_entry()
             && entry.key().0 <= network.now_ns()
         {
             let (token, needed) = entry.remove();
             let open = |id| self.watches.get(&id).is_some_and(|watch| watch.token == token);
-            // One wait reports a socket once.
-            let reported = found.iter().any(|edge: &Edge| edge.token == token);
+            // A wait reports each socket at most once.
+            let reported = edges.iter().any(|edge: &Edge| edge.token == token);
             if needed.is_none_or(open) && !reported {
-                found.push(Edge { token, readable: true, writable: false, hung_up: false });
+                edges.push(Edge { token, readable: true, writable: false, hung_up: false });
             }
         }
         if network.fault(faults.reordering) {
-            network.random.shuffle(&mut found);
+            network.random.shuffle(&mut edges);
         }
         drop(network);
-        for (token, id) in without_cause {
-            self.stray_later(token, Some(id));
+        for (token, id) in spurious {
+            self.schedule_stray(token, Some(id));
         }
-        self.edges.extend(found);
+        self.edges.extend(edges);
     }
 
-    /// When something may happen next.
+    /// Returns the time of the next possible event.
     fn next_event_ns(&self) -> Option<u64> {
         let watches = self.watches.values().filter_map(|watch| watch.due_ns);
         let strays = self.strays.first_key_value().map(|((at_ns, _), _)| *at_ns);
@@ -162,8 +164,8 @@ impl ReadinessKernel for SimReadiness {
         let Some(serial) = serial else { return Err(io::Error::from_raw_os_error(libc::EBADF)) };
         let watch = Watch { token, serial, seen: None, due_ns: None };
         match self.watches.insert(socket.id(), watch) {
-            Some(before) if before.serial == serial => Err(io::Error::from_raw_os_error(libc::EEXIST)),
-            // None, or one of a socket that was closed since the last wait and had the same identifier.
+            Some(previous) if previous.serial == serial => Err(io::Error::from_raw_os_error(libc::EEXIST)),
+            // There was no watch, or one of a socket with the same identifier that was closed since the last wait.
             _ => Ok(()),
         }
     }

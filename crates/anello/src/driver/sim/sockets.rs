@@ -1,4 +1,4 @@
-//! System calls on the simulated network that never wait, with their faults; and the descriptor of such a socket.
+//! Non-blocking system calls on the simulated network, with fault injection, and simulated descriptors.
 
 use std::cell::{RefCell, RefMut};
 use std::io::{self, IoSlice};
@@ -12,16 +12,16 @@ use super::super::sockets::{Family, ListenOptions, PeerCredentials, Sockets, Str
 use super::SimOptions;
 use super::network::{Endpoint, Id, Network};
 
-/// Most bytes that are read of a file at once to be sent.
-const FILE_PIECE_BYTES: usize = 16 * 1024;
+/// Maximum number of bytes that one call sends from a file.
+const FILE_CHUNK_BYTES: usize = 16 * 1024;
 
-/// The network as the drivers see it; clones share it.
+/// Handle to the network, for the drivers. Clones share one network.
 #[derive(Clone, Debug)]
 pub(in super::super) struct SimNetwork {
     network: Rc<RefCell<Network>>,
 }
 
-/// An open socket. Clones are what the kernel holds while an operation is in flight: the last one closes it.
+/// An open socket. Operations in flight hold clones of it. It is closed when the last clone is dropped.
 #[derive(Clone, Debug)]
 pub(in super::super) struct SimSocket {
     descriptor: Rc<Descriptor>,
@@ -35,7 +35,7 @@ struct Descriptor {
 
 impl Drop for Descriptor {
     fn drop(&mut self) {
-        // Borrowed only when a test has failed in the middle of a call: then nobody looks at the network any more.
+        // The network is borrowed only if a test has panicked during a call. It is then not used any more.
         if let Ok(mut network) = self.network.try_borrow_mut() {
             network.close(self.id);
         }
@@ -53,19 +53,19 @@ impl SimNetwork {
         Self { network: Rc::new(RefCell::new(Network::new(options))) }
     }
 
-    /// The state. Not to be held while a socket may be dropped.
+    /// Borrows the state. The borrow must end before a socket can be dropped.
     pub(super) fn lock(&self) -> RefMut<'_, Network> {
         self.network.borrow_mut()
     }
 
-    /// Makes a descriptor of an endpoint that has none yet.
+    /// Creates the descriptor of an endpoint that has none yet.
     pub(super) fn socket(&self, id: Id) -> SimSocket {
         SimSocket { descriptor: Rc::new(Descriptor { id, network: Rc::clone(&self.network) }) }
     }
 }
 
-/// An error of the simulated kernel.
-fn failed<T>(result: Result<T, i32>) -> io::Result<T> {
+/// Converts a result of the simulated kernel.
+fn to_io_result<T>(result: Result<T, i32>) -> io::Result<T> {
     result.map_err(io::Error::from_raw_os_error)
 }
 
@@ -76,16 +76,16 @@ fn would_block<T>() -> io::Result<T> {
 fn no_descriptors() -> io::Error {
     io::Error::new(
         io::ErrorKind::Unsupported,
-        "the simulated driver has no descriptors: use the uring or epoll driver to take over or give up sockets",
+        "file descriptors are unsupported on the simulated driver (use the uring or epoll driver to import or export sockets)",
     )
 }
 
-/// Once connected, a Unix stream is to the state machines what a TCP stream is, but for the ways that the kernel does not
-/// have for it: to simulate both would try nothing more.
+/// Returns the error of operations on Unix sockets. They are not simulated, because the state machines handle a
+/// connected Unix stream like a TCP stream, apart from some kernel features that Unix sockets lack.
 fn no_unix_sockets() -> io::Error {
     io::Error::new(
         io::ErrorKind::Unsupported,
-        "the simulated network has no Unix sockets: use TCP there, or the uring or epoll driver",
+        "Unix sockets are unsupported on the simulated driver (use TCP, or the uring or epoll driver)",
     )
 }
 
@@ -94,7 +94,7 @@ impl Sockets for SimNetwork {
 
     fn listen(&mut self, address: SocketAddr, options: &ListenOptions) -> io::Result<SimSocket> {
         let listening = self.lock().listen(address, options.backlog, options.reuse_port);
-        Ok(self.socket(failed(listening)?))
+        Ok(self.socket(to_io_result(listening)?))
     }
 
     fn open_stream(&mut self, _peer: SocketAddr, source: Option<SocketAddr>) -> io::Result<SimSocket> {
@@ -114,13 +114,13 @@ impl Sockets for SimNetwork {
         let mut network = self.lock();
         let faults = network.faults.clone();
         if network.fault(faults.spurious_readiness) {
-            network.announce_later(listener.id());
+            network.report_later(listener.id());
             return would_block();
         }
         if network.fault(faults.descriptor_exhaustion) {
-            return failed(Err(libc::EMFILE));
+            return to_io_result(Err(libc::EMFILE));
         }
-        let id = failed(network.accept(listener.id()))?;
+        let id = to_io_result(network.accept(listener.id()))?;
         drop(network);
         Ok(self.socket(id))
     }
@@ -137,15 +137,15 @@ impl Sockets for SimNetwork {
 
     fn connect(&mut self, socket: &SimSocket, peer: SocketAddr) -> io::Result<()> {
         let mut network = self.lock();
-        failed(network.connect(socket.id(), peer))?;
+        to_io_result(network.connect(socket.id(), peer))?;
         match network.connected(socket.id()) {
-            Some(result) => failed(result),
+            Some(result) => to_io_result(result),
             None => would_block(),
         }
     }
 
     fn connect_result(&mut self, socket: &SimSocket) -> io::Result<()> {
-        failed(self.lock().connected(socket.id()).unwrap_or(Ok(())))
+        to_io_result(self.lock().connected(socket.id()).unwrap_or(Ok(())))
     }
 
     fn receive(&mut self, socket: &SimSocket, buffer: &mut [u8]) -> io::Result<usize> {
@@ -154,15 +154,15 @@ impl Sockets for SimNetwork {
         if network.fault(faults.resets) {
             network.reset(id);
         }
-        let calm = network.endpoint(id).is_some_and(|endpoint| endpoint.is_quiescent());
-        if calm && network.fault(faults.spurious_readiness) {
-            network.announce_later(id);
+        let is_quiescent = network.endpoint(id).is_some_and(|endpoint| endpoint.is_quiescent());
+        if is_quiescent && network.fault(faults.spurious_readiness) {
+            network.report_later(id);
             return would_block();
         }
-        let possible = failed(network.available(id))?.min(buffer.len());
+        let possible = to_io_result(network.available(id))?.min(buffer.len());
         let count = network.cut(possible, faults.short_receives);
         if count < possible {
-            network.announce_later(id);
+            network.report_later(id);
         }
         buffer[..count].copy_from_slice(network.peek(id, count));
         network.consume(id, count);
@@ -179,20 +179,20 @@ impl Sockets for SimNetwork {
         if network.fault(faults.resets) {
             network.reset(id);
         }
-        let calm = network.endpoint(id).is_some_and(|endpoint| endpoint.is_quiescent());
-        if calm && network.fault(faults.refused_sends) {
-            network.want_room(id);
-            network.announce_later(id);
+        let is_quiescent = network.endpoint(id).is_some_and(|endpoint| endpoint.is_quiescent());
+        if is_quiescent && network.fault(faults.refused_sends) {
+            network.request_space_event(id);
+            network.report_later(id);
             return would_block();
         }
-        let possible = failed(network.room(id))?.min(data.len());
+        let possible = to_io_result(network.send_space(id))?.min(data.len());
         let count = network.cut(possible, faults.short_sends);
         network.put(id, &data[..count]);
         if count < data.len() {
-            network.want_room(id);
+            network.request_space_event(id);
         }
         if count < possible {
-            network.announce_later(id);
+            network.report_later(id);
         }
         Ok(count)
     }
@@ -201,7 +201,7 @@ impl Sockets for SimNetwork {
         Ok(())
     }
 
-    /// The file is one of the operating system's: only the network is simulated.
+    /// Reads from a real file: only the network is simulated.
     fn send_file(
         &mut self,
         socket: &SimSocket,
@@ -210,7 +210,7 @@ impl Sockets for SimNetwork {
         offset: u64,
         length: usize,
     ) -> io::Result<usize> {
-        let mut bytes = vec![0; length.min(FILE_PIECE_BYTES)];
+        let mut bytes = vec![0; length.min(FILE_CHUNK_BYTES)];
         let count = rustix::io::pread(file, &mut bytes, offset)?;
         if count == 0 { Ok(0) } else { self.send(socket, &bytes[..count]) }
     }
@@ -225,14 +225,14 @@ impl Sockets for SimNetwork {
     }
 
     fn shutdown(&self, socket: &SimSocket, mode: Shutdown) -> io::Result<()> {
-        failed(self.lock().shutdown(socket.id(), mode))
+        to_io_result(self.lock().shutdown(socket.id(), mode))
     }
 
     fn set_option(&self, socket: &SimSocket, option: StreamOption) -> io::Result<()> {
         let mut network = self.lock();
-        let Some(endpoint) = network.endpoint_mut(socket.id()) else { return failed(Err(libc::EBADF)) };
+        let Some(endpoint) = network.endpoint_mut(socket.id()) else { return to_io_result(Err(libc::EBADF)) };
         match option {
-            // What these change takes longer, or goes out in other pieces, than is simulated.
+            // These options affect only timing and segmentation, which are not simulated.
             StreamOption::NoDelay(_) | StreamOption::KeepAlive(_) | StreamOption::UrgentInline => {}
             StreamOption::Linger(linger) => endpoint.linger_zero = linger.is_some_and(|time| time.is_zero()),
             StreamOption::ReceiveBufferBytes(bytes) => endpoint.receive_bytes = bytes,
@@ -242,13 +242,13 @@ impl Sockets for SimNetwork {
     }
 
     fn local_address(&self, socket: &SimSocket) -> io::Result<SocketAddr> {
-        failed(self.lock().endpoint(socket.id()).map(|endpoint| endpoint.local).ok_or(libc::EBADF))
+        to_io_result(self.lock().endpoint(socket.id()).map(|endpoint| endpoint.local).ok_or(libc::EBADF))
     }
 
     fn peer_address(&self, socket: &SimSocket) -> io::Result<SocketAddr> {
         let network = self.lock();
         let connected = network.endpoint(socket.id()).filter(|one| one.is_stream() && !one.is_broken());
-        failed(connected.and_then(|endpoint| endpoint.remote).ok_or(libc::ENOTCONN))
+        to_io_result(connected.and_then(|endpoint| endpoint.remote).ok_or(libc::ENOTCONN))
     }
 
     fn family(&self, _socket: &SimSocket) -> io::Result<Family> {

@@ -1,4 +1,4 @@
-//! The completion kernel by itself: what io_uring posts, and what it does not.
+//! Tests of the completion-based kernel: the completions that io_uring posts or omits.
 
 use std::cell::Cell;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -16,7 +16,7 @@ fn token(kind: Kind) -> Token {
     Token::new(kind, Key { index: 1, generation: 2 })
 }
 
-/// A kernel with a connection through a buffer of eight bytes.
+/// Returns a kernel and both sides of a connection with a capacity of eight bytes.
 fn connected(faults: SimFaults, options: &DriverOptions) -> (SimCompletion, SimSocket, SimSocket) {
     let mut kernel = SimCompletion::new(&SimOptions::new(1).faults(faults).socket_buffer_bytes(8), options);
     let options = ListenOptions { backlog: 1, reuse_port: false, nodelay: true };
@@ -49,19 +49,19 @@ fn send(kernel: &mut SimCompletion, socket: &SimSocket, data: &[u8], mode: SendM
     kernel.push(token(Kind::Send), op)
 }
 
-/// The results after one enter.
+/// Enters the kernel once and returns the results.
 fn results(kernel: &mut SimCompletion, wait: Wait) -> Vec<(Token, i32, bool)> {
     kernel.enter(wait).unwrap();
     completions(kernel).iter().map(|one| (one.token, one.result, one.has_more())).collect()
 }
 
 #[test]
-fn a_send_at_submission_speaks_only_when_it_fell_short() {
+fn inline_send_posts_completion_only_if_short() {
     let (mut kernel, near, _far) = connected(SimFaults::none(), &DriverOptions::default());
-    let place = send(&mut kernel, &near, b"01234", SendMode::Inline);
-    assert!(!kernel.consumed(place));
+    let submission = send(&mut kernel, &near, b"01234", SendMode::Inline);
+    assert!(!kernel.consumed(submission));
     assert_eq!(results(&mut kernel, Wait::No), []);
-    assert!(kernel.consumed(place));
+    assert!(kernel.consumed(submission));
     send(&mut kernel, &near, b"56789", SendMode::Inline);
     assert_eq!(results(&mut kernel, Wait::No), [(token(Kind::Send), 3, false)]);
     send(&mut kernel, &near, b"89", SendMode::Inline);
@@ -69,14 +69,14 @@ fn a_send_at_submission_speaks_only_when_it_fell_short() {
 }
 
 #[test]
-fn a_silent_send_ends_no_wait() {
+fn inline_send_without_completion_does_not_end_wait() {
     let (mut kernel, near, _far) = connected(SimFaults::none(), &DriverOptions::default());
     send(&mut kernel, &near, b"x", SendMode::Inline);
     assert_eq!(kernel.enter(Wait::Forever).unwrap_err().kind(), std::io::ErrorKind::Deadlock);
 }
 
 #[test]
-fn an_ordinary_send_waits_until_all_is_sent() {
+fn async_send_waits_until_all_bytes_are_sent() {
     let (mut kernel, near, far) = connected(SimFaults::none(), &DriverOptions::default());
     let data = *b"0123456789ab";
     send(&mut kernel, &near, &data, SendMode::Async);
@@ -88,7 +88,7 @@ fn an_ordinary_send_waits_until_all_is_sent() {
 }
 
 #[test]
-fn a_cancelled_send_tells_what_it_has_sent() {
+fn cancelled_send_returns_number_of_sent_bytes() {
     let (mut kernel, near, _far) = connected(SimFaults::none(), &DriverOptions::default());
     let data = *b"0123456789ab";
     send(&mut kernel, &near, &data, SendMode::Async);
@@ -98,7 +98,7 @@ fn a_cancelled_send_tells_what_it_has_sent() {
 }
 
 #[test]
-fn a_zero_copy_send_lets_its_memory_go_later() {
+fn zero_copy_send_posts_notification_later() {
     let (mut kernel, near, _far) = connected(SimFaults::none(), &DriverOptions::default());
     send(&mut kernel, &near, b"01234", SendMode::ZeroCopy);
     assert_eq!(results(&mut kernel, Wait::No), [(token(Kind::Send), 5, true)]);
@@ -108,7 +108,7 @@ fn a_zero_copy_send_lets_its_memory_go_later() {
 }
 
 #[test]
-fn memory_that_is_written_before_it_is_let_go_is_an_error() {
+fn write_before_zero_copy_notification_is_error() {
     let (mut kernel, near, _far) = connected(SimFaults::none(), &DriverOptions::default());
     let data = Cell::new(*b"01");
     let op = Op::Send {
@@ -124,7 +124,7 @@ fn memory_that_is_written_before_it_is_let_go_is_an_error() {
 }
 
 #[test]
-fn a_receive_without_buffers_ends_as_soon_as_it_is_armed() {
+fn receive_without_buffers_fails_when_armed() {
     let mut options = DriverOptions::default();
     (options.initial_receive_buffers, options.max_receive_buffers, options.receive_buffer_bytes) = (1, 1, 64);
     let (mut kernel, near, far) = connected(SimFaults::none(), &options);
@@ -146,21 +146,21 @@ fn a_receive_without_buffers_ends_as_soon_as_it_is_armed() {
 }
 
 #[test]
-fn readiness_is_reported_when_something_comes() {
+fn readable_poll_reports_new_bytes_and_eof() {
     let (mut kernel, near, far) = connected(SimFaults::none(), &DriverOptions::default());
     kernel.push(token(Kind::Readable), Op::Readable { socket: &far });
     assert_eq!(results(&mut kernel, Wait::No), []);
     let readable = i32::from(libc::POLLIN);
     kernel.sockets_mut().send(&near, b"abc").unwrap();
     assert_eq!(results(&mut kernel, Wait::No), [(token(Kind::Readable), readable, true)]);
-    assert_eq!(results(&mut kernel, Wait::No), [], "nothing new");
+    assert_eq!(results(&mut kernel, Wait::No), [], "no new event");
     drop(near);
-    let ended = readable | i32::from(libc::POLLRDHUP);
-    assert_eq!(results(&mut kernel, Wait::No), [(token(Kind::Readable), ended, true)]);
+    let eof = readable | i32::from(libc::POLLRDHUP);
+    assert_eq!(results(&mut kernel, Wait::No), [(token(Kind::Readable), eof, true)]);
 }
 
 #[test]
-fn a_cancellation_without_target_says_so() {
+fn cancellation_without_target_returns_enoent() {
     let (mut kernel, _near, far) = connected(SimFaults::none(), &DriverOptions::default());
     kernel.push(token(Kind::Cancel), Op::Cancel { target: token(Kind::Receive) });
     assert_eq!(results(&mut kernel, Wait::No), [(token(Kind::Cancel), -libc::ENOENT, false)]);
@@ -170,7 +170,7 @@ fn a_cancellation_without_target_says_so() {
 }
 
 #[test]
-fn an_operation_holds_its_socket_open() {
+fn operation_in_flight_holds_socket_open() {
     let (mut kernel, near, far) = connected(SimFaults::none(), &DriverOptions::default());
     kernel.push(token(Kind::Receive), Op::Receive { socket: &near });
     kernel.enter(Wait::No).unwrap();
@@ -180,7 +180,7 @@ fn an_operation_holds_its_socket_open() {
 }
 
 #[test]
-fn what_does_not_fit_the_queue_is_kept_and_comes() {
+fn completions_beyond_queue_capacity_are_kept() {
     let options = DriverOptions { cq_entries: 2, ..DriverOptions::default() };
     let (mut kernel, ..) = connected(SimFaults::none(), &options);
     for _ in 0..5 {

@@ -1,4 +1,4 @@
-//! Completions that the kernel drops: nothing is believed of what was in flight, and nothing waits for ever.
+//! Tests of dropped completions: the affected connections fail, and no task waits indefinitely.
 
 use std::cell::{Cell, RefCell};
 use std::io;
@@ -27,7 +27,7 @@ fn turn_for(world: &World, wait: Wait) {
 }
 
 #[test]
-fn fault_09_send_whose_completion_is_dropped_resets_its_connection() {
+fn fault_09_dropped_send_completion_resets_connection() {
     let mut dropped = 0;
     let runs = scaled(50);
     for seed in 0..runs {
@@ -44,7 +44,7 @@ fn fault_09_send_whose_completion_is_dropped_resets_its_connection() {
         world.run(vec![Box::pin(open)]).unwrap();
         let far = pair.borrow_mut().pop().unwrap();
         let near = pair.borrow_mut().pop().unwrap();
-        // More than there is room for: it falls short, and only its completion says so.
+        // More bytes than the buffers can hold: the send is short, and only its completion reports that.
         let (near, sending) = (Rc::new(near), Rc::new(Cell::new(false)));
         let (sender, is_sent) = (Rc::clone(&near), Rc::clone(&sending));
         let send = async move {
@@ -57,8 +57,8 @@ fn fault_09_send_whose_completion_is_dropped_resets_its_connection() {
         turn(&world);
         set_dropped(&world, 0);
         let results = Rc::new(RefCell::new(Vec::<io::Result<usize>>::new()));
-        let (ended, peer) = (Rc::clone(&results), Rc::new(far));
-        let end = async move {
+        let (outcomes, peer) = (Rc::clone(&results), Rc::new(far));
+        let close = async move {
             let flushed = near.flush();
             let received = peer.receive();
             let (mut flushed, mut received) = (Box::pin(flushed), Box::pin(received));
@@ -69,9 +69,9 @@ fn fault_09_send_whose_completion_is_dropped_resets_its_connection() {
             .await;
             drop((flushed, received));
             if let Some(Err(error)) = first {
-                ended.borrow_mut().push(Err(error));
+                outcomes.borrow_mut().push(Err(error));
                 let received = near.receive().await.map(|chunk| chunk.map_or(0, |chunk| chunk.len()));
-                ended.borrow_mut().push(received);
+                outcomes.borrow_mut().push(received);
                 drop(near);
                 let last = loop {
                     match peer.receive().await {
@@ -80,12 +80,12 @@ fn fault_09_send_whose_completion_is_dropped_resets_its_connection() {
                         Err(error) => break Err(error),
                     }
                 };
-                ended.borrow_mut().push(last);
+                outcomes.borrow_mut().push(last);
             } else {
                 drop(near);
             }
         };
-        world.run(vec![Box::pin(end)]).unwrap_or_else(|error| panic!("seed {seed}: {error}"));
+        world.run(vec![Box::pin(close)]).unwrap_or_else(|error| panic!("seed {seed}: {error}"));
         let errors: Vec<_> =
             results.borrow().iter().map(|result| result.as_ref().err().map(io::Error::kind)).collect();
         if !errors.is_empty() {
@@ -94,14 +94,17 @@ fn fault_09_send_whose_completion_is_dropped_resets_its_connection() {
             let expected = [aborted, aborted, Some(io::ErrorKind::ConnectionReset)];
             assert_eq!(errors, expected, "seed {seed}");
         }
-        world.end().unwrap_or_else(|error| panic!("seed {seed}: {error}"));
+        world.shut_down().unwrap_or_else(|error| panic!("seed {seed}: {error}"));
     }
     assert!(dropped > runs / 2, "{dropped} of {runs} sends lost their completion");
 }
 
 #[test]
-#[cfg_attr(plain_memory, ignore = "what a driver leaks when completions are missing would be reported")]
-fn fault_09_connections_end_whole_or_with_an_error_when_completions_are_dropped() {
+#[cfg_attr(
+    plain_memory,
+    ignore = "the tool would report memory that the driver leaks when completions are missing"
+)]
+fn fault_09_dropped_completions_lose_no_bytes_without_an_error() {
     let (mut whole, mut broken) = (0, 0);
     for seed in 0..scaled(400) {
         let mut faults = SimFaults::lossless([0, 50, 300][seed as usize % 3]);
@@ -114,33 +117,36 @@ fn fault_09_connections_end_whole_or_with_an_error_when_completions_are_dropped(
             assert!(client.sent.starts_with(&received), "seed {seed}: other bytes came back");
             if client.whole.get() {
                 whole += 1;
-                assert!(client.sent.len() == received.len(), "seed {seed}: bytes are missing, and no error");
+                assert!(
+                    client.sent.len() == received.len(),
+                    "seed {seed}: bytes are missing without an error"
+                );
             } else {
                 broken += 1;
             }
         }
-        world.end().unwrap_or_else(|error| panic!("seed {seed}: {error}"));
+        world.shut_down().unwrap_or_else(|error| panic!("seed {seed}: {error}"));
     }
     assert!(whole > 0 && broken > 0, "{whole} whole, {broken} broken");
 }
 
-/// The peer reads late, and what it has read before an error is a beginning of what was sent, without a gap; the end comes
-/// behind all of it only.
+/// The peer reads late. The bytes that it reads before an error are a prefix of the sent bytes, without a gap. It reads
+/// EOF only after all bytes.
 #[test]
-fn fault_09_late_readers_see_no_gap_and_no_early_end_when_completions_are_dropped() {
+fn fault_09_dropped_completions_cause_no_gap_and_no_early_eof() {
     let (mut whole, mut broken) = (0, 0);
     for seed in 0..scaled(400) {
         let options = SimOptions::new(seed).socket_buffer_bytes(256);
         let world = World::new(&options, &DriverOptions::default());
         let (listener, address) = world.listen();
-        // Ten more are sent while completions are dropped, or refused behind the end.
+        // Ten more bytes are sent while completions are dropped, or rejected after the write half has been shut down.
         let sent: Vec<u8> = (0..200).collect();
         let received = Rc::new(RefCell::new((Vec::new(), false)));
         let (opening, bytes, sink) = (world.clone(), sent.clone(), Rc::clone(&received));
         let test = async move {
             let near = opening.connect(address).await.unwrap();
             let far = listener.accept().await;
-            // Armed before anything comes.
+            // Arms the receives before any bytes arrive.
             for stream in [&near, &far] {
                 let mut receiving = Box::pin(stream.receive());
                 std::future::poll_fn(|context| {
@@ -153,7 +159,7 @@ fn fault_09_late_readers_see_no_gap_and_no_early_end_when_completions_are_droppe
                 near.send(chunk.to_vec()).await.unwrap();
                 near.flush().await.unwrap();
             }
-            // Some have all of it before completions are dropped, and the end, too.
+            // In some runs, all bytes and EOF arrive before completions are dropped.
             let turns = seed % 20;
             if turns > 5 {
                 near.finish().await.unwrap();
@@ -161,7 +167,7 @@ fn fault_09_late_readers_see_no_gap_and_no_early_end_when_completions_are_droppe
             for _ in 0..turns {
                 turn_for(&opening, Wait::For(100_000));
             }
-            // In flight meanwhile.
+            // In flight while completions are dropped.
             far.send(vec![2; 10]).await.ok();
             near.send(vec![3; 10]).await.ok();
             set_dropped(&opening, 500);
@@ -182,15 +188,15 @@ fn fault_09_late_readers_see_no_gap_and_no_early_end_when_completions_are_droppe
             }
         };
         world.run(vec![Box::pin(test)]).unwrap_or_else(|error| panic!("seed {seed}: {error}"));
-        let (bytes, ended) = received.take();
+        let (bytes, received_eof) = received.take();
         let all = [&sent[..], &[3; 10]].concat();
         assert!(all.starts_with(&bytes), "seed {seed}: {bytes:?}");
-        assert!(!ended || bytes.len() >= sent.len(), "seed {seed}: an end behind {} bytes", bytes.len());
-        match ended {
+        assert!(!received_eof || bytes.len() >= sent.len(), "seed {seed}: EOF after {} bytes", bytes.len());
+        match received_eof {
             true => whole += 1,
             false => broken += 1,
         }
-        world.end().unwrap_or_else(|error| panic!("seed {seed}: {error}"));
+        world.shut_down().unwrap_or_else(|error| panic!("seed {seed}: {error}"));
     }
     assert!(whole > 0 && broken > 0, "{whole} whole, {broken} broken");
 }

@@ -1,7 +1,7 @@
-//! Both state machines on both simulated kernels, and a small world of tasks to drive them by.
+//! Tests of the state machines on the simulated kernels, and a minimal executor for them.
 //!
-//! Tasks are ordinary futures, polled only when they were woken; when none is, the driver waits without a deadline. So
-//! a wake-up that is lost ends the run with the kernel's error instead of a hang.
+//! Tasks are ordinary futures, which are polled only after they have been woken. If no task has been woken, the driver
+//! waits without a deadline. A lost wake-up therefore causes a deadlock error of the kernel instead of a hang.
 
 mod completion;
 mod dropped;
@@ -32,10 +32,10 @@ use super::{SimModel, SimOptions};
 
 const MODELS: [SimModel; 2] = [SimModel::Completion, SimModel::Readiness];
 
-/// More turns than any test takes: a run that spins ends here.
+/// Limit of turns, which no correct run reaches. It ends a run that spins.
 const MAX_TURNS: u32 = 3_000_000;
 
-/// Fewer of everything where each step costs a thousand.
+/// Reduces a count under Miri, where each step is about a thousand times slower.
 fn scaled(count: u64) -> u64 {
     if cfg!(miri) { count.div_ceil(100) } else { count }
 }
@@ -49,16 +49,16 @@ impl Wake for Flag {
     }
 }
 
-/// A driver, tasks on it, and what they report.
+/// A driver and an executor for tasks that use it.
 #[derive(Clone)]
 struct World {
     driver: Rc<RefCell<Driver>>,
-    /// Everything that happened, mixed into one number.
+    /// Hash of all noted events.
     trace: Rc<Cell<u64>>,
-    /// Tasks that no run waits for.
+    /// Background tasks, which a run does not wait for.
     spawned: Rc<RefCell<Vec<Task>>>,
-    /// How many in 1000 streams are aborted instead of released.
-    aborts: Rc<Cell<u16>>,
+    /// Rate, in per mille, of streams that are aborted instead of released.
+    abort_rate: Rc<Cell<u16>>,
     random: Rc<RefCell<Random>>,
 }
 
@@ -71,14 +71,15 @@ impl World {
             driver: Rc::new(RefCell::new(driver)),
             trace: Rc::default(),
             spawned: Rc::default(),
-            aborts: Rc::default(),
+            abort_rate: Rc::default(),
             random: Rc::new(RefCell::new(Random::new(options.seed))),
         }
     }
 
-    fn note(&self, what: u64) {
+    /// Adds an event to the trace.
+    fn note(&self, event: u64) {
         let now_ns = self.driver.borrow().now_ns();
-        let mut mixed = Random::new(self.trace.get() ^ what ^ now_ns.rotate_left(32));
+        let mut mixed = Random::new(self.trace.get() ^ event ^ now_ns.rotate_left(32));
         self.trace.set(mixed.next());
     }
 
@@ -86,12 +87,12 @@ impl World {
         self.spawned.borrow_mut().push(Box::pin(task));
     }
 
-    /// Runs the tasks to their ends, then drops those spawned, wherever they are.
+    /// Runs the tasks to completion, then drops the background tasks.
     fn run(&self, tasks: Vec<Task>) -> io::Result<()> {
-        let ran = self.run_awaited(tasks);
-        // Tasks own the world that owns them.
+        let result = self.run_awaited(tasks);
+        // Breaks the reference cycle: tasks own the world, which owns the tasks.
         drop(self.spawned.take());
-        ran
+        result
     }
 
     fn run_awaited(&self, tasks: Vec<Task>) -> io::Result<()> {
@@ -114,22 +115,22 @@ impl World {
             self.driver.borrow_mut().turn(wait, &mut wakes)?;
             wakes.call();
         }
-        Err(io::Error::other("the tasks do not come to an end"))
+        Err(io::Error::other("tasks did not complete"))
     }
 
-    /// Shuts down: nothing may be left, in the driver or on the network.
-    fn end(&self) -> io::Result<DriverMetrics> {
+    /// Shuts down, and asserts that no socket is left in the driver or on the network.
+    fn shut_down(&self) -> io::Result<DriverMetrics> {
         let mut driver = self.driver.borrow_mut();
         driver.shut_down(Duration::from_secs(10), &mut WakeQueue::default())?;
         let metrics = driver.metrics();
         assert_eq!(metrics.sockets, 0, "sockets in the driver");
         drop(driver);
-        assert_eq!(self.open(), 0, "sockets in the kernel");
+        assert_eq!(self.open_sockets(), 0, "sockets in the kernel");
         Ok(metrics)
     }
 
-    /// Sockets that the kernel holds open, those not yet accepted included.
-    fn open(&self) -> usize {
+    /// Returns the number of open sockets in the kernel, including those in accept queues.
+    fn open_sockets(&self) -> usize {
         match &*self.driver.borrow().backend {
             Backend::SimCompletion(machine) => machine.kernel.network().open(),
             Backend::SimReadiness(machine) => machine.kernel.network().open(),
@@ -164,18 +165,18 @@ impl Running {
         Self { flag: Arc::new(Flag(AtomicBool::new(true))), task: Some(task), awaited }
     }
 
-    /// Polls it if it was woken; whether it has ended.
+    /// Polls the task if it was woken. Returns whether it has completed.
     fn poll(&mut self) -> bool {
         if !self.flag.0.swap(false, Ordering::Relaxed) {
             return false;
         }
         let waker = Waker::from(Arc::clone(&self.flag));
         let Some(task) = &mut self.task else { return false };
-        let ended = task.as_mut().poll(&mut Context::from_waker(&waker)).is_ready();
-        if ended {
+        let is_done = task.as_mut().poll(&mut Context::from_waker(&waker)).is_ready();
+        if is_done {
             self.task = None;
         }
-        ended
+        is_done
     }
 }
 
@@ -185,7 +186,7 @@ struct Listener {
 }
 
 impl Listener {
-    /// Goes on accepting when there are no descriptors, as a server does.
+    /// Accepts a connection. Retries after `EMFILE`, as a server does.
     async fn accept(&self) -> Stream {
         loop {
             let accept = |context: &mut Context<'_>| {
@@ -205,7 +206,7 @@ impl Drop for Listener {
     }
 }
 
-/// Given up when dropped, wherever that happens.
+/// A stream, which is released (or aborted) when dropped.
 struct Stream {
     world: World,
     key: Key,
@@ -246,7 +247,7 @@ impl Stream {
         poll_fn(|context| self.world.driver.borrow_mut().poll_flush(self.key, context.waker())).await
     }
 
-    /// Ends this side when all was sent.
+    /// Flushes the stream, then shuts down its write half.
     async fn finish(&self) -> io::Result<()> {
         self.flush().await?;
         self.world.driver.borrow_mut().shutdown(self.key, Shutdown::Write)
@@ -256,7 +257,7 @@ impl Stream {
 impl Drop for Stream {
     fn drop(&mut self) {
         let mut driver = self.world.driver.borrow_mut();
-        if self.world.random.borrow_mut().chance(self.world.aborts.get()) {
+        if self.world.random.borrow_mut().chance(self.world.abort_rate.get()) {
             driver.abort(self.key);
         } else {
             driver.release(self.key);
@@ -264,7 +265,7 @@ impl Drop for Stream {
     }
 }
 
-/// Polls both until both are done.
+/// Runs two futures concurrently until both have completed.
 async fn both<A, B>(one: impl Future<Output = A>, other: impl Future<Output = B>) -> (A, B) {
     let (mut one, mut other) = (Box::pin(one), Box::pin(other));
     let (mut first, mut second) = (None, None);
@@ -285,8 +286,8 @@ async fn both<A, B>(one: impl Future<Output = A>, other: impl Future<Output = B>
     (first.unwrap(), second.unwrap())
 }
 
-/// Seeds with both models: so many, or as many as `ANELLO_SEEDS` says.
+/// Returns `count` seeds, or as many as `ANELLO_SEEDS` requests, each with both models.
 fn seeds(count: u64) -> impl Iterator<Item = (u64, SimModel)> {
-    let asked = std::env::var("ANELLO_SEEDS").ok().and_then(|count| count.parse().ok());
-    (0..asked.unwrap_or_else(|| scaled(count))).flat_map(|seed| MODELS.map(|model| (seed, model)))
+    let requested = std::env::var("ANELLO_SEEDS").ok().and_then(|count| count.parse().ok());
+    (0..requested.unwrap_or_else(|| scaled(count))).flat_map(|seed| MODELS.map(|model| (seed, model)))
 }

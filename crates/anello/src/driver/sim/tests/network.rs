@@ -1,4 +1,4 @@
-//! What the simulated network does as TCP does, seen through the system calls that never wait.
+//! Tests of the TCP behaviour of the simulated network, through its non-blocking system calls.
 
 use std::io;
 use std::net::{Ipv4Addr, Shutdown, SocketAddr};
@@ -29,14 +29,14 @@ fn errno<T>(result: io::Result<T>) -> Option<i32> {
 }
 
 #[test]
-fn addresses_are_each_other_s() {
+fn local_address_is_peer_address_of_other_side() {
     let (network, near, far) = pair(16);
     assert_eq!(network.local_address(&near).unwrap(), network.peer_address(&far).unwrap());
     assert_eq!(network.peer_address(&near).unwrap(), network.local_address(&far).unwrap());
 }
 
 #[test]
-fn a_connection_comes_from_the_address_that_was_bound() {
+fn connection_uses_bound_source_address() {
     let mut network = SimNetwork::new(&SimOptions::new(1));
     let listener = network.listen(any_port(), &LISTEN).unwrap();
     let address = network.local_address(&listener).unwrap();
@@ -52,7 +52,7 @@ fn a_connection_comes_from_the_address_that_was_bound() {
 }
 
 #[test]
-fn a_full_buffer_refuses_and_goes_on_when_a_third_is_free() {
+fn full_buffer_returns_eagain_until_a_third_is_free() {
     let (mut network, near, far) = pair(9);
     assert_eq!(network.send(&near, b"0123456789").unwrap(), 9);
     assert_eq!(errno(network.send(&near, b"x")), Some(libc::EAGAIN));
@@ -60,14 +60,14 @@ fn a_full_buffer_refuses_and_goes_on_when_a_third_is_free() {
     let before = events(&network);
     let mut buffer = [0; 2];
     assert_eq!(network.receive(&far, &mut buffer).unwrap(), 2);
-    assert_eq!(events(&network), before, "too little to be worth a wake-up");
+    assert_eq!(events(&network), before, "no wake-up below a third");
     assert_eq!(network.receive(&far, &mut buffer).unwrap(), 2);
     assert_eq!(events(&network), before + 1);
     assert_eq!(network.send(&near, b"abcdef").unwrap(), 4);
 }
 
 #[test]
-fn a_half_close_is_the_end_in_one_direction() {
+fn half_close_ends_one_direction() {
     let (mut network, near, far) = pair(16);
     network.send(&near, b"last").unwrap();
     network.shutdown(&near, Shutdown::Write).unwrap();
@@ -75,12 +75,12 @@ fn a_half_close_is_the_end_in_one_direction() {
     let mut buffer = [0; 16];
     assert_eq!(network.receive(&far, &mut buffer).unwrap(), 4);
     assert_eq!(network.receive(&far, &mut buffer).unwrap(), 0);
-    assert_eq!(network.send(&far, b"answer").unwrap(), 6);
+    assert_eq!(network.send(&far, b"second").unwrap(), 6);
     assert_eq!(network.receive(&near, &mut buffer).unwrap(), 6);
 }
 
 #[test]
-fn a_close_with_unread_bytes_resets_after_what_had_arrived() {
+fn close_with_unread_bytes_resets_after_received_bytes() {
     let (mut network, near, far) = pair(16);
     network.send(&near, b"unread").unwrap();
     network.send(&far, b"arrived").unwrap();
@@ -94,7 +94,7 @@ fn a_close_with_unread_bytes_resets_after_what_had_arrived() {
 }
 
 #[test]
-fn lingering_for_no_time_resets() {
+fn close_with_zero_linger_resets() {
     let (mut network, near, far) = pair(16);
     network.set_option(&far, StreamOption::Linger(Some(Duration::ZERO))).unwrap();
     drop(far);
@@ -102,7 +102,7 @@ fn lingering_for_no_time_resets() {
 }
 
 #[test]
-fn the_first_send_to_who_has_closed_is_lost_and_the_second_fails() {
+fn first_send_to_closed_peer_is_lost_and_second_fails() {
     let (mut network, near, far) = pair(16);
     drop(far);
     assert_eq!(network.receive(&near, &mut [0; 1]).unwrap(), 0);
@@ -111,7 +111,7 @@ fn the_first_send_to_who_has_closed_is_lost_and_the_second_fails() {
 }
 
 #[test]
-fn a_connect_waits_for_room_in_the_backlog_and_gives_up_at_last() {
+fn connect_retries_while_accept_queue_is_full_then_times_out() {
     let mut network = SimNetwork::new(&SimOptions::new(1));
     let listener = network.listen(any_port(), &LISTEN).unwrap();
     let address = network.local_address(&listener).unwrap();
@@ -128,7 +128,7 @@ fn a_connect_waits_for_room_in_the_backlog_and_gives_up_at_last() {
 }
 
 #[test]
-fn a_closed_listener_resets_those_it_kept_waiting() {
+fn closing_listener_resets_connections_in_accept_queue() {
     let mut network = SimNetwork::new(&SimOptions::new(1));
     let listener = network.listen(any_port(), &LISTEN).unwrap();
     let address = network.local_address(&listener).unwrap();
@@ -138,18 +138,18 @@ fn a_closed_listener_resets_those_it_kept_waiting() {
     drop(listener);
     assert_eq!(errno(network.receive(&near, &mut [0; 1])), Some(libc::ECONNRESET));
     assert_eq!(network.lock().open(), 1);
-    let again = network.open_stream(address, None).unwrap();
-    assert_eq!(errno(network.connect(&again, address)), Some(libc::ECONNREFUSED));
+    let retry = network.open_stream(address, None).unwrap();
+    assert_eq!(errno(network.connect(&retry, address)), Some(libc::ECONNREFUSED));
 }
 
 #[test]
-fn an_address_is_shared_only_by_those_who_agree() {
+fn listeners_share_address_only_with_reuse_port() {
     let mut network = SimNetwork::new(&SimOptions::new(1));
     let one = network.listen(any_port(), &LISTEN).unwrap();
     let address = network.local_address(&one).unwrap();
     assert_eq!(errno(network.listen(address, &LISTEN)), Some(libc::EADDRINUSE));
-    let everywhere = SocketAddr::from((Ipv4Addr::UNSPECIFIED, address.port()));
-    assert_eq!(errno(network.listen(everywhere, &LISTEN)), Some(libc::EADDRINUSE));
+    let unspecified = SocketAddr::from((Ipv4Addr::UNSPECIFIED, address.port()));
+    assert_eq!(errno(network.listen(unspecified, &LISTEN)), Some(libc::EADDRINUSE));
     drop(one);
     let shared = ListenOptions { reuse_port: true, backlog: 100, ..LISTEN };
     let listeners = [(); 2].map(|()| network.listen(address, &shared).unwrap());

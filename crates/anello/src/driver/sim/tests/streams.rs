@@ -1,4 +1,4 @@
-//! Streams of both drivers under seeded faults: bytes, order, wake-ups, descriptors.
+//! Tests of streams on both state machines under seeded faults: bytes, order, wake-ups, descriptors.
 
 use std::cell::{Cell, RefCell};
 use std::future::{Future, poll_fn};
@@ -14,7 +14,7 @@ use super::super::random::Random;
 use super::super::{SimFaults, SimModel, SimOptions};
 use super::{Listener, MODELS, Stream, Task, World, both, scaled, seeds};
 
-/// Options that go through many of the ways a driver has, by seed.
+/// Returns random driver options that cover many code paths of a driver.
 fn driver_options(random: &mut Random) -> DriverOptions {
     let mut options = DriverOptions::default();
     options.initial_receive_buffers = 1 << random.below(4);
@@ -43,7 +43,7 @@ fn pattern(random: &mut Random, length: usize) -> Vec<u8> {
     (0..length.div_ceil(8)).flat_map(|_| random.next().to_ne_bytes()).take(length).collect()
 }
 
-/// Sends back what comes until the end comes.
+/// Sends all received bytes back until EOF.
 async fn echo(stream: Stream) {
     let mut chunks = 0;
     let result: io::Result<()> = async {
@@ -66,7 +66,7 @@ async fn send_all(stream: &Stream, data: &[u8], seed: u64) -> io::Result<()> {
         let (piece, after) = rest.split_at(rest.len().min(1 + random.below(bound) as usize));
         match random.below(3) {
             0 => stream.write(piece).await?,
-            _ => stream.send(piece.to_vec()).await?,
+            _ => stream.send(chunk.to_vec()).await?,
         }
         if random.chance(100) {
             stream.flush().await?;
@@ -102,7 +102,7 @@ async fn receive_all(stream: &Stream, received: &RefCell<Vec<u8>>, seed: u64) ->
 pub(super) struct Client {
     pub(super) sent: Vec<u8>,
     pub(super) received: RefCell<Vec<u8>>,
-    /// Both directions came to their ends without an error.
+    /// Whether both directions reached EOF without an error.
     pub(super) whole: Cell<bool>,
 }
 
@@ -114,23 +114,23 @@ async fn client(world: World, address: SocketAddr, client: Rc<Client>, seed: u64
     client.whole.set(sent.is_ok() && received.is_ok());
 }
 
-/// Gives up after so many turns, wherever it is then.
-async fn give_up_after(turns: u64, future: impl Future<Output = ()>) {
-    let (mut left, mut future) = (turns, Box::pin(future));
+/// Polls a future for at most `turns` turns, then drops it.
+async fn drop_after(turns: u64, future: impl Future<Output = ()>) {
+    let (mut remaining, mut future) = (turns, Box::pin(future));
     poll_fn(|context| {
-        // So as to be polled in the next turn, too.
+        // Ensures a poll in each turn.
         context.waker().wake_by_ref();
         let polled = future.as_mut().poll(context);
-        if left == 0 {
+        if remaining == 0 {
             return Poll::Ready(());
         }
-        left -= 1;
+        remaining -= 1;
         polled
     })
     .await;
 }
 
-/// Serves echo to whoever comes.
+/// Accepts connections and echoes their bytes.
 async fn serve(listener: Listener) {
     loop {
         let stream = listener.accept().await;
@@ -138,7 +138,8 @@ async fn serve(listener: Listener) {
     }
 }
 
-/// A few clients that send so many bytes together, and an echo server; what the clients got, and the world at its end.
+/// Runs an echo server and a few clients, which send `bytes` bytes in total. With `abandon`, streams and clients are
+/// dropped at random times. Returns the world and the clients.
 pub(super) fn run_echo(
     options: &SimOptions,
     bytes: usize,
@@ -146,7 +147,7 @@ pub(super) fn run_echo(
 ) -> io::Result<(World, Vec<Rc<Client>>)> {
     let mut random = Random::new(options.seed ^ 0xec40);
     let world = World::new(options, &driver_options(&mut random));
-    world.aborts.set(if abandon { 300 } else { 0 });
+    world.abort_rate.set(if abandon { 300 } else { 0 });
     let (listener, address) = world.listen();
     world.spawn(serve(listener));
     let (mut clients, mut tasks) = (Vec::new(), Vec::<Task>::new());
@@ -156,7 +157,7 @@ pub(super) fn run_echo(
         let one = Rc::new(Client { sent, ..Client::default() });
         clients.push(Rc::clone(&one));
         let task = client(world.clone(), address, one, random.next());
-        tasks.push(if abandon { Box::pin(give_up_after(random.below(500), task)) } else { Box::pin(task) });
+        tasks.push(if abandon { Box::pin(drop_after(random.below(500), task)) } else { Box::pin(task) });
     }
     world.run(tasks)?;
     Ok((world, clients))
@@ -168,7 +169,7 @@ pub(super) fn options(seed: u64, model: SimModel, faults: SimFaults) -> SimOptio
 }
 
 #[test]
-fn every_byte_comes_back_in_order_whatever_goes_wrong() {
+fn lossless_faults_preserve_all_bytes_in_order() {
     for (seed, model) in seeds(200) {
         let faults = SimFaults::lossless([0, 20, 100, 300, 600][seed as usize % 5]);
         let bytes = scaled(100 * 1024) as usize;
@@ -181,12 +182,12 @@ fn every_byte_comes_back_in_order_whatever_goes_wrong() {
                 "seed {seed}, {model:?}: other bytes came back"
             );
         }
-        world.end().unwrap_or_else(|error| panic!("seed {seed}, {model:?}: {error}"));
+        world.shut_down().unwrap_or_else(|error| panic!("seed {seed}, {model:?}: {error}"));
     }
 }
 
 #[test]
-fn what_a_broken_connection_brought_is_a_prefix() {
+fn bytes_received_before_connection_error_are_prefix() {
     for (seed, model) in seeds(200) {
         let faults = SimFaults::all(50 + seed as u16 % 500);
         let (world, clients) = run_echo(&options(seed, model, faults), scaled(20 * 1024) as usize, false)
@@ -195,12 +196,12 @@ fn what_a_broken_connection_brought_is_a_prefix() {
             let received = client.received.borrow();
             assert!(client.sent.starts_with(&received), "seed {seed}, {model:?}: other bytes came back");
         }
-        world.end().unwrap_or_else(|error| panic!("seed {seed}, {model:?}: {error}"));
+        world.shut_down().unwrap_or_else(|error| panic!("seed {seed}, {model:?}: {error}"));
     }
 }
 
 #[test]
-fn fault_10_futures_dropped_anywhere_leave_nothing_in_flight() {
+fn fault_10_dropped_futures_leave_no_operation_in_flight() {
     for (seed, model) in seeds(500) {
         let mut faults = SimFaults::all(seed as u16 % 300);
         faults.late_completions = 0;
@@ -210,20 +211,20 @@ fn fault_10_futures_dropped_anywhere_leave_nothing_in_flight() {
             let received = client.received.borrow();
             assert!(client.sent.starts_with(&received), "seed {seed}, {model:?}: other bytes came back");
         }
-        let metrics = world.end().unwrap_or_else(|error| panic!("seed {seed}, {model:?}: {error}"));
-        assert_eq!(metrics.late_completions, 0, "seed {seed}, {model:?}: a slot was given up too early");
+        let metrics = world.shut_down().unwrap_or_else(|error| panic!("seed {seed}, {model:?}: {error}"));
+        assert_eq!(metrics.late_completions, 0, "seed {seed}, {model:?}: a slot was released too early");
     }
 }
 
 #[test]
-fn the_same_seed_gives_the_same_run() {
+fn same_seed_gives_same_run() {
     for (seed, model) in seeds(20) {
         let run = || {
             let options = options(seed, model, SimFaults::all(200));
             let (world, clients) = run_echo(&options, scaled(20 * 1024) as usize, false)
                 .unwrap_or_else(|error| panic!("seed {seed}, {model:?}: {error}"));
             let received: Vec<_> = clients.iter().map(|client| client.received.borrow().clone()).collect();
-            let metrics = world.end().unwrap_or_else(|error| panic!("seed {seed}, {model:?}: {error}"));
+            let metrics = world.shut_down().unwrap_or_else(|error| panic!("seed {seed}, {model:?}: {error}"));
             (world.trace.get(), received, metrics)
         };
         assert_eq!(run(), run(), "seed {seed}, {model:?}");
@@ -231,7 +232,7 @@ fn the_same_seed_gives_the_same_run() {
 }
 
 #[test]
-fn fault_11_a_cancelled_connect_or_accept_leaves_no_socket_open() {
+fn fault_11_cancelled_connect_or_accept_leaves_no_socket_open() {
     for (seed, model) in seeds(200) {
         let mut faults = SimFaults::lossless(300);
         faults.late_completions = 0;
@@ -243,22 +244,22 @@ fn fault_11_a_cancelled_connect_or_accept_leaves_no_socket_open() {
         for _ in 0..8 {
             let world = world.clone();
             let connect = async move { drop(world.connect(address).await) };
-            tasks.push(Box::pin(give_up_after(random.below(100), connect)));
+            tasks.push(Box::pin(drop_after(random.below(100), connect)));
         }
         let accept = async move {
             for _ in 0..4 {
                 drop(listener.accept().await);
             }
         };
-        tasks.push(Box::pin(give_up_after(random.below(100), accept)));
+        tasks.push(Box::pin(drop_after(random.below(100), accept)));
         world.run(tasks).unwrap_or_else(|error| panic!("seed {seed}, {model:?}: {error}"));
-        let metrics = world.end().unwrap_or_else(|error| panic!("seed {seed}, {model:?}: {error}"));
-        assert_eq!(metrics.late_completions, 0, "seed {seed}, {model:?}: a slot was given up too early");
+        let metrics = world.shut_down().unwrap_or_else(|error| panic!("seed {seed}, {model:?}: {error}"));
+        assert_eq!(metrics.late_completions, 0, "seed {seed}, {model:?}: a slot was released too early");
     }
 }
 
 #[test]
-fn what_was_accepted_is_sent_after_its_owner_has_gone() {
+fn dropped_stream_sends_accepted_bytes() {
     for (seed, model) in seeds(200) {
         let options = options(seed, model, SimFaults::lossless([0, 100, 400][seed as usize % 3]));
         let mut random = Random::new(seed);
@@ -269,8 +270,8 @@ fn what_was_accepted_is_sent_after_its_owner_has_gone() {
         let (sender, into) = (world.clone(), Rc::clone(&received));
         let send = async move {
             let stream = sender.connect(address).await.unwrap();
-            for piece in sent.chunks(700) {
-                stream.send(piece.to_vec()).await.unwrap();
+            for chunk in sent.chunks(700) {
+                stream.send(chunk.to_vec()).await.unwrap();
             }
         };
         let receive = async move {
@@ -280,28 +281,32 @@ fn what_was_accepted_is_sent_after_its_owner_has_gone() {
         world
             .run(vec![Box::pin(send), Box::pin(receive)])
             .unwrap_or_else(|error| panic!("seed {seed}, {model:?}: {error}"));
-        assert!(*received.borrow() == data, "seed {seed}, {model:?}: {} bytes came", received.borrow().len());
-        world.end().unwrap_or_else(|error| panic!("seed {seed}, {model:?}: {error}"));
+        assert!(
+            *received.borrow() == data,
+            "seed {seed}, {model:?}: {} bytes received",
+            received.borrow().len()
+        );
+        world.shut_down().unwrap_or_else(|error| panic!("seed {seed}, {model:?}: {error}"));
     }
 }
 
 #[test]
-fn a_connect_to_nobody_is_refused() {
+fn connect_without_listener_is_refused() {
     for (seed, model) in seeds(50) {
         let world = World::new(&options(seed, model, SimFaults::lossless(300)), &DriverOptions::default());
         let connecting = world.clone();
         let connect = async move {
-            let nobody = SocketAddr::from((Ipv4Addr::LOCALHOST, 9));
-            let refused = connecting.connect(nobody).await.err().map(|error| error.kind());
+            let unused = SocketAddr::from((Ipv4Addr::LOCALHOST, 9));
+            let refused = connecting.connect(unused).await.err().map(|error| error.kind());
             assert_eq!(refused, Some(io::ErrorKind::ConnectionRefused), "seed {seed}, {model:?}");
         };
         world.run(vec![Box::pin(connect)]).unwrap_or_else(|error| panic!("seed {seed}, {model:?}: {error}"));
-        world.end().unwrap();
+        world.shut_down().unwrap();
     }
 }
 
 #[test]
-fn fault_12_late_completion_after_reuse_is_dropped_and_counted() {
+fn fault_12_late_completion_after_slot_reuse_is_ignored_and_counted() {
     for model in MODELS {
         let (mut late, mut runs) = (0, 0);
         for seed in 0..scaled(50) {
@@ -314,7 +319,7 @@ fn fault_12_late_completion_after_reuse_is_dropped_and_counted() {
             let dialogues = {
                 let world = world.clone();
                 async move {
-                    // Each connection takes the slot of the one before, while completions of that one come in.
+                    // Each connection reuses the slot of the previous one, whose late completions arrive meanwhile.
                     for number in 0..20u8 {
                         let stream = world.connect(address).await.unwrap();
                         stream.send(vec![number; 100]).await.unwrap();
@@ -328,7 +333,7 @@ fn fault_12_late_completion_after_reuse_is_dropped_and_counted() {
             world
                 .run(vec![Box::pin(dialogues)])
                 .unwrap_or_else(|error| panic!("seed {seed}, {model:?}: {error}"));
-            late += world.end().unwrap().late_completions;
+            late += world.shut_down().unwrap().late_completions;
             runs += 1;
         }
         assert!(late >= runs, "{model:?}: {late} late completions in {runs} runs");
@@ -336,19 +341,19 @@ fn fault_12_late_completion_after_reuse_is_dropped_and_counted() {
 }
 
 #[test]
-fn fault_13_service_goes_on_when_multishots_end() {
+fn fault_13_terminated_multishot_operations_are_rearmed() {
     for (seed, model) in seeds(50) {
         let mut faults = SimFaults::none();
         (faults.multishot_terminations, faults.short_receives) = (900, 300);
         let (world, clients) = run_echo(&options(seed, model, faults), scaled(20 * 1024) as usize, false)
             .unwrap_or_else(|error| panic!("seed {seed}, {model:?}: {error}"));
         assert!(clients.iter().all(|client| client.whole.get() && *client.received.borrow() == client.sent));
-        world.end().unwrap();
+        world.shut_down().unwrap();
     }
 }
 
 #[test]
-fn fault_22_resets_that_receives_miss_are_seen() {
+fn fault_22_reset_missed_by_receive_is_detected() {
     let resets = Rc::new(Cell::new(0));
     let runs = scaled(200);
     for seed in 0..runs {
@@ -362,7 +367,7 @@ fn fault_22_resets_that_receives_miss_are_seen() {
                 let stream = world.connect(address).await.unwrap();
                 stream.send(b"the last".to_vec()).await.unwrap();
                 stream.flush().await.unwrap();
-                // Closed, mostly with the greeting unread.
+                // Dropped here, usually before the greeting has been read.
             }
         };
         let resets = Rc::clone(&resets);
@@ -384,13 +389,13 @@ fn fault_22_resets_that_receives_miss_are_seen() {
         };
         let tasks: Vec<Task> = vec![Box::pin(client), Box::pin(server)];
         world.run(tasks).unwrap_or_else(|error| panic!("seed {seed}: {error}"));
-        world.end().unwrap();
+        world.shut_down().unwrap();
     }
     assert!(resets.get() > runs / 4, "{} resets in {runs} runs", resets.get());
 }
 
 #[test]
-fn a_flush_ends_when_submissions_are_taken_bit_by_bit() {
+fn flush_completes_with_partial_submissions() {
     for seed in 0..scaled(100) {
         let mut faults = SimFaults::none();
         faults.partial_submissions = 500;
@@ -406,7 +411,7 @@ fn a_flush_ends_when_submissions_are_taken_bit_by_bit() {
             }
         };
         world.run(vec![Box::pin(connect)]).unwrap();
-        // Nothing but the other's sends is under way, and those end no wait.
+        // Only the sends of the other stream are in flight, and they end no wait.
         let streams = Rc::new(pair.take());
         let flushes = [0, 1].map(|index| -> Task {
             let streams = Rc::clone(&streams);
@@ -420,23 +425,23 @@ fn a_flush_ends_when_submissions_are_taken_bit_by_bit() {
         });
         world.run(flushes.into()).unwrap_or_else(|error| panic!("seed {seed}: {error}"));
         drop(streams);
-        world.end().unwrap();
+        world.shut_down().unwrap();
     }
 }
 
 #[test]
-fn a_wait_that_nothing_can_end_is_an_error() {
+fn wait_without_possible_event_is_deadlock_error() {
     for model in MODELS {
         let world = World::new(&SimOptions::new(1).model(model), &DriverOptions::default());
         let (listener, _) = world.listen();
         let error = world.run(vec![Box::pin(async move { drop(listener.accept().await) })]).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::Deadlock, "{model:?}");
-        world.end().unwrap();
+        world.shut_down().unwrap();
     }
 }
 
 #[test]
-fn a_wait_with_a_deadline_takes_just_that_long() {
+fn wait_with_deadline_takes_given_time() {
     for model in MODELS {
         let world = World::new(&SimOptions::new(1).model(model), &DriverOptions::default());
         let mut driver = world.driver.borrow_mut();
