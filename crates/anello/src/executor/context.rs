@@ -43,16 +43,16 @@ pub(crate) struct Shared {
     pub(super) inbox: Arc<Inbox>,
     /// All tasks that are not done.
     tasks: RefCell<Table<Task>>,
-    /// Whether the runtime is the current one of its thread, which polls or drops its tasks.
+    /// True if the runtime is the current one of its thread, which polls or drops its tasks.
     is_entered: Cell<bool>,
-    /// Whether the runtime has been dropped. New tasks are then cancelled immediately.
+    /// True if the runtime has been dropped. New tasks are then cancelled immediately.
     is_closed: Cell<bool>,
     /// Drain timeout of a deferred shutdown: the runtime was dropped while its driver was borrowed. The next use of a
     /// socket shuts the driver down.
     deferred_shut_down: Cell<Option<Duration>>,
     /// Remaining budget of the running task. Negative if the last operation cost more than what remained.
     budget: Cell<i64>,
-    /// Whether a task has exhausted its budget. The driver and the timers then run before it is polled again.
+    /// True if a task has exhausted its budget. The driver and the timers then run before it is polled again.
     pub(super) yield_requested: Cell<bool>,
     /// Streams that were dropped before all accepted bytes were sent.
     pub linger_queue: RefCell<LingerQueue>,

@@ -46,7 +46,7 @@ pub(crate) struct Mailbox<T> {
     queue: Mutex<Option<Vec<T>>>,
 }
 
-/// What a sender must do to wake the owner.
+/// The action by which a sender wakes the owner.
 #[must_use]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NotifyResult {

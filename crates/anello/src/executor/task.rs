@@ -35,10 +35,10 @@ use crate::driver::{Key, catch_and_log_panic};
 pub(super) struct Header {
     references: AtomicU32,
     scheduled: Scheduled,
-    /// Whether the future is to be dropped instead of polled. Stored here and not next to the result, so that a poll
+    /// True if the future is to be dropped instead of polled. Stored here and not next to the result, so that a poll
     /// does not access the memory of the result.
     aborted: AtomicBool,
-    /// Whether the future has completed. Accessed only by the worker.
+    /// True if the future has completed. Accessed only by the worker.
     done: Cell<bool>,
     /// Key in the worker's table, once the task is registered. Accessed only by the worker.
     key: Cell<Key>,

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-/// How long the result of a check is valid.
+/// Time for which the result of a check is valid.
 ///
 /// A check for each HTTP response would cost 4 % of the instructions of sending a file of 300 KiB (on epoll,
 /// results/large-files-instructions-6.12.txt). The kernel is unlikely to evict files that are sent this often.

@@ -19,7 +19,7 @@ static EVER_CAUGHT: Mutex<BTreeMap<i32, EverCaught>> = Mutex::new(BTreeMap::new(
 struct EverCaught {
     /// Number of `Signals` that catch the signal now.
     users: usize,
-    /// Whether the signal handler performs the default action.
+    /// True if the signal handler performs the default action.
     performs_default: Arc<AtomicBool>,
 }
 

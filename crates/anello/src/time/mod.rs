@@ -78,7 +78,7 @@ pub struct Sleep {
     deadline_ns: u64,
     /// Key of the timer in the wheel, once the future has been polled.
     timer: Option<TimerKey>,
-    /// Whether the sleep has yielded once because its deadline had passed and the budget of the task was exhausted.
+    /// True if the sleep has yielded once because its deadline had passed and the budget of the task was exhausted.
     has_yielded: bool,
 }
 

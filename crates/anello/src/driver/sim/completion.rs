@@ -48,7 +48,7 @@ pub(in super::super) struct SimCompletion {
     /// Completions that did not fit into the completion queue.
     overflow: VecDeque<Completion>,
     overflows: u64,
-    /// Whether completions have been dropped since the driver last checked.
+    /// True if completions have been dropped since the driver last checked.
     dropped: bool,
     /// A contract violation of the driver, reported by the next enter.
     violation: Option<String>,
@@ -60,7 +60,7 @@ struct KernelConfig {
     multishot_accept: bool,
     multishot_receive: bool,
     skip_cancel_cqe: bool,
-    /// Whether operations run at any system call, not only at an enter.
+    /// True if operations run at any system call, not only at an enter.
     any_call: bool,
     zero_copy_always: bool,
     completion_entries: usize,

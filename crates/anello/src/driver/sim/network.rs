@@ -77,17 +77,17 @@ pub(super) struct Endpoint {
     /// Sizes of the buffers of this side. Each is added to the capacity of one direction.
     pub receive_bytes: usize,
     pub send_bytes: usize,
-    /// Whether a close resets the connection (`SO_LINGER` with a timeout of 0).
+    /// True if a close resets the connection (`SO_LINGER` with a timeout of 0).
     pub linger_zero: bool,
     peer: Option<Id>,
-    /// Whether the peer has shut down its write half.
+    /// True if the peer has shut down its write half.
     received_eof: bool,
-    /// Whether the connection has been reset. No more bytes can be sent or received.
+    /// True if the connection has been reset. No more bytes can be sent or received.
     broken: bool,
     read_shut: bool,
     write_shut: bool,
     error: Option<i32>,
-    /// Whether a sender waits for free space in the buffer.
+    /// True if a sender waits for free space in the buffer.
     wants_space: bool,
     /// Number of events that wake the pollers of this endpoint.
     pub events: u64,
@@ -432,7 +432,8 @@ impl Network {
         }
     }
 
-    /// Returns the first `count` bytes of those that [`available`](Self::available) has counted.
+    /// Returns the first `count` received bytes, without consuming them. `count` must not exceed
+    /// [`available`](Self::available).
     pub fn peek(&mut self, id: Id, count: usize) -> &[u8] {
         self.endpoint_mut(id).map_or(&[], |endpoint| &endpoint.inbox.make_contiguous()[..count])
     }

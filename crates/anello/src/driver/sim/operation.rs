@@ -23,15 +23,15 @@ pub(super) struct Operation {
     pub request: Request,
     /// Earliest time at which the operation runs. Set by a delay fault.
     pub not_before_ns: u64,
-    /// Whether the delay of the next result has been decided.
+    /// True if the delay of the next result has been decided.
     pub delay_decided: bool,
-    /// Whether the operation has been cancelled. If the cancellation races with it, it can still succeed.
+    /// True if the operation has been cancelled. If the cancellation races with it, it can still succeed.
     pub cancelled: bool,
-    /// Whether the next result is the last one.
+    /// True if the next result is the last one.
     pub last: bool,
-    /// Whether the operation was armed after the reset of its connection. It then does not miss the reset.
+    /// True if the operation was armed after the reset of its connection. It then does not miss the reset.
     pub armed_late: bool,
-    /// Whether the operation is a receive that has missed the reset of its connection.
+    /// True if the operation is a receive that has missed the reset of its connection.
     missed_reset: bool,
 }
 

@@ -58,25 +58,25 @@ async fn echo(stream: Stream) {
     stream.world.note(u64::from(result.is_ok()));
 }
 
-/// Sends `data` in random pieces and ends its side.
+/// Sends `data` in chunks of random sizes, then shuts down the write half.
 async fn send_all(stream: &Stream, data: &[u8], seed: u64) -> io::Result<()> {
     let (mut random, mut rest) = (Random::new(seed), data);
     while !rest.is_empty() {
         let bound = if random.chance(300) { 20_000 } else { 300 };
-        let (piece, after) = rest.split_at(rest.len().min(1 + random.below(bound) as usize));
+        let (chunk, tail) = rest.split_at(rest.len().min(1 + random.below(bound) as usize));
         match random.below(3) {
-            0 => stream.write(piece).await?,
+            0 => stream.write(chunk).await?,
             _ => stream.send(chunk.to_vec()).await?,
         }
         if random.chance(100) {
             stream.flush().await?;
         }
-        rest = after;
+        rest = tail;
     }
     stream.finish().await
 }
 
-/// Receives until the end, by both ways.
+/// Receives until EOF, with `read` and `receive` in random order.
 async fn receive_all(stream: &Stream, received: &RefCell<Vec<u8>>, seed: u64) -> io::Result<()> {
     let mut random = Random::new(seed);
     loop {
@@ -97,12 +97,12 @@ async fn receive_all(stream: &Stream, received: &RefCell<Vec<u8>>, seed: u64) ->
     }
 }
 
-/// How a client fared.
+/// Sent and received bytes of a client, and its outcome.
 #[derive(Default)]
 pub(super) struct Client {
     pub(super) sent: Vec<u8>,
     pub(super) received: RefCell<Vec<u8>>,
-    /// Whether both directions reached EOF without an error.
+    /// True if both directions reached EOF without an error.
     pub(super) whole: Cell<bool>,
 }
 
