@@ -284,7 +284,7 @@ impl Driver {
 
     /// Submits queued operations, waits as requested and processes completions. See the [contract](self).
     pub fn turn(&mut self, wait: Wait, wakes: &mut WakeQueue) -> io::Result<()> {
-        if wait != Wait::No && self.spin.is_on() && self.spin_before_wait(wakes)? {
+        if wait != Wait::None && self.spin.is_on() && self.spin_before_wait(wakes)? {
             return Ok(());
         }
         dispatch!(&mut *self.backend, machine => machine.turn(wait, wakes))
@@ -304,7 +304,7 @@ impl Driver {
     /// Spins for a short time before a wait. Returns `true` if there is work to do.
     fn spin_before_wait(&mut self, wakes: &mut WakeQueue) -> io::Result<bool> {
         // Submit queued operations first: the peer may be waiting for one of them.
-        dispatch!(&mut *self.backend, machine => machine.turn(Wait::No, wakes))?;
+        dispatch!(&mut *self.backend, machine => machine.turn(Wait::None, wakes))?;
         if wakes.has_work() {
             return Ok(true);
         }
@@ -312,7 +312,7 @@ impl Driver {
         let has_work = match &mut *self.backend {
             Backend::Uring(uring) => self.spin.spin_until(|| uring.kernel.has_pending_work()),
             Backend::Epoll(epoll) => self.spin.spin_until(|| {
-                turn_error = epoll.turn(Wait::No, wakes).err();
+                turn_error = epoll.turn(Wait::None, wakes).err();
                 turn_error.is_some() || wakes.has_work()
             }),
             Backend::SimCompletion(_) | Backend::SimReadiness(_) => false,
@@ -321,7 +321,7 @@ impl Driver {
             return Err(error);
         }
         if has_work && let Backend::Uring(uring) = &mut *self.backend {
-            uring.turn(Wait::No, wakes)?;
+            uring.turn(Wait::None, wakes)?;
         }
         Ok(has_work)
     }
@@ -631,7 +631,7 @@ impl Driver {
         dispatch!(&mut *self.backend, machine => machine.release_all());
         let deadline_ns = self.now_ns().saturating_add(u64::try_from(drain.as_nanos()).unwrap_or(u64::MAX));
         loop {
-            dispatch!(&mut *self.backend, machine => machine.turn(Wait::No, wakes))?;
+            dispatch!(&mut *self.backend, machine => machine.turn(Wait::None, wakes))?;
             let now_ns = self.now_ns();
             if self.metrics().sockets == 0 || now_ns >= deadline_ns {
                 break;

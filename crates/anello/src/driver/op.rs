@@ -120,7 +120,7 @@ impl Completion {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Wait {
     /// Do not wait.
-    No,
+    None,
     /// Wait at most this many nanoseconds.
     For(u64),
     /// Wait until an event occurs.

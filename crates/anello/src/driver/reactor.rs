@@ -603,7 +603,7 @@ impl<K: ReadinessKernel> Reactor<K> {
     pub fn turn(&mut self, wait: Wait, wakes: &mut WakeQueue) -> io::Result<()> {
         self.metrics.turns += 1;
         self.flush_deferred(wakes);
-        self.kernel.wait(if wakes.has_work() { Wait::No } else { wait })?;
+        self.kernel.wait(if wakes.has_work() { Wait::None } else { wait })?;
         let mut edges = 0;
         while let Some(edge) = self.kernel.edge() {
             edges += 1;

@@ -49,7 +49,7 @@ fn sending(kind: &DriverKind, task_work: TaskWork) -> Option<(Driver, Key, UnixS
     let mut outgoing = Some(SendBuf::Bytes(Bytes::from_owner(message)));
     assert!(driver.poll_send(key, &mut outgoing, Waker::noop()).is_ready());
     for _ in 0..3 {
-        driver.turn(Wait::No, &mut WakeQueue::default()).unwrap();
+        driver.turn(Wait::None, &mut WakeQueue::default()).unwrap();
     }
     Some((driver, key, far, freed))
 }

@@ -236,7 +236,7 @@ impl Shared {
             if !driver.needs_turn() {
                 return;
             }
-            let turned = driver.turn(Wait::No, &mut wakes);
+            let turned = driver.turn(Wait::None, &mut wakes);
             drop(driver);
             wakes.call();
             if let Err(error) = turned {

@@ -187,21 +187,21 @@ impl Turn {
     #[inline]
     fn take(&mut self, shared: &Shared, busy: bool, main_is_woken: &AtomicBool) -> io::Result<()> {
         let mailbox = shared.inbox.mailbox();
-        let mut wait = Wait::No;
+        let mut wait = Wait::None;
         if !busy && !mailbox.is_notified() {
             wait = time_to_wait(shared);
         }
-        if wait != Wait::No && !mailbox.prepare_to_sleep() {
-            wait = Wait::No;
+        if wait != Wait::None && !mailbox.prepare_to_sleep() {
+            wait = Wait::None;
         }
         // Two threads may have woken the main task since `busy` was computed. The second one saw that the worker was
         // awake and did not notify it, and the notification of the first one may stay queued for a long time.
-        if wait != Wait::No && main_is_woken.load(Ordering::SeqCst) {
+        if wait != Wait::None && main_is_woken.load(Ordering::SeqCst) {
             mailbox.finish_sleep();
-            wait = Wait::No;
+            wait = Wait::None;
         }
         let turned = shared.driver.borrow_mut().turn(wait, &mut self.wakes);
-        if wait != Wait::No {
+        if wait != Wait::None {
             mailbox.finish_sleep();
         }
         turned?;
@@ -229,7 +229,7 @@ fn time_to_wait(shared: &Shared) -> Wait {
     let Some(deadline_ns) = timers.next_deadline_ns() else { return Wait::Forever };
     drop(timers);
     match deadline_ns.saturating_sub(shared.now_ns()) {
-        0 => Wait::No,
+        0 => Wait::None,
         remaining_ns => Wait::For(remaining_ns),
     }
 }

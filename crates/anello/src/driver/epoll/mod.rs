@@ -75,7 +75,7 @@ impl ReadinessKernel for Epoll {
 
     fn wait(&mut self, wait: Wait) -> io::Result<()> {
         let timeout = match wait {
-            Wait::No => Some(Timespec { tv_sec: 0, tv_nsec: 0 }),
+            Wait::None => Some(Timespec { tv_sec: 0, tv_nsec: 0 }),
             Wait::For(nanoseconds) => Some(Timespec {
                 tv_sec: (nanoseconds / 1_000_000_000).try_into().unwrap_or(i64::MAX),
                 tv_nsec: (nanoseconds % 1_000_000_000) as _,

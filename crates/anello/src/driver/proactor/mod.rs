@@ -283,8 +283,8 @@ impl<K: CompletionKernel> Proactor<K> {
     pub fn turn(&mut self, wait: Wait, wakes: &mut WakeQueue) -> io::Result<()> {
         loop {
             let confirm_now = std::mem::take(&mut self.confirm_without_sleeping);
-            let wait_now = if confirm_now { Wait::No } else { wait };
-            if confirm_now || wait != Wait::No || self.kernel.needs_enter() {
+            let wait_now = if confirm_now { Wait::None } else { wait };
+            if confirm_now || wait != Wait::None || self.kernel.needs_enter() {
                 self.metrics.turns += 1;
                 self.kernel.enter(wait_now)?;
                 self.ring_grown = false;

@@ -423,7 +423,7 @@ impl SimCompletion {
     }
 
     fn wait(&mut self, wait: Wait) -> io::Result<()> {
-        if wait == Wait::No || self.ends_wait() || self.fault(|faults| faults.interruptions) {
+        if wait == Wait::None || self.ends_wait() || self.fault(|faults| faults.interruptions) {
             return Ok(());
         }
         let until_ns = match wait {
@@ -472,7 +472,7 @@ impl CompletionKernel for SimCompletion {
         let consumed_all = self.submit();
         self.run_ready();
         // The kernel does not wait if it has not consumed all submissions.
-        self.wait(if consumed_all { wait } else { Wait::No })?;
+        self.wait(if consumed_all { wait } else { Wait::None })?;
         match self.violation.take() {
             Some(violation) => Err(io::Error::other(violation)),
             None => Ok(()),
@@ -483,7 +483,7 @@ impl CompletionKernel for SimCompletion {
         if self.posted.is_empty() && !self.overflow.is_empty() {
             self.overflows += 1;
             // A further system call posts the kept completions, and it can have all other effects of an enter.
-            if let Err(error) = self.enter(Wait::No) {
+            if let Err(error) = self.enter(Wait::None) {
                 self.violation = Some(error.to_string());
             }
         }

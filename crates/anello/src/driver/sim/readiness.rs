@@ -180,7 +180,7 @@ impl ReadinessKernel for SimReadiness {
     fn wait(&mut self, wait: Wait) -> io::Result<()> {
         let now_ns = self.network.lock().now_ns().saturating_add(TURN_NS);
         self.advance_to(now_ns);
-        if wait == Wait::No || !self.edges.is_empty() {
+        if wait == Wait::None || !self.edges.is_empty() {
             return Ok(());
         }
         let mut network = self.network.lock();

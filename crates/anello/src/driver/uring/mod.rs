@@ -259,7 +259,7 @@ impl Uring {
     #[cold]
     fn fetch_overflow(&mut self) -> io::Result<()> {
         self.overflows += 1;
-        self.ring.enter(Wait::No)
+        self.ring.enter(Wait::None)
     }
 }
 
@@ -309,7 +309,7 @@ impl CompletionKernel for Uring {
         // With a backlog, submit each time the queue is full. Only the last enter waits.
         while !self.backlog.is_empty() && self.drain_backlog() {
             let unsubmitted = self.ring.unsubmitted();
-            self.ring.enter(Wait::No)?;
+            self.ring.enter(Wait::None)?;
             if self.ring.unsubmitted() == unsubmitted {
                 // The kernel consumes no more entries until completions are read.
                 return Ok(());

@@ -199,7 +199,7 @@ impl Ring {
         let to_submit = self.unsubmitted();
         let result = match wait {
             // SAFETY: the entries are complete, and no argument is passed.
-            Wait::No => unsafe { io_uring_enter(ring, to_submit, 0, flags) },
+            Wait::None => unsafe { io_uring_enter(ring, to_submit, 0, flags) },
             // SAFETY: the entries are complete, and no argument is passed.
             Wait::Forever => unsafe { io_uring_enter(ring, to_submit, 1, flags) },
             Wait::For(nanoseconds) => {
@@ -388,7 +388,7 @@ mod tests {
         // io_uring may be unavailable.
         let Ok(mut ring) = Ring::new(4, io_uring_params::default()) else { return };
         assert!(!ring.has_dropped());
-        ring.enter(Wait::No).unwrap();
+        ring.enter(Wait::None).unwrap();
         assert!(!ring.has_dropped());
         // Count like the kernel; the memory is writable for both sides.
         ring.submission(ring.parameters.cq_off.overflow).fetch_add(2, Ordering::Relaxed);

@@ -415,7 +415,7 @@ fn probe_short_inline_send(ring: &mut Ring) -> io::Result<bool> {
     let submission_index = ring.submission_index();
     ring.push(send.skip_success_cqe().with_user_data(SEND));
     loop {
-        ring.enter(Wait::No)?;
+        ring.enter(Wait::None)?;
         while let Some(completion) = ring.completion() {
             if completion.user_data == SEND {
                 return Ok(is_short_count(completion.result, MESSAGE_BYTES));

@@ -60,12 +60,12 @@ fn inline_send_posts_completion_only_if_short() {
     let (mut kernel, near, _far) = connected(SimFaults::none(), &DriverOptions::default());
     let submission = send(&mut kernel, &near, b"01234", SendMode::Inline);
     assert!(!kernel.consumed(submission));
-    assert_eq!(results(&mut kernel, Wait::No), []);
+    assert_eq!(results(&mut kernel, Wait::None), []);
     assert!(kernel.consumed(submission));
     send(&mut kernel, &near, b"56789", SendMode::Inline);
-    assert_eq!(results(&mut kernel, Wait::No), [(token(Kind::Send), 3, false)]);
+    assert_eq!(results(&mut kernel, Wait::None), [(token(Kind::Send), 3, false)]);
     send(&mut kernel, &near, b"89", SendMode::Inline);
-    assert_eq!(results(&mut kernel, Wait::No), [(token(Kind::Send), -libc::EAGAIN, false)]);
+    assert_eq!(results(&mut kernel, Wait::None), [(token(Kind::Send), -libc::EAGAIN, false)]);
 }
 
 #[test]
@@ -80,10 +80,10 @@ fn async_send_waits_until_all_bytes_are_sent() {
     let (mut kernel, near, far) = connected(SimFaults::none(), &DriverOptions::default());
     let data = *b"0123456789ab";
     send(&mut kernel, &near, &data, SendMode::Async);
-    assert_eq!(results(&mut kernel, Wait::No), []);
+    assert_eq!(results(&mut kernel, Wait::None), []);
     let mut buffer = [0; 8];
     assert_eq!(kernel.sockets_mut().receive(&far, &mut buffer).unwrap(), 8);
-    assert_eq!(results(&mut kernel, Wait::No), [(token(Kind::Send), 12, false)]);
+    assert_eq!(results(&mut kernel, Wait::None), [(token(Kind::Send), 12, false)]);
     assert_eq!(kernel.sockets_mut().receive(&far, &mut buffer).unwrap(), 4);
 }
 
@@ -92,16 +92,16 @@ fn cancelled_send_returns_number_of_sent_bytes() {
     let (mut kernel, near, _far) = connected(SimFaults::none(), &DriverOptions::default());
     let data = *b"0123456789ab";
     send(&mut kernel, &near, &data, SendMode::Async);
-    assert_eq!(results(&mut kernel, Wait::No), []);
+    assert_eq!(results(&mut kernel, Wait::None), []);
     kernel.push(token(Kind::Cancel), Op::Cancel { target: token(Kind::Send) });
-    assert_eq!(results(&mut kernel, Wait::No), [(token(Kind::Send), 8, false)]);
+    assert_eq!(results(&mut kernel, Wait::None), [(token(Kind::Send), 8, false)]);
 }
 
 #[test]
 fn zero_copy_send_posts_notification_later() {
     let (mut kernel, near, _far) = connected(SimFaults::none(), &DriverOptions::default());
     send(&mut kernel, &near, b"01234", SendMode::ZeroCopy);
-    assert_eq!(results(&mut kernel, Wait::No), [(token(Kind::Send), 5, true)]);
+    assert_eq!(results(&mut kernel, Wait::None), [(token(Kind::Send), 5, true)]);
     kernel.enter(Wait::Forever).unwrap();
     let notification = completions(&mut kernel);
     assert!(notification.len() == 1 && notification[0].is_notification() && !notification[0].has_more());
@@ -118,7 +118,7 @@ fn write_before_zero_copy_notification_is_error() {
         mode: SendMode::ZeroCopy,
     };
     kernel.push(token(Kind::Send), op);
-    assert_eq!(results(&mut kernel, Wait::No), [(token(Kind::Send), 2, true)]);
+    assert_eq!(results(&mut kernel, Wait::None), [(token(Kind::Send), 2, true)]);
     data.set(*b"0x");
     assert!(kernel.enter(Wait::Forever).unwrap_err().to_string().contains("too early"));
 }
@@ -129,54 +129,54 @@ fn receive_without_buffers_fails_when_armed() {
     (options.initial_receive_buffers, options.max_receive_buffers, options.receive_buffer_bytes) = (1, 1, 64);
     let (mut kernel, near, far) = connected(SimFaults::none(), &options);
     kernel.push(token(Kind::Receive), Op::Receive { socket: &far });
-    assert_eq!(results(&mut kernel, Wait::No), []);
+    assert_eq!(results(&mut kernel, Wait::None), []);
     kernel.sockets_mut().send(&near, b"abc").unwrap();
-    kernel.enter(Wait::No).unwrap();
+    kernel.enter(Wait::None).unwrap();
     let filled = kernel.completion().unwrap();
     assert_eq!((filled.result, filled.has_more()), (3, true));
     let chunk = kernel.pools().filled(filled.buffer().unwrap(), 3).unwrap();
     assert_eq!(&chunk[..], b"abc");
     kernel.push(token(Kind::Cancel), Op::Cancel { target: token(Kind::Receive) });
-    assert_eq!(results(&mut kernel, Wait::No), [(token(Kind::Receive), -libc::ECANCELED, false)]);
+    assert_eq!(results(&mut kernel, Wait::None), [(token(Kind::Receive), -libc::ECANCELED, false)]);
     kernel.push(token(Kind::Receive), Op::Receive { socket: &far });
-    assert_eq!(results(&mut kernel, Wait::No), [(token(Kind::Receive), -libc::ENOBUFS, false)]);
+    assert_eq!(results(&mut kernel, Wait::None), [(token(Kind::Receive), -libc::ENOBUFS, false)]);
     drop(chunk);
     kernel.push(token(Kind::Receive), Op::Receive { socket: &far });
-    assert_eq!(results(&mut kernel, Wait::No), []);
+    assert_eq!(results(&mut kernel, Wait::None), []);
 }
 
 #[test]
 fn readable_poll_reports_new_bytes_and_eof() {
     let (mut kernel, near, far) = connected(SimFaults::none(), &DriverOptions::default());
     kernel.push(token(Kind::Readable), Op::Readable { socket: &far });
-    assert_eq!(results(&mut kernel, Wait::No), []);
+    assert_eq!(results(&mut kernel, Wait::None), []);
     let readable = i32::from(libc::POLLIN);
     kernel.sockets_mut().send(&near, b"abc").unwrap();
-    assert_eq!(results(&mut kernel, Wait::No), [(token(Kind::Readable), readable, true)]);
-    assert_eq!(results(&mut kernel, Wait::No), [], "no new event");
+    assert_eq!(results(&mut kernel, Wait::None), [(token(Kind::Readable), readable, true)]);
+    assert_eq!(results(&mut kernel, Wait::None), [], "no new event");
     drop(near);
     let eof = readable | i32::from(libc::POLLRDHUP);
-    assert_eq!(results(&mut kernel, Wait::No), [(token(Kind::Readable), eof, true)]);
+    assert_eq!(results(&mut kernel, Wait::None), [(token(Kind::Readable), eof, true)]);
 }
 
 #[test]
 fn cancellation_without_target_returns_enoent() {
     let (mut kernel, _near, far) = connected(SimFaults::none(), &DriverOptions::default());
     kernel.push(token(Kind::Cancel), Op::Cancel { target: token(Kind::Receive) });
-    assert_eq!(results(&mut kernel, Wait::No), [(token(Kind::Cancel), -libc::ENOENT, false)]);
+    assert_eq!(results(&mut kernel, Wait::None), [(token(Kind::Cancel), -libc::ENOENT, false)]);
     kernel.push(token(Kind::Receive), Op::Receive { socket: &far });
     kernel.push(token(Kind::Cancel), Op::Cancel { target: token(Kind::Receive) });
-    assert_eq!(results(&mut kernel, Wait::No), [(token(Kind::Receive), -libc::ECANCELED, false)]);
+    assert_eq!(results(&mut kernel, Wait::None), [(token(Kind::Receive), -libc::ECANCELED, false)]);
 }
 
 #[test]
 fn operation_in_flight_holds_socket_open() {
     let (mut kernel, near, far) = connected(SimFaults::none(), &DriverOptions::default());
     kernel.push(token(Kind::Receive), Op::Receive { socket: &near });
-    kernel.enter(Wait::No).unwrap();
+    kernel.enter(Wait::None).unwrap();
     drop(near);
     kernel.sockets_mut().send(&far, b"abc").unwrap();
-    assert_eq!(results(&mut kernel, Wait::No), [(token(Kind::Receive), 3, true)]);
+    assert_eq!(results(&mut kernel, Wait::None), [(token(Kind::Receive), 3, true)]);
 }
 
 #[test]
@@ -186,7 +186,7 @@ fn completions_beyond_queue_capacity_are_kept() {
     for _ in 0..5 {
         kernel.push(token(Kind::Cancel), Op::Cancel { target: token(Kind::Receive) });
     }
-    assert_eq!(results(&mut kernel, Wait::No).len(), 5);
+    assert_eq!(results(&mut kernel, Wait::None).len(), 5);
     let mut metrics = super::DriverMetrics::default();
     kernel.count(&mut metrics);
     assert_eq!(metrics.completion_overflows, 2);

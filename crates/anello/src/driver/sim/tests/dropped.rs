@@ -17,7 +17,7 @@ fn set_dropped(world: &World, per_mille: u16) {
 }
 
 fn turn(world: &World) {
-    turn_for(world, Wait::No);
+    turn_for(world, Wait::None);
 }
 
 fn turn_for(world: &World, wait: Wait) {

@@ -111,7 +111,7 @@ impl World {
             }
             running.extend(self.spawned.borrow_mut().drain(..).map(|task| Running::new(task, false)));
             let busy = running.iter().any(|running| running.flag.0.load(Ordering::Relaxed));
-            let wait = if busy { Wait::No } else { Wait::Forever };
+            let wait = if busy { Wait::None } else { Wait::Forever };
             self.driver.borrow_mut().turn(wait, &mut wakes)?;
             wakes.call();
         }
