@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn block_freed_on_another_thread() {
+    fn block_can_be_freed_on_another_thread() {
         let layout = Layout::from_size_align(192, 64).expect("a layout of a power of two");
         let block = allocate(layout).as_ptr().expose_provenance();
         let thread = std::thread::spawn(move || {
