@@ -169,7 +169,7 @@ fn fault_45_a_contender_killed_within_a_cell_is_started_again_and_the_run_goes_o
     struck.assert_run_completed();
     let what = &struck.assert_restarted_once().what;
     assert!(
-        what.starts_with("was killed by signal 9 (SIGKILL)") && what.contains("(the load saw: "),
+        what.starts_with("was killed by signal 9 (SIGKILL)") && what.contains("(load error: "),
         "{what}"
     );
     assert!(struck.shown.contains("was killed by signal 9 (SIGKILL)"), "{}", struck.shown);
@@ -197,6 +197,6 @@ fn fault_45_a_contender_halted_within_a_cell_is_started_again_and_the_run_goes_o
     let struck = attempt_until(Signal::STOP, 1, |struck| struck.in_time);
     struck.assert_run_completed();
     let what = &struck.assert_restarted_once().what;
-    assert!(what.starts_with("is halted by signal 19 (SIGSTOP) (the load saw: "), "{what}");
-    assert!(struck.shown.contains("is halted by signal 19 (SIGSTOP)"), "{}", struck.shown);
+    assert!(what.starts_with("is stopped by signal 19 (SIGSTOP) (load error: "), "{what}");
+    assert!(struck.shown.contains("is stopped by signal 19 (SIGSTOP)"), "{}", struck.shown);
 }

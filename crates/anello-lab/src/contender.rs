@@ -1,5 +1,6 @@
-//! Who competes. A contender is a command that prints one ready line with `addr=IP:PORT` on its standard output and then
-//! serves until it is told to stop.
+//! Contenders: the servers that a run compares. A contender is a command that prints a ready line with
+//! `addr=IP:PORT` to
+//! standard output and then serves until it is terminated.
 
 mod process;
 
@@ -14,73 +15,74 @@ pub use process::ServerProcess;
 use crate::peers::{Kind, ROOT, Serves};
 use crate::tls::{CERTIFICATE, KEY};
 
-/// Length of the file that disk workers use: more than a disk's own cache, and little enough for the page cache.
+/// Length of the file that disk workers use: larger than a disk's own cache, small enough for the page cache.
 const DISK_FILE_BYTES: u64 = 1 << 30;
 
-/// Most connections of a server on `select(2)`: it knows descriptors up to 1023, and some are taken.
+/// Maximum number of connections of a server based on `select(2)`: its descriptors end at 1023, and some are in use.
 const SELECT_CONNECTIONS: usize = 1000;
 
-/// What a contender is in a run.
+/// Role of a contender in a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Role {
     /// The program under test.
     Anello,
-    /// A yardstick: the smallest loop that does the work.
+    /// A baseline: the smallest loop that does the work.
     #[serde(rename = "bare")]
     Baseline,
-    /// Somebody else's.
+    /// A server of another project.
     Peer,
 }
 
-/// One competitor.
+/// A server under comparison.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Contender {
-    /// Short name, unique in a run: "anello io_uring", "bare epoll".
+    /// Name, unique in a run: "anello io_uring", "bare epoll".
     pub name: String,
-    /// What it is.
+    /// Role in the run: anello, baseline or peer.
     pub role: Role,
     /// Program to start.
     pub program: PathBuf,
-    /// Its arguments. In each, `{cores}` becomes the list of cores that it is to use, as in `0,1`, `{root}` the folder of the
-    /// site that it is to serve, and `{certificate}` and `{key}` the files that it is to serve TLS with.
+    /// Arguments of the program. Placeholders are replaced: `{cores}` by the list of the server's cores, as in `0,1`;
+    /// `{root}` by the directory of the site to serve; `{certificate}` and `{key}` by the files to serve TLS with.
     pub arguments: Vec<String>,
-    /// How it does I/O, as far as that is known before it is ready: "io_uring", "epoll".
+    /// I/O interface, if it is known before the ready line: "io_uring", "epoll".
     pub driver: Option<String>,
-    /// Version of it, or of the library it stands for.
+    /// Version of the server, or of the library that it demonstrates.
     pub version: Option<String>,
-    /// The commit of its sources, or of the library it stands for; see [`commit`](crate::commit).
+    /// Commit of its sources, or of the library that it demonstrates. See [`commit`](crate::commit).
     pub commit: Option<String>,
-    /// The checksum of the library it stands for, as its lock file has it.
+    /// Checksum of the library that it demonstrates, from its lock file.
     pub library_checksum: Option<String>,
-    /// Of a server around a library: the commit of its own sources when it was built.
+    /// For a server that demonstrates a library: commit of the server's own sources at build time.
     pub server_commit: Option<String>,
-    /// What it was built with: language, toolchain, and what else was said about the build.
+    /// Language, toolchain and further details of the build.
     pub built_with: Option<String>,
-    /// What else the reader of a report should know about it.
+    /// Further facts for readers of the report.
     pub features: Vec<String>,
-    /// Most connections that it is made for; cells with more are not for it.
+    /// Maximum number of connections that the server supports. Cells with more connections skip it.
     pub connections_limit: Option<usize>,
-    /// Load that is not counted, after each start: for virtual machines that compile while they run.
+    /// Duration of uncounted load after each start, for virtual machines with a JIT compiler.
     pub warm_up: Duration,
-    /// Set if this is the same server as the named one a second time, to learn what the machine can resolve.
+    /// Name of the contender that this one is a second instance of. The pair measures the noise floor.
     pub twin_of: Option<String>,
-    /// What kind of peer it is; none for others, and for those that do not say.
+    /// Kind of peer. `None` for other roles, and if the manifest does not state it.
     pub kind: Option<Kind>,
-    /// What an HTTP server has answers for; empty for others, and where nobody says.
+    /// Resources that an HTTP server can serve. Empty for other servers, and if unknown.
     #[serde(default)]
     pub serves: Vec<Serves>,
-    /// Whether an HTTP server takes `--tls-cert FILE` and `--tls-key FILE`, and serves TLS then.
+    /// Whether an HTTP server supports TLS through `--tls-cert FILE` and `--tls-key FILE`.
     #[serde(default)]
     pub takes_tls: bool,
-    /// Name of another contender, which differs from this one in nothing but what this one is named for: the two are
-    /// compared by themselves.
+    /// Name of the contender that differs from this one only in the property under test. The report compares this
+    /// pair
+    /// separately.
     #[serde(default)]
     pub base: Option<String>,
 }
 
 impl Contender {
-    /// A peer of the given name and command, of which nothing else is known.
+    /// Creates a peer with this name and command. All other properties are unknown.
     #[must_use]
     pub fn new(name: &str, program: &Path, arguments: &[&str]) -> Contender {
         Contender {
@@ -105,15 +107,15 @@ impl Contender {
         }
     }
 
-    /// The same contender, an HTTP server that serves what its command lets one expect: files if it is told where they are
-    /// ([`ROOT`]), else the fixed answer alone.
+    /// Returns this HTTP server with `serves` derived from its command: files if the command contains [`ROOT`], else
+    /// only the fixed response.
     #[must_use]
     pub fn serving_by_command(self) -> Contender {
-        let is_told = self.arguments.iter().any(|argument| argument.contains(ROOT));
-        Contender { serves: vec![if is_told { Serves::Files } else { Serves::Fixed }], ..self }
+        let has_root = self.arguments.iter().any(|argument| argument.contains(ROOT));
+        Contender { serves: vec![if has_root { Serves::Files } else { Serves::Fixed }], ..self }
     }
 
-    /// The same contender, told to serve TLS if it can be; one whose command has a certificate already stays as it is.
+    /// Returns this contender with TLS arguments, if it supports TLS and its command has no certificate yet.
     #[must_use]
     pub fn under_tls(mut self) -> Contender {
         if self.takes_tls && !self.serves_tls() {
@@ -123,25 +125,27 @@ impl Contender {
         self
     }
 
-    /// Whether it is told where a certificate and its key are.
+    /// Returns whether the command contains the paths of a certificate and its key.
     #[must_use]
     pub fn serves_tls(&self) -> bool {
-        let is_told = |what| self.arguments.iter().any(|argument| argument.contains(what));
-        is_told(CERTIFICATE) && is_told(KEY)
+        let has = |placeholder| self.arguments.iter().any(|argument| argument.contains(placeholder));
+        has(CERTIFICATE) && has(KEY)
     }
 
-    /// The same command under the name "… again".
+    /// Returns a second instance of this contender, named "… again".
     #[must_use]
     pub fn twin(&self) -> Contender {
         let twin_of = Some(self.name.clone());
         Contender { name: format!("{} again", self.name), twin_of, base: None, ..self.clone() }
     }
 
-    /// Anello on both drivers, the bare servers, and bare epoll a second time. `executable` is the `anello` command.
+    /// Returns anello on both drivers, the baseline servers, and the epoll baseline a second time. `executable` is
+    /// the
+    /// `anello` command.
     #[must_use]
     pub fn default_contenders(executable: &Path) -> Vec<Contender> {
         let version = env!("CARGO_PKG_VERSION");
-        let made = |name: &str, role: Role, driver: &str, arguments: &[&str]| Contender {
+        let contender = |name: &str, role: Role, driver: &str, arguments: &[&str]| Contender {
             role,
             driver: Some(driver.to_owned()),
             version: Some(version.to_owned()),
@@ -149,10 +153,10 @@ impl Contender {
             ..Contender::new(name, executable, &[arguments, &["--addr", "127.0.0.1:0"]].concat())
         };
         let echo = |name: &str, driver: &str, flag: &str| {
-            made(name, Role::Anello, driver, &["echo", "--driver", flag, "--cores", "{cores}"])
+            contender(name, Role::Anello, driver, &["echo", "--driver", flag, "--cores", "{cores}"])
         };
         let bare =
-            |name: &str, driver: &str, model: &str| made(name, Role::Baseline, driver, &["bare", model]);
+            |name: &str, driver: &str, model: &str| contender(name, Role::Baseline, driver, &["bare", model]);
         let reference = bare("bare epoll", "epoll", "epoll");
         let select = bare("bare select", "select", "select");
         vec![
@@ -167,11 +171,11 @@ impl Contender {
         ]
     }
 
-    /// Anello's HTTP server on both drivers. `executable` is the `anello` command.
+    /// Returns anello's HTTP server on both drivers. `executable` is the `anello` command.
     #[must_use]
     pub fn http_servers(executable: &Path) -> Vec<Contender> {
         let server = |name: &str, driver: &str, flag: &str| {
-            // As long as the peers keep idle connections: those wait while others have their turns.
+            // Same timeout as the peers: connections stay idle during the slices of other contenders.
             let flags = [
                 "--driver",
                 flag,
@@ -195,7 +199,8 @@ impl Contender {
         vec![server("anello io_uring", "io_uring", "uring"), server("anello epoll", "epoll", "epoll")]
     }
 
-    /// The disk workers on each engine; they share `file`, one at a time. `executable` is the `anello` command.
+    /// Returns a disk worker for each I/O engine. They share `file` and run one at a time. `executable` is the
+    /// `anello` command.
     #[must_use]
     pub fn disk_workers(executable: &Path, file: &Path) -> Vec<Contender> {
         let engines = [
@@ -231,14 +236,14 @@ impl Contender {
         engines.into_iter().map(worker).collect()
     }
 
-    /// Whether it can be told which cores to use, and so use several.
+    /// Returns whether the command has a placeholder for cores, so that the server can use several.
     #[must_use]
     pub fn takes_cores(&self) -> bool {
         self.arguments.iter().any(|argument| argument.contains("{cores}"))
     }
 
-    /// The command as one would type it beside its files: absolute paths by their last name, so that a report does not
-    /// tell where somebody keeps programs.
+    /// Returns the command line with absolute paths reduced to their file names. A report then does not reveal the
+    /// directory layout of the machine.
     #[must_use]
     pub fn command_line(&self) -> String {
         let program = self
@@ -247,18 +252,18 @@ impl Contender {
             .map_or_else(|| self.program.to_string_lossy(), |name| name.to_string_lossy());
         let arguments = self.arguments.iter().map(|word| without_directory(word));
         let words = std::iter::once(program.as_ref()).chain(arguments);
-        words.map(quoted).collect::<Vec<_>>().join(" ")
+        words.map(shell_quote).collect::<Vec<_>>().join(" ")
     }
 }
 
-/// The last name of an absolute path; any other word as it is.
+/// Returns the file name of an absolute path; any other argument unchanged.
 fn without_directory(word: &str) -> &str {
     let path = Path::new(word);
     let name = path.file_name().and_then(OsStr::to_str);
     name.filter(|_| path.is_absolute()).unwrap_or(word)
 }
 
-fn quoted(word: &str) -> String {
+fn shell_quote(word: &str) -> String {
     let plain = |character: char| character.is_ascii_alphanumeric() || "-_./:=,@%+{}".contains(character);
     if !word.is_empty() && word.chars().all(plain) {
         word.to_owned()
@@ -272,7 +277,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn commands_are_shown_as_one_would_type_them() {
+    fn command_line_quotes_like_a_shell() {
         assert_eq!(
             Contender::new("a", Path::new("/usr/bin/x"), &["--a", "b c", "it's"]).command_line(),
             r"x --a 'b c' 'it'\''s'"
@@ -280,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn the_field_has_one_reference_and_one_twin_of_it() {
+    fn default_contenders_include_twin_of_reference() {
         let all = Contender::default_contenders(Path::new("anello"));
         assert_eq!(
             all.iter().filter(|contender| contender.twin_of.as_deref() == Some("bare epoll")).count(),
@@ -296,13 +301,13 @@ mod tests {
         let flags = "--tls-cert {certificate} --tls-key {key}";
         assert_eq!(secure.command_line(), format!("{command} {flags}"));
         assert!(secure.serves_tls() && !http[1].serves_tls());
-        assert_eq!(secure.clone().under_tls(), secure, "it is told once");
-        let unable = Contender { takes_tls: false, ..http[1].clone() };
-        assert_eq!(unable.clone().under_tls(), unable);
+        assert_eq!(secure.clone().under_tls(), secure, "arguments are added once");
+        let without_tls = Contender { takes_tls: false, ..http[1].clone() };
+        assert_eq!(without_tls.clone().under_tls(), without_tls);
     }
 
     #[test]
-    fn what_a_command_serves_follows_from_where_it_is_told_to_look() {
+    fn command_with_root_serves_files() {
         let serves =
             |argument: &str| Contender::new("a", Path::new("x"), &[argument]).serving_by_command().serves;
         assert_eq!(serves("--folder={root}"), [Serves::Files]);

@@ -1,6 +1,6 @@
-//! What a reader must know about the machine to judge the figures: kernel, CPU, limits, disk, noise.
+//! Description of the machine that a reader needs to interpret results: kernel, CPU, limits, disk, noise sources.
 //!
-//! Everything comes from files under `/proc` and `/sys`. Whatever cannot be read is left out, never guessed.
+//! All facts are read from files under `/proc` and `/sys`. A fact that cannot be read is omitted, never guessed.
 
 mod disk;
 mod mitigations;
@@ -12,9 +12,9 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 
 pub use disk::Disk;
-use mitigations::{Faults, chosen_at_boot};
+use mitigations::{Vulnerabilities, boot_parameter};
 
-/// Settings of the kernel that bear on connections, sockets and disk I/O, beside those that have a field of their own.
+/// Kernel settings that affect connections, sockets and disk I/O and have no field of their own in [`Environment`].
 const SYSCTLS: [&str; 8] = [
     "net.core.rmem_max",
     "net.core.wmem_max",
@@ -26,7 +26,7 @@ const SYSCTLS: [&str; 8] = [
     "fs.aio-max-nr",
 ];
 
-/// The machine as it was at one moment.
+/// State of the machine at one point in time.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Environment {
     /// Kernel name and release.
@@ -35,91 +35,95 @@ pub struct Environment {
     pub architecture: String,
     /// Name of the CPU.
     pub cpu_model: String,
-    /// Cores that are online.
+    /// Number of online cores.
     pub cores_online: usize,
-    /// Cores that this process may use, as the kernel lists them.
+    /// Cores that this process may use, in the kernel's list format.
     pub cores_allowed: String,
-    /// Whether the CPU says that it is a virtual one.
+    /// Whether the CPU reports that it runs under a hypervisor.
     pub virtual_machine: bool,
-    /// Memory of the machine, in kibibytes.
+    /// Physical memory in kibibytes.
     pub memory_kib: Option<u64>,
     /// Load averages over 1, 5 and 15 minutes.
     pub load_average: Option<[f64; 3]>,
-    /// Time stolen from all cores since boot, in ticks of the kernel (usually 10 ms).
+    /// Time stolen from all cores since boot, in kernel ticks (usually 10 ms).
     pub stolen_ticks: Option<u64>,
     /// Congestion control of new TCP connections.
     pub congestion_control: Option<String>,
-    /// Bound of the accept queue.
+    /// Maximum length of the accept queue (`net.core.somaxconn`).
     pub somaxconn: Option<u64>,
-    /// The io_uring sysctl: 0 allowed, 1 for a group only, 2 forbidden.
+    /// The `io_uring_disabled` sysctl: 0 allowed, 1 allowed for one group only, 2 disabled.
     pub io_uring_disabled: Option<u64>,
-    /// CPU frequency governor of the cores that the run used; which core has which, if they differ.
+    /// CPU frequency governor of the cores that the run used. If they differ, the governor of each group of cores.
     pub governor: Option<String>,
-    /// Mitigations of CPU faults that are at work, by fault.
+    /// Active mitigations of CPU vulnerabilities, by vulnerability.
     pub mitigations: Vec<String>,
-    /// CPU faults to which the kernel says that the machine is vulnerable, or of which it does not know, in its words;
-    /// none if it does not tell, or if nobody asked.
+    /// CPU vulnerabilities that the kernel reports as unmitigated or unknown, in the kernel's words. `None` if the
+    /// kernel
+    /// does not report vulnerabilities, or if the result was written by a version that did not read them.
     #[serde(default)]
     pub vulnerable: Option<Vec<String>>,
-    /// What the kernel's command line says of all mitigations at once, as in "off"; none if it says nothing.
+    /// Value of the `mitigations=` boot parameter, as in "off". `None` if it is not set.
     #[serde(default)]
     pub mitigations_at_boot: Option<String>,
-    /// Signs of a container.
+    /// Evidence that the lab runs in a container.
     pub container: Option<String>,
-    /// Seccomp mode of this process: disabled, strict, filter.
+    /// Seccomp mode of this process: off, strict, filter.
     pub seccomp: Option<String>,
-    /// Limit of open files: soft and hard.
+    /// Limit of open files: soft, hard.
     pub open_files: Option<String>,
-    /// Limit of locked memory: soft and hard.
+    /// Limit of locked memory: soft, hard.
     pub locked_memory: Option<String>,
-    /// Limit of processes and threads of the user: soft and hard.
+    /// Limit of processes and threads of the user: soft, hard.
     #[serde(default)]
     pub processes: Option<String>,
-    /// Whether two threads share each core: "on", "off", "notsupported", as the kernel says.
+    /// State of simultaneous multithreading, as the kernel reports it: "on", "off", "notsupported".
     #[serde(default)]
     pub smt: Option<String>,
-    /// Threads that share the first core, as the kernel lists them: the server's core may have a sibling.
+    /// Hardware threads of the first physical core, in the kernel's list format. The server's core may share its
+    /// physical
+    /// core with another one.
     #[serde(default)]
     pub siblings: Option<String>,
-    /// Whether the CPU may raise its clock for a while: "on" or "off".
+    /// Whether the CPU may temporarily raise its clock frequency: "on" or "off".
     #[serde(default)]
     pub boost: Option<String>,
-    /// What the kernel takes its time from.
+    /// Clock source of the kernel.
     #[serde(default)]
     pub clock_source: Option<String>,
-    /// When the kernel gives huge pages unasked.
+    /// When the kernel uses huge pages without a request by the application.
     #[serde(default)]
     pub transparent_huge_pages: Option<String>,
-    /// Limit of CPU time of this process's control group, as in "200000 of 100000 us"; none if there is none.
+    /// CPU time limit of this process's control group, as in "200000 of 100000 us". `None` if there is no limit.
     #[serde(default)]
     pub cpu_limit: Option<String>,
-    /// Limits of a TCP socket's receive buffer: least, default and most bytes.
+    /// Sizes of a TCP socket's receive buffer in bytes: minimum, default, maximum.
     #[serde(default)]
     pub tcp_receive_buffer: Option<String>,
-    /// The same of the send buffer.
+    /// Sizes of a TCP socket's send buffer in bytes: minimum, default, maximum.
     #[serde(default)]
     pub tcp_send_buffer: Option<String>,
-    /// The group that may use io_uring where the sysctl says so; -1 for none.
+    /// Group that may use io_uring if `io_uring_disabled` is 1. -1 for no group.
     #[serde(default)]
     pub io_uring_group: Option<i64>,
-    /// Whether the kernel moves memory after the tasks that use it, on machines with several memory nodes.
+    /// Whether the kernel migrates memory to the NUMA node of the tasks that use it.
     #[serde(default)]
     pub numa_balancing: Option<String>,
-    /// Further settings of the kernel by name, as in "net.core.rmem_max"; without those that cannot be read.
+    /// Further sysctls by name, as in "net.core.rmem_max". Unreadable ones are omitted.
     #[serde(default)]
     pub sysctls: BTreeMap<String, String>,
-    /// What the file of the disk workers lies on; none if there are none, or if it cannot be told.
+    /// Storage of the disk workers' file. `None` if there are no disk workers, or if it cannot be determined.
     #[serde(default)]
     pub disk: Option<Disk>,
 }
 
 impl Environment {
-    /// Reads everything from the file tree at `root` (`/` on a real machine). `cores` are those that the run uses,
-    /// `disk_file` is the file of its disk workers, which need not exist yet.
+    /// Reads the state of the machine from the file tree at `root` (`/` on a real machine). `cores` are the cores
+    /// that
+    /// the run uses. `disk_file` is the file of the disk workers, which need not exist yet.
     #[must_use]
     pub fn capture(root: &Path, cores: &[usize], disk_file: Option<&Path>) -> Environment {
         let tree = Tree { root };
-        let faults = Faults::of(&tree);
+        let vulnerabilities = Vulnerabilities::read(&tree);
         let cpuinfo = tree.text("proc/cpuinfo").unwrap_or_default();
         let status = tree.text("proc/self/status").unwrap_or_default();
         let limits = tree.text("proc/self/limits").unwrap_or_default();
@@ -143,9 +147,9 @@ impl Environment {
                 .line("proc/sys/kernel/io_uring_disabled")
                 .and_then(|line| line.parse().ok()),
             governor: tree.governor(cores),
-            vulnerable: faults.as_ref().map(|faults| faults.open.clone()),
-            mitigations: faults.unwrap_or_default().mitigated,
-            mitigations_at_boot: chosen_at_boot(&tree),
+            vulnerable: vulnerabilities.as_ref().map(|found| found.unmitigated.clone()),
+            mitigations: vulnerabilities.unwrap_or_default().mitigated,
+            mitigations_at_boot: boot_parameter(&tree),
             container: tree.container(),
             seccomp: field(&status, "Seccomp").map(|mode| seccomp_mode(&mode).to_owned()),
             open_files: limit(&limits, "Max open files"),
@@ -168,7 +172,7 @@ impl Environment {
         }
     }
 
-    /// All facts as pairs of label and value, for people.
+    /// Returns all known facts as pairs of label and value, for display.
     #[must_use]
     pub fn facts(&self) -> Vec<(&'static str, String)> {
         let mut facts = vec![
@@ -187,7 +191,7 @@ impl Environment {
         add(
             "SMT",
             self.smt.clone().map(|smt| match &self.siblings {
-                Some(siblings) => format!("{smt}; core 0 is shared by {siblings}"),
+                Some(siblings) => format!("{smt}; hardware threads of core 0: {siblings}"),
                 None => smt,
             }),
         );
@@ -199,8 +203,8 @@ impl Environment {
         add("Transparent huge pages", self.transparent_huge_pages.clone());
         add("NUMA balancing", self.numa_balancing.clone());
         add("Congestion control", self.congestion_control.clone());
-        add("TCP receive buffer (least, default, most)", self.tcp_receive_buffer.clone());
-        add("TCP send buffer (least, default, most)", self.tcp_send_buffer.clone());
+        add("TCP receive buffer (min, default, max)", self.tcp_receive_buffer.clone());
+        add("TCP send buffer (min, default, max)", self.tcp_send_buffer.clone());
         add("somaxconn", self.somaxconn.map(|value| value.to_string()));
         for name in SYSCTLS {
             add(name, self.sysctls.get(name).cloned());
@@ -208,25 +212,25 @@ impl Environment {
         add("io_uring sysctl", self.io_uring_disabled.map(|value| uring_sysctl(value).to_owned()));
         add("io_uring group", self.io_uring_group.filter(|&group| group >= 0).map(|group| group.to_string()));
         add("Seccomp", self.seccomp.clone());
-        add("Container", Some(self.container.clone().unwrap_or_else(|| "no sign of one".to_owned())));
+        add("Container", Some(self.container.clone().unwrap_or_else(|| "not detected".to_owned())));
         add("Open files (soft, hard)", self.open_files.clone());
         add("Locked memory (soft, hard)", self.locked_memory.clone());
         add("Processes and threads (soft, hard)", self.processes.clone());
         add("Disk file", self.disk.as_ref().map(Disk::to_string));
-        let listed = |faults: &[String], none: &str| {
-            if faults.is_empty() { none.to_owned() } else { faults.join("; ") }
+        let listed = |names: &[String], none: &str| {
+            if names.is_empty() { none.to_owned() } else { names.join("; ") }
         };
-        // Where the kernel says nothing of any fault, it may do something all the same.
-        let none = if self.vulnerable.is_some() { "none" } else { "none is told of" };
-        add("Mitigations at work", Some(listed(&self.mitigations, none)));
-        add("Open CPU faults", self.vulnerable.as_deref().map(|open| listed(open, "none")));
-        add("Mitigations chosen at boot", self.mitigations_at_boot.clone());
+        // A kernel that does not report vulnerabilities may still mitigate some.
+        let none = if self.vulnerable.is_some() { "none" } else { "none reported" };
+        add("CPU mitigations", Some(listed(&self.mitigations, none)));
+        add("Unmitigated CPU vulnerabilities", self.vulnerable.as_deref().map(|names| listed(names, "none")));
+        add("Boot parameter mitigations=", self.mitigations_at_boot.clone());
         facts
     }
 }
 
-/// Of each of these cores, the cores that are threads of the same physical core, itself among them; a core of which the
-/// file tree at `root` tells nothing stands alone.
+/// Returns, for each of `cores`, all hardware threads of its physical core, including itself. A core without topology
+/// information in the file tree at `root` is returned alone.
 #[must_use]
 pub fn core_siblings(root: &Path, cores: &[usize]) -> Vec<Vec<usize>> {
     let tree = Tree { root };
@@ -237,7 +241,7 @@ pub fn core_siblings(root: &Path, cores: &[usize]) -> Vec<Vec<usize>> {
     cores.iter().map(siblings).collect()
 }
 
-/// Cores as the kernel lists them: "0,4" or "0-1,8".
+/// Parses a list of cores in the kernel's format: "0,4" or "0-1,8".
 fn core_list(text: &str) -> Option<Vec<usize>> {
     let mut cores = Vec::new();
     for part in text.split(',') {
@@ -247,7 +251,7 @@ fn core_list(text: &str) -> Option<Vec<usize>> {
     Some(cores)
 }
 
-/// A file tree that may lack anything.
+/// File tree in which any file may be missing.
 struct Tree<'a> {
     root: &'a Path,
 }
@@ -263,8 +267,9 @@ impl Tree<'_> {
         (!line.is_empty()).then(|| line.to_owned())
     }
 
-    /// The frequency governor of these cores: a word if they have it in common, else each with its cores; none if it can
-    /// be seen of no core.
+    /// Returns the frequency governor of these cores: one name if all cores have the same governor, else each
+    /// governor
+    /// with its cores. `None` if no governor is readable.
     fn governor(&self, cores: &[usize]) -> Option<String> {
         let mut groups: Vec<(Option<String>, Vec<String>)> = Vec::new();
         for core in cores {
@@ -277,11 +282,11 @@ impl Tree<'_> {
         if let [(governor, _)] = groups.as_slice() {
             return governor.clone();
         }
-        let told = |(governor, group): &(Option<String>, Vec<String>)| {
+        let describe = |(governor, group): &(Option<String>, Vec<String>)| {
             let plural = if group.len() == 1 { "core" } else { "cores" };
             format!("{} on {plural} {}", governor.as_deref().unwrap_or("not visible"), group.join(", "))
         };
-        (!groups.is_empty()).then(|| groups.iter().map(told).collect::<Vec<_>>().join("; "))
+        (!groups.is_empty()).then(|| groups.iter().map(describe).collect::<Vec<_>>().join("; "))
     }
 
     fn sysctls(&self) -> BTreeMap<String, String> {
@@ -289,21 +294,21 @@ impl Tree<'_> {
         SYSCTLS.iter().filter_map(|&name| Some((name.to_owned(), value(name)?))).collect()
     }
 
-    /// A line whose words are numbers, one blank between them.
+    /// Returns the first line of a file with its whitespace normalized to single spaces.
     fn words(&self, path: &str) -> Option<String> {
         Some(self.line(path)?.split_whitespace().collect::<Vec<_>>().join(" "))
     }
 
-    /// Either of two files says it, one of them the other way round.
+    /// Reads the boost state. `intel_pstate` reports the inverted state (`no_turbo`).
     fn boost(&self) -> Option<String> {
-        let on = match self.line("sys/devices/system/cpu/intel_pstate/no_turbo") {
+        let is_on = match self.line("sys/devices/system/cpu/intel_pstate/no_turbo") {
             Some(no_turbo) => no_turbo == "0",
             None => self.line("sys/devices/system/cpu/cpufreq/boost")? == "1",
         };
-        Some(if on { "on" } else { "off" }.to_owned())
+        Some(if is_on { "on" } else { "off" }.to_owned())
     }
 
-    /// The limit of the control group's CPU time, in either version of groups.
+    /// Reads the CPU time limit of the control group, version 1 or 2.
     fn cpu_limit(&self) -> Option<String> {
         let groups = self.text("proc/self/cgroup")?;
         let own = groups.lines().find_map(|line| line.strip_prefix("0::/")).unwrap_or_default();
@@ -336,7 +341,7 @@ fn is_core_line(line: &str) -> bool {
     line.strip_prefix("cpu").is_some_and(|rest| rest.starts_with(|first: char| first.is_ascii_digit()))
 }
 
-/// The value of `name: value` or `name<tab>: value`, from its first occurrence.
+/// Returns the value of the first `name: value` line. Whitespace before the colon is ignored.
 fn field(text: &str, name: &str) -> Option<String> {
     text.lines().find_map(|line| {
         let (key, value) = line.split_once(':')?;
@@ -344,7 +349,7 @@ fn field(text: &str, name: &str) -> Option<String> {
     })
 }
 
-/// The word in brackets: "always [madvise] never".
+/// Returns the bracketed word of a line as in "always [madvise] never".
 fn bracketed_option(line: &str) -> Option<String> {
     Some(line.split_once('[')?.1.split_once(']')?.0.to_owned())
 }
@@ -398,7 +403,7 @@ mod tests {
     }
 
     #[test]
-    fn a_machine_is_read_from_its_files() {
+    fn captures_facts_from_file_tree() {
         let root = tempfile::tempdir().unwrap();
         let root = root.path();
         write(
@@ -457,22 +462,25 @@ mod tests {
         let facts = environment.facts();
         assert!(facts.contains(&("io_uring sysctl", "2 (forbidden)".to_owned())));
         assert!(facts.contains(&("Memory", "2.0 GiB".to_owned())));
-        assert!(facts.contains(&("SMT", "on; core 0 is shared by 0,1".to_owned())));
+        assert!(facts.contains(&("SMT", "on; hardware threads of core 0: 0,1".to_owned())));
         assert!(facts.contains(&("CPU limit of the control group", "150000 of 100000 us".to_owned())));
         assert!(facts.contains(&("Clock boost", "off".to_owned())));
         assert!(facts.contains(&("Transparent huge pages", "madvise".to_owned())));
         assert!(facts.contains(&("net.ipv4.ip_local_port_range", "32768 60999".to_owned())));
-        assert!(!facts.iter().any(|(label, _)| *label == "net.core.wmem_max"), "what cannot be read");
-        assert!(facts.contains(&("Open CPU faults", "mds: Vulnerable".to_owned())));
-        assert!(facts.contains(&("Mitigations chosen at boot", "auto,nosmt".to_owned())));
+        assert!(
+            !facts.iter().any(|(label, _)| *label == "net.core.wmem_max"),
+            "unreadable sysctl is omitted"
+        );
+        assert!(facts.contains(&("Unmitigated CPU vulnerabilities", "mds: Vulnerable".to_owned())));
+        assert!(facts.contains(&("Boot parameter mitigations=", "auto,nosmt".to_owned())));
         let disk = "ext4 on no known device, I/O scheduler unknown";
         assert!(facts.contains(&("Disk file", disk.to_owned())));
         assert_eq!(environment.tcp_receive_buffer.as_deref(), Some("4096 131072 6291456"));
-        assert!(!facts.iter().any(|(label, _)| *label == "io_uring group"), "-1 is no group");
+        assert!(!facts.iter().any(|(label, _)| *label == "io_uring group"), "-1 means no group");
     }
 
     #[test]
-    fn a_governor_is_told_once_or_with_its_cores() {
+    fn different_governors_are_listed_with_their_cores() {
         let root = tempfile::tempdir().unwrap();
         let governor = |cores: &[usize]| Environment::capture(root.path(), cores, None).governor;
         for (core, word) in [(0, "performance"), (1, "performance"), (2, "powersave")] {
@@ -483,14 +491,14 @@ mod tests {
             );
         }
         assert_eq!(governor(&[0, 1]).as_deref(), Some("performance"));
-        assert_eq!(governor(&[2]).as_deref(), Some("powersave"), "not that of the first core");
+        assert_eq!(governor(&[2]).as_deref(), Some("powersave"), "governor of core 2, not of core 0");
         let several = "performance on cores 0, 1; powersave on core 2; not visible on core 3";
         assert_eq!(governor(&[0, 1, 2, 3]).as_deref(), Some(several));
         assert_eq!((governor(&[3]), governor(&[])), (None, None));
     }
 
     #[test]
-    fn what_older_results_do_not_say_is_not_known() {
+    fn reads_older_results_without_newer_fields() {
         let root = tempfile::tempdir().unwrap();
         let mut old = serde_json::to_value(Environment::capture(root.path(), &[], None)).unwrap();
         for field in ["vulnerable", "mitigations_at_boot", "processes", "sysctls", "disk"] {
@@ -498,11 +506,11 @@ mod tests {
         }
         let environment: Environment = serde_json::from_value(old).unwrap();
         assert_eq!((environment.vulnerable.as_ref(), environment.processes.as_ref()), (None, None));
-        assert!(!environment.facts().iter().any(|(label, _)| *label == "Open CPU faults"));
+        assert!(!environment.facts().iter().any(|(label, _)| *label == "Unmitigated CPU vulnerabilities"));
     }
 
     #[test]
-    fn cores_know_their_siblings() {
+    fn core_siblings_default_to_core_itself() {
         let root = tempfile::tempdir().unwrap();
         let list = |core: usize| format!("sys/devices/system/cpu/cpu{core}/topology/thread_siblings_list");
         write(root.path(), &list(0), "0,2\n");
@@ -513,7 +521,7 @@ mod tests {
     }
 
     #[test]
-    fn a_machine_that_shows_nothing_is_not_invented() {
+    fn empty_file_tree_yields_no_facts() {
         let root = tempfile::tempdir().unwrap();
         let environment = Environment::capture(root.path(), &[0], Some(Path::new("/no-such/file")));
         assert_eq!(environment.governor, None);

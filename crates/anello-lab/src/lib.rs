@@ -1,8 +1,13 @@
-//! The lab: which server is fastest on this machine, by how much, and how sure can one be of it?
+//! Benchmark harness: finds the fastest server on this machine, by how much it is faster, and how certain the
+//! result is.
 //!
-//! It starts every contender as a child process on one core, loads them from another, one short slice at a time and
-//! in random order, and compares each with a reference by paired rounds. One of the contenders is the reference a
-//! second time (its *twin*): the difference between two runs of the same program is what this machine cannot resolve.
+//! The lab starts every contender as a child process on one core and loads it from another core. Contenders are
+//! measured
+//! in short slices, in random order, and each is compared with a reference contender by paired rounds. One
+//! contender is a
+//! second instance of the reference (its *twin*). The difference between these two runs of the same program is the
+//! noise
+//! floor: smaller differences cannot be resolved on this machine.
 //!
 //! ```text
 //!  LabConfig ─► run ──► slices ──► analysis ──► LabResult ─► report (table, JSON, HTML)
@@ -12,11 +17,12 @@
 //! ```
 //!
 //! Invariants:
-//! - the lab touches the world only through [`Machine`] and [`Load`]; with [`simulation`] in their place the whole of
-//!   it runs without a socket, a process or a clock;
-//! - a contender that fails costs its own cells and no other's;
-//! - every child process is killed and reaped before [`run()`] returns, also when it returns an error or panics;
-//! - with the same seed the order of the slices and every interval are the same.
+//! - The lab interacts with the system only through [`Machine`] and [`Load`]. With the implementations in
+//!   [`simulation`],
+//!   the whole lab runs without sockets, processes or clocks.
+//! - A contender that fails loses only its own cells.
+//! - Every child process is killed and reaped before [`run()`] returns, even if it returns an error or panics.
+//! - The same seed gives the same order of slices and the same confidence intervals.
 #![forbid(unsafe_code)]
 
 pub mod analysis;

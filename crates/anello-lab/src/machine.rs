@@ -1,10 +1,10 @@
-//! The machine a run happens on: its clock, what the hypervisor steals, what a process costs, and the processes.
+//! The machine that a run uses: its clock, stolen time, resource usage of processes, and the processes themselves.
 //!
-//! [`Machine`] is the lab's only door to all of these, so that a simulated one can stand in its place.
+//! The lab accesses all of these only through [`Machine`], so that tests can substitute a simulated machine.
 //! [`LocalMachine`] is the real one. It reads
-//! - stolen time from `/proc/stat`, in ticks of 10 ms: one tick within a slice is enough to distrust the slice;
-//! - CPU time from the clock of the process (`clock_getcpuclockid(3)`): exact at any moment, and with the threads that
-//!   have ended.
+//! - stolen time from `/proc/stat`, in ticks of 10 ms: a single tick marks a slice as disturbed;
+//! - CPU time from the process clock (`clock_getcpuclockid(3)`), which is exact at any time and includes exited
+//!   threads.
 
 use std::collections::HashMap;
 use std::fs;
@@ -25,52 +25,55 @@ use crate::scenario::LabConfig;
 use crate::site::{Site, with_site};
 use crate::tls::{Identity, with_certificate};
 
-/// Descriptors that the lab needs besides its connections.
+/// Number of descriptors that the lab needs in addition to its connections.
 const SPARE_DESCRIPTORS: usize = 256;
 
-/// What the lab needs of the machine it runs on.
+/// System interface of the lab.
 pub trait Machine {
-    /// Makes the lab itself ready: pins it to the load core, raises its limits. Returns what the reader of the report
-    /// should know about it.
+    /// Prepares the lab's own process: pins it to the load cores and raises its limits. Returns notes for the
+    /// reader of
+    /// the report.
     fn prepare(&mut self, config: &LabConfig) -> Vec<String>;
 
-    /// How many connections the lab can have open at once: its open files, but for a few that it needs otherwise.
+    /// Returns how many connections the lab can have open at the same time: its open file limit less a reserve.
     fn max_open_connections(&mut self) -> usize;
 
-    /// A clock that never goes back, in nanoseconds from some fixed moment.
+    /// Returns the time of a monotonic clock, in nanoseconds since an arbitrary start.
     fn now_ns(&mut self) -> u64;
 
-    /// Seconds since 1970, for the report.
+    /// Returns the time in seconds since 1970, for the report.
     fn unix_time_s(&mut self) -> u64;
 
-    /// Time that the hypervisor has taken from these cores since boot, summed, in nanoseconds.
+    /// Returns the time that the hypervisor has stolen from these cores since boot, summed, in nanoseconds.
     ///
     /// # Errors
-    /// The cause in words, if it cannot be read.
+    /// Returns a description if the time cannot be read.
     fn stolen_ns(&mut self, cores: &[usize]) -> Result<u64, String>;
 
-    /// Time that the lab's own group of processes, to which its contenders belong, has been held back by a CPU limit, in
-    /// nanoseconds; 0 where there is no limit.
+    /// Returns how long the lab's control group, which includes its contenders, has been throttled by a CPU limit, in
+    /// nanoseconds. 0 if there is no limit.
     fn throttled_ns(&mut self) -> u64;
 
-    /// What all live threads of the process have used so far.
+    /// Returns the resource usage of all threads of the process.
     ///
     /// # Errors
-    /// The cause in words, if it cannot be read, as when the process has ended.
+    /// Returns a description if the usage cannot be read, for example because the process has exited.
     fn usage(&mut self, pid: u32) -> Result<Usage, String>;
 
-    /// CPU time of the lab itself, that is of the load, in nanoseconds; 0 if it cannot be told.
+    /// Returns the CPU time of the lab itself, which generates the load, in nanoseconds. 0 if it is unknown.
     fn load_cpu_ns(&mut self) -> u64;
 
-    /// CPU time that programs other than the lab and the contenders it has reaped have spent, on these cores since
-    /// boot, in nanoseconds; none if it cannot be told. Only differences mean something, and only between moments at
-    /// which no contender runs.
+    /// Returns the CPU time that other programs have used on these cores since boot, in nanoseconds. Excludes the
+    /// lab and
+    /// the contenders that it has reaped. `None` if it is unknown. Only differences between two calls are
+    /// meaningful, and
+    /// only if no contender runs during either call.
     fn other_cpu_ns(&mut self, cores: &[usize]) -> Option<u64>;
 
-    /// Starts a contender on `cores` and waits until it is ready.
+    /// Starts a contender on `cores` and waits for its ready line.
     ///
     /// # Errors
-    /// What the contender did instead.
+    /// Returns a description if the contender does not become ready.
     fn start(
         &mut self,
         contender: &Contender,
@@ -78,80 +81,82 @@ pub trait Machine {
         cores: &[usize],
     ) -> Result<Running, String>;
 
-    /// How the process ended, or that somebody has halted it; none if it still runs after `timeout`. A process that is
-    /// about to end is waited for no longer than its end takes.
+    /// Waits until the process exits or is stopped by a signal, and describes the event. Returns `None` if it still
+    /// runs
+    /// after `timeout`.
     fn exit_description(&mut self, pid: u32, timeout: Duration) -> Option<String>;
 
-    /// Waits without using any of the cores.
+    /// Sleeps without using any of the cores.
     fn sleep(&mut self, duration: Duration);
 
-    /// Leaves servers this part of these cores, of 1, until [`unthrottle_servers`](Self::unthrottle_servers).
+    /// Limits servers to this share of these cores (0 to 1), until [`unthrottle_servers`](Self::unthrottle_servers).
     ///
     /// # Errors
-    /// They keep all of their cores, for this reason.
+    /// Returns a description if the limit cannot be applied. The servers then keep their full cores.
     fn throttle_servers(&mut self, cores: &[usize], share: f64) -> Result<(), String>;
 
-    /// Gives servers all of their cores again.
+    /// Removes the limit of [`throttle_servers`](Self::throttle_servers).
     fn unthrottle_servers(&mut self);
 
-    /// Halts a process (SIGSTOP) until [`resume`](Self::resume). Unknown ids are ignored.
+    /// Stops a process (SIGSTOP) until [`resume`](Self::resume). Unknown ids are ignored.
     fn pause(&mut self, pid: u32);
 
-    /// Lets a halted process run on (SIGCONT). Does nothing to one that runs.
+    /// Continues a stopped process (SIGCONT). Has no effect on a running process.
     fn resume(&mut self, pid: u32);
 
-    /// Ends these processes, halted or not, and reaps them. Unknown ids are ignored.
+    /// Terminates and reaps these processes, including stopped ones. Unknown ids are ignored.
     fn stop(&mut self, pids: &[u32]);
 
-    /// Describes the machine as it is now, in what a run of this configuration uses of it.
+    /// Describes the current state of the machine, limited to the parts that a run of this configuration uses.
     fn environment(&mut self, config: &LabConfig) -> Environment;
 }
 
-/// What the threads of a process have used.
+/// Resource usage of a process, summed over its threads.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Usage {
-    /// CPU time in user space and kernel, in nanoseconds.
+    /// CPU time in user space and in the kernel, in nanoseconds.
     pub cpu_ns: u64,
-    /// Context switches by waiting; none if they cannot be told.
+    /// Number of voluntary context switches. `None` if it is unknown.
     pub voluntary_switches: Option<u64>,
-    /// Context switches forced by others; none if they cannot be told.
+    /// Number of involuntary context switches. `None` if it is unknown.
     pub involuntary_switches: Option<u64>,
-    /// Resident memory in bytes; none if it cannot be told.
+    /// Resident memory in bytes. `None` if it is unknown.
     pub resident_bytes: Option<u64>,
 }
 
-/// A contender that is ready for connections.
+/// A contender that accepts connections.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Running {
-    /// Its process id.
+    /// Process id.
     pub pid: u32,
-    /// Where it listens.
+    /// Address on which it listens.
     pub address: SocketAddr,
-    /// What it said when it was ready: driver, features.
+    /// Its ready line, with driver and features.
     pub ready_line: String,
 }
 
-/// The machine this process runs on. Dropping it ends every contender it has started and gives the thread its cores
-/// back.
+/// The machine that this process runs on. Dropping it terminates every contender that it has started and restores
+/// the CPU
+/// affinity of the thread.
 #[derive(Debug)]
 pub struct LocalMachine {
     processes: HashMap<u32, ServerProcess>,
     started: Instant,
     original_cores: Option<CpuSet>,
-    /// The statistics of this process's control group.
+    /// Path of the `cpu.stat` file of this process's control group.
     throttled_file: Option<PathBuf>,
-    /// What holds servers back; none before it is first needed.
+    /// Throttle of the server cores. `None` until first used.
     cpu_throttle: Option<CpuThrottle>,
-    /// CPU time of brakes on other cores, which are gone.
+    /// CPU time of earlier throttles, which ran on other cores.
     stopped_throttles_cpu_ns: u64,
-    /// What HTTP servers serve; none before one is started.
+    /// Site that HTTP servers serve. `None` until the first one starts.
     site: Option<Site>,
-    /// What they serve TLS with.
+    /// Certificate and key that HTTP servers use for TLS.
     identity: Option<Identity>,
 }
 
 impl LocalMachine {
-    /// The machine as it is; nothing is changed until [`Machine::prepare`].
+    /// Creates a handle to the machine. Nothing changes until [`Machine::prepare`].
     #[must_use]
     pub fn new() -> LocalMachine {
         let throttled_file = cpu_statistics(Path::new("/"));
@@ -167,7 +172,7 @@ impl LocalMachine {
         }
     }
 
-    /// The same machine, on which contenders serve TLS with this identity.
+    /// Returns this machine with `identity` as the TLS identity of its contenders.
     #[must_use]
     pub fn with_identity(mut self, identity: Option<Identity>) -> LocalMachine {
         self.identity = identity;
@@ -191,12 +196,12 @@ impl Machine for LocalMachine {
             notes.push(format!("The load could not be pinned to cores {:?}: {error}.", config.load_cores));
         }
         raise_descriptor_limit();
-        let (most, all) = (config.max_connections(), self.max_open_connections());
-        if most * config.contenders.len() > all {
+        let (connections, limit) = (config.max_connections(), self.max_open_connections());
+        if connections * config.contenders.len() > limit {
             notes.push(format!(
-                "The lab may have {} files open (`ulimit -Hn`), too few for the connections of all contenders at once in \
-                 the largest cells: there each contender is connected to anew for every slice, and warmed up.",
-                all + SPARE_DESCRIPTORS
+                "The lab may open {} files (`ulimit -Hn`), too few for the connections of all contenders at the same time \
+                 in the largest cells. In these cells each contender gets new connections and a warm-up for every slice.",
+                limit + SPARE_DESCRIPTORS
             ));
         }
         notes
@@ -238,7 +243,8 @@ impl Machine for LocalMachine {
                 .and_then(|status| Some(status_number(&status, "VmRSS")? * 1024)),
         };
         for task in fs::read_dir(format!("/proc/{pid}/task")).map_err(failed)? {
-            // A thread may end between the listing and the reading; its switches are then lost to the slice.
+            // A thread may exit between the listing and the read. Its context switches are then missing from the
+            // slice.
             if let Ok(status) = fs::read_to_string(task.map_err(failed)?.path().join("status")) {
                 let sum = |total: Option<u64>, name: &str| Some(total? + status_number(&status, name)?);
                 usage.voluntary_switches = sum(usage.voluntary_switches, "voluntary_ctxt_switches");
@@ -335,13 +341,13 @@ impl Drop for LocalMachine {
         let pids: Vec<u32> = self.processes.keys().copied().collect();
         self.stop(&pids);
         if let Some(cores) = &self.original_cores {
-            // Without its old cores the thread still works, only slower.
+            // On failure the thread keeps the load's affinity, which is only slower.
             sched_setaffinity(None, cores).ok();
         }
     }
 }
 
-/// The cores this thread may run on, lowest first. At least one: core 0 if they cannot be read.
+/// Returns the cores that this thread may run on, in ascending order. Returns core 0 if they cannot be read.
 #[must_use]
 pub fn allowed_cores() -> Vec<usize> {
     let cores = sched_getaffinity(None)
@@ -350,24 +356,26 @@ pub fn allowed_cores() -> Vec<usize> {
     if cores.is_empty() { vec![0] } else { cores }
 }
 
-/// Confines every thread of a process to these cores; threads it starts later inherit that. A thread that has chosen
-/// among them for itself keeps its choice: a server with a thread for each core would float otherwise. So does a thread
-/// of io_uring that was given one core of its own, wherever that is.
+/// Confines every thread of a process to these cores. Threads that it starts later inherit the affinity. A thread
+/// that has
+/// pinned itself to some of these cores keeps its affinity, so that a server with one thread per core stays pinned.
+/// An
+/// io_uring kernel thread that is pinned to a single core keeps it as well, even outside of these cores.
 ///
 /// # Errors
-/// What `sched_setaffinity(2)` says, except about threads that have ended meanwhile or belong to the kernel.
+/// Returns the error of `sched_setaffinity(2)`, except for threads that have exited or belong to the kernel.
 pub(crate) fn pin_process(pid: u32, cores: &[usize]) -> io::Result<()> {
     for task in fs::read_dir(format!("/proc/{pid}/task"))? {
         let task = task?;
         let name = task.file_name();
         let thread = name.to_str().and_then(|name| name.parse().ok()).and_then(Pid::from_raw);
-        let now = sched_getaffinity(thread).ok();
-        if now.is_some_and(|now| is_placed_on_purpose(&task.path(), &now, cores)) {
+        let current = sched_getaffinity(thread).ok();
+        if current.is_some_and(|current| is_pinned_deliberately(&task.path(), &current, cores)) {
             continue;
         }
         match sched_setaffinity(thread, &cpu_set(cores)) {
             Err(Errno::SRCH) | Ok(()) => {}
-            // Some kernels do not let go of io_uring's own threads; they say so with EINVAL.
+            // Some kernels do not allow changing the affinity of io_uring threads and return EINVAL.
             Err(Errno::INVAL) if name.to_str() != Some(pid.to_string().as_str()) => {}
             Err(error) => return Err(error.into()),
         }
@@ -375,23 +383,27 @@ pub(crate) fn pin_process(pid: u32, cores: &[usize]) -> io::Result<()> {
     Ok(())
 }
 
-/// Whether a thread that may run on the cores of `now` is where it should be, or where somebody has put it on purpose.
-fn is_placed_on_purpose(task: &Path, now: &CpuSet, cores: &[usize]) -> bool {
-    let chosen: Vec<usize> = (0..CpuSet::MAX_CPU).filter(|&core| now.is_set(core)).collect();
-    let of_kernel = || fs::read_to_string(task.join("comm")).is_ok_and(|name| name.starts_with("iou-"));
-    chosen.iter().all(|core| cores.contains(core)) || (chosen.len() == 1 && of_kernel())
+/// Returns whether a thread with affinity `current` is already confined to `cores`, or is a deliberately pinned
+/// kernel
+/// thread.
+fn is_pinned_deliberately(task: &Path, current: &CpuSet, cores: &[usize]) -> bool {
+    let allowed: Vec<usize> = (0..CpuSet::MAX_CPU).filter(|&core| current.is_set(core)).collect();
+    let is_kernel_thread =
+        || fs::read_to_string(task.join("comm")).is_ok_and(|name| name.starts_with("iou-"));
+    allowed.iter().all(|core| cores.contains(core)) || (allowed.len() == 1 && is_kernel_thread())
 }
 
-/// Does something with this thread on these cores, which children started meanwhile inherit, then goes back.
+/// Runs `work` with this thread pinned to `cores`, then restores the affinity. Child processes started by `work`
+/// inherit it.
 pub(crate) fn on_cores<T>(cores: &[usize], work: impl FnOnce() -> T) -> T {
     let before = sched_getaffinity(None);
-    // A core that cannot be had is an error when the child is pinned, which names it.
+    // An unavailable core is reported later, when the child is pinned.
     sched_setaffinity(None, &cpu_set(cores)).ok();
-    let done = work();
+    let result = work();
     if let Ok(before) = before {
         sched_setaffinity(None, &before).ok();
     }
-    done
+    result
 }
 
 fn cpu_set(cores: &[usize]) -> CpuSet {
@@ -400,47 +412,48 @@ fn cpu_set(cores: &[usize]) -> CpuSet {
     set
 }
 
-/// Most connections that the lab may have open once it has raised its limit: the hard limit of open files, but for a
-/// few that it needs otherwise.
+/// Returns how many connections the lab can have open after raising its limit: the hard limit of open files less a
+/// reserve.
 #[must_use]
 pub fn connections_limit() -> usize {
     let limit = getrlimit(Resource::Nofile).maximum.unwrap_or(u64::MAX);
     usize::try_from(limit).unwrap_or(usize::MAX).saturating_sub(SPARE_DESCRIPTORS)
 }
 
-/// Raises the soft limit of open files to the hard one, for the lab and, by inheritance, for its contenders: a server
-/// is judged by the connections it can hold, not by a shell's default.
+/// Raises the soft limit of open files to the hard limit, for the lab and, by inheritance, for its contenders. A
+/// server
+/// is then measured with the connections it can hold, not with the default of a shell.
 fn raise_descriptor_limit() {
     let limit = getrlimit(Resource::Nofile);
-    // A limit that stays as it is shows in the number of connections that fit.
+    // If the limit cannot be raised, `max_open_connections` reports the lower number.
     setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum }).ok();
 }
 
-/// The steal column of one core in `/proc/stat`.
+/// Returns the steal column of a core in `/proc/stat`.
 fn stolen_ticks(stat: &str, core: usize) -> Option<u64> {
     core_columns(stat, core)?.get(7).copied()
 }
 
-/// Time that programs spent on one core. Interrupts are left out: they are charged to nobody.
+/// Returns the time that programs have used on a core. Interrupts are excluded because they belong to no process.
 fn busy_ticks(stat: &str, core: usize) -> Option<u64> {
     Some(core_columns(stat, core)?.get(..3)?.iter().sum())
 }
 
-/// The columns of one core in `/proc/stat`: user, nice, system, idle, iowait, irq, softirq, steal.
+/// Returns the columns of a core in `/proc/stat`: user, nice, system, idle, iowait, irq, softirq, steal.
 fn core_columns(stat: &str, core: usize) -> Option<Vec<u64>> {
     let name = format!("cpu{core}");
     let line = stat.lines().find(|line| line.split_whitespace().next() == Some(&name))?;
     line.split_whitespace().skip(1).map(|column| column.parse().ok()).collect()
 }
 
-/// CPU time of a process and its reaped children, from `/proc/PID/stat`.
+/// Returns the CPU time of a process and its reaped children, from `/proc/PID/stat`.
 fn family_ticks(stat: &str) -> Option<u64> {
-    // The name in parentheses may contain anything, so the columns are counted from its end.
+    // The name in parentheses may contain any character, so count columns after the last parenthesis.
     let columns = stat.rsplit_once(')')?.1.split_whitespace().skip(11).take(4);
     columns.map(|column| column.parse::<u64>().ok()).sum()
 }
 
-/// The file that tells how often this process's control group was held back; none if there is no such group.
+/// Returns the file with the throttling statistics of this process's control group. `None` if there is no such file.
 fn cpu_statistics(root: &Path) -> Option<PathBuf> {
     let groups = fs::read_to_string(root.join("proc/self/cgroup")).ok()?;
     let mut candidates = Vec::new();
@@ -456,14 +469,15 @@ fn cpu_statistics(root: &Path) -> Option<PathBuf> {
             _ => {}
         }
     }
-    // Within a container the group's own path may not be visible, and the root is the container's.
+    // In a container the group's own path may be invisible. The root of the hierarchy is then the container's group.
     candidates.push(PathBuf::from("sys/fs/cgroup"));
     candidates.push(PathBuf::from("sys/fs/cgroup/cpu"));
     let files = candidates.into_iter().map(|group| root.join(group).join("cpu.stat"));
     files.into_iter().find(|path| fs::read_to_string(path).is_ok_and(|text| throttled_ns(&text).is_some()))
 }
 
-/// The time a control group was held back: `throttled_usec` (version 2) or `throttled_time` in nanoseconds (version 1).
+/// Parses how long a control group was throttled, in nanoseconds: `throttled_usec` (version 2) or `throttled_time`
+/// (version 1, already in nanoseconds).
 fn throttled_ns(cpu_stat: &str) -> Option<u64> {
     cpu_stat.lines().find_map(|line| match line.split_once(' ')? {
         ("throttled_usec", value) => Some(value.trim().parse::<u64>().ok()? * 1000),
@@ -472,15 +486,15 @@ fn throttled_ns(cpu_stat: &str) -> Option<u64> {
     })
 }
 
-/// The number of a line `name: number` in a status file.
+/// Parses a `name: number` line of a status file.
 fn status_number(status: &str, name: &str) -> Option<u64> {
     let line = status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;
     line.split_whitespace().next()?.parse().ok()
 }
 
-/// CPU time of all threads of a process, ended ones included, in nanoseconds.
+/// Returns the CPU time of all threads of a process, including exited ones, in nanoseconds.
 fn process_cpu_ns(pid: u32) -> Result<u64, String> {
-    // A number that is no process id stands for none.
+    // A number outside the range of process ids maps to one that does not exist.
     let id = nix::unistd::Pid::from_raw(i32::try_from(pid).unwrap_or(i32::MAX));
     let time = clock_getcpuclockid(id).and_then(clock_gettime);
     let time = time.map_err(|error| format!("cannot read the CPU time of process {pid}: {error}"))?;
@@ -492,7 +506,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_steal_column_is_found_by_core() {
+    fn parses_proc_stat_columns_by_core() {
         let stat =
             "cpu  1 2 3 4 5 6 7 88 9 10\ncpu0 1 2 3 4 5 6 7 30 9 10\ncpu10 1 2 3 4 5 6 7 58 0 0\nintr 1\n";
         assert_eq!(stolen_ticks(stat, 0), Some(30));
@@ -503,7 +517,7 @@ mod tests {
     }
 
     #[test]
-    fn a_group_that_is_held_back_is_found_in_both_versions() {
+    fn finds_throttling_statistics_of_both_cgroup_versions() {
         assert_eq!(throttled_ns("usage_usec 1\nnr_throttled 2\nthrottled_usec 30\n"), Some(30_000));
         assert_eq!(throttled_ns("nr_periods 1\nthrottled_time 31\n"), Some(31));
         assert_eq!(throttled_ns("usage_usec 1\n"), None);
@@ -522,7 +536,7 @@ mod tests {
     }
 
     #[test]
-    fn the_local_machine_tells_its_own_figures() {
+    fn local_machine_reads_its_own_usage() {
         let mut machine = LocalMachine::new();
         let before = machine.usage(std::process::id()).unwrap();
         assert!(before.voluntary_switches.is_some() && before.resident_bytes.is_some(), "{before:?}");
@@ -538,7 +552,7 @@ mod tests {
     }
 
     #[test]
-    fn a_contender_is_pinned_with_all_its_threads_and_ends_with_the_machine() {
+    fn dropping_machine_terminates_pinned_contender() {
         let config = LabConfig::smoke("/bin/sh".into());
         let script = "sleep 60 & echo addr=127.0.0.1:9; wait";
         let contender = Contender::new("shell", Path::new("/bin/sh"), &["-c", script]);
@@ -553,7 +567,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_asks_for_the_site_is_told_where_it_is_and_it_goes_with_the_machine() {
+    fn contenders_share_site_until_machine_is_dropped() {
         let config = LabConfig::smoke("/bin/sh".into());
         let script = "test -s $0/page.html && echo addr=127.0.0.1:9 root=$0; exec sleep 60";
         let contender = Contender::new("shell", Path::new("/bin/sh"), &["-c", script, "{root}"]);
@@ -563,34 +577,34 @@ mod tests {
             running.ready_line.split_once("root=").unwrap().1.to_owned()
         };
         let first = root();
-        assert_eq!(root(), first, "one for all");
+        assert_eq!(root(), first, "the site differs between contenders");
         drop(machine);
         assert!(!Path::new(&first).exists(), "{first}");
     }
 
     #[test]
-    fn threads_that_have_chosen_a_core_keep_it_and_others_are_confined() {
+    fn pin_process_keeps_own_affinity_within_cores() {
         let cores = allowed_cores();
-        let of = |pid: u32| sched_getaffinity(Pid::from_raw(pid as i32)).unwrap();
+        let affinity = |pid: u32| sched_getaffinity(Pid::from_raw(pid as i32)).unwrap();
         let mut child = std::process::Command::new("/bin/sleep").arg("60").spawn().unwrap();
         let last = &cores[cores.len() - 1..];
         sched_setaffinity(Pid::from_raw(child.id() as i32), &cpu_set(last)).unwrap();
-        let confined = pin_process(child.id(), &cores).map(|()| of(child.id()));
-        let moved = pin_process(child.id(), &cores[..1]).map(|()| of(child.id()));
+        let confined = pin_process(child.id(), &cores).map(|()| affinity(child.id()));
+        let moved = pin_process(child.id(), &cores[..1]).map(|()| affinity(child.id()));
         child.kill().unwrap();
         child.wait().unwrap();
-        assert_eq!(confined.unwrap(), cpu_set(last), "one of its cores, and its own choice");
+        assert_eq!(confined.unwrap(), cpu_set(last), "own affinity within the cores");
         assert_eq!(moved.unwrap(), cpu_set(&cores[..1]));
     }
 
     #[test]
-    fn a_thread_of_the_kernel_keeps_its_one_core_and_nobody_all_cores() {
+    fn kernel_thread_keeps_single_core_outside_cores() {
         let task = tempfile::tempdir().unwrap();
         for (name, own_core) in [("iou-sqp-7", true), ("iou-wrk-7", true), ("echo", false)] {
             fs::write(task.path().join("comm"), name).unwrap();
-            assert_eq!(is_placed_on_purpose(task.path(), &cpu_set(&[3]), &[0]), own_core, "{name}");
-            assert!(!is_placed_on_purpose(task.path(), &cpu_set(&[0, 3]), &[0]), "{name}");
-            assert!(is_placed_on_purpose(task.path(), &cpu_set(&[1]), &[0, 1]), "{name}");
+            assert_eq!(is_pinned_deliberately(task.path(), &cpu_set(&[3]), &[0]), own_core, "{name}");
+            assert!(!is_pinned_deliberately(task.path(), &cpu_set(&[0, 3]), &[0]), "{name}");
+            assert!(is_pinned_deliberately(task.path(), &cpu_set(&[1]), &[0, 1]), "{name}");
         }
     }
 }

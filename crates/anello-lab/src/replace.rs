@@ -1,9 +1,9 @@
-//! Files that are replaced whole, or stay as they were, also if the disk is full or the power fails in between.
+//! Atomic file replacement: a file is replaced completely or left unchanged, even if the disk is full or power fails.
 //!
 //! ```text
-//!  lab.json.part   written, then synced      the new text is on the disk
-//!  rename(2)       lab.json.part ─► lab.json  whoever looks finds the old text or the new one
-//!  the directory   synced                    the new name is on the disk
+//!  lab.json.part   written, then synced       the new contents are on the disk
+//!  rename(2)       lab.json.part ─► lab.json  readers see either the old or the new contents
+//!  the directory   synced                     the new directory entry is on the disk
 //! ```
 
 use std::ffi::OsString;
@@ -11,21 +11,24 @@ use std::fs::{self, File};
 use std::io::{self, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
-/// Puts `bytes` in the place of the file at `path`. What is no file (a pipe, a terminal) is written to as it is.
+/// Replaces the contents of the file at `path` with `bytes`. A path that is not a regular file (a pipe, a terminal)
+/// is
+/// written to directly.
 ///
 /// # Errors
-/// Why it could not be written, synced or renamed. Until it was renamed, the file at `path` is what it was.
+/// Returns the error of writing, syncing or renaming the temporary file. The file at `path` is unchanged unless the
+/// rename succeeded.
 pub(crate) fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let path = match fs::metadata(path) {
         Ok(metadata) if !metadata.is_file() => return fs::write(path, bytes),
-        // The file itself, not a link to it, is what is replaced.
+        // Replace the target of a symbolic link, not the link.
         Ok(_) => fs::canonicalize(path)?,
         Err(_) => path.to_owned(),
     };
     let temporary_path = temporary_path(&path);
     write_synced(&temporary_path, bytes).and_then(|()| fs::rename(&temporary_path, &path)).inspect_err(
         |_| {
-            // Half a file is of no use; that it cannot be removed is of less interest than why it is half.
+            // An incomplete file is useless. The error that caused it is more important than a failed removal.
             fs::remove_file(&temporary_path).ok();
         },
     )?;
@@ -44,11 +47,11 @@ fn write_synced(path: &Path, bytes: &[u8]) -> io::Result<()> {
     file.sync_all()
 }
 
-/// Puts the names in the directory of `path` on the disk, where the file system can.
+/// Flushes the entries of the directory that contains `path` to disk, if the file system supports it.
 fn sync_directory(path: &Path) -> io::Result<()> {
     let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
     match File::open(directory).and_then(|directory| directory.sync_all()) {
-        // Some network and user-space file systems sync no directories, and some directories may not be read.
+        // Some network and user-space file systems cannot sync directories, and some directories cannot be opened.
         Err(error)
             if matches!(
                 error.kind(),
@@ -57,7 +60,7 @@ fn sync_directory(path: &Path) -> io::Result<()> {
         {
             Ok(())
         }
-        done => done,
+        result => result,
     }
 }
 
@@ -66,31 +69,31 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_is_replaced_and_never_overwritten() {
-        let folder = tempfile::tempdir().unwrap();
-        let (path, old) = (folder.path().join("run.json"), folder.path().join("old"));
+    fn replaces_file_without_overwriting_old_inode() {
+        let directory = tempfile::tempdir().unwrap();
+        let (path, old) = (directory.path().join("run.json"), directory.path().join("old"));
         replace(&path, b"first").unwrap();
         fs::hard_link(&path, &old).unwrap();
         replace(&path, b"second").unwrap();
         let read = |path: &Path| fs::read_to_string(path).unwrap();
         assert_eq!((read(&path), read(&old)), ("second".to_owned(), "first".to_owned()));
-        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 2, "nothing is left beside");
+        assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 2, "temporary file was left behind");
     }
 
     #[test]
-    fn what_cannot_be_written_leaves_the_file_as_it_was() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("run.json");
+    fn failed_write_leaves_file_unchanged() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("run.json");
         replace(&path, b"first").unwrap();
-        fs::create_dir(folder.path().join("run.json.part")).unwrap();
+        fs::create_dir(directory.path().join("run.json.part")).unwrap();
         assert!(replace(&path, b"second").is_err());
         assert_eq!(fs::read_to_string(&path).unwrap(), "first");
     }
 
     #[test]
-    fn a_link_stays_one_and_a_device_is_written_to() {
-        let folder = tempfile::tempdir().unwrap();
-        let (file, link) = (folder.path().join("file"), folder.path().join("link"));
+    fn keeps_symlinks_and_writes_to_devices_directly() {
+        let directory = tempfile::tempdir().unwrap();
+        let (file, link) = (directory.path().join("file"), directory.path().join("link"));
         fs::write(&file, "first").unwrap();
         std::os::unix::fs::symlink(&file, &link).unwrap();
         replace(&link, b"second").unwrap();

@@ -1,4 +1,4 @@
-//! The state of a run and its steps, from one pass down to one slice.
+//! State of a run, and its steps from a pass down to a slice.
 //!
 //! Invariant: dropping a [`Runner`] stops every contender that it has started.
 
@@ -25,16 +25,16 @@ use crate::scenario::LabConfig;
 use crate::schedule::Random;
 use crate::site::SupportedTargets;
 
-/// How often a slice with stolen or throttled time is tried again before the round goes on without it.
+/// Number of retries of a slice with stolen or throttled time. Afterwards, the round continues without a valid slice.
 const STOLEN_RETRIES: usize = 1;
 
-/// Longest stretch of a contender's own warm-up that is not interrupted.
+/// Maximum duration of one step of a contender's own warm-up. The stop flag is checked between steps.
 const WARM_UP_STEP: Duration = Duration::from_millis(250);
 
-/// The latencies of contenders in cells.
+/// Latency histograms by contender and cell.
 type Latencies = HashMap<(usize, usize), Histogram<u64>>;
 
-/// The state of a run.
+/// A run in progress.
 pub struct Runner<'a> {
     config: &'a LabConfig,
     load: &'a mut dyn Load,
@@ -42,33 +42,33 @@ pub struct Runner<'a> {
     observer: &'a mut dyn Observer,
     stop: &'a AtomicBool,
     result: &'a mut LabResult,
-    /// The cores whose stolen time matters.
+    /// Cores whose stolen time is measured.
     cores: Vec<usize>,
-    /// By contender.
+    /// Running processes by contender index.
     running: Vec<Option<Running>>,
-    /// Contenders that have had their own warm-up since they were started.
+    /// Contenders that have completed their own warm-up since they were started.
     warmed_up: HashSet<usize>,
-    /// Contenders that use their core while they have nothing to do.
+    /// Contenders that use CPU while idle.
     busy_when_idle: HashSet<usize>,
-    /// Contender and cell where wrong bytes came back.
+    /// Pairs of contender and cell in which the contender sent wrong bytes.
     disqualified: HashSet<(usize, usize)>,
     /// Contenders that failed a check.
     failed_check: HashSet<usize>,
-    /// Contenders that could not be started when all were, and are not asked until all are started again.
+    /// Contenders that could not be started for this group of cells. They are skipped until the next group.
     skipped: HashSet<usize>,
-    /// Of the cells that were gone through.
+    /// Latencies of completed cells.
     latencies: Latencies,
-    /// Of the cell under way, with its pass.
+    /// Pass and latencies of the cell in progress.
     pending: (usize, Latencies),
-    /// Moments are told from the beginning of the run, and, when it was taken up again, of its first part.
+    /// Offset from the machine's clock to the time since the start of the run. Covers earlier parts of a resumed run.
     clock_offset_ns: i128,
-    /// Of all cells that were gone through.
-    slices_behind: usize,
+    /// Number of slices in the completed cells.
+    completed_slices: usize,
     done: usize,
     ever_started: bool,
 }
 
-/// Where a slice belongs.
+/// Position of a slice in the run.
 #[derive(Clone, Copy)]
 struct SlicePosition {
     pass: usize,
@@ -76,15 +76,15 @@ struct SlicePosition {
     round: usize,
 }
 
-/// A contender's place in a cell: its open connections, and whether it has had its second chance.
+/// Connections of a contender in a cell.
 struct ContenderSession {
-    /// None between slices where not all contenders' connections can be open at once.
+    /// `None` between slices if the connections of all contenders cannot be open at the same time.
     session: Option<Box<dyn LoadSession>>,
     restarted: bool,
 }
 
 impl<'a> Runner<'a> {
-    /// Goes on from what is in `result`.
+    /// Creates a runner that continues from the state in `result`.
     pub fn new(
         config: &'a LabConfig,
         load: &'a mut dyn Load,
@@ -114,7 +114,7 @@ impl<'a> Runner<'a> {
             latencies: latencies.collect(),
             pending: (0, HashMap::new()),
             clock_offset_ns: i128::from(result.elapsed_ns) - i128::from(machine.now_ns()),
-            slices_behind: 0,
+            completed_slices: 0,
             done: 0,
             ever_started: !result.slices.is_empty(),
             config,
@@ -126,7 +126,7 @@ impl<'a> Runner<'a> {
         }
     }
 
-    /// One pass over all cells that have not been gone through in it.
+    /// Runs all cells of this pass that are not completed yet.
     pub fn run_pass(&mut self, pass: usize) {
         let mut core_counts: Vec<usize> = self.config.cells.iter().map(|cell| cell.server_cores).collect();
         core_counts.sort_unstable();
@@ -141,7 +141,7 @@ impl<'a> Runner<'a> {
         }
     }
 
-    /// Gives the result what is still held elsewhere, and tells whether any contender was ever ready.
+    /// Writes the latencies to the result. Returns whether any contender has ever become ready.
     pub fn finish(self) -> bool {
         let unfinished = Some(self.pending.0);
         let finished = self.latencies.iter().filter_map(|entry| latency_record(entry, None));
@@ -152,15 +152,16 @@ impl<'a> Runner<'a> {
     }
 
     fn run_cells(&mut self, pass: usize, cells: &[usize], server_cores: usize) {
-        let ahead = |runner: &Self, cell: usize| !runner.result.completed.contains(&Completed { pass, cell });
-        if cells.iter().any(|&cell| ahead(self, cell)) {
+        let is_pending =
+            |runner: &Self, cell: usize| !runner.result.completed.contains(&Completed { pass, cell });
+        if cells.iter().any(|&cell| is_pending(self, cell)) {
             self.start_all(pass, server_cores);
         }
         for &cell in cells {
             if self.stopped() {
                 break;
             }
-            if ahead(self, cell) {
+            if is_pending(self, cell) {
                 if self.config.cells[cell].workload == Workload::Idle {
                     self.run_idle_cell(pass, cell);
                 } else {
@@ -171,15 +172,15 @@ impl<'a> Runner<'a> {
                 }
                 self.complete(pass, cell);
             }
-            // Turns that nobody took count as behind, too.
-            self.slices_behind += self.config.slices_in(&self.config.cells[cell]);
-            self.done = self.slices_behind;
+            // Skipped slices count as completed.
+            self.completed_slices += self.config.slices_in(&self.config.cells[cell]);
+            self.done = self.completed_slices;
             self.observer.progress(Progress::Slices { done: self.done });
         }
         self.stop_all();
     }
 
-    /// A cell is behind: its latencies are final, and the run could go on from here.
+    /// Marks a cell as completed: its latencies are final. Writes a checkpoint if the observer wants one.
     fn complete(&mut self, pass: usize, cell: usize) {
         for (position, histogram) in std::mem::take(&mut self.pending.1) {
             merge_latencies(&mut self.latencies, position, &histogram);
@@ -188,12 +189,12 @@ impl<'a> Runner<'a> {
         if !self.observer.keeps_checkpoints() {
             return;
         }
-        // Only this cell's have changed: to put them all into words again would take seconds in large runs.
+        // Only the histograms of this cell have changed. Encoding all of them again would take seconds in large runs.
         self.result.latencies.retain(|record| record.cell != cell);
-        let of_cell = self.latencies.iter().filter(|((_, of), _)| *of == cell);
-        self.result.latencies.extend(of_cell.filter_map(|entry| latency_record(entry, None)));
-        self.result.elapsed_ns = self.since_beginning_ns();
-        // Read as it is, a checkpoint is a run that did not reach its end.
+        let cell_latencies = self.latencies.iter().filter(|((_, key), _)| *key == cell);
+        self.result.latencies.extend(cell_latencies.filter_map(|entry| latency_record(entry, None)));
+        self.result.elapsed_ns = self.since_start_ns();
+        // If no further checkpoint is written, this file describes an interrupted run.
         self.result.interrupted = true;
         self.observer.checkpoint(self.result);
     }
@@ -202,14 +203,14 @@ impl<'a> Runner<'a> {
         self.stop.load(Ordering::Relaxed)
     }
 
-    fn since_beginning_ns(&mut self) -> u64 {
+    fn since_start_ns(&mut self) -> u64 {
         u64::try_from(i128::from(self.machine.now_ns()) + self.clock_offset_ns).unwrap_or(0)
     }
 
     fn start_all(&mut self, pass: usize, server_cores: usize) {
         let only_idle = self.config.cells.iter().all(|cell| cell.workload == Workload::Idle);
         if only_idle {
-            return; // They are started one at a time.
+            return; // Idle cells start one contender at a time.
         }
         self.skipped.clear();
         let mut random = Random::for_position(self.config.seed, pass, Some(usize::MAX - server_cores));
@@ -233,9 +234,9 @@ impl<'a> Runner<'a> {
         self.start_cell(pass, cell);
         let count = self.config.contenders.len();
         let mut random = Random::for_position(self.config.seed, pass, Some(cell));
-        let taking_part = (0..count).filter(|&index| self.participates(index, cell)).count();
+        let participants = (0..count).filter(|&index| self.participates(index, cell)).count();
         let keep_open =
-            self.config.cells[cell].connections * taking_part <= self.machine.max_open_connections();
+            self.config.cells[cell].connections * participants <= self.machine.max_open_connections();
         let mut contender_sessions: Vec<Option<ContenderSession>> = (0..count).map(|_| None).collect();
         for index in random.order(count) {
             if self.stopped() {
@@ -267,7 +268,7 @@ impl<'a> Runner<'a> {
         self.observer.progress(Progress::Cell { cell: self.config.cells[cell], pass });
     }
 
-    /// Whether a contender has anything to do in a cell.
+    /// Returns whether a contender can be measured in a cell.
     fn participates(&mut self, index: usize, cell: usize) -> bool {
         let contender = &self.config.contenders[index];
         !self.disqualified.contains(&(index, cell))
@@ -277,10 +278,11 @@ impl<'a> Runner<'a> {
                 .is_none()
     }
 
-    /// Connects and warms up a contender for a cell, with a second try after a restart if that fails.
+    /// Connects a contender for a cell and warms it up. Restarts it once on failure.
     fn connect_contender(&mut self, index: usize, pass: usize, cell: usize) -> Option<ContenderSession> {
         if !self.participates(index, cell) || self.skipped.contains(&index) {
-            // It may run nevertheless, and is not to disturb those that take part.
+            // The process may run although the contender does not participate. It must not disturb the other
+            // contenders.
             self.measure_idle_cpu(index);
             self.suspend_idle_spinner(index);
             return None;
@@ -304,10 +306,10 @@ impl<'a> Runner<'a> {
         let mut session = self
             .load
             .connect(address, cell)
-            .map_err(|why| SliceError::Broken(format!("could not be connected to: {why}")))?;
-        let own = self.config.contenders[index].warm_up;
-        if !own.is_zero() && self.warmed_up.insert(index) {
-            self.warm_up(session.as_mut(), own)?;
+            .map_err(|error| SliceError::Broken(format!("cannot connect: {error}")))?;
+        let own_warm_up = self.config.contenders[index].warm_up;
+        if !own_warm_up.is_zero() && self.warmed_up.insert(index) {
+            self.warm_up(session.as_mut(), own_warm_up)?;
         }
         if !self.config.warm_up.is_zero() {
             let load = session.run_slice(self.config.warm_up).map_err(SliceError::Broken)?;
@@ -317,7 +319,7 @@ impl<'a> Runner<'a> {
         Ok(session)
     }
 
-    /// A contender's own warm-up, which may be long: in steps, of which no more begin when the run is to stop.
+    /// Runs a contender's own warm-up, which may be long, in steps. Stops between steps when the run is to stop.
     fn warm_up(&self, session: &mut dyn LoadSession, duration: Duration) -> Result<(), SliceError> {
         let mut left = duration;
         while !left.is_zero() && !self.stopped() {
@@ -328,7 +330,9 @@ impl<'a> Runner<'a> {
         Ok(())
     }
 
-    /// One slice for one contender, repeated if time was stolen from it. Gives the seat back if it may stay.
+    /// Runs one slice of a contender and retries it if time was stolen. Returns the session unless the contender is
+    /// dropped
+    /// from the cell.
     fn run_contender(
         &mut self,
         index: usize,
@@ -338,7 +342,7 @@ impl<'a> Runner<'a> {
     ) -> Option<ContenderSession> {
         self.resume_idle_spinner(index);
         let contender_session = self.run_slice_with_retries(index, contender_session, position);
-        // A restart has opened connections, too, and they must not cost another its own.
+        // A restart opens connections as well. Close them if the descriptors do not suffice for all contenders.
         let contender_session = contender_session.map(|contender_session| ContenderSession {
             session: contender_session.session.filter(|_| keep_open),
             ..contender_session
@@ -365,7 +369,7 @@ impl<'a> Runner<'a> {
             }
         };
         if self.stopped() {
-            return None; // Its warm-up may have been left.
+            return None; // The warm-up may be incomplete.
         }
         for _ in 0..=STOLEN_RETRIES {
             match self.measure(index, session.as_mut(), position) {
@@ -387,7 +391,7 @@ impl<'a> Runner<'a> {
         self.running[index].as_ref().map(|running| running.pid).ok_or_else(SliceError::not_running)
     }
 
-    /// Deals with a contender that broke: starts it again once and connects anew, or lets it sit out the cell.
+    /// Handles the failure of a contender: restarts and reconnects it once, or drops it from the cell.
     fn restart_or_skip(
         &mut self,
         index: usize,
@@ -417,14 +421,14 @@ impl<'a> Runner<'a> {
         }
     }
 
-    /// A dead server shows as a broken connection first, before its end can be seen; its end is the better
-    /// explanation, so it is waited for.
+    /// Waits for the process to exit and returns its exit description with `what`. The load usually notices a broken
+    /// connection before the exit of the server is visible, but the exit is the cause.
     fn root_cause(&mut self, index: usize, what: String) -> String {
         let Some(running) = &self.running[index] else { return what };
         match self.machine.exit_description(running.pid, self.config.exit_timeout) {
-            Some(end) => format!("{end} (the load saw: {what})"),
+            Some(exit) => format!("{exit} (load error: {what})"),
             None => {
-                format!("{what} (it was still running {} s later)", self.config.exit_timeout.as_secs_f64())
+                format!("{what} (still running after {} s)", self.config.exit_timeout.as_secs_f64())
             }
         }
     }
@@ -436,7 +440,7 @@ impl<'a> Runner<'a> {
         let record = &mut self.result.contenders[index];
         if record.ready_line.is_none() {
             record.ready_line = Some(running.ready_line.clone());
-            // What it says itself is truer than what was declared.
+            // The ready line is more reliable than the declaration in the scenario.
             if let Some(driver) = ready_line_value(&running.ready_line, "driver") {
                 record.driver = Some(if driver == "uring" { "io_uring" } else { driver }.to_owned());
             }
@@ -465,7 +469,7 @@ impl<'a> Runner<'a> {
         let contender = self.config.contenders[index].name.clone();
         let cell = cell.map(|cell| self.config.cells[cell]);
         let failure = Failure { contender, cell, pass, what, consequence };
-        // A run that is taken up again may meet what it has met already.
+        // A resumed run may repeat a failure that is already recorded.
         if cell.is_none() && self.result.failures.contains(&failure) {
             return;
         }
@@ -492,19 +496,19 @@ impl Drop for Runner<'_> {
     }
 }
 
-/// Why a contender is not asked in a cell at all; none if it is.
+/// Returns why a contender is skipped in a cell because of its limits. `None` if it is not.
 #[must_use]
 pub fn limit_reason(limit: Option<usize>, takes_cores: bool, cell: &Cell) -> Option<String> {
     match limit {
         Some(limit) if cell.connections > limit && !matches!(cell.workload, Workload::Disk { .. }) => {
-            Some(format!("it is made for at most {limit} connections"))
+            Some(format!("it supports at most {limit} connections"))
         }
-        _ if cell.server_cores > 1 && !takes_cores => Some("it runs on one core only".to_owned()),
+        _ if cell.server_cores > 1 && !takes_cores => Some("it uses only one core".to_owned()),
         _ => None,
     }
 }
 
-/// Why a cell's requests have no answer of a contender that serves these; none if they have.
+/// Returns why a contender that serves `serves` cannot process the requests of a cell. `None` if it can.
 #[must_use]
 pub fn unsupported_reason(serves: &[Serves], cell: &Cell) -> Option<String> {
     let target = cell.workload.target()?;
@@ -522,17 +526,17 @@ fn merge_latencies(latencies: &mut Latencies, position: (usize, usize), histogra
     latency::add(latencies.entry(position).or_insert_with(latency_histogram), histogram);
 }
 
-/// The value of `name=value` in a ready line.
+/// Returns the value of `name=value` in a ready line.
 fn ready_line_value<'a>(ready_line: &'a str, name: &str) -> Option<&'a str> {
     let words = ready_line.split_whitespace();
     words.filter_map(|word| word.strip_prefix(name)?.strip_prefix('=')).find(|value| !value.is_empty())
 }
 
-/// Why a slice or a connection failed.
+/// Failure of a slice or a connection.
 enum SliceError {
-    /// The server or its connections broke; another start may help.
+    /// The server or its connections failed. A restart may help.
     Broken(String),
-    /// The server answers wrongly; another start would not help.
+    /// The server sends wrong responses. A restart does not help.
     WrongReply(String),
 }
 
@@ -542,13 +546,13 @@ impl SliceError {
     }
 }
 
-/// A slice with wrong bytes or broken connections is no measurement.
+/// Returns an error if a slice has wrong replies or broken connections. Such a slice is not a measurement.
 fn check(load: &SliceLoad) -> Result<(), SliceError> {
     if load.wrong_replies > 0 {
         let count = format!("{} of {} replies", load.wrong_replies, load.requests + load.wrong_replies);
         return Err(SliceError::WrongReply(match &load.wrong_example {
-            Some(example) => format!("answered wrongly: {count}; {example}"),
-            None => format!("answered with wrong bytes: {count}"),
+            Some(example) => format!("wrong replies: {count}; {example}"),
+            None => format!("replies with wrong bytes: {count}"),
         }));
     }
     let errors: Vec<String> =

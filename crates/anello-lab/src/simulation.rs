@@ -1,8 +1,9 @@
-//! A simulated machine with simulated servers: the lab without sockets, processes or clocks.
+//! Simulated machine and servers: runs the lab without sockets, processes or clocks.
 //!
-//! Servers have a known cost per request; the machine adds noise, slow drift, luck that lasts as long as a process,
-//! and stolen time. So it is known beforehand what the lab should find. The lab's own tests run on it, and so can
-//! anything that wants a report to look at without waiting a minute.
+//! Each server has a known cost per request. The machine adds noise, slow drift, a random factor per process, and
+//! stolen
+//! time. The correct result of a run is therefore known in advance. The lab's own tests use it. It can also produce
+//! sample reports within a second.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -21,60 +22,60 @@ use crate::machine::{Machine, Running, Usage};
 use crate::scenario::LabConfig;
 use crate::schedule::Random;
 
-/// The load spends this much per request, so that a fast server is not busy all the time.
+/// CPU time of the load per request. A server that is faster than this is not always busy.
 const LOAD_NS_PER_REQUEST: f64 = 3_000.0;
 
-/// Time on the wire and for two wake-ups at one connection.
+/// Transfer time and two wake-ups of a request on a single connection.
 const WAKE_UP_NS: f64 = 9_000.0;
 
-/// Memory of a process that has had no connection yet.
+/// Resident memory of a process before its first connection.
 const BASE_RESIDENT_BYTES: u64 = 3 << 20;
 
-/// Ports of simulated servers begin here, so that the address tells the process.
+/// Port of the first simulated process. The port identifies the process.
 const FIRST_PORT: u16 = 10_000;
 
-/// How a simulated server behaves.
+/// Behaviour of a simulated server.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SimulatedServer {
-    /// CPU per request with few connections and small messages.
+    /// CPU time per request with few connections and small messages.
     pub cpu_ns: f64,
-    /// Added for each open connection, as in servers that walk through all of them.
+    /// Additional CPU time per request for each open connection, as in servers that scan all connections.
     pub cpu_ns_per_connection: f64,
-    /// Memory that it takes for each connection.
+    /// Memory per connection.
     pub bytes_per_connection: u64,
-    /// Memory that it takes once, with its first connection; bytes.
+    /// Memory allocated once, at the first connection, in bytes.
     pub base_bytes: u64,
-    /// What goes wrong with it.
+    /// Simulated fault.
     pub fault: Fault,
 }
 
-/// What goes wrong with a simulated server.
+/// Fault of a simulated server.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Fault {
-    /// Nothing.
+    /// No fault.
     None,
-    /// It cannot start, and says this.
+    /// Fails to start, with this message.
     CannotStart(String),
-    /// It cannot start the first time, and can from then on.
+    /// Fails to start the first time only.
     CannotStartOnce,
-    /// It can start the first time, and cannot from then on.
+    /// Starts the first time only.
     StartsOnce,
-    /// It dies in its n-th slice, once.
+    /// Exits in its n-th slice, once.
     DiesOnce(usize),
-    /// It dies in every slice with at least so many connections.
+    /// Exits in every slice with at least this many connections.
     DiesAbove(usize),
-    /// It lives, and closes its connections in every slice.
+    /// Keeps running, but closes its connections in every slice.
     ClosesConnections,
-    /// It answers with wrong bytes from so many bytes per message.
+    /// Sends wrong bytes if the message has at least this many bytes.
     WrongBytesFrom(usize),
-    /// It loses bytes when a reader stalls.
+    /// Loses bytes when a reader stalls.
     LosesBytes,
-    /// It uses this part of its core while it has nothing to do.
+    /// Uses this fraction of its core while idle.
     BusyWhenIdle(f64),
 }
 
 impl SimulatedServer {
-    /// A faultless server with this cost per request.
+    /// Creates a server without faults and with this cost per request.
     #[must_use]
     pub fn costing(cpu_ns: f64) -> SimulatedServer {
         SimulatedServer {
@@ -86,54 +87,54 @@ impl SimulatedServer {
         }
     }
 
-    /// The same server with a fault.
+    /// Returns this server with a fault.
     #[must_use]
     pub fn with_fault(self, fault: Fault) -> SimulatedServer {
         SimulatedServer { fault, ..self }
     }
 
-    /// The same server with so much memory for each connection.
+    /// Returns this server with this much memory per connection.
     #[must_use]
     pub fn with_bytes_per_connection(self, bytes_per_connection: u64) -> SimulatedServer {
         SimulatedServer { bytes_per_connection, ..self }
     }
 
-    /// The same server with so much memory that it takes once, with its first connection.
+    /// Returns this server with this much memory allocated once, at the first connection.
     #[must_use]
     pub fn with_base_bytes(self, base_bytes: u64) -> SimulatedServer {
         SimulatedServer { base_bytes, ..self }
     }
 
-    /// The same server, dearer with every connection.
+    /// Returns this server with this additional cost per request for each open connection.
     #[must_use]
     pub fn with_cpu_ns_per_connection(self, cpu_ns_per_connection: f64) -> SimulatedServer {
         SimulatedServer { cpu_ns_per_connection, ..self }
     }
 }
 
-/// How noisy the simulated machine is. All as fractions.
+/// Noise of the simulated machine. Values are fractions unless stated otherwise.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Noise {
-    /// From slice to slice.
+    /// Standard deviation between slices.
     pub slice: f64,
-    /// From process to process.
+    /// Standard deviation between processes.
     pub process: f64,
-    /// Slow drift over the run, shared by all.
+    /// Amplitude of a slow drift over the run, common to all servers.
     pub drift: f64,
-    /// Probability that the hypervisor takes 10 ms from a slice.
+    /// Probability that the hypervisor steals 10 ms from a slice.
     pub stolen: f64,
-    /// Part of the cores that other programs use.
+    /// Fraction of the cores that other programs use.
     pub foreign: f64,
-    /// Probability that a CPU limit holds the lab back for 10 ms of a slice.
+    /// Probability that a CPU limit throttles the lab for 10 ms of a slice.
     pub throttled: f64,
-    /// By how much the machine is slower in its slow phases, as a factor; 1 for a machine without any.
+    /// Slowdown factor of the machine in its slow phases. 1 disables slow phases.
     pub slow_factor: f64,
-    /// How long a phase lasts on average, in seconds.
+    /// Mean duration of a phase, in seconds.
     pub phase_s: f64,
 }
 
 impl Noise {
-    /// A machine without any.
+    /// A machine without noise.
     pub const NONE: Noise = Noise {
         slice: 0.0,
         process: 0.0,
@@ -145,12 +146,12 @@ impl Noise {
         phase_s: 3.0,
     };
 
-    /// A decent virtual machine.
+    /// A typical virtual machine with moderate noise.
     pub const USUAL: Noise =
         Noise { slice: 0.015, process: 0.004, drift: 0.05, stolen: 0.05, foreign: 0.004, ..Noise::NONE };
 }
 
-/// A simulated machine; gives out the two doors that the lab uses.
+/// A simulated machine. Creates the implementations of [`Machine`] and [`Load`] that the lab uses.
 #[derive(Debug, Clone)]
 pub struct Simulation {
     state: Rc<RefCell<SimulationState>>,
@@ -164,7 +165,7 @@ struct SimulationState {
     clock_ns: u64,
     stolen_ns: u64,
     throttled_ns: u64,
-    slow: bool,
+    is_slow: bool,
     phase_ends_ns: u64,
     processes: Vec<Process>,
     open_sessions: usize,
@@ -179,13 +180,13 @@ struct Process {
     process_factor: f64,
     cpu_ns: u64,
     resident_bytes: u64,
-    alive: bool,
-    stopped: bool,
-    paused: bool,
+    is_alive: bool,
+    is_stopped: bool,
+    is_paused: bool,
 }
 
 impl Simulation {
-    /// A machine where the named servers exist and behave as told.
+    /// Creates a machine on which the named servers exist.
     #[must_use]
     pub fn new(seed: u64, noise: Noise, servers: &[(&str, SimulatedServer)]) -> Simulation {
         let servers = servers.iter().map(|(name, server)| ((*name).to_owned(), server.clone())).collect();
@@ -196,7 +197,7 @@ impl Simulation {
             clock_ns: 0,
             stolen_ns: 0,
             throttled_ns: 0,
-            slow: false,
+            is_slow: false,
             phase_ends_ns: 0,
             processes: Vec::new(),
             open_sessions: 0,
@@ -207,51 +208,51 @@ impl Simulation {
         Simulation { state: Rc::new(RefCell::new(state)) }
     }
 
-    /// The machine, for the lab.
+    /// Returns the simulated [`Machine`].
     #[must_use]
     pub fn machine(&self) -> impl Machine + use<> {
         SimulatedMachine { state: Rc::clone(&self.state) }
     }
 
-    /// The load generator, for the lab.
+    /// Returns the simulated [`Load`].
     #[must_use]
     pub fn load(&self) -> impl Load + use<> {
         SimulatedLoad { state: Rc::clone(&self.state) }
     }
 
-    /// The same machine with so few open files that only so many connections fit.
+    /// Returns this machine with an open file limit that allows only this many connections.
     #[must_use]
     pub fn with_max_open_connections(self, connections: usize) -> Simulation {
         self.state.borrow_mut().max_open_connections = connections;
         self
     }
 
-    /// The same machine, of whose cores no part can be taken away from servers, for this reason.
+    /// Returns this machine with a CPU throttle that fails with this message.
     #[must_use]
     pub fn with_throttle_error(self, reason: &str) -> Simulation {
         self.state.borrow_mut().throttle_error = Some(reason.to_owned());
         self
     }
 
-    /// Processes that have been started and not stopped.
+    /// Returns the number of processes that have been started and not stopped.
     #[must_use]
     pub fn processes_left(&self) -> usize {
-        self.state.borrow().processes.iter().filter(|process| !process.stopped).count()
+        self.state.borrow().processes.iter().filter(|process| !process.is_stopped).count()
     }
 
-    /// The most sets of connections that were open at once.
+    /// Returns the maximum number of sessions that were open at the same time.
     #[must_use]
     pub fn max_open_sessions(&self) -> usize {
         self.state.borrow().max_open_sessions
     }
 
-    /// Processes that were ever started.
+    /// Returns the number of processes that have ever been started.
     #[must_use]
     pub fn processes_started(&self) -> usize {
         self.state.borrow().processes.len()
     }
 
-    /// Sets of connections that are open.
+    /// Returns the number of open sessions.
     #[must_use]
     pub fn sessions_left(&self) -> usize {
         self.state.borrow().open_sessions
@@ -259,7 +260,7 @@ impl Simulation {
 }
 
 impl SimulationState {
-    /// A draw of mean 0 and standard deviation 1, roughly normal.
+    /// Returns a random number with mean 0 and standard deviation 1, approximately normal.
     fn normal(&mut self) -> f64 {
         (0..12).map(|_| self.random.unit()).sum::<f64>() - 6.0
     }
@@ -267,7 +268,7 @@ impl SimulationState {
     fn slice(&mut self, pid: usize, cell: &Cell, duration: Duration) -> Result<SliceLoad, String> {
         let name = self.processes[pid].server.clone();
         let mut server = self.servers[&name].clone();
-        if !self.processes[pid].alive || self.processes[pid].paused {
+        if !self.processes[pid].is_alive || self.processes[pid].is_paused {
             return Err("connection refused".to_owned());
         }
         let dies = match &mut server.fault {
@@ -278,19 +279,20 @@ impl SimulationState {
             Fault::DiesAbove(limit) => cell.connections >= *limit,
             _ => false,
         };
-        let lies = matches!(server.fault, Fault::WrongBytesFrom(bytes) if message_bytes(cell) >= bytes);
+        let sends_wrong_bytes =
+            matches!(server.fault, Fault::WrongBytesFrom(bytes) if message_bytes(cell) >= bytes);
         if dies {
             if server.fault == Fault::DiesOnce(0) {
                 server.fault = Fault::None;
             }
-            self.processes[pid].alive = false;
+            self.processes[pid].is_alive = false;
         }
         self.servers.insert(name, server.clone());
         if dies || server.fault == Fault::ClosesConnections {
             return Err("connection reset".to_owned());
         }
         let mut load = SliceLoad::empty();
-        if lies {
+        if sends_wrong_bytes {
             load.wrong_replies = 7;
             return Ok(load);
         }
@@ -298,24 +300,24 @@ impl SimulationState {
         Ok(load)
     }
 
-    /// Part of the core that a process uses while it has nothing to do.
+    /// Returns the fraction of its core that a process uses while idle.
     fn idle_cpu_fraction(&self, index: usize) -> f64 {
         let process = &self.processes[index];
         match self.servers[&process.server].fault {
-            Fault::BusyWhenIdle(part) if process.alive && !process.paused => part,
+            Fault::BusyWhenIdle(fraction) if process.is_alive && !process.is_paused => fraction,
             _ => 0.0,
         }
     }
 
-    /// How much slower than its best the machine is for this slice.
+    /// Returns the slowdown factor of the machine for this slice.
     fn machine_factor(&mut self) -> f64 {
         while self.clock_ns >= self.phase_ends_ns {
-            self.slow = self.random.unit() < 0.5;
+            self.is_slow = self.random.unit() < 0.5;
             let length_s = self.noise.phase_s * (0.5 + self.random.unit());
             self.phase_ends_ns = self.clock_ns + (length_s * 1e9) as u64 + 1;
         }
         let drift_angle = self.clock_ns as f64 / 20e9 * std::f64::consts::TAU;
-        let phase = if self.slow { self.noise.slow_factor } else { 1.0 };
+        let phase = if self.is_slow { self.noise.slow_factor } else { 1.0 };
         phase * (1.0 + self.noise.drift * drift_angle.sin()) * (1.0 + self.noise.slice * self.normal())
     }
 
@@ -332,7 +334,7 @@ impl SimulationState {
         let batching = if connections == 1 { 1.0 } else { 0.75 };
         let per_connection = server.cpu_ns_per_connection * connections as f64;
         let cost = server.cpu_ns * batching + per_connection + message_bytes(cell) as f64 * 0.4;
-        // Whoever cannot rest pushes this one's memory out of the caches.
+        // A process that is busy while idle evicts this server's data from the caches.
         let others = (0..self.processes.len()).filter(|&other| other != pid);
         let disturbance: f64 = others.map(|other| self.idle_cpu_fraction(other)).sum();
         let cpu_ns =
@@ -354,9 +356,10 @@ impl SimulationState {
             load.offered = Some(offered.round() as u64);
             load.unsent = (offered - capacity).max(0.0).round() as u64;
             load.late = load.unsent;
-            // Overloaded, the queue is as long as the slice; else it grows with the use that is made of the server.
-            let free = 1.0 - offered / capacity;
-            latency_ns = if free > 0.01 { (request_ns / free) as u64 } else { duration_ns / 2 };
+            // Under overload the queue lasts as long as the slice. Otherwise latency grows with the utilization of
+            // the server.
+            let headroom = 1.0 - offered / capacity;
+            latency_ns = if headroom > 0.01 { (request_ns / headroom) as u64 } else { duration_ns / 2 };
             load.uncorrected = Some(latencies_around(request_ns as u64));
         }
         load.latency = latencies_around(latency_ns);
@@ -380,7 +383,7 @@ impl SimulationState {
     }
 }
 
-/// Bytes of a message or an answer; 1 where there are none.
+/// Returns the size of a message or response; 1 for workloads without messages.
 fn message_bytes(cell: &Cell) -> usize {
     match cell.workload {
         Workload::Echo { message_bytes } => message_bytes,
@@ -456,15 +459,15 @@ impl Machine for SimulatedMachine {
         let name = &contender.name;
         let server =
             state.servers.get_mut(name).ok_or_else(|| format!("cannot start {name}: no such program"))?;
-        if let Fault::CannotStart(why) = &server.fault {
-            return Err(format!("exited with status 1: {why}"));
+        if let Fault::CannotStart(reason) = &server.fault {
+            return Err(format!("exited with status 1: {reason}"));
         }
         if server.fault == Fault::CannotStartOnce {
             server.fault = Fault::None;
-            return Err("exited with status 1: not yet".to_owned());
+            return Err("exited with status 1: first start fails".to_owned());
         }
         if server.fault == Fault::StartsOnce {
-            server.fault = Fault::CannotStart("no more".to_owned());
+            server.fault = Fault::CannotStart("starts only once".to_owned());
         }
         state.clock_ns += 5_000_000;
         let process_factor = 1.0 + state.noise.process * state.normal();
@@ -473,9 +476,9 @@ impl Machine for SimulatedMachine {
             process_factor,
             cpu_ns: 0,
             resident_bytes: BASE_RESIDENT_BYTES,
-            alive: true,
-            stopped: false,
-            paused: false,
+            is_alive: true,
+            is_stopped: false,
+            is_paused: false,
         });
         let pid = state.processes.len() - 1;
         let port = FIRST_PORT + u16::try_from(pid).map_err(|_| "too many simulated processes".to_owned())?;
@@ -484,9 +487,9 @@ impl Machine for SimulatedMachine {
         Ok(Running { pid: pid as u32, address, ready_line })
     }
 
-    fn exit_description(&mut self, pid: u32, _patience: Duration) -> Option<String> {
-        let alive = self.state.borrow().processes[pid as usize].alive;
-        (!alive).then(|| "was killed by signal 9 (SIGKILL)".to_owned())
+    fn exit_description(&mut self, pid: u32, _timeout: Duration) -> Option<String> {
+        let is_alive = self.state.borrow().processes[pid as usize].is_alive;
+        (!is_alive).then(|| "was killed by signal 9 (SIGKILL)".to_owned())
     }
 
     fn sleep(&mut self, duration: Duration) {
@@ -506,18 +509,18 @@ impl Machine for SimulatedMachine {
     fn unthrottle_servers(&mut self) {}
 
     fn pause(&mut self, pid: u32) {
-        self.state.borrow_mut().processes[pid as usize].paused = true;
+        self.state.borrow_mut().processes[pid as usize].is_paused = true;
     }
 
     fn resume(&mut self, pid: u32) {
-        self.state.borrow_mut().processes[pid as usize].paused = false;
+        self.state.borrow_mut().processes[pid as usize].is_paused = false;
     }
 
     fn stop(&mut self, pids: &[u32]) {
         for &pid in pids {
             let process = &mut self.state.borrow_mut().processes[pid as usize];
-            process.alive = false;
-            process.stopped = true;
+            process.is_alive = false;
+            process.is_stopped = true;
         }
     }
 
@@ -547,7 +550,7 @@ impl Load for SimulatedLoad {
     fn connect(&mut self, target: SocketAddr, cell: &Cell) -> Result<Box<dyn LoadSession>, String> {
         let pid = usize::from(target.port() - FIRST_PORT);
         let mut state = self.state.borrow_mut();
-        if !state.processes[pid].alive {
+        if !state.processes[pid].is_alive {
             return Err("connection refused".to_owned());
         }
         state.open_sessions += 1;
@@ -561,9 +564,9 @@ impl Load for SimulatedLoad {
         let process = &state.processes[usize::from(target.port() - FIRST_PORT)];
         match (&state.servers[&process.server].fault, check) {
             (Fault::LosesBytes, Check::StalledReader | Check::StalledDownload(_)) => {
-                Err("2097152 bytes were sent and 1048576 came back".to_owned())
+                Err("sent 2097152 bytes, received 1048576".to_owned())
             }
-            _ => Ok(vec![format!("{check}: all came back")]),
+            _ => Ok(vec![format!("{check}: all data received")]),
         }
     }
 }

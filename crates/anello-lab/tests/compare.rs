@@ -286,9 +286,9 @@ fn faults_that_an_old_run_knows_nothing_of_are_no_change() {
     assert_eq!(whats(&before, &after), Vec::<String>::new());
     assert_eq!(whats(&after, &before), Vec::<String>::new());
     after.environment.mitigations = vec!["mds: Clear CPU buffers".to_owned()];
-    assert_eq!(whats(&before, &after), ["Mitigations at work"], "that was known before");
+    assert_eq!(whats(&before, &after), ["CPU mitigations"], "that was known before");
     before.environment.vulnerable = Some(Vec::new());
-    assert_eq!(whats(&before, &after), ["Mitigations at work", "Open CPU faults"]);
+    assert_eq!(whats(&before, &after), ["CPU mitigations", "Unmitigated CPU vulnerabilities"]);
 }
 
 #[test]

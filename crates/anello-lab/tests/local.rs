@@ -188,7 +188,7 @@ fn fault_45_a_server_whose_sockets_close_before_it_ends_is_told_as_dead() {
 
 fn assert_died_with_status_3(result: &LabResult, name: &str) {
     let deaths: Vec<_> = result.failures.iter().filter(|failure| failure.contender == name).collect();
-    let told = |what: &str| what.starts_with("exited with status 3") && what.contains("(the load saw: ");
+    let told = |what: &str| what.starts_with("exited with status 3") && what.contains("(load error: ");
     assert!(deaths.iter().all(|death| told(&death.what)), "{deaths:?}");
     assert_eq!(deaths[0].consequence, Consequence::Restarted);
 }

@@ -223,7 +223,7 @@ fn fault_45_a_contender_that_hangs_up_and_lives_is_told_from_one_that_died() {
     let (simulation, result) = simulate(&config(&["rude"], 2), Noise::USUAL, &servers);
     let result = result.unwrap();
     let whats = result.failures.iter().map(|failure| failure.what.as_str());
-    assert!(whats.into_iter().all(|what| what == "connection reset (it was still running 5 s later)"));
+    assert!(whats.into_iter().all(|what| what == "connection reset (still running after 5 s)"));
     assert!(matches!(row(&result, "rude", 50).outcome, Outcome::Failed(_)));
     assert_eq!((simulation.processes_left(), simulation.sessions_left()), (0, 0));
 }

@@ -14,8 +14,8 @@ use crate::result::{ContenderRecord, LabResult};
 const VOLATILE_FACTS: [&str; 3] = ["Load average", "Load average after", "Stolen by the hypervisor"];
 
 /// Facts that tell of CPU faults which old results knew nothing of.
-const MITIGATIONS: &str = "Mitigations at work";
-const OPEN_FAULTS: &str = "Open CPU faults";
+const MITIGATIONS: &str = "CPU mitigations";
+const OPEN_FAULTS: &str = "Unmitigated CPU vulnerabilities";
 
 /// One thing that is not the same in both runs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

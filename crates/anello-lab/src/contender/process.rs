@@ -1,9 +1,12 @@
-//! How a contender lives as a child process.
+//! Child process of a contender.
 //!
-//! A [`ServerProcess`] owns the child: whatever happens, dropping it ends the process and reaps it. Children get a process
-//! group of their own, so that Ctrl-C on the terminal reaches the lab alone and no contender seems to crash, and so that
-//! what a child has started in its turn is halted and ends with it. A lab that is killed cannot drop anything: for that,
-//! the `anello` command starts its contenders through a launcher.
+//! A [`ServerProcess`] owns the child: dropping it terminates and reaps the process in all cases. Every child has
+//! its own
+//! process group. Ctrl-C in the terminal therefore reaches only the lab, and contenders do not appear to crash.
+//! Processes
+//! that a child has started are paused and terminated with it. If the lab itself is killed, no destructor runs. For
+//! this
+//! case the `anello` command starts its contenders through a launcher.
 
 use std::ffi::OsStr;
 use std::io::{self, BufRead, BufReader, Read};
@@ -20,39 +23,41 @@ use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, wa
 use super::Contender;
 use crate::machine::{Running, on_cores, pin_process};
 
-/// How long a child may take to end after SIGTERM before SIGKILL follows.
+/// Delay between SIGTERM and SIGKILL.
 const TERMINATION_GRACE: Duration = Duration::from_millis(300);
 
-/// How long the last words of a child that has ended may take to be read; much longer than that takes, but a
-/// grandchild may hold its output open for good.
+/// Time limit for reading the remaining standard error of an exited child. Reading takes much less, but a
+/// grandchild may
+/// keep the pipe open indefinitely.
 const STDERR_EOF_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How often it is looked whether a child that is waited for is halted.
+/// Interval of the checks whether a child is stopped by a signal.
 const STOP_CHECK_INTERVAL: Duration = Duration::from_millis(20);
 
-/// How much of a child's last words is kept.
+/// Maximum number of bytes of standard error that are kept.
 const MAX_STDERR_TAIL_BYTES: usize = 4096;
 
-/// A contender that runs as a child process. Dropping it ends the process (SIGTERM, then SIGKILL) with all that belong to
-/// its process group, and reaps it.
+/// A contender running as a child process. Dropping it terminates the whole process group (SIGTERM, then SIGKILL) and
+/// reaps the child.
 #[derive(Debug)]
 pub struct ServerProcess {
     child: Child,
-    /// Once it has been reaped: from then on its id may be another's.
+    /// Set once the child is reaped. From then on, its process id may belong to another process.
     status: Option<ExitStatus>,
-    /// The end of what it wrote to standard error.
+    /// Last bytes of standard error.
     errors: Arc<Mutex<Vec<u8>>>,
-    /// Disconnects when standard error has been read to its end.
+    /// Disconnected once standard error has reached EOF.
     errors_complete: Receiver<()>,
 }
 
 impl ServerProcess {
-    /// Starts the contender on `cores`, by way of `launcher` (see [`LabConfig`](crate::LabConfig)) unless that is
-    /// empty, and waits for its ready line.
+    /// Starts the contender on `cores` and waits for its ready line. It is started through `launcher` unless that is
+    /// empty (see [`LabConfig`](crate::LabConfig)).
     ///
     /// # Errors
-    /// What the contender did instead, with its last words, if it ended, stayed silent for `timeout` or could not be
-    /// started or pinned.
+    /// Returns a description of the failure with the last lines of standard error: the process could not be started
+    /// or
+    /// pinned, exited early, or printed no ready line within `timeout`.
     pub fn start(
         contender: &Contender,
         launcher: &[String],
@@ -67,16 +72,16 @@ impl ServerProcess {
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());
-        let unpinned = |error: io::Error| format!("cannot pin it to cores {}: {error}", core_list(cores));
-        // Born on its cores: a child that looks at its cores before it was pinned would see those of the load.
+        let pin_error = |error: io::Error| format!("cannot pin it to cores {}: {error}", core_list(cores));
+        // Start the child on its cores: if it were pinned later, it could read the affinity of the load.
         let mut child = on_cores(cores, || command.process_group(0).spawn())
             .map_err(|error| format!("cannot start {}: {error}", contender.program.display()))?;
         let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
         let errors = Arc::new(Mutex::new(Vec::new()));
         let (complete, errors_complete) = sync_channel(0);
-        // From here on the child is owned by something that ends it on drop.
+        // From here on, dropping `process` terminates the child.
         let mut process = ServerProcess { child, status: None, errors: Arc::clone(&errors), errors_complete };
-        pin_process(process.id(), cores).map_err(&unpinned)?;
+        pin_process(process.id(), cores).map_err(&pin_error)?;
         let ready = match (stdout, stderr) {
             (Some(stdout), Some(stderr)) => {
                 let (sender, ready) = sync_channel(1);
@@ -87,33 +92,34 @@ impl ServerProcess {
                 });
                 ready
             }
-            _ => return Err("its output could not be piped".to_owned()),
+            _ => return Err("cannot read its output: no pipe".to_owned()),
         };
         let (address, ready_line) = process.wait_until_ready(&ready, timeout)?;
-        // Threads that it started before the first call, or that left its cores, are caught here; later ones inherit.
-        pin_process(process.id(), cores).map_err(&unpinned)?;
+        // Pin threads that started before the first call or changed their affinity. Later threads inherit it.
+        pin_process(process.id(), cores).map_err(&pin_error)?;
         let running = Running { pid: process.id(), address, ready_line };
         Ok((process, running))
     }
 
-    /// The process id.
+    /// Returns the process id.
     #[must_use]
     pub fn id(&self) -> u32 {
         self.child.id()
     }
 
-    /// How the process ended, with its last words, or that it is halted, which somebody else has done; none if it still
-    /// runs after `timeout`. Sleeps meanwhile.
+    /// Waits until the process exits or is stopped by a signal, and describes the event with the last lines of
+    /// standard
+    /// error. Returns `None` if the process still runs after `timeout`. Blocks the thread.
     pub fn exit_description(&mut self, timeout: Duration) -> Option<String> {
         let deadline = Instant::now() + timeout;
         loop {
             match self.wait_until(deadline.min(Instant::now() + STOP_CHECK_INTERVAL)) {
                 Ok(Some(status)) => return Some(self.describe_exit(status)),
-                Err(error) => return Some(format!("is lost: {error}")),
+                Err(error) => return Some(format!("cannot be waited for: {error}")),
                 Ok(None) => {}
             }
             if let Some(signal) = self.stop_signal() {
-                return Some(format!("is halted by signal {signal}{}", signal_name(signal)));
+                return Some(format!("is stopped by signal {signal}{}", signal_name(signal)));
             }
             if Instant::now() >= deadline {
                 return None;
@@ -121,35 +127,37 @@ impl ServerProcess {
         }
     }
 
-    /// The signal that has halted the process, if it is halted now.
+    /// Returns the signal that has stopped the process, if it is stopped.
     fn stop_signal(&self) -> Option<i32> {
-        let seen = WaitIdOptions::STOPPED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
-        waitid(WaitId::Pid(Pid::from_child(&self.child)), seen).ok()??.stopping_signal()
+        let options = WaitIdOptions::STOPPED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+        waitid(WaitId::Pid(Pid::from_child(&self.child)), options).ok()??.stopping_signal()
     }
 
-    /// Asks the process and its group to end (SIGTERM) without waiting. Dropping does the rest.
+    /// Sends SIGTERM to the process group without is_waiting for the exit. `Drop` does the rest.
     pub fn terminate(&mut self) {
         self.signal(Signal::TERM);
-        // One that is halted would hear it only then.
+        // A stopped process handles SIGTERM only after SIGCONT.
         self.signal(Signal::CONT);
     }
 
-    /// Sends a signal to the process and its group, if the process still runs.
+    /// Sends a signal to the process group if the process still runs.
     pub fn signal(&mut self, signal: Signal) {
         if matches!(self.reap(), Ok(None)) {
-            // It has not been reaped, so the id is still its own and its group's. They may end at this very moment: then
-            // there is nothing left to signal, and the error says just that.
+            // The process has not been reaped, so its id and group id are still valid. If it exits now, the call
+            // fails because
+            // no process is left to signal.
             kill_process_group(Pid::from_child(&self.child), signal).ok();
         }
     }
 
-    /// The child's status if it has ended. What is left of its group then is killed before the child is reaped: until
-    /// then the id cannot be that of another group.
+    /// Returns the child's status if it has exited. The rest of its process group is killed before the child is
+    /// reaped:
+    /// until then, the group id cannot be reused.
     fn reap(&mut self) -> io::Result<Option<ExitStatus>> {
         if self.status.is_none() {
             let pid = Pid::from_child(&self.child);
-            let seen = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
-            if waitid(WaitId::Pid(pid), seen)?.is_none() {
+            let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+            if waitid(WaitId::Pid(pid), options)?.is_none() {
                 return Ok(None);
             }
             kill_process_group(pid, Signal::KILL).ok();
@@ -166,8 +174,7 @@ impl ServerProcess {
         let deadline = Instant::now() + timeout;
         match ready.recv_timeout(timeout) {
             Ok(line) => {
-                let address =
-                    address_in(&line).ok_or_else(|| format!("its ready line is unusable: {line}"))?;
+                let address = address_in(&line).ok_or_else(|| format!("invalid ready line: {line}"))?;
                 Ok((address, line))
             }
             Err(RecvTimeoutError::Timeout) => Err(format!(
@@ -176,7 +183,7 @@ impl ServerProcess {
                 self.stderr_tail()
             )),
             Err(RecvTimeoutError::Disconnected) => {
-                let closed = "closed its output before it was ready";
+                let closed = "closed its output before the ready line";
                 let timeout = deadline.saturating_duration_since(Instant::now());
                 Err(self
                     .exit_description(timeout)
@@ -185,29 +192,30 @@ impl ServerProcess {
         }
     }
 
-    /// The child's status once it has ended; none if it still runs at the deadline. Asks at least once.
+    /// Returns the child's status once it has exited. `None` if it still runs at the deadline. Checks at least once.
     fn wait_until(&mut self, deadline: Instant) -> io::Result<Option<ExitStatus>> {
         loop {
-            let exit_description = self.reap()?;
-            if exit_description.is_some() || Instant::now() >= deadline {
-                return Ok(exit_description);
+            let status = self.reap()?;
+            if status.is_some() || Instant::now() >= deadline {
+                return Ok(status);
             }
             thread::sleep(Duration::from_millis(2));
         }
     }
 
     fn describe_exit(&self, status: ExitStatus) -> String {
-        let how = match (status.code(), status.signal()) {
+        let mut description = match (status.code(), status.signal()) {
             (Some(code), _) => format!("exited with status {code}"),
             (None, Some(signal)) => format!("was killed by signal {signal}{}", signal_name(signal)),
-            (None, None) => "ended".to_owned(),
+            (None, None) => "exited".to_owned(),
         };
-        // The words may still be in the pipe. Wait for its end, but not for a grandchild that holds it open.
+        // The last lines may still be in the pipe. Wait for EOF, but not for a grandchild that keeps the pipe open.
         self.errors_complete.recv_timeout(STDERR_EOF_TIMEOUT).ok();
-        how + &self.stderr_tail()
+        description.push_str(&self.stderr_tail());
+        description
     }
 
-    /// The end of what it wrote to standard error, as a clause to append.
+    /// Returns the last lines of standard error as a clause to append to a message.
     fn stderr_tail(&self) -> String {
         let kept = self.errors.lock().unwrap_or_else(PoisonError::into_inner);
         let text = String::from_utf8_lossy(&kept);
@@ -222,14 +230,14 @@ impl Drop for ServerProcess {
     fn drop(&mut self) {
         self.terminate();
         if !matches!(self.wait_until(Instant::now() + TERMINATION_GRACE), Ok(Some(_))) {
-            // Does nothing if it has just ended; the wait below reaps it either way.
+            // Has no effect if the process has just exited. The wait below reaps it in either case.
             self.signal(Signal::KILL);
             self.child.wait().ok();
         }
     }
 }
 
-/// Cores as one would type them: `0,1`.
+/// Formats a list of cores: `0,1`.
 fn core_list(cores: &[usize]) -> String {
     cores.iter().map(usize::to_string).collect::<Vec<_>>().join(",")
 }
@@ -248,24 +256,25 @@ fn signal_name(signal: i32) -> &'static str {
     }
 }
 
-/// Finds `addr=IP:PORT` in a ready line.
+/// Parses `addr=IP:PORT` in a ready line.
 fn address_in(line: &str) -> Option<SocketAddr> {
     line.split_whitespace().find_map(|word| word.strip_prefix("addr=")?.trim_end_matches(',').parse().ok())
 }
 
-/// Passes on the first line with an address and then reads to the end, so that the child never blocks on its output.
+/// Sends the first line with an address to `ready`, then reads until EOF so that the child never blocks on its
+/// output.
 fn watch_output(stdout: impl Read, ready: &SyncSender<String>) {
-    let mut waiting = true;
-    // Bounded: a child that writes without a newline must not fill our memory.
+    let mut is_waiting = true;
+    // Lines are bounded: a child that writes no newline must not exhaust the lab's memory.
     let mut reader = BufReader::new(stdout);
     loop {
         let mut line = Vec::new();
         match (&mut reader).take(MAX_STDERR_TAIL_BYTES as u64).read_until(b'\n', &mut line) {
             Ok(0) | Err(_) => return,
-            Ok(_) if waiting => {
+            Ok(_) if is_waiting => {
                 let line = String::from_utf8_lossy(&line).trim().to_owned();
                 if line.contains("addr=") {
-                    waiting = ready.try_send(line).is_err();
+                    is_waiting = ready.try_send(line).is_err();
                 }
             }
             Ok(_) => {}
@@ -303,36 +312,36 @@ mod tests {
     }
 
     #[test]
-    fn a_ready_server_is_found_and_ends_with_its_owner() {
+    fn dropping_ready_server_terminates_and_reaps_it() {
         let (process, running) =
             start("echo hello; echo 'ready addr=127.0.0.1:4711 driver=none'; exec sleep 60").unwrap();
         assert_eq!(running.address, "127.0.0.1:4711".parse().unwrap());
         assert_eq!(running.ready_line, "ready addr=127.0.0.1:4711 driver=none");
         assert!(exists(running.pid));
         drop(process);
-        assert!(!exists(running.pid), "the child is gone and reaped");
+        assert!(!exists(running.pid), "the child is not reaped");
     }
 
     #[test]
-    fn a_server_that_ignores_the_request_to_end_is_killed() {
+    fn server_ignoring_sigterm_is_killed() {
         let (process, running) =
             start("trap '' TERM; echo addr=127.0.0.1:1; while true; do sleep 0.05; done").unwrap();
         drop(process);
         assert!(!exists(running.pid));
     }
 
-    /// Whether a process has ended, be it reaped or not: nobody may care for the orphans here.
+    /// Returns whether a process has exited. An orphan may remain a zombie because no parent reaps it here.
     fn has_ended(pid: &str) -> bool {
         let status = std::fs::read_to_string(format!("/proc/{pid}/status"));
         !status.is_ok_and(|status| status.lines().all(|line| !line.starts_with("State:\tZ")))
     }
 
     #[test]
-    fn what_a_server_has_started_ends_with_it_however_that_ends() {
-        let deaf = "(trap '' TERM; exec sleep 300) & child=$!";
+    fn descendants_of_server_are_killed_on_every_exit() {
+        let orphan = "(trap '' TERM; exec sleep 300) & child=$!";
         for end in ["wait", "trap '' TERM; while true; do wait; done", "kill -9 $$", "exit 3"] {
             let (mut process, running) =
-                start(&format!("{deaf}; echo addr=127.0.0.1:1 child=$child; {end}")).unwrap();
+                start(&format!("{orphan}; echo addr=127.0.0.1:1 child=$child; {end}")).unwrap();
             let (_, child) = running.ready_line.split_once("child=").unwrap();
             if end.starts_with(['k', 'e']) {
                 assert!(process.exit_description(Duration::from_secs(20)).is_some(), "{end}");
@@ -344,36 +353,36 @@ mod tests {
             while !has_ended(child) && Instant::now() < deadline {
                 thread::sleep(Duration::from_millis(2));
             }
-            assert!(has_ended(child), "{end}: the child of the server outlives the lab");
+            assert!(has_ended(child), "{end}: the server's child still runs");
         }
     }
 
     #[test]
-    fn a_server_is_halted_with_what_it_has_started() {
+    fn signal_stops_server_and_its_children() {
         let (mut process, running) = start("sleep 300 & echo addr=127.0.0.1:1 child=$!; wait").unwrap();
         let (_, child) = running.ready_line.split_once("child=").unwrap();
-        let is_halted = || {
+        let is_stopped = || {
             let status = std::fs::read_to_string(format!("/proc/{child}/status")).unwrap();
             status.lines().any(|line| line.starts_with("State:\tT"))
         };
-        for (signal, halted) in [(Signal::STOP, true), (Signal::CONT, false)] {
+        for (signal, stopped) in [(Signal::STOP, true), (Signal::CONT, false)] {
             process.signal(signal);
             let deadline = Instant::now() + Duration::from_secs(20);
-            while is_halted() != halted && Instant::now() < deadline {
+            while is_stopped() != stopped && Instant::now() < deadline {
                 thread::sleep(Duration::from_millis(2));
             }
-            assert_eq!(is_halted(), halted, "{signal:?}");
+            assert_eq!(is_stopped(), stopped, "{signal:?}");
         }
     }
 
     #[test]
-    fn fault_45_a_server_that_cannot_start_leaves_its_last_words() {
+    fn fault_45_failed_start_reports_stderr_tail() {
         let error = start("echo 'io_uring_setup: Operation not permitted' >&2; exit 1").unwrap_err();
         assert_eq!(error, "exited with status 1: io_uring_setup: Operation not permitted");
     }
 
     #[test]
-    fn a_server_that_pins_itself_to_one_of_its_cores_stays_there() {
+    fn server_keeps_affinity_within_its_cores() {
         let cores = crate::machine::allowed_cores();
         let last = cores[cores.len() - 1];
         let script = format!("taskset -p -c {last} $$ >&2; echo addr=127.0.0.1:1; exec sleep 60");
@@ -385,14 +394,14 @@ mod tests {
     }
 
     #[test]
-    fn fault_45_a_missing_program_is_named() {
+    fn fault_45_missing_program_is_named() {
         let missing = Contender::new("missing", Path::new("/nonexistent/server"), &[]);
         let error = ServerProcess::start(&missing, &[], &[0], Duration::from_secs(1)).unwrap_err();
         assert!(error.contains("/nonexistent/server"), "{error}");
     }
 
     #[test]
-    fn silence_and_nonsense_are_told_apart() {
+    fn distinguishes_missing_and_invalid_ready_line() {
         let core = crate::machine::allowed_cores()[0];
         let silent = ServerProcess::start(&shell("exec sleep 60"), &[], &[core], Duration::from_millis(50))
             .unwrap_err();
@@ -402,19 +411,19 @@ mod tests {
     }
 
     #[test]
-    fn fault_45_a_killed_server_says_by_what() {
+    fn fault_45_killed_server_reports_signal() {
         let (mut process, _) = start("echo addr=127.0.0.1:1; kill -9 $$").unwrap();
         let end = process.exit_description(Duration::from_secs(20));
         assert_eq!(end.as_deref(), Some("was killed by signal 9 (SIGKILL)"));
     }
 
     #[test]
-    fn fault_45_a_halted_server_is_not_waited_for_to_the_end() {
+    fn fault_45_stopped_server_is_reported_before_timeout() {
         let (mut process, running) = start("echo addr=127.0.0.1:1; kill -STOP $$; exec sleep 60").unwrap();
-        // Far longer than the test may take: only one that is seen to be halted is given up before.
+        // Far longer than the test may take: only the check for a stopped process returns earlier.
         let end = process.exit_description(Duration::from_secs(600));
-        assert_eq!(end.as_deref(), Some("is halted by signal 19 (SIGSTOP)"));
+        assert_eq!(end.as_deref(), Some("is stopped by signal 19 (SIGSTOP)"));
         drop(process);
-        assert!(!exists(running.pid), "it is ended nevertheless");
+        assert!(!exists(running.pid), "the stopped child is not terminated");
     }
 }

@@ -1,4 +1,4 @@
-//! What the file of the disk workers lies on, as `/proc/self/mountinfo` and the block devices under `/sys` tell it.
+//! Storage under the disk workers' file, read from `/proc/self/mountinfo` and the block devices under `/sys`.
 
 use std::fmt;
 use std::fs;
@@ -8,29 +8,30 @@ use serde::{Deserialize, Serialize};
 
 use super::{Tree, bracketed_option};
 
-/// What a file lies on.
+/// File system and block device of a file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Disk {
-    /// The type of the file system: "ext4", "tmpfs".
+    /// Type of the file system: "ext4", "tmpfs".
     pub file_system: String,
-    /// The block device below it, as the kernel calls it: "nvme0n1p2"; none where there is none or it cannot be told.
+    /// Kernel name of the block device under the file system: "nvme0n1p2". `None` if there is none or it is unknown.
     pub device: Option<String>,
-    /// What orders the device's requests: "mq-deadline", "none"; none if it cannot be told.
+    /// I/O scheduler of the device: "mq-deadline", "none". `None` if it is unknown.
     pub scheduler: Option<String>,
 }
 
 impl Disk {
-    /// That of `file`, which need not exist yet; none if no mount can be found for it.
+    /// Returns the storage of `file`, which need not exist yet. `None` if no mount point contains it.
     pub(super) fn of(tree: &Tree<'_>, file: &Path) -> Option<Disk> {
-        let (mounts, file) = (tree.text("proc/self/mountinfo")?, without_links(file));
-        // The innermost mount holds the file; of several in one place the last, which hides the others.
-        let above = mounts.lines().filter_map(Mount::parse).filter(|mount| file.starts_with(&mount.place));
-        let mount = above.max_by_key(|mount| mount.place.components().count())?;
-        let device = mount.device_folder(tree);
+        let (mounts, file) = (tree.text("proc/self/mountinfo")?, resolve_links(file));
+        // The innermost mount contains the file. Of several mounts at one path, the last one hides the others.
+        let containing =
+            mounts.lines().filter_map(Mount::parse).filter(|mount| file.starts_with(&mount.mount_point));
+        let mount = containing.max_by_key(|mount| mount.mount_point.components().count())?;
+        let device = mount.device_directory(tree);
         Some(Disk {
             file_system: mount.file_system.to_owned(),
-            device: device.as_deref().and_then(|folder| name_of_device(tree, folder)),
-            scheduler: device.as_deref().and_then(|folder| scheduler(tree, folder)),
+            device: device.as_deref().and_then(|directory| device_name(tree, directory)),
+            scheduler: device.as_deref().and_then(|directory| scheduler(tree, directory)),
         })
     }
 }
@@ -43,14 +44,13 @@ impl fmt::Display for Disk {
     }
 }
 
-/// A line of mountinfo: `36 35 98:0 /root /place options [tags] - type source options`.
+/// A line of mountinfo: `36 35 98:0 /root /mount-point options [tags] - type source options`.
 struct Mount<'a> {
-    /// Major and minor number of the device: "98:0".
+    /// Major and minor device number: "98:0".
     numbers: &'a str,
-    /// Where it is mounted.
-    place: PathBuf,
+    mount_point: PathBuf,
     file_system: &'a str,
-    /// What was mounted, in the file system's own words.
+    /// Mounted source, in a format that depends on the file system.
     source: String,
 }
 
@@ -59,47 +59,53 @@ impl Mount<'_> {
         let (mount, kind) = line.split_once(" - ")?;
         let mut mount = mount.split(' ').skip(2);
         let mut kind = kind.split(' ');
-        let (numbers, place) = (mount.next()?, mount.nth(1)?);
+        let (numbers, mount_point) = (mount.next()?, mount.nth(1)?);
         let (file_system, source) = (kind.next()?, kind.next()?);
-        Some(Mount { numbers, place: unescaped(place).into(), file_system, source: unescaped(source) })
+        Some(Mount {
+            numbers,
+            mount_point: unescape(mount_point).into(),
+            file_system,
+            source: unescape(source),
+        })
     }
 
-    /// The folder of the block device. File systems of several devices have numbers of their own, behind which there is
-    /// no device: of those it is the one that was mounted.
-    fn device_folder(&self, tree: &Tree<'_>) -> Option<String> {
+    /// Returns the directory of the block device. The device number of a file system that spans several devices
+    /// does not
+    /// belong to any block device. In this case the mounted source identifies the device.
+    fn device_directory(&self, tree: &Tree<'_>) -> Option<String> {
         let by_name = || {
             let source = self.source.strip_prefix('/').filter(|source| source.starts_with("dev/"))?;
-            // What device mapper makes is called by a link.
+            // Device mapper names are symbolic links.
             let target = fs::read_link(tree.root.join(source)).unwrap_or_else(|_| source.into());
             Some(format!("sys/class/block/{}", target.file_name()?.to_str()?))
         };
-        let folders = [Some(format!("sys/dev/block/{}", self.numbers)), by_name()];
-        folders.into_iter().flatten().find(|folder| tree.root.join(folder).is_dir())
+        let directories = [Some(format!("sys/dev/block/{}", self.numbers)), by_name()];
+        directories.into_iter().flatten().find(|directory| tree.root.join(directory).is_dir())
     }
 }
 
-fn name_of_device(tree: &Tree<'_>, folder: &str) -> Option<String> {
-    let event = tree.text(&format!("{folder}/uevent"))?;
-    event.lines().find_map(|line| Some(line.strip_prefix("DEVNAME=")?.to_owned()))
+fn device_name(tree: &Tree<'_>, directory: &str) -> Option<String> {
+    let uevent = tree.text(&format!("{directory}/uevent"))?;
+    uevent.lines().find_map(|line| Some(line.strip_prefix("DEVNAME=")?.to_owned()))
 }
 
-/// The scheduler stands in brackets among those that there are. A partition has none of its own: it is a folder within
-/// that of its device.
-fn scheduler(tree: &Tree<'_>, folder: &str) -> Option<String> {
-    let queues = [format!("{folder}/queue/scheduler"), format!("{folder}/../queue/scheduler")];
+/// Returns the active scheduler, which the kernel lists in brackets. A partition has no scheduler of its own: its
+/// directory is inside the directory of its device.
+fn scheduler(tree: &Tree<'_>, directory: &str) -> Option<String> {
+    let queues = [format!("{directory}/queue/scheduler"), format!("{directory}/../queue/scheduler")];
     let line = queues.iter().find_map(|path| tree.line(path))?;
     Some(bracketed_option(&line).unwrap_or(line))
 }
 
-/// The path that a file has, or will have, when no link stands in it any more.
-fn without_links(file: &Path) -> PathBuf {
+/// Resolves symbolic links in the path of a file that may not exist yet.
+fn resolve_links(file: &Path) -> PathBuf {
     let file = std::path::absolute(file).unwrap_or_else(|_| file.to_owned());
-    let of_folder = || Some(fs::canonicalize(file.parent()?).ok()?.join(file.file_name()?));
-    fs::canonicalize(&file).ok().or_else(of_folder).unwrap_or(file)
+    let in_parent = || Some(fs::canonicalize(file.parent()?).ok()?.join(file.file_name()?));
+    fs::canonicalize(&file).ok().or_else(in_parent).unwrap_or(file)
 }
 
-/// Mountinfo writes blanks and the like as three octal digits: `\040`.
-fn unescaped(text: &str) -> String {
+/// Decodes the octal escapes of mountinfo, as in `\040` for a space.
+fn unescape(text: &str) -> String {
     let mut parts = text.split('\\');
     let mut whole = parts.next().unwrap_or_default().to_owned();
     for part in parts {
@@ -135,7 +141,7 @@ mod tests {
         28 22 0:51 / /no-such/twice rw - ext4 /dev/sdb rw\n\
         29 28 0:52 / /no-such/twice rw - tmpfs tmpfs rw\n";
 
-    /// A machine with two disks, one of them with a partition, and a device made of others.
+    /// Creates the file tree of a machine with two disks, a partition and a device mapper device.
     fn machine() -> tempfile::TempDir {
         let root = tempfile::tempdir().unwrap();
         let write = |path: &str, text: &str| write(root.path(), path, text);
@@ -158,46 +164,46 @@ mod tests {
         root
     }
 
-    fn told(file: &str) -> String {
+    fn describe(file: &str) -> String {
         let root = machine();
         Disk::of(&Tree { root: root.path() }, Path::new(file)).unwrap().to_string()
     }
 
     #[test]
-    fn a_file_lies_on_the_innermost_mount_above_it() {
-        assert_eq!(told("/no-such/file"), "ext4 on sda, I/O scheduler unknown");
-        assert_eq!(told("/no-such/data/file"), "ext4 on sdb, I/O scheduler mq-deadline");
-        assert_eq!(told("/no-such/database/file"), "ext4 on sda, I/O scheduler unknown");
-        assert_eq!(told("/no-such/twice/file"), "tmpfs on no known device, I/O scheduler unknown");
+    fn file_belongs_to_innermost_mount() {
+        assert_eq!(describe("/no-such/file"), "ext4 on sda, I/O scheduler unknown");
+        assert_eq!(describe("/no-such/data/file"), "ext4 on sdb, I/O scheduler mq-deadline");
+        assert_eq!(describe("/no-such/database/file"), "ext4 on sda, I/O scheduler unknown");
+        assert_eq!(describe("/no-such/twice/file"), "tmpfs on no known device, I/O scheduler unknown");
     }
 
     #[test]
-    fn a_partition_has_the_scheduler_of_its_disk() {
-        assert_eq!(told("/no-such/data/fast disk/file"), "xfs on sdb1, I/O scheduler mq-deadline");
+    fn partition_reports_scheduler_of_its_disk() {
+        assert_eq!(describe("/no-such/data/fast disk/file"), "xfs on sdb1, I/O scheduler mq-deadline");
     }
 
     #[test]
-    fn a_device_without_numbers_of_its_own_is_found_by_name() {
-        assert_eq!(told("/no-such/many/file"), "btrfs on dm-3, I/O scheduler none");
+    fn finds_device_by_name_if_device_number_is_unknown() {
+        assert_eq!(describe("/no-such/many/file"), "btrfs on dm-3, I/O scheduler none");
     }
 
     #[test]
-    fn where_there_is_no_device_none_is_invented_and_no_host_is_named() {
-        assert_eq!(told("/no-such/memory/file"), "tmpfs on no known device, I/O scheduler unknown");
-        assert_eq!(told("/no-such/far/file"), "nfs4 on no known device, I/O scheduler unknown");
+    fn file_system_without_device_reports_no_device_and_no_host() {
+        assert_eq!(describe("/no-such/memory/file"), "tmpfs on no known device, I/O scheduler unknown");
+        assert_eq!(describe("/no-such/far/file"), "nfs4 on no known device, I/O scheduler unknown");
         let nothing = tempfile::tempdir().unwrap();
         assert_eq!(Disk::of(&Tree { root: nothing.path() }, Path::new("/no-such/file")), None);
     }
 
     #[test]
-    fn links_in_the_path_lead_to_where_the_file_will_be() {
-        let folder = tempfile::tempdir().unwrap();
-        let real = fs::canonicalize(folder.path()).unwrap();
+    fn resolves_links_in_path_of_missing_file() {
+        let directory = tempfile::tempdir().unwrap();
+        let real = fs::canonicalize(directory.path()).unwrap();
         fs::create_dir(real.join("real")).unwrap();
         symlink("real", real.join("link")).unwrap();
-        assert_eq!(without_links(&folder.path().join("link/absent")), real.join("real/absent"));
+        assert_eq!(resolve_links(&directory.path().join("link/absent")), real.join("real/absent"));
         fs::write(real.join("real/there"), "").unwrap();
-        assert_eq!(without_links(&folder.path().join("link/there")), real.join("real/there"));
-        assert_eq!(unescaped(r"/a\040b\134c\9"), r"/a b\c\9");
+        assert_eq!(resolve_links(&directory.path().join("link/there")), real.join("real/there"));
+        assert_eq!(unescape(r"/a\040b\134c\9"), r"/a b\c\9");
     }
 }

@@ -1,51 +1,50 @@
-//! Faults of the CPU: against which of them the kernel does something, and to which it says the machine is vulnerable.
+//! CPU vulnerabilities: which ones the kernel mitigates, and which ones it reports as open.
 
 use std::fs;
 
 use super::Tree;
 
-/// What the kernel says of the faults that it knows.
+/// CPU vulnerabilities, as the kernel reports them.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Faults {
-    /// What is done, by fault: "meltdown: PTI".
+pub(super) struct Vulnerabilities {
+    /// Active mitigations, by vulnerability: "meltdown: PTI".
     pub mitigated: Vec<String>,
-    /// The faults against which nothing that helps is done, or not everywhere, or of which the kernel does not know, in
-    /// its own words: "spec_store_bypass: Vulnerable", "mds: SMT vulnerable". One that is only done something against in
-    /// part stands in both lists.
-    pub open: Vec<String>,
+    /// Vulnerabilities that are unmitigated, partly mitigated or unknown, in the kernel's words:
+    /// "spec_store_bypass: Vulnerable", "mds: SMT vulnerable". A partly mitigated one is in both lists.
+    pub unmitigated: Vec<String>,
 }
 
-impl Faults {
-    /// None if the kernel does not tell.
-    pub(super) fn of(tree: &Tree<'_>) -> Option<Faults> {
+impl Vulnerabilities {
+    /// Reads the vulnerabilities. `None` if the kernel does not report them.
+    pub(super) fn read(tree: &Tree<'_>) -> Option<Vulnerabilities> {
         let directory = "sys/devices/system/cpu/vulnerabilities";
         let entries = fs::read_dir(tree.root.join(directory)).ok()?;
         let mut names: Vec<String> =
             entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok()).collect();
         names.sort();
-        let mut faults = Faults::default();
+        let mut vulnerabilities = Vulnerabilities::default();
         for name in names {
             let Some(line) = tree.line(&format!("{directory}/{name}")) else { continue };
-            // What is said of virtual machines that this one may run.
-            let said = line.strip_prefix("KVM: ").unwrap_or(&line);
-            if let Some(mitigation) = said.strip_prefix("Mitigation: ") {
+            // The prefix marks a statement about virtual machines that run on this one.
+            let status = line.strip_prefix("KVM: ").unwrap_or(&line);
+            if let Some(mitigation) = status.strip_prefix("Mitigation: ") {
                 let mut clauses = mitigation.split([';', ',']).map(str::trim);
-                faults.mitigated.push(format!("{name}: {}", clauses.next().unwrap_or_default()));
+                vulnerabilities.mitigated.push(format!("{name}: {}", clauses.next().unwrap_or_default()));
                 let open: Vec<&str> = clauses.filter(|clause| clause.contains("ulnerable")).collect();
                 if !open.is_empty() {
-                    faults.open.push(format!("{name}: {}", open.join(", ")));
+                    vulnerabilities.unmitigated.push(format!("{name}: {}", open.join(", ")));
                 }
-            } else if line.contains("ulnerable") || said.starts_with("Unknown") {
-                faults.open.push(format!("{name}: {}", first_clause(&line)));
+            } else if line.contains("ulnerable") || status.starts_with("Unknown") {
+                vulnerabilities.unmitigated.push(format!("{name}: {}", first_clause(&line)));
             }
         }
-        Some(faults)
+        Some(vulnerabilities)
     }
 }
 
-/// What the kernel's command line says of all mitigations at once: "off", "auto,nosmt"; none if it says nothing. Of
-/// several words the last holds; what follows "--" is not the kernel's.
-pub(super) fn chosen_at_boot(tree: &Tree<'_>) -> Option<String> {
+/// Returns the value of the `mitigations=` boot parameter: "off", "auto,nosmt". `None` if it is not set. The last
+/// occurrence counts. Arguments after "--" belong to init.
+pub(super) fn boot_parameter(tree: &Tree<'_>) -> Option<String> {
     let line = tree.line("proc/cmdline")?;
     let words = line.split_whitespace().take_while(|word| *word != "--");
     Some(words.filter_map(|word| word.strip_prefix("mitigations=")).last()?.to_owned())
@@ -60,13 +59,13 @@ mod tests {
     use super::*;
     use crate::environment::tests::write;
 
-    const FOLDER: &str = "sys/devices/system/cpu/vulnerabilities";
+    const DIRECTORY: &str = "sys/devices/system/cpu/vulnerabilities";
 
     #[test]
-    fn what_is_open_is_not_taken_for_what_is_not_there() {
+    fn separates_mitigated_unmitigated_and_unaffected() {
         let root = tempfile::tempdir().unwrap();
         let tree = Tree { root: root.path() };
-        assert_eq!(Faults::of(&tree), None, "a kernel that does not tell");
+        assert_eq!(Vulnerabilities::read(&tree), None, "kernel does not report vulnerabilities");
         for (name, line) in [
             ("spectre_v2", "Mitigation: Retpolines; STIBP: disabled"),
             ("taa", "Mitigation: Clear CPU buffers; SMT vulnerable"),
@@ -79,9 +78,9 @@ mod tests {
             ("srbds", "Unknown: Dependent on hypervisor status"),
             ("retbleed", "Not affected"),
         ] {
-            write(root.path(), &format!("{FOLDER}/{name}"), &format!("{line}\n"));
+            write(root.path(), &format!("{DIRECTORY}/{name}"), &format!("{line}\n"));
         }
-        let faults = Faults::of(&tree).unwrap();
+        let vulnerabilities = Vulnerabilities::read(&tree).unwrap();
         let mitigated = [
             "itlb_multihit: VMX disabled",
             "l1tf: PTE Inversion",
@@ -89,7 +88,7 @@ mod tests {
             "spectre_v2: Retpolines",
             "taa: Clear CPU buffers",
         ];
-        assert_eq!(faults.mitigated, mitigated);
+        assert_eq!(vulnerabilities.mitigated, mitigated);
         let open = [
             "l1tf: SMT vulnerable",
             "mds: Vulnerable: Clear CPU buffers attempted, no microcode",
@@ -99,21 +98,21 @@ mod tests {
             "taa: SMT vulnerable",
             "tsx: KVM: Vulnerable",
         ];
-        assert_eq!(faults.open, open);
+        assert_eq!(vulnerabilities.unmitigated, open);
     }
 
     #[test]
-    fn the_last_word_on_the_kernels_command_line_holds() {
+    fn last_boot_parameter_wins() {
         let root = tempfile::tempdir().unwrap();
         let tree = Tree { root: root.path() };
-        assert_eq!(chosen_at_boot(&tree), None);
+        assert_eq!(boot_parameter(&tree), None);
         for (line, expected) in [
             ("quiet nomitigations=off\n", None),
             ("mitigations=off quiet\n", Some("off")),
             ("mitigations=off mitigations=auto,nosmt -- mitigations=off\n", Some("auto,nosmt")),
         ] {
             write(root.path(), "proc/cmdline", line);
-            assert_eq!(chosen_at_boot(&tree).as_deref(), expected, "{line}");
+            assert_eq!(boot_parameter(&tree).as_deref(), expected, "{line}");
         }
     }
 }

@@ -57,7 +57,7 @@ impl Runner<'_> {
         let cell = self.config.cells[position.cell];
         let address = self.start(index, self.config.cores_of(&cell)).map_err(SliceError::Broken)?;
         let pid = self.pid(index)?;
-        let start_ns = self.since_beginning_ns();
+        let start_ns = self.since_start_ns();
         let first = first_batch(cell.connections);
         // Both ends are looked at after the same rest.
         let first_session = match first {

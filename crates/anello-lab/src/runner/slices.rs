@@ -15,7 +15,7 @@ impl Runner<'_> {
         position: SlicePosition,
     ) -> Result<Quality, SliceError> {
         let pid = self.pid(index)?;
-        let start_ns = self.since_beginning_ns();
+        let start_ns = self.since_start_ns();
         let stolen_before = self.machine.stolen_ns(&self.cores);
         let throttled_before_ns = self.machine.throttled_ns();
         let before = self.machine.usage(pid).map_err(SliceError::Broken)?;
