@@ -193,7 +193,7 @@ fn servers_are_checked_and_compared_in_what_they_serve() {
     assert!(html.contains("HTTP, hello.txt (13 bytes), pipelining 16") && html.contains("HTTP, 300k.bin"));
     let said = String::from_utf8_lossy(&output.stdout);
     assert!(said.contains("it does not serve hello.txt"), "{said}");
-    assert!(result.plan.scenario.scaling.iter().any(|note| note.starts_with("absent takes no part here")));
+    assert!(result.plan.scenario.scaling.iter().any(|note| note.starts_with("absent does not participate")));
     // The folder is another one each time, and no business of the report.
     assert!(result.contenders[0].command.contains(":{root}"), "{}", result.contenders[0].command);
 }

@@ -1,9 +1,12 @@
-//! Takes a part of the servers' cores away, so that the load has the lead.
+//! Limits the CPU time of the servers so that the load generator is never the bottleneck.
 //!
-//! On loopback a small request costs the load as much as the server: both do the same work in the kernel. If each has a
-//! core, the one that needs less waits for the other, finds fewer requests (or replies) each time it looks, and spends
-//! what it saved on looking more often: all servers that need no more than the load then seem to cost the same. With a
-//! fifth of their core taken away, requests always wait, and a server shows what it costs when it is busy.
+//! On loopback, a small request costs the load as much as the server because both do the same work in the kernel.
+//! If each
+//! has a core of its own, the faster side waits for the slower one. It then finds fewer requests or replies per
+//! wake-up and
+//! spends the saved time on more wake-ups. All servers that cost no more than the load seem to cost the same. If a
+//! fifth of
+//! the server's core is taken away, requests are always queued, and the result shows the cost of a busy server.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -14,10 +17,10 @@ use std::time::{Duration, Instant};
 use rustix::thread::{CpuSet, sched_setaffinity};
 use rustix::time::{ClockId, clock_gettime};
 
-/// The brake takes its part out of every such time.
+/// Period of the throttle. It uses its share of the CPU once per period.
 const PERIOD: Duration = Duration::from_millis(1);
 
-/// A thread on each core that takes time when told to, and sleeps otherwise.
+/// One thread per core that uses CPU time while the throttle is active and sleeps otherwise.
 #[derive(Debug)]
 pub(crate) struct CpuThrottle {
     shared: Arc<Shared>,
@@ -27,18 +30,18 @@ pub(crate) struct CpuThrottle {
 
 #[derive(Debug, Default)]
 struct Shared {
-    /// What to take of every period, in nanoseconds; 0: nothing.
+    /// CPU time to use per period, in nanoseconds. 0 disables the throttle.
     busy_ns: AtomicU64,
     stopped: AtomicBool,
-    /// CPU time of all threads so far.
+    /// CPU time of all threads so far, in nanoseconds.
     cpu_ns: AtomicU64,
 }
 
 impl CpuThrottle {
-    /// A brake on these cores that does nothing yet.
+    /// Creates an inactive throttle for these cores.
     ///
     /// # Errors
-    /// A thread could not be started, or not be pinned: on another core it would hold back the load.
+    /// Returns an error if a thread cannot be started or pinned. An unpinned thread could slow down the load.
     pub(crate) fn new(cores: &[usize]) -> std::io::Result<CpuThrottle> {
         let shared = Arc::new(Shared::default());
         let mut cpu_throttle = CpuThrottle { shared, threads: Vec::new(), cores: cores.to_vec() };
@@ -49,42 +52,42 @@ impl CpuThrottle {
             cpu_throttle.threads.push(thread.spawn(move || {
                 let result = pin(core);
                 let ready = result.is_ok();
-                // Nobody listens any more if another thread could not be pinned.
+                // The receiver is gone if another thread could not be pinned.
                 if pinned.send(result).is_ok() && ready {
                     run_throttle_thread(&shared);
                 }
             })?);
         }
-        // The threads keep their ends: one answer from each.
+        // The threads keep their senders, so count the results: one per thread.
         results.iter().take(cores.len()).collect::<std::io::Result<()>>()?;
         Ok(cpu_throttle)
     }
 
-    /// Whether it is on exactly these cores.
+    /// Returns whether the throttle runs on exactly these cores.
     pub(crate) fn is_on_cores(&self, cores: &[usize]) -> bool {
         self.cores == cores
     }
 
-    /// Leaves this part of the cores, of 1, until [`release`](Self::release).
+    /// Leaves this share of the cores (0 to 1) to the servers, until [`release`](Self::release).
     pub(crate) fn throttle(&self, share: f64) {
         let busy_ns = PERIOD.as_nanos() as f64 * (1.0 - share.clamp(0.0, 1.0));
         self.shared.busy_ns.store(busy_ns as u64, Ordering::Relaxed);
         self.threads.iter().for_each(|thread| thread.thread().unpark());
     }
 
-    /// Takes no more, but for a period that has begun.
+    /// Deactivates the throttle after the current period.
     pub(crate) fn release(&self) {
         self.shared.busy_ns.store(0, Ordering::Relaxed);
     }
 
-    /// CPU time that it has used so far, in nanoseconds, but for a period that has begun.
+    /// Returns the CPU time used so far, in nanoseconds, without the current period.
     pub(crate) fn cpu_ns(&self) -> u64 {
         self.shared.cpu_ns.load(Ordering::Relaxed)
     }
 }
 
 impl CpuThrottle {
-    /// Ends its threads: the CPU time that it has used in all.
+    /// Stops the threads and returns the CPU time that they have used.
     pub(crate) fn stop(mut self) -> u64 {
         self.join();
         self.cpu_ns()
@@ -105,18 +108,18 @@ impl Drop for CpuThrottle {
     }
 }
 
-/// Confines this thread to a core.
+/// Pins this thread to a core.
 fn pin(core: usize) -> std::io::Result<()> {
     let mut core_set = CpuSet::new();
     if core >= CpuSet::MAX_CPU {
-        return Err(std::io::Error::other(format!("there is no core {core}")));
+        return Err(std::io::Error::other(format!("invalid core {core}")));
     }
     core_set.set(core);
     sched_setaffinity(None, &core_set)
-        .map_err(|error| std::io::Error::other(format!("core {core} is refused: {error}")))
+        .map_err(|error| std::io::Error::other(format!("cannot pin to core {core}: {error}")))
 }
 
-/// What a thread of the brake does.
+/// Runs a throttle thread until it is stopped.
 fn run_throttle_thread(shared: &Shared) {
     let mut reported_ns = 0;
     let mut next = Instant::now();
@@ -127,14 +130,14 @@ fn run_throttle_thread(shared: &Shared) {
             next = Instant::now();
             continue;
         }
-        let began = Instant::now();
-        while began.elapsed() < Duration::from_nanos(busy_ns) {
+        let start = Instant::now();
+        while start.elapsed() < Duration::from_nanos(busy_ns) {
             std::hint::spin_loop();
         }
         let cpu_ns = thread_cpu_ns();
         shared.cpu_ns.fetch_add(cpu_ns - reported_ns, Ordering::Relaxed);
         reported_ns = cpu_ns;
-        // A period that was missed, because the machine was away, is not made up for.
+        // Do not compensate for periods missed while the machine was suspended.
         next = (next + PERIOD).max(Instant::now());
         thread::sleep(next.saturating_duration_since(Instant::now()));
     }
@@ -151,7 +154,7 @@ mod tests {
     use crate::machine::allowed_cores;
 
     #[test]
-    fn it_takes_time_when_told_to_and_none_after() {
+    fn uses_cpu_only_while_active() {
         let cpu_throttle = CpuThrottle::new(&allowed_cores()[..1]).unwrap();
         assert!(cpu_throttle.is_on_cores(&allowed_cores()[..1]) && !cpu_throttle.is_on_cores(&[]));
         assert_eq!(cpu_throttle.cpu_ns(), 0);
@@ -163,18 +166,18 @@ mod tests {
                 thread::sleep(Duration::from_millis(5));
             }
         };
-        wait(&|| cpu_throttle.cpu_ns() > 1_000_000, "it takes nothing");
+        wait(&|| cpu_throttle.cpu_ns() > 1_000_000, "active throttle uses no CPU");
         cpu_throttle.release();
-        let is_at_rest = || {
+        let is_idle = || {
             let before_ns = cpu_throttle.cpu_ns();
             thread::sleep(Duration::from_millis(50));
             cpu_throttle.cpu_ns() == before_ns
         };
-        wait(&is_at_rest, "it goes on");
+        wait(&is_idle, "released throttle still uses CPU");
     }
 
     #[test]
-    fn it_does_not_start_where_it_cannot_be_pinned() {
+    fn creation_fails_if_a_core_is_invalid() {
         assert!(CpuThrottle::new(&[allowed_cores()[0], CpuSet::MAX_CPU]).is_err());
     }
 }

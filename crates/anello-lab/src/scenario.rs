@@ -1,4 +1,4 @@
-//! What a run of the lab does: who competes, in which cells, for how long.
+//! Configuration of a run: contenders, cells and durations.
 //!
 //! ```text
 //!  scenario file (TOML) ─► ScenarioFile ─┐
@@ -25,145 +25,158 @@ pub(crate) use file::describe_toml_error;
 pub use presets::{PRESETS, preset};
 pub use resolve::{Resources, drop_cells_over_limit, resolve};
 
-/// How long a server that shows signs of death is waited for until it counts as alive.
+/// Default time to wait for the exit of a server with broken connections, before it counts as running.
 ///
-/// The kernel closes the descriptors of a dying process before it can be reaped: peers see the end of their streams
-/// while the last threads have still to run their own exits. What is missing then is a little work of the kernel for
-/// each thread, but each must get a turn on a core to do it: with 300 threads and a few milliseconds of others before
-/// each of them, that is about a second, and on a machine that is starved of time two have been seen. This is as
-/// patient as the load is with a reply. A server that hangs up and lives costs it once for each failure.
+/// The kernel closes the descriptors of an exiting process before the process can be reaped. Peers therefore see
+/// EOF while
+/// the last threads are still exiting. Each thread needs little kernel work, but must be scheduled to do it: with 300
+/// threads and a few milliseconds of other work before each of them, this takes about a second. Two seconds have been
+/// observed on a starved machine. The value equals the load's reply timeout. A running server that closes
+/// connections costs this
+/// time once per failure.
 pub const EXIT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// What a start of a contender, its checks, its turn to connect in a cell (the look at whether it rests among it), a
-/// connection, a handshake of TLS, and reading the counters around a slice take: for the estimate, from the times in runs.
+/// Time of a contender start, for the run time estimate. This and the following constants were measured in runs.
 const SERVER_START_TIME: Duration = Duration::from_millis(60);
+/// Time of the checks of a contender.
 const CHECK_TIME: Duration = Duration::from_millis(1300);
+/// Time that a contender needs for the setup of a cell, including its idle CPU sample, without its connections.
 const CONNECT_TURN_TIME: Duration = Duration::from_millis(12);
+/// Time to open a connection.
 const CONNECT_TIME: Duration = Duration::from_micros(55);
+/// Time of a TLS handshake.
 const HANDSHAKE_TIME: Duration = Duration::from_micros(200);
+/// Time to read the counters before and after a slice.
 const SLICE_OVERHEAD_TIME: Duration = Duration::from_millis(2);
 
-/// By how much each request in flight makes a slice longer, since it is waited for at the end: of messages, and over HTTP.
+/// Time to complete each echo request that is in flight at the end of a slice.
 const IN_FLIGHT_MESSAGE_TIME: Duration = Duration::from_micros(10);
+/// Time to complete each HTTP request that is in flight at the end of a slice.
 const IN_FLIGHT_RESPONSE_TIME: Duration = Duration::from_micros(25);
 
-/// What a core takes in, copies and compares in a second, roughly: for the estimate.
+/// Approximate throughput of a core that receives and verifies responses, in bytes per second, for the estimate.
 const BYTES_PER_SECOND: f64 = 2.5e9;
 
-/// The same where TLS encrypts them.
+/// The same throughput with TLS.
 const TLS_BYTES_PER_SECOND: f64 = 2e9;
 
-/// Bounds of a run, far beyond what anybody waits for: a number that is larger is a slip.
+/// Upper bound that detects typing errors. It and the following bounds are far above practical values.
 const MAX_PASSES: usize = 100_000;
 const MAX_ROUNDS: usize = 100_000;
 const MAX_SLICES: usize = 100_000_000;
 const MAX_SLICE_DURATION: Duration = Duration::from_secs(3600);
-/// The same for connections, bytes and depths, and for a rate per second.
+/// Maximum number of connections, bytes, queue depth, and requests per second.
 const MAX_COUNT: usize = 1 << 30;
-/// The same for requests in flight on one connection.
+/// Maximum number of requests in flight on one connection.
 const MAX_PIPELINING: usize = 1024;
 
-/// What of their cores servers have in crowded closed loops unless a scenario says otherwise. Measured with small
-/// messages over 50 and 300 connections: enough for requests to wait always, while the load's core is 80 to 85 % busy.
+/// Default CPU share of servers in saturated closed loops. Measured with small messages on 50 and 300 connections:
+/// requests
+/// are always queued, while the load's core is 80 to 85 % busy.
 pub const DEFAULT_SERVER_CPU_SHARE: f64 = 0.8;
 
-/// A server that has less of its core does little but wait for it.
+/// Minimum CPU share of servers. With less, a server mostly waits for its core.
 const MIN_SERVER_CPU_SHARE: f64 = 0.1;
 
-/// A run of the lab.
+/// Configuration of a run.
 ///
-/// The run is made of `passes`; each starts every contender anew and walks through all cells in random order. In a
-/// cell every contender's connections are open at once and the idle ones sleep, while `rounds` rounds give each of
-/// them one slice of load, in random order.
+/// A run consists of `passes`. Each pass restarts every contender and measures all cells in random order. In a
+/// cell, the
+/// connections of every contender stay open and idle contenders sleep, while each of `rounds` rounds gives every
+/// contender
+/// one slice of load, in random order.
 #[derive(Debug, Clone)]
 pub struct LabConfig {
-    /// Who competes. One of them is the reference; one may be its twin.
+    /// Contenders. One is the reference, and one may be the twin of the reference.
     pub contenders: Vec<Contender>,
-    /// The scenario it follows, for the report.
+    /// Scenario on which the configuration is based, for the report.
     pub scenario: ScenarioRecord,
-    /// What to measure, in the order of the report.
+    /// Cells to measure, in the order of the report.
     pub cells: Vec<Cell>,
-    /// Whether every contender is checked before it is timed.
+    /// Whether every contender is checked before the measurement.
     pub check: bool,
     /// Length of one slice of load.
     pub slice: Duration,
-    /// Load that is not counted, once after connecting.
+    /// Duration of uncounted load after connecting.
     pub warm_up: Duration,
-    /// How often all contenders are started anew.
+    /// Number of passes. Every pass restarts all contenders.
     pub passes: usize,
-    /// Rounds in each cell of each pass.
+    /// Number of rounds in each cell of each pass.
     pub rounds: usize,
-    /// Decides the order of everything, and the bootstrap.
+    /// Seed of all random orders and of the bootstrap.
     pub seed: u64,
-    /// Cores that contenders may run on, one contender at a time awake; a cell uses as many of the first as it says.
+    /// Cores of the contenders, of which only one is active at a time. A cell uses the first `server_cores` of them.
     pub server_cores: Vec<usize>,
-    /// Cores that the load runs on. The same as those of the servers where there is only one.
+    /// Cores of the load. Equal to the server cores on a machine with a single core.
     pub load_cores: Vec<usize>,
-    /// The part of their cores, of 1, that servers have in crowded closed loops ([`Cell::is_saturated`]): the rest is
-    /// taken away in short pieces, so that the load has the lead and a server shows what it costs when it is busy.
+    /// CPU share of servers in saturated closed loops (0 to 1, see [`Cell::is_saturated`]). The rest is taken away
+    /// in short
+    /// intervals so that the load is not the bottleneck and the result shows the cost of a busy server.
     pub server_share: f64,
-    /// What the load runs on, in a word: "epoll", "io_uring"; none if it does not tell.
+    /// I/O driver of the load: "epoll", "io_uring". `None` if it is unknown.
     pub load_driver: Option<String>,
-    /// The file that disk workers read and write; none where there are none, or where its path is no UTF-8.
+    /// File that disk workers read and write. `None` if there are no disk workers, or if the path is not UTF-8.
     pub disk_file: Option<String>,
-    /// Instructions per request that were counted elsewhere, for the report.
+    /// Instructions per request from a separate measurement, for the report.
     pub instructions: Option<Instructions>,
-    /// A core of its own for contenders that ask for one (`{further_core}`), where there is one beyond these.
+    /// Additional core for contenders that use `{further_core}`, if the machine has one.
     pub further_core: Option<usize>,
-    /// Name of the contender that the others are compared with.
+    /// Name of the reference, with which the other contenders are compared.
     pub reference: String,
-    /// A slice is dropped if the hypervisor took more than this fraction of it, or if a CPU limit held the lab back for
-    /// as long.
+    /// Maximum fraction of stolen or throttled time in a slice. A slice above the limit is dropped.
     pub stolen_fraction_limit: f64,
-    /// Words put before every contender's command when it is started, but not when it is shown: a program that makes
-    /// the process ready and then becomes the contender (`execve(2)`). Empty: contenders are started directly.
+    /// Command prefix for starting contenders, hidden in reports. The launcher prepares the process and then executes
+    /// the contender (`execve(2)`). If empty, contenders are started directly.
     pub launcher: Vec<String>,
-    /// How long a contender may take to print its ready line.
+    /// Time limit for the ready line of a contender.
     pub start_timeout: Duration,
-    /// How long a server whose connections broke is waited for until it counts as alive; see [`EXIT_TIMEOUT`].
+    /// Time to wait for the exit of a server with broken connections before it counts as running. See
+    /// [`EXIT_TIMEOUT`].
     pub exit_timeout: Duration,
-    /// The command line that repeats this run, for the report.
+    /// Command line that repeats this run, for the report.
     pub repeat_command: String,
-    /// Version of the program under test, for the report.
+    /// Version of anello, for the report.
     pub version: String,
-    /// Where the reports go.
+    /// Output directory of the reports.
     pub output_directory: PathBuf,
 }
 
 impl LabConfig {
-    /// The preset of this name on this machine, without peers. `executable` is the `anello` command.
+    /// Returns the named preset for this machine, without peers. `executable` is the `anello` command.
     ///
     /// # Errors
-    /// There is no such preset, or nothing of it is left on this machine.
+    /// Returns an error if the preset does not exist, or if no part of it can run on this machine.
     pub fn preset(name: &str, executable: PathBuf) -> Result<LabConfig, String> {
         let text = preset(name).ok_or_else(|| {
             let names: Vec<&str> = PRESETS.iter().map(|(name, _)| *name).collect();
-            format!("no preset is called \"{name}\": choose one of {}", names.join(", "))
+            format!("unknown preset \"{name}\" (choose one of {})", names.join(", "))
         })?;
         let resources = Resources::of_this_machine(executable, std::env::temp_dir().join("anello-lab.disk"));
         resolve(&format!("{name}.toml"), text, &resources).map_err(|error| error.to_string())
     }
 
-    /// About a minute: anello on both drivers and the bare servers, at 1, 50 and 300 connections with 128 and 1024
-    /// bytes. `executable` is the `anello` command.
+    /// Returns the `quick` preset, which takes about a minute: anello on both drivers and the baseline servers,
+    /// with 1, 50
+    /// and 300 connections and messages of 128 and 1024 bytes. `executable` is the `anello` command.
     ///
     /// # Panics
-    /// Never: a test reads the preset.
+    /// Never panics: a test resolves the preset.
     #[must_use]
     pub fn quick(executable: PathBuf) -> LabConfig {
-        LabConfig::preset("quick", executable).expect("a preset that fits any machine")
+        LabConfig::preset("quick", executable).expect("preset fits any machine")
     }
 
-    /// A few seconds, to see that everything works; too short for fine differences.
+    /// Returns the `smoke` preset, which takes a few seconds. It shows that everything works; its results are
+    /// imprecise.
     ///
     /// # Panics
-    /// Never: a test reads the preset.
+    /// Never panics: a test resolves the preset.
     #[must_use]
     pub fn smoke(executable: PathBuf) -> LabConfig {
-        LabConfig::preset("smoke", executable).expect("a preset that fits any machine")
+        LabConfig::preset("smoke", executable).expect("preset fits any machine")
     }
 
-    /// A configuration in which everything that a scenario says is still missing.
+    /// Returns a configuration without the contents of a scenario.
     fn empty() -> LabConfig {
         LabConfig {
             contenders: Vec::new(),
@@ -193,13 +206,13 @@ impl LabConfig {
         }
     }
 
-    /// The cores that a contender has in a cell.
+    /// Returns the cores that a contender uses in a cell.
     #[must_use]
     pub fn cores_of(&self, cell: &Cell) -> &[usize] {
         &self.server_cores[..cell.server_cores.min(self.server_cores.len())]
     }
 
-    /// All cores that the run uses, lowest first.
+    /// Returns all cores that the run uses, in ascending order.
     #[must_use]
     pub fn all_cores(&self) -> Vec<usize> {
         let further_core = self.further_core.as_slice();
@@ -209,31 +222,31 @@ impl LabConfig {
         cores
     }
 
-    /// The part of their cores that servers have in a cell.
+    /// Returns the CPU share of servers in a cell.
     #[must_use]
     pub fn server_share_in(&self, cell: &Cell) -> f64 {
         cell.server_share(self.server_share, &self.server_cores, &self.load_cores)
     }
 
-    /// The largest number of connections that every contender has open at once in any cell.
+    /// Returns the maximum number of connections that every contender has open in any cell.
     #[must_use]
     pub fn max_connections(&self) -> usize {
-        let at_once = self.cells.iter().filter(|cell| cell.workload.has_loops());
-        at_once.map(|cell| cell.connections).max().unwrap_or(0)
+        let loop_cells = self.cells.iter().filter(|cell| cell.workload.has_loops());
+        loop_cells.map(|cell| cell.connections).max().unwrap_or(0)
     }
 
-    /// Slices in the whole run if nothing fails or is repeated.
+    /// Returns the number of slices in the whole run if nothing fails or is repeated.
     #[must_use]
     pub fn slice_count(&self) -> usize {
         self.cells.iter().map(|cell| self.slices_in(cell)).sum::<usize>() * self.passes
     }
 
-    /// The same in one cell of one pass: a turn in each round of all that have an answer for it and are made for it.
+    /// Returns the number of slices in a cell per pass: one for each participant in each round.
     pub(crate) fn slices_in(&self, cell: &Cell) -> usize {
         self.participants_in(cell) * self.rounds
     }
 
-    /// How many contenders have something to do in a cell.
+    /// Returns the number of contenders that can be measured in a cell.
     fn participants_in(&self, cell: &Cell) -> usize {
         let participates = |contender: &&Contender| {
             unsupported_reason(&contender.serves, cell).is_none()
@@ -242,31 +255,31 @@ impl LabConfig {
         self.contenders.iter().filter(participates).count()
     }
 
-    /// The sum over all turns that contenders have to connect in cells of what `time_of_cell` says of one.
+    /// Returns the sum of `time_of_cell` over all cells, participants and passes.
     fn sum_over_participants(&self, time_of_cell: impl Fn(&Cell) -> Duration) -> Duration {
         let participants =
             |cell: &Cell| saturating_u32(self.participants_in(cell).saturating_mul(self.passes));
         self.cells.iter().map(|cell| time_of_cell(cell).saturating_mul(participants(cell))).sum()
     }
 
-    /// Time that the slices and warm-ups will take, those that contenders need for themselves among them, without
-    /// starting and connecting.
+    /// Returns the duration of all slices and warm-ups, including the contenders' own warm-ups, without starting and
+    /// connecting.
     #[must_use]
     pub fn load_time(&self) -> Duration {
-        let own: Duration = self.contenders.iter().map(|contender| contender.warm_up).sum();
+        let own_warm_ups: Duration = self.contenders.iter().map(|contender| contender.warm_up).sum();
         let slices = saturating_u32(self.rounds + 1);
         self.slice * saturating_u32(self.slice_count())
             + self.sum_over_participants(|cell| self.warm_up + in_flight_bytes_time(cell) * slices)
-            + own * saturating_u32(self.passes * self.core_counts())
+            + own_warm_ups * saturating_u32(self.passes * self.core_counts())
     }
 
-    /// How many numbers of server cores the cells have that are timed: all contenders start anew for each of them.
+    /// Returns the number of different server core counts among timed cells. All contenders restart for each of them.
     fn core_counts(&self) -> usize {
         let timed = self.cells.iter().filter(|cell| cell.workload != Workload::Idle);
         timed.map(|cell| cell.server_cores).collect::<BTreeSet<_>>().len()
     }
 
-    /// About how long the whole run will take: slices, warm-ups, checks, starting and connecting.
+    /// Returns the estimated duration of the whole run: slices, warm-ups, checks, starting and connecting.
     #[must_use]
     pub fn estimated_time(&self) -> Duration {
         let contenders = saturating_u32(self.contenders.len());
@@ -284,28 +297,28 @@ impl LabConfig {
             + SLICE_OVERHEAD_TIME * saturating_u32(self.slice_count())
     }
 
-    /// Where the reference stands among the contenders.
+    /// Returns the index of the reference among the contenders.
     #[must_use]
     pub fn reference_index(&self) -> Option<usize> {
         self.contenders.iter().position(|contender| contender.name == self.reference)
     }
 
-    /// Says what is wrong with this configuration.
+    /// Validates this configuration.
     ///
     /// # Errors
-    /// The first fault found, with the remedy.
+    /// Returns the first problem found, with its remedy.
     pub fn validate(&self) -> Result<(), String> {
         if self.reference_index().is_none() {
             let names: Vec<&str> = self.contenders.iter().map(|contender| contender.name.as_str()).collect();
             return Err(format!(
-                "the reference \"{}\" is not among the contenders: choose one of {}",
+                "the reference \"{}\" is not among the contenders (choose one of {})",
                 self.reference,
                 names.join(", ")
             ));
         }
         for (index, contender) in self.contenders.iter().enumerate() {
             if self.contenders[..index].iter().any(|earlier| earlier.name == contender.name) {
-                return Err(format!("two contenders are called \"{}\": rename one", contender.name));
+                return Err(format!("duplicate contender \"{}\" (rename one)", contender.name));
             }
         }
         let names = names_without_twins(&self.contenders);
@@ -314,7 +327,7 @@ impl LabConfig {
         }
         check_extent(self.passes, self.rounds, self.cells.len(), self.contenders.len())?;
         if self.slice.is_zero() {
-            return Err("the slice must be longer than 0".to_owned());
+            return Err("slice must be longer than 0".to_owned());
         }
         if self.slice.max(self.warm_up) > MAX_SLICE_DURATION {
             return Err("slice and warm_up must be at most 3600s".to_owned());
@@ -326,51 +339,51 @@ impl LabConfig {
             ));
         }
         if !(0.0..=1e9).contains(&self.stolen_fraction_limit) {
-            return Err("the limit of stolen time must be a fraction, 0 or more".to_owned());
+            return Err("stolen time limit must be a fraction, 0 or more".to_owned());
         }
         if self.server_cores.is_empty() || self.load_cores.is_empty() {
             return Err("servers and load need at least one core each".to_owned());
         }
         if self.cells.is_empty() {
-            return Err("there is nothing to measure: give at least one cell".to_owned());
+            return Err("nothing to measure (add at least one cell)".to_owned());
         }
         for (index, cell) in self.cells.iter().enumerate() {
-            check_cell(cell, self.server_cores.len()).map_err(|why| format!("{cell}: {why}"))?;
+            check_cell(cell, self.server_cores.len()).map_err(|error| format!("{cell}: {error}"))?;
             if self.cells[..index].contains(cell) {
-                return Err(format!("the cell \"{cell}\" is there twice: name it once"));
+                return Err(format!("duplicate cell \"{cell}\" (remove one)"));
             }
         }
         Ok(())
     }
 }
 
-/// Echo cells for all pairs, by message size and then connections.
+/// Returns echo cells for all pairs, ordered by message size, then by connections.
 #[must_use]
 pub fn echo_cells(message_bytes: &[usize], connections: &[usize]) -> Vec<Cell> {
     let cells = |&bytes: &usize| connections.iter().map(move |&connections| Cell::echo(bytes, connections));
     message_bytes.iter().flat_map(cells).collect()
 }
 
-/// Whether a run of these numbers has something to do and may end.
+/// Checks that a run of this size has at least one pass and round, and stays within the upper bounds.
 pub(crate) fn check_extent(
     passes: usize,
     rounds: usize,
     cells: usize,
     contenders: usize,
 ) -> Result<(), String> {
-    for (name, number, most) in [("passes", passes, MAX_PASSES), ("rounds", rounds, MAX_ROUNDS)] {
-        if !(1..=most).contains(&number) {
-            return Err(format!("{name} must be at least 1 and at most {most}, not {number}"));
+    for (name, number, max) in [("passes", passes, MAX_PASSES), ("rounds", rounds, MAX_ROUNDS)] {
+        if !(1..=max).contains(&number) {
+            return Err(format!("{name} must be at least 1 and at most {max}, not {number}"));
         }
     }
     let slices = [passes, rounds, cells, contenders].into_iter().try_fold(1usize, usize::checked_mul);
     match slices {
         Some(..=MAX_SLICES) => Ok(()),
-        _ => Err(format!("there would be more than {MAX_SLICES} slices: give fewer passes, rounds or cells")),
+        _ => Err(format!("more than {MAX_SLICES} slices (reduce passes, rounds or cells)")),
     }
 }
 
-/// How long a contender's turn to connect takes in a cell, without its warm-up.
+/// Returns how long a contender takes to connect in a cell, without its warm-up.
 fn time_to_connect(cell: &Cell) -> Duration {
     let each = match cell.workload {
         Workload::Disk { .. } => Duration::ZERO,
@@ -380,7 +393,7 @@ fn time_to_connect(cell: &Cell) -> Duration {
     CONNECT_TURN_TIME + each.saturating_mul(saturating_u32(cell.connections))
 }
 
-/// How long a slice of a closed loop goes on after its end because requests are in flight, however small their answers are.
+/// Returns how long a closed-loop slice is extended to complete the requests in flight, regardless of their size.
 fn in_flight_request_time(cell: &Cell) -> Duration {
     let (each, pipelining) = match cell.workload {
         _ if !cell.is_closed_loop() => return Duration::ZERO,
@@ -393,8 +406,8 @@ fn in_flight_request_time(cell: &Cell) -> Duration {
     each.saturating_mul(saturating_u32(cell.connections.saturating_mul(pipelining)))
 }
 
-/// How long a slice goes on after its end in a cell because of the bytes of what is owed then. Little but where answers are
-/// large.
+/// Returns how long a slice is extended to transfer the responses in flight at its end. Only significant for large
+/// responses.
 fn in_flight_bytes_time(cell: &Cell) -> Duration {
     let Workload::Http { target, pipelining, cipher, .. } = cell.workload else { return Duration::ZERO };
     let requests = cell.connections.saturating_mul(pipelining);
@@ -402,29 +415,29 @@ fn in_flight_bytes_time(cell: &Cell) -> Duration {
     Duration::from_secs_f64(requests as f64 * target.bytes() as f64 / rate)
 }
 
-/// The names of all but twins, which are compared with nobody but the one that they are a second time.
+/// Returns the names of all contenders except twins, which are compared only with their original.
 fn names_without_twins(contenders: &[Contender]) -> Vec<&str> {
     let others = contenders.iter().filter(|contender| contender.twin_of.is_none());
     others.map(|contender| contender.name.as_str()).collect()
 }
 
-/// Whether `base`, which the contender called `name` is to be set against, is another one of `names`.
+/// Checks that `base`, the base of the contender called `name`, is a different one of `names`.
 fn check_base(name: &str, base: &str, names: &[&str]) -> Result<(), String> {
     let others: Vec<&str> = names.iter().copied().filter(|other| *other != name).collect();
     if others.contains(&base) {
         return Ok(());
     }
-    let why = if base == name { "which is itself" } else { "which is not among the contenders" };
+    let problem = if base == name { "which is itself" } else { "which is not among the contenders" };
     Err(format!(
-        "\"{name}\" is to be set against \"{base}\", {why}: name the one that differs from it in nothing else, one of \
-         {}, or leave the key out",
+        "the base of \"{name}\" is \"{base}\", {problem} (use the contender that differs only in the property under test, \
+         one of {}, or remove the key)",
         others.join(", ")
     ))
 }
 
 pub(crate) fn check_cell(cell: &Cell, server_cores: usize) -> Result<(), String> {
     if cell.connections == 0 {
-        return Err("a cell needs at least 1 connection (disk: depth 1)".to_owned());
+        return Err("connections (disk: depth) must be at least 1".to_owned());
     }
     let bytes = match cell.workload {
         Workload::Echo { message_bytes } => message_bytes,
@@ -434,25 +447,28 @@ pub(crate) fn check_cell(cell: &Cell, server_cores: usize) -> Result<(), String>
     };
     if cell.connections.max(bytes) > MAX_COUNT || cell.offered_per_second > Some(MAX_COUNT as u64) {
         return Err(format!(
-            "connections, depth, bytes, requests in flight and rate are at most {MAX_COUNT}"
+            "connections, depth, bytes, requests in flight and rate must be at most {MAX_COUNT}"
         ));
     }
     if !(1..=server_cores).contains(&cell.server_cores) {
-        return Err(format!("servers have 1 to {server_cores} cores here, not {}", cell.server_cores));
+        return Err(format!(
+            "server_cores must be from 1 to {server_cores} on this machine, not {}",
+            cell.server_cores
+        ));
     }
     match cell.workload {
         Workload::Echo { message_bytes: 0 } => Err("the message size must be at least 1 byte".to_owned()),
         Workload::Disk { block_bytes: 0, .. } => Err("the block size must be at least 1 byte".to_owned()),
         Workload::Http { pipelining, .. } if !(1..=MAX_PIPELINING).contains(&pipelining) => {
-            Err(format!("pipelining is from 1, for none, to {MAX_PIPELINING}"))
+            Err(format!("pipelining must be from 1 (none) to {MAX_PIPELINING}"))
         }
         Workload::Http { pipelining: 2.., reconnect: true, .. } => Err(
-            "a connection that takes one request cannot have several in flight: give reconnect or pipelining, and cells of \
-             both kinds as single [[cells]]"
+            "reconnect and pipelining cannot be combined: a connection with one request has none to pipeline (list cells of \
+             both kinds as single [[cells]])"
                 .to_owned(),
         ),
         Workload::Idle | Workload::Disk { .. } if cell.offered_per_second.is_some() => {
-            Err("only echo and http can be offered a rate".to_owned())
+            Err("an offered rate requires an echo or http workload".to_owned())
         }
         _ if cell.offered_per_second == Some(0) => Err("the offered rate must be at least 1".to_owned()),
         _ => Ok(()),

@@ -1,4 +1,4 @@
-//! Cells of idle connections: memory instead of speed.
+//! Cells with idle connections. They measure memory instead of speed.
 
 use std::collections::HashSet;
 use std::net::SocketAddr;
@@ -11,28 +11,30 @@ use crate::runner::slices::Measured;
 use crate::runner::{Runner, SliceError, SlicePosition, check};
 use crate::schedule::Random;
 
-/// Connections that are there before memory is looked at for the first time: what a server takes once, whatever the
-/// number of its connections (rings, pools, code that is read in), is then taken already.
+/// Number of connections opened before the first memory sample. Memory that a server allocates once, regardless of
+/// the
+/// number of connections (rings, pools, code pages), is then already allocated.
 const FIRST_BATCH: usize = 10;
 
 impl Runner<'_> {
-    /// Memory of idle connections: every slice has a server of its own, since memory that a server has once had from
-    /// the kernel it rarely gives back.
+    /// Measures the memory of idle connections. Every slice starts its own server process, because a process rarely
+    /// returns
+    /// memory to the kernel.
     pub(super) fn run_idle_cell(&mut self, pass: usize, cell: usize) {
         self.stop_all();
         self.start_cell(pass, cell);
         let mut random = Random::for_position(self.config.seed, pass, Some(cell));
-        let mut left_out = HashSet::new();
+        let mut skipped = HashSet::new();
         for round in 0..self.config.rounds {
             for index in random.order(self.config.contenders.len()) {
                 if self.stopped() {
                     return;
                 }
-                if left_out.contains(&index) || !self.participates(index, cell) {
+                if skipped.contains(&index) || !self.participates(index, cell) {
                     continue;
                 }
                 if let Err(error) = self.measure_idle(index, SlicePosition { pass, cell, round }) {
-                    left_out.insert(index);
+                    skipped.insert(index);
                     let (what, consequence) = match error {
                         SliceError::WrongReply(what) => {
                             self.disqualified.insert((index, cell));
@@ -59,7 +61,7 @@ impl Runner<'_> {
         let pid = self.pid(index)?;
         let start_ns = self.since_start_ns();
         let first = first_batch(cell.connections);
-        // Both ends are looked at after the same rest.
+        // Take both samples after the same idle time.
         let first_session = match first {
             0 => None,
             _ => Some(self.open_idle(address, &cell, first)?),
@@ -69,7 +71,7 @@ impl Runner<'_> {
         let after = self.machine.usage(pid).map_err(SliceError::Broken)?;
         drop((first_session, session));
         let measured = Measured { load, before, after, stolen_ns: 0, throttled_ns: 0, load_cpu_ns: 0 };
-        let mut slice = self.slice_of(index, position, start_ns, &measured);
+        let mut slice = self.slice_record(index, position, start_ns, &measured);
         slice.resident_before_bytes = before.resident_bytes;
         slice.connections_before = first;
         let memory = slice.memory_per_connection(cell.connections);
@@ -78,7 +80,7 @@ impl Runner<'_> {
         Ok(())
     }
 
-    /// Opens connections of an idle cell and leaves them alone for the length of a slice.
+    /// Opens connections of an idle cell and keeps them idle for the length of a slice.
     fn open_idle(
         &mut self,
         address: SocketAddr,
@@ -93,7 +95,8 @@ impl Runner<'_> {
     }
 }
 
-/// How many of an idle cell's connections come first; at most half of them, for the difference is what counts.
+/// Returns how many connections of an idle cell are opened before the first sample. At most half of them, because the
+/// result is the difference between the samples.
 fn first_batch(connections: usize) -> usize {
     FIRST_BATCH.min(connections / 2)
 }

@@ -1,42 +1,45 @@
-//! Contenders that cannot rest: a polling kernel thread, a timer that never ends, a loop that spins.
+//! Contenders that use CPU while idle: a polling kernel thread, a periodic timer, a busy loop.
 //!
-//! All contenders share one core, and the idle ones should sleep. One that does not would take time and cache from
-//! whoever has its turn. So each is looked at after its warm-up in a cell, with nothing to do, and whoever is busy a second
-//! time, when the last of the warm-up is through. Whoever used its core then, too, is halted (SIGSTOP) outside its own
-//! turns from there on, and the report says so.
+//! All contenders share the server cores, and idle ones should sleep. A contender that does not sleep takes CPU
+//! time and
+//! cache from the contender being measured. Each contender is therefore sampled while idle after its warm-up in a
+//! cell. A busy
+//! sample is repeated once, in case the work of the warm-up was not finished. A contender that is busy in both
+//! samples
+//! is suspended (SIGSTOP) outside its own slices from then on, and the report says so.
 
 use std::time::Duration;
 
 use crate::runner::Runner;
 
-/// How long a contender is looked at.
+/// Duration of one sample.
 const IDLE_SAMPLE_DURATION: Duration = Duration::from_millis(10);
 
-/// How often a busy one is looked at.
+/// Maximum number of samples. Sampling ends with the first one that is not busy.
 const MAX_IDLE_SAMPLES: usize = 2;
 
-/// Part of a core that a contender may use while it has nothing to do.
+/// Maximum fraction of a core that a contender may use while idle.
 const MAX_IDLE_CPU_FRACTION: f64 = 0.02;
 
 impl Runner<'_> {
-    /// Finds out whether a contender rests that has nothing to do.
+    /// Detects whether a contender uses CPU while idle.
     pub(super) fn measure_idle_cpu(&mut self, index: usize) {
         if self.busy_when_idle.contains(&index) {
             return;
         }
         let Ok(pid) = self.pid(index) else { return };
-        let mut used = 0.0;
+        let mut fraction = 0.0;
         for _ in 0..MAX_IDLE_SAMPLES {
-            used = self.sample_idle_cpu(pid).unwrap_or(0.0);
-            if used <= MAX_IDLE_CPU_FRACTION {
+            fraction = self.sample_idle_cpu(pid).unwrap_or(0.0);
+            if fraction <= MAX_IDLE_CPU_FRACTION {
                 return;
             }
         }
         self.busy_when_idle.insert(index);
-        self.result.contenders[index].idle_cpu_fraction.get_or_insert(used);
+        self.result.contenders[index].idle_cpu_fraction.get_or_insert(fraction);
     }
 
-    /// Part of a core that a process uses for a while.
+    /// Returns the fraction of a core that a process uses during one sample.
     fn sample_idle_cpu(&mut self, pid: u32) -> Option<f64> {
         let before = self.machine.usage(pid).ok()?;
         self.machine.sleep(IDLE_SAMPLE_DURATION);
@@ -44,7 +47,7 @@ impl Runner<'_> {
         Some(after.cpu_ns.saturating_sub(before.cpu_ns) as f64 / IDLE_SAMPLE_DURATION.as_nanos() as f64)
     }
 
-    /// Lets a contender run that may have been halted.
+    /// Resumes a contender that may be suspended.
     pub(super) fn resume_idle_spinner(&mut self, index: usize) {
         if self.busy_when_idle.contains(&index)
             && let Ok(pid) = self.pid(index)
@@ -53,7 +56,7 @@ impl Runner<'_> {
         }
     }
 
-    /// Halts a contender that would not rest.
+    /// Suspends a contender that uses CPU while idle.
     pub(super) fn suspend_idle_spinner(&mut self, index: usize) {
         if self.busy_when_idle.contains(&index)
             && let Ok(pid) = self.pid(index)

@@ -1,4 +1,4 @@
-//! One slice: the load, and what server and machine did meanwhile.
+//! Measurement of a slice: the load, the server and the machine.
 
 use crate::cell::Workload;
 use crate::load::{LoadSession, SliceLoad};
@@ -7,7 +7,7 @@ use crate::result::{Quality, Slice};
 use crate::runner::{Runner, SliceError, SlicePosition, check, merge_latencies};
 
 impl Runner<'_> {
-    /// One slice of load, seen from all sides; its latencies count if it is clean.
+    /// Runs and measures one slice of load. Its latencies are recorded only if the slice is clean.
     pub(super) fn measure(
         &mut self,
         index: usize,
@@ -26,8 +26,8 @@ impl Runner<'_> {
             && let Err(reason) = self.machine.throttle_servers(self.config.cores_of(cell), share)
         {
             self.note(format!(
-                "Unlike planned, no part of the servers' cores could be taken away ({reason}): they had all of them, and \
-                 those that need no more than the load look more equal than they are."
+                "The CPU share of the servers could not be limited ({reason}). Servers used their full cores. Differences \
+                 between servers that cost less than the load may be understated."
             ));
         }
         let load = session.run_slice(self.config.slice);
@@ -37,19 +37,19 @@ impl Runner<'_> {
         check(&load)?;
         if load.reopened > 0 && matches!(cell.workload, Workload::Http { reconnect: false, .. }) {
             self.note(format!(
-                "{} had closed connections that were to be kept ({cell}): the load opened them again in its slices, which \
-                 hold what that costs.",
+                "{} closed keep-alive connections ({cell}). The load reopened them during its slices, which therefore \
+                 include the cost of connecting.",
                 self.config.contenders[index].name
             ));
         }
         let after = self.machine.usage(pid).map_err(SliceError::Broken)?;
         let stolen_ns = match (stolen_before, self.machine.stolen_ns(&self.cores)) {
             (Ok(before), Ok(after)) => after.saturating_sub(before),
-            _ => 0, // A kernel that does not tell is no reason to give up; the environment says so.
+            _ => 0, // Stolen time is unavailable on some kernels. The environment record shows this.
         };
         let throttled_ns = self.machine.throttled_ns().saturating_sub(throttled_before_ns);
         let measured = Measured { load, before, after, stolen_ns, throttled_ns, load_cpu_ns };
-        let slice = self.slice_of(index, position, start_ns, &measured);
+        let slice = self.slice_record(index, position, start_ns, &measured);
         let quality = slice.quality;
         if quality == Quality::Clean {
             merge_latencies(&mut self.pending.1, (index, position.cell), &measured.load.latency);
@@ -59,14 +59,14 @@ impl Runner<'_> {
         Ok(quality)
     }
 
-    /// Tells what readers of the result must know, once.
+    /// Adds a note for readers of the result, unless it is already present.
     fn note(&mut self, note: String) {
         if !self.result.notes.contains(&note) {
             self.result.notes.push(note);
         }
     }
 
-    pub(super) fn slice_of(
+    pub(super) fn slice_record(
         &self,
         contender: usize,
         position: SlicePosition,
@@ -120,7 +120,7 @@ impl Runner<'_> {
     }
 }
 
-/// A slice as it was seen from all sides.
+/// Raw measurements of a slice.
 pub(super) struct Measured {
     pub(super) load: SliceLoad,
     pub(super) before: Usage,

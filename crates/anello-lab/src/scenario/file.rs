@@ -1,9 +1,10 @@
-//! Scenario files: what a run is to do, in TOML. `docs/reference/lab-scenarios.md` documents every key; the presets are
-//! examples.
+//! Scenario files in TOML. `docs/reference/lab-scenarios.md` documents every key; the presets are examples.
 //!
-//! Reading is strict: a key that is not known, a number that makes no sense or a cell that does not fit the protocol is
-//! an error that names file, line and column, shows the line, and says what to write instead. Nothing here knows the
-//! machine: `resolve.rs` makes a [`LabConfig`](crate::LabConfig) of a file and a machine.
+//! Parsing is strict. An unknown key, an invalid number or a cell that does not fit the protocol is an error that
+//! names
+//! file, line and column, shows the line, and states the remedy. This module does not depend on the machine:
+//! `resolve.rs`
+//! creates a [`LabConfig`](crate::LabConfig) from a file and a machine.
 
 use std::fmt;
 use std::ops::Range;
@@ -20,7 +21,7 @@ use crate::peers::Serves;
 use crate::site::Target;
 use crate::tls::Cipher;
 
-/// A scenario file as it stands.
+/// Contents of a scenario file.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct ScenarioFile {
@@ -69,27 +70,27 @@ pub(super) struct ScenarioFile {
     #[serde(deserialize_with = "duration")]
     pub warm_up: Duration,
     pub server_share: Option<Spanned<f64>>,
-    #[serde(default = "first_seed")]
+    #[serde(default = "default_seed")]
     pub seed: u64,
-    #[serde(default = "default_checked")]
+    #[serde(default = "default_check")]
     pub check: bool,
 }
 
-/// What is asked of contenders.
+/// Protocol of a scenario.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Protocol {
     #[default]
     Echo,
     Http,
-    /// HTTP under TLS.
+    /// HTTP over TLS.
     Https,
     Idle,
     Disk,
 }
 
 impl Protocol {
-    /// What it is without TLS, if that is all that it has more: what is asked of HTTP is asked of HTTPS, too.
+    /// Returns HTTP for HTTPS, and any other protocol unchanged. Keys of HTTP are also valid for HTTPS.
     pub fn without_tls(self) -> Protocol {
         if self == Protocol::Https { Protocol::Http } else { self }
     }
@@ -107,7 +108,7 @@ impl fmt::Display for Protocol {
     }
 }
 
-/// The contender that the others are compared with: the first of these that takes part.
+/// Candidates for the reference. The first one that participates is used.
 #[derive(Debug, Clone)]
 pub(super) struct Reference(pub Vec<String>);
 
@@ -119,7 +120,7 @@ impl<'de> Deserialize<'de> for Reference {
 
             fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
                 formatter.write_str(
-                    "the name of a contender, or a list of names of which the first that takes part counts",
+                    "the name of a contender, or a list of names of which the first participating one is used",
                 )
             }
 
@@ -128,18 +129,18 @@ impl<'de> Deserialize<'de> for Reference {
             }
 
             fn visit_seq<A: SeqAccess<'de>>(self, mut names: A) -> Result<Reference, A::Error> {
-                let mut all = Vec::new();
+                let mut candidates = Vec::new();
                 while let Some(name) = names.next_element()? {
-                    all.push(name);
+                    candidates.push(name);
                 }
-                Ok(Reference(all))
+                Ok(Reference(candidates))
             }
         }
         deserializer.deserialize_any(Names)
     }
 }
 
-/// A cell that is named for itself.
+/// An entry of `[[cells]]`.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct CellEntry {
@@ -154,27 +155,27 @@ pub(super) struct CellEntry {
     pub server_cores: usize,
 }
 
-/// A contender: a name, or a command.
+/// A contender: a name or a command.
 #[derive(Debug, Clone)]
 pub(super) enum ContenderEntry {
     Name(String),
     Inline(InlineContender),
 }
 
-/// A contender given by its command.
+/// A contender defined by its command.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct InlineContender {
     pub name: String,
     pub command: String,
-    #[serde(default = "peer")]
+    #[serde(default = "default_role")]
     pub role: Role,
     pub driver: Option<String>,
     pub version: Option<String>,
     pub connections_limit: Option<usize>,
-    /// What an HTTP server has answers for.
+    /// Resources that an HTTP server can serve.
     pub serves: Option<Spanned<Vec<Serves>>>,
-    /// Another contender, which differs from this one in nothing but what this one is named for.
+    /// Name of the contender that differs from this one only in the property under test.
     pub against: Option<Spanned<String>>,
 }
 
@@ -203,14 +204,14 @@ impl<'de> Deserialize<'de> for ContenderEntry {
 fn duration<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
     let text = String::deserialize(deserializer)?;
     parse_duration(&text).ok_or_else(|| {
-        D::Error::custom(format!("{text:?} is not a duration: write \"64ms\", \"2s\" or \"500us\""))
+        D::Error::custom(format!("invalid duration {text:?} (expected \"64ms\", \"2s\" or \"500us\")"))
     })
 }
 
-/// Replaces names of Rust types in a message of serde by what to write in TOML.
+/// Replaces names of Rust types in a message of serde with TOML terms.
 pub(crate) fn describe_toml_error(message: &str) -> String {
     let mismatch = message.strip_prefix("invalid type: ").or_else(|| message.strip_prefix("invalid value: "));
-    let Some((found, expected)) = mismatch.and_then(|rest| rest.rsplit_once(", expected ")) else {
+    let Some((actual, expected)) = mismatch.and_then(|rest| rest.rsplit_once(", expected ")) else {
         return message.to_owned();
     };
     let expected = match expected {
@@ -220,10 +221,10 @@ pub(crate) fn describe_toml_error(message: &str) -> String {
         "a string" => "text in quotes",
         other => other,
     };
-    format!("expected {expected}, not {found}")
+    format!("expected {expected}, not {actual}")
 }
 
-/// Reads a number with a unit: `us`, `ms` or `s`.
+/// Parses a number with a unit: `us`, `ms` or `s`.
 fn parse_duration(text: &str) -> Option<Duration> {
     let unit = text.find(|character: char| !character.is_ascii_digit() && character != '.')?;
     let number: f64 = text[..unit].parse().ok()?;
@@ -236,11 +237,11 @@ fn parse_duration(text: &str) -> Option<Duration> {
     Duration::try_from_secs_f64(number * seconds).ok()
 }
 
-fn first_seed() -> u64 {
+fn default_seed() -> u64 {
     1
 }
 
-fn default_checked() -> bool {
+fn default_check() -> bool {
     true
 }
 
@@ -248,12 +249,12 @@ fn default_count() -> usize {
     1
 }
 
-fn peer() -> Role {
+fn default_role() -> Role {
     Role::Peer
 }
 
 impl ScenarioFile {
-    /// Reads a file whose name is only for errors.
+    /// Parses a file. `file_name` is only used in error messages.
     pub fn parse(file_name: &str, text: &str) -> Result<ScenarioFile, ScenarioError> {
         toml::from_str(text).map_err(|error| {
             let message = describe_toml_error(error.message());
@@ -261,37 +262,38 @@ impl ScenarioFile {
         })
     }
 
-    /// What is asked of contenders.
+    /// Returns the protocol of the scenario.
     pub fn protocol(&self) -> Protocol {
         self.protocol.as_ref().map_or_else(Protocol::default, |protocol| *protocol.get_ref())
     }
 
-    /// Where an error about a key belongs that is not there: to the protocol, which asks for it, or, where that is not
-    /// there either, to the name.
+    /// Returns the position for an error about a missing key: the `protocol` key, or `name` if there is no
+    /// `protocol`.
     pub fn missing_key_span(&self) -> Range<usize> {
         self.protocol.as_ref().map_or_else(|| self.name.span(), Spanned::span)
     }
 }
 
-/// What is wrong with a scenario, where, and what to do about it.
+/// Error in a scenario file, with its position and remedy.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ScenarioError {
-    /// As it was given; the name of a preset for those.
+    /// File name as given, or the name of a preset.
     file_name: String,
-    /// From 1.
+    /// Line number, from 1.
     line: usize,
-    /// From 1, in characters.
+    /// Column number in characters, from 1.
     column: usize,
-    /// The line itself.
+    /// Text of the line.
     quoted: String,
     /// Cause and remedy.
     message: String,
 }
 
 impl ScenarioError {
-    /// An error about the bytes `span` of the text.
+    /// Creates an error about the byte range `span` of the text.
     pub(super) fn at(file_name: &str, text: &str, span: Range<usize>, message: String) -> ScenarioError {
-        let start = (0..=span.start.min(text.len())).rev().find(|&at| text.is_char_boundary(at)).unwrap_or(0);
+        let start =
+            (0..=span.start.min(text.len())).rev().find(|&index| text.is_char_boundary(index)).unwrap_or(0);
         let before = &text[..start];
         let line_start = before.rfind('\n').map_or(0, |newline| newline + 1);
         ScenarioError {
@@ -323,7 +325,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn durations_need_a_number_and_a_unit() {
+    fn duration_requires_number_and_unit() {
         assert_eq!(parse_duration("64ms"), Some(Duration::from_millis(64)));
         assert_eq!(parse_duration("1.5s"), Some(Duration::from_millis(1500)));
         for wrong in ["", "10", "s", "-1s", "10 s", "3h"] {
@@ -332,12 +334,12 @@ mod tests {
     }
 
     #[test]
-    fn an_error_shows_file_line_column_and_the_line_itself() {
+    fn error_shows_position_and_line() {
         let text = "name = \"x\"\ntitle = \"ü\" 5\n";
         let error = ScenarioFile::parse("a.toml", text).unwrap_err().to_string();
         assert!(error.starts_with("a.toml:2:13: "), "{error}");
         assert!(error.ends_with("2 | title = \"ü\" 5\n  |             ^"), "{error}");
-        let beyond = ScenarioError::at("a.toml", "x", 7..9, "what".to_owned()).to_string();
-        assert!(beyond.starts_with("a.toml:1:2: what"), "{beyond}");
+        let past_end = ScenarioError::at("a.toml", "x", 7..9, "what".to_owned()).to_string();
+        assert!(past_end.starts_with("a.toml:1:2: what"), "{past_end}");
     }
 }

@@ -1,6 +1,6 @@
-//! The presets: scenario files that are part of the program. They are their own documentation.
+//! Presets: scenario files embedded in the program. Each file documents itself.
 
-/// Name and text of every preset, the default first.
+/// Name and text of every preset. The first one is the default.
 pub const PRESETS: [(&str, &str); 19] = [
     ("quick", include_str!("../../presets/quick.toml")),
     ("smoke", include_str!("../../presets/smoke.toml")),
@@ -23,7 +23,7 @@ pub const PRESETS: [(&str, &str); 19] = [
     ("idle", include_str!("../../presets/idle.toml")),
 ];
 
-/// The text of the preset of this name.
+/// Returns the text of the named preset.
 #[must_use]
 pub fn preset(name: &str) -> Option<&'static str> {
     PRESETS.iter().find(|(preset, _)| *preset == name).map(|(_, text)| *text)

@@ -1,4 +1,4 @@
-//! From a scenario file and a machine to what is really run, with a word for everything that was scaled down.
+//! Resolution of a scenario file on a machine, with a note for everything that was reduced or omitted.
 
 mod cells;
 mod contenders;
@@ -15,34 +15,36 @@ use crate::scenario::{DEFAULT_SERVER_CPU_SHARE, LabConfig, check_extent};
 
 pub use cells::drop_cells_over_limit;
 
-/// Slices with an offered rate are at least so long: the schedule needs some requests on every connection.
+/// Minimum length of slices with an offered rate. The schedule needs several requests on every connection.
 const MIN_RATED_SLICE: std::time::Duration = std::time::Duration::from_millis(250);
 
-/// What a scenario finds on a machine.
+/// Resources of a machine that a scenario can use.
 #[derive(Debug, Clone)]
 pub struct Resources {
-    /// The `anello` command.
+    /// Path of the `anello` command.
     pub executable: PathBuf,
-    /// The cores that may be used, lowest first; at least one.
+    /// Usable cores in ascending order. Not empty.
     pub cores: Vec<usize>,
-    /// Of each of [`cores`](Self::cores), the cores that are threads of the same physical core, itself among them.
+    /// For each of [`cores`](Self::cores), all hardware threads of its physical core, including itself.
     pub siblings: Vec<Vec<usize>>,
-    /// Most connections that the lab may have open.
+    /// Maximum number of connections that the lab may have open.
     pub connections_limit: usize,
-    /// Echo servers among the peers that are built.
+    /// Echo servers among the built peers.
     pub peers: Vec<Contender>,
-    /// Names of those that are known and not built.
+    /// Names of known echo servers that are not built.
     pub unbuilt_peers: Vec<String>,
-    /// HTTP servers among the peers that are built.
+    /// HTTP servers among the built peers.
     pub http_peers: Vec<Contender>,
-    /// Names of those that are known and not built.
+    /// Names of known HTTP servers that are not built.
     pub unbuilt_http_peers: Vec<String>,
-    /// The file that disk workers use; its directory must exist.
+    /// File that disk workers use. Its directory must exist.
     pub disk_file: PathBuf,
 }
 
 impl Resources {
-    /// This machine, without peers. `executable` is the `anello` command, `disk_file` the file of disk workers.
+    /// Returns the resources of this machine, without peers. `executable` is the `anello` command, `disk_file` the
+    /// file of
+    /// the disk workers.
     #[must_use]
     pub fn of_this_machine(executable: PathBuf, disk_file: PathBuf) -> Resources {
         let cores = allowed_cores();
@@ -59,29 +61,30 @@ impl Resources {
         }
     }
 
-    /// The cores in the order in which they are to be used: one thread of every physical core, lowest first, then the
-    /// others. Two threads of one core take turns at the same units, so that a load would slow its server.
+    /// Returns the cores in order of use: one hardware thread of each physical core in ascending order, then the
+    /// others.
+    /// Threads of one physical core share execution units, so the load would slow down the server.
     fn cores_by_independence(&self) -> Vec<usize> {
-        let (mut apart, mut others): (Vec<usize>, Vec<usize>) = (Vec::new(), Vec::new());
+        let (mut separate, mut others): (Vec<usize>, Vec<usize>) = (Vec::new(), Vec::new());
         for &core in &self.cores {
-            let is_shared = apart.iter().any(|&taken| self.are_siblings(core, taken));
-            if is_shared { others.push(core) } else { apart.push(core) }
+            let is_shared = separate.iter().any(|&used| self.are_siblings(core, used));
+            if is_shared { others.push(core) } else { separate.push(core) }
         }
-        apart.extend(others);
-        apart
+        separate.extend(others);
+        separate
     }
 
     fn are_siblings(&self, one: usize, other: usize) -> bool {
-        let place = self.cores.iter().position(|&core| core == one);
-        let siblings = place.and_then(|place| self.siblings.get(place));
+        let index = self.cores.iter().position(|&core| core == one);
+        let siblings = index.and_then(|index| self.siblings.get(index));
         one != other && siblings.is_some_and(|siblings| siblings.contains(&other))
     }
 }
 
-/// Makes a configuration of a scenario file. `file_name` is shown in errors.
+/// Creates a configuration from a scenario file. `file_name` is used in error messages.
 ///
 /// # Errors
-/// What is wrong with the file, where, and the remedy.
+/// Returns the first problem in the file, with its position and remedy.
 pub fn resolve(file_name: &str, text: &str, resources: &Resources) -> Result<LabConfig, ScenarioError> {
     let file = ScenarioFile::parse(file_name, text)?;
     let mut resolver = Resolver { file_name, text, file: &file, resources, notes: file.notes.clone() };
@@ -93,7 +96,7 @@ struct Resolver<'a> {
     text: &'a str,
     file: &'a ScenarioFile,
     resources: &'a Resources,
-    /// What was scaled, and how.
+    /// Notes about reduced and omitted parts.
     notes: Vec<String>,
 }
 
@@ -101,48 +104,48 @@ impl Resolver<'_> {
     fn config(&mut self) -> Result<LabConfig, ScenarioError> {
         let (passes, rounds) = (&self.file.passes, &self.file.rounds);
         for (number, passes, rounds) in [(passes, *passes.get_ref(), 1), (rounds, 1, *rounds.get_ref())] {
-            if let Err(why) = check_extent(passes, rounds, 1, 1) {
-                return self.error(number.span(), why);
+            if let Err(message) = check_extent(passes, rounds, 1, 1) {
+                return self.error(number.span(), message);
             }
         }
         if self.file.name.get_ref().trim().is_empty() {
-            return self.error(self.file.name.span(), "a scenario needs a name".to_owned());
+            return self.error(self.file.name.span(), "name must not be empty".to_owned());
         }
-        self.keys_of_the_protocol()?;
+        self.check_protocol_keys()?;
         let mut contenders = self.contenders()?;
         self.check_bases(&contenders)?;
         self.drop_contenders_without_target(&mut contenders);
         self.drop_contenders_without_tls(&mut contenders);
-        self.refuse_an_empty_field(&contenders)?;
+        self.check_not_empty(&contenders)?;
         let reference = self.add_twin(&mut contenders);
         let cells = self.cells()?;
         if cells.is_empty() {
             return self.error(
                 self.file.name.span(),
-                "nothing is left to measure on this machine: give cells with fewer connections or cores"
+                "no cells left to measure on this machine (add cells with fewer connections or cores)"
                     .to_owned(),
             );
         }
-        let most_cores = cells.iter().map(|cell| cell.server_cores).max().unwrap_or(1);
+        let max_cores = cells.iter().map(|cell| cell.server_cores).max().unwrap_or(1);
         let cores = &self.resources.cores_by_independence();
-        let server_cores = cores[..most_cores.min(cores.len())].to_vec();
-        // One thread makes the load; with more cores for the servers it sets the pace sooner, which the figures show.
-        let load_core = cores.get(most_cores).or_else(|| cores.last()).copied().unwrap_or(0);
-        let further_core = cores.get(most_cores + 1).copied();
+        let server_cores = cores[..max_cores.min(cores.len())].to_vec();
+        // The load uses a single thread. Fast servers on several cores can exceed it, which the results show.
+        let load_core = cores.get(max_cores).or_else(|| cores.last()).copied().unwrap_or(0);
+        let further_core = cores.get(max_cores + 1).copied();
         let further_core = self.assign_further_core(&mut contenders, further_core);
         self.clear_missing_bases(&mut contenders);
-        if most_cores > 1 {
+        if max_cores > 1 {
             self.notes.push(format!(
-                "The load is one thread on core {load_core}: servers on several cores may be faster than it can ask. Where \
-                 it sets the pace, CPU per request is the figure to read."
+                "The load is one thread on core {load_core}. Servers on several cores may be faster than the load. In saturated \
+                 cells, compare the CPU time per request."
             ));
         }
-        let used = most_cores + 1 + usize::from(further_core.is_some());
+        let used = max_cores + 1 + usize::from(further_core.is_some());
         self.warn_about_siblings(&cores[..cores.len().min(used)]);
         let mut slice = self.file.slice;
         if cells.iter().any(|cell| cell.offered_per_second.is_some()) && slice < MIN_RATED_SLICE {
             slice = MIN_RATED_SLICE;
-            self.notes.push("Slices last 250 ms, the least for offered rates.".to_owned());
+            self.notes.push("Slices last 250 ms, the minimum for offered rates.".to_owned());
         }
         let config = LabConfig {
             scenario: ScenarioRecord {
@@ -175,7 +178,7 @@ impl Resolver<'_> {
             },
             reference,
             start_timeout: match self.file.protocol() {
-                // The first worker makes its file.
+                // The first worker creates the file.
                 Protocol::Disk => std::time::Duration::from_secs(300),
                 Protocol::Echo | Protocol::Http | Protocol::Https | Protocol::Idle => {
                     std::time::Duration::from_secs(10)
@@ -186,46 +189,48 @@ impl Resolver<'_> {
         if config.reference_index().is_none() {
             let names: Vec<&str> =
                 config.contenders.iter().map(|contender| contender.name.as_str()).collect();
-            let why = format!(
-                "the reference \"{}\" is not among the contenders: choose one of {}",
+            let message = format!(
+                "the reference \"{}\" is not among the contenders (choose one of {})",
                 config.reference,
                 names.join(", ")
             );
-            return self.error(self.file.reference.span(), why);
+            return self.error(self.file.reference.span(), message);
         }
         match (config.validate(), &self.file.server_share) {
             (Ok(()), _) => Ok(config),
-            (Err(why), Some(share)) if why.starts_with("server_share") => self.error(share.span(), why),
-            (Err(why), _) => self.error(self.file.name.span(), why),
+            (Err(message), Some(share)) if message.starts_with("server_share") => {
+                self.error(share.span(), message)
+            }
+            (Err(message), _) => self.error(self.file.name.span(), message),
         }
     }
 
-    /// Where nobody is left, the word about who was left out is the answer.
-    fn refuse_an_empty_field(&self, contenders: &[Contender]) -> Result<(), ScenarioError> {
+    /// Returns an error if no contender is left. The notes about omitted contenders explain the cause.
+    fn check_not_empty(&self, contenders: &[Contender]) -> Result<(), ScenarioError> {
         if !contenders.is_empty() {
             return Ok(());
         }
-        let why = self.notes[self.file.notes.len()..].join(" ");
-        let why = if why.is_empty() { "The list of contenders is empty.".to_owned() } else { why };
+        let cause = self.notes[self.file.notes.len()..].join(" ");
+        let cause = if cause.is_empty() { "The list of contenders is empty.".to_owned() } else { cause };
         let span = first(&self.file.contenders).unwrap_or_else(|| self.file.missing_key_span());
-        self.error(span, format!("nobody is left to compete; name others. {why}"))
+        self.error(span, format!("no contenders left (add others): {cause}"))
     }
 
-    /// Says which of the cores in use are threads of one physical core.
+    /// Adds a note if several of the used cores are hardware threads of one physical core.
     fn warn_about_siblings(&mut self, used: &[usize]) {
         let resources = self.resources;
-        let later = |place: usize| used.iter().skip(place + 1);
+        let later = |index: usize| used.iter().skip(index + 1);
         let pairs: Vec<String> = used
             .iter()
             .enumerate()
-            .flat_map(|(place, &one)| later(place).map(move |&other| (one, other)))
+            .flat_map(|(index, &one)| later(index).map(move |&other| (one, other)))
             .filter(|&(one, other)| resources.are_siblings(one, other))
             .map(|(one, other)| format!("{one} and {other}"))
             .collect();
         if !pairs.is_empty() {
             self.notes.push(format!(
-                "Cores {} are threads of one physical core (SMT), and no others may be used here: what one does slows the \
-                 other, so that the load takes part in every server's figures. Compare servers, and trust no absolute figure.",
+                "Cores {} are hardware threads of one physical core (SMT), and no other cores are usable. The load slows down \
+                 every server. Compare servers with each other and do not rely on absolute values.",
                 pairs.join(", ")
             ));
         }
@@ -235,12 +240,12 @@ impl Resolver<'_> {
         Err(ScenarioError::at(self.file_name, self.text, span, message))
     }
 
-    /// Refuses keys that another protocol would read.
-    fn keys_of_the_protocol(&self) -> Result<(), ScenarioError> {
+    /// Rejects keys that belong to another protocol.
+    fn check_protocol_keys(&self) -> Result<(), ScenarioError> {
         use Protocol::{Disk, Echo, Http, Https, Idle};
         let file = self.file;
         let protocol = file.protocol();
-        let key = |place, name, readers: &'static [Protocol]| (place, name, readers);
+        let key = |span, name, protocols: &'static [Protocol]| (span, name, protocols);
         let keys = [
             key(first(&file.depth), "depth", &[Disk]),
             key(first(&file.block_bytes), "block_bytes", &[Disk]),
@@ -257,27 +262,27 @@ impl Resolver<'_> {
             key(first(&file.reconnect), "reconnect", &[Http]),
             key(first(&file.ciphers), "ciphers", &[Https]),
         ];
-        let reads =
-            |readers: &[Protocol]| readers.contains(&protocol) || readers.contains(&protocol.without_tls());
-        let foreign = keys.into_iter().filter(|(_, _, readers)| !reads(readers));
-        let given = foreign.into_iter().find_map(|(span, key, readers)| Some((span?, key, readers)));
-        match given {
-            Some((span, key, readers)) => {
-                let readers: Vec<String> = readers.iter().map(Protocol::to_string).collect();
-                let readers = match readers.split_last() {
-                    Some((last, others @ [_, ..])) => format!("{} and {last}", others.join(", ")),
-                    _ => readers.concat(),
+        let is_valid = |protocols: &[Protocol]| {
+            protocols.contains(&protocol) || protocols.contains(&protocol.without_tls())
+        };
+        let foreign = keys.into_iter().filter(|(_, _, protocols)| !is_valid(protocols));
+        let present = foreign.into_iter().find_map(|(span, key, protocols)| Some((span?, key, protocols)));
+        match present {
+            Some((span, key, protocols)) => {
+                let protocols: Vec<String> = protocols.iter().map(Protocol::to_string).collect();
+                let protocols = match protocols.split_last() {
+                    Some((last, others @ [_, ..])) => format!("{} or {last}", others.join(", ")),
+                    _ => protocols.concat(),
                 };
-                let why =
-                    format!("the key {key} is for {readers}, and the protocol is {protocol}: remove it");
-                self.error(span, why)
+                let message = format!("key {key} requires protocol {protocols}, not {protocol} (remove it)");
+                self.error(span, message)
             }
             None => Ok(()),
         }
     }
 }
 
-/// The place of a list's first value, if it has one.
-fn first<T>(all: &[toml::Spanned<T>]) -> Option<Range<usize>> {
-    all.first().map(toml::Spanned::span)
+/// Returns the position of a list's first value. `None` if the list is empty.
+fn first<T>(values: &[toml::Spanned<T>]) -> Option<Range<usize>> {
+    values.first().map(toml::Spanned::span)
 }

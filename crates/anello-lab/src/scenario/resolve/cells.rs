@@ -1,4 +1,4 @@
-//! What is measured: the cells that a scenario asks for, as far as this machine has the cores and the open files.
+//! Cells of a scenario, as far as this machine has the cores and the open files.
 
 use std::ops::Range;
 
@@ -11,7 +11,7 @@ use crate::scenario::file::{CellEntry, Protocol, ScenarioError};
 use crate::tls::Cipher;
 
 impl Resolver<'_> {
-    /// What is measured, as far as this machine has the cores and the open files.
+    /// Returns all cells of the scenario that this machine can run.
     pub(super) fn cells(&mut self) -> Result<Vec<Cell>, ScenarioError> {
         let mut cells = match self.file.protocol() {
             Protocol::Disk => self.disk_cells()?,
@@ -29,17 +29,16 @@ impl Resolver<'_> {
             (file.block_bytes.is_empty(), "block_bytes"),
         ];
         if let Some((_, key)) = missing.iter().find(|(missing, _)| *missing) {
-            let why =
-                format!("a scenario for disks needs the key {key}, a list with at least one value: add it");
-            return self.error(file.missing_key_span(), why);
+            let message = format!("protocol disk requires key {key} (add a list with at least one value)");
+            return self.error(file.missing_key_span(), message);
         }
-        let ways = match file.direct.as_slice() {
+        let direct_modes = match file.direct.as_slice() {
             [] => vec![false, true],
-            ways => ways.iter().map(|direct| *direct.get_ref()).collect(),
+            modes => modes.iter().map(|direct| *direct.get_ref()).collect(),
         };
         let mut cells = Vec::new();
         for operation in file.operations.iter().map(|operation| *operation.get_ref()) {
-            for &direct in &ways {
+            for &direct in &direct_modes {
                 for block in &file.block_bytes {
                     for depth in &file.depth {
                         let workload = Workload::Disk { operation, direct, block_bytes: *block.get_ref() };
@@ -57,13 +56,14 @@ impl Resolver<'_> {
         let workloads = self.workloads();
         let product = !file.connections.is_empty() || !file.connections_per_core.is_empty();
         if file.cells.is_empty() && (!product || workloads.is_empty()) {
-            let what = match file.protocol() {
+            let list = match file.protocol() {
                 Protocol::Http | Protocol::Https => "targets with ",
                 Protocol::Echo => "message_bytes with ",
                 Protocol::Idle | Protocol::Disk => "",
             };
-            let why = format!("give {what}connections or connections_per_core, or single [[cells]]");
-            return self.error(file.missing_key_span(), why);
+            let message =
+                format!("no cells (add {list}connections or connections_per_core, or single [[cells]])");
+            return self.error(file.missing_key_span(), message);
         }
         let mut cells = Vec::new();
         let rates: Vec<Option<u64>> = match file.rates_per_second.as_slice() {
@@ -81,8 +81,8 @@ impl Resolver<'_> {
                     for &offered_per_second in &rates {
                         let cell =
                             Cell { workload: *workload, connections, offered_per_second, server_cores };
-                        let of_count = connections == 0 || *workload == Workload::Idle;
-                        let span = if of_count { count_span.clone() } else { span.clone() };
+                        let is_count_error = connections == 0 || *workload == Workload::Idle;
+                        let span = if is_count_error { count_span.clone() } else { span.clone() };
                         self.add(&mut cells, cell, span)?;
                     }
                 }
@@ -93,7 +93,7 @@ impl Resolver<'_> {
             let workload = self.workload_of(entry)?;
             if cell.server_cores > self.cores_for_servers() {
                 self.notes.push(format!(
-                    "Left out: a cell with {} server cores; this machine has {} for servers.",
+                    "Omitted: a cell with {} server cores. This machine has {} for servers.",
                     cell.server_cores,
                     self.cores_for_servers()
                 ));
@@ -107,7 +107,7 @@ impl Resolver<'_> {
         Ok(cells)
     }
 
-    /// What the lists of the scenario ask for, each with the place to point at.
+    /// Returns the workloads of the scenario's lists, each with its position for error messages.
     fn workloads(&self) -> Vec<(Workload, Range<usize>)> {
         let file = self.file;
         match file.protocol() {
@@ -128,21 +128,21 @@ impl Resolver<'_> {
             [] => vec![(1, None)],
             depths => depths.iter().map(|depth| (*depth.get_ref(), Some(depth.span()))).collect(),
         };
-        let ways = match file.reconnect.as_slice() {
+        let reconnect_modes = match file.reconnect.as_slice() {
             [] => vec![false],
-            ways => ways.iter().map(|reconnect| *reconnect.get_ref()).collect(),
+            modes => modes.iter().map(|reconnect| *reconnect.get_ref()).collect(),
         };
         let mut workloads = Vec::new();
         for target in &file.targets {
             for (pipelining, span) in &depths {
-                for &reconnect in &ways {
+                for &reconnect in &reconnect_modes {
                     let workload = Workload::Http {
                         target: *target.get_ref(),
                         pipelining: *pipelining,
                         reconnect,
                         cipher: None,
                     };
-                    // A depth of 1 is never what is wrong.
+                    // A depth of 1 is never the cause of an error.
                     let span = span.clone().filter(|_| *pipelining != 1);
                     workloads.push((workload, span.unwrap_or_else(|| target.span())));
                 }
@@ -151,20 +151,20 @@ impl Resolver<'_> {
         workloads
     }
 
-    /// The same by each of the ciphers.
+    /// Returns the workloads of [`http_workloads`](Self::http_workloads) with each of the ciphers.
     fn https_workloads(&self) -> Vec<(Workload, Range<usize>)> {
         let ciphers: Vec<Cipher> = match self.file.ciphers.as_slice() {
             [] => vec![Cipher::default()],
             ciphers => ciphers.iter().map(|cipher| *cipher.get_ref()).collect(),
         };
         let plain = self.http_workloads();
-        let under = |&cipher: &Cipher| {
+        let with_cipher = |&cipher: &Cipher| {
             plain.iter().map(move |(workload, span)| (workload.under(cipher), span.clone()))
         };
-        ciphers.iter().flat_map(under).collect()
+        ciphers.iter().flat_map(with_cipher).collect()
     }
 
-    /// What a cell that is named for itself asks for.
+    /// Returns the workload of an entry of `[[cells]]`.
     fn workload_of(&self, entry: &Spanned<CellEntry>) -> Result<Workload, ScenarioError> {
         let protocol = self.file.protocol();
         let is_http = protocol.without_tls() == Protocol::Http;
@@ -176,8 +176,11 @@ impl Resolver<'_> {
             (cell.reconnect.is_some() && !is_http, "reconnect"),
             (cell.cipher.is_some() && protocol != Protocol::Https, "cipher"),
         ];
-        if let Some((_, key)) = foreign.iter().find(|(is_there, _)| *is_there) {
-            return self.error(entry.span(), format!("a cell for {protocol} has no {key}: remove it"));
+        if let Some((_, key)) = foreign.iter().find(|(is_present, _)| *is_present) {
+            return self.error(
+                entry.span(),
+                format!("key {key} is invalid in cells of protocol {protocol} (remove it)"),
+            );
         }
         match (protocol, cell.message_bytes, cell.target) {
             (Protocol::Idle, ..) => Ok(Workload::Idle),
@@ -187,40 +190,40 @@ impl Resolver<'_> {
                 Ok(Workload::Http { target, pipelining, reconnect, cipher })
             }
             (Protocol::Http | Protocol::Https, _, None) => {
-                self.error(entry.span(), format!("a cell for {protocol} needs a target"))
+                self.error(entry.span(), format!("cells of protocol {protocol} need a target"))
             }
             (_, Some(message_bytes), _) => Ok(Workload::Echo { message_bytes }),
-            (_, None, _) => self.error(entry.span(), "a cell for echo needs message_bytes".to_owned()),
+            (_, None, _) => self.error(entry.span(), "cells of protocol echo need message_bytes".to_owned()),
         }
     }
 
     fn add(&self, cells: &mut Vec<Cell>, cell: Cell, span: Range<usize>) -> Result<(), ScenarioError> {
-        if let Err(why) = check_cell(&cell, self.resources.cores.len()) {
-            return self.error(span, why);
+        if let Err(message) = check_cell(&cell, self.resources.cores.len()) {
+            return self.error(span, message);
         }
         if cells.contains(&cell) {
-            return self.error(span, format!("the cell \"{cell}\" is there twice: name it once"));
+            return self.error(span, format!("duplicate cell \"{cell}\" (remove one)"));
         }
         cells.push(cell);
         Ok(())
     }
 
-    /// The numbers of server cores that this machine has; says which it has not.
+    /// Returns the requested numbers of server cores that this machine has. Adds a note about the others.
     fn core_counts(&mut self) -> Result<Vec<usize>, ScenarioError> {
         let requested_counts: Vec<usize> = match self.file.server_cores.as_slice() {
             [] => vec![1],
             counts => counts.iter().map(|count| *count.get_ref()).collect(),
         };
         if let Some(zero) = self.file.server_cores.iter().find(|count| *count.get_ref() == 0) {
-            return self.error(zero.span(), "servers need at least 1 core".to_owned());
+            return self.error(zero.span(), "server_cores must be at least 1".to_owned());
         }
-        let most = self.cores_for_servers();
-        let (fitting, beyond): (Vec<usize>, Vec<usize>) =
-            requested_counts.into_iter().partition(|&count| count <= most);
-        if !beyond.is_empty() {
+        let available = self.cores_for_servers();
+        let (fitting, excess): (Vec<usize>, Vec<usize>) =
+            requested_counts.into_iter().partition(|&count| count <= available);
+        if !excess.is_empty() {
             let note = format!(
-                "Left out: {} server cores; of the {} that may be used here one is the load's, and {most} left.",
-                listed(&beyond),
+                "Omitted: {} server cores: of {} usable cores, 1 runs the load.",
+                comma_separated(&excess),
                 self.resources.cores.len()
             );
             if !self.notes.contains(&note) {
@@ -230,14 +233,15 @@ impl Resolver<'_> {
         Ok(fitting)
     }
 
-    /// One core is the load's, unless there is only one.
+    /// Returns the number of cores for servers. The load uses one core, unless there is only one.
     fn cores_for_servers(&self) -> usize {
         self.resources.cores.len().saturating_sub(1).max(1)
     }
 }
 
-/// Removes the cells with more connections than the lab may have open, `limit`, and says which; disks have operations in
-/// flight instead.
+/// Removes the cells with more than `limit` connections, the number that the lab may have open, and returns a note
+/// about
+/// them. Disk cells are kept because their count is a queue depth.
 #[must_use]
 pub fn drop_cells_over_limit(cells: &mut Vec<Cell>, limit: usize) -> Option<String> {
     let mut dropped: Vec<usize> = Vec::new();
@@ -250,12 +254,12 @@ pub fn drop_cells_over_limit(cells: &mut Vec<Cell>, limit: usize) -> Option<Stri
     });
     (!dropped.is_empty()).then(|| {
         format!(
-            "Left out, since the lab may have only {limit} connections open here (`ulimit -Hn`): {} connections.",
-            listed(&dropped)
+            "Omitted because the lab may only have {limit} connections open (`ulimit -Hn`): cells with {} connections.",
+            comma_separated(&dropped)
         )
     })
 }
 
-fn listed(numbers: &[usize]) -> String {
+fn comma_separated(numbers: &[usize]) -> String {
     numbers.iter().map(usize::to_string).collect::<Vec<_>>().join(", ")
 }

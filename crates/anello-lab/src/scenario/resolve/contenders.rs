@@ -1,4 +1,4 @@
-//! Who competes: the contenders that a scenario names or gives, as far as this machine has them.
+//! Contenders of a scenario, as far as they are available on this machine.
 
 use std::ops::Range;
 use std::path::Path;
@@ -9,11 +9,11 @@ use crate::scenario::file::{ContenderEntry, InlineContender, Protocol, ScenarioE
 use crate::scenario::{check_base, names_without_twins};
 use crate::site::{SupportedTargets, Target};
 
-/// In the words of a command: a core of its own, that of neither servers nor load.
+/// Placeholder for a core that runs neither servers nor the load.
 const FURTHER_CORE: &str = "{further_core}";
 
 impl<'a> Resolver<'a> {
-    /// All that the scenario asks for and this machine has, without the reference's twin.
+    /// Returns all available contenders of the scenario, without the twin of the reference.
     pub(super) fn contenders(&mut self) -> Result<Vec<Contender>, ScenarioError> {
         let built_in = match self.file.protocol() {
             Protocol::Disk => Contender::disk_workers(&self.resources.executable, &self.resources.disk_file),
@@ -25,21 +25,21 @@ impl<'a> Resolver<'a> {
         let mut contenders: Vec<Contender> = Vec::new();
         for entry in &self.file.contenders {
             let span = entry.span();
-            let found = match entry.get_ref() {
+            let entry_contenders = match entry.get_ref() {
                 ContenderEntry::Name(name) if name == "peers" => self.all_peers(),
                 ContenderEntry::Name(name) => self.named(name, &built_in, span.clone())?,
                 ContenderEntry::Inline(inline) => vec![self.inline(inline, span.clone())?],
             };
-            for contender in found {
+            for contender in entry_contenders {
                 let contender = match self.file.protocol() {
                     Protocol::Https => contender.under_tls(),
                     _ => contender,
                 };
-                // A peer that was named for itself is one of "peers", too.
+                // A peer that is also listed by name is part of "peers" as well.
                 if !contenders.contains(&contender) {
                     if contenders.iter().any(|other| other.name == contender.name) {
-                        let why = format!("two contenders are called \"{}\": rename one", contender.name);
-                        return self.error(span, why);
+                        let message = format!("duplicate contender \"{}\" (rename one)", contender.name);
+                        return self.error(span, message);
                     }
                     contenders.push(contender);
                 }
@@ -48,7 +48,7 @@ impl<'a> Resolver<'a> {
         Ok(contenders)
     }
 
-    /// Of the scenario's protocol: the peers that are built, and the names of those that are not.
+    /// Returns the built peers of the scenario's protocol and the names of those that are not built.
     fn peers(&self) -> (&'a [Contender], &'a [String]) {
         let Resources { peers, unbuilt_peers, http_peers, unbuilt_http_peers, .. } = self.resources;
         match self.file.protocol() {
@@ -62,7 +62,7 @@ impl<'a> Resolver<'a> {
         let (built, unbuilt) = (built.to_vec(), unbuilt.join(", "));
         if !unbuilt.is_empty() {
             self.notes.push(format!(
-                "Peers that are not built here and take no part: {unbuilt} (`anello lab peers build`)."
+                "Peers omitted because they are not built: {unbuilt} (`anello lab peers build`)."
             ));
         }
         built
@@ -75,22 +75,22 @@ impl<'a> Resolver<'a> {
         span: Range<usize>,
     ) -> Result<Vec<Contender>, ScenarioError> {
         let (built, unbuilt) = self.peers();
-        let all = || built_in.iter().chain(built);
-        if let Some(contender) = all().find(|contender| contender.name == name) {
+        let candidates = || built_in.iter().chain(built);
+        if let Some(contender) = candidates().find(|contender| contender.name == name) {
             return Ok(vec![contender.clone()]);
         }
         if unbuilt.iter().any(|peer| peer == name) {
             self.notes.push(format!(
-                "{name} is not built here and takes no part: `anello lab peers build {name}`."
+                "{name} is omitted because it is not built (`anello lab peers build {name}`)."
             ));
             return Ok(Vec::new());
         }
-        let names: Vec<&str> = all().map(|contender| contender.name.as_str()).collect();
+        let names: Vec<&str> = candidates().map(|contender| contender.name.as_str()).collect();
         self.error(
             span,
             format!(
-                "no contender is called \"{name}\": choose one of {}, \"peers\" for all that are built, or give a command: \
-                 {{ name = \"…\", command = \"…\" }}",
+                "unknown contender \"{name}\" (choose one of {}, \"peers\" for all built peers, or a command: \
+                 {{ name = \"…\", command = \"…\" }})",
                 names.join(", ")
             ),
         )
@@ -103,22 +103,22 @@ impl<'a> Resolver<'a> {
                 .replace("{file}", &self.resources.disk_file.to_string_lossy())
         });
         let Some(program) = words.next().filter(|_| !inline.name.trim().is_empty()) else {
-            return self.error(span, "a contender needs a name and a command".to_owned());
+            return self.error(span, "name and command of a contender must not be empty".to_owned());
         };
-        let own = inline.role != Role::Peer;
+        let is_own = inline.role != Role::Peer;
         let contender = Contender {
             name: inline.name.trim().to_owned(),
             role: inline.role,
             arguments: words.collect(),
             driver: inline.driver.clone(),
-            version: inline.version.clone().or_else(|| own.then(|| env!("CARGO_PKG_VERSION").to_owned())),
+            version: inline.version.clone().or_else(|| is_own.then(|| env!("CARGO_PKG_VERSION").to_owned())),
             connections_limit: inline.connections_limit,
             base: inline.against.as_ref().map(|base| base.get_ref().trim().to_owned()),
             ..Contender::new("", Path::new(&program), &[])
         };
         if self.file.protocol() == Protocol::Https && !contender.serves_tls() {
-            let why = "a command for https must say where the certificate and its key go: write {certificate} and {key}";
-            return self.error(span, why.to_owned());
+            let message = "an https command needs a certificate and a key (use {certificate} and {key})";
+            return self.error(span, message.to_owned());
         }
         match (&inline.serves, self.file.protocol().without_tls()) {
             (None, Protocol::Http) => Ok(contender.serving_by_command()),
@@ -126,39 +126,39 @@ impl<'a> Resolver<'a> {
             (Some(serves), Protocol::Http) if !serves.get_ref().is_empty() => {
                 Ok(Contender { serves: serves.get_ref().clone(), ..contender })
             }
-            (Some(serves), Protocol::Http) => {
-                self.error(serves.span(), "write what it serves: \"files\", \"fixed\" or both".to_owned())
-            }
+            (Some(serves), Protocol::Http) => self.error(
+                serves.span(),
+                "serves must not be empty (use \"files\", \"fixed\" or both)".to_owned(),
+            ),
             (Some(serves), protocol) => {
-                let why = format!("the key serves is for http, and the protocol is {protocol}: remove it");
-                self.error(serves.span(), why)
+                let message = format!("key serves requires protocol http, not {protocol} (remove it)");
+                self.error(serves.span(), message)
             }
         }
     }
 
-    /// Leaves out who has no answer for anything that this scenario asks for, and says so.
+    /// Removes contenders that serve none of the requested targets and adds a note about them.
     pub(super) fn drop_contenders_without_target(&mut self, contenders: &mut Vec<Contender>) {
-        let of_cells = self.file.cells.iter().filter_map(|cell| cell.get_ref().target);
+        let cell_targets = self.file.cells.iter().filter_map(|cell| cell.get_ref().target);
         let requested_targets: Vec<Target> =
-            self.file.targets.iter().map(|target| *target.get_ref()).chain(of_cells).collect();
+            self.file.targets.iter().map(|target| *target.get_ref()).chain(cell_targets).collect();
         if self.file.protocol().without_tls() != Protocol::Http || requested_targets.is_empty() {
             return;
         }
         let serves_any = |contender: &Contender| {
-            let served = SupportedTargets::of(&contender.serves);
-            requested_targets.iter().any(|&target| served.has(target))
+            let supported = SupportedTargets::of(&contender.serves);
+            requested_targets.iter().any(|&target| supported.has(target))
         };
-        let idle = contenders.iter().filter(|contender| !serves_any(contender));
-        let idle: Vec<&str> = idle.map(|contender| contender.name.as_str()).collect();
-        if !idle.is_empty() {
-            let names = idle.join(", ");
-            self.notes
-                .push(format!("Left out, since they serve nothing of what is asked for here: {names}."));
+        let omitted = contenders.iter().filter(|contender| !serves_any(contender));
+        let omitted: Vec<&str> = omitted.map(|contender| contender.name.as_str()).collect();
+        if !omitted.is_empty() {
+            let names = omitted.join(", ");
+            self.notes.push(format!("Omitted because they serve none of the requested targets: {names}."));
             contenders.retain(serves_any);
         }
     }
 
-    /// Under TLS: leaves out who cannot serve it, and says so.
+    /// Removes contenders without TLS support from an https scenario and adds a note about them.
     pub(super) fn drop_contenders_without_tls(&mut self, contenders: &mut Vec<Contender>) {
         if self.file.protocol() != Protocol::Https {
             return;
@@ -166,48 +166,49 @@ impl<'a> Resolver<'a> {
         let plain = contenders.iter().filter(|contender| !contender.serves_tls());
         let plain: Vec<&str> = plain.map(|contender| contender.name.as_str()).collect();
         if !plain.is_empty() {
-            self.notes.push(format!("Left out, since they serve no TLS: {}.", plain.join(", ")));
+            self.notes.push(format!("Omitted because they do not support TLS: {}.", plain.join(", ")));
             contenders.retain(Contender::serves_tls);
         }
     }
 
-    /// Has the reference there twice, as in every run: what the two differ by is what this machine cannot tell. Returns the
-    /// name of the reference: of those that the scenario gives the first that takes part, and what was given first if none
-    /// does.
+    /// Inserts the twin of the reference, which measures the noise floor. Returns the name of the reference: the
+    /// first of the
+    /// scenario's candidates that participates, or the first candidate if none does.
     pub(super) fn add_twin(&mut self, contenders: &mut Vec<Contender>) -> String {
         let names = &self.file.reference.get_ref().0;
-        let place = |name: &String| contenders.iter().position(|contender| contender.name == *name);
+        let position = |name: &String| contenders.iter().position(|contender| contender.name == *name);
         let first = names.first().cloned().unwrap_or_default();
-        let Some((name, place)) = names.iter().find_map(|name| Some((name, place(name)?))) else {
+        let Some((name, index)) = names.iter().find_map(|name| Some((name, position(name)?))) else {
             return first;
         };
         if *name != first {
-            self.notes
-                .push(format!("{first} takes no part here: the others are compared with {name} instead."));
+            self.notes.push(format!("{first} does not participate: the reference is {name} instead."));
         }
-        contenders.insert(place + 1, contenders[place].twin());
+        contenders.insert(index + 1, contenders[index].twin());
         name.clone()
     }
 
-    /// Puts the core in the place of [`FURTHER_CORE`], and gives it back if anybody asked for it. Where there is none, who
-    /// asks for it is left out: on a core of servers or load it would not be what it is called.
+    /// Replaces [`FURTHER_CORE`] with the core and returns it if any contender uses the placeholder. Without such a
+    /// core, these
+    /// contenders are removed: on a core of the servers or the load, they would not measure their option.
     pub(super) fn assign_further_core(
         &mut self,
         contenders: &mut Vec<Contender>,
         core: Option<usize>,
     ) -> Option<usize> {
-        let asks = |contender: &Contender| contender.arguments.iter().any(|word| word.contains(FURTHER_CORE));
-        let asking: Vec<String> =
-            contenders.iter().filter(|one| asks(one)).map(|contender| contender.name.clone()).collect();
-        if asking.is_empty() {
+        let uses_core =
+            |contender: &Contender| contender.arguments.iter().any(|word| word.contains(FURTHER_CORE));
+        let names: Vec<String> =
+            contenders.iter().filter(|one| uses_core(one)).map(|contender| contender.name.clone()).collect();
+        if names.is_empty() {
             return None;
         }
         let Some(core) = core else {
-            contenders.retain(|contender| !asks(contender));
+            contenders.retain(|contender| !uses_core(contender));
             self.notes.push(format!(
-                "Left out, since they need a core beyond those of servers and load, and {} may be used here: {}.",
+                "Omitted because they need a core in addition to those of servers and load, and only {} are usable: {}.",
                 self.resources.cores.len(),
-                asking.join(", ")
+                names.join(", ")
             ));
             return None;
         };
@@ -217,42 +218,39 @@ impl<'a> Resolver<'a> {
         Some(core)
     }
 
-    /// Refuses a contender that is to be set against itself, or against one that this scenario does not have. A peer that
-    /// it has and that is not built here is one.
+    /// Rejects a base that is the contender itself or is not in this scenario. A requested peer that is not built
+    /// is valid.
     pub(super) fn check_bases(&self, contenders: &[Contender]) -> Result<(), ScenarioError> {
         let entries = || self.file.contenders.iter().map(toml::Spanned::get_ref);
-        let is_asked_for = |peer: &&str| {
+        let is_requested = |peer: &&str| {
             entries()
                 .any(|entry| matches!(entry, ContenderEntry::Name(name) if name == peer || name == "peers"))
         };
         let unbuilt = self.peers().1.iter().map(String::as_str);
         let names: Vec<&str> =
-            names_without_twins(contenders).into_iter().chain(unbuilt.filter(is_asked_for)).collect();
+            names_without_twins(contenders).into_iter().chain(unbuilt.filter(is_requested)).collect();
         for entry in entries() {
             let ContenderEntry::Inline(InlineContender { name, against: Some(base), .. }) = entry else {
                 continue;
             };
-            if let Err(why) = check_base(name.trim(), base.get_ref().trim(), &names) {
-                return self.error(base.span(), why);
+            if let Err(message) = check_base(name.trim(), base.get_ref().trim(), &names) {
+                return self.error(base.span(), message);
             }
         }
         Ok(())
     }
 
-    /// Who is to be set against a contender that takes no part on this machine stands alone, and this is said.
+    /// Clears bases that do not participate on this machine and adds a note about them.
     pub(super) fn clear_missing_bases(&mut self, contenders: &mut [Contender]) {
         let names: Vec<String> = names_without_twins(contenders).into_iter().map(str::to_owned).collect();
-        let mut alone = Vec::new();
+        let mut affected = Vec::new();
         for contender in contenders {
             if let Some(base) = contender.base.take_if(|base| !names.contains(base)) {
-                alone.push(format!("{} ({base})", contender.name));
+                affected.push(format!("{} ({base})", contender.name));
             }
         }
-        if !alone.is_empty() {
-            self.notes.push(format!(
-                "Not set against the one that differs in nothing else, since that takes no part here: {}.",
-                alone.join(", ")
-            ));
+        if !affected.is_empty() {
+            self.notes.push(format!("No base, because it does not participate: {}.", affected.join(", ")));
         }
     }
 }
