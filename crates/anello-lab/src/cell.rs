@@ -1,7 +1,8 @@
-//! The places in the matrix: what is asked of the contenders, how much of it at once, how fast, on how many cores.
+//! Cells of the benchmark matrix: workload, concurrency, rate and server cores.
 //!
-//! A [`Workload`] is what is asked; a [`Cell`] is one point at which it is measured; a [`Group`] holds the cells that
-//! belong into one chart.
+//! A [`Workload`] defines the requests. A [`Cell`] is one measured combination of parameters. A [`Group`] contains
+//! the
+//! cells of one chart.
 
 use std::fmt;
 
@@ -10,62 +11,61 @@ use serde::{Deserialize, Serialize};
 use crate::site::Target;
 use crate::tls::Cipher;
 
-/// What is asked of a contender.
+/// Kind of requests that a contender processes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum Workload {
-    /// To send every message back as it came, over TCP.
+    /// Sends every message back unchanged, over TCP.
     Echo {
-        /// Payload of one request, and of its reply.
+        /// Payload of a request and of its reply, in bytes.
         message_bytes: usize,
     },
-    /// To answer GET over HTTP/1.1.
+    /// Responds to GET requests over HTTP/1.1.
     Http {
-        /// What is asked for.
+        /// Requested resource.
         target: Target,
-        /// Requests in flight on each connection.
+        /// Number of requests in flight on each connection.
         pipelining: usize,
-        /// Whether each request has a connection of its own, so that opening it is a part of its latency.
+        /// Whether each request uses a new connection, so that its latency includes connecting.
         reconnect: bool,
-        /// By what TLS encrypts; none for plain HTTP. Where each request has a connection of its own, each makes a full
-        /// handshake.
+        /// TLS cipher. `None` for plain HTTP. With `reconnect`, each request needs a full handshake.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         cipher: Option<Cipher>,
     },
-    /// To hold connections open that have exchanged one message each and then say nothing. What is measured is the
-    /// memory of the process, not its speed.
+    /// Keeps connections open that are idle after exchanging one message. Measures the memory of the process, not its
+    /// speed.
     Idle,
-    /// To read or write blocks of one file. What answers is a worker, not a server.
+    /// Reads or writes blocks of a file. The contender is a worker, not a server.
     Disk {
-        /// Which way.
+        /// Type of access.
         operation: DiskOperation,
-        /// Past the page cache (`O_DIRECT`) or through it.
+        /// Whether the page cache is bypassed (`O_DIRECT`).
         direct: bool,
-        /// Bytes of one operation.
+        /// Size of one operation in bytes.
         block_bytes: usize,
     },
 }
 
 impl Workload {
-    /// What is asked for and counted: requests, of a disk operations.
+    /// Returns the noun for the counted unit of work: "request", or "operation" for disks.
     #[must_use]
     pub fn unit(self) -> &'static str {
         if self.is_disk() { "operation" } else { "request" }
     }
 
-    /// Who answers: a server, of a disk a worker.
+    /// Returns the noun for the contender: "server", or "worker" for disks.
     #[must_use]
     pub fn server_noun(self) -> &'static str {
         if self.is_disk() { "worker" } else { "server" }
     }
 
-    /// Plain HTTP requests for `target`, one at a time on connections that are kept.
+    /// Returns a workload of plain HTTP requests for `target`, one at a time on keep-alive connections.
     #[must_use]
     pub const fn http(target: Target) -> Workload {
         Workload::Http { target, pipelining: 1, reconnect: false, cipher: None }
     }
 
-    /// The same over TLS, if it is HTTP.
+    /// Returns this workload with TLS if it is HTTP; any other workload unchanged.
     #[must_use]
     pub fn under(self, cipher: Cipher) -> Workload {
         match self {
@@ -76,7 +76,7 @@ impl Workload {
         }
     }
 
-    /// By what TLS encrypts; none where there is none.
+    /// Returns the TLS cipher. `None` without TLS.
     #[must_use]
     pub fn cipher(self) -> Option<Cipher> {
         match self {
@@ -85,7 +85,7 @@ impl Workload {
         }
     }
 
-    /// What is asked for over HTTP; none of other workloads.
+    /// Returns the requested resource over HTTP. `None` for other workloads.
     #[must_use]
     pub fn target(self) -> Option<Target> {
         match self {
@@ -94,59 +94,60 @@ impl Workload {
         }
     }
 
-    /// Whether answers are larger than what a socket takes at once, and are sent as the reader reads them.
+    /// Returns whether a response exceeds the socket buffer, so that it is sent at the speed of the reader.
     #[must_use]
     pub fn has_large_answers(self) -> bool {
         self.target().is_some_and(Target::is_large)
     }
 
-    /// Whether it has closed loops: requests that follow each other over connections.
+    /// Returns whether clients send requests over connections in a loop.
     #[must_use]
     pub fn has_loops(self) -> bool {
         matches!(self, Workload::Echo { .. } | Workload::Http { .. })
     }
 
-    /// Whether it is work on a disk.
+    /// Returns whether this is disk I/O.
     #[must_use]
     pub fn is_disk(self) -> bool {
         matches!(self, Workload::Disk { .. })
     }
 }
 
-/// Which way a disk is used.
+/// Type of disk access.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum DiskOperation {
-    /// Reads at random places.
+    /// Reads at random offsets.
     RandomRead,
-    /// Writes at random places.
+    /// Writes at random offsets.
     RandomWrite,
-    /// Reads one block after the other.
+    /// Reads consecutive blocks.
     SequentialRead,
-    /// Writes one block after the other.
+    /// Writes consecutive blocks.
     SequentialWrite,
 }
 
-/// One point of the matrix.
+/// A point of the benchmark matrix.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Cell {
-    /// What is asked.
+    /// Kind of requests.
     pub workload: Workload,
-    /// Connections open at once. Without an offered rate each has one request in flight, over HTTP as many as the workload
-    /// says. For disks the operations in flight (queue depth).
+    /// Number of open connections. Without an offered rate, each has one request in flight, or `pipelining` requests
+    /// over HTTP. For disks, the number of operations in flight (queue depth).
     pub connections: usize,
-    /// Requests offered per second over all connections, whatever the server does; none: each connection sends as soon
-    /// as it has its answer.
+    /// Requests offered per second over all connections, independent of the server's speed. If `None`, each
+    /// connection
+    /// sends its next request when it receives a response.
     pub offered_per_second: Option<u64>,
-    /// Cores that the server may use.
+    /// Number of cores that the server may use.
     pub server_cores: usize,
 }
 
-/// From so many connections for each core of the servers on, a closed loop keeps both sides busy.
+/// Minimum number of connections per server core with which a closed loop keeps server and load busy.
 pub const SATURATION_CONNECTIONS_PER_CORE: usize = 16;
 
 impl Cell {
-    /// Echo of `message_bytes` over `connections` connections, as fast as the server answers, on one core.
+    /// Returns a closed-loop echo cell on one core, with `message_bytes` per message.
     #[must_use]
     pub const fn echo(message_bytes: usize, connections: usize) -> Cell {
         Cell {
@@ -157,35 +158,38 @@ impl Cell {
         }
     }
 
-    /// HTTP requests for `target` over `connections` connections that are kept, as fast as the server answers, on one
-    /// core.
+    /// Returns a closed-loop HTTP cell on one core, with keep-alive connections.
     #[must_use]
     pub const fn http(target: Target, connections: usize) -> Cell {
         Cell { workload: Workload::http(target), ..Cell::echo(1, connections) }
     }
 
-    /// Whether this is a closed loop: no offered rate, so that each connection sends as soon as it has its answer.
+    /// Returns whether this is a closed loop: without an offered rate, each connection waits for its response.
     #[must_use]
     pub fn is_closed_loop(&self) -> bool {
         self.workload.has_loops() && self.offered_per_second.is_none()
     }
 
-    /// Whether this is a closed loop with requests enough in flight to keep both sides busy: [`SATURATION_CONNECTIONS_PER_CORE`] connections for
-    /// each core of the servers. Several requests in flight on one connection travel together and are answered together,
-    /// so that they are no crowd.
+    /// Returns whether this closed loop has enough requests in flight to keep server and load busy:
+    /// [`SATURATION_CONNECTIONS_PER_CORE`] connections per server core. Pipelined requests do not count, because
+    /// those of
+    /// one connection travel and are processed together.
     #[must_use]
     pub fn is_saturated(&self) -> bool {
         self.is_closed_loop()
             && self.connections >= SATURATION_CONNECTIONS_PER_CORE.saturating_mul(self.server_cores)
     }
 
-    /// The part of their cores that servers have in this cell, if they are to have `share` in crowded closed loops: less
-    /// where they have more cores than the load, all where they share one with it.
+    /// Returns the CPU share of servers in this cell if they get `share` in saturated closed loops. The result is
+    /// smaller if
+    /// servers have more cores than the load, and 1 if they share a core with the load.
     ///
-    /// All where answers are large, too: who sets the pace is no close race there. On loopback a server's core does the
-    /// work of both sides in the kernel, so that with some 100 KiB it is busy while the load has time left; with megabytes
-    /// the load, which copies and compares every byte, is slower by far, whatever a server has of its core. And the pieces
-    /// that are taken away would stand in the middle of answers, where they show in every latency.
+    /// The result is also 1 for large responses, where the bottleneck is clear anyway. On loopback the server's
+    /// core does
+    /// the kernel work of both sides. With about 100 KiB per response, the server is busy and the load is not. With
+    /// megabytes, the load copies and compares every byte and is much slower than the server, regardless of the
+    /// share. In
+    /// addition, throttled intervals would fall into the middle of responses and distort every latency.
     #[must_use]
     pub fn server_share(&self, share: f64, server_cores: &[usize], load_cores: &[usize]) -> f64 {
         if !self.is_saturated() || self.workload.has_large_answers() || server_cores == load_cores {
@@ -194,7 +198,7 @@ impl Cell {
         share * (load_cores.len() as f64 / self.server_cores.max(1) as f64).min(1.0)
     }
 
-    /// The chart that this cell belongs into.
+    /// Returns the group whose chart contains this cell.
     #[must_use]
     pub fn group(&self) -> Group {
         Group {
@@ -204,7 +208,8 @@ impl Cell {
         }
     }
 
-    /// Where the cell stands in its group's chart: its offered rate if it has one, else its connections (disk: its
+    /// Returns the x position in the chart: the offered rate if there is one, else the number of connections (disk:
+    /// the
     /// queue depth).
     #[must_use]
     pub fn position(&self) -> f64 {
@@ -252,8 +257,8 @@ impl fmt::Display for Workload {
             }
             Workload::Idle => formatter.write_str("idle connections"),
             Workload::Disk { operation, direct, block_bytes } => {
-                let way = if *direct { "direct" } else { "buffered" };
-                write!(formatter, "{operation}, {way}, {block_bytes} bytes")
+                let mode = if *direct { "direct" } else { "buffered" };
+                write!(formatter, "{operation}, {mode}, {block_bytes} bytes")
             }
         }
     }
@@ -270,14 +275,14 @@ impl fmt::Display for DiskOperation {
     }
 }
 
-/// The cells that belong into one chart: they differ only in connections, or, where rates are offered, only in these.
+/// Cells of one chart. They differ only in connections or, with offered rates, only in the rate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Group {
-    /// What is asked.
+    /// Kind of requests.
     pub workload: Workload,
-    /// Cores of the server.
+    /// Number of server cores.
     pub server_cores: usize,
-    /// Connections, where the cells differ in their offered rate.
+    /// Number of connections, if the cells differ in their offered rate.
     pub connections: Option<usize>,
 }
 
@@ -294,7 +299,7 @@ impl fmt::Display for Group {
     }
 }
 
-/// How connections are used over HTTP, where it is not plain and one request after the other.
+/// Writes TLS, pipelining and reconnection, if used.
 fn write_loop_kind(formatter: &mut fmt::Formatter<'_>, workload: &Workload) -> fmt::Result {
     let Workload::Http { pipelining, reconnect, cipher, .. } = workload else { return Ok(()) };
     if let Some(cipher) = cipher {
@@ -306,11 +311,11 @@ fn write_loop_kind(formatter: &mut fmt::Formatter<'_>, workload: &Workload) -> f
     if *reconnect { formatter.write_str(", a connection per request") } else { Ok(()) }
 }
 
-fn counted(count: usize, what: &str) -> String {
-    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
+fn counted(count: usize, noun: &str) -> String {
+    format!("{count} {noun}{}", if count == 1 { "" } else { "s" })
 }
 
-/// 1234567 as 1,234,567.
+/// Formats a number with thousands separators: 1234567 as 1,234,567.
 fn grouped_digits(number: u64) -> String {
     let digits = number.to_string();
     let mut grouped = String::with_capacity(digits.len() + digits.len() / 3);
@@ -328,7 +333,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn servers_are_held_back_in_crowded_closed_loops_alone() {
+    fn only_saturated_closed_loops_throttle_servers() {
         let share = |cell: Cell| cell.server_share(0.8, &[0, 2], &[1]);
         assert_eq!(share(Cell::echo(128, SATURATION_CONNECTIONS_PER_CORE)), 0.8);
         assert_eq!(share(Cell::echo(128, SATURATION_CONNECTIONS_PER_CORE - 1)), 1.0);
@@ -342,11 +347,11 @@ mod tests {
         );
         assert_eq!(share(Cell { offered_per_second: Some(1), ..Cell::echo(128, 300) }), 1.0);
         assert_eq!(share(Cell { workload: Workload::Idle, ..Cell::echo(128, 300) }), 1.0);
-        assert_eq!(Cell::echo(128, 300).server_share(0.8, &[0], &[0]), 1.0, "the load is on the same core");
+        assert_eq!(Cell::echo(128, 300).server_share(0.8, &[0], &[0]), 1.0, "the load shares the core");
     }
 
     #[test]
-    fn servers_of_small_answers_are_held_back_as_those_of_messages_and_of_large_ones_not() {
+    fn small_responses_throttle_servers_and_large_ones_do_not() {
         let share = |cell: Cell| cell.server_share(0.8, &[0], &[1]);
         for target in Target::ALL {
             let expected = if [Target::Large, Target::Huge].contains(&target) { 1.0 } else { 0.8 };
@@ -359,12 +364,12 @@ mod tests {
         assert_eq!(
             share(Cell { workload: deep, ..Cell::echo(1, 1) }),
             1.0,
-            "what is in flight on one travels together"
+            "pipelined requests of one connection"
         );
     }
 
     #[test]
-    fn cells_are_named_in_words() {
+    fn cells_have_readable_names() {
         assert_eq!(Cell::echo(128, 1).to_string(), "1 connection, 128 bytes");
         let rated = Cell { offered_per_second: Some(20_000), server_cores: 2, ..Cell::echo(1024, 80) };
         assert_eq!(rated.to_string(), "80 connections, 1024 bytes, 20,000 requests/s offered, 2 cores");
@@ -374,18 +379,18 @@ mod tests {
         assert_eq!(Cell::http(Target::Page, 50).to_string(), "50 connections, page.html");
         assert_eq!(Workload::http(Target::Page).to_string(), "page.html (6 KiB)");
         assert_eq!(Workload::http(Target::Huge).to_string(), "10m.bin");
-        let manner = |pipelining, reconnect| Workload::Http {
+        let http = |pipelining, reconnect| Workload::Http {
             target: Target::Fixed,
             pipelining,
             reconnect,
             cipher: None,
         };
-        assert_eq!(manner(16, false).to_string(), "/fixed (13 bytes), pipelining 16");
-        let each = Cell { workload: manner(1, true), ..Cell::echo(1, 2) };
+        assert_eq!(http(16, false).to_string(), "/fixed (13 bytes), pipelining 16");
+        let each = Cell { workload: http(1, true), ..Cell::echo(1, 2) };
         assert_eq!(each.to_string(), "2 connections, /fixed, a connection per request");
         let secure = Cell { workload: each.workload.under(Cipher::Aes128Gcm), ..each };
-        let words = "2 connections, /fixed, TLS AES-128-GCM, a connection per request";
-        assert_eq!(secure.to_string(), words);
+        let expected = "2 connections, /fixed, TLS AES-128-GCM, a connection per request";
+        assert_eq!(secure.to_string(), expected);
         let page = Workload::http(Target::Page).under(Cipher::Aes256Gcm);
         assert_eq!(page.to_string(), "page.html (6 KiB), TLS AES-256-GCM");
         let idle = Cell { workload: Workload::Idle, ..Cell::echo(1, 1000) };
@@ -394,21 +399,21 @@ mod tests {
     }
 
     #[test]
-    fn plain_http_is_written_as_before_there_was_tls() {
-        let written = |workload: Workload| serde_json::to_string(&workload).unwrap();
+    fn plain_http_is_serialized_without_cipher() {
+        let serialized = |workload: Workload| serde_json::to_string(&workload).unwrap();
         let plain = Workload::http(Target::Hello);
-        let before = r#"{"kind":"http","target":"hello.txt","pipelining":1,"reconnect":false}"#;
-        assert_eq!(written(plain), before);
+        let expected = r#"{"kind":"http","target":"hello.txt","pipelining":1,"reconnect":false}"#;
+        assert_eq!(serialized(plain), expected);
         let secure = plain.under(Cipher::Aes128Gcm);
-        assert_eq!(written(secure), before.replace('}', r#","cipher":"aes-128-gcm"}"#));
+        assert_eq!(serialized(secure), expected.replace('}', r#","cipher":"aes-128-gcm"}"#));
         for workload in [plain, secure] {
-            assert_eq!(serde_json::from_str::<Workload>(&written(workload)).unwrap(), workload);
+            assert_eq!(serde_json::from_str::<Workload>(&serialized(workload)).unwrap(), workload);
         }
         assert_eq!(Workload::Idle.under(Cipher::Aes128Gcm), Workload::Idle);
     }
 
     #[test]
-    fn a_group_holds_the_cells_of_one_chart() {
+    fn group_contains_cells_of_one_chart() {
         assert_eq!(Cell::echo(128, 1).group(), Cell::echo(128, 300).group());
         assert_ne!(Cell::echo(128, 1).group(), Cell::echo(1024, 1).group());
         let rated =

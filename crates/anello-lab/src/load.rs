@@ -1,7 +1,8 @@
-//! The seam to the load generator: what the lab needs of one, and nothing more.
+//! Interface between the lab and its load generator.
 //!
-//! A [`Load`] opens the connections of one contender in one cell; the [`LoadSession`] keeps them open and drives them
-//! for one slice at a time. Between slices nothing may be in flight, so that an idle contender sleeps.
+//! A [`Load`] opens the connections of one contender in one cell. The [`LoadSession`] keeps them open and runs one
+//! slice
+//! at a time. No request may be in flight between slices, so that an idle contender sleeps.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -15,41 +16,44 @@ use crate::site::SupportedTargets;
 
 /// A load generator.
 pub trait Load {
-    /// Opens what `cell` asks for to the contender at `target`: connections over which messages or HTTP requests will be
-    /// sent, as fast as they are answered or at a rate (where each request has its own, none yet); connections that
-    /// exchange one message and are then idle; the control connection of a disk worker.
+    /// Opens the connections of `cell` to the contender at `target`: for echo and HTTP cells, connections that later
+    /// carry requests (with `reconnect`, none yet); for idle cells, connections that exchange one message and are
+    /// then
+    /// idle; for disk cells, the control connection of the worker.
     ///
     /// # Errors
-    /// The cause in words, when not all of the connections could be opened in reasonable time. None stay open then.
+    /// Returns a description if a connection cannot be opened in reasonable time. All connections are then closed.
     fn connect(&mut self, target: SocketAddr, cell: &Cell) -> Result<Box<dyn LoadSession>, String>;
 
-    /// Tries whether the server at `target` does what a server must. Returns what was tried, line by line.
+    /// Runs a functional check of the server at `target`. Returns a line of text for each verified property.
     ///
-    /// Must return in bounded time whatever the server does, and soon after `stop` has become true: then with an error,
-    /// unless all had been tried.
+    /// Must return in bounded time, regardless of the server's behaviour. After `stop` becomes true, it must return
+    /// soon, with an error unless the check is complete.
     ///
     /// # Errors
-    /// What the server did instead.
+    /// Returns a description of the incorrect behaviour.
     fn check(&mut self, target: SocketAddr, check: Check, stop: &AtomicBool) -> Result<Vec<String>, String>;
 }
 
-/// What is tried before a contender is timed. How fast a server loses bytes is of no interest.
+/// Functional check of a contender before it is timed. The speed of an incorrect server is meaningless.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Check {
-    /// Messages of odd sizes up to 1 MiB come back whole and right.
+    /// Messages of odd sizes up to 1 MiB are echoed completely and correctly.
     CompleteBytes,
-    /// Several MiB are sent by a client that does not read for a while; then all come back right, and others are served
-    /// in the meantime.
+    /// A client sends several MiB without reading for some time, and then receives all bytes correctly. Meanwhile
+    /// other
+    /// clients are served.
     StalledReader,
-    /// So many connections at once, each with one message.
+    /// This many connections are open at the same time, each with one message.
     ManyConnections(usize),
-    /// Of an HTTP server that serves these: every target that it has, whole and right over one connection that is kept, by
-    /// GET and by HEAD.
+    /// An HTTP server with these resources sends each of them completely and correctly on a keep-alive connection,
+    /// for
+    /// GET and for HEAD.
     CompleteAnswers(SupportedTargets),
-    /// Of an HTTP server that serves these: its largest file is asked for by a client that does not read for a while; then
-    /// all comes right, and others are served in the meantime.
+    /// A client requests the largest of these resources without reading for some time, and then receives all bytes
+    /// correctly. Meanwhile other clients are served.
     StalledDownload(SupportedTargets),
-    /// Of an HTTP server that serves these: so many connections at once, each with one request.
+    /// An HTTP server with these resources has this many open connections, each with one request.
     ManyRequests(SupportedTargets, usize),
 }
 
@@ -65,57 +69,59 @@ impl fmt::Display for Check {
     }
 }
 
-/// The open connections of one contender in one cell. Dropping it closes them.
+/// Open connections of one contender in one cell. Dropping it closes them.
 pub trait LoadSession {
-    /// Keeps every connection busy for about `duration`, with one request at a time unless the cell says more, then waits
-    /// for the replies that are still owed, so that nothing is in flight when it returns.
+    /// Keeps every connection busy for about `duration`, then waits for the outstanding replies. No request is in
+    /// flight
+    /// on return. Each connection has one request in flight unless the cell uses pipelining.
     ///
-    /// Must return in bounded time whatever the server does: a server that stalls is an error, not a hang.
+    /// Must return in bounded time. A stalled server is an error.
     ///
     /// # Errors
-    /// The cause in words, when the slice could not be finished. Troubles that leave the slice meaningful are counted
-    /// in [`SliceLoad::errors`] instead.
+    /// Returns a description if the slice cannot be completed. Errors after which the slice remains meaningful are
+    /// counted in [`SliceLoad::errors`] instead.
     fn run_slice(&mut self, duration: Duration) -> Result<SliceLoad, String>;
 
-    /// Waits, after a slice has been measured, for what it has left to others to do, so that this does not run in the
-    /// next contender's slice: data in the page cache that the kernel has still to write. Most slices leave nothing.
+    /// Waits for deferred work of a measured slice, so that it does not disturb the slice of the next contender. Disk
+    /// writes leave dirty pages that the kernel writes back later. Most slices leave nothing.
     ///
     /// # Errors
-    /// The cause in words.
+    /// Returns a description of the failure.
     fn settle(&mut self) -> Result<(), String> {
         Ok(())
     }
 }
 
-/// What one slice of load saw.
+/// Results of a slice of load.
 #[derive(Debug, Clone)]
 pub struct SliceLoad {
-    /// Requests answered, with the right bytes.
+    /// Number of requests with a correct reply.
     pub requests: u64,
-    /// From the first request to the last reply.
+    /// Time from the first request to the last reply, in nanoseconds.
     pub elapsed_ns: u64,
-    /// Time from request to whole reply, in nanoseconds, one value for each request.
+    /// Time from each request to the end of its reply, in nanoseconds.
     pub latency: Histogram<u64>,
-    /// Troubles by kind, with how often each happened (connection reset, closed early, timed out).
+    /// Errors by kind (connection reset, closed early, timeout), with the number of occurrences.
     pub errors: Vec<(String, u64)>,
-    /// Replies that came whole and were not the right ones.
+    /// Number of complete replies with wrong contents.
     pub wrong_replies: u64,
-    /// What was wrong with one of them, if it was something else than its bytes.
+    /// Description of a wrong reply, if more than its bytes were wrong.
     pub wrong_example: Option<String>,
-    /// With an offered rate: time from sending to whole reply, where `latency` counts from the scheduled time.
+    /// With an offered rate: time from sending to the end of the reply. `latency` starts at the scheduled time
+    /// instead.
     pub uncorrected: Option<Histogram<u64>>,
-    /// With an offered rate: requests that the schedule held.
+    /// With an offered rate: number of scheduled requests.
     pub offered: Option<u64>,
-    /// With an offered rate: requests sent later than 1 ms after their time.
+    /// With an offered rate: number of requests sent more than 1 ms after their scheduled time.
     pub late: u64,
-    /// With an offered rate: requests never sent.
+    /// With an offered rate: number of requests that were never sent.
     pub unsent: u64,
-    /// Connections that were opened again meanwhile.
+    /// Number of connections that were reopened during the slice.
     pub reopened: u64,
 }
 
 impl SliceLoad {
-    /// An empty slice, with a histogram that holds 1 ns to 60 s at three digits.
+    /// Returns the result of a slice without requests.
     #[must_use]
     pub fn empty() -> SliceLoad {
         SliceLoad {
@@ -134,7 +140,7 @@ impl SliceLoad {
     }
 }
 
-/// A histogram for latencies of 1 ns to 60 s at three significant digits; larger values are clamped by
+/// Returns a histogram for latencies from 1 ns to 60 s with three significant digits. Larger values are clamped by
 /// `saturating_record`.
 #[must_use]
 pub fn latency_histogram() -> Histogram<u64> {

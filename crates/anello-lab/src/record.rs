@@ -1,5 +1,4 @@
-//! The result of a run at its beginning: what it sets out to do, and, for a run that is taken up again, what it has
-//! already.
+//! Initial result of a run: its plan or, for a resumed run, the previous result.
 
 use std::collections::HashSet;
 use std::fmt::Debug;
@@ -14,35 +13,35 @@ use crate::measure::Measure;
 use crate::result::{Completed, ContenderRecord, LabResult, Plan, SCHEMA, SCHEMA_VERSION};
 use crate::scenario::LabConfig;
 
-/// A result with nothing in it yet but the plan.
+/// Creates a result that contains only the plan.
 pub fn new_result(config: &LabConfig, machine: &mut dyn Machine) -> LabResult {
     let mut notes = Vec::new();
     let mut hashes = Hashes::new();
     if config.server_cores == config.load_cores {
         let workload = config.cells.first().map_or(Workload::Idle, |cell| cell.workload);
         notes.push(format!(
-            "There is only one core to use: server and load share core {}, so {} is what both reach together. Read the {}.",
+            "Only one core is usable: server and load share core {}, so {} is their combined result. Compare the {} instead.",
             config.server_cores[0],
             Measure::Rate.name(workload),
             Measure::Cpu.name(workload)
         ));
     }
-    let held_back = |cell: &&Cell| config.server_share_in(cell) < 1.0;
-    if let Some(cell) = config.cells.iter().find(held_back) {
+    let is_throttled = |cell: &&Cell| config.server_share_in(cell) < 1.0;
+    if let Some(cell) = config.cells.iter().find(is_throttled) {
         let share = config.server_share_in(cell);
         notes.push(format!(
-            "In closed loops of {SATURATION_CONNECTIONS_PER_CORE} connections and more for each core, servers had {:.0} % of their cores: the rest was \
-             taken away in a piece of every millisecond, so that requests always waited, and a server showed what a request \
-             costs when it is busy, not what it spends while it waits for a load that costs as much. Requests/s are those \
-             of such a part of a core, and latencies hold the pieces.",
+            "In closed loops with at least {SATURATION_CONNECTIONS_PER_CORE} connections per core, servers had {:.0} % of \
+             their cores. The rest was taken away in every millisecond. Requests were therefore always queued, and CPU per \
+             request is the cost of a busy server. Requests/s refer to this share of the cores, and latencies include the \
+             throttled intervals.",
             share * 100.0
         ));
     }
     if config.cells.iter().any(|cell| cell.is_saturated() && cell.workload.has_large_answers()) {
         notes.push(
-            "Where answers are large, servers had all of their cores: who sets the pace is no close race there. How busy \
-             server and load were stands with the figures; where the load was the slower, read what both take for a request \
-             together. The p99 latency tells how fairly readers are served."
+            "In cells with large responses, servers had their full cores, because the bottleneck is clear in these cells. \
+             See the CPU usage of server and load in each cell. Where the load was the bottleneck, compare the CPU time per \
+             request of both together. The p99 latency shows how evenly readers are served."
                 .to_owned(),
         );
     }
@@ -77,11 +76,10 @@ pub fn new_result(config: &LabConfig, machine: &mut dyn Machine) -> LabResult {
     }
 }
 
-/// Goes on with `previous`, whose plan and contenders must be those of `fresh`. What belongs to cells that were not gone
-/// through to their end is dropped.
+/// Continues `previous`, whose plan and contenders must equal those of `fresh`. Drops the data of incomplete cells.
 ///
 /// # Errors
-/// The first difference that forbids it.
+/// Returns the first difference that prevents resuming.
 pub fn resume(mut previous: LabResult, fresh: LabResult) -> Result<LabResult, String> {
     check_same_plan(&previous, &fresh)?;
     let completed: HashSet<Completed> = previous.completed.iter().copied().collect();
@@ -92,9 +90,9 @@ pub fn resume(mut previous: LabResult, fresh: LabResult) -> Result<LabResult, St
         let cell = failure.cell.and_then(|cell| cells.iter().position(|&other| other == cell));
         cell.is_none_or(|cell| completed.contains(&Completed { pass: failure.pass, cell }))
     });
-    // Who is set against whom bears on no slice: what the scenario says now counts.
-    for (contender, now) in previous.contenders.iter_mut().zip(&fresh.contenders) {
-        contender.base.clone_from(&now.base);
+    // The base of a contender does not affect slices, so use the base of the current scenario.
+    for (contender, current) in previous.contenders.iter_mut().zip(&fresh.contenders) {
+        contender.base.clone_from(&current.base);
     }
     Ok(LabResult {
         interrupted: false,
@@ -116,24 +114,24 @@ fn check_same_plan(previous: &LabResult, fresh: &LabResult) -> Result<(), String
     check_equal("version", &old.version, &new.version)?;
     check_equal("scenario", &old.scenario.name, &new.scenario.name)?;
     check_equal("seed", old.seed, new.seed)?;
-    check_equal("length of a slice in ns", old.slice_ns, new.slice_ns)?;
+    check_equal("slice length in ns", old.slice_ns, new.slice_ns)?;
     check_equal("warm-up in ns", old.warm_up_ns, new.warm_up_ns)?;
     check_equal("number of passes", old.passes, new.passes)?;
     check_equal("number of rounds", old.rounds, new.rounds)?;
     check_equal("reference", &old.reference, &new.reference)?;
-    check_equal("cores of the servers", &old.server_cores, &new.server_cores)?;
-    check_equal("cores of the load", &old.load_cores, &new.load_cores)?;
-    check_equal("share of their cores that servers have", old.server_share, new.server_share)?;
-    check_equal("driver of the load", &old.load_driver, &new.load_driver)?;
+    check_equal("server cores", &old.server_cores, &new.server_cores)?;
+    check_equal("load cores", &old.load_cores, &new.load_cores)?;
+    check_equal("CPU share of servers", old.server_share, new.server_share)?;
+    check_equal("load driver", &old.load_driver, &new.load_driver)?;
     if old.disk_file.is_some() {
         check_equal("file of the disk workers (--disk-file)", &old.disk_file, &new.disk_file)?;
     }
-    check_equal("limit of stolen time", old.stolen_fraction_limit, new.stolen_fraction_limit)?;
-    check_equal("choice whether to check", old.checked, new.checked)?;
+    check_equal("stolen time limit", old.stolen_fraction_limit, new.stolen_fraction_limit)?;
+    check_equal("setting of the checks", old.checked, new.checked)?;
     check_equal("number of cells", old.cells.len(), new.cells.len())?;
     for (index, (old, new)) in old.cells.iter().zip(&new.cells).enumerate() {
         if old != new {
-            return Err(format!("cell {} is \"{old}\" there and \"{new}\" here", index + 1));
+            return Err(format!("cell {} differs: \"{old}\" in the previous run, \"{new}\" now", index + 1));
         }
     }
     let names = |result: &LabResult| -> Vec<String> {
@@ -144,21 +142,21 @@ fn check_same_plan(previous: &LabResult, fresh: &LabResult) -> Result<(), String
         check_equal(&format!("command of {}", new.name), &old.command, &new.command)?;
         check_equal(&format!("declared version of {}", new.name), &old.version, &new.version)?;
         check_equal(
-            &format!("most connections of {}", new.name),
+            &format!("maximum number of connections of {}", new.name),
             old.connections_limit,
             new.connections_limit,
         )?;
-        check_equal(&format!("list of what {} serves", new.name), &old.serves, &new.serves)?;
-        let built = |record: &ContenderRecord| -> Vec<String> {
+        check_equal(&format!("resources of {}", new.name), &old.serves, &new.serves)?;
+        let hashes = |record: &ContenderRecord| -> Vec<String> {
             let executables = record.executables.iter();
             executables.map(|executable| format!("{} {}", executable.file, executable.short())).collect()
         };
-        check_equal(&format!("program of {} (by its hash)", new.name), built(old), built(new))?;
+        check_equal(&format!("program of {} (by its hash)", new.name), hashes(old), hashes(new))?;
     }
     check_same_machine(&previous.environment, &fresh.environment)
 }
 
-/// What bears on every figure; what comes and goes by itself, like the load average, does not count.
+/// Compares the properties that affect every measurement. Volatile ones like the load average are ignored.
 fn check_same_machine(old: &Environment, new: &Environment) -> Result<(), String> {
     check_equal("kernel", &old.kernel, &new.kernel)?;
     check_equal("CPU", &old.cpu_model, &new.cpu_model)?;
@@ -169,8 +167,12 @@ fn check_same_machine(old: &Environment, new: &Environment) -> Result<(), String
     check_equal("limit of open files", &old.open_files, &new.open_files)
 }
 
-fn check_equal<T: PartialEq + Debug>(what: &str, there: T, here: T) -> Result<(), String> {
-    if there == here { Ok(()) } else { Err(format!("the {what} is {there:?} there and {here:?} here")) }
+fn check_equal<T: PartialEq + Debug>(property: &str, previous: T, current: T) -> Result<(), String> {
+    if previous == current {
+        Ok(())
+    } else {
+        Err(format!("{property} differs: {previous:?} in the previous run, {current:?} now"))
+    }
 }
 
 fn plan(config: &LabConfig) -> Plan {

@@ -1,15 +1,15 @@
-//! What HTTP servers are asked for: the files of a small site, every byte of which is known, and one fixed answer.
+//! Resources that HTTP servers serve: the files of a small site with known contents, and one fixed response.
 //!
 //! ```text
 //!  hello.txt      13 bytes    Hello, World!
 //!  page.html       6 KiB      a page of text
-//!  300k.bin      300 KiB      ┐ bytes that follow from a seed and never repeat within reach,
-//!  10m.bin        10 MiB      ┘ so that what is lost, doubled or shifted shows
-//!  /fixed         13 bytes    Hello, World!, from the memory of servers that have a handler for it; others serve it as a
-//!                             file of that name
+//!  300k.bin      300 KiB      ┐ pseudorandom bytes without repetitions,
+//!  10m.bin        10 MiB      ┘ so that lost, duplicated or shifted bytes are detected
+//!  /fixed         13 bytes    Hello, World!, from memory in servers with a handler for it; other servers serve it as
+//!                             a file of this name
 //! ```
 //!
-//! A `Site` is a folder with these files. It is made anew for each run, and is removed with it.
+//! A `Site` is a directory with these files. Each run creates its own and removes it at the end.
 
 use std::fmt;
 use std::fs::{self, File, Permissions};
@@ -25,23 +25,23 @@ use tempfile::TempDir;
 use crate::contender::Contender;
 use crate::peers::{ROOT, Serves};
 
-/// From so many bytes on an answer is more than a socket takes at once, and is sent as the reader reads it.
+/// Minimum size of a response that exceeds the socket buffer, so that it is sent at the speed of the reader.
 const LARGE_BYTES: usize = 64 << 10;
 
-/// The text of the smallest file, and of the fixed answer.
+/// Contents of the smallest file and of the fixed response.
 const HELLO: &[u8] = b"Hello, World!";
 
-/// When the files were last changed, in seconds since 1970: long ago (1 January 2026), so that no cache waits for them to
-/// grow older, and the same in every run.
+/// Modification time of the files, in seconds since 1970. It is the same in every run and far enough in the past
+/// (1 January 2026) that caches do not treat the files as recently changed.
 const MODIFIED_UNIX_S: u64 = 1_767_225_600;
 
-/// What is asked for.
+/// Resource of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Target {
-    /// 13 bytes of text in a file.
+    /// A file with 13 bytes of text.
     #[serde(rename = "hello.txt")]
     Hello,
-    /// A page of 6 KiB in a file.
+    /// A file with a page of 6 KiB.
     #[serde(rename = "page.html")]
     Page,
     /// A file of 300 KiB.
@@ -50,16 +50,16 @@ pub enum Target {
     /// A file of 10 MiB.
     #[serde(rename = "10m.bin")]
     Huge,
-    /// The 13 bytes that a handler answers from memory; a file of that name where there is no handler.
+    /// A fixed response of 13 bytes from a handler. In servers without handlers, a file of this name.
     #[serde(rename = "/fixed")]
     Fixed,
 }
 
 impl Target {
-    /// All of them.
+    /// All targets.
     pub const ALL: [Target; 5] = [Target::Hello, Target::Page, Target::Large, Target::Huge, Target::Fixed];
 
-    /// What it is called: a file by its name, the fixed answer by its path.
+    /// Returns the file name, or the path of the fixed response.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -71,13 +71,13 @@ impl Target {
         }
     }
 
-    /// What a request names: `/hello.txt`.
+    /// Returns the request path: `/hello.txt`.
     #[must_use]
     pub fn path(self) -> String {
         format!("/{}", self.file_name())
     }
 
-    /// Bytes of the body.
+    /// Returns the size of the body in bytes.
     #[must_use]
     pub const fn bytes(self) -> usize {
         match self {
@@ -88,7 +88,7 @@ impl Target {
         }
     }
 
-    /// The body. Made when it is first asked for, and kept as long as the process.
+    /// Returns the body. It is generated on first use and kept until the process exits.
     #[must_use]
     pub fn body(self) -> &'static [u8] {
         static BODIES: [OnceLock<Vec<u8>>; Target::ALL.len()] =
@@ -100,13 +100,13 @@ impl Target {
         })
     }
 
-    /// Whether the answer is larger than what a socket takes at once, and is sent as the reader reads it.
+    /// Returns whether the response exceeds the socket buffer, so that it is sent at the speed of the reader.
     #[must_use]
     pub const fn is_large(self) -> bool {
         self.bytes() >= LARGE_BYTES
     }
 
-    /// The size as people say it: "13 bytes", "6 KiB".
+    /// Returns the size with a unit: "13 bytes", "6 KiB".
     #[must_use]
     pub fn size_in_words(self) -> String {
         match self.bytes() {
@@ -127,30 +127,30 @@ impl fmt::Display for Target {
     }
 }
 
-/// What an HTTP server has answers for.
+/// Resources that an HTTP server can serve.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SupportedTargets {
-    /// Files, among them one that is called as the fixed answer is.
+    /// Whether the server serves files, including a file named like the fixed response.
     pub files: bool,
-    /// The fixed answer, by a handler.
+    /// Whether the server has a handler for the fixed response.
     pub fixed: bool,
 }
 
 impl SupportedTargets {
-    /// What such a list means: everything if it is empty, for then nobody has said anything.
+    /// Converts the list of a contender. An empty list means that nothing is declared, and therefore everything.
     #[must_use]
     pub fn of(serves: &[Serves]) -> SupportedTargets {
-        let has = |what| serves.is_empty() || serves.contains(&what);
+        let has = |resource| serves.is_empty() || serves.contains(&resource);
         SupportedTargets { files: has(Serves::Files), fixed: has(Serves::Fixed) }
     }
 
-    /// Whether it has an answer.
+    /// Returns whether the server can serve `target`.
     #[must_use]
     pub fn has(self, target: Target) -> bool {
         self.files || (self.fixed && target == Target::Fixed)
     }
 
-    /// All that may be asked for, the smallest first.
+    /// Returns all supported targets, ordered by size.
     #[must_use]
     pub fn targets(self) -> Vec<Target> {
         let mut targets: Vec<Target> = Target::ALL.into_iter().filter(|&target| self.has(target)).collect();
@@ -159,45 +159,48 @@ impl SupportedTargets {
     }
 }
 
-/// A folder with all of the files. Dropping it removes it.
+/// Temporary directory with all files of the site. Dropping it removes the directory.
 #[derive(Debug)]
 pub(crate) struct Site {
-    folder: TempDir,
+    directory: TempDir,
 }
 
 impl Site {
-    /// Makes the folder where temporary files go (`TMPDIR`, else `/tmp`), readable by everybody: some servers take the
-    /// rights of another user. The files are written through to the disk (fsync(2)), so that the kernel does not do it
-    /// while something is measured.
+    /// Creates the directory in the system's directory for temporary files (`TMPDIR`, else `/tmp`). It is readable
+    /// by all
+    /// users because some servers change their user id. The files are synced with `fsync(2)`, so that the kernel
+    /// does not
+    /// write them back during a measurement.
     ///
     /// # Errors
-    /// What could not be written, and where.
+    /// Returns the error of the failed operation, with its path.
     pub fn create() -> io::Result<Site> {
         let parent = std::env::temp_dir();
-        let named = |what: &Path, error: io::Error| {
-            let text = format!("{}: {error}; set TMPDIR to a folder with room for 11 MiB", what.display());
+        let with_path = |path: &Path, error: io::Error| {
+            let text =
+                format!("{}: {error} (set TMPDIR to a directory with 11 MiB of free space)", path.display());
             io::Error::new(error.kind(), text)
         };
-        let folder = tempfile::Builder::new().prefix("anello-lab-site-").tempdir_in(&parent);
-        let folder = folder.map_err(|error| named(&parent, error))?;
-        fs::set_permissions(folder.path(), Permissions::from_mode(0o755))
-            .map_err(|error| named(folder.path(), error))?;
+        let directory = tempfile::Builder::new().prefix("anello-lab-site-").tempdir_in(&parent);
+        let directory = directory.map_err(|error| with_path(&parent, error))?;
+        fs::set_permissions(directory.path(), Permissions::from_mode(0o755))
+            .map_err(|error| with_path(directory.path(), error))?;
         for target in Target::ALL {
-            let path = folder.path().join(target.file_name());
-            write(&path, target.body()).map_err(|error| named(&path, error))?;
+            let path = directory.path().join(target.file_name());
+            write(&path, target.body()).map_err(|error| with_path(&path, error))?;
         }
-        Ok(Site { folder })
+        Ok(Site { directory })
     }
 
-    /// Where it is.
+    /// Returns the path of the directory.
     #[must_use]
     pub fn path(&self) -> &Path {
-        self.folder.path()
+        self.directory.path()
     }
 }
 
-/// The contender with the folder of the site in its arguments, where it asks for that; the site is made if nobody has asked
-/// before.
+/// Returns the contender with [`ROOT`] in its arguments replaced by the site's directory. Creates the site on first
+/// use.
 pub(crate) fn with_site(contender: &Contender, site: &mut Option<Site>) -> Result<Contender, String> {
     let mut contender = contender.clone();
     if !contender.arguments.iter().any(|argument| argument.contains(ROOT)) {
@@ -205,10 +208,12 @@ pub(crate) fn with_site(contender: &Contender, site: &mut Option<Site>) -> Resul
     }
     let site = match site {
         Some(site) => site,
-        none => none.insert(Site::create().map_err(|error| format!("has nothing to serve: {error}"))?),
+        none => {
+            none.insert(Site::create().map_err(|error| format!("cannot create the files to serve: {error}"))?)
+        }
     };
-    let folder = site.path().to_string_lossy();
-    contender.arguments.iter_mut().for_each(|argument| *argument = argument.replace(ROOT, &folder));
+    let directory = site.path().to_string_lossy();
+    contender.arguments.iter_mut().for_each(|argument| *argument = argument.replace(ROOT, &directory));
     Ok(contender)
 }
 
@@ -220,7 +225,7 @@ fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
     file.sync_all()
 }
 
-/// A page of exactly so many bytes, with a number in every line.
+/// Returns a page of exactly this many bytes, with numbered lines.
 fn page(bytes: usize) -> Vec<u8> {
     const END: &str = "</body>\n</html>\n";
     let mut page = String::from(
@@ -239,7 +244,7 @@ fn page(bytes: usize) -> Vec<u8> {
     page.into_bytes()
 }
 
-/// The same random bytes every time (xorshift64, whose state is never 0).
+/// Returns pseudorandom bytes that depend only on their number (xorshift64, whose state must not be 0).
 fn noise(bytes: usize) -> Vec<u8> {
     let mut state = 0x9e37_79b9_7f4a_7c15_u64 ^ bytes as u64;
     let mut noise = Vec::with_capacity(bytes + 8);
@@ -258,7 +263,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_body_has_the_bytes_that_are_told() {
+    fn bodies_have_declared_sizes() {
         for target in Target::ALL {
             assert_eq!(target.body().len(), target.bytes(), "{target}");
             assert_eq!(target.is_large(), target.bytes() > 300_000, "{target}");
@@ -268,29 +273,29 @@ mod tests {
         assert_eq!(Target::ALL.map(Target::size_in_words), sizes);
         let text = String::from_utf8(Target::Page.body().to_vec()).unwrap();
         assert!(text.starts_with("<!DOCTYPE html>") && text.ends_with("</html>\n"), "{text}");
-        assert_eq!(Target::Large.body()[..64], noise(307_200)[..64], "the same every time");
+        assert_eq!(Target::Large.body()[..64], noise(307_200)[..64], "bodies are reproducible");
         assert_ne!(Target::Large.body()[..64], Target::Huge.body()[..64]);
     }
 
     #[test]
-    fn a_site_has_every_file_for_everybody_and_is_removed() {
+    fn site_has_readable_files_and_is_removed_on_drop() {
         let site = Site::create().unwrap();
-        let folder = site.path().to_owned();
+        let directory = site.path().to_owned();
         let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
-        assert_eq!(mode(&folder), 0o755);
-        assert_eq!(fs::read_dir(&folder).unwrap().count(), Target::ALL.len());
+        assert_eq!(mode(&directory), 0o755);
+        assert_eq!(fs::read_dir(&directory).unwrap().count(), Target::ALL.len());
         for target in Target::ALL {
-            let path = folder.join(target.path().trim_start_matches('/'));
+            let path = directory.join(target.path().trim_start_matches('/'));
             assert!(fs::read(&path).unwrap() == target.body(), "{target}");
             assert_eq!(mode(&path), 0o644);
             assert!(fs::metadata(&path).unwrap().modified().unwrap() < SystemTime::now());
         }
         drop(site);
-        assert!(!folder.exists());
+        assert!(!directory.exists());
     }
 
     #[test]
-    fn servers_of_files_serve_the_fixed_answer_as_one_and_others_no_files() {
+    fn file_servers_support_all_targets_and_handlers_only_fixed() {
         let sorted = [Target::Hello, Target::Fixed, Target::Page, Target::Large, Target::Huge];
         for all in [&[][..], &[Serves::Files], &[Serves::Files, Serves::Fixed]] {
             assert_eq!(SupportedTargets::of(all).targets(), sorted, "{all:?}");
@@ -300,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn targets_are_written_by_their_names() {
+    fn targets_are_serialized_by_name() {
         for target in Target::ALL {
             let json = serde_json::to_string(&target).unwrap();
             assert_eq!(json, format!("\"{target}\""));

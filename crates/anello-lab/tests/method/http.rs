@@ -100,7 +100,7 @@ fn servers_of_large_answers_are_not_held_back_and_compared_by_their_slowest_answ
         result
             .notes
             .iter()
-            .any(|note| note.starts_with("Where answers are large, servers had all of their cores"))
+            .any(|note| note.starts_with("In cells with large responses, servers had their full cores"))
     );
     for cell in &result.cells {
         assert!(cell.p99_resolution.is_some(), "{}", cell.cell);
@@ -108,7 +108,7 @@ fn servers_of_large_answers_are_not_held_back_and_compared_by_their_slowest_answ
     }
     let small = simulate(&config(&[], vec![Cell::http(Target::Page, 50)], 1), Noise::NONE, &[]);
     assert!(small.notes.iter().any(|note| note.contains("80 % of their cores")), "{:?}", small.notes);
-    assert!(small.notes.iter().all(|note| !note.contains("answers are large")));
+    assert!(small.notes.iter().all(|note| !note.contains("large responses")));
 }
 
 #[test]

@@ -99,14 +99,17 @@ fn another_plan_is_not_taken_up() {
             other => panic!("not refused: {other:?}"),
         }
     };
-    assert_eq!(refused(&|config| config.seed = 8), "the seed is 7 there and 8 here");
+    assert_eq!(refused(&|config| config.seed = 8), "seed differs: 7 in the previous run, 8 now");
     let cell = refused(&|config| config.cells[1] = Cell::echo(128, 51));
-    assert_eq!(cell, "cell 2 is \"50 connections, 128 bytes\" there and \"51 connections, 128 bytes\" here");
+    assert_eq!(
+        cell,
+        "cell 2 differs: \"50 connections, 128 bytes\" in the previous run, \"51 connections, 128 bytes\" now"
+    );
     assert!(refused(&|config| config.contenders[2].name = "two".into()).contains("list of contenders"));
     assert!(refused(&|config| config.contenders[2].arguments.clear()).contains("command of one"));
     assert!(refused(&|config| config.rounds += 1).contains("rounds"));
     let driver = refused(&|config| config.load_driver = Some("io_uring".into()));
-    assert_eq!(driver, "the driver of the load is None there and Some(\"io_uring\") here");
+    assert_eq!(driver, "load driver differs: None in the previous run, Some(\"io_uring\") now");
     assert!(refused(&|config| config.contenders[2].connections_limit = Some(9)).contains("most connections"));
 }
 
@@ -139,7 +142,7 @@ fn a_run_is_not_taken_up_under_another_congestion_control() {
     result.environment.congestion_control = Some("bbr".to_owned());
     let again = simulate_on(&Simulation::new(7, Noise::NONE, &field), &config, Some(result));
     let Err(LabError::Resume(why)) = again else { panic!("not refused: {again:?}") };
-    assert_eq!(why, "the congestion control is Some(\"bbr\") there and Some(\"cubic\") here");
+    assert_eq!(why, "congestion control differs: Some(\"bbr\") in the previous run, Some(\"cubic\") now");
 }
 
 #[test]
