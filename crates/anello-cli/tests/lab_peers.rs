@@ -100,9 +100,9 @@ fn unknown_names_and_folders_are_told() {
     let fixture = Fixture::new("unknown", &[("good", "true")]);
     let (code, text) = fixture.run(&["build", "tokyo"]);
     assert_eq!(code, Some(1));
-    assert!(text.contains("is called \"tokyo\"; there are test-unknown-good"), "{text}");
+    assert!(text.contains("no peer \"tokyo\" (known peers: test-unknown-good"), "{text}");
     fs::remove_file(fixture.folder.path().join("good/peer.toml")).unwrap();
     let (code, text) = fixture.run(&["list"]);
     assert_eq!(code, Some(1));
-    assert!(text.contains("is it the folder of peers?"), "{text}");
+    assert!(text.contains("is this the directory of peers?"), "{text}");
 }

@@ -1,5 +1,5 @@
-//! Writes the reports of a simulated run, to see what they look like without waiting for a real one:
-//! `cargo run -p anello-lab --example simulated_report -- DIRECTORY`.
+//! Writes the reports of a simulated run. Shows the report format without a real run: `cargo run -p anello-lab
+//! --example simulated_report -- DIRECTORY`.
 #![forbid(unsafe_code)]
 
 use std::error::Error;
@@ -10,7 +10,7 @@ use anello_lab::simulation::{Fault, Noise, SimulatedServer, Simulation};
 use anello_lab::{LabConfig, render_table, run, write_reports};
 
 fn main() -> Result<(), Box<dyn Error>> {
-    let directory = PathBuf::from(std::env::args().nth(1).ok_or("give a directory for the reports")?);
+    let directory = PathBuf::from(std::env::args().nth(1).ok_or("usage: simulated_report DIRECTORY")?);
     let servers = [
         ("anello io_uring", SimulatedServer::costing(5_600.0)),
         ("anello epoll", SimulatedServer::costing(6_020.0)),

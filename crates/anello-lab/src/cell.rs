@@ -1,8 +1,7 @@
 //! Cells of the benchmark matrix: workload, concurrency, rate and server cores.
 //!
 //! A [`Workload`] defines the requests. A [`Cell`] is one measured combination of parameters. A [`Group`] contains
-//! the
-//! cells of one chart.
+//! the cells of one chart.
 
 use std::fmt;
 
@@ -32,8 +31,8 @@ pub enum Workload {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         cipher: Option<Cipher>,
     },
-    /// Keeps connections open that are idle after exchanging one message. Measures the memory of the process, not its
-    /// speed.
+    /// Keeps connections open that are idle after exchanging one message. Measures the memory of the process, not
+    /// its speed.
     Idle,
     /// Reads or writes blocks of a file. The contender is a worker, not a server.
     Disk {
@@ -132,12 +131,11 @@ pub enum DiskOperation {
 pub struct Cell {
     /// Kind of requests.
     pub workload: Workload,
-    /// Number of open connections. Without an offered rate, each has one request in flight, or `pipelining` requests
-    /// over HTTP. For disks, the number of operations in flight (queue depth).
+    /// Number of open connections. Without an offered rate, each has one request in flight, or `pipelining`
+    /// requests over HTTP. For disks, the number of operations in flight (queue depth).
     pub connections: usize,
     /// Requests offered per second over all connections, independent of the server's speed. If `None`, each
-    /// connection
-    /// sends its next request when it receives a response.
+    /// connection sends its next request when it receives a response.
     pub offered_per_second: Option<u64>,
     /// Number of cores that the server may use.
     pub server_cores: usize,
@@ -172,8 +170,7 @@ impl Cell {
 
     /// Returns whether this closed loop has enough requests in flight to keep server and load busy:
     /// [`SATURATION_CONNECTIONS_PER_CORE`] connections per server core. Pipelined requests do not count, because
-    /// those of
-    /// one connection travel and are processed together.
+    /// those of one connection travel and are processed together.
     #[must_use]
     pub fn is_saturated(&self) -> bool {
         self.is_closed_loop()
@@ -181,15 +178,13 @@ impl Cell {
     }
 
     /// Returns the CPU share of servers in this cell if they get `share` in saturated closed loops. The result is
-    /// smaller if
-    /// servers have more cores than the load, and 1 if they share a core with the load.
+    /// smaller if servers have more cores than the load, and 1 if they share a core with the load.
     ///
     /// The result is also 1 for large responses, where the bottleneck is clear anyway. On loopback the server's
-    /// core does
-    /// the kernel work of both sides. With about 100 KiB per response, the server is busy and the load is not. With
-    /// megabytes, the load copies and compares every byte and is much slower than the server, regardless of the
-    /// share. In
-    /// addition, throttled intervals would fall into the middle of responses and distort every latency.
+    /// core does the kernel work of both sides. With about 100 KiB per response, the server is busy and the load is
+    /// not. With megabytes, the load copies and compares every byte and is much slower than the server, regardless
+    /// of the share. In addition, throttled intervals would fall into the middle of responses and distort every
+    /// latency.
     #[must_use]
     pub fn server_share(&self, share: f64, server_cores: &[usize], load_cores: &[usize]) -> f64 {
         if !self.is_saturated() || self.workload.has_large_answers() || server_cores == load_cores {
@@ -209,8 +204,7 @@ impl Cell {
     }
 
     /// Returns the x position in the chart: the offered rate if there is one, else the number of connections (disk:
-    /// the
-    /// queue depth).
+    /// the queue depth).
     #[must_use]
     pub fn position(&self) -> f64 {
         match self.offered_per_second {

@@ -1,7 +1,7 @@
-//! What a run has so far, on disk, so that nothing but the cell under way is lost if it ends.
+//! Checkpoints: intermediate results on disk. An interrupted run loses only the current cell.
 //!
-//! The file is the one that the finished result goes to. It is replaced whole, so that whoever looks finds a result: an
-//! old one or a new one, whenever the run, the disk or the power ends.
+//! A checkpoint has the path of the final result and replaces the file atomically. Readers therefore always see a
+//! complete result, even after a crash, a full disk or a power failure.
 
 use std::fs;
 use std::io;
@@ -11,27 +11,28 @@ use crate::replace::replace;
 use crate::report::file_stem;
 use crate::result::LabResult;
 
-/// Writes what there is into `directory`, made if it does not exist. Returns the path.
+/// Writes the result to `directory`, which is created if necessary. Returns the path of the file.
 ///
 /// # Errors
-/// Which path could not be written, and why.
+/// Returns the error of the failed operation, with the path.
 pub fn save(result: &LabResult, directory: &Path) -> io::Result<PathBuf> {
     let path = directory.join(format!("{}.json", file_stem(result)));
-    let failed =
+    let write_error =
         |error: io::Error| io::Error::new(error.kind(), format!("cannot write {}: {error}", path.display()));
-    fs::create_dir_all(directory).map_err(failed)?;
-    // Compact: it is written after every cell.
-    replace(&path, &serde_json::to_vec(result)?).map_err(failed)?;
+    fs::create_dir_all(directory).map_err(write_error)?;
+    // Compact format, because it is written after every cell.
+    replace(&path, &serde_json::to_vec(result)?).map_err(write_error)?;
     Ok(path)
 }
 
 /// Reads a result or a checkpoint.
 ///
 /// # Errors
-/// The file cannot be read, or is no result of this version; the text names the file.
+/// Returns an error with the path if the file cannot be read, or is not a result of this version.
 pub fn load(path: &Path) -> io::Result<LabResult> {
-    let named =
+    let read_error =
         |error: io::Error| io::Error::new(error.kind(), format!("cannot read {}: {error}", path.display()));
-    let text = fs::read_to_string(path).map_err(named)?;
-    LabResult::as_written(&text).map_err(|why| named(io::Error::new(io::ErrorKind::InvalidData, why)))
+    let text = fs::read_to_string(path).map_err(read_error)?;
+    LabResult::as_written(&text)
+        .map_err(|cause| read_error(io::Error::new(io::ErrorKind::InvalidData, cause)))
 }

@@ -1,31 +1,31 @@
-//! Commits: of sources in a folder under git, of a version that names one, and in few digits.
+//! Git commits: of sources in a directory, of a version that contains one, and in short form.
 //!
-//! A commit is kept as it is known, with [`CHANGED`] behind it where tracked files were changed since: in 12 digits where
-//! git is asked here or a version names it, in all 40 where a crate does (`peers/origin.rs`). [`short`] makes 12 of either,
-//! for people and comparisons. The hash of a program (`executable.rs`) tells whether two programs are the same, the commit
-//! where to look for the sources.
+//! A commit is stored with the available number of digits, followed by [`CHANGED`] if tracked files differ from it.
+//! Commits from `git` and from versions have 12 digits; commits of crates have 40 (`peers/origin.rs`). [`short`]
+//! returns 12 digits of either, for display and comparisons. The hash of a program (`executable.rs`) shows whether
+//! two programs are equal; the commit identifies their sources.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-/// What stands behind a commit whose files were changed since.
+/// Suffix of a commit with modified files.
 pub const CHANGED: &str = "+changes";
 
-/// The same in results of older versions.
+/// Equivalent of [`CHANGED`] in results of older versions.
 const OLD_DIRTY_SUFFIX: &str = "-dirty";
 
-/// Digits that tell commits apart.
+/// Number of digits in the short form of a commit.
 const COMMIT_DIGITS: usize = 12;
 
-/// The commit that these folders of one repository are at, with [`CHANGED`] if tracked files below them differ from it;
-/// none if the first is not under git with anything tracked in it, or there is no git here.
+/// Returns the commit of these directories of one repository, with [`CHANGED`] if tracked files in them differ from
+/// it. `None` if the first directory contains no tracked files or `git` is not available.
 #[must_use]
-pub fn of_sources(folders: &[&Path]) -> Option<String> {
-    let (first, rest) = folders.split_first()?;
+pub fn of_sources(directories: &[&Path]) -> Option<String> {
+    let (first, rest) = directories.split_first()?;
     let git = |words: &[&str], paths: &[&Path]| {
         let mut command = Command::new("git");
         command.arg("--no-optional-locks").args(words).arg("--").args(paths).current_dir(first);
-        // Set within hooks of git, where they may name another repository.
+        // Git hooks set these variables. They may refer to another repository.
         for variable in
             ["GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_COMMON_DIR", "GIT_OBJECT_DIRECTORY"]
         {
@@ -33,12 +33,12 @@ pub fn of_sources(folders: &[&Path]) -> Option<String> {
         }
         command.stdin(Stdio::null()).output().ok()
     };
-    let here = Path::new(".");
-    git(&["ls-files", "--error-unmatch"], &[here]).filter(|tracked| tracked.status.success())?;
+    let current = Path::new(".");
+    git(&["ls-files", "--error-unmatch"], &[current]).filter(|tracked| tracked.status.success())?;
     let length = format!("--short={COMMIT_DIGITS}");
     let commit = git(&["rev-parse", "--verify", &length, "HEAD"], &[])?;
     let digits = String::from_utf8(commit.stdout).ok()?.lines().next()?.trim().to_owned();
-    let paths: Vec<&Path> = [here].into_iter().chain(rest.iter().copied()).collect();
+    let paths: Vec<&Path> = [current].into_iter().chain(rest.iter().copied()).collect();
     match git(&["diff", "--quiet", "--no-ext-diff", "HEAD"], &paths)?.status.code() {
         Some(0) => Some(digits),
         Some(1) => Some(format!("{digits}{CHANGED}")),
@@ -46,8 +46,8 @@ pub fn of_sources(folders: &[&Path]) -> Option<String> {
     }
 }
 
-/// The commit that a version names: a Go module's pseudo-version ends with the time and the first 12 digits of one, as
-/// in `v0.0.0-20220926161041-69611e8b13d5`.
+/// Returns the commit in a version: the pseudo-version of a Go module ends with the time and the first 12 digits of
+/// a commit, as in `v0.0.0-20220926161041-69611e8b13d5`.
 #[must_use]
 pub fn of_version(version: &str) -> Option<&str> {
     let (rest, commit) = version.rsplit_once('-')?;
@@ -58,21 +58,22 @@ pub fn of_version(version: &str) -> Option<&str> {
     (digits(commit, COMMIT_DIGITS, 16) && digits(time, 14, 10)).then_some(commit)
 }
 
-/// A commit without the mark of files that were changed since, and whether it had one.
+/// Splits off the suffix of modified files. The second value is `true` if there was one.
 #[must_use]
 pub fn strip_dirty_suffix(commit: &str) -> (&str, bool) {
-    let without = [CHANGED, OLD_DIRTY_SUFFIX].into_iter().find_map(|mark| commit.strip_suffix(mark));
-    (without.unwrap_or(commit), without.is_some())
+    let stripped = [CHANGED, OLD_DIRTY_SUFFIX].into_iter().find_map(|suffix| commit.strip_suffix(suffix));
+    (stripped.unwrap_or(commit), stripped.is_some())
 }
 
-/// A commit in as few digits as tell commits apart, with [`CHANGED`] if it has the mark of changes, be it the older one.
+/// Returns the short form of a commit, with [`CHANGED`] if it has the suffix of modified files in the current or
+/// the old form.
 #[must_use]
 pub fn short(commit: &str) -> String {
-    let (commit, changed) = strip_dirty_suffix(commit);
+    let (commit, is_changed) = strip_dirty_suffix(commit);
     let digits = commit.chars().take_while(char::is_ascii_hexdigit).count();
     let (hash, rest) = commit.split_at(digits);
-    let mark = if changed { CHANGED } else { "" };
-    format!("{}{rest}{mark}", hash.get(..COMMIT_DIGITS).unwrap_or(hash))
+    let suffix = if is_changed { CHANGED } else { "" };
+    format!("{}{rest}{suffix}", hash.get(..COMMIT_DIGITS).unwrap_or(hash))
 }
 
 #[cfg(test)]
@@ -87,17 +88,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sources_are_at_a_commit_if_they_are_tracked_and_say_what_was_changed() {
+    fn of_sources_returns_commit_and_change_suffix() {
         let workspace = tempfile::tempdir().unwrap();
         let path = |name: &str| workspace.path().join(name);
-        for folder in ["peer", "shared", "other", "untracked"] {
-            fs::create_dir(path(folder)).unwrap();
-            fs::write(path(folder).join("file"), "one").unwrap();
+        for directory in ["peer", "shared", "other", "untracked"] {
+            fs::create_dir(path(directory)).unwrap();
+            fs::write(path(directory).join("file"), "one").unwrap();
         }
         let (peer, shared) = (path("peer"), path("shared"));
-        assert_eq!(of_sources(&[&peer]), None, "not under git");
+        assert_eq!(of_sources(&[&peer]), None, "not a repository");
         if !is_here() {
-            return; // Without git there is nothing to find, which was tried above.
+            return; // The rest of the test needs git.
         }
         let git = |words: &[&str]| git(workspace.path(), words);
         git(&["init"]);
@@ -109,22 +110,26 @@ mod tests {
             commit.len() >= COMMIT_DIGITS && commit.chars().all(|digit| digit.is_ascii_hexdigit()),
             "{commit}"
         );
-        assert_eq!(of_sources(&[&path("untracked")]), None, "what is in no commit comes from none");
-        let both = || of_sources(&[&peer, Path::new("../shared")]);
+        assert_eq!(of_sources(&[&path("untracked")]), None, "untracked directory has no commit");
+        let commit_of_both = || of_sources(&[&peer, Path::new("../shared")]);
         fs::write(path("other/file"), "two").unwrap();
         fs::write(peer.join("new"), "untracked").unwrap();
-        assert_eq!(both(), Some(commit.clone()), "neither a change elsewhere nor an untracked file counts");
+        assert_eq!(
+            commit_of_both(),
+            Some(commit.clone()),
+            "changes elsewhere and untracked files are ignored"
+        );
         fs::write(shared.join("file"), "two").unwrap();
-        assert_eq!(both(), Some(format!("{commit}{CHANGED}")));
+        assert_eq!(commit_of_both(), Some(format!("{commit}{CHANGED}")));
         assert_eq!(of_sources(&[&peer]), Some(commit.clone()));
         git(&["add", "shared"]);
-        assert_eq!(both(), Some(format!("{commit}{CHANGED}")), "staged is not committed");
+        assert_eq!(commit_of_both(), Some(format!("{commit}{CHANGED}")), "staged changes count as changes");
         fs::write(shared.join("file"), "one").unwrap();
-        assert_eq!(both(), Some(commit), "as it was");
+        assert_eq!(commit_of_both(), Some(commit), "change was reverted");
     }
 
     #[test]
-    fn a_pseudo_version_names_a_commit() {
+    fn pseudo_version_contains_commit() {
         assert_eq!(of_version("v0.0.0-20220926161041-69611e8b13d5"), Some("69611e8b13d5"));
         assert_eq!(of_version("v1.2.4-0.20220926161041-69611e8b13d5"), Some("69611e8b13d5"));
         for version in ["1.54.1", "4.2.18.Final", "v0.0.0-20220926-69611e8b13d5", "1-2-3", ""] {
@@ -133,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn a_commit_is_short_and_keeps_its_mark_in_the_words_of_today() {
+    fn short_commit_keeps_change_suffix() {
         let long = "a".repeat(40);
         assert_eq!(short(&long), "aaaaaaaaaaaa");
         assert_eq!(short(&format!("{long}-dirty")), "aaaaaaaaaaaa+changes");

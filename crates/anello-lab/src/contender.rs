@@ -1,6 +1,5 @@
 //! Contenders: the servers that a run compares. A contender is a command that prints a ready line with
-//! `addr=IP:PORT` to
-//! standard output and then serves until it is terminated.
+//! `addr=IP:PORT` to standard output and then serves until it is terminated.
 
 mod process;
 
@@ -43,8 +42,9 @@ pub struct Contender {
     pub role: Role,
     /// Program to start.
     pub program: PathBuf,
-    /// Arguments of the program. Placeholders are replaced: `{cores}` by the list of the server's cores, as in `0,1`;
-    /// `{root}` by the directory of the site to serve; `{certificate}` and `{key}` by the files to serve TLS with.
+    /// Arguments of the program. Placeholders are replaced: `{cores}` by the list of the server's cores, as in
+    /// `0,1`; `{root}` by the directory of the site to serve; `{certificate}` and `{key}` by the files to serve TLS
+    /// with.
     pub arguments: Vec<String>,
     /// I/O interface, if it is known before the ready line: "io_uring", "epoll".
     pub driver: Option<String>,
@@ -75,8 +75,7 @@ pub struct Contender {
     #[serde(default)]
     pub takes_tls: bool,
     /// Name of the contender that differs from this one only in the property under test. The report compares this
-    /// pair
-    /// separately.
+    /// pair separately.
     #[serde(default)]
     pub base: Option<String>,
 }
@@ -107,8 +106,8 @@ impl Contender {
         }
     }
 
-    /// Returns this HTTP server with `serves` derived from its command: files if the command contains [`ROOT`], else
-    /// only the fixed response.
+    /// Returns this HTTP server with `serves` derived from its command: files if the command contains [`ROOT`],
+    /// else only the fixed response.
     #[must_use]
     pub fn serving_by_command(self) -> Contender {
         let has_root = self.arguments.iter().any(|argument| argument.contains(ROOT));
@@ -140,8 +139,7 @@ impl Contender {
     }
 
     /// Returns anello on both drivers, the baseline servers, and the epoll baseline a second time. `executable` is
-    /// the
-    /// `anello` command.
+    /// the `anello` command.
     #[must_use]
     pub fn default_contenders(executable: &Path) -> Vec<Contender> {
         let version = env!("CARGO_PKG_VERSION");
@@ -310,7 +308,7 @@ mod tests {
     fn command_with_root_serves_files() {
         let serves =
             |argument: &str| Contender::new("a", Path::new("x"), &[argument]).serving_by_command().serves;
-        assert_eq!(serves("--folder={root}"), [Serves::Files]);
+        assert_eq!(serves("--root={root}"), [Serves::Files]);
         assert_eq!(serves("--cores={cores}"), [Serves::Fixed]);
     }
 }

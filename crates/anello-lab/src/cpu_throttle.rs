@@ -1,12 +1,10 @@
 //! Limits the CPU time of the servers so that the load generator is never the bottleneck.
 //!
 //! On loopback, a small request costs the load as much as the server because both do the same work in the kernel.
-//! If each
-//! has a core of its own, the faster side waits for the slower one. It then finds fewer requests or replies per
-//! wake-up and
-//! spends the saved time on more wake-ups. All servers that cost no more than the load seem to cost the same. If a
-//! fifth of
-//! the server's core is taken away, requests are always queued, and the result shows the cost of a busy server.
+//! If each has a core of its own, the faster side waits for the slower one. It then finds fewer requests or replies
+//! per wake-up and spends the saved time on more wake-ups. All servers that cost no more than the load seem to cost
+//! the same. If a fifth of the server's core is taken away, requests are always queued, and the result shows the
+//! cost of a busy server.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

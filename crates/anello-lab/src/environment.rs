@@ -58,8 +58,7 @@ pub struct Environment {
     /// Active mitigations of CPU vulnerabilities, by vulnerability.
     pub mitigations: Vec<String>,
     /// CPU vulnerabilities that the kernel reports as unmitigated or unknown, in the kernel's words. `None` if the
-    /// kernel
-    /// does not report vulnerabilities, or if the result was written by a version that did not read them.
+    /// kernel does not report vulnerabilities, or if the result was written by a version that did not read them.
     #[serde(default)]
     pub vulnerable: Option<Vec<String>>,
     /// Value of the `mitigations=` boot parameter, as in "off". `None` if it is not set.
@@ -80,8 +79,7 @@ pub struct Environment {
     #[serde(default)]
     pub smt: Option<String>,
     /// Hardware threads of the first physical core, in the kernel's list format. The server's core may share its
-    /// physical
-    /// core with another one.
+    /// physical core with another one.
     #[serde(default)]
     pub siblings: Option<String>,
     /// Whether the CPU may temporarily raise its clock frequency: "on" or "off".
@@ -118,8 +116,7 @@ pub struct Environment {
 
 impl Environment {
     /// Reads the state of the machine from the file tree at `root` (`/` on a real machine). `cores` are the cores
-    /// that
-    /// the run uses. `disk_file` is the file of the disk workers, which need not exist yet.
+    /// that the run uses. `disk_file` is the file of the disk workers, which need not exist yet.
     #[must_use]
     pub fn capture(root: &Path, cores: &[usize], disk_file: Option<&Path>) -> Environment {
         let tree = Tree { root };
@@ -147,7 +144,7 @@ impl Environment {
                 .line("proc/sys/kernel/io_uring_disabled")
                 .and_then(|line| line.parse().ok()),
             governor: tree.governor(cores),
-            vulnerable: vulnerabilities.as_ref().map(|found| found.unmitigated.clone()),
+            vulnerable: vulnerabilities.as_ref().map(|vulnerabilities| vulnerabilities.unmitigated.clone()),
             mitigations: vulnerabilities.unwrap_or_default().mitigated,
             mitigations_at_boot: boot_parameter(&tree),
             container: tree.container(),
@@ -229,8 +226,8 @@ impl Environment {
     }
 }
 
-/// Returns, for each of `cores`, all hardware threads of its physical core, including itself. A core without topology
-/// information in the file tree at `root` is returned alone.
+/// Returns, for each of `cores`, all hardware threads of its physical core, including itself. A core without
+/// topology information in the file tree at `root` is returned alone.
 #[must_use]
 pub fn core_siblings(root: &Path, cores: &[usize]) -> Vec<Vec<usize>> {
     let tree = Tree { root };
@@ -268,8 +265,7 @@ impl Tree<'_> {
     }
 
     /// Returns the frequency governor of these cores: one name if all cores have the same governor, else each
-    /// governor
-    /// with its cores. `None` if no governor is readable.
+    /// governor with its cores. `None` if no governor is readable.
     fn governor(&self, cores: &[usize]) -> Option<String> {
         let mut groups: Vec<(Option<String>, Vec<String>)> = Vec::new();
         for core in cores {

@@ -1,7 +1,7 @@
-//! Which program exactly a contender was: the SHA-256 of every file that is its program.
+//! Identification of a contender's program: the SHA-256 of each of its files.
 //!
-//! A command names its program only by a path, and what stands at a path changes with the next build. The hash is that
-//! of the file's bytes, as `sha256sum` prints it, so that anyone can see whether a program is the one that was measured.
+//! A command refers to its program by a path, and every build replaces the file at this path. The hash of the file,
+//! in the format of `sha256sum`, shows whether a program is the one that was measured.
 
 use std::collections::HashMap;
 use std::ffi::OsStr;
@@ -15,30 +15,30 @@ use sha2::{Digest, Sha256};
 use crate::contender::Contender;
 use crate::peers::Toolchains;
 
-/// Files with these endings among the arguments are programs, too: what an interpreter is given to run.
+/// Extensions of arguments that are program files for an interpreter.
 const INTERPRETED: [&str; 9] = ["jar", "war", "js", "mjs", "py", "rb", "pl", "lua", "sh"];
 
-/// Hexadecimal digits of a hash that tell programs apart at a glance.
+/// Number of hexadecimal digits in the short form of a hash.
 const SHORT_DIGITS: usize = 12;
 
 /// A file of a contender's program.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Executable {
-    /// Its name, without folders.
+    /// File name without directories.
     pub file: String,
-    /// The SHA-256 of its bytes, in 64 hexadecimal digits.
+    /// SHA-256 of the file in 64 hexadecimal digits.
     pub sha256: String,
 }
 
 impl Executable {
-    /// The beginning of the hash, for people.
+    /// Returns the short form of the hash, for display.
     #[must_use]
     pub fn short(&self) -> &str {
         self.sha256.get(..SHORT_DIGITS).unwrap_or(&self.sha256)
     }
 }
 
-/// Reads every file once, however many contenders it is the program of.
+/// Cache of file hashes. Reads a file only once even if several contenders use it.
 #[derive(Debug)]
 pub(crate) struct Hashes {
     programs: Toolchains,
@@ -46,22 +46,22 @@ pub(crate) struct Hashes {
 }
 
 impl Hashes {
-    /// Programs without a folder are looked for where this process would find them.
+    /// Creates an empty cache. Programs without a directory are searched for in the `PATH` of this process.
     pub(crate) fn new() -> Hashes {
         Hashes { programs: Toolchains::from_environment(), known: HashMap::new() }
     }
 
-    /// The program of a contender, and files among its arguments that an interpreter is to run. What cannot be read is
-    /// left out: starting it will say why.
+    /// Returns the hashes of a contender's program and of the interpreter scripts among its arguments. Unreadable
+    /// files are omitted: starting the contender reports the error.
     pub(crate) fn of(&mut self, contender: &Contender) -> Vec<Executable> {
-        let named = contender.program.to_string_lossy();
+        let name = contender.program.to_string_lossy();
         let program =
-            if named.contains('/') { Some(contender.program.clone()) } else { self.programs.locate(&named) };
+            if name.contains('/') { Some(contender.program.clone()) } else { self.programs.locate(&name) };
         let is_program = |path: &&Path| {
-            path.extension().and_then(OsStr::to_str).is_some_and(|ending| INTERPRETED.contains(&ending))
+            path.extension().and_then(OsStr::to_str).is_some_and(|extension| INTERPRETED.contains(&extension))
         };
-        let others = contender.arguments.iter().map(Path::new).filter(is_program).map(Path::to_owned);
-        program.into_iter().chain(others).filter_map(|path| self.of_file(&path)).collect()
+        let scripts = contender.arguments.iter().map(Path::new).filter(is_program).map(Path::to_owned);
+        program.into_iter().chain(scripts).filter_map(|path| self.of_file(&path)).collect()
     }
 
     fn of_file(&mut self, path: &Path) -> Option<Executable> {
@@ -84,9 +84,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_file_of_a_program_has_its_hash() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    fn hashes_program_and_interpreter_scripts() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = |name: &str| directory.path().join(name).to_str().unwrap().to_owned();
         fs::write(path("start"), "abc").unwrap();
         fs::write(path("server.jar"), "").unwrap();
         fs::write(path("data"), "not a program").unwrap();
@@ -95,13 +95,13 @@ mod tests {
         let executables = Hashes::new().of(&Contender::new("one", Path::new(&start), &arguments));
         let names: Vec<&str> = executables.iter().map(|executable| executable.file.as_str()).collect();
         assert_eq!(names, ["start", "server.jar"]);
-        // The examples of the standard.
+        // Test vectors of SHA-256.
         assert_eq!(executables[0].sha256, "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
         assert_eq!(executables[1].short(), "e3b0c44298fc");
     }
 
     #[test]
-    fn a_program_without_a_folder_is_found_like_a_command() {
+    fn program_without_directory_is_found_in_path() {
         let mut hashes = Hashes::new();
         let by_name = hashes.of(&Contender::new("shell", Path::new("sh"), &[]));
         assert_eq!(by_name[0].sha256.len(), 64);

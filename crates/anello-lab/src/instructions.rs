@@ -1,91 +1,91 @@
-//! Instructions per request, kernel and user together, as `bench/instructions/run --json` counts them in an emulated
-//! machine. They are counted elsewhere than the slices are timed, and are shown beside them: the two say different things.
+//! Instructions per request in kernel and user space, as counted by `bench/instructions/run --json` in an emulated
+//! machine. They are not measured during the run; the report shows them as additional data.
 //!
-//! A contender of the lab and a server of the file are the same if their names are, but for case and everything that is
-//! no letter or digit, and with "io_uring" for "uring": `anello-uring` is "anello io_uring", `tokio` is "tokio". A twin
-//! has the count of its original. A count belongs to a cell of echo on one core, without an offered rate, with the same
+//! A contender and a server of the file match if their names are equal apart from case and non-alphanumeric
+//! characters, with "io_uring" equal to "uring": `anello-uring` matches "anello io_uring". A twin has the count of
+//! its original. Counts apply only to echo cells on one core without an offered rate, with the same number of
 //! connections and bytes.
 
 use serde::{Deserialize, Serialize};
 
 use crate::cell::{Cell, Workload};
 
-/// All counts of one file.
+/// Contents of a file with instruction counts.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Instructions {
-    /// Release of the kernel of the emulated machine.
+    /// Kernel release of the emulated machine.
     pub kernel: String,
-    /// One count for each server, number of connections and message length.
+    /// Counts by server, number of connections and message length.
     pub cells: Vec<InstructionCount>,
 }
 
-/// The count of one server in one cell.
+/// Instruction count of a server in one cell.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct InstructionCount {
-    /// The server's name there.
+    /// Name of the server in the file.
     pub server: String,
-    /// Connections, one request at a time on each.
+    /// Number of connections, each with one request in flight.
     pub connections: usize,
-    /// Length of a message in bytes.
+    /// Message length in bytes.
     pub bytes: usize,
-    /// Requests that were counted over; none if it could not be measured.
+    /// Number of requests in the measurement. `None` if it failed.
     #[serde(default)]
     pub requests: Option<u64>,
-    /// Instructions of the server for each; none if it could not be measured.
+    /// Instructions of the server per request. `None` if the measurement failed.
     #[serde(default)]
     pub instructions_per_request: Option<f64>,
-    /// Why it could not be measured.
+    /// Error of a failed measurement.
     #[serde(default)]
     pub error: Option<String>,
 }
 
 impl Instructions {
-    /// Reads what `bench/instructions/run --json` writes.
+    /// Parses the output of `bench/instructions/run --json`.
     ///
     /// # Errors
-    /// What is wrong with the text, and the remedy.
+    /// Returns an error with the remedy if the text has another format, or a count is not positive.
     pub fn from_json(text: &str) -> Result<Instructions, String> {
         let counts: Instructions = serde_json::from_str(text).map_err(|error| {
-            format!("not what `bench/instructions/run --json` writes: {error}; give it a file made by that")
+            format!("not an output of `bench/instructions/run --json`: {error} (use a file written by it)")
         })?;
-        let unusable = |count: &&InstructionCount| {
+        let is_invalid = |count: &&InstructionCount| {
             count.instructions_per_request.is_some_and(|value| !(value.is_finite() && value > 0.0))
         };
-        match counts.cells.iter().find(unusable) {
+        match counts.cells.iter().find(is_invalid) {
             Some(InstructionCount { server, connections, bytes, .. }) => Err(format!(
-                "the instructions per request of {server} at {connections} connections and {bytes} bytes are no positive \
-                 number: count anew"
+                "instructions per request of {server} with {connections} connections and {bytes} bytes are not a positive \
+                 number (repeat the measurement)"
             )),
             None => Ok(counts),
         }
     }
 
-    /// Instructions per request of a contender in a cell; none if they were not counted.
+    /// Returns the instructions per request of a contender in a cell. `None` if there is no count.
     #[must_use]
     pub fn of(&self, contender: &str, cell: &Cell) -> Option<f64> {
         let Workload::Echo { message_bytes } = cell.workload else { return None };
         if cell.offered_per_second.is_some() || cell.server_cores != 1 {
             return None;
         }
-        let name = comparable(contender);
-        let counted = self.cells.iter().find(|count| {
+        let name = normalized(contender);
+        let count = self.cells.iter().find(|count| {
             (count.connections, count.bytes) == (cell.connections, message_bytes)
-                && comparable(&count.server) == name
+                && normalized(&count.server) == name
         });
-        counted?.instructions_per_request
+        count?.instructions_per_request
     }
 
-    /// Whether any count is of this contender.
+    /// Returns whether there is any count of this contender.
     #[must_use]
     pub fn know(&self, contender: &str) -> bool {
-        self.cells.iter().any(|count| comparable(&count.server) == comparable(contender))
+        self.cells.iter().any(|count| normalized(&count.server) == normalized(contender))
     }
 }
 
-/// What of a name tells it from others.
-fn comparable(name: &str) -> String {
+/// Normalizes a name for comparison.
+fn normalized(name: &str) -> String {
     let plain: String =
-        name.chars().filter(|sign| sign.is_alphanumeric()).flat_map(char::to_lowercase).collect();
+        name.chars().filter(|character| character.is_alphanumeric()).flat_map(char::to_lowercase).collect();
     plain.replace("iouring", "uring")
 }
 
@@ -99,14 +99,14 @@ mod tests {
 ]}"#;
 
     #[test]
-    fn counts_are_found_by_name_and_cell() {
+    fn counts_match_by_name_and_cell() {
         let counts = Instructions::from_json(FILE).unwrap();
         assert_eq!(counts.kernel, "6.12.1");
         let cell = Cell::echo(128, 50);
         assert_eq!(counts.of("anello io_uring", &cell), Some(12_290.5));
         assert_eq!(counts.of("Anello_IO-uring", &cell), Some(12_290.5));
         assert_eq!(counts.of("anello epoll", &cell), None);
-        assert_eq!(counts.of("tokio", &cell), None, "it could not be measured");
+        assert_eq!(counts.of("tokio", &cell), None, "the measurement failed");
         assert!(counts.know("tokio") && !counts.know("gnet"));
         let others = [
             Cell::echo(128, 1),
@@ -118,15 +118,15 @@ mod tests {
         for other in others {
             assert_eq!(counts.of("anello io_uring", &other), None, "{other}");
         }
-        let read_again = Instructions::from_json(&serde_json::to_string(&counts).unwrap());
-        assert_eq!(read_again, Ok(counts));
+        let reparsed = Instructions::from_json(&serde_json::to_string(&counts).unwrap());
+        assert_eq!(reparsed, Ok(counts));
     }
 
     #[test]
-    fn a_file_of_something_else_is_refused() {
+    fn invalid_files_are_rejected() {
         assert!(Instructions::from_json("{}").unwrap_err().contains("bench/instructions/run --json"));
         assert!(Instructions::from_json("").is_err());
         let negative = FILE.replace("12290.5", "-1");
-        assert!(Instructions::from_json(&negative).unwrap_err().contains("count anew"));
+        assert!(Instructions::from_json(&negative).unwrap_err().contains("repeat the measurement"));
     }
 }

@@ -2,12 +2,9 @@
 //! result is.
 //!
 //! The lab starts every contender as a child process on one core and loads it from another core. Contenders are
-//! measured
-//! in short slices, in random order, and each is compared with a reference contender by paired rounds. One
-//! contender is a
-//! second instance of the reference (its *twin*). The difference between these two runs of the same program is the
-//! noise
-//! floor: smaller differences cannot be resolved on this machine.
+//! measured in short slices, in random order, and each is compared with a reference contender by paired rounds. One
+//! contender is a second instance of the reference (its *twin*). The difference between these two runs of the same
+//! program is the noise floor: smaller differences cannot be resolved on this machine.
 //!
 //! ```text
 //!  LabConfig ─► run ──► slices ──► analysis ──► LabResult ─► report (table, JSON, HTML)
@@ -18,8 +15,7 @@
 //!
 //! Invariants:
 //! - The lab interacts with the system only through [`Machine`] and [`Load`]. With the implementations in
-//!   [`simulation`],
-//!   the whole lab runs without sockets, processes or clocks.
+//!   [`simulation`], the whole lab runs without sockets, processes or clocks.
 //! - A contender that fails loses only its own cells.
 //! - Every child process is killed and reaped before [`run()`] returns, even if it returns an error or panics.
 //! - The same seed gives the same order of slices and the same confidence intervals.

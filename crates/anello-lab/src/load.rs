@@ -1,8 +1,7 @@
 //! Interface between the lab and its load generator.
 //!
 //! A [`Load`] opens the connections of one contender in one cell. The [`LoadSession`] keeps them open and runs one
-//! slice
-//! at a time. No request may be in flight between slices, so that an idle contender sleeps.
+//! slice at a time. No request may be in flight between slices, so that an idle contender sleeps.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -16,10 +15,9 @@ use crate::site::SupportedTargets;
 
 /// A load generator.
 pub trait Load {
-    /// Opens the connections of `cell` to the contender at `target`: for echo and HTTP cells, connections that later
-    /// carry requests (with `reconnect`, none yet); for idle cells, connections that exchange one message and are
-    /// then
-    /// idle; for disk cells, the control connection of the worker.
+    /// Opens the connections of `cell` to the contender at `target`: for echo and HTTP cells, connections that
+    /// later carry requests (with `reconnect`, none yet); for idle cells, connections that exchange one message and
+    /// are then idle; for disk cells, the control connection of the worker.
     ///
     /// # Errors
     /// Returns a description if a connection cannot be opened in reasonable time. All connections are then closed.
@@ -41,14 +39,12 @@ pub enum Check {
     /// Messages of odd sizes up to 1 MiB are echoed completely and correctly.
     CompleteBytes,
     /// A client sends several MiB without reading for some time, and then receives all bytes correctly. Meanwhile
-    /// other
-    /// clients are served.
+    /// other clients are served.
     StalledReader,
     /// This many connections are open at the same time, each with one message.
     ManyConnections(usize),
     /// An HTTP server with these resources sends each of them completely and correctly on a keep-alive connection,
-    /// for
-    /// GET and for HEAD.
+    /// for GET and for HEAD.
     CompleteAnswers(SupportedTargets),
     /// A client requests the largest of these resources without reading for some time, and then receives all bytes
     /// correctly. Meanwhile other clients are served.
@@ -72,8 +68,7 @@ impl fmt::Display for Check {
 /// Open connections of one contender in one cell. Dropping it closes them.
 pub trait LoadSession {
     /// Keeps every connection busy for about `duration`, then waits for the outstanding replies. No request is in
-    /// flight
-    /// on return. Each connection has one request in flight unless the cell uses pipelining.
+    /// flight on return. Each connection has one request in flight unless the cell uses pipelining.
     ///
     /// Must return in bounded time. A stalled server is an error.
     ///
@@ -82,8 +77,8 @@ pub trait LoadSession {
     /// counted in [`SliceLoad::errors`] instead.
     fn run_slice(&mut self, duration: Duration) -> Result<SliceLoad, String>;
 
-    /// Waits for deferred work of a measured slice, so that it does not disturb the slice of the next contender. Disk
-    /// writes leave dirty pages that the kernel writes back later. Most slices leave nothing.
+    /// Waits for deferred work of a measured slice, so that it does not disturb the slice of the next contender.
+    /// Disk writes leave dirty pages that the kernel writes back later. Most slices leave nothing.
     ///
     /// # Errors
     /// Returns a description of the failure.

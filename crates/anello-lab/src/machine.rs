@@ -31,8 +31,7 @@ const SPARE_DESCRIPTORS: usize = 256;
 /// System interface of the lab.
 pub trait Machine {
     /// Prepares the lab's own process: pins it to the load cores and raises its limits. Returns notes for the
-    /// reader of
-    /// the report.
+    /// reader of the report.
     fn prepare(&mut self, config: &LabConfig) -> Vec<String>;
 
     /// Returns how many connections the lab can have open at the same time: its open file limit less a reserve.
@@ -50,8 +49,8 @@ pub trait Machine {
     /// Returns a description if the time cannot be read.
     fn stolen_ns(&mut self, cores: &[usize]) -> Result<u64, String>;
 
-    /// Returns how long the lab's control group, which includes its contenders, has been throttled by a CPU limit, in
-    /// nanoseconds. 0 if there is no limit.
+    /// Returns how long the lab's control group, which includes its contenders, has been throttled by a CPU limit,
+    /// in nanoseconds. 0 if there is no limit.
     fn throttled_ns(&mut self) -> u64;
 
     /// Returns the resource usage of all threads of the process.
@@ -64,10 +63,8 @@ pub trait Machine {
     fn load_cpu_ns(&mut self) -> u64;
 
     /// Returns the CPU time that other programs have used on these cores since boot, in nanoseconds. Excludes the
-    /// lab and
-    /// the contenders that it has reaped. `None` if it is unknown. Only differences between two calls are
-    /// meaningful, and
-    /// only if no contender runs during either call.
+    /// lab and the contenders that it has reaped. `None` if it is unknown. Only differences between two calls are
+    /// meaningful, and only if no contender runs during either call.
     fn other_cpu_ns(&mut self, cores: &[usize]) -> Option<u64>;
 
     /// Starts a contender on `cores` and waits for its ready line.
@@ -82,8 +79,7 @@ pub trait Machine {
     ) -> Result<Running, String>;
 
     /// Waits until the process exits or is stopped by a signal, and describes the event. Returns `None` if it still
-    /// runs
-    /// after `timeout`.
+    /// runs after `timeout`.
     fn exit_description(&mut self, pid: u32, timeout: Duration) -> Option<String>;
 
     /// Sleeps without using any of the cores.
@@ -136,8 +132,7 @@ pub struct Running {
 }
 
 /// The machine that this process runs on. Dropping it terminates every contender that it has started and restores
-/// the CPU
-/// affinity of the thread.
+/// the CPU affinity of the thread.
 #[derive(Debug)]
 pub struct LocalMachine {
     processes: HashMap<u32, ServerProcess>,
@@ -357,10 +352,9 @@ pub fn allowed_cores() -> Vec<usize> {
 }
 
 /// Confines every thread of a process to these cores. Threads that it starts later inherit the affinity. A thread
-/// that has
-/// pinned itself to some of these cores keeps its affinity, so that a server with one thread per core stays pinned.
-/// An
-/// io_uring kernel thread that is pinned to a single core keeps it as well, even outside of these cores.
+/// that has pinned itself to some of these cores keeps its affinity, so that a server with one thread per core
+/// stays pinned. An io_uring kernel thread that is pinned to a single core keeps it as well, even outside of these
+/// cores.
 ///
 /// # Errors
 /// Returns the error of `sched_setaffinity(2)`, except for threads that have exited or belong to the kernel.
@@ -384,8 +378,7 @@ pub(crate) fn pin_process(pid: u32, cores: &[usize]) -> io::Result<()> {
 }
 
 /// Returns whether a thread with affinity `current` is already confined to `cores`, or is a deliberately pinned
-/// kernel
-/// thread.
+/// kernel thread.
 fn is_pinned_deliberately(task: &Path, current: &CpuSet, cores: &[usize]) -> bool {
     let allowed: Vec<usize> = (0..CpuSet::MAX_CPU).filter(|&core| current.is_set(core)).collect();
     let is_kernel_thread =
@@ -421,8 +414,7 @@ pub fn connections_limit() -> usize {
 }
 
 /// Raises the soft limit of open files to the hard limit, for the lab and, by inheritance, for its contenders. A
-/// server
-/// is then measured with the connections it can hold, not with the default of a shell.
+/// server is then measured with the connections it can hold, not with the default of a shell.
 fn raise_descriptor_limit() {
     let limit = getrlimit(Resource::Nofile);
     // If the limit cannot be raised, `max_open_connections` reports the lower number.

@@ -1,8 +1,8 @@
-//! Any two contenders of a run side by side: the ratio of a figure in rounds that both went through.
+//! Comparison of any two contenders of a run: ratios of a measure in the rounds of both.
 //!
-//! The result holds every contender's ratio to the reference. Readers ask for other pairs too (one system's io_uring
-//! against its own epoll, this run against that one); these are made here from the slices that the result keeps, by
-//! the same rules: only clean slices, within one round, in the same phase of the machine.
+//! The result contains the ratio of every contender to the reference. Reports and comparisons also need other
+//! pairs, for example the io_uring and epoll servers of one runtime. They are computed here from the stored slices
+//! by the same rules: only clean slices of the same round, in the same phase of the machine.
 
 use std::collections::HashMap;
 
@@ -12,7 +12,7 @@ use crate::result::{LabResult, Quality, Slice};
 use crate::schedule::Random;
 use crate::statistics::Ratio;
 
-/// The clean slices of a run, by where they belong.
+/// Clean slices of a run, by position.
 #[derive(Debug)]
 pub struct CleanSlices<'a> {
     /// By cell, contender, pass and round.
@@ -21,7 +21,7 @@ pub struct CleanSlices<'a> {
 }
 
 impl<'a> CleanSlices<'a> {
-    /// Those of `result`.
+    /// Collects the clean slices of `result`.
     #[must_use]
     pub fn of(result: &'a LabResult) -> CleanSlices<'a> {
         let mut slices = HashMap::new();
@@ -31,7 +31,7 @@ impl<'a> CleanSlices<'a> {
         CleanSlices { slices, result }
     }
 
-    /// The values of one contender in one cell, by pass.
+    /// Returns the values of one contender in one cell, by process.
     #[must_use]
     pub fn values(&self, cell: usize, contender: usize, measure: Measure) -> Vec<Vec<f64>> {
         let value = |pass, round| {
@@ -41,32 +41,32 @@ impl<'a> CleanSlices<'a> {
         self.by_process(cell, value)
     }
 
-    /// The ratios of one contender to another in one cell, by pass: one for each round that both went through in the
-    /// same phase of the machine.
+    /// Returns the ratios of one contender to another in one cell, by process: one for each round in which both
+    /// have a clean slice in the same phase of the machine.
     #[must_use]
     pub fn ratios(&self, cell: usize, contender: usize, other: usize, measure: Measure) -> Vec<Vec<f64>> {
         let ratio = |pass, round| {
             let slice = self.slices.get(&(cell, contender, pass, round))?;
             let other = self.slices.get(&(cell, other, pass, round))?;
-            let same_phase = slice.phase.is_none() || other.phase.is_none() || slice.phase == other.phase;
-            let of = &self.result.plan.cells[cell];
-            let ratio = measure.of(slice, of)? / measure.of(other, of)?;
-            (same_phase && ratio.is_finite()).then_some(ratio)
+            let is_same_phase = slice.phase.is_none() || other.phase.is_none() || slice.phase == other.phase;
+            let cell = &self.result.plan.cells[cell];
+            let ratio = measure.of(slice, cell)? / measure.of(other, cell)?;
+            (is_same_phase && ratio.is_finite()).then_some(ratio)
         };
         self.by_process(cell, ratio)
     }
 
-    /// The ratio of one contender to another in one cell with its interval; none if there is no round that both went
-    /// through.
+    /// Returns the ratio of one contender to another in one cell, with its confidence interval. `None` if they have
+    /// no round in common.
     #[must_use]
     pub fn ratio(&self, cell: usize, contender: usize, other: usize, measure: Measure) -> Option<Ratio> {
-        // A stream of its own for every question, so that the answer does not depend on what else is asked.
+        // Each comparison has its own random stream, so that it does not depend on other comparisons.
         let purpose = ((cell as u64 * 4096 + contender as u64) * 4096 + other as u64) * 8 + measure as u64;
         let mut random = Random::stream(self.result.plan.seed, 1 << 48 | purpose);
         Ratio::of(&self.ratios(cell, contender, other, measure), &mut random)
     }
 
-    /// The values of all rounds, by pass; where every round has a process of its own, each by itself.
+    /// Returns the values of all rounds, by pass. If every round starts its own process, each value is separate.
     fn by_process(&self, cell: usize, value: impl Fn(usize, usize) -> Option<f64>) -> Vec<Vec<f64>> {
         let plan = &self.result.plan;
         let passes = (0..plan.passes)

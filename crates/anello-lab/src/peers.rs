@@ -1,21 +1,21 @@
-//! The peers: echo and HTTP servers on other systems, each a small project of its own, that anello is measured against.
+//! Peers: echo and HTTP servers based on other libraries and runtimes, each a small project, for comparison with
+//! anello.
 //!
-//! A folder of peers has one folder for each, and in it a `peer.toml` ([`Manifest`]) that says what it is, how it is
-//! built and how it is started. What is built goes elsewhere, into one output folder for each:
-//!
+//! The directory of peers has a subdirectory for each peer. Its `peer.toml` ([`Manifest`]) describes the peer and
+//! how it is built and started. Build results are written to a separate output directory per peer:
 //! ```text
-//! peers/                     sources, read only          OUT/               what is built from them
+//! peers/                     sources, read only          OUT/               build results
 //!   flags/  shared by some                                 tokio/
-//!   tokio-echo/                                              build.log   what the build said
-//!     peer.toml  ── Peers::open ── Peer::build ───────►      built.json  from and with what, when
+//!   tokio-echo/                                              build.log   output of the build
+//!     peer.toml  ── Peers::open ── Peer::build ───────►      built.json  versions, commands, time
 //!     Cargo.toml, Cargo.lock, src/                           target/…    the program
 //! ```
 //!
 //! Invariants:
-//! - a peer counts as built only if its program is there, `built.json` says so and no source is newer than that file,
-//!   which is removed before a build begins and written when all of it has succeeded;
-//! - one peer that cannot be built, for whatever reason, costs no other;
-//! - nothing here prints.
+//! - A peer counts as built only if its program and `built.json` exist and no source is newer than `built.json`.
+//!   This file is removed before a build starts and written after all steps have succeeded.
+//! - A failed build of one peer does not affect other peers.
+//! - Nothing in this module prints.
 
 mod build;
 mod manifest;
@@ -34,75 +34,79 @@ pub use origin::Origin;
 
 use crate::contender::Contender;
 
-/// In the arguments of a contender that serves files: the folder to serve, to be filled in by whoever starts it.
+/// Placeholder in the arguments of a contender for the directory to serve. Replaced when the contender is started.
 pub const ROOT: &str = "{root}";
 
-/// All peers of a folder, in the order of their names.
+/// The peers of a directory, ordered by name.
 #[derive(Debug, Clone)]
 pub struct Peers {
     directory: PathBuf,
     peers: Vec<Peer>,
 }
 
-/// One peer: where its sources are, what its manifest says, where it is built.
+/// A peer: its manifest and its directories.
 #[derive(Debug, Clone)]
 pub struct Peer {
-    /// What its `peer.toml` says.
+    /// Parsed `peer.toml`.
     pub manifest: Manifest,
-    /// The folder that it and its sources are in, absolute.
+    /// Absolute path of the directory with `peer.toml` and the sources.
     pub folder: PathBuf,
-    /// The folder that everything built from it goes into, absolute; need not exist.
+    /// Absolute path of the output directory, which need not exist.
     pub out: PathBuf,
 }
 
-/// A peer that is built, as a contender, and what a report should say of it.
+/// A contender of a built peer, with the facts for the report.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PeerContender {
-    /// How to start it.
+    /// Command of the contender.
     pub contender: Contender,
-    /// Its library's version, as in its lock file or as the library said when it was built.
+    /// Version of the library, from the manifest or from `version_command` at build time.
     pub version: String,
-    /// Where its library and its server come from.
+    /// Origin of the library and of the server.
     pub origin: Origin,
-    /// The language it is written in, and what it was built with: "Rust (rustc 1.95.0)".
+    /// Language and compiler: "Rust (rustc 1.95.0)".
     pub built_with: String,
-    /// How it waits for sockets.
+    /// I/O driver.
     pub driver: Driver,
-    /// What it is.
+    /// Kind of the peer.
     pub kind: Kind,
-    /// What an HTTP server has answers for; nothing for an echo server.
+    /// Resources that an HTTP server can serve. Empty for an echo server.
     pub serves: Vec<Serves>,
-    /// Whether it takes `--tls-cert FILE` and `--tls-key FILE`, and serves TLS then.
+    /// Whether it supports TLS through `--tls-cert FILE` and `--tls-key FILE`.
     pub takes_tls: bool,
-    /// Words for the report.
+    /// Further facts for the report.
     pub features: Vec<String>,
-    /// Most connections that it is made for.
+    /// Maximum number of connections that it supports.
     pub connections_limit: Option<usize>,
-    /// How long to load it before the first measurement, for virtual machines that compile as they run; zero for most.
+    /// Duration of the load before the first measurement, for virtual machines with a JIT compiler. Usually zero.
     pub warm_up: Duration,
 }
 
 impl Peers {
-    /// The peers in `directory`, built below the folder `out`.
+    /// Reads the peers in `directory`. They are built in subdirectories of `out`.
     ///
     /// # Errors
-    /// If there is no such folder or no peer in it, and for a manifest that is wrong: with its file and line.
+    /// Returns an error if the directory does not exist or contains no peers, or if a manifest is invalid (with
+    /// file and line).
     pub fn open(directory: &Path, out: &Path) -> io::Result<Peers> {
         let (directory, out) = (absolute(directory)?, absolute(out)?);
         let mut peers = Vec::new();
         let entries = fs::read_dir(&directory)
-            .map_err(|error| in_file(&directory, &format!("cannot look for peers here: {error}")))?;
+            .map_err(|error| in_file(&directory, &format!("cannot list peers: {error}")))?;
         for entry in entries {
-            let folder = entry?.path();
-            let file = folder.join("peer.toml");
+            let peer_directory = entry?.path();
+            let file = peer_directory.join("peer.toml");
             if file.is_file() {
                 let manifest = Manifest::read(&file)?;
                 let out = out.join(&manifest.name);
-                peers.push(Peer { manifest, folder, out });
+                peers.push(Peer { manifest, folder: peer_directory, out });
             }
         }
         if peers.is_empty() {
-            return Err(in_file(&directory, "no folder in here has a peer.toml: is it the folder of peers?"));
+            return Err(in_file(
+                &directory,
+                "no subdirectory contains a peer.toml (is this the directory of peers?)",
+            ));
         }
         peers.sort_by(|a, b| a.manifest.name.cmp(&b.manifest.name));
         let peers = Peers { directory, peers };
@@ -110,59 +114,56 @@ impl Peers {
         Ok(peers)
     }
 
-    /// The peers in `directory` or, if none is given, in `peers` in the current directory or else beside the workspace
-    /// that this program was built from; built in the program's own target directory or else (a program that was
-    /// installed) in the one beside the peers.
+    /// Finds the peers in `directory` or, if it is `None`, in `peers` in the current directory, else in `peers` of
+    /// the workspace of this program. They are built in the target directory of this program or, if the program is
+    /// installed, in the target directory next to the peers.
     ///
     /// # Errors
-    /// Those of [`open`](Self::open), and if the program's own file is not known.
+    /// Returns the errors of [`open`](Self::open), and an error if the path of this program is unknown.
     pub fn find(directory: Option<&Path>) -> io::Result<Peers> {
-        let beside_workspace = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../peers");
+        let in_workspace = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../peers");
         let directory = match directory {
-            Some(given) => given.to_owned(),
+            Some(directory) => directory.to_owned(),
             None if has_peers(Path::new("peers")) => PathBuf::from("peers"),
-            None => beside_workspace,
+            None => in_workspace,
         };
-        // Cargo marks the target directories it makes.
+        // Cargo marks its target directories with this file.
         let executable = std::env::current_exe()?;
-        let target = executable.ancestors().find(|folder| folder.join("CACHEDIR.TAG").is_file());
+        let target = executable.ancestors().find(|ancestor| ancestor.join("CACHEDIR.TAG").is_file());
         let out = target.map_or_else(|| directory.join("../target/peers"), |target| target.join("peers"));
         Peers::open(&directory, &out)
     }
 
-    /// All of them, in the order of their names.
+    /// Returns all peers, ordered by name.
     #[must_use]
     pub fn all(&self) -> &[Peer] {
         &self.peers
     }
 
-    /// Those of a protocol, in the order of their names.
+    /// Returns the peers with this protocol, ordered by name.
     pub fn speaking(&self, protocol: Protocol) -> impl Iterator<Item = &Peer> {
         self.peers.iter().filter(move |peer| peer.manifest.protocol == protocol)
     }
 
-    /// Those of the given names, in the order of all; a peer answers to its name, to that of its folder and to those
-    /// of its contenders.
+    /// Returns the peers with the given names, ordered by name. The name of a peer, of its directory or of one of
+    /// its contenders selects it.
     ///
     /// # Errors
-    /// A sentence about a name that none answers to.
+    /// Returns an error that names the first unknown name.
     pub fn named(&self, names: &[String]) -> Result<Vec<&Peer>, String> {
         for name in names {
-            if !self.peers.iter().any(|peer| peer.answers_to(name)) {
+            if !self.peers.iter().any(|peer| peer.has_name(name)) {
                 let known: Vec<&str> = self.peers.iter().map(|peer| peer.manifest.name.as_str()).collect();
                 let directory = self.directory.display();
-                return Err(format!(
-                    "no peer in {directory} is called {name:?}; there are {}",
-                    known.join(", ")
-                ));
+                return Err(format!("{directory} has no peer {name:?} (known peers: {})", known.join(", ")));
             }
         }
-        Ok(self.peers.iter().filter(|peer| names.iter().any(|name| peer.answers_to(name))).collect())
+        Ok(self.peers.iter().filter(|peer| names.iter().any(|name| peer.has_name(name))).collect())
     }
 
-    /// The contenders of all peers of a protocol that are built, to run on `cores`: a list such as `0,1`, handed on as it
-    /// is, so that a placeholder of the caller's own may stand there, too. Those that serve files have [`ROOT`] among
-    /// their arguments.
+    /// Returns the contenders of all built peers with this protocol. `cores` is a list of cores such as `0,1`. It
+    /// is passed on unchanged, so it may be a placeholder. Contenders that serve files have [`ROOT`] among their
+    /// arguments.
     #[must_use]
     pub fn contenders(&self, protocol: Protocol, cores: &str) -> Vec<PeerContender> {
         let built = self.speaking(protocol).filter_map(|peer| match peer.state() {
@@ -172,20 +173,17 @@ impl Peers {
         built.flat_map(|(peer, built)| peer.contenders(&built, cores)).collect()
     }
 
-    /// Names are what results are filed under, so no two may be alike.
+    /// Checks that names are unique, because results are stored by name.
     fn check_names(&self) -> io::Result<()> {
         let (mut peers, mut contenders) = (HashSet::new(), HashSet::new());
         for peer in &self.peers {
             let file = peer.folder.join("peer.toml");
             if !peers.insert(&peer.manifest.name) {
-                return Err(in_file(&file, &format!("another peer is called {:?}, too", peer.manifest.name)));
+                return Err(in_file(&file, &format!("duplicate peer name {:?}", peer.manifest.name)));
             }
             for contender in &peer.manifest.contenders {
                 if !contenders.insert(&contender.name) {
-                    return Err(in_file(
-                        &file,
-                        &format!("another contender is called {:?}, too", contender.name),
-                    ));
+                    return Err(in_file(&file, &format!("duplicate contender name {:?}", contender.name)));
                 }
             }
         }
@@ -194,23 +192,23 @@ impl Peers {
 }
 
 impl Peer {
-    fn answers_to(&self, name: &str) -> bool {
+    fn has_name(&self, name: &str) -> bool {
         self.manifest.name == name
             || self.folder.file_name() == Some(OsStr::new(name))
             || self.manifest.contenders.iter().any(|contender| contender.name == name)
     }
 
-    /// A word of the manifest with `{out}` and `{peer}` filled in.
+    /// Expands `{out}` and `{peer}` in a word of the manifest.
     fn expand(&self, word: &str) -> String {
         word.replace("{out}", &self.out.to_string_lossy()).replace("{peer}", &self.folder.to_string_lossy())
     }
 
-    /// Its contenders, as it was built.
+    /// Returns the contenders of a finished build.
     fn contenders(&self, built: &Built, cores: &str) -> Vec<PeerContender> {
         let manifest = &self.manifest;
         let program: Vec<String> = manifest.program.iter().map(|word| self.expand(word)).collect();
-        let unrecorded = built.origin == Origin::default();
-        let origin = if unrecorded { self.pinned_origin(&built.version) } else { built.origin.clone() };
+        let is_unrecorded = built.origin == Origin::default();
+        let origin = if is_unrecorded { self.pinned_origin(&built.version) } else { built.origin.clone() };
         let contender = |contender: &ManifestContender| {
             let mut arguments: Vec<&str> = program[1..].iter().map(String::as_str).collect();
             arguments.extend(["--addr", "127.0.0.1:0", "--cores", cores]);
@@ -241,13 +239,13 @@ fn has_peers(directory: &Path) -> bool {
     entries.into_iter().any(|entry| entry.path().join("peer.toml").is_file())
 }
 
-/// Builds run in the peers' folders, so that no path may depend on where this process runs. Without `..` if the path
-/// exists.
+/// Returns the absolute path, without `..` if it exists. Builds run in the peers' directories, so relative paths
+/// would be wrong.
 fn absolute(path: &Path) -> io::Result<PathBuf> {
     fs::canonicalize(path).or_else(|_| std::path::absolute(path))
 }
 
-/// An error about a file, which its text begins with.
+/// Creates an error whose text starts with the path of a file.
 fn in_file(file: &Path, text: &str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, format!("{}: {text}", file.display()))
 }

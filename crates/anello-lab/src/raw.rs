@@ -1,4 +1,4 @@
-//! Runs as they are kept: the JSON of one, or a page that has the JSON of each of its runs in it, compressed.
+//! Stored runs: JSON of one run, or an HTML page that contains the compressed JSON of each of its runs.
 
 use std::fs;
 use std::io::{self, Read, Write};
@@ -12,19 +12,19 @@ use flate2::write::GzEncoder;
 
 use crate::result::LabResult;
 
-/// How an element with the raw data of a run begins; its identifier follows.
+/// Start of an element with the raw data of a run, up to its number.
 const ELEMENT: &str = "<script type=\"application/gzip\" id=\"raw";
 const END: &str = "</script>";
 
-/// How a page ends.
+/// End of a page.
 const PAGE_END: &str = "</html>";
 
-const TRUNCATED: &str = "raw data that are cut short: the file is not whole";
+const TRUNCATED: &str = "raw data are truncated: the file is incomplete";
 
-/// No run is longer than this; what claims to be is not unpacked.
+/// Maximum size of the uncompressed JSON of a run. Protects against decompression bombs.
 const MAX_JSON_BYTES: u64 = 1 << 30;
 
-/// The element of a page with the JSON of its run number `run`: gzip in base64, of which no sign means anything in HTML.
+/// Returns the page element with the JSON of run number `run`: gzip in base64, which needs no escaping in HTML.
 pub(crate) fn element(run: usize, json: &str) -> String {
     let mut encoder = GzEncoder::new(Vec::new(), Compression::best());
     // Writing to memory cannot fail.
@@ -32,27 +32,28 @@ pub(crate) fn element(run: usize, json: &str) -> String {
     format!("{ELEMENT}{run}\">{}{END}", STANDARD.encode(packed))
 }
 
-/// The runs of a file: one if it is JSON, all that are on it if it is a page that the lab wrote.
+/// Reads the runs of a file: one from JSON, or all runs of a page that the lab wrote.
 ///
 /// # Errors
-/// The file cannot be read, or holds no result of this version; the text names the file.
+/// Returns an error with the path if the file cannot be read, or does not contain a result of this version.
 pub fn read_runs(path: &Path) -> io::Result<Vec<LabResult>> {
-    let named = |kind, why: String| io::Error::new(kind, format!("cannot read {}: {why}", path.display()));
-    let text = fs::read_to_string(path).map_err(|error| named(error.kind(), error.to_string()))?;
-    runs_of(&text).map_err(|why| named(io::ErrorKind::InvalidData, why))
+    let read_error =
+        |kind, cause: String| io::Error::new(kind, format!("cannot read {}: {cause}", path.display()));
+    let text = fs::read_to_string(path).map_err(|error| read_error(error.kind(), error.to_string()))?;
+    runs_of(&text).map_err(|cause| read_error(io::ErrorKind::InvalidData, cause))
 }
 
-/// The runs of a text, see [`read_runs`].
+/// Parses the runs of a text in the formats of [`read_runs`].
 ///
 /// # Errors
-/// What is wrong with it.
+/// Returns a description of the invalid part.
 pub fn runs_of(text: &str) -> Result<Vec<LabResult>, String> {
     if !text.trim_start().starts_with('<') {
         return LabResult::from_json(text).map(|result| vec![result]);
     }
     let elements: Vec<&str> = text.split(ELEMENT).skip(1).collect();
-    let Some(last) = elements.last() else { return Err("a page without the raw data of a run".to_owned()) };
-    // Where the page has no end, runs may be missing without a trace.
+    let Some(last) = elements.last() else { return Err("page has no raw data of a run".to_owned()) };
+    // Without the end of the page, later runs may be missing.
     if !last.contains(PAGE_END) {
         return Err(TRUNCATED.to_owned());
     }
@@ -64,7 +65,7 @@ pub fn runs_of(text: &str) -> Result<Vec<LabResult>, String> {
 }
 
 fn unpack(packed: &str) -> Result<String, String> {
-    let damaged = |why: String| format!("raw data that are damaged: {why}");
+    let damaged = |cause: String| format!("raw data are damaged: {cause}");
     let packed = STANDARD.decode(packed).map_err(|error| damaged(error.to_string()))?;
     let mut json = String::new();
     let mut decoder = GzDecoder::new(packed.as_slice()).take(MAX_JSON_BYTES);
@@ -77,18 +78,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_no_run_is_refused_with_the_reason() {
-        for (text, why) in [
+    fn invalid_files_are_rejected_with_cause() {
+        for (text, cause) in [
             ("", "not the JSON of a run"),
-            ("<!doctype html><p>hello", "without the raw data"),
+            ("<!doctype html><p>hello", "no raw data"),
             ("<!doctype html><script type=\"application/gzip\" id=\"raw0\">!</script></html>", "damaged"),
             ("<!doctype html><script type=\"application/gzip\" id=\"raw0\">AAAA</script></html>", "damaged"),
-            ("<!doctype html><script type=\"application/gzip\" id=\"raw0\">AAAA</script>", "cut short"),
-            ("<!doctype html><script type=\"application/gzip\" id=\"raw0\">AAAA</html>", "cut short"),
-            ("<!doctype html><script type=\"application/gzip\" id=\"raw0\">AAAA", "cut short"),
+            ("<!doctype html><script type=\"application/gzip\" id=\"raw0\">AAAA</script>", "truncated"),
+            ("<!doctype html><script type=\"application/gzip\" id=\"raw0\">AAAA</html>", "truncated"),
+            ("<!doctype html><script type=\"application/gzip\" id=\"raw0\">AAAA", "truncated"),
         ] {
-            let found = runs_of(text).unwrap_err();
-            assert!(found.contains(why), "{text}: {found}");
+            let error = runs_of(text).unwrap_err();
+            assert!(error.contains(cause), "{text}: {error}");
         }
         let page = format!("<!doctype html>{}</html>", element(0, "{}"));
         assert!(runs_of(&page).unwrap_err().contains("not a lab result"));

@@ -12,8 +12,7 @@ use std::io::{self, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
 /// Replaces the contents of the file at `path` with `bytes`. A path that is not a regular file (a pipe, a terminal)
-/// is
-/// written to directly.
+/// is written to directly.
 ///
 /// # Errors
 /// Returns the error of writing, syncing or renaming the temporary file. The file at `path` is unchanged unless the

@@ -1,7 +1,7 @@
-//! A run from beginning to end: check, start, connect, load in slices, restart what broke, stop everything.
+//! Control flow of a run: check, start, connect, measure in slices, restart failed contenders, stop everything.
 //!
 //! ```text
-//!  check every contender (complete bytes, a stalled reader, many connections); who fails is not timed
+//!  check every contender (complete bytes, a stalled reader, many connections); those that fail are not timed
 //!  for each pass:
 //!    for each number of server cores:   start all contenders
 //!      for each cell, in random order:   connect all contenders, warm each up
@@ -10,12 +10,12 @@
 //!      stop all contenders
 //! ```
 //!
-//! A contender that breaks within a cell is started again once in that cell of that pass; if it breaks there again it
-//! sits out the rest of the cell. One that answers with wrong bytes is not asked again in that cell at all: how fast
-//! it is wrong is of no interest.
+//! A contender that fails within a cell is restarted once in this cell of this pass. If it fails again, it is
+//! skipped for the rest of the cell. A contender with wrong replies is not measured in this cell again, because the
+//! speed of an incorrect server is meaningless.
 //!
-//! Every order is a function of the seed, the pass and the cell alone, not of what happened before. So a run that was
-//! stopped can be taken up again ([`run_from`]) and goes through the rest as it would have done.
+//! All random orders are functions of the seed, the pass and the cell, not of earlier events. An interrupted run
+//! can therefore be resumed ([`run_from`]) and continues as it would have without the interruption.
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -29,63 +29,63 @@ use crate::result::{CheckRecord, Failure, LabResult};
 use crate::runner::Runner;
 use crate::scenario::LabConfig;
 
-/// What the run is doing, for a progress bar or a log.
+/// Progress event of a run, for a progress bar or a log.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Progress {
-    /// The run begins; so many slices lie ahead, of which some may be behind already.
+    /// The run starts. A resumed run may have completed some of the slices already.
     Begin {
-        /// Slices, if nothing fails.
+        /// Total number of slices if nothing fails.
         slices: usize,
     },
     /// A contender is being checked.
     Checking {
-        /// Its name.
+        /// Name of the contender.
         contender: String,
-        /// Which check.
+        /// Name of the check.
         what: String,
     },
     /// A contender has been checked.
     Checked(CheckRecord),
     /// A contender is ready.
     Ready {
-        /// Its name.
+        /// Name of the contender.
         contender: String,
-        /// What it said.
+        /// Its ready line.
         ready_line: String,
     },
-    /// A cell begins.
+    /// The measurement of a cell starts.
     Cell {
-        /// Which.
+        /// The cell.
         cell: Cell,
-        /// Pass, from 0.
+        /// Pass index, from 0.
         pass: usize,
     },
-    /// So many of the slices are behind, measured or skipped.
+    /// More slices are complete.
     Slices {
-        /// Slices behind.
+        /// Number of slices that were measured or skipped so far.
         done: usize,
     },
-    /// Something went wrong; the run goes on.
+    /// A contender failed. The run continues.
     Failed(Failure),
-    /// The load is over; the statistics are made.
+    /// The measurement is complete and the analysis starts.
     Analysis,
 }
 
-/// Who follows a run.
+/// Receiver of the progress and the checkpoints of a run.
 pub trait Observer {
-    /// Something happened.
+    /// Handles a progress event.
     fn progress(&mut self, progress: Progress);
 
-    /// A cell has been gone through. This is what a run that ends now could be taken up from: raw, without figures.
+    /// Handles a checkpoint after a completed cell. The run can be resumed from `result`, which has no analysis yet.
     fn checkpoint(&mut self, result: &LabResult);
 
-    /// Whether it does anything with checkpoints: making one takes some milliseconds.
+    /// Returns whether checkpoints are needed. Creating one takes several milliseconds.
     fn keeps_checkpoints(&self) -> bool {
         true
     }
 }
 
-/// An observer that wants progress only.
+/// Observer that ignores checkpoints.
 struct ProgressOnly<'a>(&'a mut dyn FnMut(Progress));
 
 impl Observer for ProgressOnly<'_> {
@@ -100,24 +100,24 @@ impl Observer for ProgressOnly<'_> {
     }
 }
 
-/// Why there is no result at all.
+/// Reason why a run has no result.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LabError {
-    /// The configuration makes no sense; the text says why and what to change.
+    /// The configuration is invalid. The text states cause and remedy.
     Config(String),
-    /// The run cannot be taken up from this result; the text says what differs.
+    /// The run cannot be resumed from this result. The text names the difference.
     Resume(String),
-    /// Not one contender could be started. What each of them did.
+    /// No contender could be started. Contains the failure of each.
     NothingStarted(Vec<Failure>),
 }
 
 impl fmt::Display for LabError {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            LabError::Config(why) => formatter.write_str(why),
-            LabError::Resume(why) => write!(formatter, "cannot take the run up again: {why}"),
+            LabError::Config(message) => formatter.write_str(message),
+            LabError::Resume(difference) => write!(formatter, "cannot resume the run: {difference}"),
             LabError::NothingStarted(failures) => {
-                formatter.write_str("not one contender could be started, so there is nothing to compare")?;
+                formatter.write_str("no contender could be started")?;
                 failures
                     .iter()
                     .try_for_each(|failure| write!(formatter, "\n  {}: {}", failure.contender, failure.what))
@@ -128,14 +128,14 @@ impl fmt::Display for LabError {
 
 impl std::error::Error for LabError {}
 
-/// Runs the lab. When `stop` becomes true, it finishes the slice under way, or leaves the check or warm-up under way, and
-/// returns what there is.
+/// Runs the lab. When `stop` becomes true, the run finishes the current slice, aborts a current check or warm-up,
+/// and returns the results so far.
 ///
-/// All contenders that it started have ended when it returns.
+/// All contenders that it started have exited when it returns.
 ///
 /// # Errors
-/// [`LabError`] if the configuration is unusable or nothing could be started. Whatever befalls single contenders is
-/// part of the result.
+/// Returns [`LabError`] if the configuration is invalid or no contender could be started. Failures of individual
+/// contenders are part of the result.
 pub fn run(
     config: &LabConfig,
     load: &mut dyn Load,
@@ -146,11 +146,11 @@ pub fn run(
     run_from(config, None, load, machine, &mut ProgressOnly(progress), stop)
 }
 
-/// As [`run`], with checkpoints, and taking up where `previous` ended: cells that it has gone through are not gone
-/// through again, what it has of unfinished ones is dropped.
+/// Runs the lab like [`run`], writes checkpoints, and resumes `previous` if given. Cells that `previous` has
+/// completed are not repeated. Data of its incomplete cells is dropped.
 ///
 /// # Errors
-/// As [`run`], and [`LabError::Resume`] if `previous` is of another plan, other contenders or another machine.
+/// Returns the errors of [`run`], and [`LabError::Resume`] if plan, contenders or machine differ from `previous`.
 pub fn run_from(
     config: &LabConfig,
     previous: Option<LabResult>,
@@ -171,7 +171,7 @@ pub fn run_from(
     }
     let cores = config.all_cores();
     let (earlier_ns, earlier_foreign) = (result.elapsed_ns, result.foreign_fraction);
-    let began_ns = machine.now_ns();
+    let start_ns = machine.now_ns();
     let foreign_before_ns = machine.other_cpu_ns(&cores);
     observer.progress(Progress::Begin { slices: config.slice_count() });
     let mut runner = Runner::new(config, load, machine, observer, stop, &mut result);
@@ -183,7 +183,7 @@ pub fn run_from(
         runner.run_pass(pass);
     }
     let ever_started = runner.finish();
-    result.elapsed_ns = earlier_ns + machine.now_ns().saturating_sub(began_ns);
+    result.elapsed_ns = earlier_ns + machine.now_ns().saturating_sub(start_ns);
     if let (Some(before_ns), Some(after_ns)) = (foreign_before_ns, machine.other_cpu_ns(&cores)) {
         let other_cpu_ns = after_ns.saturating_sub(before_ns) as f64 / cores.len() as f64;
         let earlier_ns = earlier_foreign.map_or(0.0, |fraction| fraction * earlier_ns as f64);

@@ -331,8 +331,7 @@ impl<'a> Runner<'a> {
     }
 
     /// Runs one slice of a contender and retries it if time was stolen. Returns the session unless the contender is
-    /// dropped
-    /// from the cell.
+    /// dropped from the cell.
     fn run_contender(
         &mut self,
         index: usize,
@@ -421,8 +420,8 @@ impl<'a> Runner<'a> {
         }
     }
 
-    /// Waits for the process to exit and returns its exit description with `what`. The load usually notices a broken
-    /// connection before the exit of the server is visible, but the exit is the cause.
+    /// Waits for the process to exit and returns its exit description with `what`. The load usually notices a
+    /// broken connection before the exit of the server is visible, but the exit is the cause.
     fn root_cause(&mut self, index: usize, what: String) -> String {
         let Some(running) = &self.running[index] else { return what };
         match self.machine.exit_description(running.pid, self.config.exit_timeout) {

@@ -28,12 +28,10 @@ pub use resolve::{Resources, drop_cells_over_limit, resolve};
 /// Default time to wait for the exit of a server with broken connections, before it counts as running.
 ///
 /// The kernel closes the descriptors of an exiting process before the process can be reaped. Peers therefore see
-/// EOF while
-/// the last threads are still exiting. Each thread needs little kernel work, but must be scheduled to do it: with 300
-/// threads and a few milliseconds of other work before each of them, this takes about a second. Two seconds have been
-/// observed on a starved machine. The value equals the load's reply timeout. A running server that closes
-/// connections costs this
-/// time once per failure.
+/// EOF while the last threads are still exiting. Each thread needs little kernel work, but must be scheduled to do
+/// it: with 300 threads and a few milliseconds of other work before each of them, this takes about a second. Two
+/// seconds have been observed on a starved machine. The value equals the load's reply timeout. A running server
+/// that closes connections costs this time once per failure.
 pub const EXIT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Time of a contender start, for the run time estimate. This and the following constants were measured in runs.
@@ -71,8 +69,7 @@ const MAX_COUNT: usize = 1 << 30;
 const MAX_PIPELINING: usize = 1024;
 
 /// Default CPU share of servers in saturated closed loops. Measured with small messages on 50 and 300 connections:
-/// requests
-/// are always queued, while the load's core is 80 to 85 % busy.
+/// requests are always queued, while the load's core is 80 to 85 % busy.
 pub const DEFAULT_SERVER_CPU_SHARE: f64 = 0.8;
 
 /// Minimum CPU share of servers. With less, a server mostly waits for its core.
@@ -81,10 +78,8 @@ const MIN_SERVER_CPU_SHARE: f64 = 0.1;
 /// Configuration of a run.
 ///
 /// A run consists of `passes`. Each pass restarts every contender and measures all cells in random order. In a
-/// cell, the
-/// connections of every contender stay open and idle contenders sleep, while each of `rounds` rounds gives every
-/// contender
-/// one slice of load, in random order.
+/// cell, the connections of every contender stay open and idle contenders sleep, while each of `rounds` rounds
+/// gives every contender one slice of load, in random order.
 #[derive(Debug, Clone)]
 pub struct LabConfig {
     /// Contenders. One is the reference, and one may be the twin of the reference.
@@ -110,8 +105,7 @@ pub struct LabConfig {
     /// Cores of the load. Equal to the server cores on a machine with a single core.
     pub load_cores: Vec<usize>,
     /// CPU share of servers in saturated closed loops (0 to 1, see [`Cell::is_saturated`]). The rest is taken away
-    /// in short
-    /// intervals so that the load is not the bottleneck and the result shows the cost of a busy server.
+    /// in short intervals so that the load is not the bottleneck and the result shows the cost of a busy server.
     pub server_share: f64,
     /// I/O driver of the load: "epoll", "io_uring". `None` if it is unknown.
     pub load_driver: Option<String>,
@@ -125,8 +119,8 @@ pub struct LabConfig {
     pub reference: String,
     /// Maximum fraction of stolen or throttled time in a slice. A slice above the limit is dropped.
     pub stolen_fraction_limit: f64,
-    /// Command prefix for starting contenders, hidden in reports. The launcher prepares the process and then executes
-    /// the contender (`execve(2)`). If empty, contenders are started directly.
+    /// Command prefix for starting contenders, hidden in reports. The launcher prepares the process and then
+    /// executes the contender (`execve(2)`). If empty, contenders are started directly.
     pub launcher: Vec<String>,
     /// Time limit for the ready line of a contender.
     pub start_timeout: Duration,
@@ -156,8 +150,7 @@ impl LabConfig {
     }
 
     /// Returns the `quick` preset, which takes about a minute: anello on both drivers and the baseline servers,
-    /// with 1, 50
-    /// and 300 connections and messages of 128 and 1024 bytes. `executable` is the `anello` command.
+    /// with 1, 50 and 300 connections and messages of 128 and 1024 bytes. `executable` is the `anello` command.
     ///
     /// # Panics
     /// Never panics: a test resolves the preset.
@@ -262,8 +255,8 @@ impl LabConfig {
         self.cells.iter().map(|cell| time_of_cell(cell).saturating_mul(participants(cell))).sum()
     }
 
-    /// Returns the duration of all slices and warm-ups, including the contenders' own warm-ups, without starting and
-    /// connecting.
+    /// Returns the duration of all slices and warm-ups, including the contenders' own warm-ups, without starting
+    /// and connecting.
     #[must_use]
     pub fn load_time(&self) -> Duration {
         let own_warm_ups: Duration = self.contenders.iter().map(|contender| contender.warm_up).sum();

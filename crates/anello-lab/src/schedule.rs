@@ -1,38 +1,38 @@
-//! The order of things, random but repeatable.
+//! Random but reproducible orders.
 //!
-//! A fixed order would hand every contender the same neighbour, and whatever that neighbour leaves behind in caches
-//! and frequency governors. [`Random`] is SplitMix64: small, well mixed, and its sequence will never change under us,
-//! so a seed in an old report still means the same run.
+//! In a fixed order every contender would always follow the same neighbour, and be affected by the state that this
+//! neighbour leaves in caches and frequency governors. [`Random`] implements SplitMix64 instead of using a library:
+//! its sequence never changes, so the seed of an old report still produces the same run.
 
-/// A seeded source of random numbers. Not for secrets.
+/// Seeded pseudorandom number generator. Not suitable for cryptography.
 #[derive(Debug, Clone)]
 pub struct Random {
     state: u64,
 }
 
 impl Random {
-    /// Starts the sequence of `seed`.
+    /// Creates the generator with this seed.
     #[must_use]
     pub fn new(seed: u64) -> Random {
         Random { state: seed }
     }
 
-    /// An independent sequence for one purpose, so that more draws in one place do not shift another.
+    /// Creates an independent sequence for one purpose. Additional draws in one sequence do not affect another.
     #[must_use]
     pub fn stream(seed: u64, purpose: u64) -> Random {
         let mut random = Random::new(seed ^ purpose.wrapping_mul(0xd6e8_feb8_6659_fd93));
         Random::new(random.next_bits())
     }
 
-    /// The sequence that decides the order of things in a cell of a pass, or in the pass itself. It depends on nothing
-    /// else, so that a run that is taken up again goes on in the same order.
+    /// Creates the sequence for the orders in a cell of a pass, or in the pass itself. It depends on nothing else,
+    /// so that a resumed run continues in the same order.
     #[must_use]
     pub fn for_position(seed: u64, pass: usize, cell: Option<usize>) -> Random {
         let mut random = Random::stream(seed, 1 << 63 | pass as u64);
         Random::stream(random.next_bits(), cell.map_or(0, |cell| cell as u64 + 1))
     }
 
-    /// The next 64 random bits.
+    /// Returns the next 64 random bits.
     pub fn next_bits(&mut self) -> u64 {
         self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut mixed = self.state;
@@ -41,18 +41,18 @@ impl Random {
         mixed ^ (mixed >> 31)
     }
 
-    /// A number below `bound`, evenly; 0 when `bound` is 0.
+    /// Returns a uniformly distributed number below `bound`. Returns 0 if `bound` is 0.
     pub fn below(&mut self, bound: usize) -> usize {
         let wide = u128::from(self.next_bits()) * (bound as u128);
         (wide >> 64) as usize
     }
 
-    /// A number in [0, 1).
+    /// Returns a number in [0, 1).
     pub fn unit(&mut self) -> f64 {
         (self.next_bits() >> 11) as f64 / (1u64 << 53) as f64
     }
 
-    /// The indexes 0 to `count` - 1 in random order.
+    /// Returns the indexes 0 to `count` - 1 in random order.
     pub fn order(&mut self, count: usize) -> Vec<usize> {
         let mut order: Vec<usize> = (0..count).collect();
         for last in (1..count).rev() {
@@ -67,7 +67,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_order_holds_every_index_once() {
+    fn order_contains_every_index_once() {
         for seed in 0..200 {
             let mut order = Random::new(seed).order(9);
             order.sort_unstable();
@@ -76,13 +76,13 @@ mod tests {
     }
 
     #[test]
-    fn the_same_seed_gives_the_same_order_and_another_seed_another() {
+    fn order_depends_on_seed() {
         assert_eq!(Random::new(7).order(20), Random::new(7).order(20));
         assert_ne!(Random::new(7).order(20), Random::new(8).order(20));
     }
 
     #[test]
-    fn every_place_is_reached_about_equally_often() {
+    fn order_is_uniform() {
         let mut random = Random::new(1);
         let mut first = [0u32; 8];
         for _ in 0..8000 {
@@ -92,11 +92,12 @@ mod tests {
     }
 
     #[test]
-    fn every_place_has_an_order_of_its_own() {
+    fn every_position_has_its_own_order() {
         let order = |pass, cell| Random::for_position(3, pass, cell).order(20);
         assert_eq!(order(1, Some(2)), order(1, Some(2)));
-        let all = [order(0, None), order(1, None), order(0, Some(0)), order(0, Some(1)), order(1, Some(0))];
-        assert!((0..all.len()).all(|left| (0..left).all(|right| all[left] != all[right])));
+        let orders =
+            [order(0, None), order(1, None), order(0, Some(0)), order(0, Some(1)), order(1, Some(0))];
+        assert!((0..orders.len()).all(|left| (0..left).all(|right| orders[left] != orders[right])));
     }
 
     #[test]

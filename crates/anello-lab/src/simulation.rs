@@ -1,9 +1,8 @@
 //! Simulated machine and servers: runs the lab without sockets, processes or clocks.
 //!
 //! Each server has a known cost per request. The machine adds noise, slow drift, a random factor per process, and
-//! stolen
-//! time. The correct result of a run is therefore known in advance. The lab's own tests use it. It can also produce
-//! sample reports within a second.
+//! stolen time. The correct result of a run is therefore known in advance. The lab's own tests use it. It can also
+//! produce sample reports within a second.
 
 use std::cell::RefCell;
 use std::collections::HashMap;

@@ -31,8 +31,8 @@ const LARGE_BYTES: usize = 64 << 10;
 /// Contents of the smallest file and of the fixed response.
 const HELLO: &[u8] = b"Hello, World!";
 
-/// Modification time of the files, in seconds since 1970. It is the same in every run and far enough in the past
-/// (1 January 2026) that caches do not treat the files as recently changed.
+/// Modification time of the files, in seconds since 1970. It is the same in every run and far enough in the past (1
+/// January 2026) that caches do not treat the files as recently changed.
 const MODIFIED_UNIX_S: u64 = 1_767_225_600;
 
 /// Resource of a request.
@@ -167,10 +167,8 @@ pub(crate) struct Site {
 
 impl Site {
     /// Creates the directory in the system's directory for temporary files (`TMPDIR`, else `/tmp`). It is readable
-    /// by all
-    /// users because some servers change their user id. The files are synced with `fsync(2)`, so that the kernel
-    /// does not
-    /// write them back during a measurement.
+    /// by all users because some servers change their user id. The files are synced with `fsync(2)`, so that the
+    /// kernel does not write them back during a measurement.
     ///
     /// # Errors
     /// Returns the error of the failed operation, with its path.

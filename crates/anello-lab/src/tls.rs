@@ -1,7 +1,7 @@
-//! TLS in the lab: which cipher suite, and with what a server shows who it is.
+//! TLS in the lab: cipher suites and the certificate of the servers.
 //!
-//! All contenders have the same certificate, made for the run and trusted by nobody else. The load offers one cipher suite
-//! alone, so that all servers use the same one; which is a matter of the cell.
+//! All contenders use the same self-signed certificate, created for the run. The load offers only the cipher suite
+//! of the cell, so that all servers use the same one.
 
 use std::fmt;
 use std::fs;
@@ -16,28 +16,28 @@ use tempfile::TempDir;
 use crate::cell::Cell;
 use crate::contender::Contender;
 
-/// In the arguments of a contender that serves TLS: the file of its certificate, and that of its key, both PEM.
+/// Placeholder in the arguments of a TLS server for the path of its certificate (PEM).
 pub const CERTIFICATE: &str = "{certificate}";
-/// See [`CERTIFICATE`].
+/// Placeholder in the arguments of a TLS server for the path of its private key (PEM).
 pub const KEY: &str = "{key}";
 
-/// What the certificate is for, and servers are asked by.
+/// Server name of the certificate and in the requests of the load.
 pub const SERVER_NAME: &str = "localhost";
 
-/// What bodies are encrypted by, over TLS 1.3.
+/// Cipher of TLS 1.3 connections.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Cipher {
-    /// AES with keys of 128 bits.
+    /// AES with 128-bit keys.
     #[default]
     #[serde(rename = "aes-128-gcm")]
     Aes128Gcm,
-    /// AES with keys of 256 bits, which is what OpenSSL would choose by itself.
+    /// AES with 256-bit keys, the default of OpenSSL.
     #[serde(rename = "aes-256-gcm")]
     Aes256Gcm,
 }
 
 impl Cipher {
-    /// The cipher suite, by the name that rustls has for it.
+    /// Returns the name of the cipher suite in rustls.
     #[must_use]
     pub const fn suite(self) -> &'static str {
         match self {
@@ -56,53 +56,53 @@ impl fmt::Display for Cipher {
     }
 }
 
-/// A certificate that is signed by itself (ECDSA, P-256) and its key, in a folder that only this user may open. Dropping it
-/// removes them.
+/// A self-signed certificate (ECDSA, P-256) and its key, in a directory that only this user can open. Dropping it
+/// removes the files.
 #[derive(Debug)]
 pub struct Identity {
-    folder: TempDir,
+    directory: TempDir,
 }
 
 impl Identity {
-    /// Makes a key and its certificate for `localhost`, where temporary files go (`TMPDIR`, else `/tmp`).
+    /// Creates a key and a certificate for `localhost` in the directory for temporary files (`TMPDIR`, else `/tmp`).
     ///
     /// # Errors
-    /// What could not be made or written, and where.
+    /// Returns the error of the failed operation, with its path.
     pub fn make() -> io::Result<Identity> {
         let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256).map_err(io::Error::other)?;
         let parameters = CertificateParams::new([SERVER_NAME.to_owned()]).map_err(io::Error::other)?;
         let certificate = parameters.self_signed(&key).map_err(io::Error::other)?;
         let parent = std::env::temp_dir();
-        let folder = tempfile::Builder::new().prefix("anello-lab-tls-").tempdir_in(&parent);
-        let identity = Identity { folder: folder.map_err(|error| named(&parent, &error))? };
+        let directory = tempfile::Builder::new().prefix("anello-lab-tls-").tempdir_in(&parent);
+        let identity = Identity { directory: directory.map_err(|error| with_path(&parent, &error))? };
         write(&identity.certificate(), &certificate.pem())?;
         write(&identity.key(), &key.serialize_pem())?;
         Ok(identity)
     }
 
-    /// One if any of these cells is under TLS.
+    /// Creates an identity if any of these cells uses TLS.
     ///
     /// # Errors
-    /// As [`make`](Self::make).
+    /// Returns the errors of [`make`](Self::make).
     pub fn for_cells(cells: &[Cell]) -> io::Result<Option<Identity>> {
         let is_needed = cells.iter().any(|cell| cell.workload.cipher().is_some());
         is_needed.then(Identity::make).transpose()
     }
 
-    /// The file of the certificate (PEM).
+    /// Returns the path of the certificate (PEM).
     #[must_use]
     pub fn certificate(&self) -> PathBuf {
-        self.folder.path().join("certificate.pem")
+        self.directory.path().join("certificate.pem")
     }
 
-    /// The file of the key (PEM).
+    /// Returns the path of the private key (PEM).
     #[must_use]
     pub fn key(&self) -> PathBuf {
-        self.folder.path().join("key.pem")
+        self.directory.path().join("key.pem")
     }
 }
 
-/// The contender with the files of the identity in its arguments, where it asks for them.
+/// Returns the contender with [`CERTIFICATE`] and [`KEY`] in its arguments replaced by the paths of the identity.
 pub(crate) fn with_certificate(
     contender: Contender,
     identity: Option<&Identity>,
@@ -110,23 +110,23 @@ pub(crate) fn with_certificate(
     if !contender.serves_tls() {
         return Ok(contender);
     }
-    let identity = identity.ok_or("has no certificate to serve TLS with: give the machine an identity")?;
+    let identity = identity.ok_or("no certificate for TLS (configure the machine with an identity)")?;
     let (certificate, key) = (identity.certificate(), identity.key());
-    let filled = |word: &String| {
+    let expand = |word: &String| {
         word.replace(CERTIFICATE, &certificate.to_string_lossy()).replace(KEY, &key.to_string_lossy())
     };
-    Ok(Contender { arguments: contender.arguments.iter().map(filled).collect(), ..contender })
+    Ok(Contender { arguments: contender.arguments.iter().map(expand).collect(), ..contender })
 }
 
 fn write(file: &Path, text: &str) -> io::Result<()> {
-    let opened = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(file);
-    opened
-        .and_then(|mut opened| io::Write::write_all(&mut opened, text.as_bytes()))
-        .map_err(|error| named(file, &error))
+    let file_result = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(file);
+    file_result
+        .and_then(|mut file| io::Write::write_all(&mut file, text.as_bytes()))
+        .map_err(|error| with_path(file, &error))
 }
 
-fn named(what: &Path, error: &io::Error) -> io::Error {
-    io::Error::new(error.kind(), format!("{}: {error}; set TMPDIR to another folder", what.display()))
+fn with_path(path: &Path, error: &io::Error) -> io::Error {
+    io::Error::new(error.kind(), format!("{}: {error} (set TMPDIR to another directory)", path.display()))
 }
 
 #[cfg(test)]
@@ -137,7 +137,7 @@ mod tests {
     use crate::site::Target;
 
     #[test]
-    fn an_identity_is_for_this_user_alone_and_is_removed() {
+    fn identity_is_private_and_removed_on_drop() {
         let identity = Identity::make().unwrap();
         let (certificate, key) = (identity.certificate(), identity.key());
         let text = |file: &Path| fs::read_to_string(file).unwrap();
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn there_is_one_where_a_cell_is_under_tls() {
+    fn for_cells_creates_identity_only_for_tls_cells() {
         let plain = Cell::http(Target::Hello, 1);
         assert!(Identity::for_cells(&[plain, Cell::echo(1, 1)]).unwrap().is_none());
         let secure = Cell { workload: plain.workload.under(Cipher::Aes256Gcm), ..plain };
@@ -157,19 +157,19 @@ mod tests {
     }
 
     #[test]
-    fn who_asks_for_an_identity_gets_its_files() {
-        let of = |words: &[&str]| Contender::new("a", Path::new("x"), words);
-        let plain = of(&["--addr", "127.0.0.1:0"]);
+    fn with_certificate_replaces_placeholders() {
+        let contender = |words: &[&str]| Contender::new("a", Path::new("x"), words);
+        let plain = contender(&["--addr", "127.0.0.1:0"]);
         assert_eq!(with_certificate(plain.clone(), None), Ok(plain));
-        let told = of(&["--pair={certificate}:{key}"]);
-        assert!(with_certificate(told.clone(), None).unwrap_err().contains("no certificate"));
+        let tls = contender(&["--pair={certificate}:{key}"]);
+        assert!(with_certificate(tls.clone(), None).unwrap_err().contains("no certificate"));
         let identity = Identity::make().unwrap();
         let pair = format!("--pair={}:{}", identity.certificate().display(), identity.key().display());
-        assert_eq!(with_certificate(told, Some(&identity)).unwrap().arguments, [pair]);
+        assert_eq!(with_certificate(tls, Some(&identity)).unwrap().arguments, [pair]);
     }
 
     #[test]
-    fn ciphers_are_written_by_their_names() {
+    fn ciphers_are_serialized_by_name() {
         for (cipher, name) in [(Cipher::Aes128Gcm, "aes-128-gcm"), (Cipher::Aes256Gcm, "aes-256-gcm")] {
             assert_eq!(serde_json::to_string(&cipher).unwrap(), format!("\"{name}\""));
             assert_eq!(cipher.to_string().to_lowercase(), name);

@@ -313,7 +313,7 @@ fn a_build_that_makes_no_program_has_failed() {
     let peers = workshop.peers();
     let outcome = peers.all()[0].build(&Toolchains::from_environment(), false);
     let Outcome::Failed { why, .. } = outcome else { panic!("{outcome:?}") };
-    assert!(why.contains("made no") && why.ends_with("out/fake/bin/fake"), "{why}");
+    assert!(why.contains("did not create") && why.ends_with("out/fake/bin/fake"), "{why}");
 }
 
 #[test]
@@ -331,7 +331,7 @@ fn peers_answer_to_their_names_and_mistakes_are_told_with_their_place() {
     workshop.write("peer.toml", &FAKE.replace("driver = \"epoll\"", "driver = \"select\""));
     assert!(open().contains("fake-echo/peer.toml:16: "), "{}", open());
     workshop.write("peer.toml", &FAKE.replace("fake two", "fake one"));
-    assert!(open().contains("another contender is called \"fake one\""), "{}", open());
+    assert!(open().contains("duplicate contender name \"fake one\""), "{}", open());
     fs::remove_file(workshop.peer().join("peer.toml")).unwrap();
     assert!(open().contains("no folder in here has a peer.toml"), "{}", open());
 }

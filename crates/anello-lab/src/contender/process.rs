@@ -1,12 +1,9 @@
 //! Child process of a contender.
 //!
 //! A [`ServerProcess`] owns the child: dropping it terminates and reaps the process in all cases. Every child has
-//! its own
-//! process group. Ctrl-C in the terminal therefore reaches only the lab, and contenders do not appear to crash.
-//! Processes
-//! that a child has started are paused and terminated with it. If the lab itself is killed, no destructor runs. For
-//! this
-//! case the `anello` command starts its contenders through a launcher.
+//! its own process group. Ctrl-C in the terminal therefore reaches only the lab, and contenders do not appear to
+//! crash. Processes that a child has started are paused and terminated with it. If the lab itself is killed, no
+//! destructor runs. For this case the `anello` command starts its contenders through a launcher.
 
 use std::ffi::OsStr;
 use std::io::{self, BufRead, BufReader, Read};
@@ -27,8 +24,7 @@ use crate::machine::{Running, on_cores, pin_process};
 const TERMINATION_GRACE: Duration = Duration::from_millis(300);
 
 /// Time limit for reading the remaining standard error of an exited child. Reading takes much less, but a
-/// grandchild may
-/// keep the pipe open indefinitely.
+/// grandchild may keep the pipe open indefinitely.
 const STDERR_EOF_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Interval of the checks whether a child is stopped by a signal.
@@ -37,8 +33,8 @@ const STOP_CHECK_INTERVAL: Duration = Duration::from_millis(20);
 /// Maximum number of bytes of standard error that are kept.
 const MAX_STDERR_TAIL_BYTES: usize = 4096;
 
-/// A contender running as a child process. Dropping it terminates the whole process group (SIGTERM, then SIGKILL) and
-/// reaps the child.
+/// A contender running as a child process. Dropping it terminates the whole process group (SIGTERM, then SIGKILL)
+/// and reaps the child.
 #[derive(Debug)]
 pub struct ServerProcess {
     child: Child,
@@ -51,13 +47,12 @@ pub struct ServerProcess {
 }
 
 impl ServerProcess {
-    /// Starts the contender on `cores` and waits for its ready line. It is started through `launcher` unless that is
-    /// empty (see [`LabConfig`](crate::LabConfig)).
+    /// Starts the contender on `cores` and waits for its ready line. It is started through `launcher` unless that
+    /// is empty (see [`LabConfig`](crate::LabConfig)).
     ///
     /// # Errors
     /// Returns a description of the failure with the last lines of standard error: the process could not be started
-    /// or
-    /// pinned, exited early, or printed no ready line within `timeout`.
+    /// or pinned, exited early, or printed no ready line within `timeout`.
     pub fn start(
         contender: &Contender,
         launcher: &[String],
@@ -108,8 +103,7 @@ impl ServerProcess {
     }
 
     /// Waits until the process exits or is stopped by a signal, and describes the event with the last lines of
-    /// standard
-    /// error. Returns `None` if the process still runs after `timeout`. Blocks the thread.
+    /// standard error. Returns `None` if the process still runs after `timeout`. Blocks the thread.
     pub fn exit_description(&mut self, timeout: Duration) -> Option<String> {
         let deadline = Instant::now() + timeout;
         loop {
@@ -133,7 +127,7 @@ impl ServerProcess {
         waitid(WaitId::Pid(Pid::from_child(&self.child)), options).ok()??.stopping_signal()
     }
 
-    /// Sends SIGTERM to the process group without is_waiting for the exit. `Drop` does the rest.
+    /// Sends SIGTERM to the process group without waiting for the exit. `Drop` does the rest.
     pub fn terminate(&mut self) {
         self.signal(Signal::TERM);
         // A stopped process handles SIGTERM only after SIGCONT.
@@ -144,15 +138,13 @@ impl ServerProcess {
     pub fn signal(&mut self, signal: Signal) {
         if matches!(self.reap(), Ok(None)) {
             // The process has not been reaped, so its id and group id are still valid. If it exits now, the call
-            // fails because
-            // no process is left to signal.
+            // fails because no process is left to signal.
             kill_process_group(Pid::from_child(&self.child), signal).ok();
         }
     }
 
     /// Returns the child's status if it has exited. The rest of its process group is killed before the child is
-    /// reaped:
-    /// until then, the group id cannot be reused.
+    /// reaped: until then, the group id cannot be reused.
     fn reap(&mut self) -> io::Result<Option<ExitStatus>> {
         if self.status.is_none() {
             let pid = Pid::from_child(&self.child);
@@ -217,8 +209,8 @@ impl ServerProcess {
 
     /// Returns the last lines of standard error as a clause to append to a message.
     fn stderr_tail(&self) -> String {
-        let kept = self.errors.lock().unwrap_or_else(PoisonError::into_inner);
-        let text = String::from_utf8_lossy(&kept);
+        let tail_bytes = self.errors.lock().unwrap_or_else(PoisonError::into_inner);
+        let text = String::from_utf8_lossy(&tail_bytes);
         let lines: Vec<&str> = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
         let tail = lines[lines.len().saturating_sub(3)..].join(" / ");
         let tail: String = tail.chars().filter(|character| !character.is_control()).take(400).collect();
@@ -282,13 +274,13 @@ fn watch_output(stdout: impl Read, ready: &SyncSender<String>) {
     }
 }
 
-fn capture_stderr_tail(mut stderr: impl Read, kept: &Mutex<Vec<u8>>) {
+fn capture_stderr_tail(mut stderr: impl Read, tail_bytes: &Mutex<Vec<u8>>) {
     let mut buffer = [0u8; 1024];
     while let Ok(count @ 1..) = stderr.read(&mut buffer) {
-        let mut kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
-        kept.extend_from_slice(&buffer[..count]);
-        let surplus = kept.len().saturating_sub(MAX_STDERR_TAIL_BYTES);
-        kept.drain(..surplus);
+        let mut tail_bytes = tail_bytes.lock().unwrap_or_else(PoisonError::into_inner);
+        tail_bytes.extend_from_slice(&buffer[..count]);
+        let surplus = tail_bytes.len().saturating_sub(MAX_STDERR_TAIL_BYTES);
+        tail_bytes.drain(..surplus);
     }
 }
 

@@ -70,8 +70,7 @@ impl Mount<'_> {
     }
 
     /// Returns the directory of the block device. The device number of a file system that spans several devices
-    /// does not
-    /// belong to any block device. In this case the mounted source identifies the device.
+    /// does not belong to any block device. In this case the mounted source identifies the device.
     fn device_directory(&self, tree: &Tree<'_>) -> Option<String> {
         let by_name = || {
             let source = self.source.strip_prefix('/').filter(|source| source.starts_with("dev/"))?;

@@ -1,7 +1,7 @@
-//! Building a peer, and knowing whether it has to be.
+//! Building a peer, and checking whether it is up to date.
 //!
-//! A build runs the manifest's commands one after the other; all they say goes to `build.log`. When the last one has
-//! succeeded and the program is there, `built.json` tells what was built with what ([`Built`]).
+//! A build runs the commands of the manifest in order and writes their output to `build.log`. After all commands
+//! have succeeded and the program exists, `built.json` records the build ([`Built`]).
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
@@ -14,133 +14,138 @@ use serde::{Deserialize, Serialize};
 
 use super::{Origin, Peer};
 
-/// Folders in a peer's that hold no sources: what tools leave behind when they are run by hand.
+/// Directories without sources in a peer's directory, created by tools that were run by hand.
 const NO_SOURCES: [&str; 4] = ["target", "build", "node_modules", ".git"];
 
-/// How much of the end of a log is told when a build fails.
+/// Number of lines at the end of the log that are reported when a build fails.
 const LAST_LINES: usize = 8;
 
-/// Where the programs that build peers are looked for.
+/// Search path for the programs that build peers.
 #[derive(Debug, Clone)]
 pub struct Toolchains {
     path: OsString,
 }
 
-/// What a finished build was: the content of `built.json`.
+/// Record of a finished build: the content of `built.json`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Built {
-    /// The peer's name.
+    /// Name of the peer.
     pub peer: String,
-    /// The library it stands for.
+    /// Library that the peer demonstrates.
     pub library: String,
-    /// That library's version.
+    /// Version of the library.
     pub version: String,
-    /// What the compiler says of itself.
+    /// Version output of the compiler.
     pub compiler: String,
-    /// The commands that built it.
+    /// Commands of the build.
     pub commands: Vec<String>,
-    /// When it was built, seconds since 1970.
+    /// Time of the build, in seconds since 1970.
     pub built_unix_s: u64,
-    /// Where library and server come from; nothing in records of older versions.
+    /// Origin of the library and the server. Empty in records of older versions.
     #[serde(default)]
     pub origin: Origin,
 }
 
-/// Whether a peer is built.
+/// Build state of a peer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum State {
-    /// It is, and nothing has changed since.
+    /// Built and up to date.
     Built(Built),
-    /// It was, but a source is newer.
+    /// Built, but a source is newer than the build.
     Outdated(Built),
-    /// It is not.
+    /// Not built.
     NotBuilt,
 }
 
-/// What came of building a peer.
+/// Outcome of building a peer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outcome {
-    /// There was nothing to do.
+    /// The peer was already up to date.
     UpToDate(Built),
-    /// It was built.
+    /// The build succeeded.
     Built(Built),
-    /// Programs that would be needed are not on `PATH`; nothing was done.
+    /// Required programs are not on `PATH`. Nothing was built.
     Missing {
-        /// Their names.
+        /// Names of the programs.
         programs: Vec<String>,
-        /// What is needed beside programs, as the manifest says.
+        /// Requirements other than programs, from the manifest.
         hint: Option<String>,
     },
-    /// A command failed.
+    /// The build failed.
     Failed {
-        /// What failed, and how.
+        /// Description of the failure.
         why: String,
-        /// The last lines of the log.
+        /// Last lines of the log.
         last_lines: Vec<String>,
-        /// The log.
+        /// Path of the log.
         log: PathBuf,
-        /// What is needed beside programs, as the manifest says.
+        /// Requirements other than programs, from the manifest.
         hint: Option<String>,
     },
 }
 
 impl Toolchains {
-    /// Programs are looked for in the folders of `path`, separated by colons; commands get it as their `PATH`.
+    /// Creates a search path from directories separated by colons. Build commands get it as their `PATH`.
     #[must_use]
     pub fn new(path: &OsStr) -> Toolchains {
         Toolchains { path: path.to_owned() }
     }
 
-    /// Those on this process's `PATH`.
+    /// Uses the `PATH` of this process.
     #[must_use]
     pub fn from_environment() -> Toolchains {
         Toolchains { path: std::env::var_os("PATH").unwrap_or_default() }
     }
 
-    /// Where a program is, unless it is nowhere.
+    /// Returns the path of a program. `None` if it is not found.
     #[must_use]
     pub fn locate(&self, program: &str) -> Option<PathBuf> {
-        let folders = std::env::split_paths(&self.path).filter(|folder| !folder.as_os_str().is_empty());
-        folders.map(|folder| folder.join(program)).find(|file| is_executable(file))
+        let directories =
+            std::env::split_paths(&self.path).filter(|directory| !directory.as_os_str().is_empty());
+        directories.map(|directory| directory.join(program)).find(|file| is_executable(file))
     }
 
-    /// A command on these programs, with nothing to read.
-    fn command(&self, words: &[String], folder: &Path) -> io::Result<Command> {
+    /// Creates a command with this search path and empty standard input.
+    fn command(&self, words: &[String], directory: &Path) -> io::Result<Command> {
         let name = words.first().map_or("", String::as_str);
-        let program = if name.contains('/') { Some(folder.join(name)) } else { self.locate(name) };
+        let program = if name.contains('/') { Some(directory.join(name)) } else { self.locate(name) };
         let program = program
             .ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, format!("{name} is not on PATH")))?;
         let mut command = Command::new(program);
-        // Set by `cargo run` of the workspace, it would override what a peer says about its own toolchain.
-        command.args(&words[1..]).current_dir(folder).env("PATH", &self.path).env_remove("RUSTUP_TOOLCHAIN");
+        // `cargo run` of the workspace sets this variable. It would override the toolchain of the peer.
+        command
+            .args(&words[1..])
+            .current_dir(directory)
+            .env("PATH", &self.path)
+            .env_remove("RUSTUP_TOOLCHAIN");
         command.stdin(Stdio::null());
         Ok(command)
     }
 
-    /// The first line that a command has to say, on standard output or else on standard error.
-    fn first_line(&self, words: &[String], folder: &Path) -> Result<String, String> {
+    /// Returns the first non-empty line of a command's standard output or, if that is empty, standard error.
+    fn first_line(&self, words: &[String], directory: &Path) -> Result<String, String> {
         let failed = |why: String| format!("{}: {why}", words.join(" "));
-        let output = self.command(words, folder).and_then(|mut command| command.output());
+        let output = self.command(words, directory).and_then(|mut command| command.output());
         let Output { status, stdout, stderr } = output.map_err(|error| failed(error.to_string()))?;
         if !status.success() {
-            return Err(failed(format!("ended with {status}")));
+            return Err(failed(format!("failed with {status}")));
         }
         let text = [stdout, stderr].concat();
         let text = String::from_utf8_lossy(&text);
         let line = text.lines().map(str::trim).find(|line| !line.is_empty());
-        line.map(str::to_owned).ok_or_else(|| failed("said nothing".to_owned()))
+        line.map(str::to_owned).ok_or_else(|| failed("printed nothing".to_owned()))
     }
 }
 
 impl Peer {
-    /// The programs of its toolchain that cannot be found.
+    /// Returns the programs of the toolchain that are not found.
     #[must_use]
     pub fn missing_programs(&self, toolchains: &Toolchains) -> Vec<String> {
         let missing = |program: &&String| toolchains.locate(program).is_none();
         self.manifest.toolchain.iter().filter(missing).cloned().collect()
     }
 
-    /// Whether it is built. Runs nothing; a compiler that has changed since does not show.
+    /// Returns the build state. Runs no commands, so a changed compiler is not detected.
     #[must_use]
     pub fn state(&self) -> State {
         let record = self.out.join("built.json");
@@ -149,16 +154,16 @@ impl Peer {
             Ok((built, fs::metadata(&record)?.modified()?))
         };
         match read() {
-            Ok((built, when)) if self.missing_parts().is_empty() => match self.newest_source() {
-                Ok(newest) if newest <= when => State::Built(built),
+            Ok((built, modified)) if self.missing_parts().is_empty() => match self.newest_source() {
+                Ok(newest) if newest <= modified => State::Built(built),
                 _ => State::Outdated(built),
             },
             _ => State::NotBuilt,
         }
     }
 
-    /// Builds it unless it is built already by the same compiler; always if `force`. May take minutes, and may use the
-    /// network to fetch what its lock file names.
+    /// Builds the peer unless it is up to date and was built by the same compiler. `force` always builds. May take
+    /// minutes and may download the dependencies of the lock file.
     #[must_use]
     pub fn build(&self, toolchains: &Toolchains, force: bool) -> Outcome {
         let hint = self.manifest.hint.clone();
@@ -188,15 +193,15 @@ impl Peer {
         let record = self.out.join("built.json");
         let prepare = || {
             fs::create_dir_all(&self.out)?;
-            // From here on it is not built, until all has succeeded.
+            // The peer counts as not built from here until all steps have succeeded.
             match fs::remove_file(&record) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
                 _ => File::create(log),
             }
         };
         let mut file = prepare().map_err(|error| format!("{}: {error}", self.out.display()))?;
-        // What changes while it is being built is newer than the build.
-        let began = SystemTime::now();
+        // Sources that change during the build are newer than the build.
+        let start = SystemTime::now();
         let mut commands = Vec::new();
         for words in &self.manifest.build {
             let words: Vec<String> = words.iter().map(|word| self.expand(word)).collect();
@@ -205,7 +210,7 @@ impl Peer {
             commands.push(words.join(" "));
         }
         if let [missing, ..] = self.missing_parts().as_slice() {
-            return Err(format!("the build has succeeded, but made no {missing}"));
+            return Err(format!("build succeeded but did not create {missing}"));
         }
         let version = match &self.manifest.version {
             Some(version) => version.clone(),
@@ -218,9 +223,9 @@ impl Peer {
             version,
             compiler,
             commands,
-            built_unix_s: began.duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs()),
+            built_unix_s: start.duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs()),
         };
-        write_record(&record, &built, began).map_err(|error| format!("{}: {error}", record.display()))?;
+        write_record(&record, &built, start).map_err(|error| format!("{}: {error}", record.display()))?;
         Ok(built)
     }
 
@@ -232,32 +237,32 @@ impl Peer {
         };
         match run() {
             Ok(status) if status.success() => Ok(()),
-            Ok(status) => Err(format!("ended with {status}")),
+            Ok(status) => Err(format!("failed with {status}")),
             Err(error) => Err(error.to_string()),
         }
     }
 
-    /// What of the program's words names something built that is not there.
+    /// Returns the paths of the program's words that are missing build results.
     fn missing_parts(&self) -> Vec<String> {
         let program = self.manifest.program.iter().enumerate();
-        let files = program.filter(|(place, word)| *place == 0 || word.starts_with("{out}"));
+        let files = program.filter(|(index, word)| *index == 0 || word.starts_with("{out}"));
         files.map(|(_, word)| self.expand(word)).filter(|file| !Path::new(file).is_file()).collect()
     }
 
-    /// When a source was last changed.
+    /// Returns the modification time of the newest source.
     fn newest_source(&self) -> io::Result<SystemTime> {
         let mut newest = newest_below(&self.folder)?;
-        for folder in &self.manifest.sources {
-            newest = newest.max(newest_below(&self.folder.join(folder))?);
+        for directory in &self.manifest.sources {
+            newest = newest.max(newest_below(&self.folder.join(directory))?);
         }
         Ok(newest)
     }
 }
 
-/// When a file below `folder` was last changed.
-fn newest_below(folder: &Path) -> io::Result<SystemTime> {
+/// Returns the modification time of the newest file below `directory`.
+fn newest_below(directory: &Path) -> io::Result<SystemTime> {
     let mut newest = UNIX_EPOCH;
-    for entry in fs::read_dir(folder)? {
+    for entry in fs::read_dir(directory)? {
         let entry = entry?;
         let kind = entry.file_type()?;
         if kind.is_dir() && !NO_SOURCES.iter().any(|name| entry.file_name() == *name) {
@@ -269,15 +274,15 @@ fn newest_below(folder: &Path) -> io::Result<SystemTime> {
     Ok(newest)
 }
 
-/// Puts the record in place in one step, dated with the beginning of the build.
-fn write_record(record: &Path, built: &Built, began: SystemTime) -> io::Result<()> {
+/// Writes the record atomically, with the start of the build as its modification time.
+fn write_record(record: &Path, built: &Built, start: SystemTime) -> io::Result<()> {
     let mut text = serde_json::to_string_pretty(built)?;
     text.push('\n');
-    let unfinished = record.with_extension("unfinished");
-    let mut file = File::create(&unfinished)?;
+    let temporary = record.with_extension("temporary");
+    let mut file = File::create(&temporary)?;
     file.write_all(text.as_bytes())?;
-    file.set_modified(began)?;
-    fs::rename(unfinished, record)
+    file.set_modified(start)?;
+    fs::rename(temporary, record)
 }
 
 fn last_lines(log: &Path) -> Vec<String> {
@@ -289,5 +294,5 @@ fn last_lines(log: &Path) -> Vec<String> {
 
 fn is_executable(file: &Path) -> bool {
     use std::os::unix::fs::PermissionsExt;
-    fs::metadata(file).is_ok_and(|found| found.is_file() && found.permissions().mode() & 0o111 != 0)
+    fs::metadata(file).is_ok_and(|metadata| metadata.is_file() && metadata.permissions().mode() & 0o111 != 0)
 }

@@ -1,4 +1,4 @@
-//! `peer.toml`: what a peer is, how it is built and how it is started. `peers/README.md` tells how to write one.
+//! `peer.toml`: description, build and start of a peer. `peers/README.md` explains how to write one.
 
 use std::fmt;
 use std::fs;
@@ -11,81 +11,81 @@ use serde::{Deserialize, Serialize};
 use super::in_file;
 use crate::scenario::describe_toml_error;
 
-/// What a `peer.toml` says.
+/// Contents of a `peer.toml`.
 ///
-/// In the words of `build` and `program`, `{out}` stands for the folder that everything built goes into, and `{peer}`
-/// for the folder of the peer.
+/// In the words of `build` and `program`, `{out}` is replaced by the output directory, and `{peer}` by the
+/// directory of the peer.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Manifest {
-    /// Short name of letters, digits, `-`, `_` and `.`; names the output folder.
+    /// Name of letters, digits, `-`, `_` and `.`. Also the name of the output directory.
     pub name: String,
-    /// One line on what it is, for people.
+    /// One-line description.
     pub title: String,
-    /// The language it is written in.
+    /// Programming language.
     pub language: String,
-    /// What it speaks; echo if nothing is said.
+    /// Protocol of the server. Default: echo.
     #[serde(default)]
     pub protocol: Protocol,
-    /// What an HTTP server has answers for, at least one; nothing for an echo server.
+    /// Resources that an HTTP server can serve. Not empty for an HTTP server, empty for an echo server.
     #[serde(default)]
     pub serves: Vec<Serves>,
-    /// Whether an HTTP server takes `--tls-cert FILE` and `--tls-key FILE`, and serves TLS then.
+    /// Whether an HTTP server supports TLS through `--tls-cert FILE` and `--tls-key FILE`.
     #[serde(default)]
     pub tls: bool,
-    /// What it is.
+    /// Kind of the peer.
     pub kind: Kind,
-    /// The library it stands for, as its lock file calls it.
+    /// Library that the peer demonstrates, as named in its lock file.
     pub library: String,
-    /// The library's version, as in its lock file; if none, `version_command` is asked.
+    /// Version of the library, as in its lock file. If `None`, `version_command` determines it.
     #[serde(default)]
     pub version: Option<String>,
-    /// A command that prints the version of a library that comes with the machine.
+    /// Command that prints the version of a library that is installed on the machine.
     #[serde(default)]
     pub version_command: Vec<String>,
-    /// Programs that must be on `PATH` to build and to start it.
+    /// Programs that must be on `PATH` to build and start the peer.
     pub toolchain: Vec<String>,
-    /// A command that prints the compiler's version.
+    /// Command that prints the version of the compiler.
     pub compiler: Vec<String>,
-    /// The commands that build it, run one after the other in its folder.
+    /// Build commands, run in order in the peer's directory.
     pub build: Vec<Vec<String>>,
-    /// What else must be there to build it, as a clause: told when a build fails.
+    /// Further build requirements, as a clause. Shown when a build fails.
     #[serde(default)]
     pub hint: Option<String>,
-    /// Folders with sources besides its own, relative to that.
+    /// Directories with further sources, relative to the peer's directory.
     #[serde(default)]
     pub sources: Vec<String>,
-    /// The program to start and its first arguments; `--addr`, `--cores`, for one that serves files `--root`, and the
-    /// contender's own are put behind them.
+    /// Program and its first arguments. `--addr`, `--cores`, `--root` for a file server, and the contender's own
+    /// arguments are appended.
     pub program: Vec<String>,
-    /// How long to load it before the first measurement, seconds.
+    /// Duration of the load before the first measurement, in seconds.
     #[serde(default)]
     pub warm_up_s: u64,
-    /// The contenders that it gives, at least one.
+    /// Contenders of the peer. Not empty.
     #[serde(rename = "contender")]
     pub contenders: Vec<ManifestContender>,
 }
 
-/// One way to start a peer.
+/// A variant of a peer with its own arguments.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ManifestContender {
     /// Name in the lab, unique among all contenders.
     pub name: String,
-    /// How it waits for sockets.
+    /// I/O driver.
     pub driver: Driver,
-    /// Arguments of its own.
+    /// Additional arguments.
     #[serde(default)]
     pub arguments: Vec<String>,
-    /// Words for the report: what else it makes use of, or what one should know.
+    /// Further facts for the report.
     #[serde(default)]
     pub features: Vec<String>,
-    /// Most connections that it is made for; cells with more are not for it.
+    /// Maximum number of connections that it supports. Cells with more connections skip it.
     #[serde(default)]
     pub connections_limit: Option<usize>,
 }
 
-/// How a peer waits for sockets.
+/// I/O driver of a peer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Driver {
@@ -95,61 +95,61 @@ pub enum Driver {
     Epoll,
 }
 
-/// What a peer speaks, and so what it can be compared with.
+/// Protocol of a peer. Only peers with the same protocol are compared.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Protocol {
-    /// It sends back the bytes that it receives.
+    /// Echoes all received bytes.
     #[default]
     Echo,
     /// HTTP/1.1.
     Http,
 }
 
-/// What an HTTP server has answers for.
+/// Resource that an HTTP server can serve.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Serves {
-    /// The files of a folder, which it is told with `--root`.
+    /// The files of a directory, which is passed with `--root`.
     Files,
-    /// The 13 bytes `Hello, SimulationState!` as `text/plain` at `/fixed`, from memory.
+    /// The 13 bytes `Hello, World!` as `text/plain` at `/fixed`, from memory.
     Fixed,
 }
 
-/// What a peer is.
+/// Kind of a peer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Kind {
-    /// Runs tasks, coroutines or goroutines that wait for their sockets, or handlers on an executor of its own whose
-    /// operations are futures, as Netty does.
+    /// Runs tasks, coroutines or goroutines that wait for sockets, or handlers on its own executor with futures as
+    /// operations, like Netty.
     Runtime,
-    /// Calls back when something happened. Asio is one, too: it has futures and coroutines, but as one way among others
-    /// to be called back, and its peer does without them.
+    /// Invokes callbacks for events. Includes Asio: its peer uses callbacks, although Asio also supports futures
+    /// and coroutines.
     Library,
-    /// A bare loop around the readiness of sockets.
+    /// A minimal event loop around socket readiness.
     Loop,
-    /// Speaks HTTP and calls what is written for it, on a runtime of its own or another's.
+    /// HTTP framework that calls application handlers, on its own runtime or another one.
     Framework,
-    /// A finished program that is only told what to serve.
+    /// Complete server program that only needs configuration.
     Server,
 }
 
 impl Manifest {
-    /// Reads and checks a `peer.toml`.
+    /// Reads and validates a `peer.toml`.
     ///
     /// # Errors
-    /// If it cannot be read or is wrong: with its path and, as far as it is known, the line.
+    /// Returns an error with the path and, if known, the line if the file cannot be read or is invalid.
     pub fn read(file: &Path) -> io::Result<Manifest> {
         let text = fs::read_to_string(file).map_err(|error| in_file(file, &error.to_string()))?;
-        Manifest::parse(&text).map_err(|(line, what)| match line {
+        Manifest::parse(&text).map_err(|(line, problem)| match line {
             Some(line) => {
-                io::Error::new(io::ErrorKind::InvalidData, format!("{}:{line}: {what}", file.display()))
+                io::Error::new(io::ErrorKind::InvalidData, format!("{}:{line}: {problem}", file.display()))
             }
-            None => in_file(file, &what),
+            None => in_file(file, &problem),
         })
     }
 
-    /// Reads and checks the text of a `peer.toml`; what is wrong comes with the line, counted from 1, if that is known.
+    /// Parses and validates the text of a `peer.toml`. Errors contain the line number, from 1, if it is known.
     fn parse(text: &str) -> Result<Manifest, (Option<usize>, String)> {
         let manifest: Manifest = toml::from_str(text).map_err(|error| {
             (
@@ -157,40 +157,43 @@ impl Manifest {
                 describe_toml_error(error.message()).replace('\n', " "),
             )
         })?;
-        let wrong = |key: &str, what: &str| Err((line_of_key(text, key), what.to_owned()));
+        let invalid = |key: &str, problem: &str| Err((line_of_key(text, key), problem.to_owned()));
         let plain = |character: char| character.is_ascii_alphanumeric() || "-_.".contains(character);
         if manifest.name.is_empty() || manifest.name.starts_with('.') || !manifest.name.chars().all(plain) {
-            return wrong("name", "a peer's name has only letters, digits, '-', '_' and '.'");
+            return invalid("name", "name must consist of letters, digits, '-', '_' and '.'");
         }
         if manifest.version.is_some() != manifest.version_command.is_empty() {
-            return wrong("version", "write either version or version_command");
+            return invalid("version", "either version or version_command is required");
         }
         match (manifest.protocol, manifest.serves.is_empty()) {
             (Protocol::Http, true) => {
-                return wrong("protocol", "write what it serves: \"files\", \"fixed\" or both");
+                return invalid(
+                    "protocol",
+                    "protocol = \"http\" requires serves (\"files\", \"fixed\" or both)",
+                );
             }
             (Protocol::Echo, false) => {
-                return wrong("serves", "only a peer with protocol = \"http\" serves something");
+                return invalid("serves", "serves requires protocol = \"http\"");
             }
             _ => {}
         }
         if manifest.tls && manifest.protocol != Protocol::Http {
-            return wrong("tls", "only a peer with protocol = \"http\" serves TLS");
+            return invalid("tls", "tls requires protocol = \"http\"");
         }
         if manifest.compiler.is_empty() {
-            return wrong("compiler", "write the command that tells the compiler's version");
+            return invalid("compiler", "compiler must be the command that prints the compiler's version");
         }
         if manifest.program.is_empty() {
-            return wrong("program", "write what to start");
+            return invalid("program", "program must not be empty");
         }
         if manifest.build.is_empty() || manifest.build.iter().any(Vec::is_empty) {
-            return wrong("build", "write the commands that build it, each a list of words");
+            return invalid("build", "build must contain commands, each a list of words");
         }
         if manifest.contenders.is_empty() {
-            return wrong("contender", "write at least one [[contender]]");
+            return invalid("contender", "at least one [[contender]] is required");
         }
         if manifest.contenders.iter().any(|contender| contender.name.trim().is_empty()) {
-            return wrong("contender", "a contender needs a name");
+            return invalid("contender", "name of a contender must not be empty");
         }
         Ok(manifest)
     }
@@ -226,16 +229,16 @@ impl fmt::Display for Kind {
     }
 }
 
-/// The line, counted from 1, that a place in a text is on.
-fn line_of(text: &str, place: &Range<usize>) -> usize {
-    let before = text.as_bytes().get(..place.start).unwrap_or(text.as_bytes());
+/// Returns the line number, from 1, of a position in a text.
+fn line_of(text: &str, span: &Range<usize>) -> usize {
+    let before = text.as_bytes().get(..span.start).unwrap_or(text.as_bytes());
     before.iter().filter(|&&byte| byte == b'\n').count() + 1
 }
 
-/// The first line, counted from 1, that begins with a key or with the table of that name.
+/// Returns the number, from 1, of the first line that starts with a key or the table of this name.
 fn line_of_key(text: &str, key: &str) -> Option<usize> {
-    let begins = |line: &str| line.trim_start_matches(['[', ' ']).starts_with(key);
-    text.lines().position(begins).map(|place| place + 1)
+    let starts_with_key = |line: &str| line.trim_start_matches(['[', ' ']).starts_with(key);
+    text.lines().position(starts_with_key).map(|index| index + 1)
 }
 
 #[cfg(test)]
@@ -263,7 +266,7 @@ driver = "epoll"
     }
 
     #[test]
-    fn a_manifest_is_read_with_its_defaults() {
+    fn manifest_has_defaults() {
         let manifest = Manifest::parse(TOKIO).unwrap();
         assert_eq!((manifest.kind, manifest.warm_up_s), (Kind::Runtime, 0));
         assert_eq!((manifest.protocol, manifest.serves.as_slice()), (Protocol::Echo, [].as_slice()));
@@ -273,7 +276,7 @@ driver = "epoll"
     }
 
     #[test]
-    fn an_http_server_says_what_it_serves() {
+    fn http_server_requires_serves() {
         let http = TOKIO.replace(
             "kind = \"runtime\"",
             "kind = \"server\"\nprotocol = \"http\"\nserves = [\"files\", \"fixed\"]",
@@ -284,23 +287,23 @@ driver = "epoll"
         assert!(
             !manifest.tls && Manifest::parse(&http.replace("serves =", "tls = true\nserves =")).unwrap().tls
         );
-        let (line, what) = error(&TOKIO.replace("kind =", "tls = true\nkind ="));
-        assert!(line == Some(4) && what.contains("serves TLS"), "{line:?} {what}");
+        let (line, problem) = error(&TOKIO.replace("kind =", "tls = true\nkind ="));
+        assert!(line == Some(4) && problem.contains("tls requires"), "{line:?} {problem}");
         for (from, to, line, expected) in [
-            ("serves = [\"files\", \"fixed\"]", "", 5, "what it serves"),
+            ("serves = [\"files\", \"fixed\"]", "", 5, "requires serves"),
             ("protocol = \"http\"", "", 6, "http"),
             ("\"http\"", "\"gopher\"", 5, "gopher"),
             ("\"fixed\"", "\"mail\"", 6, "mail"),
             ("serves =", "tls = 1\nserves =", 6, "boolean"),
         ] {
-            let (found, what) = error(&http.replacen(from, to, 1));
-            assert_eq!(found, Some(line), "{to}: {what}");
-            assert!(what.contains(expected), "{to}: {what}");
+            let (actual, problem) = error(&http.replacen(from, to, 1));
+            assert_eq!(actual, Some(line), "{to}: {problem}");
+            assert!(problem.contains(expected), "{to}: {problem}");
         }
     }
 
     #[test]
-    fn mistakes_are_found_on_their_line() {
+    fn errors_have_line_numbers() {
         for (from, to, line, expected) in [
             ("driver = \"epoll\"", "driver = \"kqueue\"", 14, "kqueue"),
             ("kind = \"runtime\"", "kind = 3", 4, "string"),
@@ -309,16 +312,16 @@ driver = "epoll"
             ("name = \"tokio\"", "name = \"../tokio\"", 1, "letters"),
             ("version = \"1.0.0\"", "version = \"1\"\nversion_command = [\"x\"]", 6, "either"),
             ("build = [[\"cargo\", \"build\"]]", "build = [[]]", 9, "commands"),
-            ("program = [\"{out}/tokio\"]", "program = []", 10, "start"),
+            ("program = [\"{out}/tokio\"]", "program = []", 10, "program must not"),
         ] {
-            let (found, what) = error(&TOKIO.replacen(from, to, 1));
-            assert_eq!(found, Some(line), "{to}: {what}");
-            assert!(what.contains(expected), "{to}: {what}");
+            let (actual, problem) = error(&TOKIO.replacen(from, to, 1));
+            assert_eq!(actual, Some(line), "{to}: {problem}");
+            assert!(problem.contains(expected), "{to}: {problem}");
         }
     }
 
     #[test]
-    fn what_is_missing_is_named() {
+    fn errors_name_missing_fields() {
         assert!(error("name = \"tokio\"").1.contains("missing field"));
         assert!(error(&TOKIO.replace("version = \"1.0.0\"\n", "")).1.contains("version_command"));
     }

@@ -1,4 +1,4 @@
-//! Where a peer comes from: its library by what the lock file pins, its server by the commit of its sources.
+//! Origin of a peer: its library as pinned by the lock file, and its server by the commit of its sources.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,46 +8,46 @@ use serde::{Deserialize, Serialize};
 use super::Peer;
 use crate::commit::{self, CHANGED};
 
-/// Where a peer comes from, as far as that is known.
+/// Origin of a peer, as far as it is known.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Origin {
-    /// The checksum of the library in the lock file: "sha256:…" of a crate's archive, "h1:…" of a Go module.
+    /// Checksum of the library in the lock file: "sha256:…" of a crate's archive, "h1:…" of a Go module.
     #[serde(default)]
     pub library_checksum: Option<String>,
-    /// The library's commit: the one that its version names, or that its publisher has put into the crate.
+    /// Commit of the library, from its version or from the published crate.
     #[serde(default)]
     pub library_commit: Option<String>,
-    /// The commit that the peer's own sources are at, with "+changes" where they were changed since.
+    /// Commit of the peer's own sources, followed by "+changes" if they were modified.
     #[serde(default)]
     pub server_commit: Option<String>,
 }
 
 impl Peer {
-    /// Where library and server come from, now: after a build, when the library has been fetched. `version` is the
-    /// library's. Asks git, and reads Cargo's folder of unpacked crates.
+    /// Determines the current origin. Must be called after a build, when the library has been downloaded. `version`
+    /// is the version of the library. Runs `git` and reads Cargo's directory of unpacked crates.
     #[must_use]
     pub fn origin(&self, version: &str) -> Origin {
         let sources = self.manifest.sources.iter().map(Path::new);
-        let folders: Vec<&Path> = [self.folder.as_path()].into_iter().chain(sources).collect();
-        Origin { server_commit: commit::of_sources(&folders), ..self.pinned_origin(version) }
+        let directories: Vec<&Path> = [self.folder.as_path()].into_iter().chain(sources).collect();
+        Origin { server_commit: commit::of_sources(&directories), ..self.pinned_origin(version) }
     }
 
-    /// What of it no build changes: where the library comes from, by lock file and version. Known as well of a peer that
-    /// was built before its record told any of this.
+    /// Determines the origin of the library, which depends only on lock file and version. Also available for a peer
+    /// whose build record does not contain its origin.
     pub(super) fn pinned_origin(&self, version: &str) -> Origin {
         let library = &self.manifest.library;
-        let of_version = || commit::of_version(version).map(str::to_owned);
+        let version_commit = || commit::of_version(version).map(str::to_owned);
         Origin {
             library_checksum: locked_checksum(&self.folder, library, version),
-            library_commit: of_version().or_else(|| published_commit(&cargo_home()?, library, version)),
+            library_commit: version_commit().or_else(|| published_commit(&cargo_home()?, library, version)),
             server_commit: None,
         }
     }
 }
 
-/// What the lock file of the project in `folder` pins the library's content to.
-fn locked_checksum(folder: &Path, library: &str, version: &str) -> Option<String> {
-    let read = |name: &str| fs::read_to_string(folder.join(name)).ok();
+/// Returns the checksum of the library in the lock file of the project in `directory`.
+fn locked_checksum(directory: &Path, library: &str, version: &str) -> Option<String> {
+    let read = |name: &str| fs::read_to_string(directory.join(name)).ok();
     if let Some(lock) = read("Cargo.lock") {
         return checksum_of_crate(&lock, library, version).map(|checksum| format!("sha256:{checksum}"));
     }
@@ -72,9 +72,9 @@ fn checksum_of_crate(lock: &str, library: &str, version: &str) -> Option<String>
     packages.find(|package| package.name == library && package.version == version)?.checksum
 }
 
-/// The commit that a crate was published from, which `cargo publish` puts into it. Cargo has compared the crate with the
-/// checksum when it unpacked it; that the commit is the right one rests on the word of the publisher. Cargo has a folder
-/// for each registry: the first that has the crate is read, whichever registry that is.
+/// Returns the commit from which a crate was published. `cargo publish` adds it to the crate. Cargo has verified
+/// the crate's checksum when unpacking it, but the commit itself is a claim of the publisher. Cargo has a directory
+/// for each registry; the first one that contains the crate is used.
 fn published_commit(cargo_home: &Path, library: &str, version: &str) -> Option<String> {
     #[derive(Deserialize)]
     struct Published {
@@ -93,7 +93,7 @@ fn published_commit(cargo_home: &Path, library: &str, version: &str) -> Option<S
     Some(format!("{}{}", git.sha1, if git.dirty { CHANGED } else { "" }))
 }
 
-/// Where Cargo keeps what it has fetched.
+/// Returns the directory in which Cargo stores downloads.
 fn cargo_home() -> Option<PathBuf> {
     let set = std::env::var_os("CARGO_HOME").filter(|home| !home.is_empty());
     set.map(PathBuf::from).or_else(|| Some(Path::new(&std::env::var_os("HOME")?).join(".cargo")))
@@ -105,7 +105,7 @@ mod tests {
     use crate::peers::Peers;
 
     #[test]
-    fn every_library_of_a_lock_file_has_its_checksum() {
+    fn lock_files_have_checksums_of_all_libraries() {
         let peers = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../peers");
         let out = tempfile::tempdir().unwrap();
         for peer in Peers::open(&peers, out.path()).unwrap().all() {
@@ -124,24 +124,24 @@ mod tests {
     }
 
     #[test]
-    fn of_several_versions_in_a_lock_file_the_one_that_is_used_counts() {
+    fn checksum_matches_name_and_version() {
         let lock = "[[package]]\nname = \"x\"\nversion = \"1.0.0\"\nchecksum = \"aa\"\n\
                     [[package]]\nname = \"x\"\nversion = \"2.0.0\"\nchecksum = \"bb\"\n\
                     [[package]]\nname = \"own\"\nversion = \"0.1.0\"\n";
         assert_eq!(checksum_of_crate(lock, "x", "2.0.0").as_deref(), Some("bb"));
         assert_eq!(checksum_of_crate(lock, "x", "3.0.0"), None);
-        assert_eq!(checksum_of_crate(lock, "own", "0.1.0"), None, "a folder has no checksum");
+        assert_eq!(checksum_of_crate(lock, "own", "0.1.0"), None, "a path dependency has no checksum");
         assert_eq!(checksum_of_crate("no lock file", "x", "1.0.0"), None);
     }
 
     #[test]
-    fn a_crate_tells_the_commit_that_it_was_published_from() {
+    fn published_commit_reads_crate_metadata() {
         let home = tempfile::tempdir().unwrap();
-        assert_eq!(published_commit(home.path(), "x", "1.0.0"), None, "nothing was fetched");
+        assert_eq!(published_commit(home.path(), "x", "1.0.0"), None, "nothing was downloaded");
         let write = |version: &str, text: &str| {
-            let folder = home.path().join(format!("registry/src/index-1/x-{version}"));
-            fs::create_dir_all(&folder).unwrap();
-            fs::write(folder.join(".cargo_vcs_info.json"), text).unwrap();
+            let directory = home.path().join(format!("registry/src/index-1/x-{version}"));
+            fs::create_dir_all(&directory).unwrap();
+            fs::write(directory.join(".cargo_vcs_info.json"), text).unwrap();
         };
         write("1.0.0", r#"{"git": {"sha1": "b53b2001"}, "path_in_vcs": "x"}"#);
         write("2.0.0", r#"{"git": {"sha1": "b53b2001", "dirty": true}}"#);

@@ -18,8 +18,7 @@ const CHECK_TLS_CONNECTIONS: usize = 1000;
 const START: &str = "start";
 
 /// Returns the checks of a workload, in order. The check with a stalled reader needs large files: without them,
-/// unread data
-/// depends only on the number of requests, and these checks send one at a time.
+/// unread data depends only on the number of requests, and these checks send one at a time.
 fn checks_of(workload: Workload, targets: SupportedTargets, connections: usize) -> Vec<Check> {
     match workload {
         Workload::Http { .. } => {
@@ -33,8 +32,7 @@ fn checks_of(workload: Workload, targets: SupportedTargets, connections: usize) 
 
 impl Runner<'_> {
     /// Checks all contenders, once per run. A contender that fails is excluded from the run. On return, each
-    /// contender has
-    /// passed all checks or has been excluded, unless the run was stopped.
+    /// contender has passed all checks or has been excluded, unless the run was stopped.
     pub fn check_all(&mut self) {
         let servers = self.config.cells.iter().any(|cell| !matches!(cell.workload, Workload::Disk { .. }));
         if !self.config.check || !servers {

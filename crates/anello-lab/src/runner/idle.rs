@@ -12,14 +12,12 @@ use crate::runner::{Runner, SliceError, SlicePosition, check};
 use crate::schedule::Random;
 
 /// Number of connections opened before the first memory sample. Memory that a server allocates once, regardless of
-/// the
-/// number of connections (rings, pools, code pages), is then already allocated.
+/// the number of connections (rings, pools, code pages), is then already allocated.
 const FIRST_BATCH: usize = 10;
 
 impl Runner<'_> {
     /// Measures the memory of idle connections. Every slice starts its own server process, because a process rarely
-    /// returns
-    /// memory to the kernel.
+    /// returns memory to the kernel.
     pub(super) fn run_idle_cell(&mut self, pass: usize, cell: usize) {
         self.stop_all();
         self.start_cell(pass, cell);
@@ -95,8 +93,8 @@ impl Runner<'_> {
     }
 }
 
-/// Returns how many connections of an idle cell are opened before the first sample. At most half of them, because the
-/// result is the difference between the samples.
+/// Returns how many connections of an idle cell are opened before the first sample. At most half of them, because
+/// the result is the difference between the samples.
 fn first_batch(connections: usize) -> usize {
     FIRST_BATCH.min(connections / 2)
 }

@@ -1,12 +1,9 @@
 //! Contenders that use CPU while idle: a polling kernel thread, a periodic timer, a busy loop.
 //!
 //! All contenders share the server cores, and idle ones should sleep. A contender that does not sleep takes CPU
-//! time and
-//! cache from the contender being measured. Each contender is therefore sampled while idle after its warm-up in a
-//! cell. A busy
-//! sample is repeated once, in case the work of the warm-up was not finished. A contender that is busy in both
-//! samples
-//! is suspended (SIGSTOP) outside its own slices from then on, and the report says so.
+//! time and cache from the contender being measured. Each contender is therefore sampled while idle after its
+//! warm-up in a cell. A busy sample is repeated once, in case the work of the warm-up was not finished. A contender
+//! that is busy in both samples is suspended (SIGSTOP) outside its own slices from then on, and the report says so.
 
 use std::time::Duration;
 

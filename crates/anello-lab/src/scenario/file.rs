@@ -1,10 +1,8 @@
 //! Scenario files in TOML. `docs/reference/lab-scenarios.md` documents every key; the presets are examples.
 //!
 //! Parsing is strict. An unknown key, an invalid number or a cell that does not fit the protocol is an error that
-//! names
-//! file, line and column, shows the line, and states the remedy. This module does not depend on the machine:
-//! `resolve.rs`
-//! creates a [`LabConfig`](crate::LabConfig) from a file and a machine.
+//! names file, line and column, shows the line, and states the remedy. This module does not depend on the machine:
+//! `resolve.rs` creates a [`LabConfig`](crate::LabConfig) from a file and a machine.
 
 use std::fmt;
 use std::ops::Range;

@@ -43,8 +43,7 @@ pub struct Resources {
 
 impl Resources {
     /// Returns the resources of this machine, without peers. `executable` is the `anello` command, `disk_file` the
-    /// file of
-    /// the disk workers.
+    /// file of the disk workers.
     #[must_use]
     pub fn of_this_machine(executable: PathBuf, disk_file: PathBuf) -> Resources {
         let cores = allowed_cores();
@@ -62,8 +61,7 @@ impl Resources {
     }
 
     /// Returns the cores in order of use: one hardware thread of each physical core in ascending order, then the
-    /// others.
-    /// Threads of one physical core share execution units, so the load would slow down the server.
+    /// others. Threads of one physical core share execution units, so the load would slow down the server.
     fn cores_by_independence(&self) -> Vec<usize> {
         let (mut separate, mut others): (Vec<usize>, Vec<usize>) = (Vec::new(), Vec::new());
         for &core in &self.cores {

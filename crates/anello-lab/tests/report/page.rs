@@ -134,7 +134,7 @@ fn the_raw_data_of_every_run_is_in_the_page() {
     let last = page.rfind("<script type=\"application/gzip\"").unwrap();
     for cut in [page.find("id=\"raw1\"").unwrap() + 100, last, last - 100, page.rfind("</html>").unwrap()] {
         let why = runs_of(&page[..cut]).unwrap_err();
-        assert!(why.contains("raw data that are cut short"), "{cut} of {}: {why}", page.len());
+        assert!(why.contains("raw data are truncated"), "{cut} of {}: {why}", page.len());
     }
     assert_eq!(runs_of(&page).unwrap(), [one, other]);
     assert!(page.contains("href=\"#run1\"") && page.contains("2 runs on this page"));

@@ -172,8 +172,7 @@ impl<'a> Resolver<'a> {
     }
 
     /// Inserts the twin of the reference, which measures the noise floor. Returns the name of the reference: the
-    /// first of the
-    /// scenario's candidates that participates, or the first candidate if none does.
+    /// first of the scenario's candidates that participates, or the first candidate if none does.
     pub(super) fn add_twin(&mut self, contenders: &mut Vec<Contender>) -> String {
         let names = &self.file.reference.get_ref().0;
         let position = |name: &String| contenders.iter().position(|contender| contender.name == *name);
@@ -189,8 +188,8 @@ impl<'a> Resolver<'a> {
     }
 
     /// Replaces [`FURTHER_CORE`] with the core and returns it if any contender uses the placeholder. Without such a
-    /// core, these
-    /// contenders are removed: on a core of the servers or the load, they would not measure their option.
+    /// core, these contenders are removed: on a core of the servers or the load, they would not measure their
+    /// option.
     pub(super) fn assign_further_core(
         &mut self,
         contenders: &mut Vec<Contender>,
