@@ -1,5 +1,6 @@
-//! Writes the reports of a simulated run. Shows the report format without a real run: `cargo run -p anello-lab
-//! --example simulated_report -- DIRECTORY`.
+//! Writes the reports of a simulated run, to show their format without a real run.
+//!
+//! Usage: `cargo run -p anello-lab --example simulated_report -- DIRECTORY`
 #![forbid(unsafe_code)]
 
 use std::error::Error;

@@ -18,7 +18,7 @@ use rustix::time::{ClockId, clock_gettime};
 /// Period of the throttle. It uses its share of the CPU once per period.
 const PERIOD: Duration = Duration::from_millis(1);
 
-/// One thread per core that uses CPU time while the throttle is active and sleeps otherwise.
+/// CPU throttle with one thread per core. The threads use CPU time while it is active and sleep otherwise.
 #[derive(Debug)]
 pub(crate) struct CpuThrottle {
     shared: Arc<Shared>,

@@ -18,7 +18,7 @@ pub const CURVE_QUANTILES: [f64; 19] = [
 /// Encodes a histogram as text.
 ///
 /// # Errors
-/// Returns the error of the serializer. None of its error conditions is known to occur here.
+/// Returns the error of the serializer, which is not expected to fail.
 pub fn encode(histogram: &Histogram<u64>) -> Result<String, String> {
     let mut bytes = Vec::new();
     V2DeflateSerializer::new()

@@ -78,7 +78,7 @@ pub trait LoadSession {
     fn run_slice(&mut self, duration: Duration) -> Result<SliceLoad, String>;
 
     /// Waits for deferred work of a measured slice, so that it does not disturb the slice of the next contender.
-    /// Disk writes leave dirty pages that the kernel writes back later. Most slices leave nothing.
+    /// Disk writes leave dirty pages that the kernel writes back later. Most slices leave no deferred work.
     ///
     /// # Errors
     /// Returns a description of the failure.

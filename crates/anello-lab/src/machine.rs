@@ -321,7 +321,7 @@ impl Machine for LocalMachine {
     fn stop(&mut self, pids: &[u32]) {
         let mut ending: Vec<ServerProcess> =
             pids.iter().filter_map(|pid| self.processes.remove(pid)).collect();
-        // All at once first, so that they wind down side by side; each drop then waits for one.
+        // Signal all processes first so that they exit in parallel. Each drop then waits for one of them.
         ending.iter_mut().for_each(ServerProcess::terminate);
     }
 

@@ -3,6 +3,7 @@
 //!
 //! The directory of peers has a subdirectory for each peer. Its `peer.toml` ([`Manifest`]) describes the peer and
 //! how it is built and started. Build results are written to a separate output directory per peer:
+//!
 //! ```text
 //! peers/                     sources, read only          OUT/               build results
 //!   flags/  shared by some                                 tokio/

@@ -58,7 +58,7 @@ const BYTES_PER_SECOND: f64 = 2.5e9;
 /// The same throughput with TLS.
 const TLS_BYTES_PER_SECOND: f64 = 2e9;
 
-/// Upper bound that detects typing errors. It and the following bounds are far above practical values.
+/// Maximum number of passes. This and the following bounds detect typing errors and are far above practical values.
 const MAX_PASSES: usize = 100_000;
 const MAX_ROUNDS: usize = 100_000;
 const MAX_SLICES: usize = 100_000_000;
@@ -153,7 +153,7 @@ impl LabConfig {
     /// with 1, 50 and 300 connections and messages of 128 and 1024 bytes. `executable` is the `anello` command.
     ///
     /// # Panics
-    /// Never panics: a test resolves the preset.
+    /// Panics if the embedded preset is invalid. A test excludes this.
     #[must_use]
     pub fn quick(executable: PathBuf) -> LabConfig {
         LabConfig::preset("quick", executable).expect("preset fits any machine")
@@ -163,7 +163,7 @@ impl LabConfig {
     /// imprecise.
     ///
     /// # Panics
-    /// Never panics: a test resolves the preset.
+    /// Panics if the embedded preset is invalid. A test excludes this.
     #[must_use]
     pub fn smoke(executable: PathBuf) -> LabConfig {
         LabConfig::preset("smoke", executable).expect("preset fits any machine")

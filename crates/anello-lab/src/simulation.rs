@@ -2,7 +2,7 @@
 //!
 //! Each server has a known cost per request. The machine adds noise, slow drift, a random factor per process, and
 //! stolen time. The correct result of a run is therefore known in advance. The lab's own tests use it. It can also
-//! produce sample reports within a second.
+//! produce sample reports without the duration of a real run.
 
 use std::cell::RefCell;
 use std::collections::HashMap;

@@ -27,7 +27,7 @@ const TERMINATION_GRACE: Duration = Duration::from_millis(300);
 /// grandchild may keep the pipe open indefinitely.
 const STDERR_EOF_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Interval of the checks whether a child is stopped by a signal.
+/// Interval between checks for a child that is stopped by a signal.
 const STOP_CHECK_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Maximum number of bytes of standard error that are kept.

@@ -1,4 +1,4 @@
-//! CPU vulnerabilities: which ones the kernel mitigates, and which ones it reports as open.
+//! CPU vulnerabilities: which ones the kernel mitigates, and which ones it reports as unmitigated.
 
 use std::fs;
 

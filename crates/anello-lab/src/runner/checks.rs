@@ -17,8 +17,8 @@ const CHECK_TLS_CONNECTIONS: usize = 1000;
 /// Name of the first check: the contender starts.
 const START: &str = "start";
 
-/// Returns the checks of a workload, in order. The check with a stalled reader needs large files: without them,
-/// unread data depends only on the number of requests, and these checks send one at a time.
+/// Returns the checks of a workload, in order. The check with a stalled reader needs large files: small
+/// responses fit into the socket buffers, so a reader that stalls has no effect.
 fn checks_of(workload: Workload, targets: SupportedTargets, connections: usize) -> Vec<Check> {
     match workload {
         Workload::Http { .. } => {

@@ -111,8 +111,8 @@ fn every_preset_resolves_on_every_machine_with_one_twin() {
             assert_eq!(config.scenario.text, text);
             let twins = config.contenders.iter().filter(|contender| contender.twin_of.is_some());
             assert_eq!(twins.count(), 1, "{name}");
-            // Two anello binaries are compared through a baseline reference. In monoio-peak no baseline can use
-            // several cores.
+            // The reference is not anello, so that two builds of anello can be compared. Only in monoio-peak, no
+            // baseline supports several cores.
             let reference = &config.contenders[config.reference_index().unwrap()];
             assert_eq!(reference.role == Role::Anello, name == "monoio-peak", "{name}");
             let idle = config.cells.iter().all(|cell| cell.workload == Workload::Idle);

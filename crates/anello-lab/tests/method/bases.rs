@@ -148,7 +148,7 @@ fn who_is_set_against_nobody_or_itself_is_refused() {
         }
     };
     for (base, why) in [
-        ("one", "\"one\" is to be set against \"one\", which is itself"),
+        ("one", "the base of \"one\" is \"one\", which is itself"),
         ("two", "is \"two\", which is not among the contenders (use the contender that differs only"),
         (TWIN, "which is not among the contenders"),
     ] {

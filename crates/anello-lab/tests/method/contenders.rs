@@ -119,14 +119,14 @@ fn only_who_was_never_measured_took_no_part() {
     assert_eq!(
         told,
         [
-            "late was not measured at 1 connection, 128 bytes: it could not be started (exited with status 1: not yet)."
+            "late was not measured at 1 connection, 128 bytes: it could not be started (exited with status 1: first start fails)."
         ]
     );
     // And here before any.
     result.slices.retain(|slice| slice.contender != 2);
     anello_lab::analysis::analyse(&mut result);
     let told = texts(&result, FindingKind::Failure);
-    assert_eq!(told, ["late took no part: exited with status 1: not yet."]);
+    assert_eq!(told, ["late took no part: exited with status 1: first start fails."]);
 }
 
 /// Anello on both drivers against a peer of each kin, and one of unknown kin.

@@ -110,7 +110,9 @@ fn another_plan_is_not_taken_up() {
     assert!(refused(&|config| config.rounds += 1).contains("rounds"));
     let driver = refused(&|config| config.load_driver = Some("io_uring".into()));
     assert_eq!(driver, "load driver differs: None in the previous run, Some(\"io_uring\") now");
-    assert!(refused(&|config| config.contenders[2].connections_limit = Some(9)).contains("most connections"));
+    assert!(
+        refused(&|config| config.contenders[2].connections_limit = Some(9)).contains("number of connections")
+    );
 }
 
 #[test]
@@ -128,7 +130,7 @@ fn a_run_is_not_taken_up_with_a_program_built_anew() {
     std::fs::write(&program, "another build").unwrap();
     match again() {
         Err(LabError::Resume(why)) => {
-            assert!(why.starts_with("the program of one (by its hash) is "), "{why}")
+            assert!(why.starts_with("program of one (by its hash) differs: "), "{why}")
         }
         other => panic!("not refused: {other:?}"),
     }
