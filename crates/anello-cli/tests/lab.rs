@@ -309,7 +309,7 @@ fn a_disk_run_is_taken_up_again_with_the_file_that_it_had() {
     let other = ["--resume", json.to_str().unwrap(), "--disk-file", "/nowhere/blocks", "--out", out];
     let Output { status, stderr, .. } = lab(&other).output().unwrap();
     assert_eq!(status.code(), Some(1));
-    assert!(String::from_utf8_lossy(&stderr).contains("file of the disk workers (--disk-file) is "));
+    assert!(String::from_utf8_lossy(&stderr).contains("file of the disk workers (--disk-file) differs: "));
     create_stale_file(&file);
     let again = lab(&["--resume", json.to_str().unwrap(), "--out", out]).output().unwrap();
     assert!(again.status.success(), "{}", String::from_utf8_lossy(&again.stderr));

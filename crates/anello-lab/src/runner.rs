@@ -321,11 +321,11 @@ impl<'a> Runner<'a> {
 
     /// Runs a contender's own warm-up, which may be long, in steps. Stops between steps when the run is to stop.
     fn warm_up(&self, session: &mut dyn LoadSession, duration: Duration) -> Result<(), SliceError> {
-        let mut left = duration;
-        while !left.is_zero() && !self.stopped() {
-            let step = left.min(WARM_UP_STEP);
+        let mut remaining = duration;
+        while !remaining.is_zero() && !self.stopped() {
+            let step = remaining.min(WARM_UP_STEP);
             check(&session.run_slice(step).map_err(SliceError::Broken)?)?;
-            left -= step;
+            remaining -= step;
         }
         Ok(())
     }

@@ -324,7 +324,7 @@ fn peers_answer_to_their_names_and_mistakes_are_told_with_their_place() {
         assert_eq!(peers.named(&[name.to_owned()]).unwrap().len(), 1, "{name}");
     }
     let unknown = peers.named(&["tokyo".to_owned()]).unwrap_err();
-    assert!(unknown.contains("\"tokyo\"") && unknown.contains("there are fake"), "{unknown}");
+    assert!(unknown.contains("\"tokyo\"") && unknown.contains("known peers: fake"), "{unknown}");
 
     let folder = workshop.folder.path().join("peers");
     let open = || Peers::open(&folder, &folder).unwrap_err().to_string();
@@ -333,5 +333,5 @@ fn peers_answer_to_their_names_and_mistakes_are_told_with_their_place() {
     workshop.write("peer.toml", &FAKE.replace("fake two", "fake one"));
     assert!(open().contains("duplicate contender name \"fake one\""), "{}", open());
     fs::remove_file(workshop.peer().join("peer.toml")).unwrap();
-    assert!(open().contains("no folder in here has a peer.toml"), "{}", open());
+    assert!(open().contains("no subdirectory contains a peer.toml"), "{}", open());
 }
