@@ -1,13 +1,13 @@
-//! What happened in one stretch of a run: the record that all output is made of.
+//! Measurements of one time interval of a run. All output is derived from these records.
 //!
 //! ```text
 //!  time       0 s            1 s            2 s
-//!  thread 0   ├──────────────┼──────────────┼─        add      the same stretch, other connections
+//!  thread 0   ├──────────────┼──────────────┼─        add      same interval, other connections
 //!  thread 1   ├──────────────┼──────────────┼─          ↓
-//!  run        ├──────────────┼──────────────┼─        append → the next stretch
+//!  run        ├──────────────┼──────────────┼─        append → next interval
 //! ```
 //!
-//! Both kinds of sums are exact: histograms are added bucket by bucket.
+//! Both operations are exact: histograms are added bucket by bucket.
 
 use hdrhistogram::Histogram;
 
@@ -17,47 +17,48 @@ use crate::latency_histogram;
 use crate::process::ProcessUsage;
 use crate::report::Latency;
 
-/// What happened in one stretch of a run, of all threads together (or of one, before adding up).
+/// Measurements of one time interval of a run, summed over all threads, or of a single thread before summation.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Interval {
-    /// When it began, in nanoseconds since the measurement began; the warm-up is not recorded.
+    /// Start of the interval, in nanoseconds since the start of the measurement. The warm-up is not recorded.
     pub start_ns: u64,
-    /// How long it took, in nanoseconds.
+    /// Length of the interval, in nanoseconds.
     pub elapsed_ns: u64,
-    /// Requests answered: whole and, if verified, right.
+    /// Requests with a complete reply and, if verification is enabled, the expected bytes.
     pub requests: u64,
-    /// How long each took, in nanoseconds; open loop: from the scheduled time, closed loop: from sending.
+    /// Request latency in nanoseconds, measured from the scheduled time (open loop) or from sending (closed loop).
     pub latency: Histogram<u64>,
-    /// Open loop only: how long each took from the actual sending, in nanoseconds.
+    /// Open loop only: request latency in nanoseconds, measured from the actual time of sending.
     pub uncorrected: Option<Histogram<u64>>,
-    /// Open loop only: requests that the schedule held for this stretch.
+    /// Open loop only: requests scheduled in this interval.
     pub offered: Option<u64>,
-    /// Open loop only: requests that were sent more than 1 ms after their time, mostly because the connection was still
-    /// busy.
+    /// Open loop only: requests sent more than 1 ms after their scheduled time, usually because the connection was
+    /// still busy.
     pub late: u64,
-    /// Open loop only: requests of the schedule that were never sent.
+    /// Open loop only: scheduled requests that were never sent.
     pub unsent: u64,
-    /// Requests in flight that were given up, because the load was stopped before its end.
+    /// Requests in flight that were cancelled because the load was stopped early.
     pub abandoned: u64,
     /// Bytes sent.
     pub sent_bytes: u64,
     /// Bytes received.
     pub received_bytes: u64,
-    /// What went wrong.
+    /// Errors by kind.
     pub errors: Errors,
-    /// Connections that were open at its end.
+    /// Connections open at the end of the interval.
     pub open_connections: usize,
-    /// What the server's process used in it, and its memory at the end; none if it was not asked for, or is gone.
+    /// Resources used by the server process, and its memory at the end of the interval. `None` if the process was not
+    /// monitored or has exited.
     pub server: Option<ProcessUsage>,
-    /// CPU time of the load itself, in nanoseconds.
+    /// CPU time of the load generator, in nanoseconds.
     pub load_cpu_ns: u64,
-    /// Time that the hypervisor took from all cores used by the load (and from those that the server may use, where
-    /// its process is known), in nanoseconds; none if it cannot be told.
+    /// Steal time in nanoseconds: time that the hypervisor took from the cores of the load generator and, if the server
+    /// process is known, from the cores that the server may use. `None` if unknown.
     pub stolen_ns: Option<u64>,
 }
 
 impl Interval {
-    /// A stretch in which nothing has happened yet; `open_loop` says whether it has the figures of one.
+    /// Creates an empty interval. If `open_loop` is `true`, the open-loop fields are present.
     #[must_use]
     pub fn empty(start_ns: u64, open_loop: bool) -> Self {
         Self {
@@ -80,15 +81,15 @@ impl Interval {
         }
     }
 
-    /// When it ended, in nanoseconds since the measurement began.
+    /// Returns the end of the interval, in nanoseconds since the start of the measurement.
     #[must_use]
     pub fn end_ns(&self) -> u64 {
         self.start_ns.saturating_add(self.elapsed_ns)
     }
 
-    /// Adds what other connections, as those of another thread, did in the same stretch: everything is summed. So
-    /// figures that are of the process or the machine, not of the thread (`server`, `load_cpu_ns`, `stolen_ns`), belong
-    /// into one of the intervals only, or are set afterwards.
+    /// Adds the measurements of other connections, such as those of another thread, in the same interval. All fields
+    /// are summed. Values that belong to a process or to the machine instead of a thread (`server`, `load_cpu_ns`,
+    /// `stolen_ns`) must therefore be present in only one of the intervals, or be set afterwards.
     pub fn add(&mut self, other: &Self) {
         self.sum(other);
         self.open_connections += other.open_connections;
@@ -98,7 +99,7 @@ impl Interval {
         self.server = self.server.or(other.server);
     }
 
-    /// Adds the stretch that came `next`: open connections and memory are those at its end.
+    /// Appends the following interval. The number of open connections and the memory are taken from `next`.
     pub fn append(&mut self, next: &Self) {
         self.sum(next);
         self.open_connections = next.open_connections;
@@ -108,7 +109,7 @@ impl Interval {
         self.server = self.server.or(next.server);
     }
 
-    /// All that is summed in either case.
+    /// Sums the fields that [`add`](Self::add) and [`append`](Self::append) treat alike.
     fn sum(&mut self, other: &Self) {
         let end_ns = self.end_ns().max(other.end_ns());
         self.start_ns = self.start_ns.min(other.start_ns);
@@ -134,39 +135,40 @@ impl Interval {
         self.stolen_ns = sum_of_known(self.stolen_ns, other.stolen_ns);
     }
 
-    /// Requests answered per second; 0 if no time has passed.
+    /// Returns the number of requests answered per second, or 0 if the interval has no length.
     #[must_use]
     pub fn requests_per_second(&self) -> f64 {
         if self.elapsed_ns == 0 { 0.0 } else { self.requests as f64 * 1e9 / self.elapsed_ns as f64 }
     }
 
-    /// The quantiles of the latency; none if nothing was answered.
+    /// Returns the quantiles of the latency, or `None` if no request was answered.
     #[must_use]
     pub fn quantiles(&self) -> Option<Latency> {
         Latency::of(&self.latency)
     }
 
-    /// The quantiles of the latency from the actual sending; none in closed loop, or if nothing was answered.
+    /// Returns the quantiles of the uncorrected latency, or `None` in a closed loop or if no request was answered.
     #[must_use]
     pub fn uncorrected_quantiles(&self) -> Option<Latency> {
         self.uncorrected.as_ref().and_then(Latency::of)
     }
 
-    /// CPU time of the server per request, in nanoseconds; none if either is not known.
+    /// Returns the CPU time of the server per request, in nanoseconds. Returns `None` if the CPU time is unknown or no
+    /// request was answered.
     #[must_use]
     pub fn server_cpu_ns_per_request(&self) -> Option<f64> {
         let server = self.server.filter(|_| self.requests > 0)?;
         Some(server.cpu_ns as f64 / self.requests as f64)
     }
 
-    /// CPU time of the load per request, in nanoseconds; none if nothing was answered.
+    /// Returns the CPU time of the load generator per request, in nanoseconds, or `None` if no request was answered.
     #[must_use]
     pub fn load_cpu_ns_per_request(&self) -> Option<f64> {
         (self.requests > 0).then(|| self.load_cpu_ns as f64 / self.requests as f64)
     }
 }
 
-/// The sum of what is known; none if neither is.
+/// Adds the known values. Returns `None` if both are unknown.
 fn sum_of_known(one: Option<u64>, other: Option<u64>) -> Option<u64> {
     match (one, other) {
         (Some(one), Some(other)) => Some(one.saturating_add(other)),
@@ -201,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn threads_are_added_up() {
+    fn add_sums_threads() {
         let mut sum = interval(5, &[1000, 2000]);
         sum.add(&Interval { start_ns: 9, stolen_ns: None, server: None, ..interval(0, &[3000]) });
         assert_eq!((sum.start_ns, sum.elapsed_ns, sum.open_connections), (5, 1_000_000_004, 6));
@@ -213,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn stretches_are_appended() {
+    fn append_extends_interval() {
         let second = 1_000_000_000;
         let mut run = interval(0, &[1000]);
         run.append(&interval(second, &[2000]));
@@ -234,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_has_no_quantiles() {
+    fn empty_interval_has_no_quantiles() {
         let empty = Interval::empty(0, false);
         assert_eq!((empty.quantiles(), empty.uncorrected_quantiles(), empty.offered), (None, None, None));
         assert_eq!((empty.requests_per_second(), empty.load_cpu_ns_per_request()), (0.0, None));

@@ -1,8 +1,8 @@
-//! Puts the intervals of all threads together, and adds what is of the process and the machine.
+//! Combines the intervals of all threads, and adds the measurements of the server process and the machine.
 //!
-//! Every thread cuts its record at the same moments, by its own clock. Here the parts of the same number are added; an
-//! interval is complete when every thread has told of it, of a later one (it was held up and left it out), or that it is
-//! done.
+//! Every thread ends its intervals at the same points in time, according to its own clock. A series adds the parts that
+//! have the same interval number. An interval is complete when every thread has reported its part, has reported a later
+//! part (a delayed thread skips intervals), or has finished.
 
 use std::collections::BTreeMap;
 
@@ -10,15 +10,15 @@ use crate::interval::Interval;
 use crate::machine;
 use crate::process::{ProcessMeter, ProcessUsage};
 
-/// The intervals of one stretch of load, of all threads.
+/// Intervals of one phase of the load, over all threads.
 pub(crate) struct Series {
-    /// The next interval that each thread may tell of.
+    /// For each thread, the lowest interval number that it can still report.
     next_indexes: Vec<u64>,
     parts: BTreeMap<u64, Interval>,
     samples: BTreeMap<u64, Sample>,
-    /// Before all intervals that are not complete.
+    /// Sample at the start of the first incomplete interval.
     last: Sample,
-    /// Moments of samples: the first, the last, and the time between.
+    /// Times of the first and the last sample, and the time between samples.
     first_ns: u64,
     end_ns: u64,
     interval_ns: u64,
@@ -28,8 +28,8 @@ pub(crate) struct Series {
 }
 
 impl Series {
-    /// For so many threads; the stretch is measured from `first_ns` to `end_ns`, which is `offset_ns` after the
-    /// measurement began.
+    /// Creates a series for `threads` threads. The phase is measured from `first_ns` to `end_ns` and starts `offset_ns`
+    /// after the start of the measurement.
     pub fn new(threads: usize, first_ns: u64, end_ns: u64, interval_ns: u64, offset_ns: u64) -> Self {
         Self {
             next_indexes: vec![0; threads],
@@ -44,7 +44,7 @@ impl Series {
         }
     }
 
-    /// When the process and the machine are to be looked at next; none when that is over.
+    /// Returns the time of the next sample, or `None` after the last one.
     pub fn sample_due_ns(&self) -> Option<u64> {
         let due_ns = |number: u64| {
             self.first_ns.saturating_add(number.saturating_mul(self.interval_ns)).min(self.end_ns)
@@ -53,7 +53,7 @@ impl Series {
             .then(|| due_ns(self.next_sample_index))
     }
 
-    /// Takes a look that was due.
+    /// Adds the sample that was due.
     pub fn add_sample(&mut self, sample: Sample) {
         match self.next_sample_index {
             0 => self.last = sample,
@@ -64,7 +64,7 @@ impl Series {
         self.next_sample_index += 1;
     }
 
-    /// A thread's part of an interval.
+    /// Adds the part of an interval that a thread has measured.
     pub fn add_part(&mut self, thread: usize, number: u64, part: Interval) {
         self.next_indexes[thread] = number + 1;
         match self.parts.entry(number) {
@@ -75,9 +75,9 @@ impl Series {
         }
     }
 
-    /// A thread is done; the rest of its record.
+    /// Marks a thread as finished and adds the rest of its measurements.
     pub fn finish_thread(&mut self, thread: usize, rest: Interval) {
-        // Who ended early has its rest in the middle of the others.
+        // The rest of a thread that finished early belongs to an interval in which other threads are still active.
         let number = (rest.start_ns / self.interval_ns).max(self.next_indexes[thread]);
         if rest.elapsed_ns > 0 || has_activity(&rest) {
             self.add_part(thread, number, rest);
@@ -85,14 +85,15 @@ impl Series {
         self.next_indexes[thread] = u64::MAX;
     }
 
-    /// The next interval that is complete. `now` is how things stand if nobody has looked at its end.
-    pub fn next_complete(&mut self, now: impl FnOnce() -> Sample) -> Option<Interval> {
+    /// Returns the next complete interval, if any. Calls `take_sample` if there is no sample for the end of the
+    /// interval.
+    pub fn next_complete(&mut self, take_sample: impl FnOnce() -> Sample) -> Option<Interval> {
         let (&number, _) = self.parts.first_key_value()?;
         if self.next_indexes.iter().any(|&next| next <= number) {
             return None;
         }
         let mut interval = self.parts.remove(&number)?;
-        let sample = self.samples.remove(&number).unwrap_or_else(now);
+        let sample = self.samples.remove(&number).unwrap_or_else(take_sample);
         self.samples = self.samples.split_off(&number);
         sample.since(&self.last).apply_to(&mut interval);
         self.last = sample;
@@ -101,16 +102,16 @@ impl Series {
     }
 }
 
-/// Whether there is anything in a record.
-fn has_activity(rest: &Interval) -> bool {
-    rest.requests > 0
-        || !rest.errors.is_empty()
-        || rest.unsent > 0
-        || rest.abandoned > 0
-        || rest.offered.is_some_and(|offered| offered > 0)
+/// Returns `true` if the interval contains any requests or errors.
+fn has_activity(interval: &Interval) -> bool {
+    interval.requests > 0
+        || !interval.errors.is_empty()
+        || interval.unsent > 0
+        || interval.abandoned > 0
+        || interval.offered.is_some_and(|offered| offered > 0)
 }
 
-/// The server's process and the machine at some moment, or between two.
+/// Counters of the server process and the machine: their values at a point in time, or the difference of two samples.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Sample {
     server: Option<ProcessUsage>,
@@ -119,10 +120,10 @@ pub(crate) struct Sample {
 
 impl Sample {
     fn since(&self, earlier: &Self) -> Self {
-        let both = |(now, before): (u64, u64)| now.saturating_sub(before);
+        let difference = |(now, before): (u64, u64)| now.saturating_sub(before);
         Self {
             server: self.server.zip(earlier.server).map(|(now, before)| now.since(&before)),
-            stolen_ns: self.stolen_ns.zip(earlier.stolen_ns).map(both),
+            stolen_ns: self.stolen_ns.zip(earlier.stolen_ns).map(difference),
         }
     }
 
@@ -132,14 +133,18 @@ impl Sample {
     }
 }
 
-/// Looks at the server's process and at the machine.
+/// Takes samples of the server process and the machine.
 pub(crate) struct Sampler {
     server: Option<ProcessMeter>,
     cores: Vec<usize>,
 }
 
 impl Sampler {
-    /// For the server with this process id, if it is known, and a load on these cores.
+    /// Creates a sampler for the server with the given process id, if known, and for a load generator on `cores`. If
+    /// `cores` is empty, the cores that the current thread may use are taken.
+    ///
+    /// # Errors
+    /// Returns the error of [`ProcessMeter::new`].
     pub fn new(server_pid: Option<u32>, mut cores: Vec<usize>) -> std::io::Result<Self> {
         let server = server_pid.map(ProcessMeter::new).transpose()?;
         if cores.is_empty() {
@@ -151,10 +156,10 @@ impl Sampler {
         Ok(Self { server, cores })
     }
 
-    /// How things stand.
+    /// Takes a sample of the current counters.
     pub fn take_sample(&mut self) -> Sample {
         Sample {
-            // A server that is gone by now shows in the errors.
+            // An exited server is not reported here because it causes connection errors.
             server: self.server.as_mut().and_then(|meter| meter.read().ok()),
             stolen_ns: machine::stolen_ns(&self.cores).ok(),
         }
@@ -181,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_are_added_when_all_threads_have_told() {
+    fn interval_is_complete_after_reports_of_all_threads() {
         let mut series = Series::new(2, 5 * SECOND_NS, 8 * SECOND_NS, SECOND_NS, 20 * SECOND_NS);
         let mut dues = Vec::new();
         while let Some(due_ns) = series.sample_due_ns() {
@@ -195,7 +200,7 @@ mod tests {
         series.add_part(1, 0, part(0, 10));
         assert_eq!(requests_and_stolen(&mut series), Some((20, 11, 3)));
         assert_eq!(requests_and_stolen(&mut series), None);
-        // The other thread was held up and leaves the second out.
+        // The other thread was delayed and skips interval 1.
         series.add_part(1, 2, part(1, 20));
         assert_eq!(requests_and_stolen(&mut series), Some((21, 2, 5)));
         series.add_part(0, 2, part(2, 4));
@@ -207,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_that_ends_early_does_not_hold_the_others() {
+    fn finished_thread_does_not_delay_others() {
         let mut series = Series::new(2, 0, 2 * SECOND_NS, SECOND_NS, 0);
         series.add_sample(sample(0));
         series.finish_thread(0, part(0, 7));
@@ -218,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn a_measurement_of_no_length_is_looked_at_once() {
+    fn empty_measurement_has_one_sample() {
         let mut series = Series::new(1, 5, 5, SECOND_NS, 0);
         assert_eq!(series.sample_due_ns(), Some(5));
         series.add_sample(sample(1));
