@@ -1,8 +1,10 @@
-//! A table of intervals for spreadsheets and plots, by RFC 4180 (lines end in a line feed alone).
+//! CSV table of intervals for spreadsheets and plotting tools (RFC 4180, except that lines end with LF instead of
+//! CRLF).
 //!
-//! One header line, one row for each interval, and a last row for the whole measurement: the first column tells them
-//! apart, so that sums need not count everything twice. A cell is empty where there is no such figure. Names and units
-//! are those of [`IntervalRecord`], with what is nested joined by underscores.
+//! The table has a header line, one row for each interval, and a last row with the totals of the measurement. The first
+//! column (`interval` or `total`) identifies the kind of row, so that readers can exclude the totals from sums. A cell
+//! is empty if the value is not available. Column names and units are those of the [`IntervalRecord`] fields; the names
+//! of nested fields are joined with underscores.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -12,10 +14,10 @@ use crate::formats::IntervalRecord;
 use crate::interval::Interval;
 use crate::report::Latency;
 
-/// A column: its name, and what stands in it.
+/// Name of a column, and the function that formats its cells.
 type Column = (&'static str, fn(&IntervalRecord) -> String);
 
-/// All columns but the first.
+/// All columns except the first.
 const COLUMNS: &[Column] = &[
     ("start_ns", |record| record.start_ns.to_string()),
     ("elapsed_ns", |record| record.elapsed_ns.to_string()),
@@ -42,7 +44,7 @@ const COLUMNS: &[Column] = &[
     ("sent_bytes", |record| record.sent_bytes.to_string()),
     ("received_bytes", |record| record.received_bytes.to_string()),
     ("errors", |record| record.errors.total().to_string()),
-    // In one cell: kinds may be added (readers count those they do not know as other), columns may not.
+    // One cell for all kinds, because adding a column would break readers. Readers count unknown kinds as `other`.
     ("errors_by_kind", |record| record.errors.by_kind()),
     ("open_connections", |record| record.open_connections.to_string()),
     ("server_cpu_ns", |record| format_integer(record.server.map(|server| server.cpu_ns))),
@@ -59,34 +61,34 @@ const COLUMNS: &[Column] = &[
     ("stolen_ns", |record| format_integer(record.stolen_ns)),
 ];
 
-/// Writes the table, and passes each row on at once.
+/// Writer of the table. Every row is flushed immediately.
 pub struct CsvWriter<W> {
     output: W,
 }
 
 impl<W: Write> CsvWriter<W> {
-    /// Writes the header line.
+    /// Creates a writer and writes the header line.
     ///
     /// # Errors
-    /// Those of the output.
+    /// Returns any error of the output.
     pub fn new(mut output: W) -> io::Result<Self> {
         let names = COLUMNS.iter().map(|(name, _)| *name);
         write_row(&mut output, std::iter::once("row").chain(names))?;
         Ok(Self { output })
     }
 
-    /// Writes the row of one interval.
+    /// Writes the row of an interval.
     ///
     /// # Errors
-    /// Those of the output.
+    /// Returns any error of the output.
     pub fn write(&mut self, interval: &Interval) -> io::Result<()> {
         self.write_record("interval", interval)
     }
 
-    /// Writes the row of the whole measurement, and gives the output back.
+    /// Writes the row with the totals of the measurement, and returns the output.
     ///
     /// # Errors
-    /// Those of the output.
+    /// Returns any error of the output.
     pub fn finish(mut self, total: &Interval) -> io::Result<W> {
         self.write_record("total", total)?;
         Ok(self.output)
@@ -105,10 +107,10 @@ impl<W> fmt::Debug for CsvWriter<W> {
     }
 }
 
-/// Writes one row and passes it on. Cells are put in quotes where they need it.
+/// Writes a row and flushes the output. Cells are quoted where necessary.
 ///
 /// # Errors
-/// Those of the output.
+/// Returns any error of the output.
 pub fn write_row<T: AsRef<str>>(output: &mut impl Write, cells: impl Iterator<Item = T>) -> io::Result<()> {
     let mut row = String::new();
     for (index, cell) in cells.enumerate() {
@@ -122,7 +124,7 @@ pub fn write_row<T: AsRef<str>>(output: &mut impl Write, cells: impl Iterator<It
     output.flush()
 }
 
-/// A cell in quotes if it has a comma, a quote or a line break; quotes within are doubled.
+/// Quotes a cell that contains a comma, a quote or a line break. Quotes inside the cell are doubled.
 fn quote(cell: &str) -> Cow<'_, str> {
     match cell.contains([',', '"', '\r', '\n']) {
         true => Cow::Owned(format!("\"{}\"", cell.replace('"', "\"\""))),
@@ -134,11 +136,11 @@ fn format_integer(number: Option<u64>) -> String {
     number.map_or_else(String::new, |number| number.to_string())
 }
 
-fn format_latency(latency: Option<Latency>, figure: fn(&Latency) -> u64) -> String {
-    format_integer(latency.as_ref().map(figure))
+fn format_latency(latency: Option<Latency>, field: fn(&Latency) -> u64) -> String {
+    format_integer(latency.as_ref().map(field))
 }
 
-/// Three decimals: what is per second or per request is not known better.
+/// Formats a number with three decimals. Rates and per-request values are not more precise than that.
 fn format_decimal(number: Option<f64>) -> String {
     number.map_or_else(String::new, |number| format!("{number:.3}"))
 }
@@ -148,7 +150,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn cells_are_quoted_where_they_must_be() {
+    fn quotes_cells_with_special_characters() {
         let mut row = Vec::new();
         write_row(&mut row, ["plain", "a,b", "say \"so\"", "two\nlines", ""].into_iter()).unwrap();
         assert_eq!(String::from_utf8(row).unwrap(), "plain,\"a,b\",\"say \"\"so\"\"\",\"two\nlines\",\n");

@@ -1,14 +1,14 @@
-//! The forms in which a load's intervals are written for other programs, and read again.
+//! Output formats for the intervals of a load, for use by other programs.
 //!
 //! ```text
-//!                    ┌─► hdr_log   latencies alone, loss-free; read by the tools around HdrHistogram, and by `merge`
+//!                    ┌─► hdr_log   lossless latencies only; read by HdrHistogram tools and by `merge`
 //!   Interval ────────┤
-//!                    └─► IntervalRecord ─┬─► ndjson   a stream: one object a line, as it happens
-//!                                        └─► csv      a table for spreadsheets and plots
+//!                    └─► IntervalRecord ─┬─► ndjson   stream of JSON objects, one per line
+//!                                        └─► csv      table for spreadsheets and plotting tools
 //! ```
 //!
-//! Every writer passes whole lines on and flushes after each: what is there when a run is killed can be read.
-//! `docs/reference/load-report.md` describes the formats for those who read them.
+//! Every writer writes whole lines and flushes after each line, so the output of a killed run is readable.
+//! `docs/reference/load-report.md` documents the formats.
 
 pub mod csv;
 pub mod hdr_log;

@@ -1,10 +1,10 @@
-//! A stream of intervals as JSON, one object a line, for programs that watch a run.
+//! Stream of intervals as newline-delimited JSON, for programs that monitor a run.
 //!
 //! ```text
 //!  {"type":"begin","schema":"anello-load-intervals","schema_version":1,"began_unix_ns":1700000000250000000}
 //!  {"type":"interval","start_ns":0,"elapsed_ns":1000000000,"requests":48211,…}
 //!  {"type":"interval",…}
-//!  {"type":"total",…}                                        the whole measurement; lacks if the run was killed
+//!  {"type":"total",…}                                        totals; missing if the run was killed
 //! ```
 
 use std::fmt;
@@ -18,43 +18,43 @@ use crate::interval::Interval;
 /// Name of the format.
 pub const SCHEMA: &str = "anello-load-intervals";
 
-/// Version of the format: goes up with every change that an old reader would misunderstand, not when fields are added.
+/// Version of the format. Incremented by incompatible changes; adding a field is a compatible change.
 pub const SCHEMA_VERSION: u32 = 1;
 
 /// One line of the stream.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
-#[allow(clippy::large_enum_variant)] // The large one is the rule; lines are not kept.
+#[allow(clippy::large_enum_variant)] // Most lines have the large variant, and lines are not stored.
 pub enum Line {
-    /// The first: what the stream is.
+    /// First line: the format of the stream and the start of the measurement.
     Begin(Begin),
-    /// One interval.
+    /// An interval.
     Interval(IntervalRecord),
-    /// The last: the whole measurement.
+    /// Last line: the totals of the measurement.
     Total(IntervalRecord),
 }
 
-/// What a stream is.
+/// Content of the first line.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Begin {
     /// Always [`SCHEMA`].
     pub schema: String,
-    /// The [`SCHEMA_VERSION`] it was written by.
+    /// [`SCHEMA_VERSION`] of the writer.
     pub schema_version: u32,
-    /// When the measurement began, in nanoseconds since 1970.
+    /// Start of the measurement, in nanoseconds since the Unix epoch.
     pub began_unix_ns: u64,
 }
 
-/// Writes the stream, and passes each line on at once.
+/// Writer of the stream. Every line is flushed immediately.
 pub struct NdjsonWriter<W> {
     output: W,
 }
 
 impl<W: Write> NdjsonWriter<W> {
-    /// Writes the first line.
+    /// Creates a writer and writes the first line.
     ///
     /// # Errors
-    /// Those of the output.
+    /// Returns any error of the output.
     pub fn new(output: W, began_unix_ns: u64) -> io::Result<Self> {
         let mut writer = Self { output };
         writer.write_line(&Line::Begin(Begin {
@@ -65,25 +65,25 @@ impl<W: Write> NdjsonWriter<W> {
         Ok(writer)
     }
 
-    /// Writes one interval.
+    /// Writes the line of an interval.
     ///
     /// # Errors
-    /// Those of the output.
+    /// Returns any error of the output.
     pub fn write(&mut self, interval: &Interval) -> io::Result<()> {
         self.write_line(&Line::Interval(interval.into()))
     }
 
-    /// Writes the last line, the whole measurement, and gives the output back.
+    /// Writes the last line with the totals of the measurement, and returns the output.
     ///
     /// # Errors
-    /// Those of the output.
+    /// Returns any error of the output.
     pub fn finish(mut self, total: &Interval) -> io::Result<W> {
         self.write_line(&Line::Total(total.into()))?;
         Ok(self.output)
     }
 
     fn write_line(&mut self, line: &Line) -> io::Result<()> {
-        // In one piece, so that two programs that write to one pipe do not mix their lines.
+        // One `write_all` call per line, so that two programs writing to the same pipe do not interleave their lines.
         let mut text = serde_json::to_vec(line)?;
         text.push(b'\n');
         self.output.write_all(&text)?;

@@ -1,4 +1,4 @@
-//! An interval in figures: what the table and the stream show of it.
+//! Summary of an interval, as written to the CSV table and the NDJSON stream.
 
 use serde::{Deserialize, Serialize};
 
@@ -7,47 +7,50 @@ use crate::interval::Interval;
 use crate::process::ProcessUsage;
 use crate::report::Latency;
 
-/// The figures of an [`Interval`], with quantiles in the place of histograms. Times are in nanoseconds, sizes in bytes.
+/// Summary of an [`Interval`], with quantiles instead of histograms. Times are in nanoseconds, sizes in bytes.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct IntervalRecord {
-    /// When it began, since the measurement began.
+    /// Start of the interval, relative to the start of the measurement.
     pub start_ns: u64,
-    /// How long it took.
+    /// Length of the interval.
     pub elapsed_ns: u64,
-    /// Requests answered: whole and, if verified, right.
+    /// Requests with a complete reply and, if verification is enabled, the expected bytes.
     pub requests: u64,
-    /// The same per second.
+    /// Requests answered per second.
     pub requests_per_second: f64,
-    /// How long each took; open loop: from the scheduled time, closed loop: from sending. None if nothing was answered.
+    /// Request latency, measured from the scheduled time (open loop) or from sending (closed loop). `None` if no
+    /// request was answered.
     pub latency: Option<Latency>,
-    /// Open loop only: how long each took from the actual sending.
+    /// Open loop only: request latency measured from the actual time of sending.
     pub uncorrected: Option<Latency>,
-    /// Open loop only: requests that the schedule held.
+    /// Open loop only: requests scheduled in the interval.
     pub offered: Option<u64>,
-    /// Open loop only: requests that were sent more than 1 ms after their time.
+    /// Open loop only: requests sent more than 1 ms after their scheduled time.
     pub late: u64,
-    /// Open loop only: requests of the schedule that were never sent.
+    /// Open loop only: scheduled requests that were never sent.
     pub unsent: u64,
-    /// Requests in flight that were given up, because the load was stopped before its end.
+    /// Requests in flight that were cancelled because the load was stopped early.
     #[serde(default)]
     pub abandoned: u64,
     /// Bytes sent.
     pub sent_bytes: u64,
     /// Bytes received.
     pub received_bytes: u64,
-    /// What went wrong, by kind.
+    /// Errors by kind.
     pub errors: Errors,
-    /// Connections that were open at the end.
+    /// Connections open at the end of the interval.
     pub open_connections: usize,
-    /// What the server used; its memory at the end. None if it was not asked for, or is gone.
+    /// Resources used by the server process, and its memory at the end of the interval. `None` if the process was not
+    /// monitored or has exited.
     pub server: Option<ProcessUsage>,
-    /// CPU time of the server per request.
+    /// CPU time of the server per request. `None` if the CPU time is unknown or no request was answered.
     pub server_cpu_ns_per_request: Option<f64>,
-    /// CPU time of the load.
+    /// CPU time of the load generator.
     pub load_cpu_ns: u64,
-    /// The same per request.
+    /// CPU time of the load generator per request. `None` if no request was answered.
     pub load_cpu_ns_per_request: Option<f64>,
-    /// Time that the hypervisor took from the cores of the load and the server; none if it cannot be told.
+    /// Steal time: time that the hypervisor took from the cores of the load generator and the server. `None` if
+    /// unknown.
     pub stolen_ns: Option<u64>,
 }
 
