@@ -1,4 +1,4 @@
-//! What can go wrong with a connection or a reply, by kind, and how often each did.
+//! Error kinds of connections and replies, and error counts per kind.
 
 use std::fmt;
 use std::io;
@@ -7,45 +7,45 @@ use serde::{Deserialize, Serialize};
 
 use crate::tls::TlsError;
 
-/// A kind of trouble. All but [`WrongBytes`](Self::WrongBytes), [`WrongStatus`](Self::WrongStatus) and
-/// [`WrongLength`](Self::WrongLength) cost the connection.
+/// Kind of an error. Every kind except [`WrongBytes`](Self::WrongBytes), [`WrongStatus`](Self::WrongStatus) and
+/// [`WrongLength`](Self::WrongLength) closes the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ErrorKind {
-    /// Nobody listens at the address.
+    /// No server is listening at the address.
     Refused,
-    /// The connection was not made in time.
+    /// The connection was not established before the timeout.
     ConnectTimeout,
-    /// The network has no way to the address.
+    /// The address is unreachable.
     Unreachable,
-    /// The server broke the connection (RST), or it was broken when the request was sent.
+    /// The server reset the connection (RST), or the connection was already closed when a request was sent.
     Reset,
-    /// The reply was not complete in time.
+    /// The reply was not complete before the timeout.
     Timeout,
-    /// The server closed the connection instead of replying.
+    /// The server closed the connection before it sent any part of the reply.
     ClosedEarly,
-    /// The server closed the connection within a reply.
+    /// The server closed the connection in the middle of a reply.
     #[serde(rename = "short_reply")]
     TruncatedReply,
-    /// The reply has other bytes than it should have.
+    /// The bytes of the reply differ from the expected bytes.
     WrongBytes,
-    /// More bytes came than were asked for.
+    /// The server sent more bytes than requested.
     #[serde(rename = "long_reply")]
     ExcessData,
-    /// HTTP: another status than those expected.
+    /// HTTP: the status code is not one of the expected ones.
     WrongStatus,
-    /// HTTP: the body is whole, but has another length than it should have.
+    /// HTTP: the body is complete, but its length differs from the expected length.
     WrongLength,
-    /// HTTP: what came is no response.
+    /// HTTP: the received bytes are not a valid response.
     Malformed,
-    /// TLS: no handshake, or what came is not what TLS has sent.
+    /// TLS: the handshake failed, or a record could not be decrypted.
     Tls,
-    /// Anything else that the kernel reported.
+    /// Any other error reported by the kernel.
     Other,
 }
 
 impl ErrorKind {
-    /// All kinds.
+    /// All kinds, in declaration order.
     pub const ALL: [Self; 14] = [
         Self::Refused,
         Self::ConnectTimeout,
@@ -63,7 +63,7 @@ impl ErrorKind {
         Self::Other,
     ];
 
-    /// Its name in reports, as in `wrong_bytes`.
+    /// Returns the name used in reports, for example `wrong_bytes`.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -84,11 +84,11 @@ impl ErrorKind {
         }
     }
 
-    /// The kind of an error while connecting.
+    /// Returns the kind of an error that occurred while connecting.
     #[must_use]
     pub fn from_connect_error(error: &io::Error) -> Self {
         match error.kind() {
-            // The path of a Unix socket that is not there.
+            // `NotFound`: the path of the Unix socket does not exist.
             io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound => Self::Refused,
             io::ErrorKind::TimedOut => Self::ConnectTimeout,
             io::ErrorKind::HostUnreachable
@@ -98,7 +98,7 @@ impl ErrorKind {
         }
     }
 
-    /// The kind of an error while sending or receiving.
+    /// Returns the kind of an error that occurred while sending or receiving.
     #[must_use]
     pub fn from_exchange_error(error: &io::Error) -> Self {
         match error.kind() {
@@ -134,7 +134,7 @@ impl fmt::Display for ErrorKind {
     }
 }
 
-/// Something that went wrong, in words.
+/// Error on a connection: its kind and a message.
 #[derive(Debug)]
 pub(crate) struct ConnectionError {
     pub kind: ErrorKind,
@@ -153,18 +153,18 @@ impl ConnectionError {
     }
 }
 
-/// How often one kind happened.
+/// Number of errors of one kind.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ErrorCount {
-    /// The kind.
+    /// Kind of the errors.
     pub kind: ErrorKind,
-    /// How often.
+    /// Number of errors.
     pub count: u64,
-    /// What the first of them was in words.
+    /// Message of the first error of this kind.
     pub example: String,
 }
 
-/// Troubles, counted by kind.
+/// Error counts per kind.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Errors {
@@ -172,7 +172,7 @@ pub struct Errors {
 }
 
 impl Errors {
-    /// Counts one; `example` is asked for words only for the first of its kind.
+    /// Counts one error. `example` is called only for the first error of its kind.
     pub(crate) fn add(&mut self, kind: ErrorKind, example: impl FnOnce() -> String) {
         self.add_many(kind, 1, example);
     }
@@ -181,59 +181,59 @@ impl Errors {
         match self.counts.binary_search_by_key(&kind, |entry| entry.kind) {
             Ok(index) => {
                 let entry = &mut self.counts[index];
-                // Counts that were read from somewhere may be anything.
+                // Saturates because counts read from a file can have any value.
                 entry.count = entry.count.saturating_add(count);
             }
             Err(index) => self.counts.insert(index, ErrorCount { kind, count, example: example() }),
         }
     }
 
-    /// Adds what others have counted.
+    /// Adds the counts of `others`.
     pub(crate) fn merge(&mut self, others: Self) {
         for entry in others.counts {
             self.add_many(entry.kind, entry.count, || entry.example);
         }
     }
 
-    /// Adds what others have counted, or fails where the number of all would be too large; then nothing is added.
+    /// Adds the counts of `others`. Returns an error and adds nothing if the total would exceed `u64::MAX`.
     pub(crate) fn try_merge(&mut self, others: Self) -> Result<(), &'static str> {
-        self.total().checked_add(others.total()).ok_or("more errors in all than can be counted")?;
+        self.total().checked_add(others.total()).ok_or("the total number of errors exceeds 2^64 - 1")?;
         self.merge(others);
         Ok(())
     }
 
-    /// Whether there was none.
+    /// Returns `true` if no errors were counted.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.counts.is_empty()
     }
 
-    /// How many there were of all kinds.
+    /// Returns the number of errors of all kinds, saturating at `u64::MAX`.
     #[must_use]
     pub fn total(&self) -> u64 {
         self.counts.iter().fold(0, |total, entry| total.saturating_add(entry.count))
     }
 
-    /// How many there were of this kind.
+    /// Returns the number of errors of this kind.
     #[must_use]
     pub fn count(&self, kind: ErrorKind) -> u64 {
         self.counts.iter().find(|entry| entry.kind == kind).map_or(0, |entry| entry.count)
     }
 
-    /// All kinds that happened.
+    /// Returns an iterator over the kinds that occurred, in declaration order.
     pub fn iter(&self) -> impl Iterator<Item = &ErrorCount> {
         self.counts.iter()
     }
 
-    /// Has the example of this kind, if it happened, told in other words: what a user can do about it may be known to the
-    /// program alone.
-    pub fn explain(&mut self, kind: ErrorKind, words: impl FnOnce(String) -> String) {
+    /// Replaces the example of this kind, if any, by the result of `rewrite`. An application can use this to add a
+    /// remedy that only it knows, such as a command-line flag.
+    pub fn explain(&mut self, kind: ErrorKind, rewrite: impl FnOnce(String) -> String) {
         if let Some(entry) = self.counts.iter_mut().find(|entry| entry.kind == kind) {
-            entry.example = words(std::mem::take(&mut entry.example));
+            entry.example = rewrite(std::mem::take(&mut entry.example));
         }
     }
 
-    /// Kinds and counts with semicolons, as `reset=3;timeout=1`; empty if there was none.
+    /// Formats the counts as in `reset=3;timeout=1`. Returns an empty string if no errors were counted.
     #[must_use]
     pub fn by_kind(&self) -> String {
         let kinds: Vec<String> =
@@ -241,28 +241,30 @@ impl Errors {
         kinds.join(";")
     }
 
-    /// Reads what [`by_kind`](Self::by_kind) wrote; the examples are empty. Kinds may be added: one that is not known
-    /// here is counted as [`ErrorKind::Other`]. Fails if it is something else or nothing, or too many.
+    /// Parses the output of [`by_kind`](Self::by_kind). The examples are left empty. Unknown kinds, which a later
+    /// version may have written, are counted as [`ErrorKind::Other`]. Returns an error if the text is empty or
+    /// malformed, or if the total exceeds `u64::MAX`.
     pub(crate) fn parse_by_kind(text: &str) -> Result<Self, &'static str> {
-        const NO_COUNTS: &str = "no kinds and counts, as in reset=3;timeout=1";
+        const INVALID_COUNTS: &str = "expected kinds and counts such as reset=3;timeout=1";
         let mut errors = Self::default();
         for part in text.split(';') {
-            let (name, count) = part.split_once('=').filter(|(name, _)| is_kind(name)).ok_or(NO_COUNTS)?;
+            let (name, count) =
+                part.split_once('=').filter(|(name, _)| is_kind(name)).ok_or(INVALID_COUNTS)?;
             let kind = ErrorKind::ALL.into_iter().find(|kind| kind.name() == name);
-            // Numbers in Rust may have a sign.
+            // Checked by hand because `parse` accepts a leading sign.
             if !count.bytes().all(|byte| byte.is_ascii_digit()) || count.bytes().all(|byte| byte == b'0') {
-                return Err(NO_COUNTS);
+                return Err(INVALID_COUNTS);
             }
             let count = count.parse::<u64>().ok();
             let count = count.filter(|&count| errors.total().checked_add(count).is_some());
-            let count = count.ok_or("more than can be counted")?;
+            let count = count.ok_or("the total count exceeds 2^64 - 1")?;
             errors.add_many(kind.unwrap_or(ErrorKind::Other), count, String::new);
         }
         Ok(errors)
     }
 }
 
-/// Whether this may be the name of a kind, be it of a later version.
+/// Returns `true` if `name` has the form of a kind name. Names that a later version may add are included.
 fn is_kind(name: &str) -> bool {
     !name.is_empty()
         && name.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_')
@@ -273,7 +275,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_those_of_the_reports() {
+    fn kind_name_matches_serialized_name() {
         for (index, kind) in ErrorKind::ALL.into_iter().enumerate() {
             assert_eq!(
                 (kind as usize, serde_json::to_string(&kind).unwrap()),
@@ -283,12 +285,12 @@ mod tests {
     }
 
     #[test]
-    fn errors_are_counted_by_kind_with_the_first_as_example() {
+    fn errors_are_counted_by_kind_and_keep_first_example() {
         let mut errors = Errors::default();
         assert!(errors.is_empty());
         errors.add(ErrorKind::Reset, || "first".to_owned());
-        errors.add(ErrorKind::Refused, || "nobody".to_owned());
-        errors.add(ErrorKind::Reset, || unreachable!("one example is enough"));
+        errors.add(ErrorKind::Refused, || "no listener".to_owned());
+        errors.add(ErrorKind::Reset, || unreachable!("only the first error of a kind needs an example"));
         let mut more = Errors::default();
         more.add(ErrorKind::Reset, || "later".to_owned());
         errors.merge(more);
@@ -297,11 +299,11 @@ mod tests {
             (4, 3, 0)
         );
         let kinds: Vec<_> = errors.iter().map(|entry| (entry.kind, entry.example.as_str())).collect();
-        assert_eq!(kinds, [(ErrorKind::Refused, "nobody"), (ErrorKind::Reset, "first")]);
+        assert_eq!(kinds, [(ErrorKind::Refused, "no listener"), (ErrorKind::Reset, "first")]);
     }
 
     #[test]
-    fn counts_by_kind_are_written_and_read() {
+    fn counts_by_kind_round_trip() {
         let mut errors = Errors::default();
         assert_eq!(errors.by_kind(), "");
         for (count, kind) in (1..).zip(ErrorKind::ALL) {
@@ -309,10 +311,10 @@ mod tests {
         }
         assert!(errors.by_kind().starts_with("refused=1;connect_timeout=2;"), "{}", errors.by_kind());
         assert_eq!(Errors::parse_by_kind(&errors.by_kind()), Ok(errors));
-        // Kinds of a later version.
+        // A kind added by a later version.
         let later = Errors::parse_by_kind("late_hello_2=3;reset=1;other=1").unwrap();
         assert_eq!(later.by_kind(), "reset=1;other=4");
-        let wrong = [
+        let malformed = [
             "",
             "Reset=3",
             "re set=3",
@@ -326,20 +328,20 @@ mod tests {
             "reset= 3",
             "reset=3=4",
         ];
-        for wrong in wrong {
-            let why = Errors::parse_by_kind(wrong).unwrap_err();
-            assert!(why.starts_with("no kinds and counts"), "{wrong}: {why}");
+        for text in malformed {
+            let error = Errors::parse_by_kind(text).unwrap_err();
+            assert!(error.starts_with("expected kinds and counts"), "{text}: {error}");
         }
     }
 
     #[test]
-    fn more_than_can_be_counted_is_refused() {
+    fn overflowing_count_is_rejected() {
         let mut largest =
             Errors::parse_by_kind(&format!("reset=3;timeout={};reset=1", u64::MAX - 4)).unwrap();
         assert_eq!((largest.count(ErrorKind::Reset), largest.total()), (4, u64::MAX));
         let too_many = ["reset=99999999999999999999".to_owned(), format!("reset=1;timeout={}", u64::MAX)];
         for text in too_many {
-            assert_eq!(Errors::parse_by_kind(&text), Err("more than can be counted"));
+            assert_eq!(Errors::parse_by_kind(&text), Err("the total count exceeds 2^64 - 1"));
         }
         let before = largest.clone();
         let one = Errors::parse_by_kind("refused=1").unwrap();

@@ -1,20 +1,22 @@
-//! Adds interval logs of several machines exactly: histograms are added bucket by bucket, never quantiles.
+//! Exact merging of interval logs from several machines. Histograms are added bucket by bucket; quantiles are never
+//! combined.
 //!
 //! ```text
 //!  Unix time     … :07            :08            :09 …
-//!  A.hlog          ├──── a1 ──────┼──── a2 ──────┤              a line belongs to the second in which its middle lies
+//!  A.hlog          ├──── a1 ──────┼──── a2 ──────┤      each line belongs to the second of its midpoint
 //!  B.hlog             ├──── b1 ──────┼──── b2 ──────┤
-//!                         ↓ middle       ↓ middle
-//!  merged          ├──── a1+b1 ──────┤                          from the first start to the last end of its lines
+//!                         ↓ midpoint     ↓ midpoint
+//!  merged          ├──── a1+b1 ──────┤                  from the earliest start to the latest end
 //!                                 ├──── a2+b2 ──────┤
 //! ```
 //!
-//! A line is never divided, so nothing is guessed. Seconds are those of the clock, not of one of the logs, and the
-//! middle of a sum lies within its second, too. So sums of sums are the sums of all: order and grouping do not matter.
-//! Logs that were written with other precision or range add up in the coarser layout (`histogram`).
+//! A line is never split, so no value is estimated. Seconds are aligned to Unix time, not to the start of a log. The
+//! midpoint of a merged line lies in the same second as the midpoints of its inputs, so merging is associative and
+//! commutative: the order and grouping of the logs do not affect the result. Logs with different precision or range are
+//! added in the coarser layout (see the `histogram` module).
 //!
-//! The clocks of the machines ought to agree to a fraction of a second. Where they do not, only the intervals differ;
-//! the sum of the whole run is the same.
+//! The clocks of the machines should agree to within a fraction of a second. Clock skew changes which lines are merged
+//! into an interval. It does not affect the totals of the whole run.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -27,21 +29,21 @@ use crate::histogram;
 
 const SECOND_NS: u128 = 1_000_000_000;
 
-/// A log and what to call it in errors, as its path.
+/// A log with a name for error messages.
 #[derive(Clone, Debug)]
 pub struct NamedLog {
-    /// Its name.
+    /// Name shown in error messages, usually the path of the file.
     pub name: String,
-    /// What it holds.
+    /// Parsed content of the log.
     pub log: HdrLog,
 }
 
-/// What is wrong with one of the logs.
+/// Error in one of the logs to merge.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MergeError {
-    /// The log's name.
+    /// Name of the log.
     pub name: String,
-    /// Where and what.
+    /// Line number and cause.
     pub error: LogError,
 }
 
@@ -53,19 +55,19 @@ impl fmt::Display for MergeError {
 
 impl std::error::Error for MergeError {}
 
-/// Latencies of a stretch of time, in nanoseconds.
+/// Latencies recorded in a period of time, in nanoseconds.
 #[derive(Clone, Debug)]
 pub struct Sum {
-    /// When the first line began, in nanoseconds since 1970.
+    /// Start of the earliest line, in nanoseconds since the Unix epoch.
     pub start_ns: u64,
-    /// When the last line ended, in nanoseconds since 1970.
+    /// End of the latest line, in nanoseconds since the Unix epoch.
     pub end_ns: u64,
-    /// All their latencies.
+    /// Latencies of all lines.
     pub latency: Histogram<u64>,
 }
 
 impl Sum {
-    /// Values per second of the stretch; 0 if no time has passed.
+    /// Returns the number of values per second, or 0 if the period is empty.
     #[must_use]
     pub fn per_second(&self) -> f64 {
         match self.end_ns - self.start_ns {
@@ -78,13 +80,13 @@ impl Sum {
         Ok(Self { start_ns: record.start_ns, end_ns: record.end_ns(), latency: record.histogram()? })
     }
 
-    /// Adds another exactly.
+    /// Adds another sum, bucket by bucket.
     ///
     /// # Errors
-    /// When there are more values in all than can be counted; the sum is as before.
+    /// Returns an error if the total number of values exceeds `u64::MAX`. `self` is then unchanged.
     pub fn add(&mut self, other: &Self) -> Result<(), &'static str> {
         let total = self.latency.len().checked_add(other.latency.len());
-        total.ok_or("more values in all than a histogram can count")?;
+        total.ok_or("the total number of values exceeds 2^64 - 1")?;
         self.start_ns = self.start_ns.min(other.start_ns);
         self.end_ns = self.end_ns.max(other.end_ns);
         histogram::add(&mut self.latency, &other.latency);
@@ -92,21 +94,21 @@ impl Sum {
     }
 }
 
-/// One tag: the sum of each log that has it, and of all.
+/// Sums of one tag: per log and in total.
 #[derive(Clone, Debug)]
 pub struct TagSum {
-    /// The tag, if any.
+    /// Tag of the lines, or `None` for lines without a tag.
     pub tag: Option<String>,
-    /// The index of each log that has the tag, and its sum.
+    /// Index and sum of each log that contains the tag.
     pub by_log: Vec<(usize, Sum)>,
-    /// The sum of these.
+    /// Sum over all logs.
     pub total: Sum,
 }
 
-/// Adds up the whole of the logs, for each tag in the order of the tags; lines without a tag come first.
+/// Computes the totals of whole logs, one entry per tag. Entries are sorted by tag; lines without a tag come first.
 ///
 /// # Errors
-/// The first line that cannot be decoded, or that makes a sum too large.
+/// Returns a [`MergeError`] for the first line that cannot be decoded or that overflows a sum.
 pub fn totals(logs: &[NamedLog]) -> Result<Vec<TagSum>, MergeError> {
     let mut tags: BTreeMap<Option<&str>, TagSum> = BTreeMap::new();
     for (index, log) in logs.iter().enumerate() {
@@ -135,21 +137,21 @@ pub fn totals(logs: &[NamedLog]) -> Result<Vec<TagSum>, MergeError> {
     Ok(tags.into_values().collect())
 }
 
-/// Adds up the logs second by second, and hands each second's sum of each tag to `each` in the order of time. Only one
-/// second is in memory decoded.
+/// Merges the logs second by second. Calls `on_sum` in chronological order with the sum of each second and tag. Only
+/// the histograms of one second are decoded at a time.
 ///
 /// # Errors
-/// What `each` returns; as `InvalidData` the first line that cannot be decoded, or that makes a sum too large.
+/// Returns the error of `on_sum`, or `InvalidData` for the first line that cannot be decoded or that overflows a sum.
 pub fn seconds(
     logs: &[NamedLog],
-    mut each: impl FnMut(Option<&str>, &Sum) -> io::Result<()>,
+    mut on_sum: impl FnMut(Option<&str>, &Sum) -> io::Result<()>,
 ) -> io::Result<()> {
     let mut by_second: BTreeMap<u128, Vec<(usize, &LogRecord)>> = BTreeMap::new();
     for (index, log) in logs.iter().enumerate() {
         for record in &log.log.records {
-            // Twice the middle, since halves would round.
-            let middle = u128::from(record.start_ns) + u128::from(record.end_ns());
-            let second = middle / (2 * SECOND_NS);
+            // Doubled, because halving would round.
+            let doubled_midpoint = u128::from(record.start_ns) + u128::from(record.end_ns());
+            let second = doubled_midpoint / (2 * SECOND_NS);
             by_second.entry(second).or_default().push((index, record));
         }
     }
@@ -160,16 +162,16 @@ pub fn seconds(
                 .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
         }
         for (tag, sum) in by_tag {
-            each(tag, &sum)?;
+            on_sum(tag, &sum)?;
         }
     }
     Ok(())
 }
 
-/// What is known of what went wrong in all of the logs; the whole only if all of them tell it.
+/// Adds the error counts of all logs. The result is complete only if the counts of every log are complete.
 ///
 /// # Errors
-/// The first log that makes the sum too large.
+/// Returns a [`MergeError`] for the first log that overflows the sum.
 pub fn errors(logs: &[NamedLog]) -> Result<ReportedErrors, MergeError> {
     let mut sum = ReportedErrors { is_complete: true, ..ReportedErrors::default() };
     for log in logs {
@@ -180,17 +182,18 @@ pub fn errors(logs: &[NamedLog]) -> Result<ReportedErrors, MergeError> {
     Ok(sum)
 }
 
-/// Writes the logs as one log, with a line for each second and tag, and what went wrong as far as they tell. That
-/// nothing did, or nothing else, is written only if all of them say so.
+/// Writes the logs as one merged log: a line for each second and tag, then the sum of the reported errors. The errors
+/// are marked as complete only if the counts of every log are complete.
 ///
 /// # Errors
-/// Those of [`seconds`] and [`errors`], and those of the output.
+/// Returns the errors of [`seconds`] and [`errors()`], and any error of the output.
 pub fn write_log<W: Write>(logs: &[NamedLog], output: W) -> io::Result<W> {
     let errors = errors(logs).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
-    // Headers tell of a run without intervals alone: those of other programs need not fit their intervals.
+    // The start time in a header is used only if no log has an interval: in logs written by other tools, the header may
+    // disagree with the intervals.
     let first_ns = logs.iter().filter_map(|log| log.log.start_ns()).min();
     let began_ns = first_ns.or_else(|| logs.iter().filter_map(|log| log.log.began_ns).min()).unwrap_or(0);
-    // Whole milliseconds, as the log has them: else every start would be rounded differently.
+    // Truncated to whole milliseconds, the resolution of the log. A remainder would change the rounding of every start.
     let began_ns = began_ns / 1_000_000 * 1_000_000;
     let names: Vec<&str> = logs.iter().map(|log| log.name.as_str()).collect();
     let comment = format!("sum of {}", names.join(", ").replace(['\r', '\n'], " "));
@@ -208,7 +211,7 @@ impl NamedLog {
     }
 }
 
-/// Adds a line to the sum of its tag.
+/// Adds a line to the sum for `tag`.
 fn add_record<'a>(
     sums: &mut BTreeMap<Option<&'a str>, Sum>,
     tag: Option<&'a str>,

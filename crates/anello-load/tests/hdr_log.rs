@@ -1,4 +1,4 @@
-//! The interval log: what is written is read again, the Java library's logs are read, damaged logs are refused.
+//! Interval log: written logs can be read back, logs of the Java library are read, damaged logs are rejected.
 
 #![forbid(unsafe_code)]
 
@@ -24,7 +24,7 @@ const JAVA_LOG: &[u8] = include_bytes!("data/java.hlog");
 const START_NS: u64 = 1_700_000_000_250_000_000;
 const SECOND_NS: u64 = 1_000_000_000;
 
-/// Numbers of a histogram as the Java program lists them: values, greatest, sum of counts times values.
+/// Summary of a histogram as listed by the Java program: number of values, maximum, sum of counts times values.
 fn summary(histogram: &Histogram<u64>) -> (u64, u64, u64) {
     let sum = histogram.iter_recorded().fold(0u64, |sum, value| {
         let product =
@@ -52,7 +52,7 @@ fn encode_log(intervals: &[Interval]) -> Vec<u8> {
 }
 
 #[test]
-fn a_log_of_the_java_library_has_the_same_counts_here() {
+fn java_log_yields_recorded_counts() {
     let log = HdrLog::parse(JAVA_LOG).unwrap();
     assert_eq!(log.records.len(), 4);
     for (index, record) in log.records.iter().enumerate() {
@@ -72,7 +72,7 @@ fn a_log_of_the_java_library_has_the_same_counts_here() {
             values.map(|value| (value.value_iterated_to(), value.count_at_value())).collect()
         };
         assert_eq!(counts(&histogram), counts(&expected));
-        // The numbers that the Java library lists.
+        // The summaries listed by the Java program.
         let listed = [
             (900, 989_331_455, 225_343_103_330),
             (900, 1_019_215_871, 231_960_781_948),
@@ -84,7 +84,7 @@ fn a_log_of_the_java_library_has_the_same_counts_here() {
 }
 
 #[test]
-fn what_is_written_is_read_again() {
+fn written_log_is_read_back() {
     let intervals: Vec<_> =
         (0..5).map(|index| interval(index, (0..index * 100).map(|value| value * value * 777 + 5))).collect();
     let text = encode_log(&intervals);
@@ -108,7 +108,8 @@ fn what_is_written_is_read_again() {
     }
 }
 
-/// A run with its log, as the command writes it, against a server of which some replies are wrong.
+/// Runs a load against a server that sends some wrong replies. Returns the report, and the log as `anello load` writes
+/// it.
 fn logged_run(driver: &RuntimeBuilder) -> (Report, Vec<u8>) {
     let address = common::server(|mut stream| {
         stream.set_nodelay(true)?;
@@ -146,9 +147,12 @@ fn logged_run(driver: &RuntimeBuilder) -> (Report, Vec<u8>) {
     (report, writer.into_inner())
 }
 
-/// What the reader of the hdrhistogram crate finds, which takes lines apart by itself: when the log began, and the
-/// intervals with this tag.
-fn others_read<'a>(text: &'a [u8], tag: Option<&str>) -> (Vec<Duration>, Vec<IntervalLogHistogram<'a>>) {
+/// Reads a log with the independent reader of the hdrhistogram crate. Returns the start and base times, and the
+/// intervals with the given tag.
+fn read_with_hdrhistogram<'a>(
+    text: &'a [u8],
+    tag: Option<&str>,
+) -> (Vec<Duration>, Vec<IntervalLogHistogram<'a>>) {
     let (mut began, mut intervals) = (Vec::new(), Vec::new());
     for entry in IntervalLogIterator::new(text) {
         match entry.unwrap() {
@@ -161,12 +165,12 @@ fn others_read<'a>(text: &'a [u8], tag: Option<&str>) -> (Vec<Duration>, Vec<Int
 }
 
 #[test]
-fn the_reader_of_another_library_finds_the_figures_of_the_report() {
+fn hdrhistogram_reader_agrees_with_report() {
     for driver in common::drivers() {
         let (report, text) = logged_run(&driver);
         let near = |time: Duration, ns: u64| time.as_nanos().abs_diff(ns.into()) <= 500_000;
         for (tag, latency) in [(None, report.latency), (Some(UNCORRECTED), report.uncorrected_latency)] {
-            let (began, intervals) = others_read(&text, tag);
+            let (began, intervals) = read_with_hdrhistogram(&text, tag);
             assert!(
                 began.len() == 2 && began.iter().all(|&time| near(time, report.began_unix_ns)),
                 "{began:?}"
@@ -190,7 +194,7 @@ fn the_reader_of_another_library_finds_the_figures_of_the_report() {
             assert_eq!((sum.min(), sum.max()), (latency.min_ns, latency.max_ns));
             assert!((sum.mean() / latency.mean_ns - 1.0).abs() < 1e-9, "{} of {latency:?}", sum.mean());
         }
-        // The comment that it has passed over.
+        // The hdrhistogram reader has skipped the comment with the error counts.
         let log = HdrLog::parse(&text).unwrap();
         let wrong = report.errors.count(ErrorKind::WrongBytes);
         assert!(wrong > 0 && wrong == report.errors.total(), "{report:?}");
@@ -198,20 +202,20 @@ fn the_reader_of_another_library_finds_the_figures_of_the_report() {
     }
 }
 
-/// Errors that can be compared: those that are known, and whether these are all.
+/// Returns the reported errors in comparable form: the known counts, and whether they are complete.
 fn reported_errors(errors: &ReportedErrors) -> (String, bool) {
     (errors.known.by_kind(), errors.is_complete)
 }
 
 #[test]
-fn errors_are_told_in_a_comment() {
+fn error_counts_comment_round_trips() {
     let errors: Errors = serde_json::from_str(
-        r#"[{"kind":"refused","count":2,"example":"nobody"},{"kind":"reset","count":3,"example":"gone"}]"#,
+        r#"[{"kind":"refused","count":2,"example":"no listener"},{"kind":"reset","count":3,"example":"gone"}]"#,
     )
     .unwrap();
     let mut writer = HdrLogWriter::new(Vec::new(), START_NS, &["[AnelloErrors: reset=9]"]).unwrap();
-    let silent = HdrLog::parse(&writer.into_inner()).unwrap();
-    assert!(silent.errors.is_unknown() && HdrLog::parse(JAVA_LOG).unwrap().errors.is_unknown());
+    let without_counts = HdrLog::parse(&writer.into_inner()).unwrap();
+    assert!(without_counts.errors.is_unknown() && HdrLog::parse(JAVA_LOG).unwrap().errors.is_unknown());
     assert!(HdrLog::parse(b"").unwrap().errors.is_unknown());
     writer = HdrLogWriter::new(Vec::new(), START_NS, &[]).unwrap();
     writer.write(&interval(0, [5])).unwrap();
@@ -225,23 +229,23 @@ fn errors_are_told_in_a_comment() {
     let read = |text: &[u8]| reported_errors(&HdrLog::parse(text).unwrap().errors);
     assert_eq!(read(&one), ("refused=2;reset=3".to_owned(), true));
     assert_eq!(read(&none), (String::new(), true));
-    // Several runs in one log, with line ends of other systems.
+    // Several runs in one log, with CRLF line ends.
     let several = String::from_utf8([one.clone(), none, one].concat()).unwrap().replace('\n', "\r\n");
     assert_eq!(read(several.as_bytes()), ("refused=4;reset=6".to_owned(), true));
-    // A kind of a later version.
+    // A kind added by a later version.
     assert_eq!(read(b"#[AnelloErrors: late_hello=3;reset=1]\n"), ("reset=1;other=3".to_owned(), true));
 }
 
 #[test]
-fn a_log_of_several_runs_of_which_one_does_not_tell_is_known_in_part() {
+fn errors_are_incomplete_if_one_run_has_no_counts() {
     let killed = encode_log(&[interval(0, [5])]);
-    // Killed within its first interval.
+    // Killed during its first interval.
     let killed_early = encode_log(&[]);
     let headless: &[u8] = b"1.0,1.0,1.0,A\n";
     let comment = |counts: &str| format!("#[AnelloErrors: {counts}]\n").into_bytes();
     let with = |counts: &str| [&killed[..], &comment(counts)].concat();
     let (none, some, partial) = (with("none"), with("reset=3"), with("reset=2;unknown"));
-    let (tells_none, tells_nothing) = (comment("none"), comment("unknown"));
+    let (none_comment, unknown_comment) = (comment("none"), comment("unknown"));
     let cases: [(&[&[u8]], &str, bool); 14] = [
         (&[&none, &none], "", true),
         (&[&none, &some], "reset=3", true),
@@ -252,16 +256,16 @@ fn a_log_of_several_runs_of_which_one_does_not_tell_is_known_in_part() {
         (&[&none, &killed_early], "", false),
         (&[&none, headless], "", false),
         (&[headless, &none], "", false),
-        (&[&none, headless, &tells_none], "", true),
+        (&[&none, headless, &none_comment], "", true),
         (&[&some, &killed], "reset=3", false),
         (&[&partial], "reset=2", false),
         (&[&partial, &some, &none], "reset=5", false),
-        (&[&killed, &tells_nothing, &none], "", false),
+        (&[&killed, &unknown_comment, &none], "", false),
     ];
     for (index, (parts, known, is_complete)) in cases.into_iter().enumerate() {
         let log = HdrLog::parse(&parts.concat()).unwrap();
         assert_eq!(reported_errors(&log.errors), (known.to_owned(), is_complete), "case {index}");
-        // What is known of it can be written and read again.
+        // The reported errors can be written and read back.
         let mut writer = HdrLogWriter::new(Vec::new(), START_NS, &[]).unwrap();
         writer.write_reported_errors(&log.errors).unwrap();
         let text = writer.into_inner();
@@ -272,7 +276,7 @@ fn a_log_of_several_runs_of_which_one_does_not_tell_is_known_in_part() {
 }
 
 #[test]
-fn times_are_rounded_so_that_intervals_stay_consecutive() {
+fn rounded_intervals_stay_consecutive() {
     let latency = interval(0, [1]).latency;
     let mut writer = HdrLogWriter::new(Vec::new(), START_NS + 499_999, &[]).unwrap();
     for (start_ns, end_ns) in [(0, 999_600_000), (999_600_000, 1_999_400_000)] {
@@ -285,17 +289,17 @@ fn times_are_rounded_so_that_intervals_stay_consecutive() {
     assert_eq!(log.records[1].end_ns(), START_NS + 1_999_000_000);
 }
 
-/// The only record of a log with this header.
+/// Parses a log with the given header and line, and returns its first record.
 fn record(header: &str, line: &str) -> LogRecord {
     let log = HdrLog::parse(format!("{header}{line}").as_bytes()).unwrap();
     log.records.into_iter().next().unwrap()
 }
 
 #[test]
-fn times_of_other_programs_are_understood() {
+fn reads_times_of_other_tools() {
     let line = "Tag=x,5.5,1,0.1,HIST\r\n";
     assert_eq!(record("", line).start_ns, 5_500_000_000);
-    // Without a base time: from the start time, unless that is absurd.
+    // Without a base time, starts are relative to the start time, unless they are Unix times.
     assert_eq!(
         record("#[StartTime: 1700000000.0 (seconds since epoch)]\r\n", line).start_ns,
         1_700_000_005_500_000_000
@@ -313,45 +317,48 @@ fn times_of_other_programs_are_understood() {
 }
 
 #[test]
-fn damage_is_named_with_its_line() {
+fn parse_error_names_line() {
     let cases = [
-        ("#x\n1.0,1.0,1.0\n", "line 2: has 3 columns"),
-        ("\n\nhello\n", "line 3: has 1 columns"),
-        ("Tag=x\n", "line 1: ends after the tag"),
-        ("Tag=,1.0,1.0,1.0,A\n", "line 1: the tag \"\" is empty"),
-        ("1.0,x,1.0,A\n", "line 1: the length \"x\" is no number of seconds"),
-        ("-1.0,1.0,1.0,A\n", "line 1: the start \"-1.0\" is no number of seconds"),
-        ("99999999999999999999.0,1.0,1.0,A\n", "is too large a number of seconds"),
-        ("1.0,1.0,many,A\n", "line 1: the maximum \"many\" is no number"),
-        ("#[BaseTime: soon]\n", "line 1: the base time \"soon\" is no number of seconds"),
-        ("#x\n#[AnelloErrors: Reset=3]\n", "line 2: the errors \"Reset=3]\" are no kinds and counts"),
-        ("#[AnelloErrors: reset=+3]\n", "line 1: the errors \"reset=+3]\" are no kinds and counts"),
-        ("#[AnelloErrors: reset=3", "line 1: the errors \"reset=3\" are not ended by a ]"),
-        ("#[AnelloErrors: ]\n", "line 1: the errors \"]\" are no kinds and counts"),
-        ("#[AnelloErrors: none;unknown]\n", "are no kinds and counts"),
-        ("#[AnelloErrors: reset=3unknown]\n", "are no kinds and counts"),
-        ("#[AnelloErrors: unknown;reset=3]\n", "are no kinds and counts"),
-        ("#[AnelloErrors: reset=99999999999999999999]\n", "are more than can be counted"),
+        ("#x\n1.0,1.0,1.0\n", "line 2: expected 4 columns (start, length, maximum, histogram), found 3"),
+        ("\n\nhello\n", "line 3: expected 4 columns (start, length, maximum, histogram), found 1"),
+        ("Tag=x\n", "line 1: missing columns after the tag"),
+        ("Tag=,1.0,1.0,1.0,A\n", "line 1: invalid tag \"\": empty"),
+        ("1.0,x,1.0,A\n", "line 1: invalid length \"x\": not a number of seconds"),
+        ("-1.0,1.0,1.0,A\n", "line 1: invalid start \"-1.0\": not a number of seconds"),
+        ("99999999999999999999.0,1.0,1.0,A\n", "time out of range"),
+        ("1.0,1.0,many,A\n", "line 1: invalid maximum \"many\": not a number"),
+        ("#[BaseTime: soon]\n", "line 1: invalid base time \"soon\": not a number of seconds"),
+        (
+            "#x\n#[AnelloErrors: Reset=3]\n",
+            "line 2: invalid error counts \"Reset=3]\": expected kinds and counts",
+        ),
+        (
+            "#[AnelloErrors: reset=+3]\n",
+            "line 1: invalid error counts \"reset=+3]\": expected kinds and counts",
+        ),
+        ("#[AnelloErrors: reset=3", "line 1: invalid error counts \"reset=3\": missing ]"),
+        ("#[AnelloErrors: ]\n", "line 1: invalid error counts \"]\": expected kinds and counts"),
+        ("#[AnelloErrors: none;unknown]\n", ": expected kinds and counts"),
+        ("#[AnelloErrors: reset=3unknown]\n", ": expected kinds and counts"),
+        ("#[AnelloErrors: unknown;reset=3]\n", ": expected kinds and counts"),
+        ("#[AnelloErrors: reset=99999999999999999999]\n", ": the total count exceeds 2^64 - 1"),
         (
             "#[AnelloErrors: reset=18446744073709551615]\n#[AnelloErrors: timeout=1]\n",
-            "line 2: more errors in all than can be counted",
+            "line 2: the total number of errors exceeds 2^64 - 1",
         ),
-        ("1.0,1.0,\u{fffd},A", "line 1: the maximum"),
+        ("1.0,1.0,\u{fffd},A", "line 1: invalid maximum"),
     ];
     for (text, expected) in cases {
         let error = HdrLog::parse(text.as_bytes()).unwrap_err().to_string();
         assert!(error.contains(expected), "{text:?}: {error}");
     }
-    assert_eq!(
-        HdrLog::parse(b"#\xff\n1.0,1.0,1\xff,A").unwrap_err().to_string(),
-        "line 2: has bytes that are no text"
-    );
+    assert_eq!(HdrLog::parse(b"#\xff\n1.0,1.0,1\xff,A").unwrap_err().to_string(), "line 2: invalid UTF-8");
     let long = HdrLog::parse(format!("1.0,1.0,{},A", "y".repeat(100_000)).as_bytes()).unwrap_err();
     assert!(long.to_string().len() < 100, "{long}");
 }
 
 #[test]
-fn damaged_histograms_are_named_with_their_line() {
+fn histogram_error_names_line() {
     let header = |counts: u32, digits: u32, low: u64, high: u64, ratio: f64| {
         let mut bytes = 0x1c84_9313u32.to_be_bytes().to_vec();
         for word in [counts, 0, digits] {
@@ -366,16 +373,16 @@ fn damaged_histograms_are_named_with_their_line() {
     };
     let minus_2_to_the_63 = [0xff; 9];
     let cases = [
-        (vec![1, 2], "ends early"),
-        (vec![1, 2, 3, 4], "no histogram: it begins with 0x01020304"),
-        (vec![0x1c, 0x84, 0x93, 0x08], "old encoding"),
-        (vec![0x1c, 0x84, 0x93, 0x42], "old encoding"),
-        (vec![0x0c, 0x72, 0x12, 0x4f], "decimal fractions"),
-        (vec![0x1c, 0x84, 0x93, 0x14, 0, 0, 0, 9, 1], "claims 9 compressed bytes and has 1"),
-        (vec![0x1c, 0x84, 0x93, 0x14, 0, 0, 0, 1, 1], "cannot be decompressed"),
-        (header(0, 3, 1, 1000, 1.0)[..39].to_vec(), "ends within its header"),
-        (header(u32::MAX, 3, 1, 1000, 1.0), "claims 4294967295 bytes of counts and has 0"),
-        (with(header(1, 3, 1, 1000, 1.0), &[0x80]), "ends within a count"),
+        (vec![1, 2], "histogram truncated"),
+        (vec![1, 2, 3, 4], "not a histogram: unknown cookie 0x01020304"),
+        (vec![0x1c, 0x84, 0x93, 0x08], "older than V2"),
+        (vec![0x1c, 0x84, 0x93, 0x42], "older than V2"),
+        (vec![0x0c, 0x72, 0x12, 0x4f], "floating-point values"),
+        (vec![0x1c, 0x84, 0x93, 0x14, 0, 0, 0, 9, 1], "declares 9 compressed bytes, found 1"),
+        (vec![0x1c, 0x84, 0x93, 0x14, 0, 0, 0, 1, 1], "cannot decompress"),
+        (header(0, 3, 1, 1000, 1.0)[..39].to_vec(), "truncated in its header"),
+        (header(u32::MAX, 3, 1, 1000, 1.0), "declares 4294967295 bytes of counts, found 0"),
+        (with(header(1, 3, 1, 1000, 1.0), &[0x80]), "truncated in a count"),
         (with(header(9, 3, 1, 1000, 1.0), &minus_2_to_the_63), "too many counts"),
         (with(header(5, 3, 1, 1000, 1.0), &[0xff, 0xff, 0xff, 0x7f, 2]), "longer than it should be"),
         (header(0, 9, 1, 1000, 1.0), "parameters"),
@@ -391,7 +398,7 @@ fn damaged_histograms_are_named_with_their_line() {
     assert!(record("", "1.0,1.0,1.0,%%\n").histogram().unwrap_err().problem.contains("base64"));
 }
 
-/// Reads all there is to read.
+/// Parses a log and decodes all its histograms.
 fn read_all(text: &[u8]) {
     if let Ok(log) = HdrLog::parse(text) {
         for record in &log.records {
@@ -410,7 +417,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 100, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn any_histogram_is_read_as_it_was_written(values in prop::collection::vec(any::<u64>(), 0..200), digits in 0u8..=3) {
+    fn histogram_round_trips(values in prop::collection::vec(any::<u64>(), 0..200), digits in 0u8..=3) {
         let mut histogram = Histogram::<u64>::new_with_bounds(1, u64::MAX, digits).unwrap();
         values.iter().for_each(|&value| histogram.record(value >> (value % 60)).unwrap());
         let mut writer = HdrLogWriter::new(Vec::new(), 0, &[]).unwrap();
@@ -420,11 +427,11 @@ proptest! {
     }
 
     #[test]
-    fn damage_never_panics(changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>(), 0..4), 1..20)) {
+    fn damaged_log_never_panics(changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>(), 0..4), 1..20)) {
         let mut text = JAVA_LOG.to_vec();
-        for (at, byte, how) in changes {
-            let at = at.index(text.len());
-            match how {
+        for (position, byte, change) in changes {
+            let at = position.index(text.len());
+            match change {
                 0 => text[at] = byte,
                 1 => text[at] ^= 1 << (byte % 8),
                 2 if text.len() > 1 => { text.remove(at); }
@@ -435,7 +442,7 @@ proptest! {
     }
 
     #[test]
-    fn damaged_plain_histograms_never_panic(
+    fn damaged_uncompressed_histogram_never_panics(
         changes in prop::collection::vec((0usize..200, any::<u8>()), 0..8),
         counts in prop::collection::vec(any::<u8>(), 0..160),
     ) {
@@ -451,7 +458,7 @@ proptest! {
     }
 
     #[test]
-    fn any_bytes_are_read_or_refused(text in prop::collection::vec(any::<u8>(), 0..300)) {
+    fn arbitrary_bytes_never_panic(text in prop::collection::vec(any::<u8>(), 0..300)) {
         read_all(&text);
     }
 }

@@ -1,4 +1,4 @@
-//! Merging: the sum of logs is the sum of their values, in any order and grouping.
+//! Merging: the sum of logs contains the values of all logs, regardless of order and grouping.
 
 #![forbid(unsafe_code)]
 
@@ -12,10 +12,10 @@ use proptest::prelude::*;
 const MS_NS: u64 = 1_000_000;
 const START_NS: u64 = 1_700_000_000_000 * MS_NS;
 
-/// A line: start and length in milliseconds, tag, values.
+/// Line of a log: start and length in milliseconds, whether it has a tag, values.
 type Line = (u64, u64, bool, Vec<u64>);
 
-/// A log with these lines, in a layout of its own.
+/// Creates a log with the given lines. `digits` determines the layout of its histograms.
 fn log(name: usize, digits: u8, lines: &[Line]) -> NamedLog {
     let mut writer = HdrLogWriter::new(Vec::new(), START_NS + name as u64 * 37 * MS_NS, &[]).unwrap();
     for (start_ms, length_ms, tagged, values) in lines {
@@ -35,10 +35,10 @@ fn counts(histogram: &Histogram<u64>) -> Vec<(u64, u64)> {
     histogram.iter_recorded().map(|value| (value.value_iterated_to(), value.count_at_value())).collect()
 }
 
-/// A sum that can be compared: tag, start and end, counts.
+/// Sum in comparable form: tag, start, end, counts.
 type Comparable = (Option<String>, u64, u64, Vec<(u64, u64)>);
 
-/// All seconds.
+/// Returns the sums of all seconds.
 fn by_second(logs: &[NamedLog]) -> Vec<Comparable> {
     let mut all = Vec::new();
     seconds(logs, |tag, sum| {
@@ -49,25 +49,25 @@ fn by_second(logs: &[NamedLog]) -> Vec<Comparable> {
     all
 }
 
-/// What is known to have gone wrong, and whether that is all.
+/// Returns the known error counts, and whether they are complete.
 fn reported_errors(logs: &[NamedLog]) -> (String, bool) {
     let errors = errors(logs).unwrap();
     (errors.known.by_kind(), errors.is_complete)
 }
 
-/// A log with this comment about its errors.
+/// Replaces the error counts of a log by those in `counts`.
 fn with_errors_comment(mut log: NamedLog, counts: &str) -> NamedLog {
     log.log.errors = HdrLog::parse(format!("#[AnelloErrors: {counts}]").as_bytes()).unwrap().errors;
     log
 }
 
-/// The whole runs.
+/// Returns the totals of the logs.
 fn total_counts(logs: &[NamedLog]) -> Vec<Comparable> {
     let sums = totals(logs).unwrap().into_iter();
     sums.map(|sum| (sum.tag, sum.total.start_ns, sum.total.end_ns, counts(&sum.total.latency))).collect()
 }
 
-/// The merged log of these.
+/// Merges the logs into one.
 fn merged(logs: &[NamedLog]) -> NamedLog {
     parsed(99, &write_log(logs, Vec::new()).unwrap())
 }
@@ -81,10 +81,10 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 40, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn order_and_grouping_do_not_matter(
+    fn merge_is_independent_of_order_and_grouping(
         all in prop::collection::vec((0u8..=3, lines(), 0usize..5), 1..5),
         cut in any::<prop::sample::Index>(),
-        turn in any::<prop::sample::Index>(),
+        rotation in any::<prop::sample::Index>(),
     ) {
         let counts = ["none", "unknown", "reset=3", "refused=1;timeout=2", "timeout=7;unknown"];
         let numbered = all.iter().enumerate();
@@ -92,13 +92,13 @@ proptest! {
             .map(|(name, (digits, lines, counts_index))| with_errors_comment(log(name, *digits, lines), counts[*counts_index]))
             .collect();
         let (seconds, sums, errors) = (by_second(&logs), total_counts(&logs), reported_errors(&logs));
-        let mut turned = logs.clone();
-        turned.rotate_left(turn.index(logs.len()));
-        turned.reverse();
-        prop_assert_eq!(&by_second(&turned), &seconds);
-        prop_assert_eq!(&total_counts(&turned), &sums);
-        prop_assert_eq!(&reported_errors(&turned), &errors);
-        // In two steps.
+        let mut reordered = logs.clone();
+        reordered.rotate_left(rotation.index(logs.len()));
+        reordered.reverse();
+        prop_assert_eq!(&by_second(&reordered), &seconds);
+        prop_assert_eq!(&total_counts(&reordered), &sums);
+        prop_assert_eq!(&reported_errors(&reordered), &errors);
+        // Merge in two steps.
         let (left, right) = logs.split_at(cut.index(logs.len() + 1));
         let steps = [merged(left), merged(right)];
         prop_assert_eq!(&by_second(&steps), &seconds);
@@ -109,7 +109,7 @@ proptest! {
     }
 
     #[test]
-    fn the_sum_has_the_values_of_all(all in prop::collection::vec(lines(), 1..5)) {
+    fn total_contains_values_of_all_logs(all in prop::collection::vec(lines(), 1..5)) {
         let logs: Vec<_> = all.iter().enumerate().map(|(name, lines)| log(name, 3, lines)).collect();
         for tagged in [false, true] {
             let mut expected = Histogram::<u64>::new_with_bounds(2, 60_000_000_000, 3).unwrap();
@@ -128,7 +128,7 @@ proptest! {
 }
 
 #[test]
-fn lines_of_one_second_are_added_and_a_line_is_never_divided() {
+fn lines_of_same_second_are_added_without_splitting() {
     let one = log(0, 3, &[(100, 1000, false, vec![5, 6]), (1100, 1000, false, vec![7])]);
     let other =
         log(0, 3, &[(300, 1000, false, vec![5]), (1300, 1000, false, vec![9]), (4000, 10, true, vec![1])]);
@@ -144,19 +144,19 @@ fn lines_of_one_second_are_added_and_a_line_is_never_divided() {
 }
 
 #[test]
-fn what_went_wrong_is_added_as_far_as_the_logs_tell() {
-    let silent = log(0, 3, &[(0, 1000, false, vec![5])]);
-    let with = |counts: &str| with_errors_comment(silent.clone(), counts);
+fn merged_errors_are_complete_if_all_logs_are_complete() {
+    let without_counts = log(0, 3, &[(0, 1000, false, vec![5])]);
+    let with = |counts: &str| with_errors_comment(without_counts.clone(), counts);
     let (none, some, more) = (with("none"), with("reset=3;timeout=1"), with("refused=2;reset=4"));
     let partial = with("reset=3;unknown");
     let cases: [(&[&NamedLog], &str, bool, Option<&str>); 7] = [
-        // As little as the log itself.
-        (&[&silent], "", false, None),
+        // Unknown, as in the input.
+        (&[&without_counts], "", false, None),
         (&[&none, &none], "", true, Some("none")),
         (&[&some, &none, &more], "refused=2;reset=7;timeout=1", true, Some("refused=2;reset=7;timeout=1")),
-        // The sum of these cannot say that there was none.
-        (&[&silent, &none], "", false, None),
-        (&[&silent, &some], "reset=3;timeout=1", false, Some("reset=3;timeout=1;unknown")),
+        // Only one log has counts, so the sum is incomplete.
+        (&[&without_counts, &none], "", false, None),
+        (&[&without_counts, &some], "reset=3;timeout=1", false, Some("reset=3;timeout=1;unknown")),
         (&[&none, &partial], "reset=3", false, Some("reset=3;unknown")),
         (&[&partial, &more], "refused=2;reset=7", false, Some("refused=2;reset=7;unknown")),
     ];
@@ -171,21 +171,21 @@ fn what_went_wrong_is_added_as_far_as_the_logs_tell() {
     }
     let maximum = with("reset=18446744073709551615");
     let error = errors(&[maximum, some]).unwrap_err().to_string();
-    assert!(error.contains("more errors in all"), "{error}");
+    assert!(error.contains("total number of errors exceeds"), "{error}");
 }
 
 #[test]
-fn a_sum_of_errors_alone_began_when_the_runs_did() {
+fn merged_start_time_without_intervals_is_earliest_header() {
     let began = |name: usize| with_errors_comment(log(name, 3, &[]), "refused=1");
     let sum = merged(&[began(2), began(1)]);
     assert_eq!((sum.log.records.len(), sum.log.began_ns), (0, Some(START_NS + 37 * MS_NS)));
-    // Else with the first interval.
+    // With intervals, the start time is that of the first interval.
     let sum = merged(&[began(1), log(2, 3, &[(500, 10, false, vec![5])])]);
     assert_eq!(sum.log.began_ns, Some(START_NS + 574 * MS_NS));
 }
 
 #[test]
-fn errors_name_the_log_and_the_line() {
+fn error_names_log_and_line() {
     let good = log(0, 3, &[(0, 1000, false, vec![5])]);
     let bad = NamedLog { name: "bad.hlog".to_owned(), log: HdrLog::parse(b"#\n1.0,1.0,1.0,AAAA\n").unwrap() };
     let logs = [good, bad];
@@ -196,11 +196,11 @@ fn errors_name_the_log_and_the_line() {
 }
 
 #[test]
-fn more_values_than_can_be_counted_are_an_error() {
+fn total_overflow_returns_error() {
     let mut histogram = Histogram::<u64>::new_with_bounds(1, 1000, 3).unwrap();
     histogram.record_n(5, u64::MAX / 2 - 1).unwrap();
     let mut writer = HdrLogWriter::new(Vec::new(), START_NS, &[]).unwrap();
     (0..3).for_each(|_| writer.write_histogram(None, 0, 1, &histogram).unwrap());
     let error = totals(&[parsed(0, &writer.into_inner())]).unwrap_err().to_string();
-    assert!(error.contains("more values in all"), "{error}");
+    assert!(error.contains("total number of values exceeds"), "{error}");
 }

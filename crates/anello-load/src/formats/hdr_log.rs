@@ -1,31 +1,34 @@
-//! The interval log of HdrHistogram: latencies of every interval without loss, in the text form that the tools around
-//! HdrHistogram read (`HistogramLogProcessor` and plotters).
+//! Interval log of HdrHistogram: the lossless latencies of every interval, in the text format that HdrHistogram tools
+//! read (`HistogramLogProcessor` and plotters).
 //!
 //! ```text
 //!  #latencies in nanoseconds, maxima in milliseconds
 //!  #[Histogram log format version 1.3]
-//!  #[StartTime: 1700000000.250 (seconds since epoch)]      when the measurement began
-//!  #[BaseTime: 1700000000.250 (seconds since epoch)]       what starts count from
+//!  #[StartTime: 1700000000.250 (seconds since epoch)]      start of the measurement
+//!  #[BaseTime: 1700000000.250 (seconds since epoch)]       time that starts are relative to
 //!  "StartTimestamp","Interval_Length","Interval_Max","Interval_Compressed_Histogram"
-//!  0.000,1.000,3.401,HISTFAAAAC…                           start s, length s, maximum ms, histogram
+//!  0.000,1.000,3.401,HISTFAAAAC…                           start (s), length (s), maximum (ms), histogram
 //!  Tag=uncorrected,0.000,1.000,0.213,HISTFAAAAB…
-//!  #[AnelloErrors: reset=3;timeout=1]                      at the end: all that went wrong, or none, or …;unknown
+//!  #[AnelloErrors: reset=3;timeout=1]                      last line: error counts, `none`, or `…;unknown`
 //! ```
 //!
 //! Decisions:
-//! - Times have three decimals, as in the logs of the Java library: some readers take the decimals for milliseconds
-//!   whatever their number. Ends are rounded, not lengths, so that consecutive intervals stay consecutive.
-//! - The main figures have no tag, because readers show lines without a tag unless told otherwise.
-//! - What went wrong is told in a comment: other programs have no place for it. The readers of the Java, Go,
-//!   JavaScript, Python and Rust libraries skip it; that of the C library returns every interval, and there `EINVAL`
-//!   instead of the end. A run without that comment, as one that was killed, says nothing about errors. A log of
-//!   several runs of which only some tell, and a sum of such logs, is known in part: that is no log without errors.
-//! - A histogram is the *V2 compressed* form in base64: a cookie, a length, and in zlib a second cookie, length, layout,
-//!   and the counts as ZigZag LEB128 numbers, negative for runs of zeros.
+//! - Times have three decimals, as in the logs of the Java library, because some readers interpret the decimals as
+//!   milliseconds regardless of their number. The end of an interval is rounded instead of its length, so that
+//!   consecutive intervals stay consecutive.
+//! - Lines with the main latencies have no tag, because readers show lines without a tag by default.
+//! - Errors are reported in a comment because the format has no field for them. The readers of the Java, Go,
+//!   JavaScript, Python and Rust libraries skip the comment. The reader of the C library returns every interval, and
+//!   then `EINVAL` instead of EOF. If a run has no such comment, for example because it was killed, its errors are
+//!   unknown. If only some runs of a log have the comment, the errors of the log, and of every log merged from it, are
+//!   incomplete. An incomplete log without reported errors does not count as free of errors.
+//! - A histogram is stored in the *V2 compressed* encoding as base64. The encoding consists of a cookie, a length, and
+//!   zlib data that contains a second cookie, a length, the layout, and the counts. The counts are ZigZag LEB128
+//!   numbers; a negative number stands for a run of zeros.
 //!
-//! The log is untrusted when it is read: nothing is allocated by a length that it claims, numbers are checked before
-//! they are used, and errors name the line. Lines are kept encoded until their histogram is asked for, since a decoded
-//! one takes a hundred times the memory.
+//! The reader treats a log as untrusted input: it does not allocate memory based on lengths in the log, it checks
+//! numbers before it uses them, and its errors contain the line number. Histograms stay encoded until they are
+//! requested, because a decoded histogram takes about a hundred times as much memory.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -40,52 +43,54 @@ use hdrhistogram::serialization::{Deserializer, Serializer, V2DeflateSerializer}
 use crate::errors::Errors;
 use crate::interval::Interval;
 
-/// The tag of latencies from the actual sending, beside those from the scheduled time.
+/// Tag of the uncorrected latencies, which are measured from the actual time of sending instead of the scheduled time.
 pub const UNCORRECTED: &str = "uncorrected";
 
 const VERSION_LINE: &str = "#[Histogram log format version 1.3]";
 const LEGEND: &str = r#""StartTimestamp","Interval_Length","Interval_Max","Interval_Compressed_Histogram""#;
 
-/// What the comment with the errors begins with, after the `#`; what stands there if there were none; and what stands
-/// there, after those that are known, if there may be more.
+/// Parts of the comment with the error counts: its prefix after the `#`, the text if there were no errors, and the text
+/// that follows the known counts if there may have been more errors.
 const ERRORS_NAME: &str = "[AnelloErrors:";
 const NO_ERRORS: &str = "none";
 const UNKNOWN_ERRORS: &str = "unknown";
 
-/// What encodings begin with; the 0x10 means counts of variable length.
+/// Cookies at the start of an encoded histogram. The flag 0x10 stands for counts of variable length.
 const V2_COOKIE: u32 = 0x1c84_9303 | 0x10;
 const V2_COMPRESSED_COOKIE: u32 = 0x1c84_9304 | 0x10;
-/// The older encodings, whatever their size of counts, and histograms of decimal fractions.
+/// Cookies of the older encodings (without the bits for the size of a count), and of histograms of floating-point
+/// values.
 const OLD_COOKIES: [u32; 4] = [0x1c84_9301, 0x1c84_9302, 0x1c84_9308, 0x1c84_9309];
 const DOUBLE_COOKIES: [u32; 2] = [0x0c72_124e, 0x0c72_124f];
 
-/// Bytes before the counts of a histogram: cookie, length, offset, digits, lowest, highest, ratio.
+/// Size of the header of an encoded histogram: cookie, length, offset, digits, lowest value, highest value, ratio.
 const HEADER_BYTES: usize = 40;
 
-/// Most bytes of an encoded histogram: the finest layout has 6 million counts of at most 9 bytes.
+/// Maximum size of an encoded histogram. The finest layout has 6 million counts of at most 9 bytes each.
 const MAX_ENCODED_BYTES: u64 = 64 << 20;
 
-/// Largest time in a log, in nanoseconds: sums of two must fit.
+/// Maximum time in a log, in nanoseconds. Sums of times must not overflow.
 const MAX_TIME_NS: u64 = u64::MAX / 4;
 
 const NS_PER_MS: u64 = 1_000_000;
 const NS_PER_S: u64 = 1_000_000_000;
 
-/// Writes a log line by line.
+/// Writer of an interval log. Every line is flushed immediately.
 pub struct HdrLogWriter<W> {
     output: W,
     serializer: V2DeflateSerializer,
 }
 
 impl<W: Write> HdrLogWriter<W> {
-    /// Writes the header. `began_unix_ns` is when the measurement began, in nanoseconds since 1970: starts of intervals
-    /// count from it. Comments are lines for people, as what was measured; line breaks in them begin new comments.
+    /// Creates a writer and writes the header. `began_unix_ns` is the start of the measurement, in nanoseconds since
+    /// the Unix epoch; the starts of intervals are relative to it. `comments` are free text for human readers, such as
+    /// a description of the run. Every line of a comment becomes a comment line.
     ///
     /// # Errors
-    /// Those of the output.
+    /// Returns any error of the output.
     pub fn new(mut output: W, began_unix_ns: u64, comments: &[&str]) -> io::Result<Self> {
         for line in comments.iter().flat_map(|comment| comment.lines()) {
-            // A comment that looks like a header would be taken for one.
+            // The space prevents readers from parsing a comment as a header.
             let space = if line.starts_with('[') { " " } else { "" };
             writeln!(output, "#{space}{line}")?;
         }
@@ -97,10 +102,11 @@ impl<W: Write> HdrLogWriter<W> {
         Ok(Self { output, serializer: V2DeflateSerializer::new() })
     }
 
-    /// Writes an interval: a line for the latency, and one with the tag [`UNCORRECTED`] if there is that.
+    /// Writes an interval: a line with the latency and, if present, a line with the uncorrected latency and the tag
+    /// [`UNCORRECTED`].
     ///
     /// # Errors
-    /// Those of the output.
+    /// Returns any error of the output.
     pub fn write(&mut self, interval: &Interval) -> io::Result<()> {
         let (start_ns, end_ns) = (interval.start_ns, interval.end_ns());
         self.write_histogram(None, start_ns, end_ns, &interval.latency)?;
@@ -110,10 +116,11 @@ impl<W: Write> HdrLogWriter<W> {
         }
     }
 
-    /// Writes one line. Times are nanoseconds since the measurement began.
+    /// Writes one line. Times are in nanoseconds since the start of the measurement.
     ///
     /// # Errors
-    /// Those of the output; `InvalidInput` for a tag with a comma, a space or a line break.
+    /// Returns `InvalidInput` if the tag is empty or contains a comma, a space or a line break. Otherwise returns any
+    /// error of the output.
     pub fn write_histogram(
         &mut self,
         tag: Option<&str>,
@@ -125,8 +132,9 @@ impl<W: Write> HdrLogWriter<W> {
             None => Cow::Borrowed(""),
             Some(tag) if is_tag(tag) => Cow::Owned(format!("Tag={tag},")),
             Some(tag) => {
-                let why = format!("the tag {tag:?} has a comma, a space or a line break, or is empty");
-                return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
+                let problem =
+                    format!("invalid tag {tag:?}: empty, or contains a comma, a space or a line break");
+                return Err(io::Error::new(io::ErrorKind::InvalidInput, problem));
             }
         };
         let mut encoded = Vec::new();
@@ -139,18 +147,19 @@ impl<W: Write> HdrLogWriter<W> {
         self.output.flush()
     }
 
-    /// Writes how often what went wrong, over all intervals and before them: a comment at the end of the run.
+    /// Writes the comment with the error counts at the end of a run. The counts include errors before the first
+    /// interval.
     ///
     /// # Errors
-    /// Those of the output.
+    /// Returns any error of the output.
     pub fn write_errors(&mut self, errors: &Errors) -> io::Result<()> {
         self.write_error_counts(if errors.is_empty() { NO_ERRORS.to_owned() } else { errors.by_kind() })
     }
 
-    /// Writes what is known of the errors of several runs. Where nothing is, there is no comment.
+    /// Writes the comment with the reported errors of several runs. Writes nothing if the errors are unknown.
     ///
     /// # Errors
-    /// Those of the output.
+    /// Returns any error of the output.
     pub fn write_reported_errors(&mut self, errors: &ReportedErrors) -> io::Result<()> {
         match (errors.is_complete, errors.is_unknown()) {
             (true, _) => self.write_errors(&errors.known),
@@ -164,7 +173,7 @@ impl<W: Write> HdrLogWriter<W> {
         self.output.flush()
     }
 
-    /// Gives the output back.
+    /// Returns the output.
     pub fn into_inner(self) -> W {
         self.output
     }
@@ -176,12 +185,12 @@ impl<W> fmt::Debug for HdrLogWriter<W> {
     }
 }
 
-/// A time in whole milliseconds, shown as seconds with three decimals.
+/// Time in whole milliseconds, displayed as seconds with three decimals.
 #[derive(Clone, Copy)]
 struct Milliseconds(u64);
 
 impl Milliseconds {
-    /// The nearest.
+    /// Rounds to the nearest millisecond.
     fn of(ns: u64) -> Self {
         Self(ns / NS_PER_MS + u64::from(ns % NS_PER_MS >= NS_PER_MS / 2))
     }
@@ -193,17 +202,17 @@ impl fmt::Display for Milliseconds {
     }
 }
 
-/// Whether readers can tell a tag from what follows it.
+/// Returns `true` if a tag can be written to a log: it is not empty and contains no delimiter.
 fn is_tag(tag: &str) -> bool {
     !tag.is_empty() && !tag.contains([',', ' ', '\r', '\n'])
 }
 
-/// What is wrong with a log.
+/// Error in a log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LogError {
-    /// The line, counted from 1.
+    /// Line number, starting at 1.
     pub line: usize,
-    /// The cause in words.
+    /// Description of the problem.
     pub problem: String,
 }
 
@@ -215,59 +224,59 @@ impl fmt::Display for LogError {
 
 impl std::error::Error for LogError {}
 
-/// A log that has been read; its histograms are still encoded.
+/// Parsed log whose histograms are still encoded.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HdrLog {
-    /// All intervals in the order of the log.
+    /// Lines with a histogram, in the order of the log.
     pub records: Vec<LogRecord>,
-    /// The earliest start time of its headers, in nanoseconds since 1970; none if it has no such header.
+    /// Earliest start time in a header, in nanoseconds since the Unix epoch. `None` if there is no such header.
     pub began_ns: Option<u64>,
-    /// What went wrong, of all runs in the log together.
+    /// Reported errors of all runs in the log.
     pub errors: ReportedErrors,
 }
 
-/// What is known of what went wrong in one or several runs.
+/// Errors that one or more runs have reported.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ReportedErrors {
-    /// What is known of, without examples.
+    /// Reported error counts, without examples.
     pub known: Errors,
-    /// Whether every run tells. Where one does not, as one of another program, or one that was killed or failed, there
-    /// may have been more.
+    /// Whether every run reported its errors. If one did not, because another tool wrote its log or because it was
+    /// killed or failed, there may have been more errors.
     pub is_complete: bool,
 }
 
 impl ReportedErrors {
-    /// Whether nothing is known: neither that something went wrong nor that nothing did.
+    /// Returns `true` if nothing is known: no errors are reported, and the counts are incomplete.
     #[must_use]
     pub fn is_unknown(&self) -> bool {
         !self.is_complete && self.known.is_empty()
     }
 }
 
-/// One line of a log: an interval under one tag.
+/// Line of a log: the histogram of one interval and tag.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LogRecord {
-    /// Where it stands in the log, counted from 1.
+    /// Line number in the log, starting at 1.
     pub line: usize,
-    /// Its tag, if any.
+    /// Tag, if any.
     pub tag: Option<String>,
-    /// When it began, in nanoseconds: since 1970 if the log has a base or start time or times like that, else since
-    /// whatever the writer of the log counted from.
+    /// Start of the interval, in nanoseconds since the Unix epoch. If the log has neither a header with a base or start
+    /// time nor absolute times, relative to an origin that only the writer of the log knows.
     pub start_ns: u64,
-    /// How long it was, in nanoseconds.
+    /// Length of the interval, in nanoseconds.
     pub length_ns: u64,
-    /// The histogram in base64.
+    /// Encoded histogram as base64.
     encoded: String,
 }
 
 impl HdrLog {
-    /// Reads a log, also of other programs: with and without headers, of several runs one after the other, with line
-    /// ends of other systems.
+    /// Parses a log, including logs written by other tools: headers are optional, a log can contain several runs one
+    /// after the other, and lines can end with CRLF.
     ///
-    /// Histograms are not decoded yet: [`LogRecord::histogram`] does that and finds what is wrong with them.
+    /// This does not decode or validate the histograms; see [`LogRecord::histogram`].
     ///
     /// # Errors
-    /// The first line that is neither a comment nor an interval.
+    /// Returns a [`LogError`] for the first line that is neither an interval nor a valid comment.
     pub fn parse(text: &[u8]) -> Result<Self, LogError> {
         let mut log = Self::default();
         let mut base = TimeBase::default();
@@ -276,18 +285,18 @@ impl HdrLog {
             let at_line = |problem: String| LogError { line: index + 1, problem };
             let line = line.strip_suffix(b"\r").unwrap_or(line);
             if let Some(comment) = line.strip_prefix(b"#") {
-                // Comments may have any bytes.
+                // Comments can contain arbitrary bytes.
                 let comment = String::from_utf8_lossy(comment);
                 if let Some(began_ns) = base.parse_comment(&comment).map_err(at_line)? {
                     log.began_ns = Some(log.began_ns.map_or(began_ns, |first| first.min(began_ns)));
                     error_comments.start_log();
                 }
                 if let Some(errors) = parse_errors_comment(&comment).map_err(at_line)? {
-                    error_comments.add_errors(errors).map_err(|why| at_line(why.to_owned()))?;
+                    error_comments.add_errors(errors).map_err(|problem| at_line(problem.to_owned()))?;
                 }
                 continue;
             }
-            let line = str::from_utf8(line).map_err(|_| at_line("has bytes that are no text".to_owned()))?;
+            let line = str::from_utf8(line).map_err(|_| at_line("invalid UTF-8".to_owned()))?;
             if line.trim().is_empty() || line.starts_with("\"StartTimestamp\"") {
                 continue;
             }
@@ -298,24 +307,25 @@ impl HdrLog {
         Ok(log)
     }
 
-    /// When the first interval began, in nanoseconds; none if there is none.
+    /// Returns the start of the earliest interval, in nanoseconds, or `None` if the log has no intervals. See
+    /// [`LogRecord::start_ns`].
     #[must_use]
     pub fn start_ns(&self) -> Option<u64> {
         self.records.iter().map(|record| record.start_ns).min()
     }
 
-    /// When the last interval ended, in nanoseconds; none if there is none.
+    /// Returns the end of the latest interval, in nanoseconds, or `None` if the log has no intervals.
     #[must_use]
     pub fn end_ns(&self) -> Option<u64> {
         self.records.iter().map(LogRecord::end_ns).max()
     }
 }
 
-/// The errors that a comment tells; none if it is another.
+/// Parses a comment with error counts. Returns `None` for other comments.
 fn parse_errors_comment(comment: &str) -> Result<Option<ReportedErrors>, String> {
     let Some(rest) = comment.strip_prefix(ERRORS_NAME) else { return Ok(None) };
     let text = rest.trim();
-    let counts = text.strip_suffix(']').ok_or("not ended by a ]").and_then(|counts| match counts {
+    let counts = text.strip_suffix(']').ok_or("missing ]").and_then(|counts| match counts {
         NO_ERRORS => Ok(ReportedErrors { known: Errors::default(), is_complete: true }),
         UNKNOWN_ERRORS => Ok(ReportedErrors::default()),
         counts => {
@@ -324,29 +334,29 @@ fn parse_errors_comment(comment: &str) -> Result<Option<ReportedErrors>, String>
             Errors::parse_by_kind(known.unwrap_or(counts)).map(|known| ReportedErrors { known, is_complete })
         }
     });
-    counts.map(Some).map_err(|why| format!("the errors {} are {why}", excerpt(text)))
+    counts.map(Some).map_err(|problem| format!("invalid error counts {}: {problem}", excerpt(text)))
 }
 
-/// What the runs of a log tell of their errors, up to some line. A run goes from its start time, or from its first
-/// interval, to its comment with the errors.
+/// Collects the reported errors of the runs in a log, line by line. A run starts with its start-time header, or else
+/// with its first interval, and ends with its comment with the error counts.
 #[derive(Default)]
 struct ErrorCommentParser {
     known: Errors,
     has_errors_comment: bool,
-    /// Whether a run has begun that has not told yet.
+    /// Whether the current run has not reported its errors yet.
     has_unreported_records: bool,
-    /// Whether a run has not told, or not all.
+    /// Whether an earlier run did not report its errors, or reported incomplete counts.
     is_incomplete: bool,
 }
 
 impl ErrorCommentParser {
-    /// Another run begins; the one before will not tell any more.
+    /// Handles the start of a run. If the previous run has not reported its errors, they are unknown.
     fn start_log(&mut self) {
         self.is_incomplete |= self.has_unreported_records;
         self.has_unreported_records = true;
     }
 
-    /// There is an interval, which may be of a run without a header.
+    /// Handles an interval, which can be the start of a run without a header.
     fn add_record(&mut self) {
         self.has_unreported_records = true;
     }
@@ -366,21 +376,22 @@ impl ErrorCommentParser {
     }
 }
 
-/// What starts of intervals count from, as the headers up to some line say.
+/// Reference time for the starts of intervals, according to the headers read so far.
 #[derive(Default)]
 struct TimeBase {
     base_ns: Option<u64>,
     start_ns: Option<u64>,
-    /// Without a base time: whether starts count from the start time, once the first interval has told.
+    /// For logs without a base time: whether starts are relative to the start time. Determined by the first interval
+    /// after the header.
     from_start: Option<bool>,
 }
 
 impl TimeBase {
-    /// Takes note of a header; other comments are passed over. Returns the start time if it is one.
+    /// Parses a header; other comments are ignored. Returns the time if the header is a start time.
     fn parse_comment(&mut self, comment: &str) -> Result<Option<u64>, String> {
         let seconds = |text: &str, name: &str| {
             let number = text.trim_start().split([' ', ',', ']']).next().unwrap_or_default();
-            parse_seconds(number).map_err(|why| format!("the {name} {} {why}", excerpt(number)))
+            parse_seconds(number).map_err(|problem| format!("invalid {name} {}: {problem}", excerpt(number)))
         };
         if let Some(rest) = comment.strip_prefix("[BaseTime:") {
             self.base_ns = Some(seconds(rest, "base time")?);
@@ -392,8 +403,9 @@ impl TimeBase {
         Ok(None)
     }
 
-    /// What to add to the start of an interval. Without a base time, starts that are more than a year before the start
-    /// time can only count from it; other logs have whole Unix times. That is the rule of the Java library.
+    /// Returns the offset to add to the start of an interval. If the log has no base time, a start that is more than a
+    /// year before the start time must be relative to it; other starts are Unix times. The Java library uses the same
+    /// rule.
     fn offset_ns(&mut self, start_ns: u64) -> u64 {
         const YEAR_NS: u64 = 365 * 24 * 3600 * NS_PER_S;
         let Some(began_ns) = self.start_ns else { return self.base_ns.unwrap_or(0) };
@@ -411,9 +423,9 @@ impl LogRecord {
         let (tag, rest) = match line.strip_prefix("Tag=") {
             None => (None, line),
             Some(rest) => {
-                let (tag, rest) = rest.split_once(',').ok_or("ends after the tag")?;
+                let (tag, rest) = rest.split_once(',').ok_or("missing columns after the tag")?;
                 if !is_tag(tag) {
-                    return Err(format!("the tag {} is empty or has a space", excerpt(tag)));
+                    return Err(format!("invalid tag {}: empty, or contains a space", excerpt(tag)));
                 }
                 (Some(tag.to_owned()), rest)
             }
@@ -421,15 +433,16 @@ impl LogRecord {
         let columns: Vec<&str> = rest.split(',').collect();
         let &[start, length, max, encoded] = columns.as_slice() else {
             return Err(format!(
-                "has {} columns instead of start, length, maximum, histogram",
+                "expected 4 columns (start, length, maximum, histogram), found {}",
                 columns.len()
             ));
         };
         let time = |name: &str, text: &str| {
-            parse_seconds(text.trim()).map_err(|why| format!("the {name} {} {why}", excerpt(text)))
+            parse_seconds(text.trim())
+                .map_err(|problem| format!("invalid {name} {}: {problem}", excerpt(text)))
         };
         let (start_ns, length_ns) = (time("start", start)?, time("length", length)?);
-        max.trim().parse::<f64>().map_err(|_| format!("the maximum {} is no number", excerpt(max)))?;
+        max.trim().parse::<f64>().map_err(|_| format!("invalid maximum {}: not a number", excerpt(max)))?;
         Ok(Self {
             line: number,
             tag,
@@ -439,7 +452,7 @@ impl LogRecord {
         })
     }
 
-    /// When it ended, in nanoseconds; see [`start_ns`](Self::start_ns).
+    /// Returns the end of the interval, in nanoseconds relative to the same origin as [`start_ns`](Self::start_ns).
     #[must_use]
     pub fn end_ns(&self) -> u64 {
         self.start_ns + self.length_ns
@@ -447,15 +460,14 @@ impl LogRecord {
 
     /// Decodes the histogram.
     ///
-    /// # Errors
-    /// What is wrong with it: not base64, not compressed, not the second version of the encoding, counts that do not
-    /// fit.
+    /// # Errors Returns a [`LogError`] if the text is not valid base64, if the encoding is not V2, if decompression
+    /// fails, or if the header or the counts are invalid.
     pub fn histogram(&self) -> Result<Histogram<u64>, LogError> {
         self.decode().map_err(|problem| LogError { line: self.line, problem })
     }
 
     fn decode(&self) -> Result<Histogram<u64>, String> {
-        let bytes = BASE64.decode(&self.encoded).map_err(|error| format!("no base64: {error}"))?;
+        let bytes = BASE64.decode(&self.encoded).map_err(|error| format!("invalid base64: {error}"))?;
         let plain = match read_cookie(&bytes)? {
             V2_COMPRESSED_COOKIE => inflate(&bytes)?,
             _ => bytes,
@@ -463,16 +475,16 @@ impl LogRecord {
         check(&plain)?;
         Deserializer::new()
             .deserialize(&mut plain.as_slice())
-            .map_err(|error| format!("the histogram: {error}"))
+            .map_err(|error| format!("cannot decode the histogram: {error}"))
     }
 }
 
-/// Seconds with decimals as nanoseconds; decimals beyond the ninth are cut off.
+/// Parses decimal seconds and returns nanoseconds. Digits after the ninth decimal are truncated.
 fn parse_seconds(text: &str) -> Result<u64, &'static str> {
-    const NO_TIME: &str = "is no number of seconds";
+    const INVALID: &str = "not a number of seconds";
     let (seconds, decimals) = text.split_once('.').unwrap_or((text, ""));
     if seconds.is_empty() || !seconds.bytes().chain(decimals.bytes()).all(|byte| byte.is_ascii_digit()) {
-        return Err(NO_TIME);
+        return Err(INVALID);
     }
     let mut ns = 0;
     for index in 0..9 {
@@ -482,10 +494,10 @@ fn parse_seconds(text: &str) -> Result<u64, &'static str> {
     whole_ns
         .and_then(|whole_ns| whole_ns.checked_add(ns))
         .filter(|&ns| ns <= MAX_TIME_NS)
-        .ok_or("is too large a number of seconds")
+        .ok_or("time out of range")
 }
 
-/// The beginning of a text, for error messages.
+/// Returns the first 40 characters of a text in quotes, for error messages.
 fn excerpt(text: &str) -> String {
     match text.char_indices().nth(40) {
         None => format!("{text:?}"),
@@ -493,63 +505,72 @@ fn excerpt(text: &str) -> String {
     }
 }
 
-/// The kind of an encoding.
+/// Reads the cookie, which identifies the encoding, and checks that it is supported.
 fn read_cookie(bytes: &[u8]) -> Result<u32, String> {
-    let cookie = read_u32(bytes, 0).ok_or("the histogram ends early")?;
+    let cookie = read_u32(bytes, 0).ok_or("histogram truncated")?;
     match cookie {
         V2_COOKIE | V2_COMPRESSED_COOKIE => Ok(cookie),
         _ if OLD_COOKIES.contains(&(cookie & !0xf0)) => {
-            Err("the histogram has an old encoding: only the second version (HIST…) can be read".to_owned())
+            Err("unsupported histogram encoding: older than V2 (HIST…)".to_owned())
         }
         _ if DOUBLE_COOKIES.contains(&cookie) => {
-            Err("a histogram of decimal fractions: only whole numbers can be read".to_owned())
+            Err("unsupported histogram of floating-point values (expected integers)".to_owned())
         }
-        _ => Err(format!("no histogram: it begins with {cookie:#010x}")),
+        _ => Err(format!("not a histogram: unknown cookie {cookie:#010x}")),
     }
 }
 
-/// The plain form of a compressed histogram.
+/// Decompresses a histogram.
 fn inflate(bytes: &[u8]) -> Result<Vec<u8>, String> {
-    let claimed = read_u32(bytes, 4).ok_or("the histogram ends early")?;
+    let declared = read_u32(bytes, 4).ok_or("histogram truncated")?;
     let compressed = &bytes[8..];
-    if usize::try_from(claimed).ok() != Some(compressed.len()) {
-        return Err(format!("the histogram claims {claimed} compressed bytes and has {}", compressed.len()));
+    if usize::try_from(declared).ok() != Some(compressed.len()) {
+        return Err(format!(
+            "invalid histogram: header declares {declared} compressed bytes, found {}",
+            compressed.len()
+        ));
     }
     let mut plain = Vec::new();
     let read = ZlibDecoder::new(compressed).take(MAX_ENCODED_BYTES + 1).read_to_end(&mut plain);
-    read.map_err(|error| format!("the histogram cannot be decompressed: {error}"))?;
+    read.map_err(|error| format!("cannot decompress the histogram: {error}"))?;
     match read_cookie(&plain)? {
         V2_COOKIE => Ok(plain),
-        _ => Err("the histogram is compressed twice".to_owned()),
+        _ => Err("invalid histogram: compressed twice".to_owned()),
     }
 }
 
-/// Whether a plain histogram may be handed to the decoder, which believes lengths and numbers.
+/// Checks a decompressed histogram before it is passed to the decoder, which trusts the lengths and numbers in it.
 fn check(plain: &[u8]) -> Result<(), String> {
-    let (Some(counts), Some(claimed)) = (plain.get(HEADER_BYTES..), read_u32(plain, 4)) else {
-        return Err("the histogram ends within its header".to_owned());
+    let (Some(counts), Some(declared)) = (plain.get(HEADER_BYTES..), read_u32(plain, 4)) else {
+        return Err("histogram truncated in its header".to_owned());
     };
-    if usize::try_from(claimed).ok() != Some(counts.len()) || counts.len() as u64 > MAX_ENCODED_BYTES {
-        return Err(format!("the histogram claims {claimed} bytes of counts and has {}", counts.len()));
+    if usize::try_from(declared).ok() != Some(counts.len()) || counts.len() as u64 > MAX_ENCODED_BYTES {
+        return Err(format!(
+            "invalid histogram: header declares {declared} bytes of counts, found {}",
+            counts.len()
+        ));
     }
     let (mut index, mut total) = (0u64, 0u64);
     let mut rest = counts;
     while !rest.is_empty() {
-        let (number, length) = read_varint(rest).ok_or("the histogram ends within a count")?;
+        let (number, length) = read_varint(rest).ok_or("histogram truncated in a count")?;
         rest = &rest[length..];
-        // ZigZag: odd numbers are negative, and stand for as many zeros.
+        // ZigZag encoding: odd numbers are negative. -n stands for n counts of zero.
         let magnitude = (number >> 1) + (number & 1);
-        let wide = if number & 1 == 1 { magnitude } else { 1 };
-        index =
-            index.checked_add(wide).filter(|&index| index <= u64::from(u32::MAX)).ok_or("too many counts")?;
+        let width = if number & 1 == 1 { magnitude } else { 1 };
+        index = index
+            .checked_add(width)
+            .filter(|&index| index <= u64::from(u32::MAX))
+            .ok_or("invalid histogram: too many counts")?;
         if number & 1 == 0 {
-            total = total.checked_add(magnitude).ok_or("the counts of the histogram are too large")?;
+            total = total.checked_add(magnitude).ok_or("invalid histogram: sum of counts out of range")?;
         }
     }
     Ok(())
 }
 
-/// The number that the bytes begin with, and its length: seven bits a byte, the ninth byte whole.
+/// Decodes the number at the start of `bytes` and returns it with its encoded length. The first eight bytes carry seven
+/// bits each, the ninth byte carries eight. Returns `None` if `bytes` ends before the number does.
 fn read_varint(bytes: &[u8]) -> Option<(u64, usize)> {
     let mut number = 0;
     for (index, &byte) in bytes.iter().take(9).enumerate() {
@@ -564,7 +585,7 @@ fn read_varint(bytes: &[u8]) -> Option<(u64, usize)> {
     None
 }
 
-/// Four bytes as a number.
-fn read_u32(bytes: &[u8], at: usize) -> Option<u32> {
-    Some(u32::from_be_bytes(bytes.get(at..at + 4)?.try_into().ok()?))
+/// Reads a big-endian number of four bytes at `offset`.
+fn read_u32(bytes: &[u8], offset: usize) -> Option<u32> {
+    Some(u32::from_be_bytes(bytes.get(offset..offset + 4)?.try_into().ok()?))
 }
