@@ -1,8 +1,8 @@
-//! What a load found, in the form in which programs read it.
+//! Machine-readable results of a load.
 //!
-//! The JSON of `anello load --json` is a [`Report`] as it stands here. Times are in nanoseconds (`_ns`), sizes in bytes
-//! (`_bytes`). [`SCHEMA_VERSION`] goes up with every change that an old reader would misunderstand; fields that are
-//! only added do not count. `docs/reference/load-report.md` lists them.
+//! `anello load --json` prints a serialized [`Report`]. Times are in nanoseconds (`_ns`), sizes in bytes (`_bytes`).
+//! [`SCHEMA_VERSION`] is incremented by incompatible changes; adding a field is a compatible change.
+//! `docs/reference/load-report.md` documents all fields.
 
 use std::net::IpAddr;
 
@@ -22,212 +22,216 @@ pub const SCHEMA: &str = "anello-load";
 /// Version of the format.
 pub const SCHEMA_VERSION: u32 = 2;
 
-/// What a load found.
+/// Results of a load.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Report {
     /// Always [`SCHEMA`].
     pub schema: String,
-    /// The [`SCHEMA_VERSION`] it was written by.
+    /// [`SCHEMA_VERSION`] of the writer.
     pub schema_version: u32,
-    /// When the measurement began, in nanoseconds since 1970.
+    /// Start of the measurement, in nanoseconds since the Unix epoch.
     pub began_unix_ns: u64,
-    /// The server's address.
+    /// Address of the server.
     pub target: String,
-    /// What was asked of it.
+    /// Protocol and requests.
     pub protocol: ProtocolReport,
-    /// When it was asked.
+    /// Schedule of the requests.
     pub mode: ModeReport,
-    /// The driver that the load ran on, `uring` or `epoll`.
+    /// I/O driver of the load generator: `uring` or `epoll`.
     pub driver: String,
-    /// The kernel features that the driver used, with commas.
+    /// Comma-separated list of the kernel features that the driver used.
     pub driver_features: String,
-    /// Threads of the load.
+    /// Number of threads of the load generator.
     pub threads: usize,
-    /// The cores that they were pinned to; none if they were not.
+    /// Cores to which the threads were pinned. Empty if they were not pinned.
     pub cores: Vec<usize>,
-    /// Connections asked for.
+    /// Number of connections requested.
     pub connections: usize,
-    /// Connections that could be opened.
+    /// Number of connections opened successfully.
     pub connections_opened: usize,
-    /// Connections that were in order at the end, or, where each request has its own, could have been opened again.
+    /// Number of usable connections at the end. Without keep-alive, where every request has its own connection, the
+    /// number of connections that could have been reopened.
     pub connections_left: usize,
-    /// How often a connection was opened again.
+    /// Number of times a connection was reopened.
     pub connections_reopened: u64,
-    /// The addresses that the connections came from; none where the kernel chose.
+    /// Source addresses of the connections. Empty if the kernel selected them.
     pub sources: Vec<IpAddr>,
-    /// How it went under TLS; none without.
+    /// TLS results. `None` if TLS was not used.
     #[serde(default)]
     pub tls: Option<TlsReport>,
-    /// Whether every byte was checked.
+    /// Whether every byte of the replies was verified.
     pub verified: bool,
-    /// How long the measurement, or each step of a sweep, was to take.
+    /// Configured duration of the measurement, or of each step of a sweep.
     pub duration_ns: u64,
-    /// How long the warm-up was to take.
+    /// Configured duration of the warm-up.
     pub warm_up_ns: u64,
-    /// Over how long the connections were opened.
+    /// Time over which the opening of connections was spread.
     pub ramp_ns: u64,
-    /// Whether it was stopped before its end.
+    /// Whether the load was stopped early.
     pub interrupted: bool,
-    /// Requests answered: whole and, if verified, with the right bytes; without the warm-up.
+    /// Requests with a complete reply and, if verification is enabled, the expected bytes. Excludes the warm-up.
     pub requests: u64,
-    /// From the beginning to the last reply, or to the last trouble; without the warm-up.
+    /// Time from the start of the measurement to the last reply or error. Excludes the warm-up.
     pub elapsed_ns: u64,
-    /// Requests answered until the planned end of the measurement, or of each step of a sweep.
+    /// Requests answered before the planned end of the measurement, or of each step of a sweep.
     #[serde(default)]
     pub answered_in_time: u64,
-    /// How long that took: without the wait for what was owed then.
+    /// Time in which these requests were answered. Excludes the wait for replies still pending at the planned end.
     #[serde(default)]
     pub in_time_ns: u64,
-    /// Requests answered per second, until the planned end; where nothing was answered by then, until the last reply.
+    /// Requests answered per second until the planned end, or until the last reply if no request was answered by then.
     pub requests_per_second: f64,
-    /// Time to the whole reply, in a closed loop from sending the request, in an open loop from the moment it was due;
-    /// none if nothing was answered.
+    /// Time until the reply is complete, measured from sending (closed loop) or from the scheduled time (open loop).
+    /// `None` if no request was answered.
     pub latency: Option<Latency>,
-    /// Open loop only: time from the actual sending. What a load would report that does not count its own waiting.
+    /// Open loop only: latency measured from the actual time of sending. A load generator without correction for
+    /// coordinated omission would report these values.
     pub uncorrected_latency: Option<Latency>,
-    /// Open loop only: requests that the schedule held.
+    /// Open loop only: number of scheduled requests.
     pub offered: Option<u64>,
-    /// Open loop only: requests that were sent more than 1 ms after they were due.
+    /// Open loop only: requests sent more than 1 ms after their scheduled time.
     pub late: u64,
-    /// Open loop only: requests of the schedule that were never sent.
+    /// Open loop only: scheduled requests that were never sent.
     pub unsent: u64,
-    /// Requests in flight that were given up, because the load was stopped before its end.
+    /// Requests in flight that were cancelled because the load was stopped early.
     #[serde(default)]
     pub abandoned: u64,
-    /// Open loop only: how long after it was due a request was sent whose connection was free: the load's own part in
-    /// the latency.
+    /// Open loop only: delay between the scheduled time and sending, for requests whose connection was idle. This is
+    /// the part of the latency that the load generator causes itself.
     pub schedule_error: Option<Latency>,
-    /// Bytes sent; those of requests alone where there is TLS.
+    /// Bytes sent. With TLS, counts the plaintext of requests only.
     pub sent_bytes: u64,
-    /// Bytes received; those of replies alone where there is TLS.
+    /// Bytes received. With TLS, counts the plaintext of replies only.
     pub received_bytes: u64,
-    /// How evenly the requests were spread; none if no connection was left.
+    /// Distribution of the requests over the connections. `None` if no connection was usable at the end.
     pub requests_per_connection: Option<Spread>,
-    /// Everything that went wrong while connecting, warming up and measuring, by kind.
+    /// Errors by kind. Includes errors while connecting and during the warm-up.
     pub errors: Errors,
-    /// What the server spent; none if it was not asked for, or if the server is gone.
+    /// Resources used by the server process. `None` if the process was not monitored or has exited.
     pub server: Option<ServerCost>,
-    /// CPU time of the load's threads while measuring.
+    /// CPU time of the load generator's threads during the measurement.
     pub load_cpu_ns: u64,
-    /// The same per request; none if nothing was answered.
+    /// CPU time of the load generator per request. `None` if no request was answered.
     pub load_cpu_ns_per_request: Option<f64>,
-    /// Open loop: for how long the load's threads were awake only to watch the clock, while nothing was to do. Their CPU
-    /// time has this in it, but for the time when others had the core.
+    /// Open loop only: time that the load generator's threads spent polling the clock without other work. Their CPU
+    /// time includes it, except for periods in which other threads were running on the core.
     pub load_pacing_ns: u64,
-    /// How much of its time the busiest thread worked, or waited for a core, in percent.
+    /// Percentage of time that the busiest thread was working or waiting for a core.
     pub load_busy_percent: f64,
-    /// Whether that was more than 95 %, in a sweep at any step. In a closed loop the figures then are the load's more than
-    /// the server's.
+    /// Whether `load_busy_percent` exceeded 95 %, in a sweep during any step. If so, the results of a closed loop
+    /// measure the load generator rather than the server.
     pub load_was_bottleneck: bool,
-    /// Time that the hypervisor took from the cores of the load and the server; none if it cannot be told.
+    /// Steal time: time that the hypervisor took from the cores of the load generator and the server. `None` if
+    /// unknown.
     pub stolen_ns: Option<u64>,
-    /// What happened when.
+    /// Measurements of each interval.
     pub intervals: Vec<IntervalRecord>,
-    /// The steps of a sweep.
+    /// Steps of a sweep. Empty in other modes.
     pub steps: Vec<Step>,
-    /// The step of a sweep at which the server did not follow; none if it always did.
+    /// First step of a sweep at which the server did not keep up with the offered rate. `None` if there is no such
+    /// step.
     pub knee: Option<KneeReport>,
 }
 
-/// What was asked of a server.
+/// Protocol and requests of a load.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum ProtocolReport {
-    /// Messages and replies of fixed sizes.
+    /// Requests and replies of fixed sizes.
     Messages {
-        /// Bytes of a request.
+        /// Size of a request.
         request_bytes: usize,
-        /// Bytes of a reply.
+        /// Size of a reply.
         response_bytes: usize,
     },
-    /// GET over HTTP/1.1.
+    /// GET requests over HTTP/1.1.
     Http {
-        /// What was asked for, in turn; at most the first 100.
+        /// Requested paths, in order. At most the first 100 are listed.
         paths: Vec<String>,
-        /// How many paths there were.
+        /// Number of paths.
         path_count: usize,
-        /// Whether a connection took more than one request.
+        /// Whether connections were reused for several requests.
         keep_alive: bool,
-        /// Most requests in flight on a connection.
+        /// Maximum number of requests in flight on a connection.
         pipeline: usize,
     },
 }
 
-/// How a load went under TLS.
+/// TLS results of a load.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TlsReport {
-    /// The name that the server was asked by, and its certificate verified for.
+    /// Server name sent to the server (SNI) and used to verify its certificate.
     pub server_name: String,
     /// Whether certificates were verified.
     pub certificates_verified: bool,
-    /// What the handshakes came to, while connecting, warming up and measuring.
+    /// Handshakes by outcome. Includes those before the measurement.
     pub handshakes: Vec<HandshakeSummary>,
 }
 
-/// When a server was asked.
+/// Schedule of the requests of a load.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum ModeReport {
-    /// As soon as it had answered.
+    /// Closed loop: each request is sent after the reply to the previous one.
     Closed {
-        /// How long after.
+        /// Delay between a reply and the next request.
         think_ns: u64,
     },
-    /// At fixed moments.
+    /// Open loop: requests are sent at scheduled times.
     Open {
         /// Requests per second.
         per_second: u64,
-        /// How they were spread: `constant` or `poisson`.
+        /// Distribution of the scheduled times: `constant` or `poisson`.
         arrivals: String,
-        /// What Poisson arrivals followed from.
+        /// Seed of the random number generator for Poisson arrivals.
         seed: u64,
     },
-    /// At fixed moments, at rising rates.
+    /// Sweep: open loop at increasing rates.
     Sweep {
-        /// The first rate, in requests per second.
+        /// First rate, in requests per second.
         first: u64,
-        /// The last.
+        /// Last rate, in requests per second.
         last: u64,
-        /// From one to the next.
+        /// Difference between consecutive rates, in requests per second.
         step: u64,
-        /// How they were spread: `constant` or `poisson`.
+        /// Distribution of the scheduled times: `constant` or `poisson`.
         arrivals: String,
-        /// What Poisson arrivals followed from.
+        /// Seed of the random number generator for Poisson arrivals.
         seed: u64,
     },
 }
 
-/// One step of a sweep.
+/// Step of a sweep.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Step {
-    /// Requests per second that the schedule held.
+    /// Scheduled requests per second.
     pub per_second: u64,
-    /// Requests answered within the step, per second.
+    /// Requests per second answered before the end of the step.
     pub answered_per_second: f64,
-    /// Requests answered within the step.
+    /// Requests answered before the end of the step.
     #[serde(default)]
     pub answered_in_time: u64,
-    /// What happened, replies after its end included.
+    /// Measurements of the step. Includes replies received after its end.
     pub total: IntervalRecord,
-    /// How well requests kept to their time.
+    /// Delay between the scheduled time and sending, for requests whose connection was idle.
     pub schedule_error: Option<Latency>,
-    /// Whether a thread of the load was busy for more than 95 % of its time.
+    /// Whether a thread of the load generator was busy for more than 95 % of the time.
     pub load_was_bottleneck: bool,
 }
 
-/// Where a server stopped following the offered rate.
+/// Step of a sweep at which the server stopped keeping up with the offered rate.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KneeReport {
-    /// The number of the step, from 0.
+    /// Index of the step, starting at 0.
     pub step: usize,
-    /// Its rate, in requests per second.
+    /// Rate of the step, in requests per second.
     pub per_second: u64,
-    /// How it shows, in words.
+    /// Human-readable explanation.
     pub why: String,
 }
 
 impl Report {
-    /// Whether the server did all that was asked of it: something was answered, and nothing went wrong.
+    /// Returns `true` if at least one request was answered and no errors occurred.
     #[must_use]
     pub fn is_success(&self) -> bool {
         self.requests > 0 && self.errors.is_empty()
@@ -268,7 +272,7 @@ impl ModeReport {
             Arrivals::Poisson => "poisson".to_owned(),
         };
         match mode {
-            Mode::Closed { think_time: think } => Self::Closed { think_ns: nanoseconds(*think) },
+            Mode::Closed { think_time } => Self::Closed { think_ns: nanoseconds(*think_time) },
             Mode::Open { per_second, arrivals, seed } => {
                 Self::Open { per_second: *per_second, arrivals: name(*arrivals), seed: *seed }
             }
@@ -283,27 +287,27 @@ impl ModeReport {
     }
 }
 
-/// Quantiles of times, in nanoseconds at three significant digits.
+/// Quantiles of a latency distribution, in nanoseconds with three significant digits.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Latency {
-    /// The shortest.
+    /// Minimum.
     pub min_ns: u64,
-    /// The mean.
+    /// Mean.
     pub mean_ns: f64,
-    /// Half of the requests took no longer.
+    /// Median.
     pub p50_ns: u64,
-    /// 90 % took no longer.
+    /// 90th percentile.
     pub p90_ns: u64,
-    /// 99 % took no longer.
+    /// 99th percentile.
     pub p99_ns: u64,
-    /// 99.9 % took no longer.
+    /// 99.9th percentile.
     pub p999_ns: u64,
-    /// The longest.
+    /// Maximum.
     pub max_ns: u64,
 }
 
 impl Latency {
-    /// The figures of a histogram of nanoseconds; none if it is empty.
+    /// Computes the quantiles of a histogram of nanoseconds. Returns `None` if it is empty.
     #[must_use]
     pub fn of(histogram: &Histogram<u64>) -> Option<Self> {
         (!histogram.is_empty()).then(|| Self {
@@ -318,20 +322,20 @@ impl Latency {
     }
 }
 
-/// Requests answered on the connections that were in order at the end. A server that treats all alike has a least that
-/// is not far from the median.
+/// Number of requests answered per connection, over the connections that were usable at the end. If the server treats
+/// all connections equally, the minimum is close to the median.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Spread {
-    /// On the connection with the fewest.
+    /// Minimum.
     pub min: u64,
-    /// On the one in the middle.
+    /// Median.
     pub median: u64,
-    /// On the one with the most.
+    /// Maximum.
     pub max: u64,
 }
 
 impl Spread {
-    /// Of these counts; none if there are none.
+    /// Computes the spread of `counts`. Returns `None` if there are no counts.
     #[must_use]
     pub fn of(counts: &[u64]) -> Option<Self> {
         let mut sorted = counts.to_vec();
@@ -340,28 +344,28 @@ impl Spread {
     }
 }
 
-/// What the server's process spent while measuring, over all its threads.
+/// Resources that the server process used during the measurement, over all its threads.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ServerCost {
-    /// The process.
+    /// Process ID of the server.
     pub pid: u32,
-    /// CPU time in user space and kernel.
+    /// CPU time in user and kernel mode.
     pub cpu_ns: u64,
-    /// The same per request; none if nothing was answered.
+    /// CPU time per request. `None` if no request was answered.
     pub cpu_ns_per_request: Option<f64>,
-    /// How often its threads went to sleep.
+    /// Number of times a thread blocked.
     pub voluntary_switches: u64,
-    /// How often its threads were made to let others run.
+    /// Number of times a thread was preempted.
     pub involuntary_switches: u64,
-    /// Both kinds of context switches per request; none if nothing was answered.
+    /// Context switches of both kinds per request. `None` if no request was answered.
     #[serde(default)]
     pub switches_per_request: Option<f64>,
-    /// Its memory (RSS) at the end, in bytes.
+    /// Resident memory (RSS) at the end, in bytes.
     pub resident_bytes: u64,
 }
 
 impl ServerCost {
-    /// Of the process with this id; none if the interval does not tell.
+    /// Computes the cost of the process `pid`. Returns `None` if `total` has no measurements of the server.
     pub(crate) fn of(pid: u32, total: &Interval) -> Option<Self> {
         let usage = total.server?;
         let switches = usage.voluntary_switches.saturating_add(usage.involuntary_switches);
@@ -384,7 +388,7 @@ mod tests {
     use crate::session::latency_histogram;
 
     #[test]
-    fn the_cost_of_a_server_is_shared_by_its_requests() {
+    fn server_cost_is_divided_by_requests() {
         let mut total = Interval::empty(0, false);
         assert_eq!(ServerCost::of(7, &total), None);
         let usage = ProcessUsage {
@@ -400,7 +404,7 @@ mod tests {
         let cost = ServerCost::of(7, &total).unwrap();
         assert_eq!((cost.pid, cost.voluntary_switches, cost.involuntary_switches), (7, 5, 2));
         assert_eq!((cost.cpu_ns_per_request, cost.switches_per_request), (Some(250.0), Some(1.75)));
-        // Reports of before have no such figure.
+        // Reports of older versions do not have this field.
         let mut json = serde_json::to_value(cost).unwrap();
         json.as_object_mut().unwrap().remove("switches_per_request").unwrap();
         let old: ServerCost = serde_json::from_value(json).unwrap();
@@ -408,7 +412,7 @@ mod tests {
     }
 
     #[test]
-    fn percentiles_are_those_of_the_requests() {
+    fn latency_quantiles_match_recorded_values() {
         let mut histogram = latency_histogram();
         assert_eq!(Latency::of(&histogram), None);
         (1..=1000).for_each(|microseconds| histogram.saturating_record(microseconds * 1000));
@@ -420,7 +424,7 @@ mod tests {
     }
 
     #[test]
-    fn the_spread_has_least_middle_and_most() {
+    fn spread_has_minimum_median_and_maximum() {
         assert_eq!(Spread::of(&[]), None);
         assert_eq!(Spread::of(&[7]), Some(Spread { min: 7, median: 7, max: 7 }));
         assert_eq!(Spread::of(&[9, 1, 5, 3, 7]), Some(Spread { min: 1, median: 5, max: 9 }));
