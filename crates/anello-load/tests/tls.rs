@@ -1,5 +1,5 @@
-//! The load under TLS against servers of known behaviour, good and bad, on every driver. The servers are rustls on blocking
-//! sockets.
+//! TLS loads against servers with known behaviour, correct and faulty, on every driver. The servers use rustls on
+//! blocking sockets.
 
 mod common;
 #[path = "common/tls.rs"]
@@ -27,7 +27,7 @@ use secure::{
 };
 
 #[test]
-fn answers_of_all_sizes_are_verified_over_kept_connections_and_over_one_for_each() {
+fn verifies_responses_of_all_sizes_with_and_without_keep_alive() {
     let identity = identity();
     let bodies: [Vec<u8>; 3] = [13, 40_000, 3_000_001].map(|bytes| (0..bytes).map(|i| i as u8).collect());
     let expected = bodies.clone();
@@ -40,11 +40,11 @@ fn answers_of_all_sizes_are_verified_over_kept_connections_and_over_one_for_each
         }
         Ok(())
     });
-    for (keep_alive, which) in [(true, 0), (true, 1), (true, 2), (false, 0), (false, 1)] {
+    for (keep_alive, index) in [(true, 0), (true, 1), (true, 2), (false, 0), (false, 1)] {
         let load = load(address, identity.trusting_options(), |http| {
             http.keep_alive = keep_alive;
-            http.paths = vec![format!("/{which}")];
-            http.expected_body = Some(expected[which].clone().into());
+            http.paths = vec![format!("/{index}")];
+            http.expected_body = Some(expected[index].clone().into());
         });
         for report in reports(&load) {
             assert!(report.is_success() && report.connections_left == CONNECTIONS, "{report:?}");
@@ -52,9 +52,9 @@ fn answers_of_all_sizes_are_verified_over_kept_connections_and_over_one_for_each
             assert!(tls.certificates_verified && tls.server_name == "localhost");
             let [kind] = &tls.handshakes[..] else { panic!("{tls:?}") };
             assert_eq!((kind.version.as_str(), kind.resumed), ("TLS 1.3", false));
-            let made = if keep_alive { CONNECTIONS as u64 } else { report.requests };
-            assert_eq!(kind.count, made, "{report:?}");
-            let body_bytes = expected[which].len() as u64 * report.requests;
+            let expected_handshakes = if keep_alive { CONNECTIONS as u64 } else { report.requests };
+            assert_eq!(kind.count, expected_handshakes, "{report:?}");
+            let body_bytes = expected[index].len() as u64 * report.requests;
             assert!(
                 report.received_bytes > body_bytes
                     && report.received_bytes < body_bytes + 100 * report.requests
@@ -64,7 +64,7 @@ fn answers_of_all_sizes_are_verified_over_kept_connections_and_over_one_for_each
 }
 
 #[test]
-fn requests_in_flight_together_are_answered_in_turn() {
+fn pipelined_requests_are_answered_in_order() {
     let identity = identity();
     let address = tls_server(identity.server_config(), |client| serve(client, b"hello"));
     let load = load(address, identity.trusting_options(), |http| {
@@ -77,7 +77,7 @@ fn requests_in_flight_together_are_answered_in_turn() {
 }
 
 #[test]
-fn the_suite_that_is_named_is_the_one_that_is_used() {
+fn configured_cipher_suite_is_negotiated() {
     let identity = identity();
     let address = tls_server(identity.server_config(), |client| serve(client, b"hello"));
     for name in cipher_suite_names() {
@@ -91,14 +91,15 @@ fn the_suite_that_is_named_is_the_one_that_is_used() {
             assert!(report.is_success(), "{report:?}");
             let [kind] = handshakes(&report) else { panic!("{report:?}") };
             let version = if name.starts_with("TLS13") { "TLS 1.3" } else { "TLS 1.2" };
-            let found = (kind.version.as_str(), kind.cipher_suite.as_str(), kind.key_exchange.as_deref());
-            assert_eq!(found, (version, name, Some("X25519")), "{report:?}");
+            let negotiated =
+                (kind.version.as_str(), kind.cipher_suite.as_str(), kind.key_exchange.as_deref());
+            assert_eq!(negotiated, (version, name, Some("X25519")), "{report:?}");
         }
     }
 }
 
 #[test]
-fn certificates_that_are_not_right_are_refused_with_the_remedy_or_not_looked_at() {
+fn invalid_certificate_is_rejected_with_remedy_unless_any_is_accepted() {
     let right = identity();
     let other_name = identity_with(|parameters| {
         *parameters = CertificateParams::new(["example.org".to_owned()]).unwrap();
@@ -108,7 +109,7 @@ fn certificates_that_are_not_right_are_refused_with_the_remedy_or_not_looked_at(
         parameters.not_after = date_time_ymd(2001, 1, 1);
     });
     for (identity, trusted, words) in [
-        (&right, &other_name, "trust who has, or verify nothing"),
+        (&right, &other_name, "not signed by a trusted CA (specify its CA file, or verify nothing)"),
         (&other_name, &other_name, "a name that the certificate is for"),
         (&expired, &expired, "renew the certificate"),
     ] {
@@ -118,7 +119,7 @@ fn certificates_that_are_not_right_are_refused_with_the_remedy_or_not_looked_at(
         let own = TlsOptions { trust: Trust::Certificate(identity.file()), ..TlsOptions::default() };
         let is_right = identity.certificate == right.certificate;
         if !is_right {
-            let words = "not the certificate that was expected";
+            let words = "the server certificate is not the expected one";
             assert_connections_fail(&load(address, other, |_| {}), ErrorKind::Tls, words);
         }
         let anything = TlsOptions { trust: Trust::AcceptAny, ..TlsOptions::default() };
@@ -132,7 +133,7 @@ fn certificates_that_are_not_right_are_refused_with_the_remedy_or_not_looked_at(
 }
 
 #[test]
-fn a_certificate_that_is_named_itself_is_right_though_it_is_an_authoritys() {
+fn listed_ca_certificate_is_accepted_as_end_entity() {
     let authority = |parameters: &mut CertificateParams| {
         parameters.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
     };
@@ -140,7 +141,7 @@ fn a_certificate_that_is_named_itself_is_right_though_it_is_an_authoritys() {
     for report in reports(&load(serve_with_identity(&right), right.trusting_options(), |_| {})) {
         assert!(report.is_success() && report.tls.unwrap().certificates_verified);
     }
-    // All else is looked at: whether it is the one that was named, its name, and when it is valid.
+    // The other checks still apply: the certificate must be listed, and its name and validity period must match.
     let other_name = identity_with(|parameters| {
         *parameters = CertificateParams::new(["example.org".to_owned()]).unwrap();
         authority(parameters);
@@ -150,7 +151,7 @@ fn a_certificate_that_is_named_itself_is_right_though_it_is_an_authoritys() {
         parameters.not_before = date_time_ymd(2000, 1, 1);
         parameters.not_after = date_time_ymd(2001, 1, 1);
     });
-    let of_the_future = identity_with(|parameters| {
+    let not_yet_valid = identity_with(|parameters| {
         authority(parameters);
         parameters.not_before = date_time_ymd(4000, 1, 1);
         parameters.not_after = date_time_ymd(4001, 1, 1);
@@ -160,7 +161,7 @@ fn a_certificate_that_is_named_itself_is_right_though_it_is_an_authoritys() {
         (&right, &identity(), "trust this certificate itself"),
         (&other_name, &other_name, "a name that the certificate is for"),
         (&expired, &expired, "renew the certificate"),
-        (&of_the_future, &of_the_future, "set the clock right"),
+        (&not_yet_valid, &not_yet_valid, "correct the clock"),
     ] {
         assert_connections_fail(
             &load(serve_with_identity(shown), trusted.trusting_options(), |_| {}),
@@ -168,31 +169,31 @@ fn a_certificate_that_is_named_itself_is_right_though_it_is_an_authoritys() {
             words,
         );
     }
-    // Whoever shows it without having its key is not taken for its owner.
-    let mut thief = identity();
-    thief.certificate = right.certificate.clone();
-    let config = thief.mismatched_key_config();
+    // A server that presents the certificate without having its key is rejected.
+    let mut impostor = identity();
+    impostor.certificate = right.certificate.clone();
+    let config = impostor.mismatched_key_config();
     let address = tls_server(config, |client| serve(client, b"hello"));
     assert_connections_fail(
         &load(address, right.trusting_options(), |_| {}),
         ErrorKind::Tls,
-        "trust who has",
+        "not signed by a trusted CA",
     );
 }
 
 #[test]
-fn connections_that_are_closed_together_take_their_sessions_up_again() {
+fn connections_closed_together_resume_their_sessions() {
     const CONNECTION_COUNT: usize = 50;
     let identity = identity();
     for driver in drivers() {
-        // Each of the first is closed after its answer, for which all of them wait.
-        let (accepted, all_there) = (AtomicU64::new(0), Barrier::new(CONNECTION_COUNT));
+        // The first connections are closed after one response each, which is sent once all of them have sent a request.
+        let (accepted, barrier) = (AtomicU64::new(0), Barrier::new(CONNECTION_COUNT));
         let address = tls_server(identity.server_config(), move |client| {
             if accepted.fetch_add(1, Ordering::SeqCst) >= CONNECTION_COUNT as u64 {
                 return serve(client, b"hello");
             }
             request(client)?;
-            all_there.wait();
+            barrier.wait();
             let fields = "HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 5\r\n\r\n";
             client.write_all(format!("{fields}hello").as_bytes())?;
             end(client)
@@ -207,20 +208,25 @@ fn connections_that_are_closed_together_take_their_sessions_up_again() {
         assert!(report.is_success(), "{report:?}");
         let full =
             handshakes(&report).iter().filter(|kind| !kind.resumed).map(|kind| kind.count).sum::<u64>();
-        assert_eq!(full, CONNECTION_COUNT as u64, "the first of each connection: {:?}", handshakes(&report));
+        assert_eq!(
+            full,
+            CONNECTION_COUNT as u64,
+            "full handshakes, one per initial connection: {:?}",
+            handshakes(&report)
+        );
     }
 }
 
 #[test]
-fn sessions_are_taken_up_again_only_if_that_is_wanted() {
+fn sessions_are_resumed_only_if_enabled() {
     let identity = identity();
     let resumed = Arc::new(AtomicU64::new(0));
     let counter = Arc::clone(&resumed);
     let address = tls_server(identity.server_config(), move |client| {
-        let served = serve(client, b"hello");
+        let result = serve(client, b"hello");
         let is_resumed = client.conn.handshake_kind() == Some(rustls::HandshakeKind::Resumed);
         counter.fetch_add(u64::from(is_resumed), Ordering::SeqCst);
-        served
+        result
     });
     for resume in [false, true] {
         let options = TlsOptions { session_resumption: resume, ..identity.trusting_options() };
@@ -246,7 +252,7 @@ fn sessions_are_taken_up_again_only_if_that_is_wanted() {
 }
 
 #[test]
-fn wrong_bytes_are_found_and_cost_no_connection() {
+fn wrong_bytes_are_reported_without_closing_connection() {
     let identity = identity();
     let wrong = Arc::new(AtomicU64::new(0));
     let counter = Arc::clone(&wrong);
@@ -271,13 +277,13 @@ fn wrong_bytes_are_found_and_cost_no_connection() {
 }
 
 #[test]
-fn fault_44_a_server_that_closes_in_the_middle_of_the_handshake_is_told() {
+fn fault_44_close_during_handshake_is_reported() {
     let identity = identity();
-    // At once, after the client's first words, and in the middle of its own.
-    let at_once = server(|_| Ok(()));
+    // Close immediately, after the ClientHello, and in the middle of the first flight of the server.
+    let immediately = server(|_| Ok(()));
     let after_hello = server(|mut stream| stream.read(&mut [0; 4096]).map(drop));
     let config = Arc::new(identity.server_config());
-    let within = server(move |mut stream| {
+    let mid_flight = server(move |mut stream| {
         let mut session = ServerConnection::new(Arc::clone(&config)).map_err(io::Error::other)?;
         while !session.wants_write() {
             session.read_tls(&mut stream)?;
@@ -287,14 +293,14 @@ fn fault_44_a_server_that_closes_in_the_middle_of_the_handshake_is_told() {
         session.write_tls(&mut flight)?;
         stream.write_all(&flight[..flight.len() / 2])
     });
-    for address in [at_once, after_hello, within] {
+    for address in [immediately, after_hello, mid_flight] {
         for report in reports(&load(address, identity.trusting_options(), |_| {})) {
             let closed = report.errors.iter().find(|error| error.kind == ErrorKind::Tls);
-            // What the client was saying when it was left may have become a reset.
+            // If the client was still sending, the close can arrive as a reset.
             let reset = report.errors.count(ErrorKind::Reset);
             if let Some(closed) = closed {
                 assert!(
-                    closed.example.contains("in the middle of the handshake: does it speak TLS"),
+                    closed.example.contains("during the handshake (check that this is a TLS port)"),
                     "{closed:?}"
                 );
             }
@@ -306,23 +312,23 @@ fn fault_44_a_server_that_closes_in_the_middle_of_the_handshake_is_told() {
 }
 
 #[test]
-fn fault_44_what_is_no_tls_is_told() {
+fn fault_44_non_tls_response_is_reported() {
     let identity = identity();
     let address = server(|mut stream| {
         stream.read_exact(&mut [0; 5])?;
         stream.write_all(b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n")?;
-        // Until the client has gone, so that no reset comes before what was said.
+        // Read until the client closes, so that no reset overtakes the response.
         io::copy(&mut stream, &mut io::sink()).map(drop)
     });
     assert_connections_fail(
         &load(address, identity.trusting_options(), |_| {}),
         ErrorKind::Tls,
-        "write http://",
+        "use http://",
     );
 }
 
 #[test]
-fn a_server_of_other_protocols_or_versions_is_told() {
+fn server_without_common_protocol_or_version_is_reported() {
     let identity = identity();
     let mut other_protocol = identity.server_config();
     other_protocol.alpn_protocols = vec![b"h2".to_vec()];
@@ -330,7 +336,7 @@ fn a_server_of_other_protocols_or_versions_is_told() {
     assert_connections_fail(
         &load(address, identity.trusting_options(), |_| {}),
         ErrorKind::Tls,
-        "does not speak HTTP/1.1",
+        "does not support HTTP/1.1",
     );
     let builder = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()));
     let builder = builder.with_protocol_versions(&[&TLS12]).unwrap().with_no_client_auth();
@@ -349,46 +355,50 @@ fn a_server_of_other_protocols_or_versions_is_told() {
 }
 
 #[test]
-fn fault_44_the_end_of_a_connection_is_that_of_a_response_only_if_tls_says_so() {
+fn fault_44_eof_ends_response_only_after_close_notify() {
     let identity = identity();
-    let of = |bytes: &'static [u8], told: bool| {
+    let server_with = |bytes: &'static [u8], sends_close_notify: bool| {
         tls_server(identity.server_config(), move |client| {
             if request(client)?.is_some() {
                 client.write_all(bytes)?;
             }
-            if told { end(client) } else { client.flush() }
+            if sends_close_notify { end(client) } else { client.flush() }
         })
     };
-    let to_the_end = b"HTTP/1.1 200 OK\r\n\r\nhello";
-    let one = |address| {
+    let until_eof = b"HTTP/1.1 200 OK\r\n\r\nhello";
+    let load_of = |address| {
         load(address, identity.trusting_options(), |http| http.expected_body = Some(b"hello"[..].into()))
     };
-    for report in reports(&one(of(to_the_end, true))) {
+    for report in reports(&load_of(server_with(until_eof, true))) {
         assert!(report.is_success() && report.connections_left == CONNECTIONS, "{report:?}");
     }
     let partly = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhel";
-    for (bytes, told, words) in [
-        (&to_the_end[..], false, "without a TLS close_notify"),
+    for (bytes, sends_close_notify, words) in [
+        (&until_eof[..], false, "without a TLS close_notify"),
         (partly, false, "without a TLS close_notify"),
         (partly, true, "closed the connection after part of a response"),
     ] {
-        assert_connections_fail(&one(of(bytes, told)), ErrorKind::TruncatedReply, words);
+        assert_connections_fail(
+            &load_of(server_with(bytes, sends_close_notify)),
+            ErrorKind::TruncatedReply,
+            words,
+        );
     }
-    // What has a length is whole all the same.
+    // A response with a Content-Length is complete in both cases.
     let whole = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nConnection: close\r\n\r\nhello";
-    for told in [false, true] {
-        for report in reports(&one(of(whole, told))) {
+    for sends_close_notify in [false, true] {
+        for report in reports(&load_of(server_with(whole, sends_close_notify))) {
             assert!(report.is_success() && report.connections_left == CONNECTIONS, "{report:?}");
         }
     }
 }
 
 #[test]
-fn fault_44_ciphertext_that_was_changed_costs_the_connection() {
+fn fault_44_corrupt_ciphertext_closes_connection() {
     let identity = identity();
     let address = tls_server(identity.server_config(), |client| {
         request(client)?;
-        // A record of application data that no key fits.
+        // An application data record that cannot be decrypted with any key.
         client.sock.write_all(&[23, 3, 3, 0, 32])?;
         client.sock.write_all(&[7; 32])?;
         io::copy(&mut client.sock, &mut io::sink()).map(drop)
@@ -397,16 +407,16 @@ fn fault_44_ciphertext_that_was_changed_costs_the_connection() {
 }
 
 #[test]
-fn servers_are_told_when_nothing_more_comes() {
+fn client_sends_close_notify() {
     let identity = identity();
-    let (tell, told) = channel();
-    let tell = Mutex::new(tell);
+    let (sender, receiver) = channel();
+    let sender = Mutex::new(sender);
     let address = tls_server(identity.server_config(), move |client| {
         while let Some((_, closes)) = request(client).unwrap_or(None) {
             if !closes {
                 respond(client, b"hello")?;
             } else {
-                // The client's goodbye is waited for; only then this side ends, too.
+                // Wait for the close_notify of the client before closing the socket.
                 let fields = "HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 5\r\n\r\n";
                 client.write_all(format!("{fields}hello").as_bytes())?;
                 client.conn.send_close_notify();
@@ -414,9 +424,9 @@ fn servers_are_told_when_nothing_more_comes() {
                 break;
             }
         }
-        // Without a close_notify of the client this is an error.
+        // Fails if the client closes without a close_notify.
         let rest = client.read(&mut [0; 64]);
-        tell.lock().unwrap().send(rest.map_err(|error| error.to_string())).unwrap();
+        sender.lock().unwrap().send(rest.map_err(|error| error.to_string())).unwrap();
         client.sock.shutdown(Shutdown::Both)
     });
     for keep_alive in [true, false] {
@@ -426,31 +436,31 @@ fn servers_are_told_when_nothing_more_comes() {
             assert!(report.is_success(), "{report:?}");
             let connections = if keep_alive { CONNECTIONS as u64 } else { report.requests };
             for _ in 0..connections {
-                assert_eq!(told.recv_timeout(TIMEOUT), Ok(Ok(0)));
+                assert_eq!(receiver.recv_timeout(TIMEOUT), Ok(Ok(0)));
             }
         }
     }
 }
 
 #[test]
-fn the_trials_of_servers_are_made_under_tls() {
+fn server_checks_work_with_tls() {
     let identity = identity();
     let large: Vec<u8> = (0..10 << 20).map(|i: u32| (i % 251) as u8).collect();
     let bodies = [b"hello".to_vec(), large];
     let pages = ["/small", "/large"].map(str::to_owned);
-    let [small, large] = [0, 1].map(|which: usize| Page {
-        path: pages[which].clone(),
-        body: bodies[which].clone().into(),
+    let [small, large] = [0, 1].map(|index: usize| Page {
+        path: pages[index].clone(),
+        body: bodies[index].clone().into(),
         answers_head: true,
     });
     let served = [small.clone(), large.clone()];
-    let of = |lies: bool| {
+    let server_with = |corrupts: bool| {
         let served = served.clone();
         tls_server(identity.server_config(), move |client| {
             while let Some(head) = head(client)? {
                 let page = served.iter().find(|page| head.contains(&page.path)).unwrap();
                 let mut body = page.body.to_vec();
-                body[3] ^= u8::from(lies);
+                body[3] ^= u8::from(corrupts);
                 let fields = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", body.len());
                 client.write_all(fields.as_bytes())?;
                 if head.starts_with("GET") {
@@ -461,19 +471,19 @@ fn the_trials_of_servers_are_made_under_tls() {
         })
     };
     let tls = Some(Tls::new("localhost", identity.trusting_options()).unwrap());
-    let asked = |address| Server { address, tls: tls.clone() };
+    let tls_target = |address| Server { address, tls: tls.clone() };
     anello::Runtime::new().unwrap().block_on(async {
-        let honest = asked(of(false));
+        let correct = tls_target(server_with(false));
         let pages = [small.clone(), large.clone()];
-        complete_bytes(honest.clone(), &pages, TIMEOUT).await.unwrap();
-        stalled_reader(honest.clone(), &large, &small, TIMEOUT).await.unwrap();
-        many_connections(honest, 40, &small, TIMEOUT).await.unwrap();
-        let liar = asked(of(true));
-        let error = complete_bytes(liar.clone(), &pages, TIMEOUT).await.unwrap_err();
+        complete_bytes(correct.clone(), &pages, TIMEOUT).await.unwrap();
+        stalled_reader(correct.clone(), &large, &small, TIMEOUT).await.unwrap();
+        many_connections(correct, 40, &small, TIMEOUT).await.unwrap();
+        let faulty = tls_target(server_with(true));
+        let error = complete_bytes(faulty.clone(), &pages, TIMEOUT).await.unwrap_err();
         assert_eq!(error, "GET /small: byte 3 of 5 is wrong");
-        let error = many_connections(liar, 5, &small, TIMEOUT).await.unwrap_err();
+        let error = many_connections(faulty, 5, &small, TIMEOUT).await.unwrap_err();
         assert!(error.starts_with("0 of 5 connections received their reply: 5 × wrong bytes"), "{error}");
-        // The same server, asked without TLS.
-        assert!(complete_bytes(of(false), &pages, TIMEOUT).await.is_err());
+        // Plain HTTP requests to a TLS server.
+        assert!(complete_bytes(server_with(false), &pages, TIMEOUT).await.is_err());
     });
 }

@@ -1,4 +1,4 @@
-//! What TLS fails by, in words that say what to do.
+//! TLS errors, with messages that suggest a remedy.
 
 use std::fmt;
 use std::io;
@@ -7,12 +7,12 @@ use rustls::{AlertDescription, CertificateError, Error};
 
 use super::verifier::is_ca_used_as_end_entity;
 
-/// A failure of TLS, not of what carries it.
+/// Error of the TLS protocol, as opposed to an error of the underlying transport.
 #[derive(Debug)]
 pub(crate) struct TlsError(String);
 
 impl TlsError {
-    /// As an error of I/O, which is what all others are.
+    /// Converts an error of rustls to an I/O error of the kind `InvalidData`.
     pub fn from_rustls(error: &Error) -> io::Error {
         let text = match remedy(error) {
             Some(remedy) => format!("TLS: {error}: {remedy}"),
@@ -21,55 +21,56 @@ impl TlsError {
         io::Error::new(io::ErrorKind::InvalidData, Self(text))
     }
 
-    /// The server has closed before the handshake was over.
+    /// Returns the error for a connection that the server closed before the handshake was complete.
     pub fn unexpected_eof() -> io::Error {
-        let text = "TLS: the server closed the connection in the middle of the handshake: does it speak TLS at this port?";
+        let text =
+            "TLS: the server closed the connection during the handshake (check that this is a TLS port)";
         io::Error::new(io::ErrorKind::InvalidData, Self(text.to_owned()))
     }
 
-    /// Whether an error is one of TLS.
+    /// Returns `true` if `error` contains a [`TlsError`].
     pub fn is_source_of(error: &io::Error) -> bool {
         error.get_ref().is_some_and(|inner| inner.is::<Self>())
     }
 }
 
+/// Returns the cause or the remedy of an error in terms of the options of a load. `anello load` recognizes some of
+/// these texts and appends the matching flags.
 fn remedy(error: &Error) -> Option<&'static str> {
     Some(match error {
         Error::InvalidCertificate(error) => match error {
-            // The latter where somebody else has the name of one who is trusted.
+            // `BadSignature`: the issuer has the name of a trusted CA, but a different key.
             CertificateError::UnknownIssuer | CertificateError::BadSignature => {
-                "nobody who is trusted has signed the server's certificate; trust who has, or verify nothing"
+                "server certificate not signed by a trusted CA (specify its CA file, or verify nothing)"
             }
             CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => {
-                "ask by a name that the certificate is for, or verify nothing"
+                "use a name that the certificate is valid for, or verify nothing"
             }
             CertificateError::Expired
             | CertificateError::ExpiredContext { .. }
             | CertificateError::NotValidYet
             | CertificateError::NotValidYetContext { .. } => {
-                "renew the certificate, set the clock right, or verify nothing"
+                "renew the certificate, correct the clock, or verify nothing"
             }
             CertificateError::ApplicationVerificationFailure => {
-                "this is not the certificate that was expected"
+                "the server certificate is not the expected one"
             }
             error if is_ca_used_as_end_entity(error) => {
-                "the server shows an authority's certificate as its own, as those that are signed by themselves mostly are; \
-                 trust this certificate itself, or verify nothing"
+                "the server uses a CA certificate as its own, as is usual for self-signed certificates \
+                 (trust this certificate itself, or verify nothing)"
             }
-            _ => "the certificate is not right; verify nothing if that does not matter",
+            _ => "invalid server certificate (to accept it anyway, verify nothing)",
         },
-        Error::InvalidMessage(_) => {
-            "what came is no TLS; if the server speaks plain HTTP at this port, write http://"
-        }
+        Error::InvalidMessage(_) => "the response is not TLS (if this is a plain HTTP port, use http://)",
         Error::AlertReceived(AlertDescription::NoApplicationProtocol) | Error::NoApplicationProtocol => {
-            "the server does not speak HTTP/1.1 at this port"
+            "the server does not support HTTP/1.1 on this port"
         }
         Error::AlertReceived(AlertDescription::HandshakeFailure | AlertDescription::ProtocolVersion)
         | Error::PeerIncompatible(_) => {
-            "server and load have no version or cipher suite in common; offer another suite, or all"
+            "no TLS version or cipher suite in common with the server (offer another suite, or all)"
         }
         Error::AlertReceived(AlertDescription::UnrecognisedName) => {
-            "the server does not know this name; ask by the name that its certificate is for"
+            "the server does not recognize this name (use a name that its certificate is valid for)"
         }
         _ => return None,
     })

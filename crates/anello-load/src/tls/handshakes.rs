@@ -1,9 +1,9 @@
-//! What handshakes came to, and how often.
+//! Outcomes of TLS handshakes, and their counts.
 
 use rustls::{CipherSuite, ClientConnection, HandshakeKind, NamedGroup, ProtocolVersion};
 use serde::{Deserialize, Serialize};
 
-/// What one handshake came to.
+/// Outcome of a handshake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Negotiated {
     version: Option<ProtocolVersion>,
@@ -13,7 +13,7 @@ pub(crate) struct Negotiated {
 }
 
 impl Negotiated {
-    /// Of a connection whose handshake is behind it.
+    /// Returns the outcome for a connection whose handshake is complete.
     pub fn of(tls: &ClientConnection) -> Self {
         Self {
             version: tls.protocol_version(),
@@ -24,18 +24,18 @@ impl Negotiated {
     }
 }
 
-/// HandshakeSummary that came to the same.
+/// Outcome of handshakes, and the number of handshakes with this outcome.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HandshakeSummary {
     /// `TLS 1.3` or `TLS 1.2`.
     pub version: String,
-    /// By the name that [`cipher_suite_names`](crate::tls::cipher_suite_names) has.
+    /// Name of the cipher suite, as returned by [`cipher_suite_names`](crate::tls::cipher_suite_names).
     pub cipher_suite: String,
-    /// The group in which keys were exchanged, as in `X25519`; none where a session was taken up without.
+    /// Key exchange group, such as `X25519`. `None` if the session was resumed without a key exchange.
     pub key_exchange: Option<String>,
-    /// Whether a session was taken up again, which saves the greater part of a handshake.
+    /// Whether a session was resumed.
     pub resumed: bool,
-    /// How many.
+    /// Number of handshakes.
     pub count: u64,
 }
 
@@ -58,26 +58,26 @@ impl HandshakeSummary {
         }
     }
 
-    /// What they came to, in words: `TLS 1.3, TLS13_AES_128_GCM_SHA256, X25519`.
+    /// Describes the outcome, for example `TLS 1.3, TLS13_AES_128_GCM_SHA256, X25519`.
     #[must_use]
     pub fn in_words(&self) -> String {
-        let mut words = format!("{}, {}", self.version, self.cipher_suite);
+        let mut text = format!("{}, {}", self.version, self.cipher_suite);
         if let Some(group) = &self.key_exchange {
-            words += &format!(", {group}");
+            text += &format!(", {group}");
         }
         if self.resumed {
-            words += ", resumed";
+            text += ", resumed";
         }
-        words
+        text
     }
 
-    /// Adds the handshakes of others to these.
+    /// Adds the counts in `others` to `all`.
     pub(crate) fn add(all: &mut Vec<HandshakeSummary>, others: Vec<HandshakeSummary>) {
         for other in others {
-            let like = |known: &&mut HandshakeSummary| {
+            let has_same_outcome = |known: &&mut HandshakeSummary| {
                 HandshakeSummary { count: other.count, ..(**known).clone() } == other
             };
-            match all.iter_mut().find(like) {
+            match all.iter_mut().find(has_same_outcome) {
                 Some(known) => known.count += other.count,
                 None => all.push(other),
             }
@@ -85,7 +85,7 @@ impl HandshakeSummary {
     }
 }
 
-/// Counts handshakes. There are few kinds: what one server and one load agree upon.
+/// Handshake counts by outcome. A linear search suffices because one server and one load negotiate few outcomes.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct HandshakeCounts(Vec<(Negotiated, u64)>);
 
@@ -114,14 +114,14 @@ mod tests {
     };
 
     #[test]
-    fn handshakes_are_counted_by_what_they_came_to() {
+    fn handshakes_are_counted_by_outcome() {
         let mut counters = HandshakeCounts::default();
         let resumed = Negotiated { resumed: true, ..FULL };
         [FULL, resumed, FULL].into_iter().for_each(|negotiated| counters.count(negotiated));
         let mut all = counters.handshakes();
-        let words: Vec<String> = all.iter().map(HandshakeSummary::in_words).collect();
+        let descriptions: Vec<String> = all.iter().map(HandshakeSummary::in_words).collect();
         let expected = "TLS 1.3, TLS13_AES_128_GCM_SHA256, X25519";
-        assert_eq!(words, [expected.to_owned(), format!("{expected}, resumed")]);
+        assert_eq!(descriptions, [expected.to_owned(), format!("{expected}, resumed")]);
         assert_eq!((all[0].count, all[1].count), (2, 1));
         let mut others = HandshakeCounts::default();
         others.count(resumed);

@@ -1,14 +1,15 @@
-//! TLS under HTTP, by rustls, over the connections of the load.
+//! TLS for HTTP loads, based on rustls.
 //!
 //! ```text
-//!   TlsOptions ── Tls::new: roots, suite ──► Tls    one for all threads of a load
-//!                                             │ Tls::client
-//!                                          Client  one for each thread: where memory for plaintext is kept
+//!   TlsOptions ── Tls::new: roots, suite ──► Tls          one per load, shared by all threads
+//!                                             │ Tls::connector
+//!                                          TlsConnector   one per thread; owns the spare plaintext buffer
 //!                                             │ handshake
 //!   requests ──► session ──► ciphertext ──► TlsStream ◄── ciphertext ◄── session ──► replies
 //! ```
 //!
-//! rustls does no I/O here: what it wants to send is handed to the transport as everything else is.
+//! rustls performs no I/O here: the ciphertext that it produces is sent through the same transport as plaintext
+//! connections use.
 
 mod error;
 mod handshakes;
@@ -36,37 +37,39 @@ use session_cache::SessionCache;
 pub(crate) use stream::{TlsConnector, TlsStream};
 use verifier::{TrustPolicy, Verifier};
 
-/// The only protocol that is spoken over it (ALPN).
+/// ALPN protocol name. No other protocol is offered.
 const PROTOCOL: &[u8] = b"http/1.1";
 
-/// How a load uses TLS. By default as others do, but for sessions: each connection makes a full handshake.
+/// TLS settings of a load. By default, certificates are verified against the trust store of the system, and every
+/// connection performs a full handshake.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TlsOptions {
-    /// Which certificates are right.
+    /// Accepted server certificates.
     pub trust: Trust,
-    /// The one cipher suite that is offered, by a name of [`cipher_suite_names`]; all that there are if there is none. TLS 1.3 and
-    /// 1.2 have different suites, so that this decides upon the version, too.
+    /// Name of the only cipher suite to offer, one of [`cipher_suite_names`]. If `None`, all suites are offered. TLS
+    /// 1.3 and 1.2 have different suites, so a suite also determines the TLS version.
     pub cipher: Option<String>,
-    /// Whether sessions are taken up again, which saves a connection the greater part of its handshake.
+    /// Whether sessions are resumed. Resumption avoids most of the cost of a handshake.
     pub session_resumption: bool,
 }
 
-/// Which certificates of a server are right.
+/// Server certificates that a load accepts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Trust {
-    /// Those for the server's name that somebody has signed whom this system trusts (`SSL_CERT_FILE` and `SSL_CERT_DIR`, or
-    /// where the system keeps them).
+    /// Certificates for the server name that are signed by a CA in the trust store of the system (`SSL_CERT_FILE` and
+    /// `SSL_CERT_DIR` if set, otherwise the default location).
     #[default]
     System,
-    /// Those for the server's name that an authority in this file (PEM) has signed, or that are in it themselves.
+    /// Certificates for the server name that are signed by a CA in this PEM file, or that are in the file themselves.
     CaFile(PathBuf),
-    /// The first of this file (PEM) alone, whatever it says: cheaper to verify than any other.
+    /// Only the first certificate in this PEM file. Its name and validity period are not checked, which makes this the
+    /// cheapest verification.
     Certificate(PathBuf),
-    /// All: nobody knows who answers.
+    /// Any certificate. The identity of the server is not verified.
     AcceptAny,
 }
 
-/// TLS for the connections of a load to one server, ready to be used. Cloning it is cheap.
+/// TLS configuration for the connections of a load to one server. Cloning is cheap.
 ///
 /// ```no_run
 /// use std::net::SocketAddr;
@@ -89,16 +92,16 @@ pub struct Tls {
 }
 
 impl Tls {
-    /// Reads what is to be trusted. `server_name` is a name, which the server is told (SNI), or an IP address, which it is
-    /// not; its certificate must be for it.
+    /// Creates the configuration and loads the trusted certificates. `server_name` is a DNS name, which is sent to the
+    /// server (SNI), or an IP address, which is not sent. The certificate of the server must be valid for it.
     ///
-    /// # Errors
-    /// `InvalidInput` for what is no name and for a suite that there is not; `InvalidData` when a file holds no certificates;
-    /// what reading files may fail by.
+    /// # Errors Returns `InvalidInput` if the server name is invalid or the cipher suite is unknown, `InvalidData` if a
+    /// file contains no valid certificates, `NotFound` if the trust store of the system is empty, and any error of
+    /// reading a file.
     pub fn new(server_name: &str, options: TlsOptions) -> io::Result<Self> {
-        let invalid = |why: String| io::Error::new(io::ErrorKind::InvalidInput, why);
+        let invalid = |problem: String| io::Error::new(io::ErrorKind::InvalidInput, problem);
         let name = ServerName::try_from(server_name.to_owned())
-            .map_err(|_| invalid(format!("{server_name:?} is no name of a server that TLS could verify")))?;
+            .map_err(|_| invalid(format!("invalid TLS server name {server_name:?}")))?;
         let provider = provider(options.cipher.as_deref()).map_err(invalid)?;
         let builder = ClientConfig::builder_with_provider(Arc::clone(&provider))
             .with_safe_default_protocol_versions()
@@ -127,19 +130,19 @@ impl Tls {
         Ok(Self { options: Arc::new(options), server_name: name, config: Arc::new(config) })
     }
 
-    /// The name, or the address, that certificates must be for.
+    /// Returns the name or IP address for which certificates must be valid.
     #[must_use]
     pub fn server_name(&self) -> String {
         self.server_name.to_str().into_owned()
     }
 
-    /// How it is used.
+    /// Returns the options.
     #[must_use]
     pub fn options(&self) -> &TlsOptions {
         &self.options
     }
 
-    /// What one thread of a load needs of it.
+    /// Creates the connector of one thread.
     pub(crate) fn connector(&self) -> Rc<TlsConnector> {
         Rc::new(TlsConnector::new(Arc::clone(&self.config), self.server_name.clone()))
     }
@@ -163,12 +166,12 @@ impl fmt::Debug for Tls {
     }
 }
 
-/// The names of all cipher suites, as in `TLS13_AES_128_GCM_SHA256`, those of TLS 1.3 first.
+/// Returns the names of all cipher suites, such as `TLS13_AES_128_GCM_SHA256`. TLS 1.3 suites come first.
 pub fn cipher_suite_names() -> impl Iterator<Item = &'static str> {
     ring::ALL_CIPHER_SUITES.iter().filter_map(|suite| suite.suite().as_str())
 }
 
-/// The cryptography, with one cipher suite if one is named.
+/// Returns the crypto provider, limited to one cipher suite if `cipher` is given.
 fn provider(cipher: Option<&str>) -> Result<Arc<CryptoProvider>, String> {
     let mut provider = ring::default_provider();
     if let Some(name) = cipher {
@@ -178,14 +181,14 @@ fn provider(cipher: Option<&str>) -> Result<Arc<CryptoProvider>, String> {
             .retain(|suite| suite.suite().as_str().is_some_and(|known| known == canonical_name));
         if provider.cipher_suites.is_empty() {
             let names: Vec<&str> = cipher_suite_names().collect();
-            return Err(format!("{name:?} is no cipher suite: choose one of {}", names.join(", ")));
+            return Err(format!("unknown cipher suite {name:?} (available: {})", names.join(", ")));
         }
     }
     Ok(Arc::new(provider))
 }
 
-/// A suite's name as rustls has it. The registry of IANA, and with it most programs, calls those of TLS 1.3 as if they were
-/// of any version: `TLS_AES_128_GCM_SHA256`.
+/// Converts the name of a cipher suite to the form that rustls uses. For TLS 1.3 suites, the IANA registry and most
+/// tools use names without a version, such as `TLS_AES_128_GCM_SHA256`.
 fn canonical(name: &str) -> String {
     let name = name.to_ascii_uppercase();
     match name.strip_prefix("TLS_") {
@@ -194,7 +197,7 @@ fn canonical(name: &str) -> String {
     }
 }
 
-/// Whom this system trusts.
+/// Loads the trust store of the system.
 fn system_roots() -> io::Result<RootCertStore> {
     let loaded = rustls_native_certs::load_native_certs();
     let mut roots = RootCertStore::empty();
@@ -202,38 +205,38 @@ fn system_roots() -> io::Result<RootCertStore> {
     if added > 0 {
         return Ok(roots);
     }
-    let why = loaded.errors.first().map_or_else(|| "there are none".to_owned(), ToString::to_string);
-    let remedy = "install ca-certificates, name whose certificates are to be trusted, or verify nothing";
+    let cause = loaded.errors.first().map_or_else(|| "no certificates".to_owned(), ToString::to_string);
+    let remedy = "install ca-certificates, specify a CA file, or verify nothing";
     Err(io::Error::new(
         io::ErrorKind::NotFound,
-        format!("this system trusts no authorities: {why}; {remedy}"),
+        format!("cannot load the trust store of the system: {cause} ({remedy})"),
     ))
 }
 
-/// Trust in the certificates of this file.
+/// Loads a file with trusted certificates.
 fn load_ca_file(file: &Path, provider: &Arc<CryptoProvider>) -> io::Result<TrustPolicy> {
-    let unusable = |error: &dyn fmt::Display| invalid_certificates(file, &error.to_string());
+    let invalid = |error: &dyn fmt::Display| invalid_certificates(file, &error.to_string());
     let certificates = read_certificates(file)?;
     let mut roots = RootCertStore::empty();
     for certificate in &certificates {
-        roots.add(certificate.clone()).map_err(|error| unusable(&error))?;
+        roots.add(certificate.clone()).map_err(|error| invalid(&error))?;
     }
     let verifier = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), Arc::clone(provider));
-    let verifier = verifier.build().map_err(|error| unusable(&error))?;
+    let verifier = verifier.build().map_err(|error| invalid(&error))?;
     Ok(TrustPolicy::CaFile { verifier, certificates })
 }
 
-/// All certificates of a file, at least one.
+/// Reads all certificates of a PEM file. Returns an error if there are none.
 fn read_certificates(file: &Path) -> io::Result<Vec<CertificateDer<'static>>> {
     let text = std::fs::read(file)
         .map_err(|error| io::Error::new(error.kind(), format!("cannot read {}: {error}", file.display())))?;
     let all: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&text).collect();
     let all = all.map_err(|error| invalid_certificates(file, &error.to_string()))?;
-    if all.is_empty() { Err(invalid_certificates(file, "there is none in it")) } else { Ok(all) }
+    if all.is_empty() { Err(invalid_certificates(file, "file contains none")) } else { Ok(all) }
 }
 
-fn invalid_certificates(file: &Path, why: &str) -> io::Error {
-    let text = format!("{}: no certificates in PEM: {why}", file.display());
+fn invalid_certificates(file: &Path, problem: &str) -> io::Error {
+    let text = format!("cannot load PEM certificates from {}: {problem}", file.display());
     io::Error::new(io::ErrorKind::InvalidData, text)
 }
 
@@ -242,7 +245,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn suites_are_known_by_both_of_their_names() {
+    fn cipher_suite_accepts_rustls_and_iana_names() {
         let names: Vec<&str> = cipher_suite_names().collect();
         assert!(names.contains(&"TLS13_AES_128_GCM_SHA256"), "{names:?}");
         for name in names {
@@ -261,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_used_is_named() {
+    fn error_names_invalid_input() {
         let error = |name: &str, options: TlsOptions| Tls::new(name, options).unwrap_err().to_string();
         let trusting = |trust| TlsOptions { trust, ..TlsOptions::default() };
         assert!(error("a b", trusting(Trust::AcceptAny)).contains("\"a b\""));
@@ -269,14 +272,15 @@ mod tests {
         assert!(error("a", trusting(Trust::CaFile(absent.clone()))).contains("/no/such/file: "));
         assert!(error("a", trusting(Trust::Certificate(absent))).contains("/no/such/file: "));
         let empty = tempfile::NamedTempFile::new().unwrap();
-        let nothing = error("a", trusting(Trust::CaFile(empty.path().to_owned())));
-        assert!(nothing.ends_with("no certificates in PEM: there is none in it"), "{nothing}");
+        let no_certificates = error("a", trusting(Trust::CaFile(empty.path().to_owned())));
+        assert!(no_certificates.contains("cannot load PEM certificates from"), "{no_certificates}");
+        assert!(no_certificates.ends_with(": file contains none"), "{no_certificates}");
         let cipher = Some("x".to_owned());
         assert!(error("a", TlsOptions { cipher, ..trusting(Trust::AcceptAny) }).contains("\"x\""));
     }
 
     #[test]
-    fn what_is_used_alike_is_equal() {
+    fn equal_configuration_compares_equal() {
         let tls = |name: &str, resume| {
             Tls::new(
                 name,

@@ -1,4 +1,4 @@
-//! Sessions that connections may take up again.
+//! Cache of TLS sessions for resumption.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -8,26 +8,27 @@ use rustls::NamedGroup;
 use rustls::client::{ClientSessionStore, Tls12ClientSessionValue, Tls13ClientSessionValue};
 use rustls::pki_types::ServerName;
 
-/// Most tickets of TLS 1.3 that are kept: each may be used once, servers give two or more with a handshake, and all
-/// connections of a load may be closed together. Beyond it the oldest are forgotten. A ticket takes less than 1 KiB.
+/// Maximum number of TLS 1.3 tickets in the cache. The limit is high because a ticket can be used only once and all
+/// connections of a load may be closed at the same time. Servers issue two or more tickets per handshake. When the
+/// cache is full, the oldest ticket is evicted. A ticket takes less than 1 KiB.
 const MAX_TICKETS: usize = 1 << 15;
 
-/// The sessions with the one server of a load. That of rustls keeps eight tickets for each server, however many servers there
-/// may be.
+/// Session cache for the only server of a load. The cache in rustls is not used because it is limited to eight tickets
+/// per server.
 #[derive(Default)]
 pub(super) struct SessionCache(Mutex<CachedSessions>);
 
 #[derive(Default)]
 struct CachedSessions {
     group: Option<NamedGroup>,
-    /// Of TLS 1.2, where one serves any number of connections.
+    /// TLS 1.2 session. It can be resumed by any number of connections.
     session: Option<Tls12ClientSessionValue>,
-    /// Oldest first.
+    /// TLS 1.3 tickets, oldest first.
     tickets: VecDeque<Tls13ClientSessionValue>,
 }
 
 impl SessionCache {
-    /// What is kept is whole between any two calls, so that a panic elsewhere does it no harm.
+    /// Locks the cache. Poisoning is ignored because the content is consistent whenever the lock is not held.
     fn lock(&self) -> MutexGuard<'_, CachedSessions> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -1,10 +1,11 @@
-//! One connection under TLS.
+//! TLS connection.
 //!
 //! Invariants:
-//! - what the session wants to send is on its way before anything is waited for;
-//! - ciphertext that has come is taken in piece by piece, and the plaintext of one taken out before the next goes in, so that
-//!   the session never holds more than one piece;
-//! - plaintext goes out in memory that belongs to the thread, not to the connection: idle connections hold none.
+//! - Pending output of the TLS session is passed to the transport before the stream waits for input.
+//! - Received ciphertext is passed to the session in parts. The plaintext of each part is read before the next part is
+//!   passed, so the session never buffers more than one part.
+//! - Plaintext is returned in a buffer that belongs to the thread instead of the connection, so idle connections hold
+//!   no plaintext buffer.
 
 use std::cell::Cell;
 use std::fmt;
@@ -22,17 +23,17 @@ use rustls::{ClientConfig, ClientConnection};
 use super::{Negotiated, TlsError};
 use crate::stream::{Stream, Transport};
 
-/// Plaintext that is handed on at a time, about.
+/// Approximate maximum amount of plaintext that is returned at a time.
 const PLAINTEXT_BYTES: usize = 64 * 1024;
 
-/// What a piece of ciphertext may add to that.
+/// Maximum amount by which one part of the ciphertext can exceed [`PLAINTEXT_BYTES`].
 const RECORD_BYTES: usize = 16 * 1024;
 
-/// What all connections of a thread share.
+/// State shared by all TLS connections of a thread.
 pub(crate) struct TlsConnector {
     config: Arc<ClientConfig>,
     server_name: ServerName<'static>,
-    /// Memory for plaintext while nobody has it.
+    /// Buffer for plaintext while no connection is using it.
     spare_buffer: Cell<Vec<u8>>,
 }
 
@@ -41,14 +42,18 @@ impl TlsConnector {
         Self { config, server_name, spare_buffer: Cell::default() }
     }
 
-    /// Makes the handshake. Cancel-safe: dropping the future closes the connection.
+    /// Performs the handshake.
     ///
     /// # Errors
-    /// Those of [`TlsError`], and those of the transport.
+    /// Returns an error that contains a [`TlsError`] if the handshake fails, or any error of the transport.
+    ///
+    /// # Cancel safety
+    /// Cancel-safe: dropping the future closes the connection.
     pub async fn handshake(self: Rc<Self>, transport: Transport) -> io::Result<Stream> {
         let tls = ClientConnection::new(Arc::clone(&self.config), self.server_name.clone());
         let mut tls = tls.map_err(|error| TlsError::from_rustls(&error))?;
-        // What is written is passed on at once, and the transport bounds what it accepts.
+        // No limit is needed here: output is passed to the transport immediately, and the transport limits what it
+        // accepts.
         tls.set_buffer_limit(None);
         let mut stream = TlsStream {
             connector: self,
@@ -71,28 +76,28 @@ impl fmt::Debug for TlsConnector {
     }
 }
 
-/// How the server's side has ended.
+/// State of the receiving side of the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum CloseState {
     Open,
-    /// By a close_notify.
+    /// The server sent a close_notify.
     CloseNotify,
-    /// Without one.
+    /// The server closed the transport without a close_notify.
     Truncated,
 }
 
-/// A connection under TLS.
+/// TLS connection over a transport.
 pub(crate) struct TlsStream {
     connector: Rc<TlsConnector>,
     transport: Transport,
     tls: ClientConnection,
     /// Ciphertext that the transport has not accepted yet.
     outgoing: Bytes,
-    /// Ciphertext that has come, as far as the session has not taken it in.
+    /// Received ciphertext that has not been passed to the session yet.
     incoming: Option<Chunk>,
-    /// What was decrypted and not handed on yet.
+    /// Decrypted data that has not been returned yet.
     plaintext: Vec<u8>,
-    /// What went wrong after that.
+    /// Error to return after the data in `plaintext`.
     pending_error: Option<io::Error>,
     close_state: CloseState,
 }
@@ -118,11 +123,11 @@ impl TlsStream {
         self.poll_flush(context)
     }
 
-    /// Hands what the session wants to send to the transport.
+    /// Passes the pending output of the session to the transport.
     fn poll_flush(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         loop {
             if !self.outgoing.is_empty() {
-                // A clone of it shares its memory.
+                // The clone shares the memory of the buffer.
                 ready!(self.transport.poll_send(self.outgoing.clone(), context))?;
                 self.outgoing = Bytes::new();
             }
@@ -135,18 +140,19 @@ impl TlsStream {
         }
     }
 
-    /// All or nothing, as those of other streams.
+    /// Accepts all of `bytes` or none of them, like the other streams.
     pub fn poll_send(&mut self, bytes: &[u8], context: &mut Context<'_>) -> Poll<io::Result<()>> {
         ready!(self.poll_flush(context))?;
         self.tls.writer().write_all(bytes)?;
-        // Accepted now. Whatever the transport does not take at once goes on when something is received.
+        // The bytes are accepted at this point. Output that the transport does not accept now is flushed by the next
+        // receive.
         match self.poll_flush(context) {
             Poll::Ready(Err(error)) => Poll::Ready(Err(error)),
             _ => Poll::Ready(Ok(())),
         }
     }
 
-    /// The next plaintext; none at the end.
+    /// Receives the next plaintext, or `None` at EOF.
     pub fn poll_receive(&mut self, context: &mut Context<'_>) -> Poll<io::Result<Option<Vec<u8>>>> {
         loop {
             self.decrypt();
@@ -160,7 +166,7 @@ impl TlsStream {
             if self.close_state != CloseState::Open {
                 return Poll::Ready(Ok(None));
             }
-            // That it cannot be sent at once keeps nothing from being received.
+            // A pending flush does not prevent receiving.
             if let Poll::Ready(Err(error)) = self.poll_flush(context) {
                 return Poll::Ready(Err(error));
             }
@@ -171,7 +177,7 @@ impl TlsStream {
         }
     }
 
-    /// Takes in what has come, to its end or until there is enough plaintext to be handed on.
+    /// Decrypts received ciphertext until it is used up or `plaintext` has reached [`PLAINTEXT_BYTES`].
     fn decrypt(&mut self) {
         while let Some(chunk) = &mut self.incoming {
             if chunk.is_empty() || self.pending_error.is_some() || self.close_state != CloseState::Open {
@@ -209,21 +215,22 @@ impl TlsStream {
                     self.plaintext.extend_from_slice(part);
                     part.len()
                 }
-                // There is no more now; what else can go wrong has been told when it was decrypted.
+                // No more plaintext is available, or the transport is at EOF. Decryption errors have been reported
+                // already.
                 Err(_) => return,
             };
             reader.consume(count);
         }
     }
 
-    /// Takes the memory of a plaintext that nobody needs any more.
+    /// Returns a plaintext buffer to the connector for reuse.
     pub fn recycle(&self, mut plaintext: Vec<u8>) {
         plaintext.clear();
         self.connector.spare_buffer.set(plaintext);
     }
 
-    /// Waits until the server has closed its side of the transport, too; how many bytes came instead, if any. A server that
-    /// waits for our close_notify first gets it.
+    /// Waits until the server has closed its side of the transport. If the server sends data instead, returns the
+    /// number of bytes. Sends a close_notify first, because some servers wait for it before they close.
     pub fn poll_eof(&mut self, context: &mut Context<'_>) -> Poll<io::Result<Option<usize>>> {
         if self.close_state == CloseState::Open
             && let Some(plaintext) = ready!(self.poll_receive(context))?
@@ -241,26 +248,26 @@ impl TlsStream {
         Poll::Ready(Ok(None))
     }
 
-    /// Tells the server why it is left; who cannot be told is left all the same.
+    /// Sends the TLS alert that reports an error to the server, without waiting if the transport cannot accept it.
     fn send_alert(&mut self, context: &mut Context<'_>) {
         let flushed = self.poll_flush(context);
-        tracing::debug!(?flushed, "a server was left because of TLS");
+        tracing::debug!(?flushed, "connection closed because of a TLS error");
     }
 
-    /// Tells the server that nothing more will come, as far as that can be sent at once.
+    /// Sends a close_notify, without waiting if the transport cannot accept it.
     pub fn send_close_notify(&mut self) {
         self.tls.send_close_notify();
-        // Nobody is there to wait for it.
+        // No task waits for the result, so the waker does nothing.
         let flushed = self.poll_flush(&mut Context::from_waker(Waker::noop()));
-        tracing::trace!(?flushed, "close_notify");
+        tracing::trace!(?flushed, "sent close_notify");
     }
 
-    /// Whether the server's side has ended without a close_notify, so that something may be missing.
+    /// Returns `true` if the server closed the transport without a close_notify. Data may be missing in this case.
     pub fn is_truncated(&self) -> bool {
         self.close_state == CloseState::Truncated
     }
 
-    /// What the handshake has come to.
+    /// Returns the outcome of the handshake.
     pub fn negotiated(&self) -> Negotiated {
         Negotiated::of(&self.tls)
     }

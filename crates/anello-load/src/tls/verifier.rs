@@ -1,6 +1,7 @@
-//! Certificates of servers: whether one is right.
+//! Verification of server certificates.
 //!
-//! That the server has the key of the certificate that it shows is verified in every handshake, whatever is trusted.
+//! Every handshake also verifies that the server has the private key of its certificate, regardless of the trust
+//! policy.
 
 use std::sync::Arc;
 
@@ -13,22 +14,22 @@ use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::server::ParsedCertificate;
 use rustls::{CertificateError, DigitallySignedStruct, Error, OtherError, SignatureScheme};
 
-/// What is taken.
+/// Certificates to accept.
 #[derive(Debug)]
 pub(super) enum TrustPolicy {
-    /// Every certificate.
+    /// Any certificate.
     AcceptAny,
-    /// This one alone.
+    /// Only this certificate.
     Certificate(CertificateDer<'static>),
-    /// What one of these has signed, and these themselves.
+    /// Certificates signed by a CA in a file, and the certificates in the file themselves.
     CaFile {
-        /// Verifies what they have signed.
+        /// Verifier for certificates signed by one of `certificates`.
         verifier: Arc<WebPkiServerVerifier>,
         certificates: Vec<CertificateDer<'static>>,
     },
 }
 
-/// Takes certificates, or refuses them.
+/// Certificate verifier that applies a trust policy.
 #[derive(Debug)]
 pub(super) struct Verifier {
     trust_policy: TrustPolicy,
@@ -41,10 +42,12 @@ impl Verifier {
     }
 }
 
-/// Whether a certificate was refused for nothing but that it is an authority's and shown as a server's own. Most that are
-/// signed by themselves are such: `openssl req -x509` makes no others. When it is valid has been looked at by then.
+/// Returns `true` if a certificate was rejected only because it is a CA certificate used as an end-entity certificate.
+/// Most self-signed certificates are CA certificates, including all those created by `openssl req -x509`. The validity
+/// period has already been checked when this error is reported.
 ///
-/// webpki's own error is at hand only by its name. If that changes, this is false, and what was refused stays refused.
+/// The webpki error can be identified only by its name. If the name changes, this function returns `false` and the
+/// certificate stays rejected.
 pub(super) fn is_ca_used_as_end_entity(error: &CertificateError) -> bool {
     matches!(error, CertificateError::Other(OtherError(error)) if error.to_string() == "CaUsedAsEndEntity")
 }
@@ -66,7 +69,7 @@ impl ServerCertVerifier for Verifier {
             TrustPolicy::Certificate(_) => Err(CertificateError::ApplicationVerificationFailure.into()),
             TrustPolicy::CaFile { verifier, certificates } => {
                 match verifier.verify_server_cert(certificate, intermediates, name, ocsp_response, now) {
-                    // Nobody has to vouch for what the user has named; its name is all that was not yet looked at.
+                    // A certificate that the user has listed needs no issuer. Only its name has not been checked yet.
                     Err(Error::InvalidCertificate(error))
                         if is_ca_used_as_end_entity(&error)
                             && certificates.iter().any(|trusted| trusted == certificate) =>
