@@ -1,4 +1,4 @@
-//! Closed loops: the time to think, and whether the load itself was what held things up.
+//! Closed loops: think time, and detection of a saturated load generator.
 
 mod common;
 
@@ -14,7 +14,7 @@ use common::{drivers, reports, server};
 const MESSAGE_BYTES: usize = 64;
 
 #[test]
-fn every_connection_thinks_between_a_reply_and_its_next_request() {
+fn connections_wait_think_time_between_requests() {
     const THINK_TIME: Duration = Duration::from_millis(20);
     const REPLIES: u32 = 5;
     let (pauses, paused) = mpsc::channel();
@@ -24,12 +24,12 @@ fn every_connection_thinks_between_a_reply_and_its_next_request() {
             let mut message = [0; MESSAGE_BYTES];
             stream.read_exact(&mut message)?;
             if let Some(replied) = replied {
-                pauses.send(replied.elapsed()).expect("the test still counts");
+                pauses.send(replied.elapsed()).expect("the test is still receiving");
             }
             if number == REPLIES {
                 break;
             }
-            // Before sending: the reply cannot be seen earlier.
+            // Taken before sending, so that the client cannot receive the reply earlier.
             replied = Some(Instant::now());
             stream.write_all(&message)?;
         }
@@ -39,7 +39,7 @@ fn every_connection_thinks_between_a_reply_and_its_next_request() {
         let load = LoadConfig {
             connections,
             mode: Mode::Closed { think_time: THINK_TIME },
-            // The server ends it, so that the number of requests is fixed.
+            // The server closes the connections, so the number of requests is fixed.
             duration: Duration::from_secs(600),
             ..LoadConfig::echo(address, MESSAGE_BYTES)
         };
@@ -52,7 +52,7 @@ fn every_connection_thinks_between_a_reply_and_its_next_request() {
             let pauses: Vec<_> = paused.try_iter().collect();
             assert_eq!(pauses.len(), connections * REPLIES as usize);
             assert!(pauses.iter().all(|&pause| pause >= THINK_TIME), "{pauses:?}");
-            // What else runs on the machine may lengthen some, but not all.
+            // Other processes on the machine may delay some requests, but not all.
             assert!(pauses.iter().any(|&pause| pause < 5 * THINK_TIME), "{pauses:?}");
             assert!(u128::from(report.elapsed_ns) >= (THINK_TIME * REPLIES).as_nanos(), "{report:?}");
         }
@@ -60,7 +60,7 @@ fn every_connection_thinks_between_a_reply_and_its_next_request() {
 }
 
 #[test]
-fn a_load_that_is_always_awake_is_the_bottleneck_and_one_that_mostly_sleeps_is_not() {
+fn busy_load_is_bottleneck_and_idle_load_is_not() {
     let address = server(|mut stream| {
         stream.set_nodelay(true)?;
         let mut message = [0; MESSAGE_BYTES];
@@ -69,8 +69,8 @@ fn a_load_that_is_always_awake_is_the_bottleneck_and_one_that_mostly_sleeps_is_n
         }
         Ok(())
     });
-    // What else runs on the machine may change the outcome, but not every time.
-    let once_in_some_tries = |driver: &RuntimeBuilder, think: Duration, expected: bool| {
+    // Other processes on the machine may affect the outcome, but not of every attempt.
+    let assert_within_20_attempts = |driver: &RuntimeBuilder, think: Duration, expected: bool| {
         let load = LoadConfig {
             connections: 4,
             mode: Mode::Closed { think_time: think },
@@ -86,12 +86,12 @@ fn a_load_that_is_always_awake_is_the_bottleneck_and_one_that_mostly_sleeps_is_n
                 return;
             }
         }
-        panic!("busy for {percents:?} % of the time with {think:?} to think");
+        panic!("busy for {percents:?} % of the time with think time {think:?}");
     };
     for driver in drivers() {
-        once_in_some_tries(&driver, Duration::from_millis(20), false);
+        assert_within_20_attempts(&driver, Duration::from_millis(20), false);
         let mut options = DriverOptions::default();
         options.spin = Duration::from_secs(1);
-        once_in_some_tries(&driver.options(options), Duration::ZERO, true);
+        assert_within_20_attempts(&driver.options(options), Duration::ZERO, true);
     }
 }

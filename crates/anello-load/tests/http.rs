@@ -1,4 +1,4 @@
-//! The load over HTTP against servers of known behaviour, good and bad, on every driver.
+//! HTTP loads against servers with known behaviour, correct and faulty, on every driver.
 
 mod common;
 
@@ -12,25 +12,25 @@ use std::time::Duration;
 use anello_load::{Arrivals, ErrorKind, HttpLoad, Knee, LoadConfig, Mode, Protocol, Sweep};
 use common::{reports, reset, server};
 
-/// A server that reads heads of requests; `respond` gets each path, with its number on the connection, and says
-/// whether to go on.
+/// Starts a server that reads request heads. `respond` is called with the path of each request and its number on the
+/// connection. It returns whether to keep the connection open.
 fn http_server(respond: impl Fn(&mut TcpStream, &str, u64) -> bool + Send + Sync + 'static) -> SocketAddr {
     server(move |mut stream| {
         stream.set_nodelay(true)?;
         let mut lines = BufReader::new(stream.try_clone()?).lines();
         for number in 0.. {
             let Some(line) = lines.next().transpose()? else { return Ok(()) };
-            let mut host = false;
+            let mut has_host = false;
             loop {
                 let Some(field) = lines.next().transpose()? else { return Ok(()) };
-                host |= field == "Host: test";
+                has_host |= field == "Host: test";
                 if field.is_empty() {
                     break;
                 }
             }
             let path = line.strip_prefix("GET ").and_then(|rest| rest.strip_suffix(" HTTP/1.1"));
-            assert!(host, "every request names its host");
-            if !respond(&mut stream, path.expect("a request of the right form"), number) {
+            assert!(has_host, "every request has a Host field");
+            if !respond(&mut stream, path.expect("a GET request"), number) {
                 return Ok(());
             }
         }
@@ -46,7 +46,7 @@ fn with_length(body: &str) -> String {
     format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{body}", body.len())
 }
 
-/// A short load with checks.
+/// Returns a short load with verification enabled.
 fn load(target: SocketAddr, change: impl FnOnce(&mut HttpLoad)) -> LoadConfig {
     let mut load = LoadConfig {
         connections: 5,
@@ -62,10 +62,10 @@ fn load(target: SocketAddr, change: impl FnOnce(&mut HttpLoad)) -> LoadConfig {
 }
 
 #[test]
-fn all_ways_of_framing_and_all_paths_are_understood() {
+fn supports_all_framings_and_multiple_paths() {
     let address = http_server(|stream, path, number| match path {
         "/length" => respond(stream, &with_length("hello")),
-        // The length of what is sent at once changes, so that heads and chunks are cut anywhere.
+        // Split at varying positions, so that heads and chunks are divided everywhere.
         "/chunked" => {
             let text =
                 "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nhel\r\n2\r\nlo\r\n0\r\n\r\n";
@@ -91,8 +91,8 @@ fn all_ways_of_framing_and_all_paths_are_understood() {
 }
 
 #[test]
-fn an_interim_response_that_comes_alone_is_not_the_answer() {
-    // Other connections get theirs in the pause.
+fn separate_interim_response_is_skipped() {
+    // Other connections receive their responses during the pause.
     let address = http_server(|stream, _, _| {
         let interim = respond(stream, "HTTP/1.1 103 Early Hints\r\nLink: <a>\r\n\r\n");
         thread::sleep(Duration::from_millis(3));
@@ -104,26 +104,26 @@ fn an_interim_response_that_comes_alone_is_not_the_answer() {
 }
 
 #[test]
-fn a_server_that_closes_between_requests_is_connected_to_again_without_an_error() {
+fn announced_close_between_requests_reconnects_without_error() {
     let served = Arc::new(AtomicU64::new(0));
     let counter = Arc::clone(&served);
     let address = http_server(move |stream, path, number| {
         counter.fetch_add(1, Ordering::SeqCst);
         match path {
-            // Says so after the third.
-            "/says" if number == 2 => {
+            // Announces the close in the third response.
+            "/announced" if number == 2 => {
                 respond(stream, "HTTP/1.1 200 OK\r\nContent-Length: 5\r\nConnection: close\r\n\r\nhello");
                 false
             }
-            "/says" => respond(stream, &with_length("hello")),
-            // The end of the connection is that of the response.
+            "/announced" => respond(stream, &with_length("hello")),
+            // The response ends at EOF.
             _ => {
                 respond(stream, "HTTP/1.1 200 OK\r\n\r\nhello");
                 false
             }
         }
     });
-    for path in ["/says", "/ends"] {
+    for path in ["/announced", "/until-eof"] {
         for report in reports(&load(address, |http| http.paths = vec![path.to_owned()])) {
             assert!(report.is_success(), "{report:?}");
             assert_eq!((report.requests, report.connections_left), (served.swap(0, Ordering::SeqCst), 5));
@@ -133,7 +133,7 @@ fn a_server_that_closes_between_requests_is_connected_to_again_without_an_error(
 }
 
 #[test]
-fn a_server_that_closes_between_requests_without_a_word_is_connected_to_again() {
+fn unannounced_close_between_requests_reconnects() {
     let served = Arc::new(AtomicU64::new(0));
     let counter = Arc::clone(&served);
     let address = http_server(move |stream, _, number| {
@@ -141,7 +141,7 @@ fn a_server_that_closes_between_requests_without_a_word_is_connected_to_again() 
         respond(stream, &with_length("hello"));
         if number == 2 {
             stream.shutdown(std::net::Shutdown::Write).unwrap();
-            // A request that is under way is taken, so that it does not make a reset of the end.
+            // Read a request in flight, so that the close does not become a reset.
             std::io::copy(stream, &mut std::io::sink()).ok();
         }
         number < 2
@@ -159,7 +159,7 @@ fn a_server_that_closes_between_requests_without_a_word_is_connected_to_again() 
 }
 
 #[test]
-fn who_closes_long_after_a_request_has_not_answered_it() {
+fn late_close_after_request_counts_as_closed_early() {
     let address = http_server(|stream, _, number| {
         if number == 0 {
             return respond(stream, &with_length("hello"));
@@ -174,8 +174,9 @@ fn who_closes_long_after_a_request_has_not_answered_it() {
 }
 
 #[test]
-fn the_latency_of_a_request_that_is_sent_again_counts_from_the_first_time() {
-    // The second request of a connection waits for its end, and has its answer on the next.
+fn latency_of_resent_request_starts_at_first_send() {
+    // The server closes the connection instead of answering its second request. The request is answered on the next
+    // connection.
     let dropped = Arc::new(AtomicU64::new(0));
     let counter = Arc::clone(&dropped);
     let address = http_server(move |stream, _, number| {
@@ -186,14 +187,15 @@ fn the_latency_of_a_request_that_is_sent_again_counts_from_the_first_time() {
         thread::sleep(Duration::from_millis(200));
         false
     });
-    let one = LoadConfig { connections: 1, duration: Duration::from_millis(500), ..load(address, |_| {}) };
-    for report in reports(&one) {
+    let load_config =
+        LoadConfig { connections: 1, duration: Duration::from_millis(500), ..load(address, |_| {}) };
+    for report in reports(&load_config) {
         let dropped = dropped.swap(0, Ordering::SeqCst);
         assert!(report.is_success() && (1..4).contains(&dropped), "{dropped} {report:?}");
-        assert_eq!(report.requests, dropped + 1, "what began before the end is answered: {report:?}");
+        assert_eq!(report.requests, dropped + 1, "requests sent before the end are answered: {report:?}");
         assert!(report.latency.is_some_and(|latency| latency.max_ns >= 200_000_000), "{report:?}");
     }
-    // What was sent behind the last response was sent in vain.
+    // Requests pipelined after the last answered one are not answered.
     let address = http_server(|stream, _, _| {
         thread::sleep(Duration::from_millis(50));
         respond(stream, "HTTP/1.1 200 OK\r\nContent-Length: 1\r\nConnection: close\r\n\r\nx");
@@ -201,29 +203,29 @@ fn the_latency_of_a_request_that_is_sent_again_counts_from_the_first_time() {
         std::io::copy(stream, &mut std::io::sink()).ok();
         false
     });
-    let one = load(address, |http| http.pipeline_depth = 4);
-    let one = LoadConfig { connections: 1, duration: Duration::from_millis(400), ..one };
-    for report in reports(&one) {
+    let pipelined = load(address, |http| http.pipeline_depth = 4);
+    let load_config = LoadConfig { connections: 1, duration: Duration::from_millis(400), ..pipelined };
+    for report in reports(&load_config) {
         assert!(report.is_success() && report.requests >= 4, "{report:?}");
         assert!(report.latency.is_some_and(|latency| latency.max_ns >= 190_000_000), "{report:?}");
     }
 }
 
 #[test]
-fn a_load_that_nobody_answers_is_no_bottleneck() {
-    let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let breaks = http_server(|_, _, _| false);
-    for address in [nobody, breaks] {
+fn load_without_replies_is_not_bottleneck() {
+    let unused = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let closing = http_server(|_, _, _| false);
+    for address in [unused, closing] {
         for report in reports(&load(address, |_| {})) {
             assert!(report.requests == 0 && !report.load_was_bottleneck, "{report:?}");
-            // The clocks are not read at the same moment.
+            // May exceed 100 %, because the clocks are not read simultaneously.
             assert!(report.load_busy_percent < 150.0, "{report:?}");
         }
     }
 }
 
 #[test]
-fn a_server_that_closes_at_once_is_not_connected_to_without_a_pause() {
+fn immediate_close_delays_reconnects() {
     let accepted = Arc::new(AtomicU64::new(0));
     let counter = Arc::clone(&accepted);
     let address = server(move |stream| {
@@ -233,21 +235,21 @@ fn a_server_that_closes_at_once_is_not_connected_to_without_a_pause() {
     });
     let load = LoadConfig {
         connections: 2,
-        // The second connection has nothing to do in this time.
+        // The second connection has no scheduled request during this load.
         mode: Mode::Open { per_second: 1, arrivals: Arrivals::Constant, seed: 1 },
         duration: Duration::from_millis(300),
         ..load(address, |_| {})
     };
     for report in reports(&load) {
         assert_eq!((report.requests, report.offered), (0, Some(1)), "{report:?}");
-        // After 10, 20, 40 ms and so on.
+        // Reconnects after 10 ms, 20 ms, 40 ms and so on.
         let accepted = accepted.swap(0, Ordering::SeqCst);
         assert!((3..15).contains(&accepted), "{accepted} connections: {report:?}");
     }
 }
 
 #[test]
-fn a_servers_slow_close_is_not_taken_for_a_late_load() {
+fn slow_close_does_not_count_as_schedule_error() {
     let address = http_server(|stream, _, _| {
         respond(stream, "HTTP/1.1 200 OK\r\nContent-Length: 1\r\nConnection: close\r\n\r\nx");
         thread::sleep(Duration::from_millis(400));
@@ -262,13 +264,14 @@ fn a_servers_slow_close_is_not_taken_for_a_late_load() {
     };
     for report in reports(&load) {
         assert!(report.is_success() && report.requests == 8, "{report:?}");
-        // Only the first finds nothing in its way; one that was due just after a close would be 300 ms late else.
+        // Only the first request finds its connection idle. If the slow close were counted, a request scheduled just
+        // after a close would be 300 ms late.
         assert!(report.schedule_error.is_some_and(|error| error.max_ns < 250_000_000), "{report:?}");
     }
 }
 
 #[test]
-fn a_sweep_with_a_connection_for_each_request_goes_on_to_its_end() {
+fn sweep_without_keep_alive_completes_all_steps() {
     let address = http_server(|stream, _, _| {
         respond(stream, "HTTP/1.1 200 OK\r\nContent-Length: 1\r\nConnection: close\r\n\r\nx");
         false
@@ -294,12 +297,12 @@ fn a_sweep_with_a_connection_for_each_request_goes_on_to_its_end() {
 }
 
 #[test]
-fn pipelined_requests_behind_the_last_response_are_sent_again() {
+fn pipelined_requests_after_announced_close_are_resent() {
     let address = http_server(|stream, _, number| {
         let close = if number == 5 { "Connection: close\r\n" } else { "" };
         respond(stream, &format!("HTTP/1.1 200 OK\r\nContent-Length: 1\r\n{close}\r\nx"));
         if number == 5 {
-            // What else has been sent is taken, so that the response is not lost by a reset.
+            // Read the remaining requests, so that a reset does not discard the response.
             stream.shutdown(std::net::Shutdown::Write).unwrap();
             std::io::copy(stream, &mut std::io::sink()).ok();
         }
@@ -311,15 +314,16 @@ fn pipelined_requests_behind_the_last_response_are_sent_again() {
 }
 
 #[test]
-fn a_connection_for_each_request_is_opened_and_closed() {
+fn disabled_keep_alive_opens_connection_per_request() {
     let accepted = Arc::new(AtomicU64::new(0));
-    for says_so in [true, false] {
+    for announces_close in [true, false] {
         let counter = Arc::clone(&accepted);
         let address = http_server(move |stream, _, number| {
             counter.fetch_add(1, Ordering::SeqCst);
-            assert_eq!(number, 0, "one request a connection");
-            let close = if says_so { "Connection: close\r\n" } else { "" };
-            respond(stream, &format!("HTTP/1.1 200 OK\r\nContent-Length: 1\r\n{close}\r\nx")) && !says_so
+            assert_eq!(number, 0, "one request per connection");
+            let close = if announces_close { "Connection: close\r\n" } else { "" };
+            respond(stream, &format!("HTTP/1.1 200 OK\r\nContent-Length: 1\r\n{close}\r\nx"))
+                && !announces_close
         });
         for report in reports(&load(address, |http| http.keep_alive = false)) {
             assert!(report.is_success(), "{report:?}");
@@ -329,7 +333,7 @@ fn a_connection_for_each_request_is_opened_and_closed() {
 }
 
 #[test]
-fn wrong_status_length_and_bytes_are_found_each_and_cost_no_connection() {
+fn wrong_status_length_and_bytes_keep_connection_open() {
     let wrong = Arc::new([const { AtomicU64::new(0) }; 3]);
     let counters = Arc::clone(&wrong);
     let address = http_server(move |stream, _, number| {
@@ -344,14 +348,14 @@ fn wrong_status_length_and_bytes_are_found_each_and_cost_no_connection() {
     });
     let kinds = [ErrorKind::WrongStatus, ErrorKind::WrongLength, ErrorKind::WrongBytes];
     for report in reports(&load(address, |_| {})) {
-        let made = [0, 1, 2].map(|kind: usize| wrong[kind].swap(0, Ordering::SeqCst));
-        assert_eq!(kinds.map(|kind| report.errors.count(kind)), made, "{report:?}");
-        assert_eq!((report.errors.total(), report.connections_left), (made.iter().sum(), 5));
+        let expected = [0, 1, 2].map(|kind: usize| wrong[kind].swap(0, Ordering::SeqCst));
+        assert_eq!(kinds.map(|kind| report.errors.count(kind)), expected, "{report:?}");
+        assert_eq!((report.errors.total(), report.connections_left), (expected.iter().sum(), 5));
     }
 }
 
 #[test]
-fn fields_that_are_asked_for_are_in_every_request() {
+fn configured_headers_are_sent_in_every_request() {
     let fields = [("Accept", "text/plain"), ("X-Token", "let: me in")];
     let address = server(move |mut stream| {
         let mut lines = BufReader::new(stream.try_clone()?).lines().map_while(Result::ok);
@@ -375,15 +379,15 @@ fn fields_that_are_asked_for_are_in_every_request() {
             });
             for report in reports(&load) {
                 let wrong = report.errors.count(ErrorKind::WrongLength);
-                let some = (report.requests > 0, wrong > 0, report.errors.total() == wrong);
-                assert_eq!(some, (count == 2, count < 2, true), "{report:?}");
+                let actual = (report.requests > 0, wrong > 0, report.errors.total() == wrong);
+                assert_eq!(actual, (count == 2, count < 2, true), "{report:?}");
             }
         }
     }
 }
 
 #[test]
-fn what_is_expected_may_be_named() {
+fn expected_status_and_body_are_configurable() {
     let address =
         http_server(|stream, _, _| respond(stream, "HTTP/1.1 404 Not Found\r\nContent-Length: 3\r\n\r\nno!"));
     let expect = |status: &[u16], body: &'static [u8]| {
@@ -408,7 +412,7 @@ fn what_is_expected_may_be_named() {
 }
 
 #[test]
-fn fault_44_what_is_no_response_costs_the_connection() {
+fn fault_44_invalid_response_closes_connection() {
     for (text, kind) in [
         ("SSH-2.0-OpenSSH_9.6\r\n", ErrorKind::Malformed),
         ("HTTP/1.1 200 OK\r\nContent-Length: x\r\n\r\n", ErrorKind::Malformed),
@@ -430,7 +434,7 @@ fn fault_44_what_is_no_response_costs_the_connection() {
 }
 
 #[test]
-fn fault_44_resets_cost_every_request_in_flight() {
+fn fault_44_reset_fails_every_request_in_flight() {
     let address = http_server(|stream, _, number| {
         if number == 3 {
             reset(stream);

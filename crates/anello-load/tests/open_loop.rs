@@ -1,5 +1,6 @@
-//! Open loop, sweep, ramp, threads and reconnecting, against servers that write down what they did. What the load must
-//! have measured is computed from that: it can never be less, and in a quiet moment of the machine it is not more.
+//! Open loop, sweep, ramp, threads and reconnecting, against servers that log their requests and replies. The expected
+//! measurements are computed from the log. Measured latencies must never be lower than expected, and on an otherwise
+//! idle machine they must not be higher.
 
 mod common;
 
@@ -20,10 +21,11 @@ use hdrhistogram::Histogram;
 
 const MESSAGE_BYTES: usize = 64;
 
-/// When requests came, and when replies went, in nanoseconds since the server began.
+/// Times at which requests were received and replies were sent, in nanoseconds since the start of the server.
 type Log = Arc<Mutex<Vec<(u64, u64)>>>;
 
-/// Echoes on each connection after `delay`, which gets the time since the server began and the number of the request.
+/// Starts a server that echoes each message after a delay. `delay` is called with the time since the start of the
+/// server and the number of the request on its connection.
 fn logging_server(delay: impl Fn(Duration, u64) -> Duration + Send + Sync + 'static) -> (SocketAddr, Log) {
     let (log, origin) = (Log::default(), Instant::now());
     let writer = Arc::clone(&log);
@@ -34,7 +36,7 @@ fn logging_server(delay: impl Fn(Duration, u64) -> Duration + Send + Sync + 'sta
             stream.read_exact(&mut message)?;
             let received = origin.elapsed();
             thread::sleep(delay(received, number));
-            // Before sending: the reply cannot be seen earlier.
+            // Taken before sending, so that the client cannot receive the reply earlier.
             let times = (received.as_nanos() as u64, origin.elapsed().as_nanos() as u64);
             writer.lock().unwrap().push(times);
             stream.write_all(&message)?;
@@ -56,12 +58,12 @@ fn open_loop(target: SocketAddr, per_second: u64) -> LoadConfig {
     }
 }
 
-/// The latencies that a load on one connection must have measured: from when requests were due, and from when they
-/// were sent. Neither is larger than the truth.
+/// Returns lower bounds of the latencies that a load on one connection must have measured: from the scheduled times,
+/// and from the times of sending.
 fn expected(log: &[(u64, u64)], per_second: u64) -> [Histogram<u64>; 2] {
     let due_ns = |number: usize| number as u64 * 1_000_000_000 / per_second;
-    // No request was sent before it was due, and the one that came soonest after shows when the schedule began, as far
-    // as it can be known here.
+    // No request is sent before its scheduled time. The request with the smallest delay therefore gives the best
+    // estimate of the start of the schedule.
     let began_ns =
         log.iter().enumerate().map(|(number, (received, _))| received - due_ns(number)).min().unwrap();
     let mut histograms = [latency_histogram(), latency_histogram()];
@@ -74,8 +76,8 @@ fn expected(log: &[(u64, u64)], per_second: u64) -> [Histogram<u64>; 2] {
 
 const QUANTILES: [f64; 6] = [0.25, 0.5, 0.9, 0.99, 0.999, 1.0];
 
-/// Runs the load until its figures are within 1 % (and 0.3 ms for the way) of what the server's record says, on each
-/// driver. They must never be lower, and at least once in some tries not higher.
+/// Runs the load on each driver until its quantiles are at most 1 % plus 0.3 ms (network time) above those computed
+/// from the log of the server. They must never be lower. Fails if 20 attempts are not enough.
 fn assert_percentiles(
     delay: impl Fn(Duration, u64) -> Duration + Send + Sync + Copy + 'static,
     per_second: u64,
@@ -103,7 +105,7 @@ fn assert_percentiles(
                     assert!(actual as f64 >= expected as f64 * 0.998, "p{quantile}: {actual} of {expected}");
                 };
                 assert_at_least(actual, expected);
-                // Between sending and receiving anything may have had the cores, so that there is no more to say.
+                // No upper bound here: other threads may run on the cores between sending and receiving.
                 assert_at_least(actual_from_sending, expected_from_sending);
                 assert_at_least(actual, actual_from_sending);
                 if actual as f64 > expected as f64 * 1.01 + 300e3 {
@@ -114,24 +116,28 @@ fn assert_percentiles(
                 break;
             }
         }
-        assert!(misses.is_empty(), "on a machine as busy as this, or by a fault of the load: {misses:?}");
+        assert!(
+            misses.is_empty(),
+            "latencies too high (machine busy, or a bug in the load generator): {misses:?}"
+        );
     }
 }
 
 #[test]
-fn percentiles_of_a_fixed_delay_are_right() {
+fn measures_percentiles_of_constant_delay() {
     assert_percentiles(|_, _| Duration::from_millis(40), 20, Duration::from_secs(1));
 }
 
 #[test]
-fn percentiles_of_a_server_that_cannot_follow_are_right() {
-    // The line grows by 2 ms with each request.
+fn measures_percentiles_of_saturated_server() {
+    // The queueing delay grows by 2 ms with each request.
     assert_percentiles(|_, _| Duration::from_millis(4), 500, Duration::from_secs(1));
 }
 
-/// Stalls for a tenth of the time: for 50 ms of every 500, and, where `ANELLO_LONG` is set, also for 1 s of every 10.
+/// The server stalls for a tenth of the time: 50 ms of every 500 ms and, if `ANELLO_LONG` is set, also 1 s of every 10
+/// s.
 #[test]
-fn percentiles_of_a_server_that_stalls_are_right() {
+fn measures_percentiles_of_stalling_server() {
     let stall = |every_ms: u64| {
         move |since: Duration, _| {
             let left_ms = every_ms - since.as_millis() as u64 % every_ms;
@@ -145,13 +151,13 @@ fn percentiles_of_a_server_that_stalls_are_right() {
 }
 
 #[test]
-fn a_stall_shows_in_all_requests_of_its_time_and_not_only_in_those_that_were_sent() {
-    // One pause in the middle of 8 connections, of which each has but one request in flight.
+fn stall_affects_all_requests_scheduled_during_it() {
+    // Each of the 8 connections has one pause in the middle, and at most one request in flight.
     let (address, _) = logging_server(|_, number| Duration::from_millis(if number == 50 { 300 } else { 0 }));
     for driver in drivers() {
         let load = LoadConfig { connections: 8, ..open_loop(address, 800) };
         let outcome = run(&load, &driver, |_| ControlFlow::Continue(())).unwrap();
-        // 300 of 1000 ms: the requests that were due in it waited for half of it in the mean.
+        // The pause takes 300 of 1000 ms. Requests scheduled during it wait for half of it on average.
         let over_100_ms = outcome.total.latency.count_between(100_000_000, u64::MAX);
         assert!(over_100_ms >= 8 * 19, "{over_100_ms} of {}", outcome.total.requests);
         assert!(outcome.report.late >= 8 * 28, "{}", outcome.report.late);
@@ -159,8 +165,8 @@ fn a_stall_shows_in_all_requests_of_its_time_and_not_only_in_those_that_were_sen
 }
 
 #[test]
-fn what_is_not_sent_in_time_is_counted() {
-    // 100 a second of 1000.
+fn requests_not_sent_in_time_are_counted() {
+    // The server can answer 100 of the 1000 requests per second.
     let (address, _) = logging_server(|_, _| Duration::from_millis(10));
     for driver in drivers() {
         for (arrivals, offered) in [(Arrivals::Constant, Some(300)), (Arrivals::Poisson, None)] {
@@ -172,14 +178,18 @@ fn what_is_not_sent_in_time_is_counted() {
             };
             let report = run(&load, &driver, |_| ControlFlow::Continue(())).unwrap().report;
             assert!(report.is_success() && report.unsent > 200, "{report:?}");
-            assert_eq!(report.offered, Some(report.requests + report.unsent), "nothing is lost");
+            assert_eq!(
+                report.offered,
+                Some(report.requests + report.unsent),
+                "every offered request is either answered or unsent"
+            );
             assert!(offered.is_none_or(|offered| report.offered == Some(offered)), "{report:?}");
         }
     }
 }
 
 #[test]
-fn requests_of_connections_that_broke_are_unsent() {
+fn requests_of_closed_connections_are_unsent() {
     let accepted = AtomicU64::new(0);
     let address = server(move |mut stream| {
         let breaks = accepted.fetch_add(1, Ordering::SeqCst).is_multiple_of(2);
@@ -195,7 +205,7 @@ fn requests_of_connections_that_broke_are_unsent() {
     });
     let good = logging_server(|_, _| Duration::ZERO).0;
     for driver in drivers() {
-        // One connection is left, so that the load goes on to its end, be it on the same thread or on another.
+        // One connection stays open, on the same thread or on another, so the load runs for its full duration.
         for (threads, arrivals) in [(1, Arrivals::Constant), (2, Arrivals::Constant), (2, Arrivals::Poisson)]
         {
             let load = LoadConfig {
@@ -219,7 +229,7 @@ fn requests_of_connections_that_broke_are_unsent() {
 }
 
 #[test]
-fn intervals_of_several_threads_add_up_to_the_whole() {
+fn intervals_of_all_threads_sum_to_total() {
     let (address, log) = logging_server(|_, _| Duration::ZERO);
     for driver in drivers() {
         let load = LoadConfig {
@@ -243,7 +253,7 @@ fn intervals_of_several_threads_add_up_to_the_whole() {
         let report = &outcome.report;
         assert!(report.is_success() && began > 0 && report.began_unix_ns == began, "{report:?}");
         assert_eq!((report.offered, report.requests, report.threads), (Some(1000), 1000, 3));
-        assert_eq!(log.lock().unwrap().drain(..).len(), 1050, "the warm-up is not counted");
+        assert_eq!(log.lock().unwrap().drain(..).len(), 1050, "1000 requests and 50 of the warm-up");
         assert_eq!(intervals.iter().map(|interval| interval.requests).sum::<u64>(), 1000);
         assert_eq!(intervals.iter().map(|interval| interval.latency.len()).sum::<u64>(), 1000);
         assert_eq!(intervals.iter().filter_map(|interval| interval.offered).sum::<u64>(), 1000);
@@ -258,8 +268,8 @@ fn intervals_of_several_threads_add_up_to_the_whole() {
 }
 
 #[test]
-fn a_sweep_stops_at_the_knee() {
-    // 10 connections, each 100 replies a second at most.
+fn sweep_stops_at_knee() {
+    // 10 connections with at most 100 replies per second each.
     let (address, _) = logging_server(|_, _| Duration::from_millis(10));
     let sweep = Sweep {
         first: 100,
@@ -267,7 +277,7 @@ fn a_sweep_stops_at_the_knee() {
         step: 2400,
         arrivals: Arrivals::Constant,
         seed: 1,
-        // Only answers that are missing count here: latency is a matter of the machine.
+        // Only missing replies determine the knee here, because latency depends on the machine.
         knee: Knee { min_answered_percent: 50, max_latency_factor: u32::MAX },
     };
     for driver in drivers() {
@@ -278,24 +288,28 @@ fn a_sweep_stops_at_the_knee() {
             drain_timeout: Duration::ZERO,
             ..open_loop(address, 1)
         };
-        let mut told = 0;
+        let mut step_events = 0;
         let outcome = run(&load, &driver, |event| {
-            told += usize::from(matches!(event, Event::Step(_)));
+            step_events += usize::from(matches!(event, Event::Step(_)));
             ControlFlow::Continue(())
         });
         let report = outcome.unwrap().report;
-        let knee = report.knee.as_ref().expect("2,500 of at most 1,000");
-        assert_eq!((knee.step, knee.per_second, report.steps.len(), told), (1, 2500, 2, 2), "{report:?}");
+        let knee = report.knee.as_ref().expect("2500 requests per second exceed the capacity of 1000");
+        assert_eq!(
+            (knee.step, knee.per_second, report.steps.len(), step_events),
+            (1, 2500, 2, 2),
+            "{report:?}"
+        );
         assert!(knee.why.contains("minimum 50 %"), "{}", knee.why);
         let requests = report.steps.iter().map(|step| step.total.requests);
         assert_eq!(requests.sum::<u64>(), report.requests);
         assert_eq!(report.steps[0].total.offered, Some(30));
-        assert_eq!(report.connections_left, 10, "the same connections");
+        assert_eq!(report.connections_left, 10, "all steps use the same connections");
     }
 }
 
 #[test]
-fn a_rate_beyond_all_bounds_holds_up_neither_the_clock_nor_the_user() {
+fn extreme_rate_delays_neither_schedule_nor_stop() {
     let (address, _) = logging_server(|_, _| Duration::ZERO);
     for driver in drivers() {
         let load = LoadConfig {
@@ -318,7 +332,7 @@ fn a_rate_beyond_all_bounds_holds_up_neither_the_clock_nor_the_user() {
 }
 
 #[test]
-fn requests_that_are_given_up_at_a_stop_are_counted() {
+fn requests_cancelled_by_stop_are_counted() {
     let (address, _) = logging_server(|_, _| Duration::from_secs(600));
     for driver in drivers() {
         for mode in [Mode::Closed { think_time: Duration::ZERO }, open_loop(address, 1000).mode] {
@@ -328,10 +342,10 @@ fn requests_that_are_given_up_at_a_stop_are_counted() {
                 duration: Duration::from_secs(3600),
                 ..open_loop(address, 1000)
             };
-            let mut looks = 0;
+            let mut progress_events = 0;
             let report = run(&load, &driver, |event| {
-                looks += usize::from(matches!(event, Event::Progress(_)));
-                if looks < 5 { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+                progress_events += usize::from(matches!(event, Event::Progress(_)));
+                if progress_events < 5 { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
             });
             let report = report.unwrap().report;
             assert_eq!((report.abandoned, report.errors.total(), report.requests), (3, 0, 0), "{report:?}");
@@ -341,7 +355,7 @@ fn requests_that_are_given_up_at_a_stop_are_counted() {
 }
 
 #[test]
-fn connections_of_a_ramp_work_as_soon_as_they_are_open() {
+fn ramped_connections_are_used_once_open() {
     let accepted = Arc::new(AtomicUsize::new(0));
     let counter = Arc::clone(&accepted);
     let address = server(move |mut stream| {
@@ -367,14 +381,14 @@ fn connections_of_a_ramp_work_as_soon_as_they_are_open() {
             assert!(report.is_success(), "{report:?}");
             assert_eq!((report.connections_opened, report.connections_left), (10, 10));
             assert_eq!(accepted.swap(0, Ordering::SeqCst), 10);
-            // Connection c is offered a request every 10 ms from 20 c ms on.
+            // Connection number c is offered a request every 10 ms, starting at 20 * c ms.
             assert!(report.offered.is_none_or(|offered| offered == 250 - 90), "{report:?}");
         }
     }
 }
 
 #[test]
-fn broken_connections_are_opened_again_if_asked_for() {
+fn closed_connections_are_reopened_if_enabled() {
     let dropped = Arc::new(AtomicU64::new(0));
     let counter = Arc::clone(&dropped);
     let address = server(move |mut stream| {
@@ -403,10 +417,10 @@ fn broken_connections_are_opened_again_if_asked_for() {
 }
 
 #[test]
-fn a_server_that_is_not_there_is_tried_until_the_end() {
-    let held = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
-    held.bind(&SocketAddr::from(([127, 0, 0, 1], 0)).into()).unwrap();
-    let address = held.local_addr().unwrap().as_socket().unwrap();
+fn refused_connections_are_retried_until_end_of_load() {
+    let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
+    socket.bind(&SocketAddr::from(([127, 0, 0, 1], 0)).into()).unwrap();
+    let address = socket.local_addr().unwrap().as_socket().unwrap();
     let load = LoadConfig {
         connections: 3,
         reconnect: true,
@@ -421,7 +435,7 @@ fn a_server_that_is_not_there_is_tried_until_the_end() {
 }
 
 #[test]
-fn every_wrong_byte_is_found() {
+fn every_wrong_byte_is_reported() {
     let wrong = Arc::new(AtomicU64::new(0));
     let counter = Arc::clone(&wrong);
     let address = server(move |mut stream| {
@@ -429,7 +443,7 @@ fn every_wrong_byte_is_found() {
         for number in 1u64.. {
             let mut message = [0; MESSAGE_BYTES];
             stream.read_exact(&mut message)?;
-            // 1 % of the replies, one bit anywhere.
+            // Flip one bit in 1 % of the replies, at varying positions.
             if number.is_multiple_of(100) {
                 counter.fetch_add(1, Ordering::SeqCst);
                 message[(number / 100) as usize % MESSAGE_BYTES] ^= 1 << (number % 8);
@@ -455,7 +469,7 @@ fn every_wrong_byte_is_found() {
 }
 
 #[test]
-fn replies_of_another_length_are_checked_byte_for_byte() {
+fn replies_of_different_length_are_verified() {
     for (request_bytes, response_bytes) in [(10, 4096), (4096, 10), (7, 7 * 300 + 3), (1, 70_000)] {
         for faulty in [false, true] {
             let address = server(move |mut stream| {
@@ -483,7 +497,7 @@ fn replies_of_another_length_are_checked_byte_for_byte() {
 }
 
 #[test]
-fn slices_may_be_open_loops() {
+fn slices_support_open_loop() {
     let (address, _) = logging_server(|_, _| Duration::ZERO);
     for driver in drivers() {
         driver.build().unwrap().block_on(async {
@@ -501,7 +515,7 @@ fn slices_may_be_open_loops() {
 }
 
 #[test]
-fn unix_sockets_are_loaded_alike() {
+fn load_supports_unix_sockets() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("echo");
     let listener = std::os::unix::net::UnixListener::bind(&path).unwrap();
@@ -513,7 +527,7 @@ fn unix_sockets_are_loaded_alike() {
             });
         }
     });
-    for (path, refused) in [(path, 0), (directory.path().join("nothing"), 3)] {
+    for (path, refused) in [(path, 0), (directory.path().join("missing"), 3)] {
         let load = LoadConfig {
             connections: 3,
             duration: Duration::from_millis(100),
@@ -529,8 +543,8 @@ fn unix_sockets_are_loaded_alike() {
 }
 
 #[test]
-fn a_break_does_not_wait_for_connections_that_are_being_opened() {
-    // The kernel completes handshakes until the queue of this listener is full, and ignores the rest.
+fn stop_does_not_wait_for_pending_connects() {
+    // The kernel completes handshakes until the accept queue of this listener is full, and drops further SYN packets.
     let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
     socket.bind(&SocketAddr::from(([127, 0, 0, 1], 0)).into()).unwrap();
     socket.listen(1).unwrap();

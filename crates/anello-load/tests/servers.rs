@@ -1,5 +1,5 @@
-//! The load against servers of known behaviour, good and bad, on every driver. What is asserted is what was counted,
-//! never how long it took; that every test ends is part of what it tests.
+//! Loads against servers with known behaviour, correct and faulty, on every driver. The tests assert counts, never
+//! upper bounds of durations. That each test terminates is part of what it tests.
 
 mod common;
 
@@ -22,7 +22,7 @@ fn runtimes() -> Vec<Runtime> {
     drivers().iter().map(|driver| driver.build().unwrap()).collect()
 }
 
-/// Echoes; `change` may alter each message first, and says whether to go on.
+/// Echoes messages. `change` can modify each message first, and returns whether to continue.
 fn echo(
     mut stream: TcpStream,
     mut change: impl FnMut(&mut TcpStream, &mut Vec<u8>) -> bool,
@@ -42,12 +42,12 @@ fn echo_server() -> SocketAddr {
     server(|stream| echo(stream, |_, _| true))
 }
 
-/// Messages of so many bytes.
+/// Returns a protocol whose requests and replies have `message_bytes` bytes.
 fn echo_protocol(message_bytes: usize) -> Protocol {
     Protocol::Messages { request_bytes: message_bytes, response_bytes: message_bytes }
 }
 
-/// A short load with checks.
+/// Returns a short load with verification enabled.
 fn load(target: SocketAddr) -> LoadConfig {
     LoadConfig {
         connections: 7,
@@ -58,7 +58,7 @@ fn load(target: SocketAddr) -> LoadConfig {
     }
 }
 
-/// A socket that holds its port but does not listen: whoever connects is refused.
+/// Returns a socket that is bound to a port but does not listen. Connections to it are refused.
 fn bound_socket() -> (Socket, SocketAddr) {
     let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
     socket.bind(&SocketAddr::from(([127, 0, 0, 1], 0)).into()).unwrap();
@@ -67,7 +67,7 @@ fn bound_socket() -> (Socket, SocketAddr) {
 }
 
 #[test]
-fn an_honest_server_has_a_good_report() {
+fn correct_server_yields_successful_report() {
     for verify in [true, false] {
         let load = LoadConfig {
             verify,
@@ -91,9 +91,9 @@ fn an_honest_server_has_a_good_report() {
 }
 
 #[test]
-fn the_report_survives_json() {
+fn report_round_trips_through_json() {
     let mut report = reports(&load(echo_server())).next().unwrap();
-    // Fractions with few digits: with all of them the last may be lost in the text.
+    // Numbers with few fraction digits, because the text may lose the last digit of others.
     report.requests_per_second = 1234.5;
     report.load_cpu_ns_per_request = Some(0.25);
     report.latency.as_mut().unwrap().mean_ns = 17.75;
@@ -103,7 +103,7 @@ fn the_report_survives_json() {
 }
 
 #[test]
-fn messages_larger_than_all_buffers_come_back_whole() {
+fn messages_larger_than_all_buffers_are_received_completely() {
     let address = server(|mut stream| {
         let mut buffer = vec![0; 1 << 16];
         loop {
@@ -121,7 +121,7 @@ fn messages_larger_than_all_buffers_come_back_whole() {
 }
 
 #[test]
-fn slices_run_over_the_same_connections_and_leave_nothing_in_flight() {
+fn slices_share_connections_and_leave_no_request_in_flight() {
     let accepted = Arc::new(AtomicU64::new(0));
     let served = Arc::new(AtomicU64::new(0));
     let counters = (Arc::clone(&accepted), Arc::clone(&served));
@@ -148,7 +148,7 @@ fn slices_run_over_the_same_connections_and_leave_nothing_in_flight() {
                 assert_eq!(
                     served.load(Ordering::SeqCst) - before,
                     requests,
-                    "all requests were answered and counted"
+                    "every request is answered and counted"
                 );
             }
             session.close().await;
@@ -158,7 +158,7 @@ fn slices_run_over_the_same_connections_and_leave_nothing_in_flight() {
 }
 
 #[test]
-fn a_slice_of_no_length_is_one_request_for_each_connection() {
+fn empty_slice_sends_one_request_per_connection() {
     for runtime in runtimes() {
         let slice = runtime.block_on(async {
             let mut session = Session::connect(&load(echo_server())).await.unwrap();
@@ -169,7 +169,7 @@ fn a_slice_of_no_length_is_one_request_for_each_connection() {
 }
 
 #[test]
-fn latency_includes_all_of_the_servers_delay() {
+fn latency_includes_server_delay() {
     const DELAY: Duration = Duration::from_millis(10);
     let address = server(|stream| {
         echo(stream, |_, _| {
@@ -179,19 +179,19 @@ fn latency_includes_all_of_the_servers_delay() {
     });
     for report in reports(&load(address)) {
         assert!(report.is_success(), "{report:?}");
-        // The histogram rounds down by up to a thousandth.
-        let least_ns = DELAY.as_nanos() as u64 * 998 / 1000;
+        // The histogram rounds down by up to 0.1 %.
+        let min_expected_ns = DELAY.as_nanos() as u64 * 998 / 1000;
         let latency = report.latency.unwrap();
-        assert!(latency.min_ns >= least_ns && latency.p50_ns >= least_ns, "{latency:?}");
+        assert!(latency.min_ns >= min_expected_ns && latency.p50_ns >= min_expected_ns, "{latency:?}");
     }
 }
 
 #[test]
-fn fault_44_wrong_bytes_are_found_and_do_not_count_as_requests() {
+fn fault_44_replies_with_wrong_bytes_are_errors() {
     let requests = AtomicU64::new(0);
     let address = server(move |stream| {
         echo(stream, |_, message| {
-            // The last byte of every third reply.
+            // Change the last byte of every third reply.
             if requests.fetch_add(1, Ordering::SeqCst).is_multiple_of(3) {
                 message[MESSAGE_BYTES - 1] ^= 1;
             }
@@ -201,23 +201,23 @@ fn fault_44_wrong_bytes_are_found_and_do_not_count_as_requests() {
     for report in reports(&load(address)) {
         assert!(report.errors.count(ErrorKind::WrongBytes) > 0 && !report.is_success(), "{report:?}");
         assert_eq!(report.errors.total(), report.errors.count(ErrorKind::WrongBytes));
-        assert_eq!(report.connections_left, 7, "they go on");
+        assert_eq!(report.connections_left, 7, "connections stay open");
     }
     let unverified = LoadConfig { verify: false, ..load(address) };
-    assert!(reports(&unverified).all(|report| report.is_success()), "only counted");
+    assert!(reports(&unverified).all(|report| report.is_success()), "replies are not verified");
 }
 
 #[test]
-fn fault_44_replies_to_other_requests_are_found() {
+fn fault_44_replies_to_other_requests_are_wrong_bytes() {
     let address = server(|stream| {
-        let (mut last, mut left) = (None, 4);
+        let (mut previous, mut remaining) = (None, 4);
         echo(stream, move |_, message| {
-            // Each reply is that of the request before; after some it closes.
-            if let Some(mut stale) = last.replace(message.clone()) {
+            // Answer each request with the previous message. Close after four replies.
+            if let Some(mut stale) = previous.replace(message.clone()) {
                 std::mem::swap(message, &mut stale);
             }
-            left -= 1;
-            left >= 0
+            remaining -= 1;
+            remaining >= 0
         })
     });
     let load = LoadConfig { connections: 1, duration: Duration::from_secs(600), ..load(address) };
@@ -227,7 +227,7 @@ fn fault_44_replies_to_other_requests_are_found() {
 }
 
 #[test]
-fn fault_44_a_server_that_never_answers_ends_in_timeouts() {
+fn fault_44_silent_server_causes_timeouts() {
     let address = server(|mut stream| {
         std::io::copy(&mut stream, &mut std::io::sink())?;
         Ok(())
@@ -240,7 +240,7 @@ fn fault_44_a_server_that_never_answers_ends_in_timeouts() {
 }
 
 #[test]
-fn fault_44_a_server_that_does_not_even_read_ends_in_timeouts() {
+fn fault_44_server_without_reads_causes_timeouts() {
     let address = server(|stream| {
         thread::sleep(Duration::from_secs(600));
         drop(stream);
@@ -257,7 +257,7 @@ fn fault_44_a_server_that_does_not_even_read_ends_in_timeouts() {
 }
 
 #[test]
-fn fault_44_a_server_that_trickles_ends_in_timeouts() {
+fn fault_44_trickling_server_causes_timeouts() {
     let address = server(|mut stream| {
         stream.set_nodelay(true)?;
         loop {
@@ -277,14 +277,14 @@ fn fault_44_a_server_that_trickles_ends_in_timeouts() {
 }
 
 #[test]
-fn fault_44_a_server_that_stalls_midway_ends_in_timeouts_and_what_came_before_counts() {
+fn fault_44_stalling_server_causes_timeouts_and_earlier_replies_count() {
     let address = server(|stream| {
-        let mut left = 5;
+        let mut remaining = 5;
         echo(stream, |_, _| {
-            if left == 0 {
+            if remaining == 0 {
                 thread::sleep(Duration::from_secs(600));
             }
-            left -= 1;
+            remaining -= 1;
             true
         })
     });
@@ -295,13 +295,13 @@ fn fault_44_a_server_that_stalls_midway_ends_in_timeouts_and_what_came_before_co
     };
     for report in reports(&load) {
         assert_eq!(report.errors.count(ErrorKind::Timeout), 7, "{report:?}");
-        // On a machine so busy that an honest reply comes too late, fewer.
+        // Fewer than 35 if the machine is so busy that regular replies exceed the timeout.
         assert!(report.requests <= 35 && report.latency.is_some() == (report.requests > 0), "{report:?}");
     }
 }
 
 #[test]
-fn a_connection_that_stalls_does_not_dilute_the_rate() {
+fn stalled_connection_does_not_reduce_reported_rate() {
     let accepted = AtomicU64::new(0);
     let address = server(move |stream| {
         let stalls = accepted.fetch_add(1, Ordering::SeqCst).is_multiple_of(7);
@@ -320,7 +320,7 @@ fn a_connection_that_stalls_does_not_dilute_the_rate() {
     for report in reports(&load) {
         assert_eq!((report.errors.count(ErrorKind::Timeout), report.errors.total()), (1, 1), "{report:?}");
         assert!(report.elapsed_ns >= 1_500_000_000 && report.in_time_ns < report.elapsed_ns, "{report:?}");
-        // The others answer all of theirs as long as requests begin.
+        // The other connections answer all their requests until the planned end, except those still in flight then.
         assert!(report.answered_in_time + 6 >= report.requests, "{report:?}");
         let per_second = report.answered_in_time as f64 * 1e9 / report.in_time_ns as f64;
         assert!((report.requests_per_second / per_second - 1.0).abs() < 1e-9, "{report:?}");
@@ -328,15 +328,15 @@ fn a_connection_that_stalls_does_not_dilute_the_rate() {
 }
 
 #[test]
-fn fault_44_resets_are_counted() {
+fn fault_44_reset_is_counted() {
     let address = server(|stream| {
-        let mut left = 5;
+        let mut remaining = 5;
         echo(stream, |stream, _| {
-            left -= 1;
-            if left < 0 {
+            remaining -= 1;
+            if remaining < 0 {
                 reset(stream);
             }
-            left >= 0
+            remaining >= 0
         })
     });
     let open = Mode::Open { per_second: 1000, arrivals: Arrivals::Constant, seed: 1 };
@@ -345,7 +345,7 @@ fn fault_44_resets_are_counted() {
         for report in reports(&load) {
             assert_eq!((report.requests, report.errors.count(ErrorKind::Reset)), (35, 7), "{report:?}");
             assert_eq!((report.errors.total(), report.connections_left), (7, 0));
-            // The rest of the schedule had no connection any more.
+            // No connection was left for the rest of the schedule.
             let offered = report.offered.map(|offered| (offered, report.unsent));
             assert!(offered.is_none_or(|offered| offered == (600_000, 600_000 - 42)), "{report:?}");
         }
@@ -353,12 +353,12 @@ fn fault_44_resets_are_counted() {
 }
 
 #[test]
-fn fault_44_a_close_instead_of_a_reply_is_counted() {
+fn fault_44_close_before_reply_is_counted() {
     let address = server(|stream| {
-        let mut left = 5;
+        let mut remaining = 5;
         echo(stream, |_, _| {
-            left -= 1;
-            left >= 0
+            remaining -= 1;
+            remaining >= 0
         })
     });
     let load = LoadConfig { duration: Duration::from_secs(600), ..load(address) };
@@ -368,7 +368,7 @@ fn fault_44_a_close_instead_of_a_reply_is_counted() {
 }
 
 #[test]
-fn fault_44_a_close_within_a_reply_is_counted() {
+fn fault_44_close_during_reply_is_counted() {
     let address = server(|stream| {
         echo(stream, |stream, message| {
             stream.write_all(&message[..MESSAGE_BYTES - 1]).unwrap();
@@ -381,14 +381,15 @@ fn fault_44_a_close_within_a_reply_is_counted() {
 }
 
 #[test]
-fn fault_44_more_bytes_than_asked_for_are_counted() {
+fn fault_44_excess_bytes_are_counted() {
     let address = server(|stream| {
         echo(stream, |_, message| {
             message.push(0);
             true
         })
     });
-    // The extra byte may come in front of the next reply instead, but then they add up.
+    // An extra byte may be counted as the first byte of the next reply instead. The excess then accumulates until it is
+    // detected.
     let load = LoadConfig { verify: false, duration: Duration::from_secs(600), ..load(address) };
     for report in reports(&load) {
         assert_eq!((report.errors.count(ErrorKind::ExcessData), report.errors.total()), (7, 7), "{report:?}");
@@ -396,11 +397,11 @@ fn fault_44_more_bytes_than_asked_for_are_counted() {
 }
 
 #[test]
-fn fault_44_one_bad_connection_does_not_spoil_the_others() {
-    let first = AtomicU64::new(0);
+fn fault_44_failed_connection_does_not_affect_others() {
+    let accepted = AtomicU64::new(0);
     let address = server(move |stream| {
-        let bad = first.fetch_add(1, Ordering::SeqCst).is_multiple_of(7);
-        echo(stream, |_, _| !bad)
+        let fails = accepted.fetch_add(1, Ordering::SeqCst).is_multiple_of(7);
+        echo(stream, |_, _| !fails)
     });
     for report in reports(&load(address)) {
         assert_eq!((report.errors.total(), report.connections_left), (1, 6), "{report:?}");
@@ -409,8 +410,8 @@ fn fault_44_one_bad_connection_does_not_spoil_the_others() {
 }
 
 #[test]
-fn fault_44_a_refusal_is_counted_for_every_connection() {
-    let (_held, address) = bound_socket();
+fn fault_44_refused_connect_is_counted_per_connection() {
+    let (_socket, address) = bound_socket();
     for sources in [Vec::new(), vec![IpAddr::from([127, 0, 0, 2])]] {
         for report in reports(&LoadConfig { source_addresses: sources.clone(), ..load(address) }) {
             assert_eq!(
@@ -424,9 +425,10 @@ fn fault_44_a_refusal_is_counted_for_every_connection() {
 }
 
 #[test]
-fn fault_44_a_server_that_does_not_accept_ends_in_connect_timeouts() {
+fn fault_44_full_accept_queue_causes_connect_timeouts() {
     for sources in [Vec::new(), vec![IpAddr::from([127, 0, 0, 2])]] {
-        // The kernel completes handshakes until the queue of this listener is full, and ignores the rest.
+        // The kernel completes handshakes until the accept queue of this listener is full, and drops further SYN
+        // packets.
         let (socket, address) = bound_socket();
         socket.listen(1).unwrap();
         let load = LoadConfig {
@@ -438,19 +440,19 @@ fn fault_44_a_server_that_does_not_accept_ends_in_connect_timeouts() {
             ..load(address)
         };
         for report in reports(&load) {
-            let [late, stalled] =
+            let [unconnected, stalled] =
                 [ErrorKind::ConnectTimeout, ErrorKind::Timeout].map(|kind| report.errors.count(kind));
-            assert!(late > 0 && late + stalled == 20, "{report:?}");
+            assert!(unconnected > 0 && unconnected + stalled == 20, "{report:?}");
             assert_eq!((report.requests, report.connections_opened as u64), (0, stalled));
         }
     }
 }
 
 #[test]
-fn connections_come_from_the_named_sources_in_turn() {
+fn connections_use_source_addresses_in_turn() {
     let (sender, clients) = mpsc::channel();
     let address = server(move |stream| {
-        sender.send(stream.peer_addr()?.ip()).expect("the test still counts");
+        sender.send(stream.peer_addr()?.ip()).expect("the test is still receiving");
         echo(stream, |_, _| true)
     });
     let sources: Vec<IpAddr> = [2, 3, 4].map(|last| IpAddr::from([127, 0, 0, last])).to_vec();
@@ -465,8 +467,8 @@ fn connections_come_from_the_named_sources_in_turn() {
 }
 
 #[test]
-fn a_source_that_is_not_this_machines_is_named() {
-    // An address for documentation: no machine has it.
+fn foreign_source_address_error_contains_address() {
+    // An address from a range reserved for documentation, which is not assigned to this machine.
     let load = LoadConfig { source_addresses: vec![[192, 0, 2, 1].into()], ..load(echo_server()) };
     for report in reports(&load) {
         assert_eq!((report.errors.count(ErrorKind::Other), report.errors.total()), (7, 7), "{report:?}");
@@ -476,7 +478,7 @@ fn a_source_that_is_not_this_machines_is_named() {
 }
 
 #[test]
-fn a_break_ends_the_load_early_with_a_report() {
+fn stop_returns_report_early() {
     let load = LoadConfig { duration: Duration::from_secs(3600), ..load(echo_server()) };
     for driver in drivers() {
         let outcome = run(&load, &driver, |event| match event {
@@ -492,7 +494,7 @@ fn a_break_ends_the_load_early_with_a_report() {
 }
 
 #[test]
-fn a_break_does_not_wait_for_a_server_that_stalls() {
+fn stop_does_not_wait_for_stalled_server() {
     let address = server(|mut stream| {
         std::io::copy(&mut stream, &mut std::io::sink())?;
         Ok(())
@@ -510,7 +512,7 @@ fn a_break_does_not_wait_for_a_server_that_stalls() {
 }
 
 #[test]
-fn a_process_that_does_not_exist_is_an_error_before_any_load() {
+fn missing_server_process_returns_error_before_load() {
     let load = LoadConfig { server_pid: Some(u32::MAX), ..load(echo_server()) };
     for driver in drivers() {
         let error = run(&load, &driver, |_| ControlFlow::Continue(())).unwrap_err();

@@ -1,4 +1,4 @@
-//! The table and the stream of intervals, byte by byte.
+//! CSV table and NDJSON stream of intervals, compared byte by byte.
 
 #![forbid(unsafe_code)]
 
@@ -6,7 +6,7 @@ use anello_load::formats::csv::CsvWriter;
 use anello_load::formats::ndjson::{Line, NdjsonWriter, SCHEMA, SCHEMA_VERSION};
 use anello_load::{Errors, Interval, ProcessUsage};
 
-/// An open-loop interval with every figure, and a closed-loop one in which nothing happened.
+/// Returns an open-loop interval with every field set, and an empty closed-loop interval.
 fn intervals() -> [Interval; 2] {
     let mut full = Interval::empty(0, true);
     full.elapsed_ns = 1_000_000_000;
@@ -28,8 +28,8 @@ fn intervals() -> [Interval; 2] {
     });
     full.load_cpu_ns = 12_345_678;
     full.stolen_ns = Some(20_000_000);
-    let nothing = Interval { elapsed_ns: 500_000_000, ..Interval::empty(1_000_000_000, false) };
-    [full, nothing]
+    let empty = Interval { elapsed_ns: 500_000_000, ..Interval::empty(1_000_000_000, false) };
+    [full, empty]
 }
 
 fn errors() -> Errors {
@@ -46,7 +46,7 @@ fn total() -> Interval {
 }
 
 #[test]
-fn the_table_is_this_one() {
+fn csv_matches_golden_file() {
     let mut writer = CsvWriter::new(Vec::new()).unwrap();
     intervals().iter().for_each(|interval| writer.write(interval).unwrap());
     let text = String::from_utf8(writer.finish(&total()).unwrap()).unwrap();
@@ -56,30 +56,30 @@ fn the_table_is_this_one() {
 }
 
 #[test]
-fn the_stream_is_this_one_and_is_read_again() {
+fn ndjson_matches_golden_file_and_round_trips() {
     let mut writer = NdjsonWriter::new(Vec::new(), 1_700_000_000_250_000_000).unwrap();
     intervals().iter().for_each(|interval| writer.write(interval).unwrap());
     let text = String::from_utf8(writer.finish(&total()).unwrap()).unwrap();
     assert_eq!(text, include_str!("data/intervals.ndjson"), "{text}");
     let lines: Vec<Line> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-    let [Line::Begin(begin), Line::Interval(full), Line::Interval(nothing), Line::Total(total_read)] =
+    let [Line::Begin(begin), Line::Interval(full), Line::Interval(empty), Line::Total(total_read)] =
         &lines[..]
     else {
         panic!("{lines:?}")
     };
     assert_eq!((begin.schema.as_str(), begin.schema_version), (SCHEMA, SCHEMA_VERSION));
     let [first, second] = intervals();
-    assert_eq!((full, nothing, total_read), (&(&first).into(), &(&second).into(), &(&total()).into()));
+    assert_eq!((full, empty, total_read), (&(&first).into(), &(&second).into(), &(&total()).into()));
 }
 
-/// An output that notes what was there at every flush.
+/// Output that records its length at every flush.
 #[derive(Default)]
-struct Watched {
+struct FlushRecorder {
     text: Vec<u8>,
     flushed: Vec<usize>,
 }
 
-impl std::io::Write for &mut Watched {
+impl std::io::Write for &mut FlushRecorder {
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
         self.text.extend(bytes);
         Ok(bytes.len())
@@ -92,16 +92,16 @@ impl std::io::Write for &mut Watched {
 }
 
 #[test]
-fn every_line_is_passed_on_at_once() {
+fn every_line_is_flushed_immediately() {
     let [interval, _] = intervals();
-    let ends = |watched: &Watched| -> Vec<usize> {
-        let breaks = watched.text.iter().enumerate().filter(|&(_, &byte)| byte == b'\n');
-        breaks.map(|(at, _)| at + 1).collect()
+    let line_ends = |output: &FlushRecorder| -> Vec<usize> {
+        let breaks = output.text.iter().enumerate().filter(|&(_, &byte)| byte == b'\n');
+        breaks.map(|(index, _)| index + 1).collect()
     };
-    let mut watched = Watched::default();
-    NdjsonWriter::new(&mut watched, 0).unwrap().write(&interval).unwrap();
-    assert_eq!(watched.flushed, ends(&watched));
-    let mut watched = Watched::default();
-    CsvWriter::new(&mut watched).unwrap().write(&interval).unwrap();
-    assert_eq!(watched.flushed, ends(&watched));
+    let mut output = FlushRecorder::default();
+    NdjsonWriter::new(&mut output, 0).unwrap().write(&interval).unwrap();
+    assert_eq!(output.flushed, line_ends(&output));
+    let mut output = FlushRecorder::default();
+    CsvWriter::new(&mut output).unwrap().write(&interval).unwrap();
+    assert_eq!(output.flushed, line_ends(&output));
 }

@@ -1,6 +1,6 @@
-//! What the tests of the load have in common: drivers, and servers in threads of this process.
+//! Shared helpers of the load tests: drivers, and servers that run in threads of the test process.
 
-#![allow(dead_code, reason = "not every test uses everything")]
+#![allow(dead_code, reason = "not every test uses every helper")]
 
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::ops::ControlFlow;
@@ -12,7 +12,7 @@ use anello::{DriverKind, Runtime, RuntimeBuilder};
 use anello_load::{LoadConfig, Report, run};
 use socket2::SockRef;
 
-/// The drivers to be had here; epoll always is.
+/// Returns a builder for each driver that is available on this machine. epoll is always available.
 pub fn drivers() -> Vec<RuntimeBuilder> {
     let builder = |kind| Runtime::builder().driver(kind).driver_from_environment(false);
     let mut drivers = vec![builder(DriverKind::Epoll)];
@@ -23,7 +23,7 @@ pub fn drivers() -> Vec<RuntimeBuilder> {
     drivers
 }
 
-/// Serves every connection with `serve`, in a thread each, for as long as the process lives.
+/// Starts a server that calls `serve` for every connection in a thread of its own. It runs until the process exits.
 pub fn server(serve: impl Fn(TcpStream) -> std::io::Result<()> + Send + Sync + 'static) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -37,13 +37,13 @@ pub fn server(serve: impl Fn(TcpStream) -> std::io::Result<()> + Send + Sync + '
     address
 }
 
-/// Runs the same load on every driver, one after the other as the reports are taken.
+/// Returns an iterator that runs the load on each driver in turn and yields the reports.
 pub fn reports(load: &LoadConfig) -> impl Iterator<Item = Report> + '_ {
     let run = |driver: RuntimeBuilder| run(load, &driver, |_| ControlFlow::Continue(())).unwrap().report;
     drivers().into_iter().map(run)
 }
 
-/// Closes with an RST.
+/// Makes closing the stream send an RST.
 pub fn reset(stream: &TcpStream) {
     SockRef::from(stream).set_linger(Some(Duration::ZERO)).unwrap();
 }

@@ -1,4 +1,4 @@
-//! Servers under TLS of threads of this process, who they are, and loads of them.
+//! TLS servers that run in threads of the test process, their certificates, and loads for them.
 
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
@@ -19,14 +19,14 @@ use crate::common::{reports, server};
 pub const CONNECTIONS: usize = 3;
 pub const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// A certificate that is signed by itself, its key, and the folder in which a load finds it.
+/// Self-signed certificate, its key, and the directory that contains the PEM file for the load.
 pub struct Identity {
     pub certificate: CertificateDer<'static>,
     pub key: PrivateKeyDer<'static>,
     directory: tempfile::TempDir,
 }
 
-/// For `localhost`, with the changes that `change` makes.
+/// Creates an identity for `localhost`. `change` can modify the certificate parameters.
 pub fn identity_with(change: impl FnOnce(&mut CertificateParams)) -> Identity {
     let key = KeyPair::generate().unwrap();
     let mut parameters = CertificateParams::new(["localhost".to_owned()]).unwrap();
@@ -57,26 +57,26 @@ impl Identity {
         builder.with_single_cert(vec![self.certificate.clone()], self.key.clone_key()).unwrap()
     }
 
-    /// Of a server that shows the certificate and has another key than that of it.
+    /// Returns the configuration of a server whose key does not match its certificate.
     pub fn mismatched_key_config(&self) -> ServerConfig {
         let provider = ring::default_provider();
         let key = provider.key_provider.load_private_key(self.key.clone_key()).unwrap();
-        let shown = CertifiedKey::new(vec![self.certificate.clone()], key);
+        let mismatched = CertifiedKey::new(vec![self.certificate.clone()], key);
         let builder = ServerConfig::builder_with_provider(Arc::new(provider));
         let builder = builder.with_safe_default_protocol_versions().unwrap().with_no_client_auth();
-        builder.with_cert_resolver(Arc::new(SingleCertAndKey::from(shown)))
+        builder.with_cert_resolver(Arc::new(SingleCertAndKey::from(mismatched)))
     }
 }
 
-/// A server that shows this identity and answers all requests.
+/// Starts a server that uses the identity and responds to all requests.
 pub fn serve_with_identity(identity: &Identity) -> SocketAddr {
     tls_server(identity.server_config(), |client| serve(client, b"hello"))
 }
 
-/// A server's side of a connection.
+/// Server side of a TLS connection.
 pub type Client = StreamOwned<ServerConnection, TcpStream>;
 
-/// Does with every connection what `serve` does.
+/// Starts a TLS server that calls `serve` for every connection.
 pub fn tls_server(
     config: ServerConfig,
     serve: impl Fn(&mut Client) -> io::Result<()> + Send + Sync + 'static,
@@ -89,7 +89,7 @@ pub fn tls_server(
     })
 }
 
-/// Reads the head of a request; none at the end.
+/// Reads the head of a request. Returns `None` at EOF.
 pub fn head(client: &mut impl Read) -> io::Result<Option<String>> {
     let (mut head, mut byte) = (Vec::new(), [0]);
     while !head.ends_with(b"\r\n\r\n") {
@@ -101,7 +101,7 @@ pub fn head(client: &mut impl Read) -> io::Result<Option<String>> {
     Ok(Some(String::from_utf8(head).unwrap()))
 }
 
-/// Of a request: its path, and whether the connection is to be closed; none at the end.
+/// Reads a request. Returns its path and whether it requests to close the connection, or `None` at EOF.
 pub fn request(client: &mut impl Read) -> io::Result<Option<(String, bool)>> {
     let Some(head) = head(client)? else { return Ok(None) };
     let path = head.split(' ').nth(1).unwrap().to_owned();
@@ -113,14 +113,14 @@ pub fn respond(client: &mut impl Write, body: &[u8]) -> io::Result<()> {
     client.write_all(&[head.as_bytes(), body].concat())
 }
 
-/// Tells the client that nothing more comes, and ends this side.
+/// Sends a close_notify and shuts down the write half.
 pub fn end(client: &mut Client) -> io::Result<()> {
     client.conn.send_close_notify();
     client.flush()?;
     client.sock.shutdown(Shutdown::Write)
 }
 
-/// Answers all requests by `body`, until the client leaves or wants the connection closed.
+/// Responds to all requests with `body`, until EOF or until a request asks to close the connection.
 pub fn serve(client: &mut Client, body: &[u8]) -> io::Result<()> {
     while let Some((_, closes)) = request(client)? {
         respond(client, body)?;
@@ -131,7 +131,7 @@ pub fn serve(client: &mut Client, body: &[u8]) -> io::Result<()> {
     Ok(())
 }
 
-/// A short load with checks.
+/// Returns a short load with verification enabled.
 pub fn load(target: SocketAddr, options: TlsOptions, change: impl FnOnce(&mut HttpLoad)) -> LoadConfig {
     let mut load = LoadConfig {
         connections: CONNECTIONS,
@@ -152,14 +152,15 @@ pub fn handshakes(report: &Report) -> &[HandshakeSummary] {
     &report.tls.as_ref().unwrap().handshakes
 }
 
-/// The one kind of errors, how many there were, and the first in words.
+/// Returns the kind, the count and the example of the errors. Panics unless there is exactly one kind.
 pub fn only_error(report: &Report) -> (ErrorKind, u64, &str) {
     let all: Vec<_> = report.errors.iter().collect();
     let [error] = all[..] else { panic!("{report:?}") };
     (error.kind, error.count, &error.example)
 }
 
-/// All errors of a load, which answers nothing, on every driver; they must be of this kind and contain these words.
+/// Asserts that, on every driver, each connection fails with an error of this kind and no request is answered. The
+/// message of the first error must contain `words`.
 pub fn assert_connections_fail(load: &LoadConfig, kind: ErrorKind, words: &str) {
     for report in reports(load) {
         let (actual_kind, count, example) = only_error(&report);
