@@ -289,7 +289,7 @@ fn fault_44_a_stalled_server_is_reported_and_exits_1() {
     let (code, stdout, _) = output(&[&echo.1.to_string(), "-c", "2", "-d", "10m", "--timeout", "100ms"]);
     signal(&echo.0, "CONT");
     assert_eq!(code, Some(1), "{stdout}");
-    assert!(stdout.contains("2 × no reply in time") && stdout.contains("nothing was answered"), "{stdout}");
+    assert!(stdout.contains("2 × reply timeout") && stdout.contains("nothing was answered"), "{stdout}");
 }
 
 #[test]

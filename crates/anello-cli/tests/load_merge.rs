@@ -134,7 +134,7 @@ fn errors_are_added_and_exit_1_unless_they_are_allowed() {
     let lines: Vec<&str> = text.lines().filter(|line| line.starts_with("ERRORS")).collect();
     let [resets, timeouts] = lines[..] else { panic!("{text}") };
     assert!(resets.contains(" 1,203 × connection reset: 3 in ") && resets.contains(", 1,200 in "), "{text}");
-    assert!(timeouts.contains(" 1 × no reply in time: 1 in ") && text.contains("errors unknown"), "{text}");
+    assert!(timeouts.contains(" 1 × reply timeout: 1 in ") && text.contains("errors unknown"), "{text}");
     assert_eq!(code, Some(1));
     assert_eq!(merge(&["--allow-errors=reset"], &bad).0, Some(1));
     assert_eq!(merge(&["--allow-errors=reset,timeout"], &bad).0, Some(0));

@@ -117,18 +117,18 @@ impl fmt::Display for ErrorKind {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str(match self {
             Self::Refused => "connection refused",
-            Self::ConnectTimeout => "no connection in time",
+            Self::ConnectTimeout => "connect timeout",
             Self::Unreachable => "unreachable",
             Self::Reset => "connection reset",
-            Self::Timeout => "no reply in time",
+            Self::Timeout => "reply timeout",
             Self::ClosedEarly => "closed before the reply",
-            Self::TruncatedReply => "closed within the reply",
+            Self::TruncatedReply => "closed during the reply",
             Self::WrongBytes => "wrong bytes",
-            Self::ExcessData => "more bytes than asked for",
+            Self::ExcessData => "more bytes than requested",
             Self::WrongStatus => "wrong status",
             Self::WrongLength => "wrong length",
             Self::Malformed => "malformed response",
-            Self::Tls => "TLS failed",
+            Self::Tls => "TLS error",
             Self::Other => "other error",
         })
     }

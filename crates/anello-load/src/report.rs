@@ -160,7 +160,7 @@ pub enum ProtocolReport {
 /// TLS results of a load.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TlsReport {
-    /// Server name sent to the server (SNI) and used to verify its certificate.
+    /// Server name used for SNI and to verify the certificate.
     pub server_name: String,
     /// Whether certificates were verified.
     pub certificates_verified: bool,

@@ -108,7 +108,7 @@ fn written_log_is_read_back() {
     }
 }
 
-/// Runs a load against a server that sends some wrong replies. Returns the report, and the log as `anello load` writes
+/// Runs a load against a server that corrupts some replies. Returns the report, and the log as `anello load` writes
 /// it.
 fn logged_run(driver: &RuntimeBuilder) -> (Report, Vec<u8>) {
     let address = common::server(|mut stream| {
@@ -427,7 +427,9 @@ proptest! {
     }
 
     #[test]
-    fn damaged_log_never_panics(changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>(), 0..4), 1..20)) {
+    fn damaged_log_never_panics(
+        changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>(), 0..4), 1..20),
+    ) {
         let mut text = JAVA_LOG.to_vec();
         for (position, byte, change) in changes {
             let at = position.index(text.len());

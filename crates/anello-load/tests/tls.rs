@@ -108,19 +108,23 @@ fn invalid_certificate_is_rejected_with_remedy_unless_any_is_accepted() {
         parameters.not_before = date_time_ymd(2000, 1, 1);
         parameters.not_after = date_time_ymd(2001, 1, 1);
     });
-    for (identity, trusted, words) in [
+    for (identity, trusted, expected_text) in [
         (&right, &other_name, "not signed by a trusted CA (specify its CA file, or verify nothing)"),
         (&other_name, &other_name, "a name that the certificate is for"),
         (&expired, &expired, "renew the certificate"),
     ] {
         let address = tls_server(identity.server_config(), |client| serve(client, b"hello"));
-        assert_connections_fail(&load(address, trusted.trusting_options(), |_| {}), ErrorKind::Tls, words);
+        assert_connections_fail(
+            &load(address, trusted.trusting_options(), |_| {}),
+            ErrorKind::Tls,
+            expected_text,
+        );
         let other = TlsOptions { trust: Trust::Certificate(right.file()), ..TlsOptions::default() };
         let own = TlsOptions { trust: Trust::Certificate(identity.file()), ..TlsOptions::default() };
         let is_right = identity.certificate == right.certificate;
         if !is_right {
-            let words = "the server certificate is not the expected one";
-            assert_connections_fail(&load(address, other, |_| {}), ErrorKind::Tls, words);
+            let expected_text = "the server certificate is not the expected one";
+            assert_connections_fail(&load(address, other, |_| {}), ErrorKind::Tls, expected_text);
         }
         let anything = TlsOptions { trust: Trust::AcceptAny, ..TlsOptions::default() };
         for (options, verified) in [(own, true), (anything, false)] {
@@ -156,7 +160,7 @@ fn listed_ca_certificate_is_accepted_as_end_entity() {
         parameters.not_before = date_time_ymd(4000, 1, 1);
         parameters.not_after = date_time_ymd(4001, 1, 1);
     });
-    for (shown, trusted, words) in [
+    for (shown, trusted, expected_text) in [
         (&right, &other_name, "trust this certificate itself"),
         (&right, &identity(), "trust this certificate itself"),
         (&other_name, &other_name, "a name that the certificate is for"),
@@ -166,7 +170,7 @@ fn listed_ca_certificate_is_accepted_as_end_entity() {
         assert_connections_fail(
             &load(serve_with_identity(shown), trusted.trusting_options(), |_| {}),
             ErrorKind::Tls,
-            words,
+            expected_text,
         );
     }
     // A server that presents the certificate without having its key is rejected.
@@ -372,22 +376,22 @@ fn fault_44_eof_ends_response_only_after_close_notify() {
     for report in reports(&load_of(server_with(until_eof, true))) {
         assert!(report.is_success() && report.connections_left == CONNECTIONS, "{report:?}");
     }
-    let partly = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhel";
-    for (bytes, sends_close_notify, words) in [
+    let truncated = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhel";
+    for (bytes, sends_close_notify, expected_text) in [
         (&until_eof[..], false, "without a TLS close_notify"),
-        (partly, false, "without a TLS close_notify"),
-        (partly, true, "closed the connection after part of a response"),
+        (truncated, false, "without a TLS close_notify"),
+        (truncated, true, "closed the connection after part of a response"),
     ] {
         assert_connections_fail(
             &load_of(server_with(bytes, sends_close_notify)),
             ErrorKind::TruncatedReply,
-            words,
+            expected_text,
         );
     }
     // A response with a Content-Length is complete in both cases.
-    let whole = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nConnection: close\r\n\r\nhello";
+    let complete = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nConnection: close\r\n\r\nhello";
     for sends_close_notify in [false, true] {
-        for report in reports(&load_of(server_with(whole, sends_close_notify))) {
+        for report in reports(&load_of(server_with(complete, sends_close_notify))) {
             assert!(report.is_success() && report.connections_left == CONNECTIONS, "{report:?}");
         }
     }

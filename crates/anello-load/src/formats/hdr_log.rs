@@ -12,7 +12,8 @@
 //!  #[AnelloErrors: reset=3;timeout=1]                      last line: error counts, `none`, or `…;unknown`
 //! ```
 //!
-//! Decisions:
+//! # Design
+//!
 //! - Times have three decimals, as in the logs of the Java library, because some readers interpret the decimals as
 //!   milliseconds regardless of their number. The end of an interval is rounded instead of its length, so that
 //!   consecutive intervals stay consecutive.

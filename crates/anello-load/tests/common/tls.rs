@@ -160,12 +160,12 @@ pub fn only_error(report: &Report) -> (ErrorKind, u64, &str) {
 }
 
 /// Asserts that, on every driver, each connection fails with an error of this kind and no request is answered. The
-/// message of the first error must contain `words`.
-pub fn assert_connections_fail(load: &LoadConfig, kind: ErrorKind, words: &str) {
+/// message of the first error must contain `expected_text`.
+pub fn assert_connections_fail(load: &LoadConfig, kind: ErrorKind, expected_text: &str) {
     for report in reports(load) {
         let (actual_kind, count, example) = only_error(&report);
         assert_eq!((actual_kind, count), (kind, CONNECTIONS as u64), "{report:?}");
-        assert!(example.contains(words), "{example}");
+        assert!(example.contains(expected_text), "{example}");
         assert_eq!((report.requests, report.connections_left), (0, 0));
     }
 }

@@ -1,11 +1,11 @@
-// Writes java.hlog as the Java library writes logs, and lists what it reads in a log:
+// Writes java.hlog with the Java library, or lists the contents of a log as read by it:
 //
 //   mvn dependency:get -Dartifact=org.hdrhistogram:HdrHistogram:2.2.2
 //   java -cp HdrHistogram-2.2.2.jar HdrLogs.java write java.hlog
 //   java -cp HdrHistogram-2.2.2.jar HdrLogs.java list FILE
 //
-// A line of the list: tag, start and end in ms since 1970, number of values, greatest value, sum over all counts of
-// count times highest equivalent value, modulo 2^64.
+// Each line of the list contains: tag, start and end in ms since the Unix epoch, number of values, maximum value, and
+// the sum over all counts of count times highest equivalent value, modulo 2^64.
 
 import java.io.FileInputStream;
 import java.io.PrintStream;
@@ -34,7 +34,7 @@ public class HdrLogs {
         writer.setBaseTime(began);
         writer.outputLegend();
         for (int index = 0; index < 4; index++) {
-            // Three digits that grow; two digits within bounds; five digits; nothing.
+            // Three digits, auto-resizing; two digits with fixed bounds; five digits; empty.
             Histogram histogram = index == 1 ? new Histogram(1000, 60_000_000_000L, 2)
                 : new Histogram(index == 2 ? 5 : 3);
             for (long number = 0; index < 3 && number < 300; number++) {
