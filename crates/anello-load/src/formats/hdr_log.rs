@@ -461,8 +461,9 @@ impl LogRecord {
 
     /// Decodes the histogram.
     ///
-    /// # Errors Returns a [`LogError`] if the text is not valid base64, if the encoding is not V2, if decompression
-    /// fails, or if the header or the counts are invalid.
+    /// # Errors
+    /// Returns a [`LogError`] if the text is not valid base64, if the encoding is not V2, if decompression fails, or if
+    /// the header or the counts are invalid.
     pub fn histogram(&self) -> Result<Histogram<u64>, LogError> {
         self.decode().map_err(|problem| LogError { line: self.line, problem })
     }

@@ -95,9 +95,10 @@ impl Tls {
     /// Creates the configuration and loads the trusted certificates. `server_name` is a DNS name, which is sent to the
     /// server (SNI), or an IP address, which is not sent. The certificate of the server must be valid for it.
     ///
-    /// # Errors Returns `InvalidInput` if the server name is invalid or the cipher suite is unknown, `InvalidData` if a
-    /// file contains no valid certificates, `NotFound` if the trust store of the system is empty, and any error of
-    /// reading a file.
+    /// # Errors
+    /// Returns `InvalidInput` if the server name is invalid or the cipher suite is unknown, `InvalidData` if a file
+    /// contains no valid certificates, `NotFound` if the trust store of the system is empty, and any error of reading a
+    /// file.
     pub fn new(server_name: &str, options: TlsOptions) -> io::Result<Self> {
         let invalid = |problem: String| io::Error::new(io::ErrorKind::InvalidInput, problem);
         let name = ServerName::try_from(server_name.to_owned())

@@ -1,6 +1,7 @@
 //! TLS connection.
 //!
-//! Invariants:
+//! # Invariants
+//!
 //! - Pending output of the TLS session is passed to the transport before the stream waits for input.
 //! - Received ciphertext is passed to the session in parts. The plaintext of each part is read before the next part is
 //!   passed, so the session never buffers more than one part.
@@ -230,7 +231,8 @@ impl TlsStream {
     }
 
     /// Waits until the server has closed its side of the transport. If the server sends data instead, returns the
-    /// number of bytes. Sends a close_notify first, because some servers wait for it before they close.
+    /// number of bytes. Answers a close_notify of the server, because some servers wait for this before they close the
+    /// transport.
     pub fn poll_eof(&mut self, context: &mut Context<'_>) -> Poll<io::Result<Option<usize>>> {
         if self.close_state == CloseState::Open
             && let Some(plaintext) = ready!(self.poll_receive(context))?
