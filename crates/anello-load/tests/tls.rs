@@ -110,7 +110,7 @@ fn invalid_certificate_is_rejected_with_remedy_unless_any_is_accepted() {
     });
     for (identity, trusted, expected_text) in [
         (&right, &other_name, "not signed by a trusted CA (specify its CA file, or verify nothing)"),
-        (&other_name, &other_name, "a name that the certificate is for"),
+        (&other_name, &other_name, "use a name that the certificate is valid for"),
         (&expired, &expired, "renew the certificate"),
     ] {
         let address = tls_server(identity.server_config(), |client| serve(client, b"hello"));
@@ -163,7 +163,7 @@ fn listed_ca_certificate_is_accepted_as_end_entity() {
     for (shown, trusted, expected_text) in [
         (&right, &other_name, "trust this certificate itself"),
         (&right, &identity(), "trust this certificate itself"),
-        (&other_name, &other_name, "a name that the certificate is for"),
+        (&other_name, &other_name, "use a name that the certificate is valid for"),
         (&expired, &expired, "renew the certificate"),
         (&not_yet_valid, &not_yet_valid, "correct the clock"),
     ] {
