@@ -25,7 +25,7 @@ pub enum Workload {
         target: Target,
         /// Number of requests in flight on each connection.
         pipelining: usize,
-        /// Whether each request uses a new connection, so that its latency includes connecting.
+        /// `true` if each request uses a new connection, so that its latency includes connecting.
         reconnect: bool,
         /// TLS cipher. `None` for plain HTTP. With `reconnect`, each request needs a full handshake.
         #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -38,7 +38,7 @@ pub enum Workload {
     Disk {
         /// Type of access.
         operation: DiskOperation,
-        /// Whether the page cache is bypassed (`O_DIRECT`).
+        /// `true` if the page cache is bypassed (`O_DIRECT`).
         direct: bool,
         /// Size of one operation in bytes.
         block_bytes: usize,

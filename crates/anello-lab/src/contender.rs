@@ -71,7 +71,7 @@ pub struct Contender {
     /// Resources that an HTTP server can serve. Empty for other servers, and if unknown.
     #[serde(default)]
     pub serves: Vec<Serves>,
-    /// Whether an HTTP server supports TLS through `--tls-cert FILE` and `--tls-key FILE`.
+    /// `true` if an HTTP server supports TLS through `--tls-cert FILE` and `--tls-key FILE`.
     #[serde(default)]
     pub takes_tls: bool,
     /// Name of the contender that differs from this one only in the property under test. The report compares this

@@ -39,7 +39,7 @@ pub struct Environment {
     pub cores_online: usize,
     /// Cores that this process may use, in the kernel's list format.
     pub cores_allowed: String,
-    /// Whether the CPU reports that it runs under a hypervisor.
+    /// `true` if the CPU reports that it runs under a hypervisor.
     pub virtual_machine: bool,
     /// Physical memory in kibibytes.
     pub memory_kib: Option<u64>,
@@ -82,13 +82,13 @@ pub struct Environment {
     /// physical core with another one.
     #[serde(default)]
     pub siblings: Option<String>,
-    /// Whether the CPU may temporarily raise its clock frequency: "on" or "off".
+    /// State of the CPU's temporary clock frequency boost: "on" or "off".
     #[serde(default)]
     pub boost: Option<String>,
     /// Clock source of the kernel.
     #[serde(default)]
     pub clock_source: Option<String>,
-    /// When the kernel uses huge pages without a request by the application.
+    /// Mode of transparent huge pages: "always", "madvise" or "never".
     #[serde(default)]
     pub transparent_huge_pages: Option<String>,
     /// CPU time limit of this process's control group, as in "200000 of 100000 us". `None` if there is no limit.
@@ -103,7 +103,7 @@ pub struct Environment {
     /// Group that may use io_uring if `io_uring_disabled` is 1. -1 for no group.
     #[serde(default)]
     pub io_uring_group: Option<i64>,
-    /// Whether the kernel migrates memory to the NUMA node of the tasks that use it.
+    /// State of the automatic migration of memory to the NUMA node of the tasks that use it.
     #[serde(default)]
     pub numa_balancing: Option<String>,
     /// Further sysctls by name, as in "net.core.rmem_max". Unreadable ones are omitted.
@@ -345,7 +345,7 @@ fn field(text: &str, name: &str) -> Option<String> {
     })
 }
 
-/// Returns the bracketed word of a line as in "always [madvise] never".
+/// Returns the bracketed word of a line as in `always [madvise] never`.
 fn bracketed_option(line: &str) -> Option<String> {
     Some(line.split_once('[')?.1.split_once(']')?.0.to_owned())
 }

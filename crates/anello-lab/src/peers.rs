@@ -73,7 +73,7 @@ pub struct PeerContender {
     pub kind: Kind,
     /// Resources that an HTTP server can serve. Empty for an echo server.
     pub serves: Vec<Serves>,
-    /// Whether it supports TLS through `--tls-cert FILE` and `--tls-key FILE`.
+    /// `true` if it supports TLS through `--tls-cert FILE` and `--tls-key FILE`.
     pub takes_tls: bool,
     /// Further facts for the report.
     pub features: Vec<String>,

@@ -88,7 +88,7 @@ pub struct LabConfig {
     pub scenario: ScenarioRecord,
     /// Cells to measure, in the order of the report.
     pub cells: Vec<Cell>,
-    /// Whether every contender is checked before the measurement.
+    /// `true` if every contender is checked before the measurement.
     pub check: bool,
     /// Length of one slice of load.
     pub slice: Duration,

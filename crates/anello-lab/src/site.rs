@@ -130,9 +130,9 @@ impl fmt::Display for Target {
 /// Resources that an HTTP server can serve.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SupportedTargets {
-    /// Whether the server serves files, including a file named like the fixed response.
+    /// `true` if the server serves files, including a file named like the fixed response.
     pub files: bool,
-    /// Whether the server has a handler for the fixed response.
+    /// `true` if the server has a handler for the fixed response.
     pub fixed: bool,
 }
 

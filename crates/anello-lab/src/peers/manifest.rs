@@ -30,7 +30,7 @@ pub struct Manifest {
     /// Resources that an HTTP server can serve. Not empty for an HTTP server, empty for an echo server.
     #[serde(default)]
     pub serves: Vec<Serves>,
-    /// Whether an HTTP server supports TLS through `--tls-cert FILE` and `--tls-key FILE`.
+    /// `true` if an HTTP server supports TLS through `--tls-cert FILE` and `--tls-key FILE`.
     #[serde(default)]
     pub tls: bool,
     /// Kind of the peer.
