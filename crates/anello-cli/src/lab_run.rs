@@ -522,7 +522,7 @@ mod tests {
         assert_eq!(config.cells, echo_cells(&[64], &[5, 100]));
         let scaling = config.scenario.scaling.join("\n");
         assert!(
-            scaling.contains("only 100 connections open here (`ulimit -Hn`): 101 connections."),
+            scaling.contains("only have 100 connections open (`ulimit -Hn`): cells with 101 connections."),
             "{scaling}"
         );
         let why = apply_overrides(&mut config, &flags(&["--connections", "101"]), 100).unwrap_err();
