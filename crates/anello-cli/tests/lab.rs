@@ -180,7 +180,7 @@ fn ctrl_c_ends_the_run_with_what_there_is_and_leaves_no_server_behind() {
         .unwrap();
     let output = child.wait_with_output().unwrap();
     assert_eq!(output.status.code(), Some(0));
-    assert!(String::from_utf8_lossy(&output.stdout).contains("stopped before its end"));
+    assert!(String::from_utf8_lossy(&output.stdout).contains("was stopped early"));
     let result = read(&reports_in(directory.path())[1]);
     assert!(result.interrupted);
     for server in servers {

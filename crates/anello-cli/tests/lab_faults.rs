@@ -147,7 +147,7 @@ impl SignalledRun {
         let rows = self.rows("victim");
         assert_eq!(rows.iter().map(|row| row.restarts).sum::<usize>(), 1, "{rows:?}");
         assert!(rows.iter().all(|row| is_measured(row)), "{rows:?}");
-        assert!(self.shown.contains("victim broke and was started again once"), "{}", self.shown);
+        assert!(self.shown.contains("victim failed and was restarted once"), "{}", self.shown);
         assert!(self.shown.contains("; restarted once"), "{}", self.shown);
         failure
     }

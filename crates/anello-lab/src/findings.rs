@@ -1,4 +1,4 @@
-//! The verdicts in sentences, the most important first.
+//! Findings: the verdicts of a run as sentences, the most important first.
 
 mod equality;
 mod field;
@@ -14,20 +14,20 @@ use crate::result::{
 };
 use crate::statistics::{Ratio, quantile};
 
-/// Other programs that take more than this part of the cores are worth a word.
+/// Fraction of the cores' time used by other processes above which a finding reports it.
 const FOREIGN_CPU_THRESHOLD: f64 = 0.02;
 
-/// Cells that are named one by one in a sentence; more are counted.
+/// Maximum number of items listed in a sentence. Further items are only counted.
 const MAX_NAMED_CELLS: usize = 6;
 
-/// Everything worth saying about a judged result.
+/// Returns all findings of a result whose verdicts have been computed.
 pub fn findings(result: &LabResult) -> Vec<Finding> {
     let mut findings = Vec::new();
     let mut add = |kind, text: String| findings.push(Finding { kind, text });
     if result.interrupted {
         add(
             FindingKind::Caution,
-            "The run was stopped before its end: what follows rests on fewer slices.".to_owned(),
+            "The run was stopped early: the following findings are based on fewer slices.".to_owned(),
         );
     }
     equality::sentences(result).into_iter().for_each(|text| add(FindingKind::Headline, text));
@@ -58,14 +58,14 @@ pub fn findings(result: &LabResult) -> Vec<Finding> {
     findings
 }
 
-/// What was found about one measure in one cell.
+/// Ratio and verdict of one measure in one cell.
 struct Entry {
     cell: Cell,
     ratio: Ratio,
     verdict: Verdict,
 }
 
-/// All cells in which a contender has a ratio to the reference.
+/// Returns an entry for each cell in which the contender has a ratio to the reference.
 fn entries_of(result: &LabResult, name: &str, measure: Measure) -> Vec<Entry> {
     let rows = rows_of(result, name);
     let entry = |(cell, row): (&CellResult, &Row)| {
@@ -81,7 +81,7 @@ fn rows_of<'a>(result: &'a LabResult, name: &'a str) -> impl Iterator<Item = (&'
         .filter_map(move |cell| Some((cell, cell.rows.iter().find(|row| row.contender == name)?)))
 }
 
-/// Whether anello is ahead of every peer: a sentence for each of its drivers.
+/// Returns a sentence for each anello contender: the cells in which a peer is better, or that there are none.
 fn peer_headlines(result: &LabResult) -> Vec<String> {
     let mut sentences = Vec::new();
     for contender in &result.contenders {
@@ -115,13 +115,17 @@ fn peer_headlines(result: &LabResult) -> Vec<String> {
         let noisy = all.iter().filter(|(_, _, verdict)| *verdict == Verdict::TooNoisy).count();
         let unclear = match noisy {
             0 => String::new(),
-            noisy => format!(" {noisy} of {} comparisons were too noisy to tell.", all.len()),
+            noisy => format!(" {noisy} of {} comparisons were too noisy for a verdict.", all.len()),
         };
         let (count, peers) = field::counted_peers(result, contender, &pairs);
         sentences.push(if lost.is_empty() {
-            let seen = undetected_sentence(result, &all).unwrap_or_default();
-            let any = if count == 1 { format!("the one {peers}") } else { format!("one of {count} {peers}") };
-            format!("In no cell does {any} beat {name} beyond what this run can resolve.{seen}{unclear}")
+            let undetected = undetected_sentence(result, &all).unwrap_or_default();
+            let none = if count == 1 {
+                format!("The one {peers} is not")
+            } else {
+                format!("None of {count} {peers} is")
+            };
+            format!("{none} significantly better than {name} in any cell.{undetected}{unclear}")
         } else {
             format!(
                 "Of {count} {peers}, {name} is beaten in {} of {} comparisons: {}.{unclear}",
@@ -134,8 +138,9 @@ fn peer_headlines(result: &LabResult) -> Vec<String> {
     sentences
 }
 
-/// Differences that may have gone unseen in these comparisons, where they were not too noisy altogether: what equal
-/// servers differ by, or half the interval, whichever is more.
+/// Returns a sentence on the size of the differences that these comparisons could not detect. Comparisons that are too
+/// noisy are excluded. The detection limit of a comparison is the resolution of its cell or half the width of the
+/// interval, whichever is larger.
 fn undetected_sentence(result: &LabResult, all: &[(Measure, &PairComparison, Verdict)]) -> Option<String> {
     let selected = all.iter().filter(|(_, _, verdict)| *verdict == Verdict::NoDifference);
     let undetected = selected.filter_map(|(measure, versus, _)| {
@@ -147,8 +152,8 @@ fn undetected_sentence(result: &LabResult, all: &[(Measure, &PairComparison, Ver
     let undetected: Vec<f64> = undetected.collect();
     let percent = |at: f64| Some(quantile(&undetected, at)? * 100.0);
     Some(format!(
-        " Where they look level, differences below {:.1}\u{a0}% could not have been told in half of the comparisons, and \
-         below {:.1}\u{a0}% in one of ten.",
+        " Where no difference was detected, differences below {:.1}\u{a0}% were not detectable in half of the \
+         comparisons, and differences below {:.1}\u{a0}% in one of ten.",
         percent(0.5)?,
         percent(0.9)?
     ))
@@ -162,7 +167,7 @@ fn peer_sentences(result: &LabResult) -> Vec<String> {
             pairs.push(pair);
         }
     }
-    // One driver after the other.
+    // Group the sentences by the driver of anello.
     let index_of = |name: &str| result.contenders.iter().position(|contender| contender.name == name);
     pairs.sort_by_key(|(contender, _)| index_of(contender));
     let sentence_on = |(contender, peer): (&str, &str)| {
@@ -198,46 +203,52 @@ fn contender_sentences(result: &LabResult) -> Vec<String> {
     others.filter_map(|contender| sentence_on(&contender.name)).collect()
 }
 
-/// The order in which measures are told.
+/// Returns the measures in the order in which sentences list them.
 fn measures_in_order() -> impl Iterator<Item = Measure> {
     use Measure::{Cpu, Memory, P50, P99, Rate, TotalCpu};
     [Cpu, TotalCpu, Rate, P50, P99, Memory].into_iter()
 }
 
-/// "4 to 9 % less" over the cells where the contender is better (or worse).
+/// Returns the range of the differences over the cells in which the contender is better (or worse), such as
+/// "4 to 9 % less".
 fn range(entries: &[Entry], measure: Measure, better: bool) -> String {
     let judged = entries.iter().filter(|entry| measure.is_better(entry.verdict) == Some(better));
     let ratios: Vec<f64> = judged.map(|entry| entry.ratio.estimate).collect();
     let more = measure.more_is_better() == better;
     let by_distance = |left: &f64, right: &f64| (left - 1.0).abs().total_cmp(&(right - 1.0).abs());
-    let least = ratios.iter().copied().min_by(by_distance);
-    let most = ratios.iter().copied().max_by(by_distance);
-    match (least, most) {
-        (Some(least), Some(most)) => difference(least, most, more),
+    let smallest = ratios.iter().copied().min_by(by_distance);
+    let largest = ratios.iter().copied().max_by(by_distance);
+    match (smallest, largest) {
+        (Some(smallest), Some(largest)) => difference(smallest, largest, more),
         _ => String::new(),
     }
 }
 
-/// Two ratios, the one nearer to 1 first, as a difference in words.
-fn difference(least: f64, most: f64, more: bool) -> String {
+/// Formats a range of two ratios as a difference in words. The ratio closer to 1 comes first.
+fn difference(smallest: f64, largest: f64, more: bool) -> String {
     let word = if more { "more" } else { "less" };
-    if more && most >= 2.0 {
-        let (least, most) = (format!("{least:.1}"), format!("{most:.1}"));
-        return if least == most {
-            format!("{most} times as much")
+    if more && largest >= 2.0 {
+        let (smallest, largest) = (format!("{smallest:.1}"), format!("{largest:.1}"));
+        return if smallest == largest {
+            format!("{largest} times as much")
         } else {
-            format!("{least} to {most} times as much")
+            format!("{smallest} to {largest} times as much")
         };
     }
     let percent = |ratio: f64| {
         let percent = (ratio - 1.0).abs() * 100.0;
         if percent < 9.95 { format!("{percent:.1}") } else { format!("{percent:.0}") }
     };
-    let (least, most) = (percent(least), percent(most));
-    if least == most { format!("{most}\u{a0}% {word}") } else { format!("{least} to {most}\u{a0}% {word}") }
+    let (smallest, largest) = (percent(smallest), percent(largest));
+    if smallest == largest {
+        format!("{largest}\u{a0}% {word}")
+    } else {
+        format!("{smallest} to {largest}\u{a0}% {word}")
+    }
 }
 
-/// "Server CPU per request: 4 to 9 % less in 3 of 6 cells, no detectable difference in 3".
+/// Returns a sentence on one measure, such as "Server CPU per request: 4 to 9 % less in 3 of 6 cells, no detectable
+/// difference in 3 of 6 cells".
 fn sentence(result: &LabResult, entries: &[Entry], measure: Measure) -> Option<String> {
     if entries.is_empty() {
         return None;
@@ -255,23 +266,23 @@ fn sentence(result: &LabResult, entries: &[Entry], measure: Measure) -> Option<S
             clauses.push(format!("{words} in {} of {total} cells", cells.len()));
         }
     };
-    let cells = |wanted: &dyn Fn(Verdict) -> bool| -> Vec<Cell> {
-        entries.iter().filter(|entry| wanted(entry.verdict)).map(|entry| entry.cell).collect()
+    let cells = |predicate: &dyn Fn(Verdict) -> bool| -> Vec<Cell> {
+        entries.iter().filter(|entry| predicate(entry.verdict)).map(|entry| entry.cell).collect()
     };
     for better in [true, false] {
-        let found = cells(&|verdict| measure.is_better(verdict) == Some(better));
-        if !found.is_empty() {
-            add(range(entries, measure, better), found);
+        let judged = cells(&|verdict| measure.is_better(verdict) == Some(better));
+        if !judged.is_empty() {
+            add(range(entries, measure, better), judged);
         }
     }
     add("no detectable difference".to_owned(), cells(&|verdict| verdict == Verdict::NoDifference));
-    add("too noisy to tell".to_owned(), cells(&|verdict| verdict == Verdict::TooNoisy));
+    add("too noisy for a verdict".to_owned(), cells(&|verdict| verdict == Verdict::TooNoisy));
     let name = measure_name(result, measure);
     let (first, rest) = name.split_at(1);
     Some(format!("{}{rest}: {}", first.to_uppercase(), clauses.join(", ")))
 }
 
-/// The name of a measure, which for disks speaks of operations.
+/// Returns the name of a measure in the terms of the run's workload.
 fn measure_name(result: &LabResult, measure: Measure) -> &'static str {
     measure.name(result.workload())
 }
@@ -279,14 +290,14 @@ fn measure_name(result: &LabResult, measure: Measure) -> &'static str {
 fn resolution_sentence(result: &LabResult) -> Option<String> {
     let of = |measure: Measure| {
         let all: Vec<f64> = result.cells.iter().filter_map(|cell| measure.resolution(cell)).collect();
-        let most = all.iter().copied().fold(0.0, f64::max);
-        quantile(&all, 0.5).map(|middle| {
-            let (middle, most) = (format!("{:.1}", middle * 100.0), format!("{:.1}", most * 100.0));
+        let max = all.iter().copied().fold(0.0, f64::max);
+        quantile(&all, 0.5).map(|median| {
+            let (median, max) = (format!("{:.1}", median * 100.0), format!("{:.1}", max * 100.0));
             let name = measure_name(result, measure);
-            if middle == most {
-                format!("{middle}\u{a0}% in {name}")
+            if median == max {
+                format!("{median}\u{a0}% in {name}")
             } else {
-                format!("{middle}\u{a0}% (at worst {most}\u{a0}%) in {name}")
+                format!("{median}\u{a0}% (at worst {max}\u{a0}%) in {name}")
             }
         })
     };
@@ -294,7 +305,8 @@ fn resolution_sentence(result: &LabResult) -> Option<String> {
     let (last, others) = figures.split_last()?;
     let list = if others.is_empty() { last.clone() } else { format!("{} and {last}", others.join(", ")) };
     Some(format!(
-        "{} against itself: on this machine two equal {}s may differ by {list}. Smaller differences cannot be told.",
+        "Noise floor ({} against itself): two identical {}s differed by {list}. Smaller differences are not \
+         significant.",
         result.plan.reference,
         result.workload().server_noun()
     ))
@@ -315,7 +327,7 @@ fn noisy_sentences(result: &LabResult) -> Vec<String> {
             .collect();
         (!cells.is_empty()).then(|| {
             format!(
-                "Too noisy to tell {}s apart by {}: {}. Run longer, or on a quieter machine.",
+                "Too noisy to compare {}s by {}: {}. Run longer, or on a quieter machine.",
                 result.workload().server_noun(),
                 measure_name(result, measure),
                 listed(&cells)
@@ -335,8 +347,8 @@ fn phase_sentence(result: &LabResult) -> Option<String> {
     let mixed: usize = rows().map(|row| row.mixed_phase_rounds).sum();
     Some(format!(
         "This machine has slow and fast phases: in {} of {} {} cost {factor:.1} times as much for \
-         {:.0}\u{a0}% of the slices. {} are compared within a phase; {} in which it changed between the two count for \
-         nothing.",
+         {:.0}\u{a0}% of the slices. {} are compared within a phase; {} in which the phase changed between the two \
+         slices are excluded.",
         phases.len(),
         counted(result.cells.len(), "cell"),
         if workload.is_disk() { "an operation" } else { "a request" },
@@ -346,32 +358,33 @@ fn phase_sentence(result: &LabResult) -> Option<String> {
     ))
 }
 
-/// Who used CPU time while there was nothing to do.
+/// Returns a sentence on the contenders that used CPU time while idle.
 fn busy_when_idle_sentence(result: &LabResult) -> Option<String> {
     let used = |contender: &ContenderRecord| {
         Some(format!("{} ({:.0}\u{a0}% of a core)", contender.name, contender.idle_cpu_fraction? * 100.0))
     };
-    let restless: Vec<String> = result.contenders.iter().filter_map(used).collect();
-    (!restless.is_empty()).then(|| {
+    let suspended: Vec<String> = result.contenders.iter().filter_map(used).collect();
+    (!suspended.is_empty()).then(|| {
         format!(
-            "Halted while others had their turn, because they do not rest when idle: {}.",
-            restless.join(", ")
+            "Suspended during other contenders' slices because they use CPU when idle: {}.",
+            suspended.join(", ")
         )
     })
 }
 
-/// Without a twin nobody knows what equal servers differ by.
+/// Returns a sentence on the cells without a resolution. There, the noise floor is unknown because the twin of the
+/// reference was not measured often enough.
 fn unknown_resolution_sentence(result: &LabResult) -> Option<String> {
-    let untold = |cell: &&CellResult| {
+    let is_unknown = |cell: &&CellResult| {
         let figures = || Measure::ALL.into_iter().filter(|measure| measure.applies(&cell.cell));
         let compared = cell.rows.iter().any(|row| figures().any(|measure| measure.ratio(row).is_some()));
         compared && figures().all(|measure| measure.resolution(cell).is_none())
     };
-    let cells = result.cells.iter().filter(untold).count();
+    let cells = result.cells.iter().filter(is_unknown).count();
     (cells > 0).then(|| {
         format!(
-            "In {} of {} {} was not measured a second time, in 5 pairs from 3 passes or more: what equal {}s differ by \
-             is unknown there, and no difference is claimed.",
+            "In {} of {}, {} was not measured a second time in at least 5 pairs from 3 passes: the difference between \
+             identical {}s is unknown there, and no difference is claimed.",
             cells,
             counted(result.cells.len(), "cell"),
             result.plan.reference,
@@ -383,7 +396,8 @@ fn unknown_resolution_sentence(result: &LabResult) -> Option<String> {
 fn other_cpu_sentence(result: &LabResult) -> Option<String> {
     let fraction = result.foreign_fraction.filter(|&fraction| fraction > FOREIGN_CPU_THRESHOLD)?;
     Some(format!(
-        "Other programs took {:.0}\u{a0}% of the cores' time during the run: stop them and repeat it for finer differences.",
+        "Other programs took {:.0}\u{a0}% of the cores' time during the run: stop them and repeat it for finer \
+         differences.",
         fraction * 100.0
     ))
 }
@@ -407,8 +421,8 @@ fn excluded_slices_sentence(result: &LabResult) -> Option<String> {
 fn idle_sentence(result: &LabResult) -> Option<String> {
     let idle = result.cells.iter().any(|cell| cell.cell.workload == Workload::Idle);
     idle.then(|| {
-        "Memory per idle connection is that of the server's process. What the kernel keeps for a connection comes to it: \
-         it was not measured, and differs (a thread has a stack and a task in the kernel, io_uring an armed request)."
+        "Memory per idle connection is that of the server's process. Kernel memory of the connections was not \
+         measured; it differs between servers (a thread has a kernel stack and a task, io_uring an armed request)."
             .to_owned()
     })
 }
@@ -416,8 +430,8 @@ fn idle_sentence(result: &LabResult) -> Option<String> {
 fn unchecked_sentence(result: &LabResult) -> Option<String> {
     let servers = result.cells.iter().any(|cell| !cell.cell.workload.is_disk());
     (servers && !result.plan.checked).then(|| {
-        "The contenders were not checked before (complete bytes, a stalled reader, many connections): some may be fast \
-         and wrong."
+        "The contenders were not checked before the run (complete bytes, a stalled reader, many connections): some may \
+         be fast but incorrect."
             .to_owned()
     })
 }
@@ -437,7 +451,7 @@ fn failure_sentences(result: &LabResult) -> Vec<String> {
         if let Some((_, Row { outcome: Outcome::CheckFailed(why), .. })) = rows.first() {
             if contender.twin_of.is_none() {
                 let why = why.trim_end_matches('.');
-                sentences.push(format!("{name} failed its check and was not timed: {why}."));
+                sentences.push(format!("{name} failed its check and was not measured: {why}."));
             }
         } else if let Some((cell, Row { outcome: Outcome::Failed(why), .. })) = failed.first() {
             let where_else = more(failed.len());
@@ -449,17 +463,17 @@ fn failure_sentences(result: &LabResult) -> Vec<String> {
                 let cells = format!("{}{}", cell.cell, more(skipped.len()));
                 format!("{name} was not measured at {cells}: it could not be started ({why}).")
             } else {
-                format!("{name} took no part: {why}.")
+                format!("{name} was not measured: {why}.")
             });
         } else if restarts > 0 {
             let times = if restarts == 1 { "once".to_owned() } else { format!("{restarts} times") };
-            sentences.push(format!("{name} broke and was started again {times}; see the failures."));
+            sentences.push(format!("{name} failed and was restarted {times}; see the failures."));
         }
     }
     sentences
 }
 
-/// The first few, and how many more.
+/// Joins the first [`MAX_NAMED_CELLS`] items and adds the number of the remaining items.
 fn listed(all: &[String]) -> String {
     match all.len().saturating_sub(MAX_NAMED_CELLS) {
         0 => all.join("; "),
@@ -467,8 +481,8 @@ fn listed(all: &[String]) -> String {
     }
 }
 
-fn counted(count: usize, what: &str) -> String {
-    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
+fn counted(count: usize, noun: &str) -> String {
+    format!("{count} {noun}{}", if count == 1 { "" } else { "s" })
 }
 
 #[cfg(test)]
@@ -476,7 +490,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn differences_are_put_in_words() {
+    fn difference_formats_percentages_and_factors() {
         let plain = |text: String| text.replace('\u{a0}', " ");
         assert_eq!(plain(difference(0.96, 0.9, false)), "4.0 to 10 % less");
         assert_eq!(plain(difference(1.04, 1.04, true)), "4.0 % more");
@@ -485,7 +499,7 @@ mod tests {
     }
 
     #[test]
-    fn long_lists_are_counted() {
+    fn long_list_is_truncated_with_count() {
         let cells: Vec<String> = (1..=9).map(|cell| cell.to_string()).collect();
         assert_eq!(listed(&cells[..6]), "1; 2; 3; 4; 5; 6");
         assert_eq!(listed(&cells), "1; 2; 3; 4; 5; 6; and 3 more");

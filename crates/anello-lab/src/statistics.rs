@@ -237,7 +237,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn quartiles_of_known_values() {
+    fn estimate_returns_quartiles() {
         let estimate = Estimate::of(&[5.0, 1.0, 3.0, 2.0, 4.0]).unwrap();
         assert_eq!((estimate.low_quartile, estimate.median, estimate.high_quartile), (2.0, 3.0, 4.0));
         assert_eq!(quantile(&[0.0, 10.0], 0.1), Some(1.0));
@@ -245,21 +245,21 @@ mod tests {
     }
 
     #[test]
-    fn nothing_comes_of_nothing() {
+    fn empty_input_returns_none() {
         assert_eq!(Estimate::of(&[]), None);
         assert_eq!(Ratio::of(&[vec![], vec![]], &mut Random::new(1)), None);
         assert_eq!(quantile(&[], 0.5), None);
     }
 
     #[test]
-    fn equal_ratios_have_an_interval_without_width() {
+    fn equal_ratios_have_zero_width_interval() {
         let ratio = Ratio::of(&[vec![1.25; 3], vec![1.25; 3]], &mut Random::new(1)).unwrap();
         assert_eq!((ratio.low, ratio.estimate, ratio.high), (1.25, 1.25, 1.25));
         assert!(!ratio.includes_one());
     }
 
     #[test]
-    fn luck_that_lasts_a_pass_widens_the_interval() {
+    fn variation_between_passes_widens_interval() {
         let rounds = |pass: f64| vec![pass - 0.001, pass, pass + 0.001];
         let lucky: Vec<Vec<f64>> = [0.95, 1.0, 1.05, 0.97, 1.03].map(rounds).to_vec();
         let even: Vec<Vec<f64>> = [1.0; 5].map(rounds).to_vec();
@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn the_interval_covers_the_truth_as_often_as_it_says_whatever_the_luck_of_a_process() {
+    fn interval_coverage_matches_confidence_despite_process_variation() {
         const TRIALS: u64 = 250;
         for (passes, rounds) in [(9, 1), (15, 1), (3, 3)] {
             for process_factor in [0.02, 0.05] {
@@ -301,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn few_passes_stretch_the_interval_and_many_little() {
+    fn stretch_decreases_with_number_of_passes() {
         let factor = |passes: usize| small_sample_stretch(passes * 3, passes, 1);
         let factors: Vec<f64> = [1, 2, 3, 5, 9, 30, 1000].map(factor).to_vec();
         assert!(factors.windows(2).all(|pair| pair[0] >= pair[1]), "{factors:?}");
@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn a_ratio_knows_how_many_pairs_and_passes_it_rests_on() {
+    fn ratio_reports_number_of_pairs_and_passes() {
         let ratio = Ratio::of(&[vec![1.1], vec![], vec![1.2, 1.3]], &mut Random::new(1)).unwrap();
         assert_eq!((ratio.pairs, ratio.passes), (3, 2));
         let low = Ratio::of_low_deciles(&[vec![1.0, 2.0]], &[vec![1.0]], &mut Random::new(1)).unwrap();
@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn low_deciles_are_compared_by_pass() {
+    fn low_decile_ratio_uses_common_passes() {
         let side = |best: f64| -> Vec<Vec<f64>> {
             (0..5).map(|_| (0..10).map(|index| best * (1.0 + index as f64 * 0.1)).collect()).collect()
         };
@@ -335,7 +335,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_interval_holds_the_estimate_and_stays_above_nothing(
+        fn interval_contains_estimate_and_is_not_negative(
             passes in prop::collection::vec(prop::collection::vec(0.01f64..100.0, 0..6), 1..6), seed: u64
         ) {
             let all: Vec<f64> = passes.iter().flatten().copied().collect();

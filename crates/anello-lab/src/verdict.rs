@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn a_difference_must_leave_out_equality_and_exceed_the_resolution() {
+    fn difference_requires_interval_without_one_and_exceeded_resolution() {
         assert_eq!(verdict_on(ratio(1.05, 0.02), Some(0.03)), Verdict::More);
         assert_eq!(verdict_on(ratio(0.95, 0.02), Some(0.03)), Verdict::Less);
         assert_eq!(
@@ -156,13 +156,13 @@ mod tests {
     }
 
     #[test]
-    fn noise_forbids_a_verdict_but_not_on_the_obvious() {
+    fn noisy_cell_allows_verdict_only_on_large_difference() {
         assert_eq!(verdict_on(ratio(1.05, 0.02), Some(0.3)), Verdict::TooNoisy);
         assert_eq!(verdict_on(ratio(3.0, 0.5), Some(0.3)), Verdict::More);
     }
 
     #[test]
-    fn few_pairs_or_passes_forbid_a_verdict_however_large_the_difference() {
+    fn too_few_pairs_or_passes_give_no_verdict() {
         let of = |pairs, passes| verdict_on(Ratio { pairs, passes, ..ratio(3.0, 0.0) }, Some(0.01));
         assert_eq!(of(MIN_PAIRS, MIN_PASSES), Verdict::More);
         assert_eq!(of(1, 1), Verdict::TooNoisy, "an interval without width");
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_twin_nothing_can_be_told() {
+    fn unknown_resolution_gives_no_verdict() {
         assert_eq!(verdict_on(ratio(1.05, 0.02), None), Verdict::TooNoisy);
         assert_eq!(verdict_on(ratio(3.0, 0.02), None), Verdict::TooNoisy);
     }

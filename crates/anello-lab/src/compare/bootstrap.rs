@@ -1,11 +1,13 @@
-//! The interval of a ratio of medians of two runs: each is drawn anew, passes first and then the values within them,
-//! because every pass starts fresh processes and a process keeps its luck for as long as it lives.
+//! Bootstrap interval of the ratio of the medians of two runs.
+//!
+//! Each run is resampled separately, first the passes and then the values within each pass. Two levels are needed
+//! because every pass starts new processes, and some properties of a process affect its speed for its whole life.
 
 use crate::schedule::Random;
 use crate::statistics::{RESAMPLES, Ratio, median, quantile};
 
-/// The median of `after` as a multiple of the median of `before`, with its interval; both hold the values of each pass of
-/// a run of their own. None when either holds none.
+/// Computes the median of `after` as a multiple of the median of `before`, with its interval. Each argument holds the
+/// values of one run, grouped by pass. Returns `None` if either run has no values.
 pub fn ratio_of_medians(before: &[Vec<f64>], after: &[Vec<f64>], random: &mut Random) -> Option<Ratio> {
     let median_of = |passes: &[Vec<f64>]| quantile(&passes.concat(), 0.5).filter(|&middle| middle > 0.0);
     let estimate = median_of(after)? / median_of(before)?;
@@ -16,13 +18,12 @@ pub fn ratio_of_medians(before: &[Vec<f64>], after: &[Vec<f64>], random: &mut Ra
         ratios.push(resampled_median(after, &mut draw, random) / before);
     }
     let pairs = |passes: &[Vec<f64>]| passes.iter().map(Vec::len).sum::<usize>();
-    let with_any = |passes: &[Vec<f64>]| passes.iter().filter(|pass| !pass.is_empty()).count();
-    let passes = with_any(before).min(with_any(after));
+    let non_empty = |passes: &[Vec<f64>]| passes.iter().filter(|pass| !pass.is_empty()).count();
+    let passes = non_empty(before).min(non_empty(after));
     Ratio::of_resampled(estimate, ratios, (pairs(before).min(pairs(after)), passes), 2)
 }
 
-/// The median of passes drawn anew, and of values drawn anew within each; at least one pass must hold a value. `draw` is
-/// memory to use.
+/// Returns the median of one two-level resample. At least one pass must contain a value. `draw` is a scratch buffer.
 fn resampled_median(passes: &[Vec<f64>], draw: &mut Vec<f64>, random: &mut Random) -> f64 {
     draw.clear();
     while draw.is_empty() {
@@ -39,7 +40,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn equal_values_have_an_interval_without_width_and_no_values_none() {
+    fn ratio_of_constant_values_has_zero_width_interval() {
         let (one, other) = (vec![vec![2.0; 3], vec![]], vec![vec![3.0], vec![3.0; 4]]);
         let ratio = ratio_of_medians(&one, &other, &mut Random::new(1)).unwrap();
         assert_eq!((ratio.low, ratio.estimate, ratio.high), (1.5, 1.5, 1.5));
@@ -49,7 +50,7 @@ mod tests {
     }
 
     #[test]
-    fn the_redrawn_median_is_one_of_the_values_or_between_two() {
+    fn resampled_median_is_within_value_range() {
         let passes = vec![vec![1.0, 2.0], vec![4.0]];
         let mut random = Random::new(3);
         for _ in 0..200 {

@@ -1,29 +1,29 @@
-//! Whose regressions count.
+//! Selection of the contenders whose regressions count.
 //!
-//! Who compares two runs in CI asks whether *their* program became worse. Where a peer became worse, the peer or the
-//! machine changed: to fail a build for it would be wrong, and to say nothing of it, too. So by default anello's own
-//! contenders count, and what befell the others is told. Runs without any of anello (disk workers, a field of one's
-//! own) have nobody else to mean than all.
+//! A comparison in CI must show whether the program under test became worse. If a peer became worse, the peer or the
+//! machine changed, so a build must not fail because of it. By default, only the anello contenders count, and
+//! regressions of other contenders are reported without being counted. In runs without an anello contender (disk
+//! workers, or custom contenders), all contenders count.
 
 use crate::contender::Role;
 use crate::result::{ContenderRecord, LabResult};
 
-/// Whose regressions count; several of them together in a list.
+/// A selection of contenders whose regressions count. Several selections can be combined in a slice.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Counted {
-    /// Those of anello's own contenders; those of all where neither run has any of anello.
+    /// The anello contenders, or all contenders if neither run has an anello contender.
     Anello,
-    /// Those of all contenders.
+    /// All contenders.
     All,
-    /// Those of the contender with this name.
+    /// The contender with this name.
     Named(String),
 }
 
 impl Counted {
-    /// Who counts if nobody says otherwise.
+    /// Default selection.
     pub const DEFAULT: &[Counted] = &[Counted::Anello];
 
-    /// The names of all that count among the contenders of two runs, in the order of the first.
+    /// Returns the names of the selected contenders of two runs, those of the first run first.
     #[must_use]
     pub fn among(counted: &[Counted], before: &LabResult, after: &LabResult) -> Vec<String> {
         let has_anello = contenders(before, after).any(|contender| contender.role == Role::Anello);
@@ -43,7 +43,7 @@ impl Counted {
         names
     }
 
-    /// The names that were given and that neither run knows.
+    /// Returns the selected names that occur in neither run.
     #[must_use]
     pub fn unknown<'a>(counted: &'a [Counted], before: &LabResult, after: &LabResult) -> Vec<&'a str> {
         let is_known = |name: &str| contenders(before, after).any(|contender| contender.name == name);
@@ -55,7 +55,7 @@ impl Counted {
     }
 }
 
-/// The contenders of both runs without twins, which are compared with nobody.
+/// Returns the contenders of both runs, without the twins, which have no comparisons.
 fn contenders<'a>(before: &'a LabResult, after: &'a LabResult) -> impl Iterator<Item = &'a ContenderRecord> {
     before.contenders.iter().chain(&after.contenders).filter(|contender| contender.twin_of.is_none())
 }

@@ -1,4 +1,4 @@
-//! What differs between the machines and plans of two runs, and what of it forbids a comparison.
+//! Differences between the machines, plans and contenders of two runs, and those that prevent a comparison.
 
 use std::path::Path;
 
@@ -10,30 +10,30 @@ use crate::executable::Executable;
 use crate::report::format::milliseconds;
 use crate::result::{ContenderRecord, LabResult};
 
-/// Facts that differ from one minute to the next.
+/// Facts that change constantly and are not compared.
 const VOLATILE_FACTS: [&str; 3] = ["Load average", "Load average after", "Stolen by the hypervisor"];
 
-/// Facts that tell of CPU faults which old results knew nothing of.
+/// Labels of the facts on CPU vulnerabilities, which old results contain only in part.
 const MITIGATIONS: &str = "CPU mitigations";
 const OPEN_FAULTS: &str = "Unmitigated CPU vulnerabilities";
 
-/// One thing that is not the same in both runs.
+/// A property that differs between two runs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Difference {
-    /// What.
+    /// Name of the property.
     pub what: String,
-    /// In the first run; empty if it is not known there.
+    /// Value in the first run; empty if unknown.
     pub before: String,
-    /// In the second run; empty if it is not known there.
+    /// Value in the second run; empty if unknown.
     pub after: String,
 }
 
-/// Everything that differs, the machine first.
+/// Returns all differences between two runs: first those of the machine, then those of the plan and of the contenders.
 pub fn differences(before: &LabResult, after: &LabResult) -> Vec<Difference> {
-    let mut found = Vec::new();
+    let mut differences = Vec::new();
     let mut add = |what: &str, before: String, after: String| {
         if before != after {
-            found.push(Difference { what: what.to_owned(), before, after });
+            differences.push(Difference { what: what.to_owned(), before, after });
         }
     };
     let (facts_before, facts_after) = (before.environment.facts(), after.environment.facts());
@@ -65,23 +65,23 @@ pub fn differences(before: &LabResult, after: &LabResult) -> Vec<Difference> {
     let driver = |driver: &Option<String>| driver.clone().unwrap_or_default();
     add("driver of the load", driver(&one.load_driver), driver(&other.load_driver));
     let share = |share: f64| format!("{:.0} %", share * 100.0);
-    add("servers' share of crowded cores", share(one.server_share), share(other.server_share));
+    add("servers' share of saturated cores", share(one.server_share), share(other.server_share));
     let checked = |checked: bool| if checked { "yes" } else { "no" }.to_owned();
     add("contenders checked first", checked(one.checked), checked(other.checked));
-    found.extend(contender_differences(before, after));
-    found
+    differences.extend(contender_differences(before, after));
+    differences
 }
 
-/// Whether a fact tells of CPU faults of which one of the runs knows nothing, as old ones do: that is no change. Where
-/// the mitigations differ, these are told all the same.
+/// Returns `true` if a fact concerns CPU vulnerabilities that one of the runs does not contain, which is not a
+/// difference of the machine. Differences in the mitigations are always reported.
 fn is_unknown_fault(label: &str, before: &LabResult, after: &LabResult) -> bool {
     let (one, other) = (&before.environment, &after.environment);
     let unknown = one.vulnerable.is_none() || other.vulnerable.is_none();
     unknown && (label == OPEN_FAULTS || label == MITIGATIONS && one.mitigations == other.mitigations)
 }
 
-/// What differs between the contenders that both runs have: version, commits, library, build, program, driver, command. Those
-/// that differ alike, as the many that are one program do, stand in one line.
+/// Returns the differences of the contenders that occur in both runs: version, commits, library, build, program, driver
+/// and command. Contenders with the same difference, for example because they run the same program, share one entry.
 fn contender_differences(before: &LabResult, after: &LabResult) -> Vec<Difference> {
     type Trait = fn(&LabResult, &ContenderRecord) -> String;
     let traits: [(&str, Trait); 8] = [
@@ -96,7 +96,7 @@ fn contender_differences(before: &LabResult, after: &LabResult) -> Vec<Differenc
         ("driver", |_, record| record.driver.clone().unwrap_or_default()),
         ("command", command),
     ];
-    let mut found = Vec::new();
+    let mut differences = Vec::new();
     for (label, value_of) in traits {
         let mut groups: Vec<(Vec<&str>, String, String)> = Vec::new();
         for one in before.contenders.iter().filter(|one| one.twin_of.is_none()) {
@@ -108,22 +108,22 @@ fn contender_differences(before: &LabResult, after: &LabResult) -> Vec<Differenc
                 None => {}
             }
         }
-        found.extend(groups.into_iter().map(|(names, before, after)| {
+        differences.extend(groups.into_iter().map(|(names, before, after)| {
             let more = if names.len() > 1 { format!(" and {} more", names.len() - 1) } else { String::new() };
             Difference { what: format!("{label} of {}{more}", names[0]), before, after }
         }));
     }
-    found
+    differences
 }
 
-/// Files with the beginnings of their hashes.
+/// Formats a list of files, each with its shortened hash.
 fn programs(executables: &[Executable]) -> String {
     let files: Vec<String> =
         executables.iter().map(|executable| format!("{} {}", executable.short(), executable.file)).collect();
     files.join(", ")
 }
 
-/// What forbids to compare the runs, each in a few words; a change in the program under test does not.
+/// Returns the reasons why the runs cannot be compared. A change in the program under test is not such a reason.
 pub fn obstacles(before: &LabResult, after: &LabResult) -> Vec<String> {
     let (one, other) = (&before.environment, &after.environment);
     let same = [
@@ -140,8 +140,8 @@ pub fn obstacles(before: &LabResult, after: &LabResult) -> Vec<String> {
     other.chain(changed_reference(before, after)).collect()
 }
 
-/// The reference of both runs, if it is of the program under test and another build: where it changed, what became better
-/// seems to make all others worse.
+/// Returns a reason if the reference belongs to the program under test and its build changed. In that case, an
+/// improvement of the reference would look like a regression of all other contenders.
 fn changed_reference(before: &LabResult, after: &LabResult) -> Option<String> {
     let reference = |result: &LabResult| {
         let mut all = result.contenders.iter();
@@ -150,19 +150,21 @@ fn changed_reference(before: &LabResult, after: &LabResult) -> Option<String> {
     let (one, other) = (reference(before)?, reference(after)?);
     (one.name == other.name && one.executables != other.executables).then(|| {
         format!(
-            "the reference {} is anello's own and another build (take one that is not anello's)",
+            "the reference {} is anello's own and a different build (use a reference that is not part of anello)",
             one.name
         )
     })
 }
 
-/// Whether the loads are known to have run on different drivers; old runs do not name theirs.
+/// Returns `true` if the load generators ran on different drivers. Old results do not contain the driver and are
+/// assumed to match.
 fn other_load_driver(before: &LabResult, after: &LabResult) -> bool {
     let drivers = before.plan.load_driver.as_ref().zip(after.plan.load_driver.as_ref());
     drivers.is_some_and(|(before, after)| before != after)
 }
 
-/// A contender's command. The file that disk workers share is named after the process of the lab, and so differs always.
+/// Returns the command of a contender. The name of the disk workers' file contains the process ID of the lab and
+/// differs in every run, so it is replaced by a placeholder.
 fn command(result: &LabResult, record: &ContenderRecord) -> String {
     let file = result.plan.disk_file.as_deref().and_then(|file| Path::new(file).file_name()?.to_str());
     match file {

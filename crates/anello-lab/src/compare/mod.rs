@@ -1,20 +1,20 @@
-//! What changed between two runs, beyond noise.
+//! Comparison of two runs: significant changes of each contender.
 //!
-//! Two runs of the same program on the same machine differ: the machine was in another mood. So every contender's ratio
-//! *to the reference of its own run* is compared with the same ratio in the other run; what slows everything down cancels
-//! out. The twin of the reference shows what is left: its ratio should be the same in both runs, and as far as it is not,
-//! no other change is believed.
+//! Two runs of the same program on the same machine differ because the state of the machine changes. Therefore, the
+//! ratio of each contender *to the reference of the same run* is compared between the runs, and effects that slow down
+//! all contenders cancel out. The ratio of the twin to the reference should be equal in both runs. Its change is the
+//! noise floor: smaller changes of other contenders are not significant.
 //!
 //! ```text
 //!            run A                    run B                   change
 //!  contender / reference  1.10   contender / reference  1.21    +10 %
-//!  twin      / reference  1.00   twin      / reference  1.01     ±1 %   what cannot be told
+//!  twin      / reference  1.00   twin      / reference  1.01     ±1 %   noise floor
 //! ```
 //!
-//! A regression counts if it is beyond doubt that it exceeds the threshold: the whole interval of the change does, and
-//! the change is larger than the noise. A contender that was measured in the first run and failed in the second counts
-//! too. Whose regressions count is another question: see [`Counted`]. Absolute changes stand beside, for runs on one machine; they prove nothing, because the machine may have changed
-//! its speed in between.
+//! A change is a regression if its whole interval exceeds the threshold and if it is larger than the noise floor. A
+//! contender that was measured in the first run and failed in the second is a regression, too. [`Counted`] selects the
+//! contenders whose regressions count. Changes of absolute figures are included for information only, because the
+//! machine's speed can change between the runs.
 
 mod bootstrap;
 mod counting;
@@ -38,108 +38,109 @@ use crate::schedule::Random;
 use crate::statistics::{Ratio, quantile};
 use crate::verdict::{has_enough_samples, verdict_on};
 
-/// Name of the format of a comparison as JSON.
+/// Name of the JSON format of a comparison.
 pub const SCHEMA: &str = "anello-lab-compare";
 
 /// Version of that format.
 pub const SCHEMA_VERSION: u32 = 2;
 
-/// What changed from one run to another.
+/// Changes from one run to another.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Comparison {
     /// Always [`SCHEMA`].
     pub schema: String,
-    /// The [`SCHEMA_VERSION`] it was written by.
+    /// The [`SCHEMA_VERSION`] with which the comparison was written.
     pub schema_version: u32,
     /// The first run.
     pub before: RunName,
     /// The second run.
     pub after: RunName,
-    /// Regressions up to this fraction are not counted.
+    /// Threshold as a fraction. Smaller regressions are not counted.
     pub threshold: f64,
-    /// What differs between the machines, the plans and the contenders.
+    /// Differences between the machines, the plans and the contenders.
     pub differences: Vec<Difference>,
-    /// Why the runs as a whole cannot be compared; empty if they can.
+    /// Reasons why the runs cannot be compared; empty if they can.
     pub obstacles: Vec<String>,
-    /// Every contender in every cell that either run has, by the order of the first run.
+    /// Changes of every contender in every cell of either run, in the order of the first run.
     pub changes: Vec<Change>,
-    /// The contenders whose regressions count. Of the reference, if it is among them, only that it broke can be told.
+    /// Contenders whose regressions count. A change of the reference cannot be detected unless it failed.
     pub counted: Vec<String>,
-    /// How many changes of these are regressions past the threshold beyond doubt.
+    /// Number of regressions of these contenders that significantly exceed the threshold.
     pub regressions: usize,
-    /// How many changes of other contenders are.
+    /// Number of such regressions of the other contenders.
     pub regressions_of_others: usize,
 }
 
-/// What a run is known by.
+/// Identification of a run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RunName {
-    /// Start of the run, seconds since 1970.
+    /// Start of the run, in seconds since the Unix epoch.
     pub started_unix_s: u64,
     /// Version of anello.
     pub version: String,
-    /// The scenario.
+    /// Name of the scenario.
     pub scenario: String,
 }
 
-/// One figure of one contender in one cell in both runs.
+/// Change of one figure of one contender in one cell.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Change {
-    /// The contender.
+    /// Name of the contender.
     pub contender: String,
-    /// The cell.
+    /// Cell of the figure.
     pub cell: Cell,
-    /// What is compared; none where the two could not even be laid side by side.
+    /// Measure of the figure; `None` if the contender was not measured in both runs.
     pub measure: Option<Measure>,
-    /// The ratio to the reference in the first run.
+    /// Ratio to the reference in the first run.
     pub before: Option<f64>,
-    /// The ratio to the reference in the second run.
+    /// Ratio to the reference in the second run.
     pub after: Option<f64>,
-    /// The second as a multiple of the first.
+    /// Ratio of the second run as a multiple of that of the first run.
     pub change: Option<Ratio>,
-    /// What the reference's twin changed by, as a fraction: changes up to this are not believed.
+    /// Noise floor: the change of the reference's twin, as a fraction. Smaller changes are not significant.
     pub noise: Option<f64>,
-    /// The absolute figure of the second run as a multiple of the first's; only on the same machine.
+    /// Absolute figure of the second run as a multiple of that of the first run; only if the runs can be compared.
     pub absolute: Option<Ratio>,
-    /// What can be said.
+    /// Verdict on the change.
     pub verdict: ChangeVerdict,
-    /// Why nothing can be said, or how the contender broke.
+    /// Reason why there is no verdict, or the failure of the contender.
     pub why: Option<String>,
-    /// Whether it is a regression past the threshold beyond doubt, be its contender one that counts or not.
+    /// `true` if the change is a regression that significantly exceeds the threshold, whether its contender counts or
+    /// not.
     pub regression: bool,
 }
 
-/// What can be said about a change.
+/// Verdict on a change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ChangeVerdict {
-    /// It is the reference, of which only the absolute change is known.
+    /// The contender is the reference. Only the change of its absolute figure is known.
     Reference,
-    /// Better, beyond doubt.
+    /// Significantly better.
     Better,
-    /// Worse, beyond doubt.
+    /// Significantly worse.
     Worse,
-    /// The interval includes no change, or the twin changed as much.
+    /// No significant change: the interval includes 1, or the change is within the noise floor.
     NoDifference,
-    /// The twin changed so much, or there are so few clean slices, that nothing can be said.
+    /// No verdict is possible: the noise floor is too high or unknown, or there are too few clean slices.
     TooNoisy,
-    /// It was measured in the first run and failed in the second.
+    /// The contender was measured in the first run and failed in the second.
     #[serde(rename = "broke")]
     Broken,
-    /// It failed in the first run and was measured in the second.
+    /// The contender failed in the first run and was measured in the second.
     #[serde(rename = "mended")]
     Fixed,
-    /// One of the two runs does not have it, or the runs cannot be compared.
+    /// The figure is missing in one of the runs, or the runs cannot be compared.
     NotComparable,
 }
 
-/// Compares two runs and counts the regressions of anello; `threshold` is the fraction up to which one is not counted.
+/// Compares two runs and counts the regressions of the anello contenders that exceed `threshold`, a fraction.
 #[must_use]
 pub fn compare(before: &LabResult, after: &LabResult, threshold: f64) -> Comparison {
     compare_counting(before, after, threshold, Counted::DEFAULT)
 }
 
-/// As [`compare`], and counts the regressions of whom one likes.
+/// Like [`compare`], but counts the regressions of the contenders selected by `counted`.
 #[must_use]
 pub fn compare_counting(
     before: &LabResult,
@@ -186,7 +187,7 @@ fn name_of(result: &LabResult) -> RunName {
     }
 }
 
-/// Two runs side by side.
+/// The two compared runs.
 struct Runs<'a> {
     before: &'a LabResult,
     after: &'a LabResult,
@@ -196,7 +197,7 @@ struct Runs<'a> {
     threshold: f64,
 }
 
-/// Where one contender stands in one cell in each of the runs: indexes of cell and contender.
+/// Indices of the cell and of the contender in each of the two runs.
 #[derive(Clone, Copy)]
 struct CellPosition {
     before: (usize, usize),
@@ -222,7 +223,7 @@ impl Runs<'_> {
                         changes.push(missing(&record.name, *cell, "the second run does not have the cell"))
                     }
                     (_, None) => {
-                        changes.push(missing(&record.name, *cell, "it took no part in the second run"))
+                        changes.push(missing(&record.name, *cell, "not a contender of the second run"))
                     }
                 }
             }
@@ -231,7 +232,7 @@ impl Runs<'_> {
         changes
     }
 
-    /// What only the second run has.
+    /// Adds the cells and contenders that only the second run has.
     fn add_new_cells(&self, changes: &mut Vec<Change>) {
         for cell in &self.after.plan.cells {
             let known_cell = self.before.plan.cells.contains(cell);
@@ -240,7 +241,7 @@ impl Runs<'_> {
                 if !known_cell {
                     changes.push(missing(&record.name, *cell, "the first run does not have the cell"));
                 } else if !known {
-                    changes.push(missing(&record.name, *cell, "it took no part in the first run"));
+                    changes.push(missing(&record.name, *cell, "not a contender of the first run"));
                 }
             }
         }
@@ -256,7 +257,7 @@ impl Runs<'_> {
         let row_before = row(self.before, position.before);
         let row_after = row(self.after, position.after);
         let (Some(row_before), Some(row_after)) = (row_before, row_after) else {
-            return vec![missing(name, cell, "one of the runs ended before it")];
+            return vec![missing(name, cell, "one of the runs was stopped before this cell")];
         };
         match (&row_before.outcome, &row_after.outcome) {
             (Outcome::Measured, Outcome::Measured) => {}
@@ -297,16 +298,17 @@ impl Runs<'_> {
         let (before, after) =
             (self.before_ratios(position.before, measure), self.after_ratios(position.after, measure));
         let Some(change) = ratio_of_medians(&before, &after, &mut stream(position, measure)) else {
-            // A cell without this figure (a disk worker that uses no CPU that could be counted) is not worth a line.
-            let nothing = before.concat().is_empty() && after.concat().is_empty() && absolute.is_none();
-            return (!nothing)
+            // Skip figures that neither run has, such as the CPU time of a disk worker that used no measurable CPU
+            // time.
+            let has_no_figure = before.concat().is_empty() && after.concat().is_empty() && absolute.is_none();
+            return (!has_no_figure)
                 .then(|| Change { why: Some("the reference was not measured".to_owned()), ..blank });
         };
         let (verdict, why) = match self.obstacles {
             [] => (verdict_of(verdict_on(change, noise), measure), None),
             obstacles => (ChangeVerdict::NotComparable, Some(obstacles.join(", "))),
         };
-        let surely_past = if measure.more_is_better() {
+        let exceeds_threshold = if measure.more_is_better() {
             change.high < 1.0 - self.threshold
         } else {
             change.low > 1.0 + self.threshold
@@ -317,7 +319,7 @@ impl Runs<'_> {
             change: Some(change),
             verdict,
             why,
-            regression: verdict == ChangeVerdict::Worse && surely_past,
+            regression: verdict == ChangeVerdict::Worse && exceeds_threshold,
             ..blank
         })
     }
@@ -341,8 +343,8 @@ impl Runs<'_> {
         ratio_of_medians(&before, &after, &mut stream(position, measure))
     }
 
-    /// What the twin changed by, by cell of the first run and measure: the farther end of the interval, or the middle of
-    /// that over all cells where one cell was lucky.
+    /// Returns the noise floor by cell of the first run and measure. The noise floor is the maximum deviation from 1 of
+    /// the interval of the twin's change, or the median of this value over all cells if that is larger.
     fn noise(&self) -> HashMap<(usize, Measure), f64> {
         let mut noise = HashMap::new();
         let (Some(twin_before), Some(twin_after)) = (twin_of(self.before), twin_of(self.after)) else {
@@ -350,7 +352,7 @@ impl Runs<'_> {
         };
         for measure in Measure::ALL {
             let cells = self.before.plan.cells.iter().enumerate();
-            let reaches: Vec<(usize, Option<f64>)> = cells
+            let deviations: Vec<(usize, Option<f64>)> = cells
                 .filter(|(_, cell)| Measure::of_cell(cell).contains(&measure))
                 .filter_map(|(index, cell)| {
                     let after = self.after.plan.cells.iter().position(|other| other == cell)?;
@@ -363,11 +365,11 @@ impl Runs<'_> {
                     Some((index, change.filter(has_enough_samples).map(|change| change.max_deviation())))
                 })
                 .collect();
-            let known: Vec<f64> = reaches.iter().filter_map(|(_, reach)| *reach).collect();
-            let middle = quantile(&known, 0.5);
-            for (index, reach) in reaches {
-                if let Some(reach) = reach.into_iter().chain(middle).reduce(f64::max) {
-                    noise.insert((index, measure), reach);
+            let known: Vec<f64> = deviations.iter().filter_map(|(_, deviation)| *deviation).collect();
+            let median = quantile(&known, 0.5);
+            for (index, deviation) in deviations {
+                if let Some(deviation) = deviation.into_iter().chain(median).reduce(f64::max) {
+                    noise.insert((index, measure), deviation);
                 }
             }
         }
@@ -375,7 +377,7 @@ impl Runs<'_> {
     }
 }
 
-/// A stream of its own for every question.
+/// Returns the random stream of one comparison.
 fn stream(position: CellPosition, measure: Measure) -> Random {
     Random::stream(position.before.0 as u64 * 4096 + position.before.1 as u64, 1 << 40 | measure as u64)
 }

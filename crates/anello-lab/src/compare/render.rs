@@ -1,11 +1,11 @@
-//! A comparison for the terminal: what differs around it, the verdict, then what changed.
+//! Plain-text output of a comparison: differences between the runs, verdict, and changes.
 
 use crate::compare::{Change, ChangeVerdict, Comparison, Difference, RunName};
 use crate::measure::Measure;
 use crate::report::format::{cut, interval, percent, readable_time, times};
 use crate::report::text::{WIDTH, push_line, wrap};
 
-/// Values that differ are cut to this.
+/// Maximum width of a value in the table of differences, in columns.
 const VALUE_WIDTH: usize = 34;
 
 /// Renders the comparison as plain text, at most 108 columns wide.
@@ -29,7 +29,7 @@ pub fn render_comparison(comparison: &Comparison) -> String {
     }
     shown.into_iter().for_each(|change| push_line(&mut text, &line(comparison, change)));
     for (title, verdict) in
-        [("broke in B", ChangeVerdict::Broken), ("works again in B", ChangeVerdict::Fixed)]
+        [("failed in B", ChangeVerdict::Broken), ("works again in B", ChangeVerdict::Fixed)]
     {
         for change in comparison.changes.iter().filter(|change| change.verdict == verdict) {
             let why = change.why.as_deref().unwrap_or("");
@@ -39,10 +39,10 @@ pub fn render_comparison(comparison: &Comparison) -> String {
     text
 }
 
-/// What is not the same in both runs, apart from the figures.
+/// Writes the differences between the machines, plans and contenders of the two runs.
 fn differences(text: &mut String, comparison: &Comparison) {
     if comparison.differences.is_empty() {
-        push_line(text, "The two runs were made alike: same machine, same plan, same programs.");
+        push_line(text, "No differences between the runs: same machine, same plan, same programs.");
         return;
     }
     push_line(text, &format!("{:<37} {:<34} B", "differs", "A"));
@@ -52,7 +52,8 @@ fn differences(text: &mut String, comparison: &Comparison) {
     }
 }
 
-/// Two values, cut to the width that there is; without the words in front that they share where they would look alike.
+/// Cuts two values to the available width. If they would look the same after that, their common leading words are
+/// removed.
 fn distinguishing_parts(before: &str, after: &str) -> (String, String) {
     let shown = |value: &str| if value.is_empty() { "–".to_owned() } else { cut(value, VALUE_WIDTH) };
     if shown(before) != shown(after) {
@@ -69,7 +70,7 @@ fn is_better_or_worse(verdict: ChangeVerdict) -> bool {
     matches!(verdict, ChangeVerdict::Better | ChangeVerdict::Worse)
 }
 
-/// The comparison in sentences, the most important first.
+/// Returns the verdict as sentences, the most important first.
 fn verdict(comparison: &Comparison) -> Vec<String> {
     let count = |verdict| comparison.changes.iter().filter(|change| change.verdict == verdict).count();
     let mut sentences = Vec::new();
@@ -82,32 +83,32 @@ fn verdict(comparison: &Comparison) -> Vec<String> {
     }
     let threshold = percent(comparison.threshold);
     let own = || comparison.changes.iter().filter(|change| is_counted(comparison, change));
-    let told = |change: &&Change| change.change.is_some() || change.verdict == ChangeVerdict::Broken;
-    let told = own().filter(told).count();
+    let is_judged = |change: &&Change| change.change.is_some() || change.verdict == ChangeVerdict::Broken;
+    let judged = own().filter(is_judged).count();
     let noisy = own().filter(|change| change.verdict == ChangeVerdict::TooNoisy).count();
-    let everyone = comparison.changes.iter().all(|change| is_counted(comparison, change));
+    let counts_all = comparison.changes.iter().all(|change| is_counted(comparison, change));
     let reference = reference_among(&comparison.counted, comparison);
     let names = comparison.counted.iter().map(String::as_str);
     let mut names: Vec<&str> = names.filter(|&name| Some(name) != reference).collect();
     if names.is_empty() {
         names.extend(reference);
     }
-    let whose = if everyone { String::new() } else { format!(" of {}", names.join(", ")) };
+    let of_names = if counts_all { String::new() } else { format!(" of {}", names.join(", ")) };
     sentences.push(match comparison.regressions {
-        0 if told == 0 => format!("Nothing{whose} could be compared."),
-        0 if noisy == told => {
-            format!("Too noisy: these two runs cannot tell whether anything{whose} became worse.")
+        0 if judged == 0 => format!("Nothing{of_names} could be compared."),
+        0 if noisy == judged => {
+            format!("Too noisy: these two runs do not show whether anything{of_names} became worse.")
         }
-        0 => format!("No regression{whose} past {threshold} beyond doubt."),
-        1 => format!("One regression{whose} past {threshold} beyond doubt."),
-        more => format!("{more} regressions{whose} past {threshold} beyond doubt."),
+        0 => format!("No significant regression{of_names} above {threshold}."),
+        1 => format!("One significant regression{of_names} above {threshold}."),
+        more => format!("{more} significant regressions{of_names} above {threshold}."),
     });
     sentences.extend(reference.map(|name| {
-        format!("{name} is what all are compared with: of itself only that it broke could be told.")
+        format!("{name} is the reference: changes of its own cannot be detected unless it fails.")
     }));
     sentences.extend(uncounted_regressions(comparison));
     sentences.push(format!(
-        "Beyond noise: {} better, {} worse. No detectable difference: {}. Too noisy to tell: {}. Not comparable: {}.",
+        "Significant: {} better, {} worse. No detectable difference: {}. Too noisy: {}. Not comparable: {}.",
         count(ChangeVerdict::Better),
         count(ChangeVerdict::Worse) + count(ChangeVerdict::Broken),
         count(ChangeVerdict::NoDifference),
@@ -118,30 +119,30 @@ fn verdict(comparison: &Comparison) -> Vec<String> {
         let of_measure = || comparison.changes.iter().filter(|change| change.measure == Some(measure));
         let Some(workload) = of_measure().next().map(|change| change.cell.workload) else { continue };
         let noise: Vec<f64> = of_measure().filter_map(|change| change.noise).collect();
-        let least = noise.iter().copied().min_by(f64::total_cmp);
-        let most = noise.iter().copied().max_by(f64::total_cmp);
-        if let (Some(least), Some(most)) = (least, most) {
+        let min = noise.iter().copied().min_by(f64::total_cmp);
+        let max = noise.iter().copied().max_by(f64::total_cmp);
+        if let (Some(min), Some(max)) = (min, max) {
             sentences.push(format!(
-                "{}: the reference against itself changed by {} to {}; smaller changes cannot be told.",
+                "{}: the reference against itself changed by {} to {}; smaller changes are not significant.",
                 measure.name(workload),
-                percent(least),
-                percent(most)
+                percent(min),
+                percent(max)
             ));
         }
     }
     let reasons = comparison.changes.iter().filter(|change| change.verdict == ChangeVerdict::NotComparable);
-    let mut told: Vec<(&str, usize)> = Vec::new();
+    let mut counts: Vec<(&str, usize)> = Vec::new();
     for why in reasons.filter_map(|change| change.why.as_deref()) {
-        match told.iter_mut().find(|(earlier, _)| *earlier == why) {
+        match counts.iter_mut().find(|(earlier, _)| *earlier == why) {
             Some((_, count)) => *count += 1,
-            None => told.push((why, 1)),
+            None => counts.push((why, 1)),
         }
     }
-    sentences.extend(told.into_iter().map(|(why, count)| format!("Not comparable ({count}): {why}.")));
+    sentences.extend(counts.into_iter().map(|(why, count)| format!("Not comparable ({count}): {why}.")));
     sentences
 }
 
-/// The reference of both runs, if it is one of these names.
+/// Returns the name of the reference if it is among `names`.
 fn reference_among<'a>(names: &'a [String], comparison: &Comparison) -> Option<&'a str> {
     let mut references =
         comparison.changes.iter().filter(|change| change.verdict == ChangeVerdict::Reference);
@@ -153,7 +154,7 @@ fn is_counted(comparison: &Comparison, change: &Change) -> bool {
     comparison.counted.contains(&change.contender)
 }
 
-/// What became worse of those who do not count.
+/// Returns a sentence on the regressions of contenders that do not count.
 fn uncounted_regressions(comparison: &Comparison) -> Option<String> {
     let mut names: Vec<&str> = Vec::new();
     for change in
@@ -165,7 +166,7 @@ fn uncounted_regressions(comparison: &Comparison) -> Option<String> {
     }
     (!names.is_empty()).then(|| {
         format!(
-            "Not counted: {} of {}, where they or the machine changed (--fail-on all counts them).",
+            "Not counted: {} of {}, because they or the machine changed (--fail-on all counts them).",
             if comparison.regressions_of_others == 1 {
                 "one regression".to_owned()
             } else {
@@ -187,7 +188,7 @@ fn line(comparison: &Comparison, change: &Change) -> String {
         _ => "worse",
     };
     let what = match change.measure {
-        // Without "server", for which there is no room.
+        // The column is too narrow for "server".
         Some(measure) => measure.name(change.cell.workload).trim_start_matches("server "),
         None => "",
     };

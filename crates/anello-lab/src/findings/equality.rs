@@ -1,18 +1,21 @@
-//! Copies of the reference that compete under names of their own: whatever is claimed of them is wrong.
+//! Copies of the reference that run as contenders with different names. Any difference claimed for them is a false
+//! positive.
 
 use super::counted;
 use crate::measure::Measure;
 use crate::result::{LabResult, Verdict};
 
-/// In how many cells no difference was claimed between the reference and each copy of it, and all of them together.
-/// Nothing if nobody runs the reference's program by its command but itself and its twin, whose own noise is the measure.
+/// Returns a sentence with the number of cells in which no difference between the reference and any of its copies was
+/// claimed. A copy runs the same command with the same executables. The twin does not count as a copy, because the
+/// resolution is computed from it. Returns `None` if there are no copies.
 pub fn sentences(result: &LabResult) -> Option<String> {
     let reference = result.contenders.iter().find(|record| record.name == result.plan.reference)?;
     let copies: Vec<&str> = result
         .contenders
         .iter()
         .filter(|record| record.twin_of.is_none() && record.name != reference.name)
-        // A command names its program by its last name only: two builds have the same, and other hashes.
+        // A command contains only the file name of the executable, so two builds can have the same command. Their
+        // hashes differ.
         .filter(|record| record.command == reference.command && record.executables == reference.executables)
         .map(|record| record.name.as_str())
         .collect();
@@ -30,8 +33,8 @@ pub fn sentences(result: &LabResult) -> Option<String> {
     }
     (judged > 0).then(|| {
         format!(
-            "Equal {}s: {} the same command as {}. No difference was claimed in {quiet} of {}; {noisy} of them were too \
-             noisy to tell anything.",
+            "Equal {}s: {} the same command as {}. No difference was claimed in {quiet} of {}; {noisy} of them were \
+             too noisy for a verdict.",
             result.workload().server_noun(),
             if let [one] = copies[..] { format!("{one} is") } else { format!("{} are", copies.join(", ")) },
             reference.name,

@@ -1,4 +1,4 @@
-//! The answer in one sentence: who costs least.
+//! Main conclusion of a run in one sentence: the cheapest contender.
 
 use super::{Entry, counted, entries_of, listed, measure_name, range};
 use crate::cell::Workload;
@@ -8,7 +8,7 @@ use crate::result::{CellResult, LabResult, Outcome, Verdict};
 use crate::statistics::quantile;
 use crate::verdict::verdict_on;
 
-/// Who costs least, and what that rests on.
+/// Returns the sentence on the cheapest contender, with the figures that support it.
 pub fn sentence(result: &LabResult) -> String {
     let reference = &result.plan.reference;
     let measure = headline_measure(result);
@@ -18,7 +18,8 @@ pub fn sentence(result: &LabResult) -> String {
     };
     if !cells.iter().any(measured) {
         return format!(
-            "{reference} was not measured, so the others cannot be compared with it; the table has their figures."
+            "{reference} was not measured, so the other contenders cannot be compared with it; the table has their \
+             figures."
         );
     }
     let better_by = |name: &str| {
@@ -40,8 +41,8 @@ pub fn sentence(result: &LabResult) -> String {
     }
 }
 
-/// The measure by which the headline judges: what a request costs the server, where all answers are large, what it costs
-/// both sides, and, where nothing but idle connections was measured, what these cost.
+/// Returns the measure on which the headline is based: memory if only idle connections were measured, the combined CPU
+/// time of server and load if all responses are large, otherwise the CPU time of the server.
 fn headline_measure(result: &LabResult) -> Measure {
     let all = |predicate: fn(Workload) -> bool| {
         !result.cells.is_empty() && result.cells.iter().all(|cell| predicate(cell.cell.workload))
@@ -55,13 +56,14 @@ fn headline_measure(result: &LabResult) -> Measure {
     }
 }
 
-/// Everybody who is to beat the reference.
+/// Returns the names of all contenders except the reference and the twins.
 fn competitors(result: &LabResult) -> Vec<&str> {
     let others = result.contenders.iter().filter(|contender| contender.twin_of.is_none());
     others.map(|contender| contender.name.as_str()).filter(|name| *name != result.plan.reference).collect()
 }
 
-/// The first is the cheapest only if it is dearer than the reference nowhere, and cheaper than the runner-up.
+/// Returns the sentence on `first`, the contender with the lowest cost. It is called the cheapest only if it is not
+/// more expensive than the reference in any cell and if it is cheaper than the runner-up.
 fn cheapest(
     result: &LabResult,
     cells: &[&CellResult],
@@ -72,17 +74,17 @@ fn cheapest(
     let entries = entries_of(result, first, measure);
     let of =
         |better: bool| entries.iter().filter(move |entry| measure.is_better(entry.verdict) == Some(better));
-    let dearer: Vec<String> = of(false).map(|entry| entry.cell.to_string()).collect();
-    let but = match dearer.len() {
+    let costlier: Vec<String> = of(false).map(|entry| entry.cell.to_string()).collect();
+    let but = match costlier.len() {
         0 => String::new(),
-        _ => format!(", but {} at {}", range(&entries, measure, false), listed(&dearer)),
+        _ => format!(", but {} at {}", range(&entries, measure, false), listed(&costlier)),
     };
     let (beats_runner_up, runner_up_sentence) = match runner_up {
         Some(second) => compare_with_runner_up(result, first, second, measure).unwrap_or_default(),
         None => (true, String::new()),
     };
     let opening =
-        if beats_runner_up && dearer.is_empty() { "Cheapest here" } else { "Among the cheapest here" };
+        if beats_runner_up && costlier.is_empty() { "Cheapest here" } else { "Among the cheapest here" };
     format!(
         "{opening}: {first}, with {} {} than {} in {} of {}{but}.{runner_up_sentence}",
         range(&entries, measure, true),
@@ -93,8 +95,8 @@ fn cheapest(
     )
 }
 
-/// Whether the first is cheaper than the second somewhere and dearer nowhere, and a sentence on it; none if no cell has
-/// both.
+/// Compares the cheapest contender with the runner-up. Returns `true` if `first` is cheaper in at least one cell and
+/// not more expensive in any, with a sentence on the comparison. Returns `None` if the two have no cell in common.
 fn compare_with_runner_up(
     result: &LabResult,
     first: &str,
@@ -119,7 +121,7 @@ fn compare_with_runner_up(
     Some((count(true) > 0 && count(false) == 0, text))
 }
 
-/// A sentence as it goes on behind a colon: "CPU" stays as it is.
+/// Converts the first letter to lower case, for use after a colon. Abbreviations such as "CPU" are unchanged.
 fn lowercase_first(sentence: &str) -> String {
     let mut rest = sentence.chars();
     match (rest.next(), rest.clone().next()) {
@@ -128,7 +130,7 @@ fn lowercase_first(sentence: &str) -> String {
     }
 }
 
-/// Nobody is cheaper than the reference, as far as can be told.
+/// Returns the sentence for a run in which no contender is significantly cheaper than the reference.
 fn no_cheaper_contender(result: &LabResult, cells: &[&CellResult], measure: Measure) -> String {
     let (reference, server_noun) = (&result.plan.reference, result.workload().server_noun());
     let name_of_measure = measure_name(result, measure).trim_start_matches("server ");
@@ -138,24 +140,26 @@ fn no_cheaper_contender(result: &LabResult, cells: &[&CellResult], measure: Meas
         let mut rows = cell.rows.iter().filter(|row| competitors.contains(&row.contender.as_str()));
         rows.any(|row| measure.ratio(row).is_some())
     };
-    // Without competitors there is nobody who could have been compared.
-    let alone = |cell: &&&CellResult| !competitors.is_empty() && !compared(cell);
+    // If the reference is the only contender, the sentence must not report missing comparisons.
+    let without_comparison = |cell: &&&CellResult| !competitors.is_empty() && !compared(cell);
     let all = cells.len();
-    let (noisy, alone) = (cells.iter().filter(noisy).count(), cells.iter().filter(alone).count());
-    if alone == all {
+    let noisy = cells.iter().filter(noisy).count();
+    let without_comparison = cells.iter().filter(without_comparison).count();
+    if without_comparison == all {
         return format!(
-            "No other {server_noun} could be compared with {reference}, so that none can be said to take less {name_of_measure}."
+            "No other {server_noun} could be compared with {reference}, so it is unknown whether any takes less \
+             {name_of_measure}."
         );
     }
     if noisy == all {
-        return format!("Too noisy: this run cannot tell whether any {server_noun} beats {reference}.");
+        return format!("Too noisy: it is unknown whether any {server_noun} is cheaper than {reference}.");
     }
     let mut clauses = Vec::new();
     if noisy > 0 {
-        clauses.push(format!("{noisy} of {all} cells were too noisy to tell"));
+        clauses.push(format!("{noisy} of {all} cells were too noisy for a verdict"));
     }
-    if alone > 0 {
-        clauses.push(format!("in {alone} of {all} cells no other could be compared with it"));
+    if without_comparison > 0 {
+        clauses.push(format!("in {without_comparison} of {all} cells no other could be compared with it"));
     }
     let but = if clauses.is_empty() { String::new() } else { format!(", but {}", clauses.join(" and ")) };
     format!("No {server_noun} here takes detectably less {name_of_measure} than {reference}{but}.")
@@ -166,7 +170,7 @@ mod tests {
     use super::lowercase_first;
 
     #[test]
-    fn an_abbreviation_keeps_its_capitals() {
+    fn lowercase_first_keeps_abbreviations() {
         assert_eq!(lowercase_first("CPU per operation: 3 % less"), "CPU per operation: 3 % less");
         assert_eq!(lowercase_first("Memory per connection: 3 % less"), "memory per connection: 3 % less");
         assert_eq!(lowercase_first(""), "");

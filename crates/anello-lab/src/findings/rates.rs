@@ -1,10 +1,10 @@
-//! What went wrong at offered rates: servers that did not keep up, and requests that were not sent when they were due.
+//! Problems at offered rates: overloaded servers, and requests that were sent late or not at all.
 
 use super::{listed, rows_of};
 use crate::analysis::LATE_FRACTION_THRESHOLD;
 use crate::result::{Figures, LabResult};
 
-/// Who did not keep up with the offered rate, where the load did.
+/// Returns a sentence on the servers that did not reach the offered rate although the load generator did.
 pub fn behind_sentence(result: &LabResult) -> Option<String> {
     let mut behind = Vec::new();
     for contender in result.contenders.iter().filter(|contender| contender.twin_of.is_none()) {
@@ -26,7 +26,8 @@ pub fn behind_sentence(result: &LabResult) -> Option<String> {
     })
 }
 
-/// A cell of a contender with a rate, and what part of the requests was late or never sent.
+/// Returns the contenders and cells with late or unsent requests, with the fractions of such requests. Considers only
+/// figures that match `predicate`.
 fn late_cells(result: &LabResult, predicate: impl Fn(&Figures) -> bool) -> Vec<String> {
     let mut cells = Vec::new();
     for contender in result.contenders.iter().filter(|contender| contender.twin_of.is_none()) {
@@ -46,25 +47,25 @@ fn late_cells(result: &LabResult, predicate: impl Fn(&Figures) -> bool) -> Vec<S
     cells
 }
 
-/// Whose requests were not sent when they were due.
+/// Returns a sentence on the cells in which requests were sent late or not at all while the load generator kept up.
 pub fn late_sentence(result: &LabResult) -> Option<String> {
     let cells = late_cells(result, |figures| !figures.load_bottleneck);
     (!cells.is_empty()).then(|| {
         format!(
-            "Requests were sent more than 1 ms after their time, or never: {}. Their latency counts from that time, so the \
-             wait for a free connection is part of it.",
+            "Requests were sent more than 1 ms late, or never: {}. Their latency is measured from the scheduled send \
+             time, so it includes the wait for a free connection.",
             listed(&cells)
         )
     })
 }
 
-/// Where the load, not the server, was behind the offered rate.
+/// Returns a sentence on the cells in which the load generator, not the server, was behind the offered rate.
 pub fn load_behind_sentence(result: &LabResult) -> Option<String> {
     let cells = late_cells(result, |figures| figures.load_bottleneck);
     (!cells.is_empty()).then(|| {
         format!(
-            "The load itself was behind its schedule while the server was not busy: {}. Latencies there say nothing of the \
-             server; offer less.",
+            "The load itself was behind its schedule while the server was not busy: {}. Latencies there do not \
+             describe the server; offer a lower rate.",
             listed(&cells)
         )
     })

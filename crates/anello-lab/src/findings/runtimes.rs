@@ -1,4 +1,4 @@
-//! Anello against the async runtimes among the peers, whichever way they do I/O, where connections are many.
+//! Comparison of anello with all async runtimes at high numbers of connections, regardless of their kind of I/O.
 
 use super::{counted, difference, measure_name};
 use crate::cell::Workload;
@@ -6,13 +6,13 @@ use crate::measure::Measure;
 use crate::peers::Kind;
 use crate::result::{LabResult, PairComparison, Verdict};
 
-/// From so many connections on anello is to be ahead of every runtime.
+/// Minimum number of connections of the cells that this comparison includes.
 const MANY_CONNECTIONS: usize = 50;
 
-/// The measures that decide who is ahead where data flow.
+/// Measures that decide which server is ahead.
 const DECISIVE: [Measure; 3] = [Measure::Cpu, Measure::Rate, Measure::P99];
 
-/// A sentence for each of anello's contenders that met runtimes.
+/// Returns a sentence for each anello contender that was compared with async runtimes.
 pub fn sentences(result: &LabResult) -> Vec<String> {
     result.contenders.iter().filter_map(|contender| sentence(result, &contender.name)).collect()
 }
@@ -63,13 +63,15 @@ fn sentence(result: &LabResult, name: &str) -> Option<String> {
     Some(format!("{head} in {ahead} of {compared}: {}.", clauses.join("; ")))
 }
 
-/// How anello stands beside a peer in one cell.
+/// Result of the comparison of anello with a peer in one cell.
 enum Standing {
-    /// Better in one measure at least and worse in none.
+    /// Anello is better by at least one measure and not worse by any.
     Ahead,
-    /// Worse in this measure, by this ratio.
+    /// Anello is worse by this measure, with this ratio.
     Behind(Measure, f64),
+    /// There is no significant difference.
     Level,
+    /// No measure has a verdict.
     TooNoisy,
 }
 
@@ -87,7 +89,7 @@ fn standing_of(versus: &PairComparison) -> Standing {
     if level { Standing::Level } else { Standing::TooNoisy }
 }
 
-/// How anello stands beside one peer, cell by cell.
+/// Results of the comparison with one peer in all cells.
 struct Tally {
     standings: Vec<Standing>,
 }
@@ -101,7 +103,7 @@ impl Tally {
         self.count(|standing| matches!(standing, Standing::Ahead))
     }
 
-    /// "in 3 of 20 cells (16 no detectable difference, 1 too noisy to tell)"
+    /// Returns a summary such as "in 3 of 20 cells (16 no detectable difference, 1 too noisy for a verdict)".
     fn describe(&self, result: &LabResult) -> String {
         let behind: Vec<(Measure, f64)> = (self.standings.iter())
             .filter_map(|standing| match standing {
@@ -114,12 +116,12 @@ impl Tally {
         let mut clauses = Vec::new();
         if let Some(&(measure, by)) = farthest {
             let how = format!("{} {}", difference(by, by, by > 1.0), measure_name(result, measure));
-            let most = if behind.len() > 1 { " by up to" } else { ":" };
-            clauses.push(format!("{} behind{most} {how}", behind.len()));
+            let separator = if behind.len() > 1 { " by up to" } else { ":" };
+            clauses.push(format!("{} behind{separator} {how}", behind.len()));
         }
         let others = [
             (self.count(|standing| matches!(standing, Standing::Level)), "no detectable difference"),
-            (self.count(|standing| matches!(standing, Standing::TooNoisy)), "too noisy to tell"),
+            (self.count(|standing| matches!(standing, Standing::TooNoisy)), "too noisy for a verdict"),
         ];
         let others = others.into_iter().filter(|(count, _)| *count > 0);
         clauses.extend(others.map(|(count, what)| format!("{count} {what}")));

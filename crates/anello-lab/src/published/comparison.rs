@@ -1,14 +1,14 @@
-//! Published ratios beside those of a run, and whether a claim holds here.
+//! Comparison of published ratios with those of a run.
 //!
-//! A published ratio names two servers and a cell. Where the run has the same cell (what was asked, connections, cores,
-//! offered rate) and contenders that stand for the two, its own ratio with its interval stands beside the published
-//! one. [`judge()`] says what follows:
+//! A published ratio refers to two servers and a cell. If the run has the same cell (workload, connections, cores,
+//! offered rate) and contenders that correspond to the two servers, the ratio of the run and its interval are compared
+//! with the published ratio. [`judge()`] decides whether the run confirms it:
 //!
 //! ```text
 //!  published 1.50        1 ......... 1.22 ............ 1.50 ........
-//!  does not hold     |--|                                              less than half of the difference (in factors)
-//!  holds                                |------|                       in the same direction, and at least half of it
-//!  cannot be told      |------------------------|                      the interval allows for both
+//!  refuted           |--|                                              less than half of the difference (in factors)
+//!  confirmed                            |------|                       in the same direction, and at least half of it
+//!  inconclusive        |------------------------|                      the interval allows for both
 //! ```
 
 use std::collections::HashMap;
@@ -20,96 +20,98 @@ use crate::published::{Claim, Expectation, Figure, Pair, PublishedCell, SOURCES,
 use crate::result::{LabResult, Row};
 use crate::statistics::Ratio;
 
-/// Published ratios nearer to 1 than this factor say that the two are level.
+/// Published ratios within this factor of 1 count as a claim that the two servers are level.
 const MAX_LEVEL_RATIO: f64 = 1.05;
 
-/// Two servers are level here if the whole interval lies within this factor of 1.
+/// Two servers of a run are level if the whole interval is within this factor of 1.
 const MAX_LEVEL_INTERVAL_RATIO: f64 = 1.10;
 
-/// Offered rates that differ by less than this factor are compared.
+/// Maximum factor between the published and the local offered rate of comparable cells.
 const MAX_RATE_RATIO: f64 = 1.3;
 
-/// One published table beside a run.
+/// Comparison of a run with one published table.
 #[derive(Debug, Clone)]
 pub struct PublishedComparison {
-    /// The table.
+    /// Published table.
     pub source: Source,
-    /// Its ratios, in the order of the table, as far as the run has the cell and a pair of contenders for it.
+    /// Compared ratios, in the order of the table. Contains only the ratios for which the run has a cell and a pair of
+    /// contenders.
     pub comparisons: Vec<Comparison>,
-    /// Its claims, for each pair of contenders that could confirm or refute them.
+    /// Results for the claims of the table, one for each claim and pair of contenders.
     pub claims: Vec<ClaimResult>,
 }
 
-/// One published ratio, and what is found here.
+/// Comparison of one published ratio with the run.
 #[derive(Debug, Clone)]
 pub struct Comparison {
     /// Index of the published pair.
     pub pair: usize,
-    /// What is compared.
+    /// Compared measure.
     pub measure: Measure,
-    /// Where it was published.
+    /// Cell of the published ratio.
     pub published_cell: PublishedCell,
-    /// The cell here: the same, or the share of it that one core of load had; the offered rate may be a near one.
+    /// Cell of the run: the same cell, or the share of one core of the load generator. The offered rate can differ
+    /// slightly.
     pub cell: Cell,
-    /// The two published figures; none where it failed or was not published.
+    /// The two published figures; `None` for a measurement that failed or was not published.
     pub published_figures: (Option<f64>, Option<f64>),
-    /// Their ratio.
+    /// Ratio of the published figures.
     pub published_ratio: Option<f64>,
-    /// What is found here, for each pair of contenders.
+    /// Results of the run for each pair of contenders.
     pub ours: Vec<LocalResult>,
 }
 
-/// The ratio of two contenders of the run.
+/// Ratio of two contenders of the run.
 #[derive(Debug, Clone)]
 pub struct LocalResult {
-    /// The contender whose multiple it is.
+    /// Contender in the numerator of the ratio.
     pub contender: String,
-    /// The contender it is a multiple of.
+    /// Contender in the denominator of the ratio.
     pub to: String,
-    /// The medians of the two; none for a contender that was not measured.
+    /// Medians of the two contenders; `None` for a contender that was not measured.
     pub figures: (Option<f64>, Option<f64>),
-    /// The ratio; none if one of the two was not measured.
+    /// Ratio of the two contenders; `None` if one of them was not measured.
     pub ratio: Option<Ratio>,
-    /// Whether the load set the pace, so that a ratio of rates says little about the servers.
+    /// `true` if the load generator limited both rates, so that their ratio does not compare the servers.
     pub load_bound: bool,
-    /// What follows for the published ratio.
+    /// Judgement on the published ratio.
     pub judgement: Judgement,
 }
 
-/// Whether a published ratio is confirmed.
+/// Judgement on a published ratio.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Judgement {
-    /// It is.
+    /// The run confirms the published ratio.
     Confirmed,
-    /// It is refuted.
+    /// The run refutes the published ratio.
     Refuted,
-    /// The interval allows for both.
+    /// The interval of the run allows for both.
     Inconclusive,
-    /// One of the two contenders was not measured, or nothing was published to compare with.
+    /// One of the two contenders was not measured, or no ratio was published.
     NotComparable,
 }
 
-/// A claim in words, and what one pair of contenders says about it.
+/// Result of one pair of contenders for a published claim.
 #[derive(Debug, Clone)]
 pub struct ClaimResult {
-    /// The claim.
+    /// The published claim.
     pub claim: Claim,
-    /// The contender whose multiple is given.
+    /// Contender in the numerator of the ratios.
     pub contender: String,
-    /// The contender it is a multiple of.
+    /// Contender in the denominator of the ratios.
     pub to: String,
-    /// In so many cells it holds.
+    /// Number of cells that confirm the claim.
     pub holds: usize,
-    /// In so many cells it is refuted.
+    /// Number of cells that refute the claim.
     pub does_not_hold: usize,
-    /// In so many cells it cannot be told.
+    /// Number of inconclusive cells.
     pub cannot_be_told: usize,
-    /// The verdict and the figures in a sentence.
+    /// Verdict and figures in a sentence.
     pub sentence: String,
 }
 
 impl ClaimResult {
-    /// The judgement over all cells; none if some cells confirm the claim and others refute it.
+    /// Returns the judgement over all cells, or `None` if some cells confirm the claim and others refute it.
     #[must_use]
     pub fn judgement(&self) -> Option<Judgement> {
         match (self.holds, self.does_not_hold) {
@@ -121,14 +123,15 @@ impl ClaimResult {
     }
 }
 
-/// The published tables that this run has something to say about; the one that its scenario repeats comes first.
+/// Compares the run with all published tables for which it has cells and contenders. The table that the scenario
+/// repeats comes first.
 #[must_use]
 pub fn compare_with_published(result: &LabResult) -> Vec<PublishedComparison> {
     let slices = CleanSlices::of(result);
-    let mut found: Vec<PublishedComparison> =
+    let mut comparisons: Vec<PublishedComparison> =
         SOURCES.iter().filter_map(|source| compare_with_source(result, &slices, source)).collect();
-    found.sort_by_key(|beside| beside.source.key != result.plan.scenario.name);
-    found
+    comparisons.sort_by_key(|comparison| comparison.source.key != result.plan.scenario.name);
+    comparisons
 }
 
 fn compare_with_source(
@@ -136,7 +139,7 @@ fn compare_with_source(
     slices: &CleanSlices<'_>,
     source: &Source,
 ) -> Option<PublishedComparison> {
-    // The tables are part of the program and are read by its tests: one that cannot be read does not get here.
+    // The tables are compiled in and the tests parse all of them, so parsing does not fail here.
     let figures = parse(source.table).ok()?;
     let mut comparisons = Vec::new();
     for (index, pair) in source.pairs.iter().enumerate() {
@@ -153,7 +156,7 @@ fn compare_with_source(
     (!comparisons.is_empty()).then_some(PublishedComparison { source: *source, comparisons, claims })
 }
 
-/// The figures of both servers of a pair, cell by cell.
+/// Returns the figures of both servers of a pair, cell by cell.
 fn published_pairs<'a>(figures: &'a [Figure], pair: &Pair) -> Vec<(&'a Figure, &'a Figure)> {
     let others: HashMap<_, _> = figures
         .iter()
@@ -199,8 +202,8 @@ fn compare(
     })
 }
 
-/// The cell of the run that is the published one, or the share of it that one core of load had. Where rates were
-/// offered, the one with the nearest rate.
+/// Returns the index of the run's cell that matches the published cell, or that matches the share of one core of the
+/// load generator. Among cells with an offered rate, returns the one with the closest rate.
 fn matching_cell(result: &LabResult, source: &Source, published: &PublishedCell) -> Option<usize> {
     let distance = |cell: &Cell, share: usize| {
         let same = cell.workload == published.workload
@@ -242,7 +245,7 @@ fn our_ratio(
             .all(|row| row.figures.as_ref().is_some_and(|figures| figures.load_bottleneck));
     let judgement = match (published, ratio) {
         (Some(published), Some(ratio)) => match judge(published, ratio) {
-            // Two servers that both wait for the load look level, whatever they could do.
+            // Two servers that both wait for the load have equal rates regardless of their capacity.
             Judgement::Refuted | Judgement::Confirmed if load_bound => Judgement::Inconclusive,
             judgement => judgement,
         },
@@ -258,7 +261,7 @@ fn our_ratio(
     })
 }
 
-/// The contender that goes by this name, whatever the letters' case and the signs between them.
+/// Returns the index of the contender with this name, ignoring case and punctuation.
 fn contender_named(result: &LabResult, name: &str) -> Option<usize> {
     result.contenders.iter().position(|contender| same_name(&contender.name, name))
 }
@@ -275,12 +278,14 @@ fn median_of(row: &Row, measure: Measure) -> Option<f64> {
     })
 }
 
-/// Whether the interval found here confirms a published ratio.
+/// Judges whether the measured `ratio` confirms a published ratio.
 ///
-/// A published ratio within 5 % of 1 says that two servers are level; that holds if the whole interval lies within 10 %
-/// of 1, and is refuted if it lies beyond 5 %. Any other says that one is ahead; that holds if the interval lies on the
-/// same side of 1 and the estimate is at least half as far from it (in factors), and is refuted if the whole interval
-/// is less than half as far.
+/// A published ratio within 5 % of 1 claims that two servers are level. It is confirmed if the whole interval is within
+/// 10 % of 1 and the estimate within 5 %, and refuted if the whole interval differs from 1 by more than 5 %.
+///
+/// Any other published ratio claims that one server is ahead. It is confirmed if the interval is on the same side of 1
+/// and the estimate is at least half as far from 1 (in factors). It is refuted if the whole interval is less than half
+/// as far from 1.
 #[must_use]
 pub fn judge(published: f64, ratio: Ratio) -> Judgement {
     if (1.0 / MAX_LEVEL_RATIO..=MAX_LEVEL_RATIO).contains(&published) {
@@ -310,7 +315,7 @@ pub fn judge(published: f64, ratio: Ratio) -> Judgement {
     }
 }
 
-/// Whether the first of two servers is level with the second, within 5 %, or ahead of it.
+/// Judges whether the first of two servers is level with the second, within 5 %, or ahead of it.
 fn judge_level_or_ahead(ratio: Ratio, measure: Measure) -> Judgement {
     let (low, high) =
         if measure.more_is_better() { (ratio.low, ratio.high) } else { (1.0 / ratio.high, 1.0 / ratio.low) };
@@ -327,7 +332,7 @@ fn is_close_to_one(ratio: f64) -> bool {
     (1.0 / MAX_LEVEL_RATIO..=MAX_LEVEL_RATIO).contains(&ratio)
 }
 
-/// What each pair of contenders says about a claim.
+/// Returns the results of all pairs of contenders for a claim.
 fn judge_claim(claim: &Claim, comparisons: &[Comparison]) -> Vec<ClaimResult> {
     let concerned: Vec<&Comparison> = comparisons
         .iter()
@@ -344,17 +349,17 @@ fn judge_claim(claim: &Claim, comparisons: &[Comparison]) -> Vec<ClaimResult> {
             pairs.push(pair);
         }
     }
-    let found = |(contender, to): (&str, &str)| {
+    let claim_result = |(contender, to): (&str, &str)| {
         let cells = concerned.iter().filter_map(|comparison| {
             let ours = comparison.ours.iter().find(|ours| ours.contender == contender && ours.to == to)?;
             Some((*comparison, ours))
         });
-        claim_found(claim, contender, to, &cells.collect::<Vec<_>>())
+        judge_claim_for_pair(claim, contender, to, &cells.collect::<Vec<_>>())
     };
-    pairs.into_iter().map(found).collect()
+    pairs.into_iter().map(claim_result).collect()
 }
 
-fn claim_found(
+fn judge_claim_for_pair(
     claim: &Claim,
     contender: &str,
     to: &str,
@@ -367,7 +372,7 @@ fn claim_found(
         _ => ours.judgement,
     };
     let count = |judgement| cells.iter().filter(|(_, ours)| judged_as(ours) == judgement).count();
-    let mut found = ClaimResult {
+    let mut result = ClaimResult {
         claim: *claim,
         contender: contender.to_owned(),
         to: to.to_owned(),
@@ -376,30 +381,33 @@ fn claim_found(
         cannot_be_told: count(Judgement::Inconclusive),
         sentence: String::new(),
     };
-    let judged = found.holds + found.does_not_hold + found.cannot_be_told;
-    let verdict = match (found.judgement(), found.holds + found.does_not_hold == judged) {
-        _ if judged == 0 => "cannot be told here: it was not measured".to_owned(),
+    let judged = result.holds + result.does_not_hold + result.cannot_be_told;
+    let verdict = match (result.judgement(), result.holds + result.does_not_hold == judged) {
+        _ if judged == 0 => "inconclusive here: not measured".to_owned(),
         (Some(Judgement::Confirmed), true) => "holds here".to_owned(),
         (Some(Judgement::Refuted), true) => "does not hold here".to_owned(),
         (Some(Judgement::Confirmed), _) => {
-            format!("holds here in {} of {judged} cells, the others cannot be told", found.holds)
+            format!("holds here in {} of {judged} cells, the others are inconclusive", result.holds)
         }
         (Some(Judgement::Refuted), _) => {
             format!(
-                "does not hold here in {} of {judged} cells, the others cannot be told",
-                found.does_not_hold
+                "does not hold here in {} of {judged} cells, the others are inconclusive",
+                result.does_not_hold
             )
         }
         (None, _) => {
-            format!("holds here in {} of {judged} cells and does not in {}", found.holds, found.does_not_hold)
+            format!(
+                "holds here in {} of {judged} cells and does not in {}",
+                result.holds, result.does_not_hold
+            )
         }
-        (Some(_), _) => "cannot be told here".to_owned(),
+        (Some(_), _) => "inconclusive here".to_owned(),
     };
     let ratios = |ratios: Vec<f64>| -> Option<String> {
-        let least = ratios.iter().copied().min_by(f64::total_cmp)?;
-        let most = ratios.iter().copied().max_by(f64::total_cmp)?;
-        let (least, most) = (format!("{least:.2}"), format!("{most:.2}"));
-        Some(if least == most { least } else { format!("{least} to {most}") })
+        let min = ratios.iter().copied().min_by(f64::total_cmp)?;
+        let max = ratios.iter().copied().max_by(f64::total_cmp)?;
+        let (min, max) = (format!("{min:.2}"), format!("{max:.2}"));
+        Some(if min == max { min } else { format!("{min} to {max}") })
     };
     let compared = || {
         cells.iter().filter(|(comparison, ours)| comparison.published_ratio.is_some() && ours.ratio.is_some())
@@ -415,12 +423,12 @@ fn claim_found(
         _ => String::new(),
     };
     let bound = if cells.iter().any(|(_, ours)| ours.load_bound) {
-        "; the load set the pace in some cells"
+        "; the load was the bottleneck in some cells"
     } else {
         ""
     };
-    found.sentence = format!("{verdict}{figures}{bound}");
-    found
+    result.sentence = format!("{verdict}{figures}{bound}");
+    result
 }
 
 #[cfg(test)]
@@ -433,18 +441,22 @@ mod tests {
     }
 
     #[test]
-    fn a_claim_to_be_ahead_needs_half_of_the_difference() {
+    fn judge_ahead_requires_half_of_published_difference() {
         assert_eq!(judge(1.5, ratio(1.40, 1.45, 1.60)), Judgement::Confirmed);
         assert_eq!(judge(1.5, ratio(1.80, 1.90, 2.00)), Judgement::Confirmed, "more than was claimed");
         assert_eq!(judge(1.5, ratio(1.18, 1.25, 1.30)), Judgement::Confirmed, "more than half");
         assert_eq!(judge(1.5, ratio(0.99, 1.02, 1.05)), Judgement::Refuted);
-        assert_eq!(judge(1.5, ratio(1.10, 1.12, 1.15)), Judgement::Refuted, "beyond doubt, but little");
-        assert_eq!(judge(1.5, ratio(0.60, 0.70, 0.80)), Judgement::Refuted, "the other way round");
+        assert_eq!(
+            judge(1.5, ratio(1.10, 1.12, 1.15)),
+            Judgement::Refuted,
+            "significant, but less than half"
+        );
+        assert_eq!(judge(1.5, ratio(0.60, 0.70, 0.80)), Judgement::Refuted, "the opposite direction");
         assert_eq!(judge(1.5, ratio(0.90, 1.20, 1.55)), Judgement::Inconclusive);
     }
 
     #[test]
-    fn a_claim_to_be_behind_is_the_same_seen_from_the_other_side() {
+    fn judge_is_symmetric_for_inverse_ratios() {
         for (low, estimate, high) in
             [(1.40, 1.45, 1.60), (0.99, 1.02, 1.05), (0.60, 0.70, 0.80), (0.90, 1.20, 1.55), (1.1, 1.2, 1.3)]
         {
@@ -454,30 +466,31 @@ mod tests {
     }
 
     #[test]
-    fn a_claim_to_be_level_needs_a_narrow_interval() {
+    fn judge_level_requires_narrow_interval() {
         assert_eq!(judge(1.02, ratio(0.97, 1.01, 1.05)), Judgement::Confirmed);
         assert_eq!(judge(0.97, ratio(1.06, 1.20, 1.30)), Judgement::Refuted);
         assert_eq!(judge(1.00, ratio(0.80, 1.00, 1.20)), Judgement::Inconclusive);
     }
 
     #[test]
-    fn published_ratios_are_those_worked_out_by_hand() {
+    fn published_echo_ratios_match_manual_calculation() {
         let find = |key: &str, pair: usize, connections: usize, bytes: usize, measure: Measure| {
             let source = SOURCES.iter().find(|source| source.key == key).unwrap();
             let figures = parse(source.table).unwrap();
             let pairs = published_pairs(&figures, &source.pairs[pair]);
-            let wanted = |(one, _): &&(&Figure, &Figure)| {
+            let matches = |(one, _): &&(&Figure, &Figure)| {
                 one.cell.connections == connections
                     && one.cell.workload == Workload::Echo { message_bytes: bytes }
                     && one.cell.server_cores == 1
             };
-            let (one, other) = pairs.iter().find(wanted).unwrap();
+            let (one, other) = pairs.iter().find(matches).unwrap();
             match measure {
                 Measure::Cpu => one.cpu_ns_per_request().unwrap() / other.cpu_ns_per_request().unwrap(),
                 _ => one.requests_per_second.unwrap() / other.requests_per_second.unwrap(),
             }
         };
-        let near = |found: f64, by_hand: f64| assert!((found - by_hand).abs() < 5e-4, "{found} {by_hand}");
+        let near =
+            |actual: f64, expected: f64| assert!((actual - expected).abs() < 5e-4, "{actual} {expected}");
         near(find("frevib", 0, 300, 128, Measure::Rate), 1.4887); // 216637 / 145517
         near(find("frevib", 0, 500, 128, Measure::Rate), 1.6848); // 211280 / 125402
         near(find("frevib", 0, 1, 1000, Measure::Rate), 1.0647); // 14024 / 13172
@@ -489,7 +502,7 @@ mod tests {
     }
 
     #[test]
-    fn published_ratios_about_http_are_those_worked_out_by_hand() {
+    fn published_http_ratios_match_manual_calculation() {
         let ratios = |key: &str, pair: usize| -> Vec<(Target, f64)> {
             let source = SOURCES.iter().find(|source| source.key == key).unwrap();
             let figures = parse(source.table).unwrap();
@@ -509,7 +522,7 @@ mod tests {
     }
 
     #[test]
-    fn columns_of_the_same_heading_are_kept_apart() {
+    fn columns_with_equal_heading_stay_separate() {
         let source = SOURCES.iter().find(|source| source.key == "go-uring").unwrap();
         let figures = parse(source.table).unwrap();
         let rates: Vec<f64> = published_pairs(&figures, &source.pairs[0])
@@ -526,19 +539,19 @@ mod tests {
     }
 
     #[test]
-    fn who_stands_for_a_published_server_does_io_as_it_did() {
-        let ways = [("io_uring", "epoll"), ("epoll", "io_uring")];
+    fn local_counterparts_use_published_kind_of_io() {
+        let drivers = [("io_uring", "epoll"), ("epoll", "io_uring")];
         for pair in SOURCES.iter().flat_map(|source| source.pairs) {
-            let stand_ins = pair.ours.iter().flat_map(|(one, to)| [(one, pair.server), (to, pair.to)]);
-            for (ours, published) in stand_ins {
-                let other = ways.iter().find(|(way, _)| *way == published).map(|(_, other)| *other);
+            let counterparts = pair.ours.iter().flat_map(|(one, to)| [(one, pair.server), (to, pair.to)]);
+            for (ours, published) in counterparts {
+                let other = drivers.iter().find(|(driver, _)| *driver == published).map(|(_, other)| *other);
                 assert!(other.is_none_or(|other| !ours.contains(other)), "{ours} for {published}");
             }
         }
     }
 
     #[test]
-    fn every_claim_concerns_cells_of_its_table_and_agrees_with_them() {
+    fn every_claim_matches_cells_of_its_table() {
         for source in SOURCES {
             let figures = parse(source.table).unwrap();
             for claim in source.claims {

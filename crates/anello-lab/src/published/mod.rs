@@ -1,8 +1,9 @@
-//! What others have published, to be set beside what is measured here.
+//! Published benchmark results, for comparison with the results of a run.
 //!
-//! The tables lie in the crate's folder `published/` and are part of the program. Figures of another machine mean
-//! little here, but their *ratios* are claims ("io_uring answers 1.5 times as many requests as epoll at 300
-//! connections") that this machine can confirm or refute: [`compare_with_published()`] looks up the same pair in the same cell.
+//! The tables are in the directory `published/` of the crate and are compiled in. Absolute figures of another machine
+//! cannot be compared, but their *ratios* are claims ("io_uring answers 1.5 times as many requests as epoll at 300
+//! connections") that a run on this machine can confirm or refute. [`compare_with_published()`] compares the same pair
+//! of servers in the same cell.
 
 mod comparison;
 mod sources;
@@ -20,38 +21,38 @@ use crate::site::Target;
 /// One row of a published table.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Figure {
-    /// The server, as its publisher calls it.
+    /// Published name of the server.
     pub server: String,
-    /// Where two published columns carry the same heading: which.
+    /// Number of the column, if two published columns have the same heading.
     pub column: Option<u64>,
-    /// The cell it was measured in.
+    /// Cell of the measurement.
     pub cell: PublishedCell,
-    /// Requests answered per second; none if that was not published, or failed.
+    /// Requests answered per second; `None` if the measurement failed or was not published.
     pub requests_per_second: Option<f64>,
-    /// Mean latency in microseconds.
+    /// Mean latency, in microseconds.
     pub latency_mean_us: Option<f64>,
-    /// CPU of the server while it was measured, in percent of one core.
+    /// CPU usage of the server during the measurement, in percent of one core.
     pub cpu_percent: Option<f64>,
 }
 
 impl Figure {
-    /// CPU time of the server for each request, in nanoseconds.
+    /// Returns the CPU time of the server per request, in nanoseconds.
     #[must_use]
     pub fn cpu_ns_per_request(&self) -> Option<f64> {
         Some(self.cpu_percent? / 100.0 * 1e9 / self.requests_per_second?)
     }
 }
 
-/// Where the peaks of [`peak`] come from.
+/// Source of the figures that [`peak`] returns.
 pub const PEAKS_OF: &str = "Monoio's benchmark, 2021";
 
 const PEAKS: &str = include_str!("../../published/monoio_2021_best.csv");
 
-/// The best that was published of a server with messages of this size on so many cores, at whatever number of connections;
-/// none if nothing was.
+/// Returns the highest published rate of a server for this message size and number of cores, over all numbers of
+/// connections. Returns `None` if no rate was published.
 #[must_use]
 pub fn peak(server: &str, message_bytes: usize, server_cores: usize) -> Option<Figure> {
-    // The table is part of the program and is read by its tests: one that cannot be read does not get here.
+    // The table is compiled in and a test parses it, so parsing does not fail here.
     parse(PEAKS).ok()?.into_iter().find(|figure| {
         let cell = figure.cell;
         same_name(&figure.server, server)
@@ -59,7 +60,7 @@ pub fn peak(server: &str, message_bytes: usize, server_cores: usize) -> Option<F
     })
 }
 
-/// Whether two names are the same but for the letters' case and the signs between them.
+/// Returns `true` if two names are equal apart from case and punctuation.
 fn same_name(one: &str, other: &str) -> bool {
     let plain = |name: &str| -> String {
         name.chars().filter(char::is_ascii_alphanumeric).map(|letter| letter.to_ascii_lowercase()).collect()
@@ -67,23 +68,23 @@ fn same_name(one: &str, other: &str) -> bool {
     plain(one) == plain(other)
 }
 
-/// Where a published figure was measured.
+/// Cell of a published figure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct PublishedCell {
-    /// What was asked: echo of messages of some size, or HTTP requests for what is most like it here.
+    /// Workload: echo with a message size, or HTTP requests for the most similar target of the lab.
     pub workload: Workload,
-    /// Connections open at once.
+    /// Number of concurrent connections.
     pub connections: usize,
-    /// Cores of the server.
+    /// Number of cores of the server.
     pub server_cores: usize,
-    /// Requests offered per second, if that was fixed.
+    /// Offered requests per second; `None` for a closed loop.
     pub offered_per_second: Option<u64>,
 }
 
-/// A published table that cannot be read.
+/// Error in a published table.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TableError {
-    /// The line, from 1.
+    /// Line number, from 1.
     line: usize,
     what: String,
 }
@@ -96,11 +97,11 @@ impl fmt::Display for TableError {
 
 impl std::error::Error for TableError {}
 
-/// Reads a table: a line of column names, then one figure in each line; values hold no commas. Columns of other names
-/// are left aside. What was asked is the `target` where there is such a column, else echo of `message_bytes`.
+/// Parses a table: a line of column names, then one figure per line. Values contain no commas. Unknown columns are
+/// ignored. The workload is HTTP if there is a column `target`, otherwise echo with messages of `message_bytes`.
 ///
 /// # Errors
-/// The line and what is wrong with it.
+/// Returns the first line with a problem and a description of the problem.
 pub fn parse(text: &str) -> Result<Vec<Figure>, TableError> {
     let mut lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
     let (_, head) = lines.next().ok_or_else(|| TableError { line: 1, what: "is empty".to_owned() })?;
@@ -116,26 +117,26 @@ fn figure(names: &[&str], line: &str) -> Result<Figure, String> {
         return Err(format!("has {} values for {} columns", values.len(), names.len()));
     }
     let text = |name: &str| {
-        let place = names.iter().position(|&column| column == name)?;
-        Some(values[place]).filter(|value| !value.is_empty())
+        let index = names.iter().position(|&column| column == name)?;
+        Some(values[index]).filter(|value| !value.is_empty())
     };
     let number = |name: &str| match text(name) {
         None => Ok(None),
         Some(value) => match value.parse::<f64>() {
             Ok(number) if number.is_finite() && number >= 0.0 => Ok(Some(number)),
-            _ => Err(format!("{value:?} is no {name}")),
+            _ => Err(format!("invalid {name} {value:?}")),
         },
     };
     let whole = |name: &str| match text(name) {
         None => Ok(None),
-        Some(value) => value.parse::<u64>().map(Some).map_err(|_| format!("{value:?} is no {name}")),
+        Some(value) => value.parse::<u64>().map(Some).map_err(|_| format!("invalid {name} {value:?}")),
     };
-    let needed = |name: &str| whole(name)?.ok_or_else(|| format!("has no {name}"));
+    let required = |name: &str| whole(name)?.ok_or_else(|| format!("has no {name}"));
     let workload = match text("target") {
-        None => Workload::Echo { message_bytes: needed("message_bytes")? as usize },
+        None => Workload::Echo { message_bytes: required("message_bytes")? as usize },
         Some(name) => {
             let target = Target::ALL.into_iter().find(|target| target.name() == name);
-            Workload::http(target.ok_or_else(|| format!("{name:?} is no target"))?)
+            Workload::http(target.ok_or_else(|| format!("unknown target {name:?}"))?)
         }
     };
     Ok(Figure {
@@ -143,7 +144,7 @@ fn figure(names: &[&str], line: &str) -> Result<Figure, String> {
         column: whole("column")?,
         cell: PublishedCell {
             workload,
-            connections: needed("connections")? as usize,
+            connections: required("connections")? as usize,
             server_cores: whole("server_cores")?.unwrap_or(1) as usize,
             offered_per_second: whole("offered_requests_per_second")?,
         },
@@ -158,7 +159,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_table_can_be_read_whole() {
+    fn parses_all_published_tables() {
         let rows = |key: &str| {
             let source = SOURCES.iter().find(|source| source.key == key).unwrap();
             parse(source.table).unwrap_or_else(|error| panic!("{key}: {error}")).len()
@@ -168,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn a_published_peak_is_found_by_server_size_and_cores() {
+    fn peak_is_found_by_server_size_and_cores() {
         let found = |server: &str, bytes, cores| {
             peak(server, bytes, cores).map(|figure| (figure.cell.connections, figure.requests_per_second))
         };
@@ -181,18 +182,18 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_with_a_table_is_named() {
-        let fault = |text: &str| parse(text).unwrap_err().to_string();
-        assert_eq!(fault(""), "line 1: is empty");
-        assert!(fault("server,connections,message_bytes\na,1").starts_with("line 2: has 2 values"));
-        assert!(fault("server,connections,message_bytes\na,x,1").contains("\"x\" is no connections"));
-        assert!(fault("server,connections,message_bytes,requests_per_second\na,1,1,-5").contains("-5"));
-        assert!(fault("server,connections\na,1").contains("message_bytes"));
-        assert!(fault("server,connections,target\na,1,/x").contains("\"/x\" is no target"));
+    fn parse_error_names_line_and_problem() {
+        let error = |text: &str| parse(text).unwrap_err().to_string();
+        assert_eq!(error(""), "line 1: is empty");
+        assert!(error("server,connections,message_bytes\na,1").starts_with("line 2: has 2 values"));
+        assert!(error("server,connections,message_bytes\na,x,1").contains("invalid connections \"x\""));
+        assert!(error("server,connections,message_bytes,requests_per_second\na,1,1,-5").contains("-5"));
+        assert!(error("server,connections\na,1").contains("message_bytes"));
+        assert!(error("server,connections,target\na,1,/x").contains("unknown target \"/x\""));
     }
 
     #[test]
-    fn an_empty_field_is_no_figure() {
+    fn empty_field_is_parsed_as_none() {
         let figures =
             parse("server,message_bytes,connections,requests_per_second\nepoll,1024,1024,\n").unwrap();
         assert_eq!((figures[0].requests_per_second, figures[0].cell.server_cores), (None, 1));

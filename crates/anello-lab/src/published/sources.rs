@@ -1,4 +1,4 @@
-//! The published tables: where each comes from, which of its servers are compared, and what it claims in words.
+//! Published tables: their sources, the compared pairs of servers, and their claims.
 
 use crate::measure::Measure;
 use crate::published::PublishedCell;
@@ -6,57 +6,57 @@ use crate::published::PublishedCell;
 /// One published table.
 #[derive(Debug, Clone, Copy)]
 pub struct Source {
-    /// Short name; the preset that repeats the comparison carries it too.
+    /// Short name, which is also the name of the preset that repeats the comparison.
     pub key: &'static str,
-    /// Who published it, and when.
+    /// Publisher and year.
     pub title: &'static str,
-    /// The machine and the conditions.
+    /// Machine and conditions of the measurement.
     pub measured_on: &'static str,
-    /// The table itself.
+    /// Contents of the table.
     pub table: &'static str,
-    /// Where the load came from so many cores for each core of the server, and each of them had its share of the
-    /// connections and of the rate: how many. A run with one core of load is set beside the share of one.
+    /// Number of cores of the load generator per core of the server. The connections and the rate are divided equally
+    /// among these cores. A run with one core of load is compared with the share of one core.
     pub load_cores: usize,
-    /// What is compared.
+    /// Compared pairs of servers.
     pub pairs: &'static [Pair],
-    /// What it says in words.
+    /// Claims of the publication.
     pub claims: &'static [Claim],
 }
 
 /// Two published servers and their counterparts in the lab.
 #[derive(Debug, Clone, Copy)]
 pub struct Pair {
-    /// The published server whose multiple is given.
+    /// Published server in the numerator of the ratio.
     pub server: &'static str,
-    /// The published server it is a multiple of.
+    /// Published server in the denominator of the ratio.
     pub to: &'static str,
-    /// What is compared.
+    /// Compared measures.
     pub measures: &'static [Measure],
-    /// Names of contenders that stand for the two here.
+    /// Names of the corresponding pairs of contenders.
     pub ours: &'static [(&'static str, &'static str)],
 }
 
 /// A claim in words about some cells of a table.
 #[derive(Debug, Clone, Copy)]
 pub struct Claim {
-    /// The claim, as a sentence without its full stop.
+    /// The claim as a sentence, without the full stop.
     pub words: &'static str,
-    /// Index of the pair that it is about.
+    /// Index of the pair in [`Source::pairs`].
     pub pair: usize,
-    /// What is compared.
+    /// Compared measure.
     pub measure: Measure,
-    /// What it expects of the ratio.
+    /// Expected ratio.
     pub expects: Expectation,
-    /// The cells that it is about.
+    /// Returns `true` for the cells to which the claim applies.
     pub concerns: fn(&PublishedCell) -> bool,
 }
 
-/// What a claim expects of a ratio.
+/// Ratio that a claim expects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Expectation {
-    /// That it is as far from 1 as was published, or at least half as far.
+    /// The ratio is at least half as far from 1 as the published one.
     AsPublished,
-    /// That the first server is level with the second or ahead of it, however far.
+    /// The first server is level with the second, or ahead of it by any factor.
     LevelOrAhead,
 }
 
@@ -68,7 +68,7 @@ const GO: &[(&str, &str)] = &[("go-uring", "go net"), ("anello io_uring", "go ne
 const HTTP_DRIVERS: &[(&str, &str)] = &[("anello io_uring", "anello epoll")];
 const GO_HTTP_EPOLL: &[(&str, &str)] = &[("anello epoll", "go http")];
 const GO_HTTP_URING: &[(&str, &str)] = &[("anello io_uring", "go http")];
-/// There it was a patched nginx, which nobody keeps: what stands for it here is another server on io_uring.
+/// The published server was a patched nginx, which is no longer maintained. Another server on io_uring replaces it.
 const NGINX: &[(&str, &str)] = &[("anello io_uring", "nginx")];
 const NGINX_THREADS: &[(&str, &str)] = &[("nginx aio threads", "nginx")];
 const SQPOLL: &[(&str, &str)] = &[
@@ -77,7 +77,7 @@ const SQPOLL: &[(&str, &str)] = &[
     ("anello SQPOLL", "anello io_uring"),
 ];
 
-/// All published tables.
+/// Published tables of this crate.
 pub const SOURCES: [Source; 7] = [
     Source {
         key: "frevib",
@@ -96,8 +96,8 @@ pub const SOURCES: [Source; 7] = [
                 concerns: |cell| cell.connections == 1,
             },
             Claim {
-                words: "io_uring gains with the number of connections: 1.5 times the requests/s of epoll at 300, 1.7 times \
-                        at 500",
+                words: "io_uring gains with the number of connections: 1.5 times the requests/s of epoll at 300, 1.7 \
+                        times at 500",
                 pair: 0,
                 measure: Measure::Rate,
                 expects: Expectation::AsPublished,
@@ -148,7 +148,8 @@ pub const SOURCES: [Source; 7] = [
                 concerns: |cell| cell.server_cores == 1 && cell.connections < 480,
             },
             Claim {
-                words: "With one core and 560 connections or more Monoio answers 1.15 to 1.17 times the requests/s of Tokio",
+                words: "With one core and 560 connections or more Monoio answers 1.15 to 1.17 times the requests/s of \
+                Tokio",
                 pair: 0,
                 measure: Measure::Rate,
                 expects: Expectation::AsPublished,
@@ -173,8 +174,8 @@ pub const SOURCES: [Source; 7] = [
     Source {
         key: "monoio-fixed",
         title: "Monoio's benchmark, fixed rate (2021)",
-        measured_on: "two hosts, 2.3 GHz Xeon Gold 5118, 10 GbE, kernel 5.15; the authors call the network at four cores \
-                      unstable; latency there is the mean, here the median",
+        measured_on: "two hosts, 2.3 GHz Xeon Gold 5118, 10 GbE, kernel 5.15; the authors call the network at four \
+                      cores unstable; latency there is the mean, here the median",
         table: include_str!("../../published/monoio_2021_fixed.csv"),
         load_cores: 4,
         pairs: &[
@@ -217,7 +218,8 @@ pub const SOURCES: [Source; 7] = [
         ],
         claims: &[
             Claim {
-                words: "At 100 connections and fewer the io_uring reactor answers a quarter of the requests/s of Go's net",
+                words: "At 100 connections and fewer the io_uring reactor answers a quarter of the requests/s of Go's \
+                net",
                 pair: 0,
                 measure: Measure::Rate,
                 expects: Expectation::AsPublished,
@@ -242,8 +244,9 @@ pub const SOURCES: [Source; 7] = [
     Source {
         key: "chen622",
         title: "chen622, an HTTP server on io_uring and epoll (2020)",
-        measured_on: "virtual machine with one core, kernel 5.7.8; JMeter, 100 users who arrive over 10 s and stay for 30 s; \
-                      1 % of the fixed answers failed, but Go's; the size of the file is not stated, here it is 6 KiB",
+        measured_on: "virtual machine with one core, kernel 5.7.8; JMeter, 100 users who arrive over 10 s and stay for \
+                      30 s; 1 % of the fixed answers failed, but Go's; the size of the file is not stated, here it is \
+                      6 KiB",
         table: include_str!("../../published/uring_server_2020_http.csv"),
         load_cores: 1,
         pairs: &[
@@ -278,8 +281,8 @@ pub const SOURCES: [Source; 7] = [
     Source {
         key: "chen622-nginx",
         title: "chen622, nginx with io_uring, sendfile and aio (2020)",
-        measured_on: "virtual machine with one core, kernel 5.7.8; JMeter, 300 users who arrive over 5 s and stay for 30 s; a \
-                      file of 300 KB, here 300 KiB",
+        measured_on: "virtual machine with one core, kernel 5.7.8; JMeter, 300 users who arrive over 5 s and stay for \
+                      30 s; a file of 300 KB, here 300 KiB",
         table: include_str!("../../published/nginx_io_uring_2020_file.csv"),
         load_cores: 1,
         pairs: &[
@@ -288,7 +291,8 @@ pub const SOURCES: [Source; 7] = [
         ],
         claims: &[
             Claim {
-                words: "A server on io_uring (there a patched nginx) answers 0.93 times the requests/s of nginx with sendfile",
+                words: "A server on io_uring (there a patched nginx) answers 0.93 times the requests/s of nginx with \
+                sendfile",
                 pair: 0,
                 measure: Measure::Rate,
                 expects: Expectation::AsPublished,
