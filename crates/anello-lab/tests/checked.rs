@@ -1,4 +1,4 @@
-//! What must be passed before anything is timed, and how soon a run ends that is to stop.
+//! Tests of the checks before the measurements, and of stopping a run.
 
 use std::cell::Cell as StdCell;
 use std::net::SocketAddr;
@@ -17,7 +17,7 @@ use anello_lab::{
 
 const REFERENCE: &str = "bare epoll";
 
-/// The reference, its twin and one other, all to be checked.
+/// Returns a configuration with checks, the reference, its twin and one other contender.
 fn config(other: &str) -> LabConfig {
     let contender = |name: &str| Contender::new(name, Path::new("server"), &["--cores", "{cores}"]);
     LabConfig {
@@ -38,7 +38,7 @@ fn simulation(other: &str, fault: Fault) -> Simulation {
     Simulation::new(1, Noise::NONE, &[(REFERENCE, usual.clone()), (&twin, usual), other])
 }
 
-/// Stops the run after so many checks.
+/// Observer that stops the run after a number of checks.
 struct StopsAfter<'a>(usize, &'a AtomicBool);
 
 impl Observer for StopsAfter<'_> {
@@ -59,7 +59,7 @@ fn part(config: &LabConfig, simulation: &Simulation, checks: usize) -> Result<La
 }
 
 #[test]
-fn a_contender_that_could_not_be_started_for_its_check_is_not_timed_even_if_it_can_be_later() {
+fn start_failure_during_check_excludes_contender_from_measurement() {
     let simulation = simulation("late", Fault::CannotStartOnce);
     let stop = AtomicBool::new(false);
     let (mut load, mut machine) = (simulation.load(), simulation.machine());
@@ -75,7 +75,7 @@ fn a_contender_that_could_not_be_started_for_its_check_is_not_timed_even_if_it_c
 }
 
 #[test]
-fn a_run_stopped_between_checks_makes_the_others_when_it_is_taken_up_again() {
+fn resumed_run_performs_remaining_checks() {
     let config = config("loser");
     for checks in 1..=4 {
         let part = part(&config, &simulation("loser", Fault::LosesBytes), checks).unwrap();
@@ -102,7 +102,7 @@ fn a_run_stopped_between_checks_makes_the_others_when_it_is_taken_up_again() {
     }
 }
 
-/// A load that stops the run in its n-th slice or check, and counts what it is asked for.
+/// A load that counts slices and checks and stops the run in the one with the number `at`.
 struct StopsIn<L> {
     load: L,
     requests: Rc<StdCell<usize>>,
@@ -155,20 +155,20 @@ fn stopped_in(config: &LabConfig, at: usize) -> (LabResult, usize) {
 }
 
 #[test]
-fn a_check_that_was_interrupted_is_no_failure() {
+fn interrupted_check_is_not_a_failure() {
     let (result, requests) = stopped_in(&config("slow"), 1);
     assert!(result.interrupted && result.checks.is_empty() && result.failures.is_empty(), "{result:?}");
     assert_eq!(requests, 1);
 }
 
 #[test]
-fn a_long_warm_up_is_left_when_the_run_is_to_stop() {
+fn stop_interrupts_long_warm_up() {
     let mut config = LabConfig { check: false, passes: 10_000, ..config("slow") };
     for contender in &mut config.contenders {
         contender.warm_up = Duration::from_secs(3600);
     }
     let (result, requests) = stopped_in(&config, 3);
     assert!(result.interrupted && result.slices.is_empty());
-    // The third step of the first contender, and the common warm-up of its cell.
+    // Three steps of the warm-up of the first contender, and possibly the warm-up of the cell.
     assert!((3..=4).contains(&requests), "{requests}");
 }

@@ -1,4 +1,4 @@
-//! Two simulated runs compared: known changes in, known verdicts out.
+//! Tests of the comparison of two simulated runs. The changes are known, and the verdicts must match them.
 
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
@@ -15,7 +15,7 @@ use anello_lab::{Contender, Executable, LabConfig, LabResult, Role, echo_cells, 
 const REFERENCE: &str = "bare epoll";
 const REFERENCE_NS: f64 = 6_000.0;
 
-/// A run with the reference, its twin and one server that costs so much.
+/// Returns a simulated run with the reference, its twin and `servers`.
 fn simulate(seed: u64, servers: &[(&'static str, SimulatedServer)]) -> LabResult {
     let contender = |name: &str| Contender::new(name, Path::new("server"), &[]);
     let mut contenders = vec![contender(REFERENCE), contender(REFERENCE).twin()];
@@ -41,8 +41,9 @@ fn simulate(seed: u64, servers: &[(&'static str, SimulatedServer)]) -> LabResult
     run(&config, &mut simulation.load(), &mut simulation.machine(), &mut |_| {}, &stop).unwrap()
 }
 
-/// A run whose slices are drawn here: the server called "one" costs so much, with noise from slice to slice, luck that
-/// lasts as long as a process, and drift that all share. Much quicker than to simulate every request.
+/// Returns a run with randomly generated slices, which is much faster than simulating every request. The server "one"
+/// has the CPU time `cost_ns` per request. The slices contain noise per slice, a random factor per process, and a drift
+/// that is common to all servers.
 fn drawn(seed: u64, cost_ns: f64) -> LabResult {
     static TEMPLATE: LazyLock<LabResult> = LazyLock::new(|| simulate(1, &one(6_000.0)));
     let mut result = TEMPLATE.clone();
@@ -51,13 +52,13 @@ fn drawn(seed: u64, cost_ns: f64) -> LabResult {
         let sum: f64 = (0..12).map(|_| random.unit()).sum();
         1.0 + spread * (sum - 6.0)
     };
-    let luck: Vec<f64> = (0..3 * result.plan.passes).map(|_| normal(0.004)).collect();
+    let process_factors: Vec<f64> = (0..3 * result.plan.passes).map(|_| normal(0.004)).collect();
     let mut drift = 1.0;
     for slice in &mut result.slices {
         drift = (drift * normal(0.01)).clamp(0.8, 1.25);
         let cost_ns = if slice.contender == 2 { cost_ns } else { REFERENCE_NS };
-        let cost_ns =
-            cost_ns * drift * normal(0.015) * luck[slice.contender * result.plan.passes + slice.pass];
+        let process_factor = process_factors[slice.contender * result.plan.passes + slice.pass];
+        let cost_ns = cost_ns * drift * normal(0.015) * process_factor;
         slice.requests = (slice.elapsed_ns as f64 / cost_ns) as u64;
         slice.cpu_ns = (slice.requests as f64 * cost_ns) as u64;
         (slice.quality, slice.phase) = (Quality::Clean, None);
@@ -78,7 +79,7 @@ fn verdicts(comparison: &Comparison, measure: Measure) -> Vec<ChangeVerdict> {
 }
 
 #[test]
-fn no_change_is_claimed_where_there_is_none_in_at_least_19_of_20_pairs_of_runs() {
+fn equal_runs_show_no_change_in_19_of_20_comparisons() {
     let quiet = (0..20u64)
         .filter(|seed| {
             let (before, after) = (drawn(*seed, 6_600.0), drawn(1000 + seed, 6_600.0));
@@ -95,34 +96,34 @@ fn no_change_is_claimed_where_there_is_none_in_at_least_19_of_20_pairs_of_runs()
 }
 
 #[test]
-fn a_change_of_five_percent_is_found_nine_times_in_ten() {
-    let (mut found, mut asked) = (0, 0);
+fn five_percent_change_is_detected_in_nine_of_ten_comparisons() {
+    let (mut detected, mut total) = (0, 0);
     for seed in 0..12u64 {
         let (cheap, dear) = (drawn(seed, 6_000.0), drawn(1000 + seed, 6_300.0));
         let (worse, better) = (compare(&cheap, &dear, 0.0), compare(&dear, &cheap, 0.0));
-        for (comparison, wanted) in [(&worse, ChangeVerdict::Worse), (&better, ChangeVerdict::Better)] {
+        for (comparison, expected) in [(&worse, ChangeVerdict::Worse), (&better, ChangeVerdict::Better)] {
             let verdicts = verdicts(comparison, Measure::Cpu);
-            asked += verdicts.len();
-            found += verdicts.iter().filter(|&&verdict| verdict == wanted).count();
+            total += verdicts.len();
+            detected += verdicts.iter().filter(|&&verdict| verdict == expected).count();
         }
-        assert_eq!(better.regressions, 0, "seed {seed}: what is better is no regression");
+        assert_eq!(better.regressions, 0, "seed {seed}: an improvement is not a regression");
         assert_eq!(compare(&cheap, &dear, 0.10).regressions, 0, "seed {seed}: below the threshold");
     }
-    assert!(asked == 48 && found >= 43, "only {found} of {asked} changes were found");
+    assert!(total == 48 && detected >= 43, "only {detected} of {total} changes were detected");
 }
 
 #[test]
-fn a_large_regression_is_past_the_threshold_and_named() {
+fn large_regression_exceeds_threshold_and_is_reported() {
     let comparison = compare(&simulate(1, &one(6_000.0)), &simulate(2, &one(7_800.0)), 0.05);
     assert!(comparison.regressions >= 2, "{}", render_comparison(&comparison));
     let text = render_comparison(&comparison);
-    assert!(text.contains("regressions past 5.0 % beyond doubt"), "{text}");
+    assert!(text.contains("significant regressions above 5.0 %"), "{text}");
     assert!(text.contains("WORSE") && text.contains("50 connections, 128 bytes"), "{text}");
     assert!(text.lines().all(|line| line.chars().count() <= 108), "{text}");
 }
 
 #[test]
-fn a_slower_machine_changes_the_absolute_figures_and_no_verdict() {
+fn slower_machine_changes_absolute_figures_only() {
     let before = simulate(1, &one(6_600.0));
     let mut after = simulate(2, &one(6_600.0));
     for slice in &mut after.slices {
@@ -141,7 +142,7 @@ fn a_slower_machine_changes_the_absolute_figures_and_no_verdict() {
 }
 
 #[test]
-fn another_kernel_or_reference_is_an_obstacle_and_another_seed_is_none() {
+fn different_kernel_prevents_comparison_different_seed_does_not() {
     let before = simulate(1, &one(6_000.0));
     let mut after = simulate(2, &one(12_000.0));
     after.environment.kernel = "Linux 9.9".to_owned();
@@ -159,7 +160,7 @@ fn another_kernel_or_reference_is_an_obstacle_and_another_seed_is_none() {
 }
 
 #[test]
-fn a_peer_that_became_worse_is_told_and_does_not_count() {
+fn regression_of_peer_is_reported_but_not_counted() {
     let field = |anello_ns, peer_ns| {
         [("anello epoll", SimulatedServer::costing(anello_ns)), ("peer", SimulatedServer::costing(peer_ns))]
     };
@@ -176,8 +177,8 @@ fn a_peer_that_became_worse_is_told_and_does_not_count() {
     );
     assert!(comparison.regressions_of_others >= 2, "{}", render_comparison(&comparison));
     let text = render_comparison(&comparison);
-    assert!(text.contains("No regression of anello epoll past 5.0 % beyond doubt."), "{text}");
-    assert!(text.contains("regressions of peer, where they or the machine changed"), "{text}");
+    assert!(text.contains("No significant regression of anello epoll above 5.0 %."), "{text}");
+    assert!(text.contains("regressions of peer, because they or the machine changed"), "{text}");
     assert!(text.contains("worse") && !text.contains("WORSE"), "{text}");
     for counted in [Counted::All, Counted::Named("peer".to_owned())] {
         let all = compare_counting(&good, &worse_peer, 0.05, &[counted]);
@@ -186,19 +187,19 @@ fn a_peer_that_became_worse_is_told_and_does_not_count() {
     let worse_anello = compare(&good, &run(2, 9_000.0, 6_000.0), 0.05);
     assert!(worse_anello.regressions >= 2 && worse_anello.regressions_of_others == 0);
     assert!(render_comparison(&worse_anello).contains("WORSE"));
-    // A peer that breaks is no regression of anello's either.
+    // A peer that fails is not a regression of anello.
     let mut broken = field(6_000.0, 6_000.0);
     broken[1].1.fault = Fault::DiesAbove(50);
     let mut broken = simulate(2, &broken);
     broken.contenders[2].role = Role::Anello;
     let broken = compare(&good, &broken, 0.05);
     assert_eq!((broken.regressions, broken.regressions_of_others), (0, 1));
-    let names = [Counted::Anello, Counted::Named("nobody".to_owned())];
-    assert_eq!(Counted::unknown(&names, &good, &worse_peer), ["nobody"]);
+    let names = [Counted::Anello, Counted::Named("unknown".to_owned())];
+    assert_eq!(Counted::unknown(&names, &good, &worse_peer), ["unknown"]);
 }
 
 #[test]
-fn a_reference_of_anellos_own_tells_nothing_of_itself_and_must_be_the_same_build() {
+fn anello_reference_requires_same_build() {
     let program = |letter: &str| vec![Executable { file: "anello".to_owned(), sha256: letter.repeat(64) }];
     let run = |seed| {
         let mut result = simulate(seed, &one(6_000.0));
@@ -207,7 +208,7 @@ fn a_reference_of_anellos_own_tells_nothing_of_itself_and_must_be_the_same_build
         }
         result
     };
-    // The reference, which its twin is, costs half as much: all others seem to cost twice as much.
+    // The reference and its twin cost half as much, so all other contenders seem to cost twice as much.
     let (before, mut after) = (run(1), run(2));
     for slice in after.slices.iter_mut().filter(|slice| slice.contender < 2) {
         (slice.elapsed_ns, slice.cpu_ns) = (slice.elapsed_ns / 2, slice.cpu_ns / 2);
@@ -218,13 +219,13 @@ fn a_reference_of_anellos_own_tells_nothing_of_itself_and_must_be_the_same_build
         assert_eq!((comparison.regressions, comparison.obstacles.len()), (0, 1));
         let text = render_comparison(&comparison);
         assert!(text.contains("cannot be compared: the reference bare epoll is anello's own"), "{text}");
-        assert!(!text.contains("No regression"), "{text}");
+        assert!(!text.contains("No significant regression"), "{text}");
     }
     let comparison = compare(&before, &run(3), 0.05);
     assert_eq!((comparison.regressions, comparison.obstacles.len()), (0, 0), "the same build");
     let text = render_comparison(&comparison);
     assert!(
-        text.contains("bare epoll is what all are compared with: of itself only that it broke"),
+        text.contains("bare epoll is the reference: changes of its own cannot be detected unless it fails"),
         "{text}"
     );
     let peer = |mut result: LabResult| {
@@ -233,11 +234,11 @@ fn a_reference_of_anellos_own_tells_nothing_of_itself_and_must_be_the_same_build
         result
     };
     let text = render_comparison(&compare(&peer(before), &peer(run(3)), 0.05));
-    assert!(text.contains("No regression of one past 5.0 % beyond doubt."), "not of the reference: {text}");
+    assert!(text.contains("No significant regression of one above 5.0 %."), "not of the reference: {text}");
 }
 
 #[test]
-fn programs_commits_and_versions_that_changed_are_shown_once() {
+fn changed_programs_commits_and_versions_are_shown_once() {
     let before = simulate(1, &one(6_000.0));
     let mut before = LabResult { slices: Vec::new(), ..before };
     let mut after = before.clone();
@@ -266,7 +267,7 @@ fn programs_commits_and_versions_that_changed_are_shown_once() {
         ("build of one", "Rust (rustc 0.1.0)", "Rust (rustc 0.2.0)"),
         ("program of bare epoll and 1 more", "aaaaaaaaaaaa anello", "bbbbbbbbbbbb anello"),
     ];
-    assert_eq!(shown, expected, "the twin is no program of its own");
+    assert_eq!(shown, expected, "the twin is not listed separately");
     let text = render_comparison(&comparison);
     assert!(
         expected.iter().all(|(what, one, other)| [what, one, other].iter().all(|word| text.contains(**word)))
@@ -275,7 +276,7 @@ fn programs_commits_and_versions_that_changed_are_shown_once() {
 }
 
 #[test]
-fn faults_that_an_old_run_knows_nothing_of_are_no_change() {
+fn vulnerabilities_unknown_to_old_run_are_no_difference() {
     let mut before = LabResult { slices: Vec::new(), ..simulate(1, &one(6_000.0)) };
     let mut after = before.clone();
     let whats = |before: &LabResult, after: &LabResult| -> Vec<String> {
@@ -292,14 +293,14 @@ fn faults_that_an_old_run_knows_nothing_of_are_no_change() {
 }
 
 #[test]
-fn what_else_was_made_differently_is_told_and_another_load_forbids_a_comparison() {
+fn plan_differences_are_reported_and_load_driver_change_prevents_comparison() {
     let mut before = LabResult { slices: Vec::new(), ..simulate(1, &one(6_000.0)) };
     before.plan.load_driver = Some("epoll".to_owned());
     before.contenders[2].command = "server --with many words that are the same --driver epoll".to_owned();
     before.contenders[2].commit = Some("a".repeat(40) + "-dirty");
     let mut after = before.clone();
     after.contenders[2].commit = Some("a".repeat(12) + "+changes");
-    assert_eq!(compare(&before, &after, 0.05).differences, [], "the same commit and mark, written otherwise");
+    assert_eq!(compare(&before, &after, 0.05).differences, [], "same commit in another notation");
     after.plan.slice_ns += 300_000;
     (after.plan.warm_up_ns, after.plan.checked) = (500_000, !before.plan.checked);
     after.contenders[2].command = "server --with many words that are the same --driver io_uring".to_owned();
@@ -309,7 +310,7 @@ fn what_else_was_made_differently_is_told_and_another_load_forbids_a_comparison(
     assert_eq!((comparison.differences[0].after.as_str(), comparison.obstacles.len()), ("50.3 ms", 0));
     let text = render_comparison(&comparison);
     assert!(
-        !text.contains("made alike") && text.contains("… epoll") && text.contains("… io_uring"),
+        !text.contains("No differences between") && text.contains("… epoll") && text.contains("… io_uring"),
         "{text}"
     );
     after.plan.load_driver = Some("io_uring".to_owned());
@@ -317,7 +318,7 @@ fn what_else_was_made_differently_is_told_and_another_load_forbids_a_comparison(
     assert!(comparison.differences.iter().any(|one| one.what == "driver of the load"));
     assert_eq!(comparison.obstacles, ["other driver of the load"]);
     after.plan.load_driver = None;
-    assert!(compare(&before, &after, 0.05).obstacles.is_empty(), "not known to be another");
+    assert!(compare(&before, &after, 0.05).obstacles.is_empty(), "an unknown driver is assumed to match");
     (before.plan.server_share, after.plan.server_share) = (0.5, 1.0);
     let comparison = compare(&before, &after, 0.05);
     assert_eq!(comparison.obstacles, ["other share of their cores for servers"]);
@@ -330,7 +331,7 @@ fn what_else_was_made_differently_is_told_and_another_load_forbids_a_comparison(
 }
 
 #[test]
-fn the_disk_file_that_every_lab_names_anew_is_no_difference() {
+fn generated_disk_file_name_is_no_difference() {
     let mut before = LabResult { slices: Vec::new(), ..simulate(1, &one(6_000.0)) };
     let mut after = before.clone();
     for (result, process) in [(&mut before, 17), (&mut after, 18)] {
@@ -342,27 +343,27 @@ fn the_disk_file_that_every_lab_names_anew_is_no_difference() {
 }
 
 #[test]
-fn what_broke_is_a_regression_and_what_is_missing_is_not() {
+fn failed_contender_is_regression_missing_contender_is_not() {
     let healthy = simulate(1, &one(6_000.0));
     let broken = simulate(2, &[("one", SimulatedServer::costing(6_000.0).with_fault(Fault::DiesAbove(50)))]);
     let comparison = compare(&healthy, &broken, 0.05);
     assert_eq!(comparison.regressions, 1);
     assert!(
-        render_comparison(&comparison).contains("one at 50 connections, 128 bytes: broke in B: was killed")
+        render_comparison(&comparison).contains("one at 50 connections, 128 bytes: failed in B: was killed")
     );
-    let mended = compare(&broken, &healthy, 0.05);
-    assert_eq!(mended.regressions, 0);
-    assert!(mended.changes.iter().any(|change| change.verdict == ChangeVerdict::Fixed));
+    let fixed = compare(&broken, &healthy, 0.05);
+    assert_eq!(fixed.regressions, 0);
+    assert!(fixed.changes.iter().any(|change| change.verdict == ChangeVerdict::Fixed));
     let alone = simulate(3, &[]);
     let gone = compare(&healthy, &alone, 0.05);
     assert_eq!(gone.regressions, 0);
-    assert!(render_comparison(&gone).contains("Not comparable (2): it took no part in the second run."));
+    assert!(render_comparison(&gone).contains("Not comparable (2): not a contender of the second run."));
     let new = compare(&alone, &healthy, 0.05);
-    assert!(render_comparison(&new).contains("it took no part in the first run"));
+    assert!(render_comparison(&new).contains("not a contender of the first run"));
 }
 
 #[test]
-fn a_comparison_survives_as_json() {
+fn comparison_json_round_trip() {
     let comparison = compare(&simulate(1, &one(6_000.0)), &simulate(2, &one(6_600.0)), 0.05);
     let text = serde_json::to_string(&comparison).unwrap();
     let back: Comparison = serde_json::from_str(&text).unwrap();

@@ -1,5 +1,4 @@
-//! The lab on the real machine: real child processes, real sockets. What is asserted is what happened, never how long
-//! it took.
+//! Tests of the lab on the real machine, with real child processes and sockets. The assertions do not depend on timing.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -15,12 +14,13 @@ use anello_lab::{
     render_html, run,
 };
 
-/// The request that kills a server, counted from 0. However slow the machine, a slice sends one at least on every
-/// connection, so [`compare`] gets this far.
+/// Index of the request at which a server exits. Even on a slow machine, a slice sends at least one request on every
+/// connection, so [`compare`] always reaches this request.
 const LAST_REQUEST: usize = 10;
 
-/// Not a test: the server that the tests start as a child. Without its variable it returns at once. `dies` ends the process after so many requests, `dies slowly` closes the connection a
-/// while before that, `lies` changes a byte.
+/// Not a test: the server that the tests start as a child process. Returns immediately if `ANELLO_LAB_TEST_SERVER` is
+/// not set. The value selects the behaviour: `dies` exits at [`LAST_REQUEST`], `dies slowly` closes the connection 100
+/// ms before that exit, `lies` changes a byte of each reply, and `refuses` fails to start.
 #[test]
 fn echo_server_child() {
     let Ok(behaviour) = std::env::var("ANELLO_LAB_TEST_SERVER") else { return };
@@ -54,7 +54,7 @@ fn echo_server_child() {
     }
 }
 
-/// One request after the other over all connections: not fast, but honest.
+/// A simple load that sends one request at a time, over all connections in turn.
 struct PlainLoad;
 
 struct PlainSession {
@@ -112,7 +112,7 @@ impl LoadSession for PlainSession {
     }
 }
 
-/// The child server under this name with this behaviour.
+/// Returns a contender that runs the child server with this behaviour.
 fn contender(name: &str, behaviour: &str) -> Contender {
     let executable = std::env::current_exe().unwrap();
     let variable = format!("ANELLO_LAB_TEST_SERVER={behaviour}");
@@ -149,7 +149,7 @@ fn outcomes<'a>(result: &'a LabResult, name: &str) -> Vec<&'a Outcome> {
 }
 
 #[test]
-fn real_servers_are_measured_and_cost_real_cpu_time() {
+fn real_servers_are_measured_with_cpu_time() {
     let result = compare(Vec::new());
     assert_eq!(result.failures, []);
     assert_eq!(outcomes(&result, "plain"), [&Outcome::Measured; 2]);
@@ -165,7 +165,7 @@ fn real_servers_are_measured_and_cost_real_cpu_time() {
 }
 
 #[test]
-fn fault_45_real_servers_that_fail_cost_only_their_own_cells() {
+fn fault_45_failing_real_servers_affect_only_their_own_cells() {
     let result = compare(["dies", "lies", "refuses"].map(|name| contender(name, name)).to_vec());
     assert_eq!(outcomes(&result, "plain"), [&Outcome::Measured; 2]);
     for outcome in outcomes(&result, "lies") {
@@ -178,17 +178,17 @@ fn fault_45_real_servers_that_fail_cost_only_their_own_cells() {
     assert_died_with_status_3(&result, "dies");
 }
 
-/// The kernel closes a dying process's sockets before the process can be reaped. Here a server does so itself, which
-/// makes the time in between long enough to be met every time.
+/// The kernel closes the sockets of an exiting process before the process can be reaped. The test server closes its
+/// socket 100 ms before it exits, so that the load always sees the closed connection first.
 #[test]
-fn fault_45_a_server_whose_sockets_close_before_it_ends_is_told_as_dead() {
+fn fault_45_server_closing_sockets_before_exit_is_reported_as_exited() {
     let result = compare(vec![contender("dies slowly", "dies slowly")]);
     assert_died_with_status_3(&result, "dies slowly");
 }
 
 fn assert_died_with_status_3(result: &LabResult, name: &str) {
     let deaths: Vec<_> = result.failures.iter().filter(|failure| failure.contender == name).collect();
-    let told = |what: &str| what.starts_with("exited with status 3") && what.contains("(load error: ");
-    assert!(deaths.iter().all(|death| told(&death.what)), "{deaths:?}");
+    let is_exit = |what: &str| what.starts_with("exited with status 3") && what.contains("(load error: ");
+    assert!(deaths.iter().all(|death| is_exit(&death.what)), "{deaths:?}");
     assert_eq!(deaths[0].consequence, Consequence::Restarted);
 }

@@ -1,4 +1,5 @@
-//! The whole lab on a simulated machine: known servers in, known verdicts out.
+//! Tests of the whole lab on a simulated machine. The costs of the simulated servers are known, and the verdicts must
+//! match them.
 
 use std::cell::Cell as StdCell;
 use std::path::{Path, PathBuf};
@@ -15,7 +16,7 @@ use anello_lab::{
 const REFERENCE: &str = "bare epoll";
 const TWIN: &str = "bare epoll again";
 
-/// A small matrix with the reference, its twin and these others.
+/// Returns a configuration with two cells, the reference, its twin and `others`.
 fn config(others: &[&str], seed: u64) -> LabConfig {
     let contender = |name: &str| Contender::new(name, Path::new("server"), &["--name", name]);
     let mut contenders = vec![contender(REFERENCE), contender(REFERENCE).twin()];
@@ -23,7 +24,7 @@ fn config(others: &[&str], seed: u64) -> LabConfig {
     LabConfig {
         contenders,
         cells: echo_cells(&[128], &[1, 50]),
-        // Checks have tests of their own; with them, who cannot start is not timed at all.
+        // Checks have separate tests. With checks, a contender that fails to start is not measured at all.
         check: false,
         slice: Duration::from_millis(50),
         seed,
@@ -64,44 +65,44 @@ fn claims(result: &LabResult, name: &str) -> usize {
 }
 
 #[test]
-fn equal_servers_are_called_equal_in_at_least_95_of_100_runs() {
+fn equal_servers_show_no_difference_in_95_of_100_runs() {
     let others = ["one", "two"];
     let servers = others.map(|name| (name, SimulatedServer::costing(6_000.0)));
     let mut quiet_runs = 0;
     for seed in 0..100 {
         let (_, result) = simulate(&config(&others, seed), Noise::USUAL, &servers);
         let result = result.unwrap();
-        // Not one claim about any of three equal servers, in any cell, about either figure.
-        let wrong: usize = [TWIN, "one", "two"].iter().map(|name| claims(&result, name)).sum();
-        quiet_runs += usize::from(wrong == 0);
+        // A run counts only if it claims no difference of the three equal servers, in any cell and measure.
+        let false_claims: usize = [TWIN, "one", "two"].iter().map(|name| claims(&result, name)).sum();
+        quiet_runs += usize::from(false_claims == 0);
     }
     assert!(quiet_runs >= 95, "only {quiet_runs} of 100 runs claimed nothing");
 }
 
 #[test]
-fn a_server_that_costs_ten_percent_more_or_less_is_found_in_at_least_19_of_20_runs() {
+fn ten_percent_difference_is_detected_in_19_of_20_runs() {
     let servers = [("dear", SimulatedServer::costing(6_600.0)), ("cheap", SimulatedServer::costing(5_400.0))];
-    let mut found = 0;
+    let mut correct_runs = 0;
     for seed in 0..20 {
         let (_, result) = simulate(&config(&["dear", "cheap"], seed), Noise::USUAL, &servers);
         let result = result.unwrap();
-        let right = [1, 50].iter().all(|&connections| {
+        let correct = [1, 50].iter().all(|&connections| {
             row(&result, "dear", connections).cpu_verdict == Verdict::More
                 && row(&result, "cheap", connections).cpu_verdict == Verdict::Less
         });
-        found += usize::from(right);
+        correct_runs += usize::from(correct);
     }
-    assert!(found >= 19, "only {found} of 20 runs found both differences in both cells");
+    assert!(correct_runs >= 19, "only {correct_runs} of 20 runs detected both differences in both cells");
 }
 
 #[test]
-fn without_noise_the_figures_are_the_true_ones() {
+fn figures_without_noise_are_exact() {
     let servers = [("dear", SimulatedServer::costing(12_000.0))];
     let (simulation, result) = simulate(&config(&["dear"], 1), Noise::NONE, &servers);
     let result = result.unwrap();
     let dear = row(&result, "dear", 1);
     let figures = dear.figures.as_ref().unwrap();
-    // 12 µs and 0.4 ns for each of 128 bytes.
+    // Cost of a request: 12 µs, and 0.4 ns for each of 128 bytes.
     assert!((figures.cpu_ns.median - 12_051.2).abs() < 1.0, "{figures:?}");
     assert!((figures.cpu_low_decile_ns - 12_051.2).abs() < 1.0);
     let ratio = dear.cpu_ratio.unwrap();
@@ -117,22 +118,22 @@ fn without_noise_the_figures_are_the_true_ones() {
 }
 
 #[test]
-fn a_noisy_machine_is_called_noisy_and_still_shows_what_dwarfs_the_noise() {
+fn noisy_machine_gives_verdict_only_on_large_difference() {
     let servers = [("near", SimulatedServer::costing(6_300.0)), ("far", SimulatedServer::costing(40_000.0))];
     let noise = Noise { slice: 0.15, process: 0.12, drift: 0.1, stolen: 0.0, foreign: 0.3, ..Noise::NONE };
     let (_, result) = simulate(&config(&["near", "far"], 3), noise, &servers);
     let result = result.unwrap();
     assert_eq!(row(&result, "near", 50).cpu_verdict, Verdict::TooNoisy);
     assert_eq!(row(&result, "far", 50).cpu_verdict, Verdict::More);
-    let said = result.findings.iter().any(|finding| {
-        finding.kind == FindingKind::Resolution && finding.text.starts_with("Too noisy to tell servers apart")
+    let is_reported = result.findings.iter().any(|finding| {
+        finding.kind == FindingKind::Resolution && finding.text.starts_with("Too noisy to compare servers")
     });
-    assert!(said, "{:?}", result.findings);
+    assert!(is_reported, "{:?}", result.findings);
     assert!(render_table(&result).contains("Other programs took 30\u{a0}% of the cores' time"));
 }
 
 #[test]
-fn the_same_seed_gives_the_same_result_and_every_round_has_its_own_order() {
+fn same_seed_gives_same_result_with_different_order_per_round() {
     let servers = [("one", SimulatedServer::costing(6_000.0))];
     let once = simulate(&config(&["one"], 9), Noise::USUAL, &servers).1.unwrap();
     let again = simulate(&config(&["one"], 9), Noise::USUAL, &servers).1.unwrap();
@@ -142,7 +143,7 @@ fn the_same_seed_gives_the_same_result_and_every_round_has_its_own_order() {
 }
 
 #[test]
-fn slices_with_stolen_time_are_tried_again_and_never_count() {
+fn slices_with_stolen_time_are_repeated_and_excluded() {
     let noise = Noise { stolen: 0.4, ..Noise::USUAL };
     let (_, result) = simulate(&config(&[], 4), noise, &[]);
     let result = result.unwrap();
@@ -150,21 +151,21 @@ fn slices_with_stolen_time_are_tried_again_and_never_count() {
     let rows: usize = result.cells.iter().flat_map(|cell| &cell.rows).map(|row| row.stolen_slices).sum();
     assert!(stolen > 10 && stolen == rows);
     assert!(result.slices.iter().all(|slice| (slice.stolen_ns == 0) == (slice.quality == Quality::Clean)));
-    assert!(result.slices.len() > config(&[], 4).slice_count(), "some were tried again");
+    assert!(result.slices.len() > config(&[], 4).slice_count(), "some were repeated");
     assert!(render_table(&result).contains("were dropped because the hypervisor"));
 }
 
 #[test]
-fn a_machine_that_always_loses_time_measures_nothing_and_says_so() {
+fn permanently_stolen_time_gives_no_measurements() {
     let (_, result) = simulate(&config(&[], 5), Noise { stolen: 1.0, ..Noise::NONE }, &[]);
     let result = result.unwrap();
     assert_eq!(row(&result, REFERENCE, 1).outcome, Outcome::NotMeasured);
     assert!(render_table(&result).contains("slices had stolen time"));
-    assert!(render_html(&result).contains("was not measured, so the others cannot be compared"));
+    assert!(render_html(&result).contains("was not measured, so the other contenders cannot be compared"));
 }
 
 #[test]
-fn fault_45_a_contender_that_cannot_start_is_skipped_and_the_matrix_goes_on() {
+fn fault_45_contender_failing_to_start_is_skipped() {
     let why = "io_uring_setup: Operation not permitted".to_owned();
     let servers = [("uring", SimulatedServer::costing(5_000.0).with_fault(Fault::CannotStart(why)))];
     let (_, result) = simulate(&config(&["uring"], 1), Noise::USUAL, &servers);
@@ -175,12 +176,12 @@ fn fault_45_a_contender_that_cannot_start_is_skipped_and_the_matrix_goes_on() {
     assert_eq!(row(&result, TWIN, 50).outcome, Outcome::Measured);
     assert!(result.failures.iter().all(|failure| failure.consequence == Consequence::SkippedPass));
     assert!(render_table(&result).contains("skipped: exited with status 1: io_uring_setup"));
-    assert!(render_html(&result).contains("uring took no part: exited with status 1"));
+    assert!(render_html(&result).contains("uring was not measured: exited with status 1"));
 }
 
 #[test]
-fn fault_45_a_contender_killed_in_a_cell_is_started_again_once_and_measured() {
-    // The 9th slice: after the warm-up of some cell, with rounds still to come.
+fn fault_45_killed_contender_is_restarted_once_and_measured() {
+    // The 9th slice is after the warm-up of a cell and before its last round.
     let servers = [("fragile", SimulatedServer::costing(6_000.0).with_fault(Fault::DiesOnce(9)))];
     let config = LabConfig { passes: 5, rounds: 3, ..config(&["fragile"], 2) };
     let (simulation, result) = simulate(&config, Noise::USUAL, &servers);
@@ -202,7 +203,7 @@ fn fault_45_a_contender_killed_in_a_cell_is_started_again_once_and_measured() {
 }
 
 #[test]
-fn fault_45_a_contender_that_keeps_dying_in_a_cell_fails_there_and_only_there() {
+fn fault_45_repeatedly_killed_contender_fails_only_in_that_cell() {
     let servers = [("small", SimulatedServer::costing(6_000.0).with_fault(Fault::DiesAbove(50)))];
     let (simulation, result) = simulate(&config(&["small"], 2), Noise::USUAL, &servers);
     let result = result.unwrap();
@@ -218,7 +219,7 @@ fn fault_45_a_contender_that_keeps_dying_in_a_cell_fails_there_and_only_there() 
 }
 
 #[test]
-fn fault_45_a_contender_that_hangs_up_and_lives_is_told_from_one_that_died() {
+fn fault_45_closed_connection_of_running_contender_is_reported() {
     let servers = [("rude", SimulatedServer::costing(6_000.0).with_fault(Fault::ClosesConnections))];
     let (simulation, result) = simulate(&config(&["rude"], 2), Noise::USUAL, &servers);
     let result = result.unwrap();
@@ -229,7 +230,7 @@ fn fault_45_a_contender_that_hangs_up_and_lives_is_told_from_one_that_died() {
 }
 
 #[test]
-fn wrong_bytes_disqualify_without_a_restart() {
+fn wrong_bytes_disqualify_without_restart() {
     let servers = [("liar", SimulatedServer::costing(3_000.0).with_fault(Fault::WrongBytesFrom(1)))];
     let (_, result) = simulate(&config(&["liar"], 2), Noise::USUAL, &servers);
     let result = result.unwrap();
@@ -242,7 +243,7 @@ fn wrong_bytes_disqualify_without_a_restart() {
 }
 
 #[test]
-fn a_reference_that_cannot_start_leaves_figures_without_ratios() {
+fn reference_failing_to_start_leaves_figures_without_ratios() {
     let mut servers = reference_servers();
     servers[0].1.fault = Fault::CannotStart("no".to_owned());
     let simulation = Simulation::new(1, Noise::USUAL, &servers);
@@ -257,7 +258,7 @@ fn a_reference_that_cannot_start_leaves_figures_without_ratios() {
 }
 
 #[test]
-fn nothing_started_is_an_error_that_names_every_cause() {
+fn run_without_started_contender_fails_with_all_causes() {
     let simulation = Simulation::new(1, Noise::NONE, &[]);
     let stop = AtomicBool::new(false);
     let error = run(&config(&[], 1), &mut simulation.load(), &mut simulation.machine(), &mut |_| {}, &stop);
@@ -266,7 +267,7 @@ fn nothing_started_is_an_error_that_names_every_cause() {
 }
 
 #[test]
-fn a_bad_configuration_is_refused_before_anything_starts() {
+fn invalid_configuration_is_rejected_before_start() {
     let bad = LabConfig { reference: "nobody".to_owned(), ..config(&[], 1) };
     let (simulation, result) = simulate(&bad, Noise::NONE, &[]);
     assert!(matches!(result, Err(LabError::Config(why)) if why.contains("nobody")));
@@ -274,7 +275,7 @@ fn a_bad_configuration_is_refused_before_anything_starts() {
 }
 
 #[test]
-fn a_stop_ends_the_run_with_what_there_is() {
+fn stop_ends_run_with_partial_result() {
     let simulation = Simulation::new(1, Noise::USUAL, &reference_servers());
     let stop = AtomicBool::new(false);
     let after = 13;
@@ -291,29 +292,29 @@ fn a_stop_ends_the_run_with_what_there_is() {
         result.slices.iter().map(|slice| (slice.pass, slice.cell, slice.round, slice.contender));
     assert_eq!(first_tries.collect::<std::collections::HashSet<_>>().len(), after);
     assert_eq!((simulation.processes_left(), simulation.sessions_left()), (0, 0));
-    assert!(render_table(&result).contains("stopped before its end"));
+    assert!(render_table(&result).contains("was stopped early"));
 }
 
 #[test]
-fn a_stop_before_the_start_is_no_error() {
+fn stop_before_start_returns_empty_result() {
     let simulation = Simulation::new(1, Noise::USUAL, &reference_servers());
     let stop = AtomicBool::new(true);
     let result =
         run(&config(&[], 1), &mut simulation.load(), &mut simulation.machine(), &mut |_| {}, &stop).unwrap();
     assert!(result.slices.is_empty() && result.interrupted);
-    assert!(render_html(&result).contains("stopped before its end"));
-    assert!(render_table(&result).contains("stopped before its end"));
+    assert!(render_html(&result).contains("was stopped early"));
+    assert!(render_table(&result).contains("was stopped early"));
 }
 
 #[test]
-fn progress_ends_at_the_number_it_announced_even_if_some_fail() {
+fn progress_reaches_announced_count_despite_failures() {
     let simulation = Simulation::new(1, Noise::USUAL, &reference_servers()[1..]);
     let stop = AtomicBool::new(false);
     let (announced, reached) = (StdCell::new(0), StdCell::new(0));
     let mut progress = |progress: Progress| match progress {
         Progress::Begin { slices } => announced.set(slices),
         Progress::Slices { done } => {
-            assert!(done >= reached.get(), "never back");
+            assert!(done >= reached.get(), "progress never decreases");
             reached.set(done);
         }
         _ => {}
@@ -323,7 +324,7 @@ fn progress_ends_at_the_number_it_announced_even_if_some_fail() {
 }
 
 #[test]
-fn one_core_is_said_to_be_shared() {
+fn shared_core_is_reported() {
     let shared = LabConfig { load_cores: vec![0], ..config(&[], 1) };
     let result = simulate(&shared, Noise::USUAL, &[]).1.unwrap();
     assert!(render_table(&result).contains("share core 0"));
@@ -331,7 +332,7 @@ fn one_core_is_said_to_be_shared() {
 }
 
 #[test]
-fn the_json_is_versioned_and_read_back_whole() {
+fn json_round_trip_preserves_result() {
     let result = simulate(&config(&[], 1), Noise::USUAL, &[]).1.unwrap();
     let json = render_json(&result).unwrap();
     let value: serde_json::Value = serde_json::from_str(&json).unwrap();
@@ -343,18 +344,18 @@ fn the_json_is_versioned_and_read_back_whole() {
 }
 
 #[test]
-fn a_load_on_uring_is_read_as_one_on_io_uring() {
-    for (kept, read) in [("uring", "io_uring"), ("io_uring", "io_uring"), ("epoll", "epoll")] {
-        let config = LabConfig { load_driver: Some(kept.to_owned()), ..config(&[], 1) };
+fn load_driver_uring_is_read_as_io_uring() {
+    for (written, read) in [("uring", "io_uring"), ("io_uring", "io_uring"), ("epoll", "epoll")] {
+        let config = LabConfig { load_driver: Some(written.to_owned()), ..config(&[], 1) };
         let result = simulate(&config, Noise::NONE, &[]).1.unwrap();
-        assert_eq!(result.plan.load_driver.as_deref(), Some(kept));
+        assert_eq!(result.plan.load_driver.as_deref(), Some(written));
         let back = LabResult::from_json(&render_json(&result).unwrap()).unwrap();
         assert_eq!(back.plan.load_driver.as_deref(), Some(read));
     }
 }
 
 #[test]
-fn no_line_of_the_table_is_wider_than_110_columns() {
+fn table_lines_are_at_most_110_columns() {
     let why = "a very long explanation of what went wrong, ".repeat(12);
     let servers = [
         ("a contender with a name that goes on and on", SimulatedServer::costing(1_234_567.0)),
@@ -370,27 +371,27 @@ fn no_line_of_the_table_is_wider_than_110_columns() {
 }
 
 #[test]
-fn the_page_needs_no_network_and_lets_nothing_out_of_its_quotes() {
+fn page_is_self_contained_and_escapes_text() {
     let hostile = "</script><img src=x onerror=alert(1)> & 'quoted'".to_owned();
     let servers = [("bad", SimulatedServer::costing(1.0).with_fault(Fault::CannotStart(hostile)))];
     let result = simulate(&config(&["bad"], 1), Noise::USUAL, &servers).1.unwrap();
     let page = render_html(&result);
     assert!(!page.contains("<img"), "escaped");
-    assert_eq!(page.matches("</script>").count(), 2, "raw data and the button's");
+    assert_eq!(page.matches("</script>").count(), 2, "raw data, and the script of the button");
     assert!(!page.contains("src=\"http") && !page.contains("@import") && !page.contains("href=\"http"));
     assert!(page.contains("prefers-color-scheme:dark") && page.contains("width=device-width"));
     assert_eq!(runs_of(&page).unwrap()[0].failures, result.failures);
 }
 
 #[test]
-fn reports_are_written_and_a_bad_directory_is_named() {
+fn reports_are_written_and_invalid_directory_is_reported() {
     let directory = tempfile::tempdir().unwrap();
     let result = simulate(&config(&[], 1), Noise::USUAL, &[]).1.unwrap();
     let paths = anello_lab::write_reports(&result, &directory.path().join("new")).unwrap();
     for path in [&paths.json, &paths.html, &paths.table] {
         assert!(std::fs::metadata(path).unwrap().len() > 1000, "{}", path.display());
     }
-    // What was there before is never overwritten, but replaced: a report that fails half way costs no run.
+    // Existing files are replaced, not overwritten, so that a write error does not destroy an existing report.
     let checkpoint = directory.path().join("checkpoint");
     std::fs::hard_link(&paths.json, &checkpoint).unwrap();
     let before = std::fs::read_to_string(&checkpoint).unwrap();
@@ -403,7 +404,7 @@ fn reports_are_written_and_a_bad_directory_is_named() {
 }
 
 #[test]
-fn another_version_or_format_is_refused_by_name() {
+fn unknown_version_or_format_is_rejected() {
     let result = simulate(&config(&[], 1), Noise::NONE, &[]).1.unwrap();
     let json = render_json(&result).unwrap();
     let old = json.replace("\"schema_version\": 2", "\"schema_version\": 1");

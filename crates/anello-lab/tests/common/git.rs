@@ -1,37 +1,41 @@
-//! Git for tests: whatever a developer has set up, it acts on the folder that it is given and on nothing else.
+//! Git commands for tests. They are independent of the developer's configuration and affect only the given directory.
 
 use std::io::Write;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-/// Set within hooks of git, where they name the developer's repository.
+/// Environment variables that git sets in hooks and that refer to the developer's repository.
 const REPOSITORY_VARIABLES: [&str; 5] =
     ["GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_COMMON_DIR", "GIT_OBJECT_DIRECTORY"];
 
-/// The format of references is the one whose files tests look at.
+/// Environment of the git commands. The tests read reference files, which requires the format "files".
 const SETTINGS: [(&str, &str); 3] =
     [("GIT_CONFIG_GLOBAL", "/dev/null"), ("GIT_CONFIG_NOSYSTEM", "1"), ("GIT_DEFAULT_REF_FORMAT", "files")];
 
-/// Whether there is a git here. What a test leaves out without it, it says past the test harness, which would keep it to
-/// itself.
+/// Returns `true` if git is installed. Otherwise, writes a note directly to standard error, because the test harness
+/// captures the output of macros.
 pub fn is_here() -> bool {
     let mut version = Command::new("git");
-    let here =
+    let is_installed =
         version.arg("--version").stdin(Stdio::null()).output().is_ok_and(|output| output.status.success());
-    if !here {
-        let why = b"`git --version` fails: what needs a repository is not tested\n";
-        std::io::stderr().write_all(why).unwrap();
+    if !is_installed {
+        let note = b"`git --version` fails: skipping the tests that need a repository\n";
+        std::io::stderr().write_all(note).unwrap();
     }
-    here
+    is_installed
 }
 
-/// Runs a command of git's in a folder; whatever fails, fails the test.
-pub fn git(folder: &Path, words: &[&str]) {
+/// Runs a git command in a directory.
+///
+/// # Panics
+/// If the command cannot be started or fails.
+pub fn git(directory: &Path, arguments: &[&str]) {
     let mut command = Command::new("git");
-    command.args(["-c", "user.name=one", "-c", "user.email=one@example.org"]).args(words).current_dir(folder);
+    command.args(["-c", "user.name=one", "-c", "user.email=one@example.org"]);
+    command.args(arguments).current_dir(directory);
     for variable in REPOSITORY_VARIABLES {
         command.env_remove(variable);
     }
     let output = command.envs(SETTINGS).stdin(Stdio::null()).output().unwrap();
-    assert!(output.status.success(), "git {words:?}: {}", String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "git {arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
 }

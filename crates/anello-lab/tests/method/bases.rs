@@ -1,5 +1,5 @@
-//! Contenders that name one which differs from them in nothing but what they are named for: known ratios between the two
-//! in, known verdicts out, whatever both have in common against the reference.
+//! Comparisons of contenders with their bases. The simulated ratios are known, and the verdicts must match them,
+//! regardless of the ratio to the reference.
 
 use std::sync::atomic::AtomicBool;
 
@@ -11,12 +11,12 @@ use anello_lab::{Cell, LabConfig, LabError, LabResult, Workload, echo_cells, run
 
 use super::{CheckpointRecorder, REFERENCE, TWIN, config, row, servers, simulate, simulate_on};
 
-/// Contenders after the reference and its twin, each with whom it is set against.
+/// Returns a configuration in which each contender of `field` has the given base.
 fn config_of(field: &[(&str, Option<&str>)], cells: Vec<Cell>, seed: u64) -> LabConfig {
     let names: Vec<&str> = field.iter().map(|(name, _)| *name).collect();
     let mut config = config(&names, cells, seed);
-    for (contender, (_, against)) in config.contenders[2..].iter_mut().zip(field) {
-        contender.base = against.map(str::to_owned);
+    for (contender, (_, base)) in config.contenders[2..].iter_mut().zip(field) {
+        contender.base = base.map(str::to_owned);
     }
     config
 }
@@ -26,15 +26,15 @@ fn found<'a>(result: &'a LabResult, name: &str, connections: usize) -> &'a PairC
     result.base_versus.iter().find(here).unwrap_or_else(|| panic!("{name} at {connections} connections"))
 }
 
-/// What one request costs in the simulation, nanoseconds.
+/// Returns the simulated CPU time of one request, in nanoseconds.
 fn cost_ns(cpu_ns: f64, connections: usize) -> f64 {
     cpu_ns * if connections == 1 { 1.0 } else { 0.75 } + 128.0 * 0.4
 }
 
 #[test]
-fn an_option_is_told_from_the_one_that_it_brings_along() {
+fn option_is_compared_with_base_not_reference() {
     let costing = SimulatedServer::costing;
-    // Both are far from the reference, which costs 6,000 ns, and the one is no more than the other and a tenth less.
+    // Both costs differ widely from the 6,000 ns of the reference. The option costs 10 % less than its base.
     let field = [("dear", costing(12_000.0)), ("option", costing(10_800.0)), ("nothing", costing(12_000.0))];
     let bases = [("dear", Some(REFERENCE)), ("option", Some("dear")), ("nothing", Some("dear"))];
     let config = config_of(&bases, echo_cells(&[128], &[1, 50]), 1);
@@ -44,11 +44,15 @@ fn an_option_is_told_from_the_one_that_it_brings_along() {
     for (cell, connections) in [(0, 1), (1, 50)] {
         let option = found(&exact, "option", connections);
         let ratio = option.cpu_ratio.unwrap();
-        let wanted = cost_ns(10_800.0, connections) / cost_ns(12_000.0, connections);
-        assert!((ratio.estimate - wanted).abs() < 0.001, "{ratio:?} is not {wanted}");
+        let expected = cost_ns(10_800.0, connections) / cost_ns(12_000.0, connections);
+        assert!((ratio.estimate - expected).abs() < 0.001, "{ratio:?} is not {expected}");
         assert_eq!(option.peer, "dear");
         let pair = slices.ratio(cell, 3, 2, Measure::Cpu).unwrap();
-        assert_eq!((pair.estimate, pair.pairs), (ratio.estimate, ratio.pairs), "as of any other pair");
+        assert_eq!(
+            (pair.estimate, pair.pairs),
+            (ratio.estimate, ratio.pairs),
+            "equal to the general pair ratio"
+        );
         assert_eq!((option.cpu_verdict, option.rate_verdict), (Verdict::Less, Verdict::More));
         assert_eq!(row(&exact.cells[cell], "option").cpu_verdict, Verdict::More, "against the reference");
         let nothing = found(&exact, "nothing", connections);
@@ -58,7 +62,7 @@ fn an_option_is_told_from_the_one_that_it_brings_along() {
 }
 
 #[test]
-fn a_tenth_between_option_and_base_is_found_on_a_usual_machine_and_nothing_where_nothing_is() {
+fn ten_percent_between_option_and_base_is_detected_despite_noise() {
     let costing = SimulatedServer::costing;
     let field = [("dear", costing(12_000.0)), ("option", costing(10_800.0)), ("nothing", costing(12_000.0))];
     let bases = [("dear", None), ("option", Some("dear")), ("nothing", Some("dear"))];
@@ -76,7 +80,7 @@ fn a_tenth_between_option_and_base_is_found_on_a_usual_machine_and_nothing_where
 }
 
 #[test]
-fn who_is_set_against_the_reference_has_the_ratios_and_verdicts_of_its_row() {
+fn comparison_with_reference_as_base_equals_row() {
     let field = [("option", SimulatedServer::costing(6_300.0))];
     let rated = Cell { offered_per_second: Some(20_000), ..Cell::echo(128, 50) };
     let idle = Cell { workload: Workload::Idle, ..Cell::echo(1, 20) };
@@ -108,7 +112,7 @@ fn who_is_set_against_the_reference_has_the_ratios_and_verdicts_of_its_row() {
 }
 
 #[test]
-fn only_cells_that_both_were_measured_in_are_compared_and_a_verdict_needs_the_twin() {
+fn base_comparison_requires_both_contenders_and_twin() {
     let small = SimulatedServer::costing(9_000.0).with_fault(Fault::DiesAbove(50));
     let field = [("small", small), ("option", SimulatedServer::costing(6_000.0))];
     let config = config_of(&[("small", None), ("option", Some("small"))], echo_cells(&[128], &[1, 50]), 2);
@@ -119,15 +123,11 @@ fn only_cells_that_both_were_measured_in_are_compared_and_a_verdict_needs_the_tw
     let twin = result.contenders.iter().position(|contender| contender.name == TWIN).unwrap();
     result.slices.retain(|slice| slice.contender != twin);
     anello_lab::analysis::analyse(&mut result);
-    assert_eq!(
-        found(&result, "option", 1).cpu_verdict,
-        Verdict::TooNoisy,
-        "nobody knows what equals differ by"
-    );
+    assert_eq!(found(&result, "option", 1).cpu_verdict, Verdict::TooNoisy, "the noise floor is unknown");
 }
 
 #[test]
-fn rates_are_compared_by_cpu_and_latency() {
+fn offered_rates_are_compared_by_cpu_and_latency() {
     let rated = Cell { offered_per_second: Some(20_000), ..Cell::echo(128, 50) };
     let field = [("dear", SimulatedServer::costing(18_000.0)), ("option", SimulatedServer::costing(9_000.0))];
     let config = config_of(&[("dear", None), ("option", Some("dear"))], vec![rated], 1);
@@ -138,13 +138,13 @@ fn rates_are_compared_by_cpu_and_latency() {
 }
 
 #[test]
-fn who_is_set_against_nobody_or_itself_is_refused() {
+fn unknown_base_or_own_name_as_base_is_rejected() {
     let of = |base: &str| {
         let config = config_of(&[("one", Some(base))], echo_cells(&[128], &[1]), 1);
         let simulation = Simulation::new(1, Noise::NONE, &servers(&[("one", SimulatedServer::costing(1.0))]));
         match simulate_on(&simulation, &config, None) {
             Err(LabError::Config(why)) => why,
-            other => panic!("not refused: {other:?}"),
+            other => panic!("not rejected: {other:?}"),
         }
     };
     for (base, why) in [
@@ -157,7 +157,7 @@ fn who_is_set_against_nobody_or_itself_is_refused() {
 }
 
 #[test]
-fn a_result_from_before_there_were_bases_is_read_and_has_none() {
+fn result_without_base_fields_is_parsed() {
     let field = [("option", SimulatedServer::costing(9_000.0))];
     let config = config_of(&[("option", Some(REFERENCE))], echo_cells(&[128], &[1]), 1);
     let result = simulate(&config, Noise::USUAL, &field);
@@ -176,7 +176,7 @@ fn a_result_from_before_there_were_bases_is_read_and_has_none() {
 }
 
 #[test]
-fn a_run_that_is_taken_up_again_is_compared_as_its_scenario_says_now() {
+fn resumed_run_uses_bases_of_current_scenario() {
     let cells = echo_cells(&[128], &[1, 50]);
     let field = servers(&[("one", SimulatedServer::costing(6_000.0))]);
     let simulation = Simulation::new(7, Noise::NONE, &field);

@@ -1,4 +1,4 @@
-//! Kinds of cells: limits, offered rates, idle connections, disks, and the latencies that are kept.
+//! Tests of the kinds of cells: limits, offered rates, idle connections, disks, and stored latencies.
 
 use anello_lab::result::{FindingKind, Outcome, Verdict};
 use anello_lab::simulation::{Fault, Noise, SimulatedServer, Simulation};
@@ -7,7 +7,7 @@ use anello_lab::{Cell, DiskOperation, LabConfig, Workload, echo_cells};
 use super::{REFERENCE, TWIN, config, row, servers, simulate, simulate_on, texts};
 
 #[test]
-fn cells_beyond_a_limit_are_shown_as_beyond_it() {
+fn cells_above_limit_are_reported_as_beyond_limit() {
     let mut config = config(&["small", "single"], Vec::new(), 1);
     config.server_cores = vec![0, 1];
     config.cells = echo_cells(&[128], &[50, 500]);
@@ -26,7 +26,7 @@ fn cells_beyond_a_limit_are_shown_as_beyond_it() {
 }
 
 #[test]
-fn connections_that_do_not_fit_at_once_are_opened_for_each_slice() {
+fn connections_above_limit_are_opened_per_slice() {
     let config = config(&[], echo_cells(&[128], &[10, 100]), 1);
     let simulation = Simulation::new(1, Noise::USUAL, &servers(&[])).with_max_open_connections(150);
     let result = simulate_on(&simulation, &config, None).unwrap();
@@ -39,18 +39,18 @@ fn connections_that_do_not_fit_at_once_are_opened_for_each_slice() {
 }
 
 #[test]
-fn a_run_tells_once_that_servers_could_not_be_held_back() {
+fn throttle_error_is_noted_once() {
     let config = config(&[], echo_cells(&[1, 128], &[4, 50]), 1);
-    let refused = Simulation::new(1, Noise::NONE, &servers(&[])).with_throttle_error("no such core");
-    let result = simulate_on(&refused, &config, None).unwrap();
+    let simulation = Simulation::new(1, Noise::NONE, &servers(&[])).with_throttle_error("no such core");
+    let result = simulate_on(&simulation, &config, None).unwrap();
     let notes: Vec<&String> = result.notes.iter().filter(|note| note.contains("no such core")).collect();
     assert_eq!(notes.len(), 1, "{:?}", result.notes);
     let few = LabConfig { cells: echo_cells(&[1], &[4]), ..config };
-    assert_eq!(simulate_on(&refused, &few, None).unwrap().notes, [""; 0], "nobody is held back there");
+    assert_eq!(simulate_on(&simulation, &few, None).unwrap().notes, [""; 0], "no server is throttled there");
 }
 
 #[test]
-fn connections_of_a_contender_that_was_started_again_are_closed_where_not_all_fit() {
+fn restarted_contender_releases_connections_above_limit() {
     let config = LabConfig { rounds: 3, ..config(&["fragile"], echo_cells(&[128], &[100]), 1) };
     let fragile = SimulatedServer::costing(6_000.0).with_fault(Fault::DiesOnce(3));
     let field = servers(&[("fragile", fragile)]);
@@ -61,7 +61,7 @@ fn connections_of_a_contender_that_was_started_again_are_closed_where_not_all_fi
 }
 
 #[test]
-fn offered_rates_are_judged_by_latency_and_cpu_and_who_falls_behind_is_named() {
+fn offered_rates_compare_latency_and_cpu_and_report_overloaded_servers() {
     let rated = |rate| Cell { offered_per_second: Some(rate), ..Cell::echo(128, 80) };
     let config = config(&["slow", "dear"], vec![rated(20_000), rated(100_000)], 1);
     let field = [("slow", SimulatedServer::costing(30_000.0)), ("dear", SimulatedServer::costing(9_000.0))];
@@ -76,21 +76,24 @@ fn offered_rates_are_judged_by_latency_and_cpu_and_who_falls_behind_is_named() {
     let behind = row(&result.cells[1], "slow").figures.as_ref().unwrap();
     assert_eq!(behind.rate_reached, Some(false));
     assert!(behind.reached_fraction.unwrap() < 0.5);
-    let told = |finding: &&anello_lab::result::Finding| finding.text.starts_with("Did not keep up");
-    let told = result.findings.iter().find(told).expect("told");
-    assert!(told.text.contains("slow at 80 connections, 128 bytes, 100,000 requests/s offered"), "{told:?}");
-    assert!(!told.text.contains("at 80 connections, 128 bytes, 20,000"), "{told:?}");
+    let is_overload = |finding: &&anello_lab::result::Finding| finding.text.starts_with("Did not keep up");
+    let finding = result.findings.iter().find(is_overload).expect("the overload is reported");
+    assert!(
+        finding.text.contains("slow at 80 connections, 128 bytes, 100,000 requests/s offered"),
+        "{finding:?}"
+    );
+    assert!(!finding.text.contains("at 80 connections, 128 bytes, 20,000"), "{finding:?}");
     assert!(result.cells[0].p99_resolution.is_some() && result.cells[0].rate_resolution.is_none());
 }
 
 #[test]
-fn late_requests_are_told_and_a_load_that_is_behind_is_blamed_itself() {
+fn late_requests_are_attributed_to_server_or_load() {
     let cell = Cell { offered_per_second: Some(1_000), ..Cell::echo(128, 50) };
     let config = config(&["one"], vec![cell], 1);
     let mut result = simulate(&config, Noise::USUAL, &[("one", SimulatedServer::costing(6_000.0))]);
     assert_eq!(row(&result.cells[0], "one").figures.as_ref().unwrap().late_fraction, Some(0.0));
     let quiet = texts(&result, FindingKind::Caution).join("\n");
-    assert!(!quiet.contains("after their time") && !quiet.contains("behind its schedule"), "{quiet}");
+    assert!(!quiet.contains("more than 1 ms late") && !quiet.contains("behind its schedule"), "{quiet}");
     for slice in &mut result.slices {
         slice.late = slice.offered.unwrap_or(0) / 10;
         slice.load_busy = if slice.contender == 2 { 1.0 } else { 0.3 };
@@ -103,7 +106,7 @@ fn late_requests_are_told_and_a_load_that_is_behind_is_blamed_itself() {
 }
 
 #[test]
-fn a_server_is_not_called_overloaded_where_the_load_was_behind() {
+fn late_load_does_not_report_server_as_overloaded() {
     let cell = Cell { offered_per_second: Some(1_000), ..Cell::echo(128, 50) };
     let config = config(&["one"], vec![cell], 1);
     let mut result = simulate(&config, Noise::NONE, &[("one", SimulatedServer::costing(6_000.0))]);
@@ -114,15 +117,17 @@ fn a_server_is_not_called_overloaded_where_the_load_was_behind() {
     }
     anello_lab::analysis::analyse(&mut result);
     let cautions = texts(&result, FindingKind::Caution);
-    let behind = cautions.iter().find(|text| text.starts_with("Did not keep up")).expect("told");
+    let behind = cautions.iter().find(|text| text.starts_with("Did not keep up"));
+    let behind = behind.expect("the overload is reported");
     assert!(behind.contains("bare epoll at 50 connections") && !behind.contains("one at 50"), "{behind}");
-    let load = cautions.iter().find(|text| text.starts_with("The load itself was behind")).expect("told");
+    let load = cautions.iter().find(|text| text.starts_with("The load itself was behind"));
+    let load = load.expect("the late load is reported");
     assert!(load.contains("one at 50 connections") && !load.contains("bare epoll"), "{load}");
 }
 
 #[test]
-fn no_cell_is_both_bound_by_the_load_and_level_with_it() {
-    // The load needs 3 µs for a request; the servers need 1.3 at 50 connections and 3.8 at 300.
+fn cell_is_not_both_load_bound_and_level_with_load() {
+    // The load needs 3 µs per request. The servers need 1.3 µs at 50 connections and 3.8 µs at 300.
     let server = SimulatedServer::costing(1_000.0).with_cpu_ns_per_connection(10.0);
     let simulation = Simulation::new(1, Noise::NONE, &[(REFERENCE, server.clone()), (TWIN, server)]);
     let result = simulate_on(&simulation, &config(&[], echo_cells(&[128], &[50, 300]), 1), None).unwrap();
@@ -132,7 +137,7 @@ fn no_cell_is_both_bound_by_the_load_and_level_with_it() {
 }
 
 #[test]
-fn memory_of_idle_connections_is_that_of_fresh_servers() {
+fn idle_connection_memory_uses_new_processes() {
     let idle = Cell { workload: Workload::Idle, ..Cell::echo(1, 1000) };
     let config = config(&["large"], vec![idle], 1);
     let large = SimulatedServer::costing(6_000.0).with_bytes_per_connection(8192);
@@ -146,28 +151,32 @@ fn memory_of_idle_connections_is_that_of_fresh_servers() {
     assert!(large.figures.is_none());
     assert_eq!(simulation.processes_started(), 3 * config.passes * config.rounds, "one for each slice");
     assert_eq!((simulation.processes_left(), simulation.sessions_left()), (0, 0));
-    let said = |text: &str| result.findings.iter().any(|finding| finding.text.contains(text));
-    assert!(said("large against bare epoll. Memory per connection: "));
-    assert!(said("No server here takes detectably less memory per connection"), "{:?}", result.findings);
-    assert!(said("What the kernel keeps for a connection comes to it: it was not measured"));
+    let has_finding = |text: &str| result.findings.iter().any(|finding| finding.text.contains(text));
+    assert!(has_finding("large against bare epoll. Memory per connection: "));
+    assert!(
+        has_finding("No server here takes detectably less memory per connection"),
+        "{:?}",
+        result.findings
+    );
+    assert!(has_finding("Kernel memory of the connections was not measured"));
 }
 
 #[test]
-fn memory_that_is_taken_once_is_no_connections_memory() {
+fn one_time_allocation_is_excluded_from_connection_memory() {
     let cells =
         [1, 11, 1000].map(|connections| Cell { workload: Workload::Idle, ..Cell::echo(1, connections) });
     let once = SimulatedServer::costing(6_000.0).with_base_bytes(5 << 20);
     let result = simulate(&config(&["once"], cells.to_vec(), 1), Noise::NONE, &[("once", once)]);
     let memory = |cell: usize| row(&result.cells[cell], "once").memory_per_connection_bytes.unwrap().median;
     assert_eq!((memory(1), memory(2)), (4096.0, 4096.0));
-    assert!(memory(0) > 5e6, "of a single connection nothing can be told apart");
+    assert!(memory(0) > 5e6, "a single connection includes the one-time allocation");
     let before =
         |cell: usize| result.slices.iter().find(|slice| slice.cell == cell).unwrap().connections_before;
     assert_eq!([0, 1, 2].map(before), [0, 5, 10]);
 }
 
 #[test]
-fn connections_that_take_nothing_give_no_ratio() {
+fn connections_without_memory_give_no_ratio() {
     let idle = Cell { workload: Workload::Idle, ..Cell::echo(1, 1000) };
     let nothing = SimulatedServer::costing(6_000.0).with_bytes_per_connection(0);
     let result = simulate(&config(&["nothing"], vec![idle], 1), Noise::NONE, &[("nothing", nothing)]);
@@ -177,7 +186,7 @@ fn connections_that_take_nothing_give_no_ratio() {
 }
 
 #[test]
-fn disks_are_spoken_of_in_operations() {
+fn disk_findings_refer_to_operations() {
     let workload = Workload::Disk { operation: DiskOperation::RandomRead, direct: true, block_bytes: 4096 };
     let cells = [1, 16].map(|depth| Cell { workload, ..Cell::echo(1, depth) });
     let result = simulate(
@@ -191,7 +200,7 @@ fn disks_are_spoken_of_in_operations() {
 }
 
 #[test]
-fn latencies_of_all_clean_slices_are_kept() {
+fn latencies_of_clean_slices_are_stored() {
     let result = simulate(&config(&[], echo_cells(&[128], &[50]), 1), Noise::USUAL, &[]);
     for (contender, row) in result.cells[0].rows.iter().enumerate() {
         let record = result.latencies.iter().find(|record| record.contender == contender).unwrap();

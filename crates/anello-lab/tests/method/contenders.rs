@@ -1,4 +1,4 @@
-//! Kinds of contenders: who fails its check, who cannot rest, who is compared with whom and named first.
+//! Tests of contenders: failed checks, CPU use when idle, start failures, comparisons with peers, and the headline.
 
 use anello_lab::peers::Kind;
 use anello_lab::result::{Consequence, FindingKind, Outcome, Verdict};
@@ -8,7 +8,7 @@ use anello_lab::{LabConfig, LabResult, Role, echo_cells};
 use super::{REFERENCE, TWIN, config, row, servers, simulate, simulate_on, texts};
 
 #[test]
-fn a_contender_that_fails_its_check_is_shown_and_not_timed() {
+fn contender_failing_check_is_reported_and_not_measured() {
     let losing = SimulatedServer::costing(1_000.0).with_fault(Fault::LosesBytes);
     let config = LabConfig { check: true, ..config(&["loser"], echo_cells(&[128], &[1, 50]), 1) };
     let result = simulate(&config, Noise::USUAL, &[("loser", losing)]);
@@ -21,15 +21,16 @@ fn a_contender_that_fails_its_check_is_shown_and_not_timed() {
     assert!(result.slices.iter().all(|slice| slice.contender != 2));
     let failed: Vec<_> = result.checks.iter().filter(|check| !check.passed).collect();
     assert_eq!((failed.len(), failed[0].what.as_str()), (1, "stalled reader"));
-    // Three for the reference, none for its twin, two for the loser.
+    // Three checks of the reference, none of its twin, two of "loser".
     assert_eq!(result.checks.len(), 5);
     assert_eq!(result.failures[0].consequence, Consequence::NotTimed);
-    let told = |finding: &anello_lab::result::Finding| finding.text.starts_with("loser failed its check");
-    assert!(result.findings.iter().any(told), "{:?}", result.findings);
+    let is_reported =
+        |finding: &anello_lab::result::Finding| finding.text.starts_with("loser failed its check");
+    assert!(result.findings.iter().any(is_reported), "{:?}", result.findings);
 }
 
 #[test]
-fn a_reference_that_fails_its_check_takes_its_twin_with_it() {
+fn reference_failing_check_excludes_twin() {
     let mut field = servers(&[("one", SimulatedServer::costing(6_000.0))]);
     field[0].1.fault = Fault::LosesBytes;
     let config = LabConfig { check: true, ..config(&["one"], echo_cells(&[128], &[1]), 1) };
@@ -41,7 +42,7 @@ fn a_reference_that_fails_its_check_takes_its_twin_with_it() {
 }
 
 #[test]
-fn a_contender_that_cannot_rest_is_halted_while_others_have_their_turn() {
+fn contender_busy_when_idle_is_suspended_during_other_slices() {
     let config = config(&["restless", "calm"], echo_cells(&[128], &[50]), 3);
     let all = servers(&[
         ("restless", SimulatedServer::costing(6_000.0).with_fault(Fault::BusyWhenIdle(0.3))),
@@ -51,18 +52,22 @@ fn a_contender_that_cannot_rest_is_halted_while_others_have_their_turn() {
     let record = |name: &str| result.contenders.iter().find(|contender| contender.name == name).unwrap();
     assert_eq!(record("restless").idle_cpu_fraction, Some(0.3));
     assert_eq!(record("calm").idle_cpu_fraction, None);
-    let told = texts(&result, FindingKind::Resolution);
-    let halted = told.iter().find(|text| text.starts_with("Halted while others had their turn"));
-    assert!(halted.is_some_and(|text| text.ends_with(": restless (30\u{a0}% of a core).")), "{told:?}");
+    let findings = texts(&result, FindingKind::Resolution);
+    let suspended =
+        findings.iter().find(|text| text.starts_with("Suspended during other contenders' slices"));
+    assert!(
+        suspended.is_some_and(|text| text.ends_with(": restless (30\u{a0}% of a core).")),
+        "{findings:?}"
+    );
     assert!(result.failures.is_empty(), "{:?}", result.failures);
-    // Undisturbed, the others cost what they cost alone; so does the restless one itself, which runs in its turns.
+    // All costs are equal: "restless" does not disturb the other contenders, and it runs in its own slices.
     let costs: Vec<f64> =
         result.cells[0].rows.iter().map(|row| row.figures.as_ref().unwrap().cpu_ns.median).collect();
     assert!(costs.iter().all(|cost| (cost - costs[0]).abs() < 1.0), "{costs:?}");
 }
 
 #[test]
-fn a_contender_that_cannot_rest_is_halted_in_cells_that_it_sits_out() {
+fn contender_busy_when_idle_is_suspended_in_skipped_cells() {
     let mut config = config(&["restless"], echo_cells(&[128], &[50]), 3);
     config.contenders[2].connections_limit = Some(10);
     let calm = simulate(&config, Noise::NONE, &[("restless", SimulatedServer::costing(6_000.0))]);
@@ -73,12 +78,12 @@ fn a_contender_that_cannot_rest_is_halted_in_cells_that_it_sits_out() {
     let cost =
         |result: &LabResult, name: &str| row(&result.cells[0], name).figures.as_ref().unwrap().cpu_ns.median;
     for name in [REFERENCE, TWIN] {
-        assert_eq!(cost(&result, name), cost(&calm, name), "undisturbed in every pass");
+        assert_eq!(cost(&result, name), cost(&calm, name), "not disturbed in any pass");
     }
 }
 
 #[test]
-fn a_contender_that_could_not_be_started_sits_out_the_pass_and_no_more() {
+fn contender_failing_to_start_is_skipped_for_one_pass() {
     let mut config = config(&["late", "once"], echo_cells(&[128], &[1, 50]), 3);
     (config.passes, config.rounds) = (3, 2);
     let field = [
@@ -105,31 +110,31 @@ fn a_contender_that_could_not_be_started_sits_out_the_pass_and_no_more() {
 }
 
 #[test]
-fn only_who_was_never_measured_took_no_part() {
+fn skipped_contender_is_reported_as_not_measured() {
     let mut config = config(&["late"], echo_cells(&[128], &[1, 50]), 3);
     config.passes = 5;
     let late = SimulatedServer::costing(6_000.0).with_fault(Fault::CannotStartOnce);
     let mut result = simulate(&config, Noise::NONE, &[("late", late)]);
     assert_eq!(texts(&result, FindingKind::Failure), Vec::<&str>::new(), "measured in all cells");
-    // As if the run had been stopped before it was measured in the first cell.
+    // Remove its slices in the first cell, as if the run had been stopped earlier.
     result.slices.retain(|slice| (slice.contender, slice.cell) != (2, 0));
     anello_lab::analysis::analyse(&mut result);
     assert!(matches!(row(&result.cells[0], "late").outcome, Outcome::Skipped(_)));
-    let told = texts(&result, FindingKind::Failure);
+    let findings = texts(&result, FindingKind::Failure);
     assert_eq!(
-        told,
+        findings,
         [
             "late was not measured at 1 connection, 128 bytes: it could not be started (exited with status 1: first start fails)."
         ]
     );
-    // And here before any.
+    // Remove all of its slices.
     result.slices.retain(|slice| slice.contender != 2);
     anello_lab::analysis::analyse(&mut result);
-    let told = texts(&result, FindingKind::Failure);
-    assert_eq!(told, ["late took no part: exited with status 1: first start fails."]);
+    let findings = texts(&result, FindingKind::Failure);
+    assert_eq!(findings, ["late was not measured: exited with status 1: first start fails."]);
 }
 
-/// Anello on both drivers against a peer of each kin, and one of unknown kin.
+/// Returns a configuration with anello on both drivers, a peer on each driver, and a peer with an unknown driver.
 fn field_with_peers() -> LabConfig {
     let names = ["anello io_uring", "anello epoll", "ring", "tokio", "other"];
     let mut config = config(&names, echo_cells(&[128], &[1, 50]), 1);
@@ -148,7 +153,7 @@ fn field_with_peers() -> LabConfig {
 }
 
 #[test]
-fn anello_is_compared_with_peers_of_its_kin_and_a_lost_cell_is_named() {
+fn peers_with_unknown_driver_are_compared_and_lost_cell_is_reported() {
     let costing = SimulatedServer::costing;
     let field = [
         ("anello io_uring", costing(5_000.0)),
@@ -157,7 +162,7 @@ fn anello_is_compared_with_peers_of_its_kin_and_a_lost_cell_is_named() {
         ("tokio", costing(5_200.0)),
         ("other", costing(9_000.0)),
     ];
-    // The simulation says "driver=simulated" when it is ready, which is no kin: all are compared with all.
+    // The simulated servers report "driver=simulated", which has no driver family, so all peers are compared.
     let result = simulate(&field_with_peers(), Noise::USUAL, &field);
     assert_eq!(result.versus.len(), 2 * 3 * 2);
     let headline: Vec<&str> = result
@@ -167,11 +172,11 @@ fn anello_is_compared_with_peers_of_its_kin_and_a_lost_cell_is_named() {
         .map(|finding| finding.text.as_str())
         .collect();
     assert!(
-        headline[0].starts_with("In no cell does one of 3 peers beat anello io_uring beyond"),
+        headline[0].starts_with("None of 3 peers is significantly better than anello io_uring in any cell."),
         "{headline:?}"
     );
     assert!(headline[1].starts_with("Of 3 peers, anello epoll is beaten in "), "{headline:?}");
-    // 6,000 against 5,200 ns are 15 % more, give or take the luck of the processes.
+    // 6,000 ns are 15 % more than 5,200 ns. The measured difference varies with the simulated process factors.
     let mut lost = headline[1].split("tokio at 1 connection, 128 bytes (anello epoll: ").skip(1);
     let percent = lost.find_map(|text| text.split_once("\u{a0}% more server CPU")?.0.parse::<f64>().ok());
     assert!(percent.is_some_and(|percent| (13.0..18.0).contains(&percent)), "{headline:?}");
@@ -182,7 +187,7 @@ fn anello_is_compared_with_peers_of_its_kin_and_a_lost_cell_is_named() {
 }
 
 #[test]
-fn who_declares_a_driver_is_compared_with_its_kin_alone() {
+fn peers_with_driver_are_compared_within_driver_family() {
     let names = ["anello io_uring", "anello epoll", "ring", "tokio", "other"];
     let field = names.map(|name| (name, SimulatedServer::costing(6_000.0)));
     let mut result = simulate(&field_with_peers(), Noise::USUAL, &field);
@@ -203,7 +208,7 @@ fn who_declares_a_driver_is_compared_with_its_kin_alone() {
 }
 
 #[test]
-fn async_runtimes_are_met_whichever_way_they_do_io_and_kept_apart() {
+fn async_runtimes_with_other_io_are_compared_separately() {
     let mut config = field_with_peers();
     for contender in config.contenders.iter_mut().filter(|contender| contender.name == "tokio") {
         contender.kind = Some(Kind::Runtime);
@@ -225,30 +230,30 @@ fn async_runtimes_are_met_whichever_way_they_do_io_and_kept_apart() {
     let pairs: Vec<(&str, &str)> =
         pairs.map(|versus| (versus.contender.as_str(), versus.peer.as_str())).collect();
     assert_eq!(pairs, [("anello io_uring", "tokio"); 2], "one for each cell");
-    let told = texts(&result, FindingKind::Headline);
-    let told: Vec<&&str> = told.iter().filter(|text| text.contains("async runtime")).collect();
-    assert_eq!(told.len(), 2, "{told:?}");
-    for (text, why) in told.into_iter().zip(["no detectable difference", "more server CPU"]) {
+    let headlines = texts(&result, FindingKind::Headline);
+    let headlines: Vec<&&str> = headlines.iter().filter(|text| text.contains("async runtime")).collect();
+    assert_eq!(headlines.len(), 2, "{headlines:?}");
+    for (text, why) in headlines.into_iter().zip(["no detectable difference", "more server CPU"]) {
         assert!(
             text.contains("in 0 of 1 comparison: of tokio in 0 of 1 cell (1 ") && text.contains(why),
             "{text}"
         );
     }
-    let faster = result.slices.iter_mut().filter(|slice| slice.contender == 5);
-    faster.for_each(|slice| {
+    let slower = result.slices.iter_mut().filter(|slice| slice.contender == 5);
+    slower.for_each(|slice| {
         (slice.cpu_ns, slice.elapsed_ns) = (slice.cpu_ns * 3 / 2, slice.elapsed_ns * 3 / 2)
     });
     anello_lab::analysis::analyse(&mut result);
-    let told = texts(&result, FindingKind::Headline).join("\n");
+    let headlines = texts(&result, FindingKind::Headline).join("\n");
     assert!(
-        told.contains("anello io_uring is ahead of 1 async runtime (tokio) in all of 1 comparison")
-            && told.contains("anello epoll is ahead of 1 async runtime (tokio) in all of 1 comparison"),
-        "{told}"
+        headlines.contains("anello io_uring is ahead of 1 async runtime (tokio) in all of 1 comparison")
+            && headlines.contains("anello epoll is ahead of 1 async runtime (tokio) in all of 1 comparison"),
+        "{headlines}"
     );
 }
 
 #[test]
-fn every_peer_is_in_the_pairs_of_both_drivers_and_findings_speak_of_their_kin_alone() {
+fn every_peer_is_compared_and_findings_include_same_driver_family_only() {
     let costing = SimulatedServer::costing;
     let field = [
         ("anello io_uring", costing(5_000.0)),
@@ -263,16 +268,16 @@ fn every_peer_is_in_the_pairs_of_both_drivers_and_findings_speak_of_their_kin_al
         record.kind = (record.name == "tokio").then_some(Kind::Loop);
     }
     anello_lab::analysis::analyse(&mut result);
-    let mut met: Vec<String> = result
+    let mut compared: Vec<String> = result
         .all_pair_comparisons()
         .map(|versus| format!("{}, {}, {}", versus.contender, versus.peer, versus.cell))
         .collect();
-    met.sort_unstable();
-    met.dedup();
+    compared.sort_unstable();
+    compared.dedup();
     assert_eq!(
-        (met.len(), result.all_pair_comparisons().count()),
+        (compared.len(), result.all_pair_comparisons().count()),
         (2 * 3 * 2, 2 * 3 * 2),
-        "each pair once: {met:?}"
+        "each pair once: {compared:?}"
     );
     let others = result.other_versus.iter();
     let mut pairs: Vec<(&str, &str)> =
@@ -280,24 +285,33 @@ fn every_peer_is_in_the_pairs_of_both_drivers_and_findings_speak_of_their_kin_al
     pairs.dedup();
     assert_eq!(pairs, [("anello epoll", "ring"), ("anello io_uring", "tokio")]);
     assert!(result.other_versus.iter().all(|versus| versus.cpu_verdict == Verdict::Less));
-    let told = texts(&result, FindingKind::Peer);
-    assert_eq!(told.len(), 4, "{told:?}");
+    let findings = texts(&result, FindingKind::Peer);
+    assert_eq!(findings.len(), 4, "{findings:?}");
     let of_others = ["anello epoll against ring", "anello io_uring against tokio"];
-    assert!(!told.iter().any(|text| of_others.iter().any(|start| text.starts_with(start))), "{told:?}");
-    let told = texts(&result, FindingKind::Headline).join("\n");
-    let words = "does one of 2 peers not on epoll beat anello io_uring";
-    assert!(told.contains(words) && !told.contains("3 peers"), "{told}");
+    assert!(
+        !findings.iter().any(|text| of_others.iter().any(|start| text.starts_with(start))),
+        "{findings:?}"
+    );
+    let headlines = texts(&result, FindingKind::Headline).join("\n");
+    let words = "None of 2 peers not on epoll is significantly better than anello io_uring";
+    assert!(headlines.contains(words) && !headlines.contains("3 peers"), "{headlines}");
     result.contenders.iter_mut().filter(|record| record.name == "other").for_each(|record| {
         record.driver = Some("io_uring".to_owned());
     });
     anello_lab::analysis::analyse(&mut result);
-    let told = texts(&result, FindingKind::Headline).join("\n");
-    assert!(told.contains("does one of 2 peers on io_uring beat anello io_uring"), "{told}");
-    assert!(told.contains("does the one peer on epoll beat anello epoll"), "{told}");
+    let headlines = texts(&result, FindingKind::Headline).join("\n");
+    assert!(
+        headlines.contains("None of 2 peers on io_uring is significantly better than anello io_uring"),
+        "{headlines}"
+    );
+    assert!(
+        headlines.contains("The one peer on epoll is not significantly better than anello epoll"),
+        "{headlines}"
+    );
 }
 
 #[test]
-fn a_run_that_was_kept_before_there_were_all_pairs_gets_them() {
+fn add_missing_adds_other_pairs_to_old_run() {
     let names = ["anello io_uring", "anello epoll", "ring", "tokio", "other"];
     let field = names.map(|name| (name, SimulatedServer::costing(6_000.0)));
     let mut result = simulate(&field_with_peers(), Noise::USUAL, &field);
@@ -305,19 +319,19 @@ fn a_run_that_was_kept_before_there_were_all_pairs_gets_them() {
         record.driver.clone_from(&contender.driver);
     }
     anello_lab::analysis::analyse(&mut result);
-    let mut kept: serde_json::Value =
+    let mut old: serde_json::Value =
         serde_json::from_str(&anello_lab::render_json(&result).unwrap()).unwrap();
-    kept.as_object_mut().unwrap().remove("other_versus").expect("the result has the field");
-    let mut read = LabResult::from_json(&kept.to_string()).unwrap();
+    old.as_object_mut().unwrap().remove("other_versus").expect("the result has the field");
+    let mut read = LabResult::from_json(&old.to_string()).unwrap();
     assert_eq!((read.other_versus.len(), result.other_versus.len()), (0, 2 * 2));
     anello_lab::analysis::backfill(&mut read);
     assert_eq!(read, result);
 }
 
 #[test]
-fn who_is_dearer_somewhere_is_not_the_cheapest() {
+fn contender_costlier_in_one_cell_is_not_cheapest() {
     let config = config(&["steep"], echo_cells(&[128], &[1, 300]), 1);
-    // 4 µs against 6 at one connection; at 300 each request costs it 4.5 µs more.
+    // 4 µs compared with 6 µs at one connection. At 300 connections, each request costs 4.5 µs more.
     let steep = SimulatedServer::costing(4_000.0).with_cpu_ns_per_connection(15.0);
     let result = simulate(&config, Noise::USUAL, &[("steep", steep)]);
     let text = texts(&result, FindingKind::Headline)[0].replace('\u{a0}', " ");
@@ -327,25 +341,25 @@ fn who_is_dearer_somewhere_is_not_the_cheapest() {
 }
 
 #[test]
-fn cells_in_which_nobody_was_compared_are_told() {
+fn headline_counts_cells_without_comparison() {
     let headline = |fault: Fault| {
         let dear = SimulatedServer::costing(9_000.0).with_fault(fault);
         let config = config(&["dear"], echo_cells(&[128], &[1, 50]), 1);
         let result = simulate(&config, Noise::USUAL, &[("dear", dear)]);
         texts(&result, FindingKind::Headline)[0].to_owned()
     };
-    let nobody = "No server here takes detectably less CPU per request than bare epoll";
-    assert_eq!(headline(Fault::None), format!("{nobody}."));
+    let no_server = "No server here takes detectably less CPU per request than bare epoll";
+    assert_eq!(headline(Fault::None), format!("{no_server}."));
     let dies = headline(Fault::DiesAbove(50));
-    assert_eq!(dies, format!("{nobody}, but in 1 of 2 cells no other could be compared with it."));
+    assert_eq!(dies, format!("{no_server}, but in 1 of 2 cells no other could be compared with it."));
     assert_eq!(
         headline(Fault::CannotStart("no".to_owned())),
-        "No other server could be compared with bare epoll, so that none can be said to take less CPU per request."
+        "No other server could be compared with bare epoll, so it is unknown whether any takes less CPU per request."
     );
 }
 
 #[test]
-fn the_cheapest_is_named_beside_the_runner_up() {
+fn headline_compares_cheapest_with_runner_up() {
     let config = config(&["first", "second", "third"], echo_cells(&[128], &[20, 50]), 3);
     let costing = SimulatedServer::costing;
     let clear = [("first", costing(4_000.0)), ("second", costing(5_000.0)), ("third", costing(7_000.0))];

@@ -1,4 +1,4 @@
-//! HTTP: who serves what, what is checked, and how small and large answers are compared.
+//! Tests of HTTP workloads: supported targets, checks, and comparisons for small and large responses.
 
 use anello_lab::analysis::{analyse, backfill};
 use anello_lab::compare::{Change, compare};
@@ -14,13 +14,13 @@ use anello_lab::{
 
 use super::{REFERENCE, TWIN, claims, config, row, servers, simulate, simulate_on, texts};
 
-/// Cells of these targets with so many connections each.
+/// Returns the cells of all combinations of `targets` and `connections`.
 fn cells(targets: &[Target], connections: &[usize]) -> Vec<Cell> {
     let of = |&target: &Target| connections.iter().map(move |&count| Cell::http(target, count));
     targets.iter().flat_map(of).collect()
 }
 
-/// A run of these others, of which the first serves nothing but the fixed answer.
+/// Returns a configuration with `others`, of which the first supports only the fixed response.
 fn with_framework(others: &[&str], cells: Vec<Cell>) -> LabConfig {
     let mut config = config(others, cells, 1);
     config.contenders.iter_mut().for_each(|contender| contender.serves = vec![Serves::Files]);
@@ -29,13 +29,13 @@ fn with_framework(others: &[&str], cells: Vec<Cell>) -> LabConfig {
 }
 
 #[test]
-fn a_contender_sits_out_what_it_does_not_serve_with_a_word_and_without_a_failure() {
+fn unsupported_target_is_skipped_without_failure() {
     let costing = SimulatedServer::costing;
     let field = [("framework", costing(3_000.0)), ("files", costing(9_000.0))];
     let config = with_framework(&["framework", "files"], cells(&[Target::Page, Target::Fixed], &[50]));
     let result = simulate(&config, Noise::USUAL, &field);
-    let turns = config.passes * config.rounds * (3 + 4);
-    assert_eq!(config.slice_count(), turns, "without the turns of who sits out");
+    let slices = config.passes * config.rounds * (3 + 4);
+    assert_eq!(config.slice_count(), slices, "without the slices of the skipped contender");
     assert_eq!(result.failures, []);
     let outcome = |cell: usize, name: &str| row(&result.cells[cell], name).outcome.clone();
     assert_eq!(outcome(0, "framework"), Outcome::NotServed("it does not serve page.html".to_owned()));
@@ -62,7 +62,7 @@ fn a_contender_sits_out_what_it_does_not_serve_with_a_word_and_without_a_failure
 }
 
 #[test]
-fn equal_http_servers_are_called_equal_and_unequal_ones_told_apart() {
+fn http_servers_are_compared_by_cpu() {
     let field = [("equal", SimulatedServer::costing(6_000.0)), ("dearer", SimulatedServer::costing(7_200.0))];
     let cells = cells(&[Target::Hello, Target::Page], &[1, 50, 100, 300, 1000]);
     let mut config = config(&["equal", "dearer"], cells, 3);
@@ -73,10 +73,10 @@ fn equal_http_servers_are_called_equal_and_unequal_ones_told_apart() {
     assert!(claimed <= 1, "{claimed} of {} cells", result.cells.len());
     for cell in &result.cells {
         assert_eq!(row(cell, "dearer").cpu_verdict, Verdict::More, "{}", cell.cell);
-        assert_eq!(cell.p99_resolution, None, "the latency of small answers is the rate in another form");
+        assert_eq!(cell.p99_resolution, None, "the latency of small responses follows from the rate");
     }
     let peaks = sweeps(&result);
-    assert_eq!(peaks.len(), 2, "four numbers of connections with four fifths of a core, for each target");
+    assert_eq!(peaks.len(), 2, "one sweep per target, of the four cells with 80 % of a core");
     assert_eq!(peaks[0].server_share, 0.8);
     let markdown = render_markdown(std::slice::from_ref(&result));
     assert!(markdown.contains("### equal, cells won / level / lost"), "{markdown}");
@@ -87,13 +87,13 @@ fn equal_http_servers_are_called_equal_and_unequal_ones_told_apart() {
 }
 
 #[test]
-fn servers_of_large_answers_are_not_held_back_and_compared_by_their_slowest_answers_too() {
+fn large_responses_run_unthrottled_and_compare_p99() {
     let cells = cells(&[Target::Large, Target::Huge], &[50, 300]);
-    let refused = Simulation::new(1, Noise::USUAL, &servers(&[])).with_throttle_error("no such core");
-    let result = simulate_on(&refused, &config(&[], cells.clone(), 1), None).unwrap();
+    let simulation = Simulation::new(1, Noise::USUAL, &servers(&[])).with_throttle_error("no such core");
+    let result = simulate_on(&simulation, &config(&[], cells.clone(), 1), None).unwrap();
     assert!(
         result.notes.iter().all(|note| !note.contains("no such core")),
-        "nobody is held back: {:?}",
+        "no server is throttled: {:?}",
         result.notes
     );
     assert!(
@@ -112,7 +112,7 @@ fn servers_of_large_answers_are_not_held_back_and_compared_by_their_slowest_answ
 }
 
 #[test]
-fn servers_are_checked_for_what_they_serve() {
+fn checks_cover_supported_targets() {
     let losing = SimulatedServer::costing(1_000.0).with_fault(Fault::LosesBytes);
     let others = ["framework", "loser"];
     let config =
@@ -140,12 +140,12 @@ fn servers_are_checked_for_what_they_serve() {
 }
 
 #[test]
-fn cells_that_differ_in_how_connections_are_used_are_kept_apart() {
-    let manner = |pipelining, reconnect| {
+fn cells_with_different_connection_use_form_separate_groups() {
+    let cell = |pipelining, reconnect| {
         let workload = Workload::Http { target: Target::Hello, pipelining, reconnect, cipher: None };
         Cell { workload, ..Cell::echo(1, 50) }
     };
-    let cells = vec![manner(1, false), manner(16, false), manner(1, true)];
+    let cells = vec![cell(1, false), cell(16, false), cell(1, true)];
     let result = simulate(&config(&[], cells, 1), Noise::USUAL, &[]);
     assert_eq!(result.groups().len(), 3);
     let table = render_table(&result);
@@ -156,7 +156,7 @@ fn cells_that_differ_in_how_connections_are_used_are_kept_apart() {
     }
 }
 
-/// A result of these, of which the first is anello's, with the drivers that are named.
+/// Returns the result of a run with these names, drivers and costs. The first contender is an anello contender.
 fn with_drivers(field: &[(&'static str, &str, f64)], cells: Vec<Cell>, seed: u64) -> LabResult {
     let names: Vec<&str> = field.iter().map(|(name, ..)| *name).collect();
     let costs: Vec<(&'static str, SimulatedServer)> =
@@ -164,7 +164,7 @@ fn with_drivers(field: &[(&'static str, &str, f64)], cells: Vec<Cell>, seed: u64
     let mut config = config(&names, cells, seed);
     config.contenders[2].role = Role::Anello;
     let mut result = simulate(&config, Noise::USUAL, &costs);
-    // The simulation calls its own driver "simulated".
+    // The simulated servers report the driver "simulated".
     for (record, (_, driver, _)) in result.contenders.iter_mut().skip(2).zip(field) {
         record.driver = Some((*driver).to_owned());
     }
@@ -173,7 +173,7 @@ fn with_drivers(field: &[(&'static str, &str, f64)], cells: Vec<Cell>, seed: u64
 }
 
 #[test]
-fn a_server_that_wins_on_another_driver_is_told_of_in_the_headline() {
+fn headline_includes_http_server_with_other_driver() {
     let field = [
         ("anello io_uring", "io_uring", 6_000.0),
         ("ntex", "io_uring", 9_000.0),
@@ -183,16 +183,20 @@ fn a_server_that_wins_on_another_driver_is_told_of_in_the_headline() {
     let ours = |versus: &PairComparison| (versus.contender.clone(), versus.peer.clone());
     let pair = ("anello io_uring".to_owned(), "nginx".to_owned());
     assert_eq!(result.other_versus.iter().map(ours).collect::<Vec<_>>(), [pair]);
-    let told = texts(&result, FindingKind::Headline)[0];
-    assert!(told.starts_with("Of 2 peers, anello io_uring is beaten in "), "{told}");
-    assert!(told.contains("nginx at 50 connections, page.html (anello io_uring: "), "{told}");
+    let headline = texts(&result, FindingKind::Headline)[0];
+    assert!(headline.starts_with("Of 2 peers, anello io_uring is beaten in "), "{headline}");
+    assert!(headline.contains("nginx at 50 connections, page.html (anello io_uring: "), "{headline}");
     let level = [field[0], field[1], ("nginx", "epoll", 9_000.0)];
     let result = with_drivers(&level, vec![Cell::http(Target::Page, 50)], 1);
-    let told = texts(&result, FindingKind::Headline)[0];
-    assert!(told.starts_with("In no cell does one of 2 peers beat anello io_uring beyond"), "{told}");
+    let headline = texts(&result, FindingKind::Headline)[0];
+    assert!(
+        headline.starts_with("None of 2 peers is significantly better than anello io_uring in any cell."),
+        "{headline}"
+    );
 }
 
-/// Two servers of equal cost, of which the second leaves less of the kernel's work to the load; and a dear one.
+/// Returns a result with two servers of equal total cost and an expensive one. The second server does a larger part of
+/// the kernel's work, and the load does less.
 fn with_shifted_work(seed: u64) -> LabResult {
     let field =
         [("anello epoll", "epoll", 6_000.0), ("shifted", "epoll", 6_000.0), ("dear", "epoll", 60_000.0)];
@@ -206,7 +210,7 @@ fn with_shifted_work(seed: u64) -> LabResult {
 }
 
 #[test]
-fn work_that_only_changed_sides_does_not_count_in_the_cpu_of_both() {
+fn total_cpu_ignores_work_shifted_between_server_and_load() {
     let result = with_shifted_work(1);
     for cell in &result.cells {
         assert!(Measure::TotalCpu.applies(&cell.cell) && cell.cpu_of_both_resolution.is_some());
@@ -228,36 +232,36 @@ fn work_that_only_changed_sides_does_not_count_in_the_cpu_of_both() {
         assert!(text.contains(words), "{text}");
     }
     let caution = texts(&result, FindingKind::Caution).join(" ");
-    assert!(caution.contains("What server and load take together varies less"), "{caution}");
+    assert!(caution.contains("The CPU of server and load together varies less"), "{caution}");
     let headline = texts(&result, FindingKind::Headline).join(" ");
     assert!(headline.contains("less CPU of server and load per request than bare epoll"), "{headline}");
 }
 
-/// Takes the fields whose names begin so out of a JSON.
-fn strip(value: &mut serde_json::Value, begin: &str) {
+/// Removes all fields whose names start with `prefix` from a JSON value.
+fn strip(value: &mut serde_json::Value, prefix: &str) {
     match value {
         serde_json::Value::Object(fields) => {
-            fields.retain(|name, _| !name.starts_with(begin));
-            fields.values_mut().for_each(|value| strip(value, begin));
+            fields.retain(|name, _| !name.starts_with(prefix));
+            fields.values_mut().for_each(|value| strip(value, prefix));
         }
-        serde_json::Value::Array(all) => all.iter_mut().for_each(|value| strip(value, begin)),
+        serde_json::Value::Array(all) => all.iter_mut().for_each(|value| strip(value, prefix)),
         _ => {}
     }
 }
 
 #[test]
-fn a_run_that_was_kept_without_the_cpu_of_both_renders_and_gets_it_from_its_slices() {
+fn add_missing_adds_total_cpu_to_old_run() {
     let result = with_shifted_work(2);
-    let mut kept = serde_json::from_str(&render_json(&result).unwrap()).unwrap();
-    strip(&mut kept, "cpu_of_both");
-    let mut read = LabResult::from_json(&kept.to_string()).unwrap();
+    let mut old = serde_json::from_str(&render_json(&result).unwrap()).unwrap();
+    strip(&mut old, "cpu_of_both");
+    let mut read = LabResult::from_json(&old.to_string()).unwrap();
     assert!(read.cells.iter().flat_map(|cell| &cell.rows).all(|row| row.cpu_of_both_ratio.is_none()));
     for text in [render_table(&read), render_html(&read), render_markdown(std::slice::from_ref(&read))] {
         assert!(!text.is_empty());
     }
     backfill(&mut read);
     assert_eq!(read, result);
-    // It is in the slices of both, so that runs from before and after can be compared.
+    // The comparison uses the slices, so that runs of old and new versions can be compared.
     let again = compare(&read, &result, 0.05);
     assert!(again.changes.iter().any(|change| change.measure == Some(Measure::TotalCpu)));
 }

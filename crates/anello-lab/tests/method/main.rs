@@ -1,5 +1,5 @@
-//! The method on a simulated machine: phases, checks, limits, rates, idle connections, HTTP, options beside what they bring
-//! along, runs that are taken up again, and what is said about equal servers in a hundred cells.
+//! Tests of the measurement method on a simulated machine: phases, checks, limits, offered rates, idle connections,
+//! HTTP, comparisons with bases, resumed runs, and verdicts on equal servers in a hundred cells.
 
 mod bases;
 mod cells;
@@ -24,7 +24,7 @@ fn contender(name: &str) -> Contender {
     Contender::new(name, Path::new("server"), &["--name", name, "--cores", "{cores}"])
 }
 
-/// The reference, its twin and these others, in these cells.
+/// Returns a configuration with the reference, its twin and `others`.
 fn config(others: &[&str], cells: Vec<Cell>, seed: u64) -> LabConfig {
     let mut contenders = vec![contender(REFERENCE), contender(REFERENCE).twin()];
     contenders.iter_mut().for_each(|contender| contender.role = Role::Baseline);
@@ -48,7 +48,7 @@ fn servers(others: &[(&'static str, SimulatedServer)]) -> Vec<(&'static str, Sim
     servers
 }
 
-/// Keeps the last checkpoint, and may stop the run after so many.
+/// Records all checkpoints, and optionally stops the run after a number of checkpoints or slices.
 #[derive(Default)]
 struct CheckpointRecorder<'a> {
     checkpoints: Vec<LabResult>,

@@ -1,4 +1,5 @@
-//! Where rates peak while connections rise: servers whose cost changes with the connections have known peaks.
+//! Tests of the peak rates. The cost of the simulated servers depends on the number of connections, so their peaks are
+//! known.
 
 use anello_lab::cell::SATURATION_CONNECTIONS_PER_CORE;
 use anello_lab::peak::{Peak, Sweep, sweeps};
@@ -7,7 +8,7 @@ use anello_lab::{Cell, LabConfig, Workload, echo_cells};
 
 use super::{REFERENCE, config, simulate};
 
-/// A run in which servers have this share of their core in crowded closed loops.
+/// Returns a configuration with this server share in saturated closed loops.
 fn config_with(server_share: f64, others: &[&str], cells: Vec<Cell>) -> LabConfig {
     LabConfig { server_share, ..config(others, cells, 1) }
 }
@@ -17,10 +18,10 @@ fn peak_of(sweep: &Sweep, contender: usize) -> Peak {
 }
 
 #[test]
-fn a_peak_is_the_highest_median_and_told_apart_from_the_end_of_the_sweep() {
+fn peak_is_highest_median_and_marks_end_of_sweep() {
     let costing = SimulatedServer::costing;
     let field = [
-        // Each connection costs it 0.1 µs more, or saves 20 ns, for every request.
+        // Each connection adds 0.1 µs to the cost of a request ("steep") or saves 20 ns ("rising").
         ("steep", costing(6_000.0).with_cpu_ns_per_connection(100.0)),
         ("rising", costing(6_000.0).with_cpu_ns_per_connection(-20.0)),
         ("light", costing(2_000.0)),
@@ -34,23 +35,23 @@ fn a_peak_is_the_highest_median_and_told_apart_from_the_end_of_the_sweep() {
     let [sweep] = &all[..] else { panic!("{all:?}") };
     assert_eq!(sweep.group, Cell::echo(128, 1).group());
     assert_eq!(result.contenders[0].name, REFERENCE);
-    let place = |contender: usize| {
+    let position = |contender: usize| {
         let peak = peak_of(sweep, contender);
         (peak.connections, peak.at_the_end, peak.load_bound)
     };
-    assert_eq!(place(0), (10, false, false), "of equal cells the first");
-    assert_eq!(place(2), (10, false, false), "steep");
-    assert_eq!(place(3), (40, true, false), "rising");
-    assert_eq!(place(4), (10, false, true), "a light server waits for the load");
-    assert_eq!(place(5), (20, true, false), "it was not measured with more connections");
+    assert_eq!(position(0), (10, false, false), "the first of equal cells");
+    assert_eq!(position(2), (10, false, false), "steep");
+    assert_eq!(position(3), (40, true, false), "rising");
+    assert_eq!(position(4), (10, false, true), "a light server waits for the load");
+    assert_eq!(position(5), (20, true, false), "it was not measured with more connections");
     assert_eq!(sweep.peaks[6], None);
-    // Three quarters of 6 µs, 10 connections of 0.1 µs, and 0.4 ns for each byte.
+    // Cost of a request: 3/4 of 6 µs, 0.1 µs for each of 10 connections, and 0.4 ns for each byte.
     let rate = peak_of(sweep, 2).requests_per_second;
     assert!((rate / (1e9 / 5_551.2) - 1.0).abs() < 0.001, "{rate}");
 }
 
 #[test]
-fn few_cells_and_offered_rates_are_no_sweep_and_sizes_and_cores_are_kept_apart() {
+fn sweep_requires_enough_closed_loop_cells_of_one_group() {
     let mut cells = echo_cells(&[128, 512], &[1, 10, 20]);
     let rated = |rate| Cell { offered_per_second: Some(rate), ..Cell::echo(128, 10) };
     cells.extend([1_000, 2_000, 3_000, 4_000].map(rated));
@@ -59,12 +60,12 @@ fn few_cells_and_offered_rates_are_no_sweep_and_sizes_and_cores_are_kept_apart()
     let of = |cells: Vec<Cell>| sweeps(&simulate(&config_with(1.0, &[], cells), Noise::NONE, &[]));
     assert_eq!(of(cells.clone()), []);
     cells.push(Cell::echo(512, 40));
-    let found: Vec<_> = of(cells).into_iter().map(|sweep| sweep.group).collect();
-    assert_eq!(found, [Cell::echo(512, 1).group()]);
+    let groups: Vec<_> = of(cells).into_iter().map(|sweep| sweep.group).collect();
+    assert_eq!(groups, [Cell::echo(512, 1).group()]);
 }
 
 #[test]
-fn cells_in_which_servers_had_another_part_of_their_core_are_no_part_of_the_sweep() {
+fn sweep_contains_only_cells_with_same_server_share() {
     let field = [("steep", SimulatedServer::costing(6_000.0).with_cpu_ns_per_connection(100.0))];
     let of = |share: f64, connections: &[usize]| {
         let config = config_with(share, &["steep"], echo_cells(&[128], connections));

@@ -1,4 +1,4 @@
-//! What is claimed, and what is not: phases of the machine, equal servers, too few pairs, time that others took.
+//! Tests of false positives: phases of the machine, equal servers, too few pairs, stolen and throttled time.
 
 use anello_lab::result::{CellResult, FindingKind, Quality, Verdict};
 use anello_lab::simulation::{Noise, SimulatedServer};
@@ -6,11 +6,11 @@ use anello_lab::{Executable, LabConfig, echo_cells};
 
 use super::{TWIN, claims, config, row, simulate, texts};
 
-/// A steady machine that is slow by a factor of 1.6 for about three seconds at a time.
+/// A machine with slow phases of about three seconds, in which requests take 1.6 times as long.
 const PHASES: Noise = Noise { slow_factor: 1.6, ..Noise::USUAL };
 
 #[test]
-fn a_run_over_a_hundred_cells_of_equal_servers_claims_nothing_in_at_least_95() {
+fn equal_servers_show_no_difference_in_95_of_100_cells() {
     let sizes: Vec<usize> = (1..=100).collect();
     for (seed, noise) in [(1, Noise::USUAL), (2, PHASES)] {
         let config = LabConfig { passes: 9, ..config(&["one"], echo_cells(&sizes, &[50]), seed) };
@@ -18,24 +18,24 @@ fn a_run_over_a_hundred_cells_of_equal_servers_claims_nothing_in_at_least_95() {
         let quiet = |cell: &&CellResult| claims(cell, "one") + claims(cell, TWIN) == 0;
         let quiet = result.cells.iter().filter(quiet).count();
         assert!(quiet >= 95, "seed {seed}: nothing was claimed in only {quiet} of 100 cells");
-        let unclear = result.cells.iter().flat_map(|cell| &cell.rows);
-        let unclear = unclear.filter(|row| row.cpu_verdict == Verdict::TooNoisy).count();
-        assert!(unclear <= 60, "seed {seed}: {unclear} of 200 verdicts were given up");
+        let rows = result.cells.iter().flat_map(|cell| &cell.rows);
+        let noisy = rows.filter(|row| row.cpu_verdict == Verdict::TooNoisy).count();
+        assert!(noisy <= 60, "seed {seed}: {noisy} of 200 verdicts are too noisy");
     }
 }
 
-/// The bound that the header of `statistics::phases` speaks of.
+/// Verifies the bound stated in the module documentation of `statistics::phases`.
 #[test]
 fn phases_neither_bias_ratios_nor_widen_intervals() {
     let others = ["dear", "equal"];
     let costing = |cpu_ns| SimulatedServer::costing(cpu_ns);
     let field = [("dear", costing(6_600.0)), ("equal", costing(6_000.0))];
-    // Eight more, so that a round takes as long as in earnest.
-    let crowd: Vec<(&'static str, SimulatedServer)> =
+    // Additional servers, so that a round takes as long as in a real run.
+    let additional: Vec<(&'static str, SimulatedServer)> =
         ["c1", "c2", "c3", "c4", "c5", "c6"].map(|name| (name, costing(7_000.0))).to_vec();
-    let names: Vec<&str> = others.iter().copied().chain(crowd.iter().map(|(name, _)| *name)).collect();
-    let all: Vec<(&'static str, SimulatedServer)> = field.into_iter().chain(crowd).collect();
-    let (mut off, mut reach, mut seen, mut mixed) = ([0.0; 2], [0.0; 2], 0, 0);
+    let names: Vec<&str> = others.iter().copied().chain(additional.iter().map(|(name, _)| *name)).collect();
+    let all: Vec<(&'static str, SimulatedServer)> = field.into_iter().chain(additional).collect();
+    let (mut errors, mut half_widths, mut cells_with_phases, mut mixed) = ([0.0; 2], [0.0; 2], 0, 0);
     let seeds = 8;
     for seed in 0..seeds {
         for (which, noise) in [Noise::USUAL, PHASES].into_iter().enumerate() {
@@ -45,11 +45,11 @@ fn phases_neither_bias_ratios_nor_widen_intervals() {
                 // (6600 × 0.75 + 51.2) / (6000 × 0.75 + 51.2)
                 let truth = 5_001.2 / 4_551.2;
                 let dear = row(cell, "dear").cpu_ratio.expect("a ratio");
-                off[which] += (dear.estimate / truth - 1.0).abs();
-                reach[which] += (dear.high - dear.low) / 2.0;
+                errors[which] += (dear.estimate / truth - 1.0).abs();
+                half_widths[which] += (dear.high - dear.low) / 2.0;
                 assert_eq!(claims(cell, "equal") + claims(cell, TWIN), 0, "seed {seed}, {}", cell.cell);
                 if which == 1 {
-                    seen += usize::from(cell.phases.is_some());
+                    cells_with_phases += usize::from(cell.phases.is_some());
                     mixed += cell.rows.iter().map(|row| row.mixed_phase_rounds).sum::<usize>();
                     if let Some(phases) = cell.phases {
                         assert!((1.4..1.8).contains(&phases.slow_factor), "seed {seed}: {phases:?}");
@@ -59,19 +59,19 @@ fn phases_neither_bias_ratios_nor_widen_intervals() {
         }
     }
     let cells = f64::from(seeds as u32) * 2.0;
-    let [steady, phased] = off.map(|off| off / cells);
+    let [steady, phased] = errors.map(|error| error / cells);
     assert!(
         phased < 0.012 && phased < 2.0 * steady.max(0.004),
-        "ratios are off by {phased}, steady {steady}"
+        "error of the ratios: {phased} with phases, {steady} without"
     );
-    let [steady, phased] = reach.map(|reach| reach / cells);
-    assert!(phased < 1.5 * steady, "intervals reach {phased}, on a steady machine {steady}");
-    assert!(seen > seeds as usize, "phases were seen in {seen} cells only");
+    let [steady, phased] = half_widths.map(|half_width| half_width / cells);
+    assert!(phased < 1.5 * steady, "half width of the intervals: {phased} with phases, {steady} without");
+    assert!(cells_with_phases > seeds as usize, "phases were detected in only {cells_with_phases} cells");
     assert!(mixed > 0, "rounds in which the phase changed are counted");
 }
 
 #[test]
-fn phases_are_told_in_a_sentence() {
+fn phases_are_reported_in_finding() {
     let config = LabConfig { passes: 8, rounds: 3, ..config(&["one"], echo_cells(&[128], &[50]), 4) };
     let result = simulate(&config, PHASES, &[("one", SimulatedServer::costing(6_000.0))]);
     assert!(
@@ -82,7 +82,7 @@ fn phases_are_told_in_a_sentence() {
 }
 
 #[test]
-fn slices_that_a_cpu_limit_held_back_are_dropped_and_counted() {
+fn throttled_slices_are_excluded_and_counted() {
     let result = simulate(
         &config(&[], echo_cells(&[128], &[50]), 1),
         Noise { throttled: 0.3, stolen: 0.0, ..Noise::USUAL },
@@ -96,24 +96,24 @@ fn slices_that_a_cpu_limit_held_back_are_dropped_and_counted() {
 }
 
 #[test]
-fn without_a_twin_nothing_is_claimed_and_the_reader_is_told() {
+fn missing_twin_gives_no_claims_and_caution() {
     let mut config = config(&["dear"], echo_cells(&[128], &[50]), 1);
     config.contenders.remove(1);
     let result = simulate(&config, Noise::USUAL, &[("dear", SimulatedServer::costing(12_000.0))]);
     assert_eq!(row(&result.cells[0], "dear").cpu_verdict, Verdict::TooNoisy);
     let cautions = texts(&result, FindingKind::Caution).join("\n");
-    assert!(cautions.contains("In 1 of 1 cell bare epoll was not measured a second time"), "{cautions}");
+    assert!(cautions.contains("In 1 of 1 cell, bare epoll was not measured a second time"), "{cautions}");
 }
 
 #[test]
-fn one_pair_gives_no_verdict_however_many_slices_are_clean() {
+fn single_pair_gives_no_verdict() {
     let config = config(&["dear"], echo_cells(&[128], &[50]), 1);
     let mut result = simulate(&config, Noise::NONE, &[("dear", SimulatedServer::costing(12_000.0))]);
     assert_eq!(row(&result.cells[0], "dear").cpu_verdict, Verdict::More);
-    // Clean in passes 0 to 4 against 4 to 8: five clean slices each, and one pair.
+    // The reference is clean in passes 0 to 4, the contender in passes 4 to 8: five clean slices each, but one pair.
     for slice in &mut result.slices {
-        let spoilt = (slice.contender == 0 && slice.pass > 4) || (slice.contender == 2 && slice.pass < 4);
-        if spoilt {
+        let invalid = (slice.contender == 0 && slice.pass > 4) || (slice.contender == 2 && slice.pass < 4);
+        if invalid {
             slice.quality = Quality::Invalid;
         }
     }
@@ -124,7 +124,7 @@ fn one_pair_gives_no_verdict_however_many_slices_are_clean() {
 }
 
 #[test]
-fn copies_of_the_reference_tell_how_often_a_difference_is_claimed_where_there_is_none() {
+fn copies_of_reference_report_false_positive_rate() {
     let names = ["copy a", "copy b"];
     let mut config = config(&names, echo_cells(&[128, 256], &[1, 20, 50]), 5);
     let arguments = config.contenders[0].arguments.clone();
@@ -140,7 +140,7 @@ fn copies_of_the_reference_tell_how_often_a_difference_is_claimed_where_there_is
 }
 
 #[test]
-fn another_build_under_the_same_command_is_no_copy_of_the_reference() {
+fn different_build_with_same_command_is_not_a_copy() {
     let mut config = config(&["new build"], echo_cells(&[128], &[1, 50]), 5);
     config.contenders[2].arguments = config.contenders[0].arguments.clone();
     let field = [("new build", SimulatedServer::costing(5_000.0))];

@@ -1,4 +1,4 @@
-//! Runs that were stopped and are taken up again.
+//! Tests of resumed runs.
 
 use std::sync::atomic::AtomicBool;
 
@@ -9,12 +9,12 @@ use anello_lab::{Cell, LabConfig, LabError, LabResult, echo_cells, run_from};
 use super::{CheckpointRecorder, config, servers, simulate, simulate_on};
 
 #[test]
-fn a_stopped_run_is_taken_up_again_and_ends_as_if_it_had_not_been_stopped() {
+fn resumed_run_equals_uninterrupted_run() {
     let cells = echo_cells(&[128, 1024], &[1, 50]);
     let config = LabConfig { check: true, passes: 5, rounds: 3, ..config(&["one"], cells, 7) };
     let field = servers(&[("one", SimulatedServer::costing(6_000.0))]);
     let whole = simulate_on(&Simulation::new(7, Noise::NONE, &field), &config, None).unwrap();
-    // Stopped in the middle of a cell of the second pass: 9 slices to a cell, 4 cells to a pass.
+    // Stop in the middle of a cell of the second pass. A cell has 9 slices, and a pass has 4 cells.
     let stop = AtomicBool::new(false);
     let mut recorder =
         CheckpointRecorder { stop_at_slice: Some((50, &stop)), ..CheckpointRecorder::default() };
@@ -39,8 +39,8 @@ fn a_stopped_run_is_taken_up_again_and_ends_as_if_it_had_not_been_stopped() {
         rows.map(|row| (row.outcome.clone(), row.clean_slices, row.latency_curve.len())).collect()
     };
     assert_eq!(counts(&resumed), counts(&whole));
-    assert_eq!(resumed.latencies, whole.latencies, "without noise the very same");
-    // From a checkpoint, which has no figures, as well.
+    assert_eq!(resumed.latencies, whole.latencies, "identical without noise");
+    // Resume from a checkpoint, which contains no figures.
     let checkpoint = recorder.checkpoints.last().unwrap().clone();
     assert!(checkpoint.cells.is_empty() && checkpoint.completed.len() == 5);
     let resumed = simulate_on(&Simulation::new(7, Noise::NONE, &field), &config, Some(checkpoint)).unwrap();
@@ -48,11 +48,11 @@ fn a_stopped_run_is_taken_up_again_and_ends_as_if_it_had_not_been_stopped() {
 }
 
 #[test]
-fn what_a_crash_leaves_behind_is_read_as_a_run_that_was_stopped() {
+fn checkpoint_of_crashed_run_is_read_as_interrupted_run() {
     let config = LabConfig { passes: 5, ..config(&["one"], echo_cells(&[128], &[1, 50]), 7) };
     let field = servers(&[("one", SimulatedServer::costing(6_000.0))]);
     let never = AtomicBool::new(false);
-    // Never stopped: only the checkpoints are looked at.
+    // This run is not stopped; only its checkpoints are used.
     let mut recorder =
         CheckpointRecorder { stop_after: Some((usize::MAX, &never)), ..CheckpointRecorder::default() };
     let simulation = Simulation::new(7, Noise::NONE, &field);
@@ -63,17 +63,17 @@ fn what_a_crash_leaves_behind_is_read_as_a_run_that_was_stopped() {
     let last = LabResult::from_json(&anello_lab::render_json(&recorder.checkpoints[9]).unwrap()).unwrap();
     assert!(last.interrupted && !last.findings.is_empty());
     assert_eq!((&last.slices, &last.cells), (&whole.slices, &whole.cells));
-    assert!(anello_lab::render_table(&last).contains("stopped before its end"));
+    assert!(anello_lab::render_table(&last).contains("was stopped early"));
     let first = LabResult::from_json(&anello_lab::render_json(&recorder.checkpoints[0]).unwrap()).unwrap();
     assert_eq!((first.cells.len(), first.slices.len()), (2, 3));
-    // It can still be gone on with as it was written.
-    let folder = tempfile::tempdir().unwrap();
-    let path = anello_lab::checkpoint::save(&recorder.checkpoints[0], folder.path()).unwrap();
+    // A checkpoint loaded for resuming is unchanged.
+    let directory = tempfile::tempdir().unwrap();
+    let path = anello_lab::checkpoint::save(&recorder.checkpoints[0], directory.path()).unwrap();
     assert_eq!(anello_lab::checkpoint::load(&path).unwrap(), recorder.checkpoints[0]);
 }
 
 #[test]
-fn a_run_that_was_complete_has_nothing_left_to_do() {
+fn resumed_complete_run_starts_no_process() {
     let config = config(&[], echo_cells(&[128], &[1, 50]), 7);
     let whole = simulate_on(&Simulation::new(7, Noise::NONE, &servers(&[])), &config, None).unwrap();
     let simulation = Simulation::new(7, Noise::NONE, &servers(&[]));
@@ -83,7 +83,7 @@ fn a_run_that_was_complete_has_nothing_left_to_do() {
 }
 
 #[test]
-fn another_plan_is_not_taken_up() {
+fn resume_rejects_different_plan() {
     let first = config(&["one"], echo_cells(&[128], &[1, 50]), 7);
     let field = [("one", SimulatedServer::costing(6_000.0))];
     let result = simulate(&first, Noise::NONE, &field);
@@ -96,7 +96,7 @@ fn another_plan_is_not_taken_up() {
                 assert_eq!(simulation.processes_started(), 0);
                 why
             }
-            other => panic!("not refused: {other:?}"),
+            other => panic!("not rejected: {other:?}"),
         }
     };
     assert_eq!(refused(&|config| config.seed = 8), "seed differs: 7 in the previous run, 8 now");
@@ -116,9 +116,9 @@ fn another_plan_is_not_taken_up() {
 }
 
 #[test]
-fn a_run_is_not_taken_up_with_a_program_built_anew() {
-    let folder = tempfile::tempdir().unwrap();
-    let program = folder.path().join("server");
+fn resume_rejects_rebuilt_program() {
+    let directory = tempfile::tempdir().unwrap();
+    let program = directory.path().join("server");
     std::fs::write(&program, "one build").unwrap();
     let mut config = config(&["one"], echo_cells(&[128], &[1]), 7);
     config.contenders[2].program.clone_from(&program);
@@ -132,23 +132,23 @@ fn a_run_is_not_taken_up_with_a_program_built_anew() {
         Err(LabError::Resume(why)) => {
             assert!(why.starts_with("program of one (by its hash) differs: "), "{why}")
         }
-        other => panic!("not refused: {other:?}"),
+        other => panic!("not rejected: {other:?}"),
     }
 }
 
 #[test]
-fn a_run_is_not_taken_up_under_another_congestion_control() {
+fn resume_rejects_different_congestion_control() {
     let config = config(&[], echo_cells(&[128], &[1]), 7);
     let field = servers(&[]);
     let mut result = simulate_on(&Simulation::new(7, Noise::NONE, &field), &config, None).unwrap();
     result.environment.congestion_control = Some("bbr".to_owned());
     let again = simulate_on(&Simulation::new(7, Noise::NONE, &field), &config, Some(result));
-    let Err(LabError::Resume(why)) = again else { panic!("not refused: {again:?}") };
+    let Err(LabError::Resume(why)) = again else { panic!("not rejected: {again:?}") };
     assert_eq!(why, "congestion control differs: Some(\"bbr\") in the previous run, Some(\"cubic\") now");
 }
 
 #[test]
-fn a_contender_disqualified_before_the_stop_stays_so() {
+fn disqualified_contender_stays_disqualified_after_resume() {
     let config = config(&["liar"], echo_cells(&[128], &[1, 50]), 3);
     let liar = SimulatedServer::costing(3_000.0).with_fault(Fault::WrongBytesFrom(1));
     let field = servers(&[("liar", liar)]);
@@ -159,5 +159,5 @@ fn a_contender_disqualified_before_the_stop_stays_so() {
     let part = run_from(&config, None, &mut load, &mut machine, &mut recorder, &stop).unwrap();
     assert_eq!(part.failures.len(), 2);
     let whole = simulate_on(&Simulation::new(3, Noise::NONE, &field), &config, Some(part)).unwrap();
-    assert_eq!(whole.failures.len(), 2, "not asked again: {:?}", whole.failures);
+    assert_eq!(whole.failures.len(), 2, "not measured again: {:?}", whole.failures);
 }

@@ -1,4 +1,4 @@
-//! Contenders beside others than the reference: bases, peers, and what was published.
+//! Tests of the tables that compare contenders with bases, peers and published results.
 
 use anello_lab::analysis::analyse;
 use anello_lab::measure::Measure;
@@ -11,13 +11,13 @@ use anello_lab::{Cell, Workload, echo_cells, render_html, render_markdown, rende
 use super::{check_markup, sample};
 
 #[test]
-fn who_names_a_base_stands_beside_it_in_a_table_of_its_own() {
+fn base_comparisons_have_own_table() {
     let mut result = sample();
     let title = "Each option against the server that differs in nothing else";
     let compared: Vec<Cell> = result.base_versus.iter().map(|versus| versus.cell).collect();
     assert_eq!(compared, echo_cells(&[128, 512], &[1, 50]), "fragile dies at 300 connections");
     let versus = result.base_versus.iter().find(|versus| versus.cell == Cell::echo(128, 50)).unwrap();
-    // 7,000 against 9,000 ns.
+    // 7,000 ns compared with 9,000 ns.
     let ratio = versus.cpu_ratio.unwrap();
     assert!((0.7..0.85).contains(&ratio.estimate) && versus.cpu_verdict == Verdict::Less, "{versus:?}");
     let [estimate, low, high] = [ratio.estimate, ratio.low, ratio.high].map(|value| format!("{value:.2}"));
@@ -42,22 +42,22 @@ fn who_names_a_base_stands_beside_it_in_a_table_of_its_own() {
         "{block}"
     );
     let line = block.lines().find(|line| line.starts_with("fragile ")).unwrap();
-    let wanted = format!(" ▼ {estimate} {low}–{high} ");
-    assert!(line.contains(" × go <net> ") && line.contains(&wanted) && line.ends_with(" –"), "{line}");
+    let expected = format!(" ▼ {estimate} {low}–{high} ");
+    assert!(line.contains(" × go <net> ") && line.contains(&expected) && line.ends_with(" –"), "{line}");
     let tables = render_markdown(std::slice::from_ref(&result));
     let block = tables.split(&format!("\n### {title}\n")).nth(1).unwrap_or_else(|| panic!("{tables}"));
-    let wanted = format!("| ▼ {estimate} ({low}–{high}) |  |\n");
+    let expected = format!("| ▼ {estimate} ({low}–{high}) |  |\n");
     let line = block.lines().find(|line| line.starts_with("| fragile × go <net> & \"friends\" | ")).unwrap();
-    assert!(format!("{line}\n").ends_with(&wanted), "{line}");
+    assert!(format!("{line}\n").ends_with(&expected), "{line}");
     result.contenders.iter_mut().for_each(|record| record.base = None);
     analyse(&mut result);
     for text in [render_html(&result), render_table(&result), render_markdown(&[result])] {
-        assert!(!text.contains(title), "nothing where nobody names one: {text}");
+        assert!(!text.contains(title), "no table without bases: {text}");
     }
 }
 
 #[test]
-fn cells_won_and_lost_against_each_peer_are_counted() {
+fn won_and_lost_cells_are_counted_per_peer() {
     let mut result = sample();
     let slices = CleanSlices::of(&result);
     let ratio = slices.ratio(1, 0, 5, Measure::Cpu);
@@ -94,9 +94,9 @@ fn cells_won_and_lost_against_each_peer_are_counted() {
 }
 
 #[test]
-fn runtimes_that_do_io_in_another_way_have_a_table_of_their_own() {
+fn runtimes_with_other_io_have_own_table() {
     let mut result = sample();
-    assert!(!render_html(&result).contains("async runtime"), "nothing where there are none");
+    assert!(!render_html(&result).contains("async runtime"), "no table without runtimes");
     for (record, driver) in [(0, "io_uring"), (1, "epoll"), (5, "epoll"), (6, "epoll"), (7, "epoll")] {
         result.contenders[record].driver = Some(driver.to_owned());
     }
@@ -118,7 +118,7 @@ fn runtimes_that_do_io_in_another_way_have_a_table_of_their_own() {
 }
 
 #[test]
-fn tables_hold_every_peer_for_both_drivers() {
+fn tables_list_every_peer_for_both_drivers() {
     let mut result = sample();
     for (record, driver) in [(0, "io_uring"), (1, "epoll"), (5, "epoll"), (6, "epoll"), (7, "epoll")] {
         result.contenders[record].driver = Some(driver.to_owned());
@@ -131,9 +131,9 @@ fn tables_hold_every_peer_for_both_drivers() {
     let opening = page.split("<h2>anello against its peers</h2>").nth(1).unwrap();
     let opening = opening.split("</table>").next().unwrap();
     for peer in ["tokio", "go &lt;net&gt; &amp; &quot;friends&quot;", "fragile"] {
-        assert_eq!(opening.matches(&format!("{peer}</th>")).count(), 1, "{peer}, the same way: {opening}");
-        let other_way = format!("{peer} <small>epoll</small></th>");
-        assert_eq!(opening.matches(&other_way).count(), 1, "{peer}, another way: {opening}");
+        assert_eq!(opening.matches(&format!("{peer}</th>")).count(), 1, "{peer}, same driver: {opening}");
+        let other_driver = format!("{peer} <small>epoll</small></th>");
+        assert_eq!(opening.matches(&other_driver).count(), 1, "{peer}, other driver: {opening}");
     }
     let summary = "<summary>anello as a multiple of every other peer that does I/O in another way</summary>";
     assert_eq!(page.matches(summary).count(), 2, "one in each group");
@@ -145,13 +145,13 @@ fn tables_hold_every_peer_for_both_drivers() {
     for (part, lines) in
         [(of_epoll, ["| tokio |", "| fragile |"]), (of_uring, ["| tokio (epoll) |", "| fragile (epoll) |"])]
     {
-        // A line in the summary, and one for each measure of both groups.
+        // One line in the summary, and one for each of two measures in each of two groups.
         assert!(lines.iter().all(|line| part.matches(line).count() == 1 + 2 * 2), "{lines:?} in {part}");
     }
 }
 
 #[test]
-fn published_ratios_stand_beside_those_of_the_run() {
+fn published_ratios_are_shown_with_local_ratios() {
     let result = sample();
     let all = compare_with_published(&result);
     assert_eq!(all[0].source.key, "frevib", "the scenario's own source comes first");
@@ -165,14 +165,14 @@ fn published_ratios_stand_beside_those_of_the_run() {
         .unwrap();
     assert!((comparison.published_ratio.unwrap() - 216_637.0 / 145_517.0).abs() < 1e-9);
     let bare = comparison.ours.iter().find(|ours| ours.contender == "bare io_uring").unwrap();
-    // 6051.2 against 4051.2 ns at most; what is measured is that of the simulation with its batching and limits.
+    // The exact ratio is at most 6051.2 ns / 4051.2 ns. Batching and limits of the simulated servers reduce it.
     let ratio = bare.ratio.unwrap();
     assert!(ratio.low > 1.2 && ratio.high < 1.7, "{ratio:?}");
     assert_eq!(bare.judgement, Judgement::Confirmed);
     let anello = comparison.ours.iter().find(|ours| ours.contender == "anello io_uring").unwrap();
     assert_eq!((anello.to.as_str(), anello.judgement), ("anello epoll", Judgement::Refuted));
     let claim =
-        all[0].claims.iter().find(|found| found.contender == "bare io_uring" && found.holds == 2).unwrap();
+        all[0].claims.iter().find(|claim| claim.contender == "bare io_uring" && claim.holds == 2).unwrap();
     assert!(
         claim.sentence.starts_with("holds here: bare io_uring against bare epoll 1."),
         "{}",
@@ -186,13 +186,13 @@ fn published_ratios_stand_beside_those_of_the_run() {
 }
 
 #[test]
-fn a_published_cell_is_found_as_the_share_of_one_core_of_load() {
+fn published_cell_matches_share_of_one_load_core() {
     let mut result = sample();
     let rated = |connections: usize, rate: Option<u64>| Cell {
         offered_per_second: rate,
         ..Cell::echo(1024, connections)
     };
-    // The slices stay as they are; only the names of the cells are others.
+    // Replace only the cells; the slices stay unchanged.
     let cells =
         [rated(80, None), rated(320, None), rated(80, Some(12_000)), rated(80, Some(4_100)), rated(5, None)];
     for (index, cell) in cells.into_iter().enumerate() {
@@ -201,13 +201,14 @@ fn a_published_cell_is_found_as_the_share_of_one_core_of_load() {
     }
     let all = compare_with_published(&result);
     let of = |key: &str| {
-        let found = all.iter().find(|beside| beside.source.key == key).unwrap();
-        let place = |row: &anello_lab::published::Comparison| {
+        let published = all.iter().find(|published| published.source.key == key).unwrap();
+        let cells = |row: &anello_lab::published::Comparison| {
             (row.published_cell.connections, row.published_cell.offered_per_second, row.cell.connections)
         };
-        let cpu_or_rate = found.comparisons.iter().filter(|row| row.pair == 0 && row.measure != Measure::P50);
-        cpu_or_rate.map(place).collect::<Vec<_>>()
+        let cpu_or_rate =
+            published.comparisons.iter().filter(|row| row.pair == 0 && row.measure != Measure::P50);
+        cpu_or_rate.map(cells).collect::<Vec<_>>()
     };
-    assert_eq!(of("monoio-peak"), [(320, None, 320)], "the whole before a share of it");
+    assert_eq!(of("monoio-peak"), [(320, None, 320)], "the full cell is preferred to the share");
     assert_eq!(of("monoio-fixed"), [(320, Some(16_000), 80), (320, Some(48_000), 80)]);
 }

@@ -1,4 +1,4 @@
-//! The reports of simulated runs: everything is there, nothing gets out of its quotes, nothing needs the network.
+//! Tests of the reports of simulated runs: they are complete, escape all text, and load nothing from the network.
 
 mod against;
 mod odd;
@@ -15,7 +15,7 @@ use anello_lab::result::ScenarioRecord;
 use anello_lab::simulation::{Fault, Noise, SimulatedServer, Simulation};
 use anello_lab::{Cell, Contender, Instructions, LabConfig, LabResult, Role, echo_cells, run};
 
-/// Name, role, cost of a request.
+/// Contenders: name, role, and CPU time of a request in nanoseconds.
 const FIELD: [(&str, Role, f64); 8] = [
     ("anello io_uring", Role::Anello, 5_500.0),
     ("anello epoll", Role::Anello, 6_100.0),
@@ -27,7 +27,8 @@ const FIELD: [(&str, Role, f64); 8] = [
     ("fragile", Role::Peer, 7_000.0),
 ];
 
-/// A run like frevib's with something of everything: a peer that cannot start, one that dies, a name full of signs.
+/// Returns a run of the preset "frevib" with special cases: a peer that cannot start, a peer that is killed, and a name
+/// with markup characters.
 fn sample() -> LabResult {
     static SAMPLE: LazyLock<LabResult> =
         LazyLock::new(|| simulate_in(echo_cells(&[128, 512], &[1, 50, 300]), Noise::USUAL));
@@ -51,7 +52,7 @@ fn simulate_in(cells: Vec<Cell>, noise: Noise) -> LabResult {
             ..Default::default()
         },
         cells,
-        // With checks, who cannot start would not be timed at all.
+        // With checks, a contender that fails to start is not measured at all.
         check: false,
         slice: Duration::from_millis(50),
         seed: 5,
@@ -78,22 +79,22 @@ fn simulate_in(cells: Vec<Cell>, noise: Noise) -> LabResult {
     run(&config, &mut simulation.load(), &mut simulation.machine(), &mut |_| {}, &stop).unwrap()
 }
 
-/// The names of elements that are never closed in HTML.
+/// HTML elements without an end tag.
 const VOID: [&str; 4] = ["meta", "input", "br", "!doctype"];
 
-/// Walks through the tags of a page or drawing and says what is not in order: an element that is not closed, or closed
-/// in another's place, or an attribute without quotes.
+/// Checks the tags of an HTML page or SVG image and returns the number of elements. Returns an error for an element
+/// that is not closed, for a mismatched end tag, and for unbalanced quotes within a tag.
 fn check_markup(text: &str) -> Result<usize, String> {
     let (mut open, mut elements) = (Vec::new(), 0);
     let mut rest = text;
     while let Some(start) = rest.find('<') {
         let tail = &rest[start + 1..];
         let end =
-            tail.find('>').ok_or_else(|| format!("a tag has no end: {}", &tail[..tail.len().min(60)]))?;
+            tail.find('>').ok_or_else(|| format!("unterminated tag: {}", &tail[..tail.len().min(60)]))?;
         let tag = &tail[..end];
         rest = &tail[end + 1..];
         if tag.matches('"').count() % 2 == 1 {
-            return Err(format!("quotes are open in <{tag}>"));
+            return Err(format!("unbalanced quotes in <{tag}>"));
         }
         let name =
             tag.trim_start_matches('/').split(|c: char| c.is_whitespace() || c == '/').next().unwrap_or("");
@@ -105,7 +106,7 @@ fn check_markup(text: &str) -> Result<usize, String> {
         } else if !tag.ends_with('/') && !VOID.contains(&name) {
             elements += 1;
             open.push(name);
-            // Their content is not markup.
+            // The content of these elements is not markup.
             if matches!(name, "script" | "style") {
                 let close =
                     rest.find(&format!("</{name}>")).ok_or_else(|| format!("<{name}> is not closed"))?;

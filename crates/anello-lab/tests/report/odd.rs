@@ -1,4 +1,4 @@
-//! Results that are not as a run leaves them: older, empty, or put together by hand.
+//! Tests with unusual results: from older versions, empty, or constructed by a program.
 
 use anello_lab::compare::{compare, render_comparison};
 use anello_lab::simulation::Noise;
@@ -7,27 +7,27 @@ use anello_lab::{Cell, LabResult, Workload, render_html, render_page, render_plo
 use super::{check_markup, sample, simulate_in};
 
 #[test]
-fn a_result_of_before_these_fields_is_read() {
+fn result_without_newer_fields_is_parsed() {
     let result = sample();
     let mut old: serde_json::Value =
         serde_json::from_str(&anello_lab::render_json(&result).unwrap()).unwrap();
-    let without = |object: &mut serde_json::Value, fields: &[&str]| {
+    let remove = |object: &mut serde_json::Value, fields: &[&str]| {
         for field in fields {
             object.as_object_mut().unwrap().remove(*field).expect(field);
         }
     };
     for contender in old["contenders"].as_array_mut().unwrap() {
-        without(contender, &["commit", "library_checksum", "server_commit"]);
+        remove(contender, &["commit", "library_checksum", "server_commit"]);
     }
     for environment in ["environment", "environment_after"] {
         let added = ["vulnerable", "mitigations_at_boot", "processes", "sysctls", "disk"];
-        without(&mut old[environment], &added);
+        remove(&mut old[environment], &added);
     }
     assert_eq!(LabResult::from_json(&old.to_string()).unwrap().contenders, result.contenders);
 }
 
 #[test]
-fn a_run_that_measured_nothing_still_makes_reports() {
+fn empty_run_renders_reports() {
     let mut result = sample();
     result.slices.clear();
     result.findings.clear();
@@ -44,9 +44,9 @@ fn a_run_that_measured_nothing_still_makes_reports() {
     check_markup(&render_page(&[])).unwrap();
 }
 
-/// A result that was read is whole; one that a program has put together may be anything.
+/// Results that were parsed are consistent. Results constructed by a program need not be.
 #[test]
-fn a_result_put_together_by_hand_still_makes_reports() {
+fn inconsistent_result_renders_reports() {
     let idle = Cell { workload: Workload::Idle, ..Cell::echo(1, 1000) };
     let idle = simulate_in(vec![idle], Noise::USUAL);
     type Change = fn(&mut LabResult);
@@ -63,14 +63,14 @@ fn a_result_put_together_by_hand_still_makes_reports() {
     ];
     for result in [sample(), idle] {
         for (index, change) in changes.into_iter().enumerate() {
-            let mut odd = result.clone();
-            change(&mut odd);
-            check_markup(&render_html(&odd)).unwrap_or_else(|why| panic!("change {index}: {why}"));
-            for (name, svg) in render_plots(&odd) {
+            let mut changed = result.clone();
+            change(&mut changed);
+            check_markup(&render_html(&changed)).unwrap_or_else(|why| panic!("change {index}: {why}"));
+            for (name, svg) in render_plots(&changed) {
                 check_markup(&svg).unwrap_or_else(|why| panic!("change {index}, {name}: {why}"));
             }
-            assert!(render_table(&odd).lines().all(|line| line.chars().count() <= 108), "change {index}");
-            for (before, after) in [(&odd, &result), (&result, &odd)] {
+            assert!(render_table(&changed).lines().all(|line| line.chars().count() <= 108), "change {index}");
+            for (before, after) in [(&changed, &result), (&result, &changed)] {
                 assert!(!render_comparison(&compare(before, after, 0.05)).is_empty(), "change {index}");
             }
         }

@@ -1,4 +1,5 @@
-//! The page: whole, closed in itself, with every contender, failure and byte of raw data in it.
+//! Tests of the HTML page: it is complete and self-contained, and includes every contender, every failure and the raw
+//! data.
 
 use anello_lab::executable::Executable;
 use anello_lab::raw::runs_of;
@@ -9,23 +10,23 @@ use anello_lab::{Cell, LabResult, Role, Workload, render_html, render_page};
 use super::{check_markup, sample, simulate_in};
 
 #[test]
-fn the_page_is_well_formed_and_needs_no_network() {
+fn page_is_well_formed_and_self_contained() {
     let page = render_html(&sample());
     let elements = check_markup(&page).unwrap();
     assert!(elements > 500, "{elements} elements");
-    assert!(!page.contains("<img"), "what a server said is escaped");
+    assert!(!page.contains("<img"), "output of servers is escaped");
     for outside in ["src=\"", "@import", "href=\"http", "url(http", "<link", "fetch(", "XMLHttp"] {
         assert!(!page.contains(outside), "{outside}");
     }
-    // The only address is the name of the format of drawings, which nobody fetches.
+    // The only URL is the XML namespace of SVG, which browsers do not fetch.
     let addresses = page.matches("http://").count() + page.matches("https://").count();
     assert_eq!(addresses, page.matches("xmlns=\"http://www.w3.org/2000/svg\"").count());
 }
 
 #[test]
-fn a_hash_gets_no_markup_into_the_page() {
+fn page_escapes_executable_hashes() {
     let mut result = sample();
-    // None that a file may hold, but a program can put anything together.
+    // A parsed result cannot contain such a hash, but a result constructed by a program can.
     let executable = Executable { file: "<u>".to_owned(), sha256: "<img src=x>\"".to_owned() };
     result.contenders[0].executables = vec![executable];
     let page = render_html(&result);
@@ -35,7 +36,7 @@ fn a_hash_gets_no_markup_into_the_page() {
 }
 
 #[test]
-fn the_page_tells_which_build_each_contender_was() {
+fn page_shows_build_of_each_contender() {
     let mut result = sample();
     let checksum = format!("sha256:{}", "c".repeat(64));
     let records = &mut result.contenders;
@@ -57,16 +58,16 @@ fn the_page_tells_which_build_each_contender_was() {
     ] {
         assert_eq!(page.matches(line).count(), 1, "{line}");
     }
-    // Of anello's own and the yardsticks it is said that nothing is known, of peers nothing.
+    // An unknown commit is shown for anello contenders and baselines, but not for peers.
     let own = |contender: &&ContenderRecord| contender.role != Role::Peer && contender.commit.is_none();
-    let silent = result.contenders.iter().filter(own).count();
-    assert_eq!((silent, page.matches("commit unknown").count()), (3, 3));
+    let unknown = result.contenders.iter().filter(own).count();
+    assert_eq!((unknown, page.matches("commit unknown").count()), (3, 3));
     let back = LabResult::from_json(&anello_lab::render_json(&result).unwrap()).unwrap();
     assert_eq!(back.contenders, result.contenders);
 }
 
 #[test]
-fn the_page_says_how_connections_were_held() {
+fn page_shows_connection_use() {
     let idle = Cell { workload: Workload::Idle, ..Cell::echo(1, 20) };
     let (held, alone) =
         ("all servers hold their connections open", "Idle connections are opened to a server");
@@ -77,7 +78,7 @@ fn the_page_says_how_connections_were_held() {
 }
 
 #[test]
-fn the_page_names_every_contender_and_every_failure() {
+fn page_lists_every_contender_and_failure() {
     let result = sample();
     let page = render_html(&result);
     let escape = |text: &str| {
@@ -89,7 +90,7 @@ fn the_page_names_every_contender_and_every_failure() {
     };
     for contender in &result.contenders {
         let times = page.matches(&escape(&contender.name)).count();
-        assert!(times > 5, "{} stands there {times} times", contender.name);
+        assert!(times > 5, "{} occurs only {times} times", contender.name);
         assert!(page.contains(&escape(&contender.command)));
     }
     assert!(result.failures.len() >= 2);
@@ -110,14 +111,14 @@ fn the_page_names_every_contender_and_every_failure() {
 }
 
 #[test]
-fn the_page_has_colours_for_light_and_dark_and_a_switch() {
+fn page_supports_light_and_dark_colours() {
     let page = render_html(&sample());
     assert!(page.contains("@media (prefers-color-scheme:dark){:root{--bg:"));
     assert!(page.contains(":root[data-theme=dark]") && page.contains(":root[data-theme=light]"));
     assert!(
         page.contains("id=\"theme\"") && page.contains("width=device-width") && page.contains("@media print")
     );
-    // Every variable that is used is defined.
+    // Every CSS variable in use is defined.
     for used in page.split("var(--").skip(1) {
         let name = used.split([')', ',']).next().unwrap();
         assert!(name == "swatch" || page.contains(&format!("--{name}:")), "--{name} has no value");
@@ -125,12 +126,12 @@ fn the_page_has_colours_for_light_and_dark_and_a_switch() {
 }
 
 #[test]
-fn the_raw_data_of_every_run_is_in_the_page() {
+fn page_contains_raw_data_of_every_run() {
     let (one, mut other) = (sample(), sample());
     other.plan.scenario.name = "other".to_owned();
     let page = render_page(&[one.clone(), other.clone()]);
     check_markup(&page).unwrap();
-    // A page without its end may lack a run, wherever the cut is.
+    // A truncated page is rejected at any position, because a run can be missing.
     let last = page.rfind("<script type=\"application/gzip\"").unwrap();
     for cut in [page.find("id=\"raw1\"").unwrap() + 100, last, last - 100, page.rfind("</html>").unwrap()] {
         let why = runs_of(&page[..cut]).unwrap_err();
@@ -144,7 +145,7 @@ fn the_raw_data_of_every_run_is_in_the_page() {
 }
 
 #[test]
-fn checks_are_shown_with_what_was_done_wrong() {
+fn failed_checks_are_shown_with_details() {
     let mut result = sample();
     let check = |contender: &str, passed: bool, details: &[&str]| CheckRecord {
         contender: contender.to_owned(),

@@ -1,4 +1,4 @@
-//! Plots as files of their own.
+//! Tests of the plots that are written as separate files.
 
 use anello_lab::simulation::Noise;
 use anello_lab::{Cell, render_html, render_plots};
@@ -6,16 +6,16 @@ use anello_lab::{Cell, render_html, render_plots};
 use super::{check_markup, sample, simulate_in};
 
 #[test]
-fn plots_stand_alone() {
+fn plots_are_standalone_svg_files() {
     let plots = render_plots(&sample());
     let names: std::collections::HashSet<&String> = plots.iter().map(|(name, _)| name).collect();
     assert_eq!(names.len(), plots.len());
-    for wanted in [
+    for expected in [
         "echo-128-bytes-requests-s.svg",
         "echo-512-bytes-server-cpu-per-request.svg",
         "echo-128-bytes-latency-50.svg",
     ] {
-        assert!(names.iter().any(|name| *name == wanted), "{wanted} is not among {names:?}");
+        assert!(names.iter().any(|name| *name == expected), "{expected} is not among {names:?}");
     }
     for (name, svg) in &plots {
         check_markup(svg).unwrap_or_else(|why| panic!("{name}: {why}"));
@@ -25,7 +25,7 @@ fn plots_stand_alone() {
 }
 
 #[test]
-fn latency_and_cpu_are_drawn_against_the_offered_rate() {
+fn latency_and_cpu_are_plotted_over_offered_rate() {
     let rated = [20_000, 50_000].map(|rate| Cell { offered_per_second: Some(rate), ..Cell::echo(128, 80) });
     let result = simulate_in(rated.to_vec(), Noise::USUAL);
     let (plots, page) = (render_plots(&result), render_html(&result));
@@ -40,10 +40,10 @@ fn latency_and_cpu_are_drawn_against_the_offered_rate() {
         let plot = plots.iter().find(|(name, _)| *name == file);
         let (_, svg) = plot.unwrap_or_else(|| panic!("{file} is not among {names:?}"));
         check_markup(svg).unwrap();
-        for wanted in [title, ">requests/s offered<", ">20.0k<", ">50.0k<"] {
-            assert!(svg.contains(wanted), "{wanted} is not in {svg}");
+        for expected in [title, ">requests/s offered<", ">20.0k<", ">50.0k<"] {
+            assert!(svg.contains(expected), "{expected} is not in {svg}");
         }
-        // A point for everybody at each of the rates.
+        // Each contender has a point at each rate.
         for (contender, cell) in
             ["anello io_uring", "tokio"].iter().flat_map(|name| rated.map(|cell| (name, cell)))
         {

@@ -1,4 +1,4 @@
-//! Tables, matrices and bars in page and terminal: the figures that each kind of cell has.
+//! Tests of the tables, matrices and bars in page and terminal output, for each kind of cell.
 
 use anello_lab::compare::{compare, render_comparison};
 use anello_lab::simulation::Noise;
@@ -7,7 +7,7 @@ use anello_lab::{Cell, DiskOperation, Workload, echo_cells, render_html, render_
 use super::{check_markup, sample, simulate_in};
 
 #[test]
-fn instructions_stand_beside_the_cpu_of_their_cell() {
+fn instructions_are_shown_with_cpu() {
     let result = sample();
     let counted: Vec<(&str, f64)> = result
         .cells
@@ -27,7 +27,7 @@ fn instructions_stand_beside_the_cpu_of_their_cell() {
 }
 
 #[test]
-fn low_deciles_stand_behind_the_ratios_of_cpu_time() {
+fn low_deciles_are_shown_after_cpu_ratios() {
     let result = sample();
     let page = render_html(&result);
     let rows = result.cells.iter().flat_map(|cell| &cell.rows);
@@ -45,7 +45,7 @@ fn low_deciles_stand_behind_the_ratios_of_cpu_time() {
 }
 
 #[test]
-fn peaks_of_a_sweep_stand_in_page_and_table() {
+fn sweep_peaks_are_shown_in_page_and_table() {
     let (page, table) = (render_html(&sample()), render_table(&sample()));
     assert!(!page.contains("<h2>Peak</h2>") && !table.contains("Peak of"), "three cells are no sweep");
     let result = simulate_in(echo_cells(&[100], &[1, 50, 150, 220, 300]), Noise::USUAL);
@@ -56,22 +56,22 @@ fn peaks_of_a_sweep_stand_in_page_and_table() {
     assert!(peaks.contains("bare epoll</th>") && !peaks.contains("bare epoll again"), "{peaks}");
     assert!(
         peaks.contains("<i class=\"other\">206k <small>at 520</small></i>"),
-        "published of tokio: {peaks}"
+        "published peak of tokio: {peaks}"
     );
-    assert_eq!(peaks.matches("class=\"other\"").count(), 1, "and of nobody else here: {peaks}");
+    assert_eq!(peaks.matches("class=\"other\"").count(), 1, "no other published peak: {peaks}");
     assert!(peaks.contains("absent</th><td>–</td>"), "{peaks}");
     let share = "Servers had 80 % of their cores in these cells: a peak is that of such a part of a core.";
     assert!(page.contains(share) && render_table(&result).contains(share));
     let table = render_table(&result);
     let peaks = table.split("Peak of requests/s").nth(1).unwrap_or_else(|| panic!("{table}"));
     let line = peaks.lines().find(|line| line.starts_with("tokio ")).unwrap();
-    // All of the simulation is drawn from its seed, its noise too.
+    // The simulation, including its noise, depends only on the seed.
     assert_eq!(line, "tokio                       199k at 300 →");
     assert!(table.lines().all(|line| line.chars().count() <= 108), "{table}");
 }
 
 #[test]
-fn the_table_shows_a_matrix_and_bars_within_its_width() {
+fn table_shows_matrix_and_bars_within_width() {
     let table = render_table(&sample());
     assert!(
         table.contains("Echo, 128 bytes: server CPU per request, × bare epoll (less is better)"),
@@ -86,12 +86,12 @@ fn the_table_shows_a_matrix_and_bars_within_its_width() {
 }
 
 #[test]
-fn disks_are_reported_in_operations_of_workers() {
+fn disk_reports_use_operations_and_workers() {
     let workload = Workload::Disk { operation: DiskOperation::RandomRead, direct: true, block_bytes: 4096 };
     let depths = [1, 16].map(|depth| Cell { workload, ..Cell::echo(1, depth) });
     let result = simulate_in(depths.to_vec(), Noise { slow_factor: 1.6, ..Noise::USUAL });
     let table = render_table(&result);
-    for wanted in [
+    for expected in [
         "4096 bytes: CPU per operation, × bare epoll (less is better)",
         "4096 bytes: operations/s, × bare epoll (more is better)",
         "4096 bytes: Operations/s (more is better)",
@@ -100,15 +100,15 @@ fn disks_are_reported_in_operations_of_workers() {
         "queue depth 16",
         "CPU µs/op",
     ] {
-        assert!(table.contains(wanted), "{wanted} is not in {table}");
+        assert!(table.contains(expected), "{expected} is not in {table}");
     }
     let page = render_html(&result);
     let page = page.split("id=\"raw0\">").next().unwrap();
     assert!(page.contains("CPU µs/operation") && page.contains("anello io_uring: CPU per operation"));
     let comparison = render_comparison(&compare(&result, &result, 0.05));
     for (name, text) in [("table", table.as_str()), ("page", page), ("comparison", comparison.as_str())] {
-        let found: Vec<&str> = text.lines().filter(|line| line.contains("request")).collect();
-        assert!(found.is_empty(), "the {name} speaks of requests: {found:#?}");
+        let lines: Vec<&str> = text.lines().filter(|line| line.contains("request")).collect();
+        assert!(lines.is_empty(), "the {name} mentions requests: {lines:#?}");
     }
     let plots = render_plots(&result);
     assert!(plots.iter().any(|(name, _)| name.ends_with("-cpu-per-operation.svg")));
@@ -116,7 +116,7 @@ fn disks_are_reported_in_operations_of_workers() {
 }
 
 #[test]
-fn idle_connections_are_reported_by_their_memory() {
+fn idle_connections_are_reported_by_memory() {
     let cell = Cell { workload: Workload::Idle, ..Cell::echo(1, 200) };
     let result = simulate_in(vec![cell], Noise::USUAL);
     let table = render_table(&result);
@@ -141,22 +141,22 @@ fn idle_connections_are_reported_by_their_memory() {
 }
 
 #[test]
-fn the_resolution_of_a_cell_is_that_of_its_figures() {
+fn cell_resolution_uses_compared_measures() {
     let rated = Cell { offered_per_second: Some(100_000), ..Cell::echo(128, 80) };
     let table = render_table(&simulate_in(vec![rated, Cell::echo(128, 80)], Noise::USUAL));
-    let told: Vec<&str> = table.lines().filter(|line| line.contains("resolves ")).collect();
-    let [of_rated, of_loop] = told[..] else { panic!("{table}") };
-    for (line, wanted, other) in [
+    let resolutions: Vec<&str> = table.lines().filter(|line| line.contains("resolves ")).collect();
+    let [of_rated, of_loop] = resolutions[..] else { panic!("{table}") };
+    for (line, expected, other) in [
         (of_rated, ["% of the CPU", "% of the p50", "% of the p99"].as_slice(), "of the rate"),
         (of_loop, ["% of the rate", "% of the CPU"].as_slice(), "of the p"),
     ] {
-        assert!(wanted.iter().all(|wanted| line.contains(wanted)) && !line.contains(other), "{line}");
+        assert!(expected.iter().all(|text| line.contains(text)) && !line.contains(other), "{line}");
     }
     assert!(table.lines().all(|line| line.chars().count() <= 108), "{table}");
 }
 
 #[test]
-fn one_connection_is_one_at_the_head_of_bars() {
+fn bar_heading_uses_singular_for_one_connection() {
     let table = render_table(&sample());
     assert!(table.contains(" 1 connection ") && table.contains("50 connections"), "{table}");
     assert!(!table.contains("1 connections"), "{table}");
