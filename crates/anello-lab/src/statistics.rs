@@ -222,9 +222,9 @@ fn quantile_of_sorted(sorted: &[f64], fraction: f64) -> Option<f64> {
 /// If `values` is empty.
 pub(crate) fn median(values: &mut [f64]) -> f64 {
     let middle = values.len() / 2;
-    let odd = values.len() % 2 == 1;
+    let is_odd = values.len() % 2 == 1;
     let (below, &mut upper, _) = values.select_nth_unstable_by(middle, f64::total_cmp);
-    if odd {
+    if is_odd {
         return upper;
     }
     let lower = below.iter().copied().max_by(f64::total_cmp).unwrap_or(upper);
@@ -261,10 +261,10 @@ mod tests {
     #[test]
     fn variation_between_passes_widens_interval() {
         let rounds = |pass: f64| vec![pass - 0.001, pass, pass + 0.001];
-        let lucky: Vec<Vec<f64>> = [0.95, 1.0, 1.05, 0.97, 1.03].map(rounds).to_vec();
-        let even: Vec<Vec<f64>> = [1.0; 5].map(rounds).to_vec();
-        let wide = Ratio::of(&lucky, &mut Random::new(5)).unwrap();
-        let narrow = Ratio::of(&even, &mut Random::new(5)).unwrap();
+        let varying: Vec<Vec<f64>> = [0.95, 1.0, 1.05, 0.97, 1.03].map(rounds).to_vec();
+        let constant: Vec<Vec<f64>> = [1.0; 5].map(rounds).to_vec();
+        let wide = Ratio::of(&varying, &mut Random::new(5)).unwrap();
+        let narrow = Ratio::of(&constant, &mut Random::new(5)).unwrap();
         assert!(wide.max_deviation() > 0.02 && narrow.max_deviation() < 0.002, "{wide:?} {narrow:?}");
     }
 
@@ -343,10 +343,10 @@ mod tests {
                 prop_assert!(all.is_empty());
                 return Ok(());
             };
-            let least = all.iter().copied().fold(f64::INFINITY, f64::min);
-            let most = all.iter().copied().fold(0.0, f64::max);
+            let min = all.iter().copied().fold(f64::INFINITY, f64::min);
+            let max = all.iter().copied().fold(0.0, f64::max);
             prop_assert!(0.0 <= ratio.low && ratio.low <= ratio.estimate && ratio.estimate <= ratio.high);
-            prop_assert!(least <= ratio.estimate && ratio.estimate <= most);
+            prop_assert!(min <= ratio.estimate && ratio.estimate <= max);
         }
     }
 }

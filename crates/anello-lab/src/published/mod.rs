@@ -170,13 +170,13 @@ mod tests {
 
     #[test]
     fn peak_is_found_by_server_size_and_cores() {
-        let found = |server: &str, bytes, cores| {
+        let published = |server: &str, bytes, cores| {
             peak(server, bytes, cores).map(|figure| (figure.cell.connections, figure.requests_per_second))
         };
-        assert_eq!(found("Monoio", 100, 1), Some((600, Some(232_888.0))));
-        assert_eq!(found("tokio", 100, 16), Some((4480, Some(908_179.0))));
+        assert_eq!(published("Monoio", 100, 1), Some((600, Some(232_888.0))));
+        assert_eq!(published("tokio", 100, 16), Some((4480, Some(908_179.0))));
         assert_eq!(
-            [found("tokio", 1024, 1), found("anello epoll", 100, 1), found("tokio", 100, 3)],
+            [published("tokio", 1024, 1), published("anello epoll", 100, 1), published("tokio", 100, 3)],
             [None; 3]
         );
     }

@@ -21,7 +21,7 @@ fn config_of(field: &[(&str, Option<&str>)], cells: Vec<Cell>, seed: u64) -> Lab
     config
 }
 
-fn found<'a>(result: &'a LabResult, name: &str, connections: usize) -> &'a PairComparison {
+fn base_comparison<'a>(result: &'a LabResult, name: &str, connections: usize) -> &'a PairComparison {
     let here = |versus: &&PairComparison| versus.contender == name && versus.cell.connections == connections;
     result.base_versus.iter().find(here).unwrap_or_else(|| panic!("{name} at {connections} connections"))
 }
@@ -42,7 +42,7 @@ fn option_is_compared_with_base_not_reference() {
     assert_eq!(exact.base_versus.len(), 3 * 2, "{:?}", exact.base_versus);
     let slices = CleanSlices::of(&exact);
     for (cell, connections) in [(0, 1), (1, 50)] {
-        let option = found(&exact, "option", connections);
+        let option = base_comparison(&exact, "option", connections);
         let ratio = option.cpu_ratio.unwrap();
         let expected = cost_ns(10_800.0, connections) / cost_ns(12_000.0, connections);
         assert!((ratio.estimate - expected).abs() < 0.001, "{ratio:?} is not {expected}");
@@ -55,9 +55,9 @@ fn option_is_compared_with_base_not_reference() {
         );
         assert_eq!((option.cpu_verdict, option.rate_verdict), (Verdict::Less, Verdict::More));
         assert_eq!(row(&exact.cells[cell], "option").cpu_verdict, Verdict::More, "against the reference");
-        let nothing = found(&exact, "nothing", connections);
+        let nothing = base_comparison(&exact, "nothing", connections);
         assert_eq!((nothing.cpu_ratio.unwrap().estimate, nothing.cpu_verdict), (1.0, Verdict::NoDifference));
-        assert_eq!(found(&exact, "dear", connections).cpu_verdict, Verdict::More);
+        assert_eq!(base_comparison(&exact, "dear", connections).cpu_verdict, Verdict::More);
     }
 }
 
@@ -70,12 +70,13 @@ fn ten_percent_between_option_and_base_is_detected_despite_noise() {
     for seed in 0..20 {
         let config = config_of(&bases, echo_cells(&[128], &[1, 50]), seed);
         let result = simulate(&config, Noise::USUAL, &field);
-        let verdicts = |name: &str| [1, 50].map(|connections| found(&result, name, connections).cpu_verdict);
+        let verdicts =
+            |name: &str| [1, 50].map(|connections| base_comparison(&result, name, connections).cpu_verdict);
         right += usize::from(verdicts("option") == [Verdict::Less; 2]);
         let claims = |verdict: &Verdict| matches!(verdict, Verdict::More | Verdict::Less);
         wrong += usize::from(verdicts("nothing").iter().any(claims));
     }
-    assert!(right >= 19, "only {right} of 20 runs found the difference in both cells");
+    assert!(right >= 19, "only {right} of 20 runs detected the difference in both cells");
     assert!(wrong <= 1, "{wrong} of 20 runs claimed a difference where there is none");
 }
 
@@ -119,11 +120,15 @@ fn base_comparison_requires_both_contenders_and_twin() {
     let mut result = simulate(&config, Noise::USUAL, &field);
     let cells: Vec<usize> = result.base_versus.iter().map(|versus| versus.cell.connections).collect();
     assert_eq!(cells, [1]);
-    assert_eq!(found(&result, "option", 1).cpu_verdict, Verdict::Less);
+    assert_eq!(base_comparison(&result, "option", 1).cpu_verdict, Verdict::Less);
     let twin = result.contenders.iter().position(|contender| contender.name == TWIN).unwrap();
     result.slices.retain(|slice| slice.contender != twin);
     anello_lab::analysis::analyse(&mut result);
-    assert_eq!(found(&result, "option", 1).cpu_verdict, Verdict::TooNoisy, "the noise floor is unknown");
+    assert_eq!(
+        base_comparison(&result, "option", 1).cpu_verdict,
+        Verdict::TooNoisy,
+        "the noise floor is unknown"
+    );
 }
 
 #[test]
@@ -132,7 +137,7 @@ fn offered_rates_are_compared_by_cpu_and_latency() {
     let field = [("dear", SimulatedServer::costing(18_000.0)), ("option", SimulatedServer::costing(9_000.0))];
     let config = config_of(&[("dear", None), ("option", Some("dear"))], vec![rated], 1);
     let result = simulate(&config, Noise::NONE, &field);
-    let option = found(&result, "option", 50);
+    let option = base_comparison(&result, "option", 50);
     assert_eq!((option.cpu_verdict, option.p99_verdict), (Verdict::Less, Verdict::Less), "{option:?}");
     assert_eq!((option.rate_ratio, option.rate_verdict), (None, Verdict::NotComparable));
 }

@@ -87,7 +87,7 @@ fn resume_rejects_different_plan() {
     let first = config(&["one"], echo_cells(&[128], &[1, 50]), 7);
     let field = [("one", SimulatedServer::costing(6_000.0))];
     let result = simulate(&first, Noise::NONE, &field);
-    let refused = |change: &dyn Fn(&mut LabConfig)| {
+    let rejection = |change: &dyn Fn(&mut LabConfig)| {
         let mut other = first.clone();
         change(&mut other);
         let simulation = Simulation::new(7, Noise::NONE, &servers(&field));
@@ -99,19 +99,19 @@ fn resume_rejects_different_plan() {
             other => panic!("not rejected: {other:?}"),
         }
     };
-    assert_eq!(refused(&|config| config.seed = 8), "seed differs: 7 in the previous run, 8 now");
-    let cell = refused(&|config| config.cells[1] = Cell::echo(128, 51));
+    assert_eq!(rejection(&|config| config.seed = 8), "seed differs: 7 in the previous run, 8 now");
+    let cell = rejection(&|config| config.cells[1] = Cell::echo(128, 51));
     assert_eq!(
         cell,
         "cell 2 differs: \"50 connections, 128 bytes\" in the previous run, \"51 connections, 128 bytes\" now"
     );
-    assert!(refused(&|config| config.contenders[2].name = "two".into()).contains("list of contenders"));
-    assert!(refused(&|config| config.contenders[2].arguments.clear()).contains("command of one"));
-    assert!(refused(&|config| config.rounds += 1).contains("rounds"));
-    let driver = refused(&|config| config.load_driver = Some("io_uring".into()));
+    assert!(rejection(&|config| config.contenders[2].name = "two".into()).contains("list of contenders"));
+    assert!(rejection(&|config| config.contenders[2].arguments.clear()).contains("command of one"));
+    assert!(rejection(&|config| config.rounds += 1).contains("rounds"));
+    let driver = rejection(&|config| config.load_driver = Some("io_uring".into()));
     assert_eq!(driver, "load driver differs: None in the previous run, Some(\"io_uring\") now");
     assert!(
-        refused(&|config| config.contenders[2].connections_limit = Some(9)).contains("number of connections")
+        rejection(&|config| config.contenders[2].connections_limit = Some(9)).contains("number of connections")
     );
 }
 
