@@ -19,8 +19,8 @@ use anello_lab::{
 const LAST_REQUEST: usize = 10;
 
 /// Not a test: the server that the tests start as a child process. Returns immediately if `ANELLO_LAB_TEST_SERVER` is
-/// not set. The value selects the behaviour: `dies` exits at [`LAST_REQUEST`], `dies slowly` closes the connection 100
-/// ms before that exit, `lies` changes a byte of each reply, and `refuses` fails to start.
+/// not set. The value selects the behaviour: `dies` exits at [`LAST_REQUEST`], `dies slowly` closes the connection
+/// 100 ms before that exit, `lies` changes a byte of each reply, and `refuses` fails to start.
 #[test]
 fn echo_server_child() {
     let Ok(behaviour) = std::env::var("ANELLO_LAB_TEST_SERVER") else { return };
