@@ -1,11 +1,12 @@
-//! Runs a command where `io_uring_setup(2)` is refused with EPERM, as in many containers: what does a service do there?
+//! Runs a command with a seccomp filter that fails `io_uring_setup(2)` with EPERM, as many containers do.
 //!
 //! ```text
 //! cargo run --example without_io_uring -- anello doctor
 //! ```
 //!
-//! By a seccomp filter, which the command and all its children keep, and nothing else: no container, no tracer, no
-//! slower system call. The command can gain no rights by what it starts (no_new_privs), as filters demand.
+//! The command and all its child processes keep the filter. No container and no tracer is needed, and other system
+//! calls keep their speed. The filter requires `no_new_privs`: set-user-ID programs that the command starts gain no
+//! privileges.
 
 #![forbid(unsafe_code)]
 
@@ -19,16 +20,16 @@ use seccompiler::{BpfProgram, SeccompAction, SeccompFilter, apply_filter};
 
 fn main() -> Result<(), Box<dyn Error>> {
     let mut words = env::args_os().skip(1);
-    let program = words.next().ok_or("no command: say which is to run without io_uring")?;
-    apply_filter(&refusal()?)?;
+    let program = words.next().ok_or("missing command (usage: without_io_uring COMMAND [ARGUMENT]...)")?;
+    apply_filter(&filter()?)?;
     let error = Command::new(&program).args(words).exec();
-    Err(format!("{} was not started: {error}", program.display()).into())
+    Err(format!("cannot start {}: {error}", program.display()).into())
 }
 
-/// Allows every system call but the one that sets a ring up.
-fn refusal() -> Result<BpfProgram, Box<dyn Error>> {
-    let refused = BTreeMap::from([(libc::SYS_io_uring_setup, Vec::new())]);
+/// Returns a filter that allows all system calls except `io_uring_setup(2)`.
+fn filter() -> Result<BpfProgram, Box<dyn Error>> {
+    let rules = BTreeMap::from([(libc::SYS_io_uring_setup, Vec::new())]);
     let eperm = SeccompAction::Errno(libc::EPERM.cast_unsigned());
-    let filter = SeccompFilter::new(refused, SeccompAction::Allow, eperm, env::consts::ARCH.try_into()?)?;
+    let filter = SeccompFilter::new(rules, SeccompAction::Allow, eperm, env::consts::ARCH.try_into()?)?;
     Ok(filter.try_into()?)
 }

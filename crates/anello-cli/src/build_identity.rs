@@ -1,12 +1,12 @@
-//! What this program was built from and with, as `build.rs` found it out.
+//! Source commit and build tools of this binary, determined by `build.rs`.
 
-/// The last commit that touched the sources, or "unknown" and why.
+/// The last commit that changed the sources, or "unknown: " and the reason.
 const COMMIT: &str = env!("ANELLO_BUILD_COMMIT");
 
-/// Compiler, profile, optimization and flags.
+/// Compiler, profile, optimization level and flags.
 const TOOLS: &str = env!("ANELLO_BUILD_TOOLS");
 
-/// What `anello --version` says; `-V` says the version alone.
+/// Output of `anello --version` after the command name. `-V` prints only the version.
 pub const LONG_VERSION: &str = concat!(
     env!("CARGO_PKG_VERSION"),
     "\ncommit ",
@@ -15,12 +15,12 @@ pub const LONG_VERSION: &str = concat!(
     env!("ANELLO_BUILD_TOOLS")
 );
 
-/// The commit of the sources, with "+changes" where they had been changed since; none if it is not known.
+/// Returns the commit of the sources, with "+changes" if they were modified; `None` if the commit is unknown.
 pub fn commit() -> Option<String> {
     (!COMMIT.starts_with("unknown")).then(|| COMMIT.to_owned())
 }
 
-/// Language, compiler and what it was told, in the words in which peers tell theirs.
+/// Returns language, compiler and flags, in the format that the build records of peers use.
 pub fn built_with() -> String {
     format!("Rust ({TOOLS})")
 }

@@ -1,4 +1,4 @@
-//! `anello completions`: what shells need to complete the command line, made from its definition.
+//! `anello completions`: shell completion scripts, generated from the definition of the command line.
 
 use std::io;
 use std::process::ExitCode;
@@ -8,17 +8,17 @@ use clap_complete::{Shell, generate};
 
 use crate::output;
 
-/// Print what a shell needs to complete anello's commands and flags.
+/// Print a shell script that completes anello's commands and flags.
 ///
 /// For bash: anello completions bash > ~/.local/share/bash-completion/completions/anello
 #[derive(clap::Args)]
 pub struct Arguments {
-    /// The shell.
+    /// Shell to generate the script for.
     #[arg(value_enum)]
     shell: Shell,
 }
 
-/// Prints it.
+/// Prints the completion script.
 pub fn run(arguments: &Arguments, command: Command) -> io::Result<ExitCode> {
     output::show(&script(arguments.shell, command))?;
     Ok(ExitCode::SUCCESS)
@@ -38,11 +38,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_shell_learns_every_command() {
+    fn script_of_each_shell_contains_all_commands() {
         let command = crate::Arguments::command();
         for shell in Shell::value_variants() {
             let script = script(*shell, command.clone());
-            for visible in command.get_subcommands().filter(|found| !found.is_hide_set()) {
+            for visible in command.get_subcommands().filter(|subcommand| !subcommand.is_hide_set()) {
                 assert!(script.contains(visible.get_name()), "{shell} {}", visible.get_name());
             }
             assert!(script.contains("keep-alive-timeout"), "{shell}");

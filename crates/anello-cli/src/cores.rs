@@ -1,20 +1,20 @@
-//! Lists of cores as people write them: `0`, `0,2`, `1-3`, `all`.
+//! Lists of CPU cores on the command line: `0`, `0,2`, `1-3`, `all`.
 
 use std::io;
 
-/// Cores in the order they were named.
+/// Core numbers in the order given on the command line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cores(pub Vec<usize>);
 
-/// Reads numbers and ranges with commas, or the word for all cores that this process may run on.
+/// Parses numbers and ranges separated by commas, or `all` for all cores that this process may run on.
 pub fn parse(text: &str) -> Result<Cores, String> {
     if text == "all" {
         return anello::allowed_cores()
             .map(Cores)
-            .map_err(|error| format!("the cores are not told: {error}"));
+            .map_err(|error| format!("cannot read the CPU affinity mask: {error}"));
     }
     let number = |digits: &str| {
-        digits.parse::<usize>().map_err(|_| format!("{text:?} is not a list of cores: write 0, 0,2-3 or all"))
+        digits.parse::<usize>().map_err(|_| format!("invalid core list {text:?} (expected 0, 0,2-3 or all)"))
     };
     let mut cores = Vec::new();
     for part in text.split(',') {
@@ -24,7 +24,7 @@ pub fn parse(text: &str) -> Result<Cores, String> {
                 let (first, last) = (number(first)?, number(last)?);
                 if first > last || last - first >= 4096 {
                     return Err(format!(
-                        "{part:?} is not a range of cores: write FIRST-LAST, as in 0-3, of 4096 cores at most"
+                        "invalid core range {part:?} (expected FIRST-LAST, such as 0-3, with at most 4096 cores)"
                     ));
                 }
                 cores.extend(first..=last);
@@ -35,38 +35,43 @@ pub fn parse(text: &str) -> Result<Cores, String> {
 }
 
 impl Cores {
-    /// Returns the error of a command line that names cores that this process may not use.
+    /// Checks that this process may run on all listed cores.
+    ///
+    /// # Errors
+    /// Returns `InvalidInput` if a core is outside the CPU affinity mask of this process.
     pub fn check(&self) -> io::Result<()> {
-        let invalid = |why| io::Error::new(io::ErrorKind::InvalidInput, format!("--cores: {why}"));
-        self.local_problem().map_or(Ok(()), |why| Err(invalid(why)))
+        let invalid = |problem| io::Error::new(io::ErrorKind::InvalidInput, format!("--cores: {problem}"));
+        self.local_problem().map_or(Ok(()), |problem| Err(invalid(problem)))
     }
 
-    /// Returns what is wrong if some of them are not among those that this process may use.
+    /// Returns an error message if a core is not in `allowed`.
     pub fn problem(&self, allowed: &[usize]) -> Option<String> {
-        let mut others: Vec<usize> = self.0.iter().copied().filter(|core| !allowed.contains(core)).collect();
-        others.sort_unstable();
-        let (plural, others, allowed) = match &others[..] {
+        let mut outside: Vec<usize> = self.0.iter().copied().filter(|core| !allowed.contains(core)).collect();
+        outside.sort_unstable();
+        let cores = match &outside[..] {
             [] => return None,
-            [_] => ("", ranges(&others), ranges(allowed)),
-            _ => ("s", ranges(&others), ranges(allowed)),
+            [core] => format!("core {core} is"),
+            _ => format!("cores {} are", ranges(&outside)),
         };
-        Some(format!("core{plural} {others} may not be used by this process: choose from {allowed}"))
+        let allowed = ranges(allowed);
+        Some(format!("{cores} outside the CPU affinity mask of this process (allowed: {allowed})"))
     }
 
-    /// Returns the same for the cores that this process may use; `None` if the kernel does not report them.
+    /// Returns an error message if a core is outside the CPU affinity mask of this process. Returns `None` if the
+    /// kernel does not report the mask.
     pub fn local_problem(&self) -> Option<String> {
         self.problem(&anello::allowed_cores().ok()?)
     }
 }
 
-/// Writes sorted numbers as a list that [`parse`] reads.
+/// Formats sorted core numbers as a list that [`parse`] accepts.
 fn ranges(cores: &[usize]) -> String {
     let runs = cores.chunk_by(|core, next| core + 1 == *next);
-    let written = runs.map(|run| match run {
+    let parts = runs.map(|run| match run {
         [first, .., last] => format!("{first}-{last}"),
         one => one.iter().map(usize::to_string).collect(),
     });
-    written.collect::<Vec<_>>().join(",")
+    parts.collect::<Vec<_>>().join(",")
 }
 
 #[cfg(test)]
@@ -74,16 +79,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn cores_that_may_not_be_used_are_summarised() {
+    fn disallowed_cores_are_reported_as_ranges() {
         let problem = |cores: &str| parse(cores).unwrap().problem(&[0, 1, 4]);
         assert_eq!(problem("4,0-1"), None);
-        assert!(problem("0-2").unwrap().starts_with("core 2 may not"));
+        assert!(problem("0-2").unwrap().starts_with("core 2 is outside"));
         let all = problem("99,0-10").unwrap();
-        assert_eq!(all, "cores 2-3,5-10,99 may not be used by this process: choose from 0-1,4");
+        assert_eq!(
+            all,
+            "cores 2-3,5-10,99 are outside the CPU affinity mask of this process (allowed: 0-1,4)"
+        );
     }
 
     #[test]
-    fn lists_and_ranges() {
+    fn parses_lists_and_ranges() {
         assert_eq!(parse("0"), Ok(Cores(vec![0])));
         assert_eq!(parse("3,0-2"), Ok(Cores(vec![3, 0, 1, 2])));
         assert_eq!(parse("all"), Ok(Cores(anello::allowed_cores().unwrap())));

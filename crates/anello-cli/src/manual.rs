@@ -1,4 +1,4 @@
-//! `anello man`: manual pages, made from the definition of the command line.
+//! `anello man`: manual pages, generated from the definition of the command line.
 
 use std::fs;
 use std::io;
@@ -10,31 +10,31 @@ use clap_mangen::Man;
 
 use crate::output;
 
-/// Print a manual page, or write those of all commands.
+/// Print the manual page of a command, or write the pages of all commands to files.
 ///
-/// anello man http | man -l - shows one; anello man --out /usr/local/share/man/man1 installs all.
+/// `anello man http | man -l -` shows one page; `anello man --out /usr/local/share/man/man1` installs all of them.
 #[derive(clap::Args)]
 pub struct Arguments {
-    /// The command whose page is printed, as in lab run; anello itself by default.
+    /// Command whose page is printed, such as lab run; anello itself by default.
     #[arg(value_name = "COMMAND")]
     command: Vec<String>,
 
-    /// Write the pages of all commands into this folder, which is made if it is not there.
+    /// Write the pages of all commands to this directory, which is created if it does not exist.
     #[arg(long, value_name = "DIR", conflicts_with = "command")]
     out: Option<PathBuf>,
 }
 
-/// Prints or writes them.
+/// Prints one manual page, or writes all of them.
 pub fn run(arguments: &Arguments, command: Command) -> io::Result<ExitCode> {
     let pages = pages(command)?;
     match &arguments.out {
-        Some(folder) => write(&pages, folder)?,
+        Some(directory) => write(&pages, directory)?,
         None => {
-            let wanted = file_name(&[&["anello".to_owned()], &arguments.command[..]].concat().join("-"));
-            let page = pages.iter().find(|page| page.file_name == wanted).ok_or_else(|| {
-                let asked = arguments.command.join(" ");
-                let why = format!("there is no command {asked:?}: anello --help shows all");
-                io::Error::new(io::ErrorKind::InvalidInput, why)
+            let file_name = file_name(&[&["anello".to_owned()], &arguments.command[..]].concat().join("-"));
+            let page = pages.iter().find(|page| page.file_name == file_name).ok_or_else(|| {
+                let command = arguments.command.join(" ");
+                let message = format!("unknown command {command:?} (anello --help lists all commands)");
+                io::Error::new(io::ErrorKind::InvalidInput, message)
             })?;
             output::show(&page.text)?;
         }
@@ -42,7 +42,7 @@ pub fn run(arguments: &Arguments, command: Command) -> io::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// One manual page.
+/// A manual page in roff format.
 struct Page {
     file_name: String,
     text: String,
@@ -52,15 +52,15 @@ fn file_name(title: &str) -> String {
     format!("{title}.1")
 }
 
-/// The pages of a command and all commands below it that are shown.
+/// Returns the pages of a command and all its visible subcommands.
 fn pages(command: Command) -> io::Result<Vec<Page>> {
     let mut command = command.disable_help_subcommand(true);
     command.build();
     let source = format!("anello {}", command.get_version().unwrap_or_default());
     let mut pages = Vec::new();
-    let mut below = vec![command];
-    while let Some(command) = below.pop() {
-        below.extend(command.get_subcommands().filter(|found| !found.is_hide_set()).cloned());
+    let mut pending = vec![command];
+    while let Some(command) = pending.pop() {
+        pending.extend(command.get_subcommands().filter(|subcommand| !subcommand.is_hide_set()).cloned());
         let title = command.get_display_name().unwrap_or_else(|| command.get_name()).to_owned();
         let mut text = Vec::new();
         Man::new(command).source(&source).manual("anello").render(&mut text)?;
@@ -70,14 +70,15 @@ fn pages(command: Command) -> io::Result<Vec<Page>> {
     Ok(pages)
 }
 
-fn write(pages: &[Page], folder: &Path) -> io::Result<()> {
-    let named = |path: &Path, error: &io::Error| {
-        io::Error::new(error.kind(), format!("{}: {error}: choose another --out", path.display()))
+fn write(pages: &[Page], directory: &Path) -> io::Result<()> {
+    let with_path = |path: &Path, error: &io::Error| {
+        let message = format!("cannot write {}: {error} (choose another --out)", path.display());
+        io::Error::new(error.kind(), message)
     };
-    fs::create_dir_all(folder).map_err(|error| named(folder, &error))?;
+    fs::create_dir_all(directory).map_err(|error| with_path(directory, &error))?;
     for page in pages {
-        let path = folder.join(&page.file_name);
-        fs::write(&path, &page.text).map_err(|error| named(&path, &error))?;
+        let path = directory.join(&page.file_name);
+        fs::write(&path, &page.text).map_err(|error| with_path(&path, &error))?;
     }
     Ok(())
 }
@@ -88,23 +89,24 @@ mod tests {
 
     use super::*;
 
-    /// The titles of the pages that there must be.
+    /// Returns the expected page titles of a command and its visible subcommands.
     fn titles(command: &Command, title: &str) -> Vec<String> {
-        let shown = command.get_subcommands().filter(|found| !found.is_hide_set());
-        let below = shown.flat_map(|found| titles(found, &format!("{title}-{}", found.get_name())));
-        std::iter::once(title.to_owned()).chain(below).collect()
+        let visible = command.get_subcommands().filter(|subcommand| !subcommand.is_hide_set());
+        let of_subcommands =
+            visible.flat_map(|subcommand| titles(subcommand, &format!("{title}-{}", subcommand.get_name())));
+        std::iter::once(title.to_owned()).chain(of_subcommands).collect()
     }
 
     #[test]
-    fn every_command_that_is_shown_has_a_page() {
+    fn visible_commands_have_pages() {
         let command = crate::Arguments::command();
         let mut expected: Vec<_> = titles(&command, "anello").iter().map(|title| file_name(title)).collect();
         let pages = pages(command).unwrap();
-        let mut found: Vec<_> = pages.iter().map(|page| page.file_name.clone()).collect();
+        let mut file_names: Vec<_> = pages.iter().map(|page| page.file_name.clone()).collect();
         expected.sort();
-        found.sort();
-        assert_eq!(found, expected);
-        assert!(found.contains(&"anello-lab-peers-build.1".to_owned()), "{found:?}");
+        file_names.sort();
+        assert_eq!(file_names, expected);
+        assert!(file_names.contains(&"anello-lab-peers-build.1".to_owned()), "{file_names:?}");
         for Page { file_name, text } in pages {
             let title = file_name.trim_end_matches(".1");
             assert!(text.contains(&format!(".TH {title} 1")) && text.contains(".SH SYNOPSIS"), "{text}");
@@ -112,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_tells_every_flag_of_its_command() {
+    fn page_lists_all_flags_of_its_command() {
         let command = crate::Arguments::command();
         let http = command.find_subcommand("http").unwrap().clone();
         let pages = pages(command).unwrap();

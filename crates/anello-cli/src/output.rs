@@ -1,13 +1,15 @@
-//! What long commands show: nobody who stops reading (`anello lab run | head`) may cost them their result, as `println!`
-//! would, which panics then.
+//! Output to standard output and standard error without panics.
+//!
+//! `println!` panics when the reader has closed the pipe, as in `anello lab run | head`. A command must still finish
+//! its work in this case.
 
 use std::fmt::Display;
 use std::io::{self, Write};
 
-/// Writes a text to standard output. A reader that has gone is no error.
+/// Writes text to standard output. A closed pipe is not an error.
 ///
 /// # Errors
-/// Standard output could not be written for another reason, such as a disk that is full.
+/// Returns any other error of `write(2)`, such as `StorageFull`.
 pub fn show(text: &str) -> io::Result<()> {
     let mut output = io::stdout().lock();
     match output.write_all(text.as_bytes()).and_then(|()| output.flush()) {
@@ -16,15 +18,15 @@ pub fn show(text: &str) -> io::Result<()> {
     }
 }
 
-/// Writes the line that tells that a server is ready. It serves whether or not anybody reads that.
+/// Writes the ready line of a server to standard output. A failure is logged: the server runs without it.
 pub fn announce(line: &str) {
     let mut output = io::stdout().lock();
     if let Err(error) = output.write_all(line.as_bytes()).and_then(|()| output.flush()) {
-        tracing::warn!(%error, "the ready line could not be written to standard output");
+        tracing::warn!(%error, "cannot write the ready line to standard output");
     }
 }
 
-/// Writes a line to standard error, if anybody can still read it.
+/// Writes a line to standard error and ignores errors, such as a closed pipe.
 pub fn print_stderr(line: impl Display) {
     writeln!(io::stderr(), "{line}").ok();
 }

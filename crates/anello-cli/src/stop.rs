@@ -1,4 +1,4 @@
-//! Ctrl-C for commands that have something to report: the first asks them to finish, the second ends the process.
+//! Signal handling of commands that print a result: the first Ctrl-C requests a stop, the second exits the process.
 
 use std::io;
 use std::sync::Arc;
@@ -6,14 +6,17 @@ use std::sync::atomic::AtomicBool;
 
 use signal_hook::consts::{SIGINT, SIGTERM};
 
-/// Exit code of a process that a second signal ended, as shells have it for SIGINT.
+/// Exit code after a second signal: 128 plus the number of SIGINT, as shells report it.
 const INTERRUPTED: i32 = 130;
 
-/// A flag that SIGINT or SIGTERM sets; the next of them ends the process at once.
+/// Returns a flag that the first SIGINT or SIGTERM sets. A second signal exits the process immediately.
+///
+/// # Errors
+/// Returns the error of `sigaction(2)`.
 pub fn flag() -> io::Result<Arc<AtomicBool>> {
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM] {
-        // In this order, so that the first signal does not count as the second.
+        // The conditional shutdown is registered first: it must run before the flag is set by the same signal.
         signal_hook::flag::register_conditional_shutdown(signal, INTERRUPTED, Arc::clone(&stop))?;
         signal_hook::flag::register(signal, Arc::clone(&stop))?;
     }

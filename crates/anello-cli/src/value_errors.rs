@@ -1,4 +1,4 @@
-//! Errors of values on the command line and in files: what std says of a number or an address, as a remedy.
+//! Error texts for invalid values on the command line and in files: they replace the parse errors of std.
 
 use std::error::Error;
 use std::net::AddrParseError;
@@ -6,24 +6,24 @@ use std::num::{IntErrorKind, ParseFloatError, ParseIntError};
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 
-/// Returns what to write instead of a value that `error` refuses, if the parser of the value says nothing of it.
+/// Returns an error text with a remedy for a parse error of std; `None` for other errors, which have their own texts.
 pub fn remedy(error: &(dyn Error + 'static)) -> Option<&'static str> {
     if let Some(error) = error.downcast_ref::<ParseIntError>() {
         return Some(match error.kind() {
-            IntErrorKind::PosOverflow => "the number is too large: write a smaller one",
-            IntErrorKind::Zero => "zero is not possible here: write a whole number of at least 1",
-            _ => "not a whole number: write digits alone, as in 1000",
+            IntErrorKind::PosOverflow => "number too large (use a smaller one)",
+            IntErrorKind::Zero => "must not be zero (expected a whole number of at least 1)",
+            _ => "not a whole number (expected digits only, such as 1000)",
         });
     }
     if error.is::<ParseFloatError>() {
-        return Some("not a number: write digits, as in 0.5");
+        return Some("not a number (expected digits, such as 0.5)");
     }
     error
         .is::<AddrParseError>()
-        .then_some("not an address: write IP:PORT, as in 127.0.0.1:9090 or [::1]:9090")
+        .then_some("not an address (expected IP:PORT, such as 127.0.0.1:9090 or [::1]:9090)")
 }
 
-/// Puts the remedy into an error of the command line that has none.
+/// Replaces the parse error of std in a command-line error by a text with a remedy. Returns other errors unchanged.
 pub fn with_remedy(error: clap::Error) -> clap::Error {
     let remedy = error.source().and_then(remedy).filter(|_| error.kind() == ErrorKind::ValueValidation);
     let text = |kind| match error.get(kind) {
@@ -46,9 +46,9 @@ mod tests {
     use super::*;
     use crate::Arguments;
 
-    /// Every flag of every command whose value std parses.
+    /// Tries invalid values for each flag of each command.
     #[test]
-    fn no_flag_gives_the_raw_message_of_a_parser() {
+    fn flags_do_not_expose_std_parse_errors() {
         fn try_each(command: &clap::Command, words: &[&str], tried: &mut usize) {
             for arg in command.get_arguments().filter(|arg| arg.get_action().takes_values()) {
                 let Some(long) = arg.get_long() else { continue };
@@ -56,7 +56,7 @@ mod tests {
                     let flag = format!("--{long}={value}");
                     let line = words.iter().copied().chain([&*flag]).map(OsStr::new);
                     let Err(error) = Arguments::command().try_get_matches_from(line) else { continue };
-                    let said = with_remedy(error).to_string();
+                    let message = with_remedy(error).to_string();
                     for raw in [
                         "invalid digit",
                         "target type",
@@ -65,7 +65,7 @@ mod tests {
                         "address syntax",
                         "invalid float",
                     ] {
-                        assert!(!said.contains(raw), "{words:?} {flag}: {said}");
+                        assert!(!message.contains(raw), "{words:?} {flag}: {message}");
                     }
                     *tried += 1;
                 }

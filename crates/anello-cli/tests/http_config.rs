@@ -145,7 +145,7 @@ fn check_reports_all_problems() {
         "site.toml:7: not-found-file: \"docs\": it is a directory",
         "site.toml:8: access-log: logs/a.log: logs: ",
         "site.toml:9: tls-cert: cert.pem: ",
-        "site.toml:11: cores: core 99999 may not be used by this process",
+        "site.toml:11: cores: core 99999 is outside the CPU affinity mask of this process",
         "site.toml:12: metrics-addr: 127.0.0.1:8080 is already the address of the file server",
         "--index: \"a/b\": ",
     ] {

@@ -168,10 +168,7 @@ fn fault_45_a_contender_killed_within_a_cell_is_started_again_and_the_run_goes_o
     let struck = attempt_until(Signal::KILL, 1, |struck| struck.in_time);
     struck.assert_run_completed();
     let what = &struck.assert_restarted_once().what;
-    assert!(
-        what.starts_with("was killed by signal 9 (SIGKILL)") && what.contains("(load error: "),
-        "{what}"
-    );
+    assert!(what.starts_with("was killed by signal 9 (SIGKILL)") && what.contains("(load error: "), "{what}");
     assert!(struck.shown.contains("was killed by signal 9 (SIGKILL)"), "{}", struck.shown);
 }
 

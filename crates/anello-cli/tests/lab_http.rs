@@ -204,9 +204,8 @@ fn a_wrong_answer_costs_the_cell_and_is_told() {
     let lines = "targets = [\"300k.bin\", \"page.html\"]\nconnections = [2]\ncheck = false";
     let (result, _, _) = run(&contenders, lines);
     let large = outcomes(&result, "forgetful", Target::Large);
-    let told = |why: &str| {
-        why.starts_with("wrong replies: ") && why.ends_with("/300k.bin: unexpected status 404")
-    };
+    let told =
+        |why: &str| why.starts_with("wrong replies: ") && why.ends_with("/300k.bin: unexpected status 404");
     assert!(matches!(large[..], [Outcome::Failed(why)] if told(why)), "{large:?}");
     assert!(outcomes(&result, "forgetful", Target::Page).into_iter().all(is_timed), "{:?}", result.failures);
 }

@@ -1,5 +1,5 @@
-//! Invalid values on the command line, in configuration files and in scenarios: each is reported with its field and remedy,
-//! before anything is served, loaded or measured.
+//! Tests of invalid values on the command line, in configuration files and in scenarios: each is reported with its
+//! field and a remedy before the command starts its work.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
@@ -7,15 +7,15 @@ use std::process::{Command, Output, Stdio};
 
 use tempfile::TempDir;
 
-fn run(place: &TempDir, arguments: &[&str], variables: &[(&str, &str)]) -> Output {
+fn run(directory: &TempDir, arguments: &[&str], variables: &[(&str, &str)]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_anello"));
-    command.current_dir(place).env_remove("ANELLO_DRIVER").stdin(Stdio::null());
+    command.current_dir(directory).env_remove("ANELLO_DRIVER").stdin(Stdio::null());
     command.args(arguments).envs(variables.iter().copied()).output().expect("runs")
 }
 
-/// The lines on standard error of a command that must fail.
-fn refused(place: &TempDir, arguments: &[&str]) -> Vec<String> {
-    let output = run(place, arguments, &[]);
+/// Runs a command that must fail and returns the lines of its standard error.
+fn error_lines(directory: &TempDir, arguments: &[&str]) -> Vec<String> {
+    let output = run(directory, arguments, &[]);
     assert!(!output.status.success(), "{arguments:?}: {output:?}");
     lines(&output)
 }
@@ -24,16 +24,16 @@ fn lines(output: &Output) -> Vec<String> {
     String::from_utf8_lossy(&output.stderr).lines().map(str::to_owned).collect()
 }
 
-/// An empty directory with a configuration file in it.
-fn place(config: &str) -> TempDir {
-    let place = TempDir::new().expect("a directory");
-    fs::write(place.path().join("site.toml"), config).expect("a file");
-    place
+/// Creates a directory that contains only the configuration file `site.toml`.
+fn directory_with_config(config: &str) -> TempDir {
+    let directory = TempDir::new().expect("a directory");
+    fs::write(directory.path().join("site.toml"), config).expect("a file");
+    directory
 }
 
 #[test]
-fn cores_that_do_not_exist_are_one_line_of_every_command() {
-    let place = place(
+fn nonexistent_cores_are_reported_on_one_line() {
+    let directory = directory_with_config(
         "directory = \".\"\nmax-connections = 10\ncores = \"5000-5097\"\ncors-origin = [\"a\", \"b\"]\n",
     );
     let commands: [&[&str]; 5] = [
@@ -44,29 +44,32 @@ fn cores_that_do_not_exist_are_one_line_of_every_command() {
         &["load", "http", "http://127.0.0.1:9/"],
     ];
     for command in commands {
-        let said = refused(&place, &[command, &["--cores", "5000-5097"]].concat());
-        let [line] = &said[..] else { panic!("{command:?}: {said:?}") };
-        let expected = "anello: --cores: cores 5000-5097 may not be used by this process: choose from ";
+        let errors = error_lines(&directory, &[command, &["--cores", "5000-5097"]].concat());
+        let [line] = &errors[..] else { panic!("{command:?}: {errors:?}") };
+        let expected =
+            "anello: --cores: cores 5000-5097 are outside the CPU affinity mask of this process (allowed: ";
         assert!(line.starts_with(expected), "{command:?}: {line}");
     }
     for check in [&["--check"][..], &[]] {
-        let said = refused(&place, &[&["http", "--config", "site.toml"], check].concat());
-        assert_eq!(said.len(), 3, "{said:?}");
+        let errors = error_lines(&directory, &[&["http", "--config", "site.toml"], check].concat());
+        assert_eq!(errors.len(), 3, "{errors:?}");
         assert!(
-            said.iter().any(|line| line.contains("site.toml:3: cores: cores 5000-5097 may not")),
-            "{said:?}"
+            errors.iter().any(|line| line.contains("site.toml:3: cores: cores 5000-5097 are outside")),
+            "{errors:?}"
         );
         assert_eq!(
-            said.iter().filter(|line| line.contains("site.toml:4: cors-origin: ")).count(),
+            errors.iter().filter(|line| line.contains("site.toml:4: cors-origin: ")).count(),
             2,
-            "{said:?}"
+            "{errors:?}"
         );
     }
 }
 
 #[test]
-fn flags_for_io_uring_beside_epoll_are_refused_by_every_command() {
-    let place = place("directory = \".\"\ndriver = \"epoll\"\nsqpoll = 10\nregistered-files = true\n");
+fn io_uring_flags_with_epoll_driver_are_rejected() {
+    let directory = directory_with_config(
+        "directory = \".\"\ndriver = \"epoll\"\nsqpoll = 10\nregistered-files = true\n",
+    );
     let commands: [&[&str]; 5] = [
         &["echo"],
         &["http", "."],
@@ -75,44 +78,44 @@ fn flags_for_io_uring_beside_epoll_are_refused_by_every_command() {
         &["load", "http", "http://127.0.0.1:9/"],
     ];
     for command in commands {
-        let said = refused(&place, &[command, &["--driver", "epoll", "--sqpoll", "10"]].concat());
+        let errors = error_lines(&directory, &[command, &["--driver", "epoll", "--sqpoll", "10"]].concat());
         assert!(
-            said[0].contains("--driver epoll cannot be used with the io_uring flags --sqpoll"),
-            "{command:?}: {said:?}"
+            errors[0].contains("--driver epoll cannot be used with the io_uring flags --sqpoll"),
+            "{command:?}: {errors:?}"
         );
-        assert!(said[0].contains("--driver uring"), "{command:?}: {said:?}");
+        assert!(errors[0].contains("--driver uring"), "{command:?}: {errors:?}");
     }
     for check in [&["--check"][..], &[]] {
-        let said = refused(&place, &[&["http", "--config", "site.toml"], check].concat());
-        let [line] = &said[..] else { panic!("{said:?}") };
+        let errors = error_lines(&directory, &[&["http", "--config", "site.toml"], check].concat());
+        let [line] = &errors[..] else { panic!("{errors:?}") };
         assert!(line.contains("site.toml") && line.contains("--sqpoll, --registered-files"), "{line}");
     }
 }
 
-/// `auto` falls back to epoll where io_uring is unavailable, and `ANELLO_DRIVER` overrides the flag: the service starts, and
-/// the flags without effect are reported.
+/// `auto` falls back to epoll if io_uring is unavailable, and `ANELLO_DRIVER` overrides the flag. In both cases the
+/// service starts and reports the flags that have no effect.
 #[test]
-fn flags_for_io_uring_without_effect_are_reported() {
-    let place = place("directory = \".\"\nsqpoll = 10\nzero-copy-bytes = 4096\n");
+fn ineffective_io_uring_flags_are_reported() {
+    let directory = directory_with_config("directory = \".\"\nsqpoll = 10\nzero-copy-bytes = 4096\n");
     let epoll = [("ANELLO_DRIVER", "epoll")];
     let expected = "anello: --sqpoll, --zero-copy-bytes ignored by the epoll driver";
-    let output = run(&place, &["http", "--config", "site.toml", "--check"], &epoll);
+    let output = run(&directory, &["http", "--config", "site.toml", "--check"], &epoll);
     assert!(output.status.success(), "{output:?}");
     assert!(lines(&output).iter().any(|line| line.starts_with(expected)), "{output:?}");
     let load =
         ["load", "tcp", "127.0.0.1:9", "-c", "1", "-d", "10ms", "--sqpoll", "10", "--zero-copy-bytes", "1"];
-    let output = run(&place, &load, &epoll);
+    let output = run(&directory, &load, &epoll);
     assert!(lines(&output).iter().any(|line| line.starts_with(expected)), "{output:?}");
-    let output = run(&place, &["http", ".", "--check"], &epoll);
+    let output = run(&directory, &["http", ".", "--check"], &epoll);
     assert_eq!((output.status.success(), lines(&output)), (true, Vec::new()), "{output:?}");
 }
 
 #[test]
-fn servers_start_and_report_flags_for_io_uring_without_effect() {
-    let place = place("");
+fn servers_with_ineffective_io_uring_flags_start() {
+    let directory = directory_with_config("");
     for command in [&["echo"][..], &["http", "."]] {
         let mut server = Command::new(env!("CARGO_BIN_EXE_anello"));
-        server.current_dir(&place).args(command).args(["--addr", "127.0.0.1:0", "--sqpoll", "10"]);
+        server.current_dir(&directory).args(command).args(["--addr", "127.0.0.1:0", "--sqpoll", "10"]);
         server.env("ANELLO_DRIVER", "epoll").stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut server = server.spawn().expect("starts");
         let first_line = |output: &mut dyn Read| {
@@ -122,8 +125,8 @@ fn servers_start_and_report_flags_for_io_uring_without_effect() {
         };
         let ready = first_line(&mut server.stdout.take().expect("piped"));
         let reported = first_line(&mut server.stderr.take().expect("piped"));
-        server.kill().expect("runs");
-        server.wait().expect("ends");
+        server.kill().expect("is running");
+        server.wait().expect("exits");
         assert!(ready.contains(" ready ") && ready.contains("driver=epoll"), "{ready}");
         let expected = "anello: --sqpoll ignored by the epoll driver";
         assert!(reported.starts_with(expected), "{command:?}: {reported}");
@@ -131,24 +134,23 @@ fn servers_start_and_report_flags_for_io_uring_without_effect() {
 }
 
 #[test]
-fn spins_above_one_second_are_refused() {
-    let place = place("directory = \".\"\nspin = \"10h\"\n");
+fn spin_above_one_second_is_rejected() {
+    let directory = directory_with_config("directory = \".\"\nspin = \"10h\"\n");
     let commands: [&[&str]; 5] =
         [&["echo"], &["http", "."], &["load", "tcp", "127.0.0.1:9"], &["bare", "epoll"], &["bare", "uring"]];
     for command in commands {
-        let said = refused(&place, &[command, &["--spin", "1001ms"]].concat());
-        assert!(said[0].contains("--spin") && said[0].contains("at most 1s"), "{command:?}: {said:?}");
+        let errors = error_lines(&directory, &[command, &["--spin", "1001ms"]].concat());
+        assert!(errors[0].contains("--spin") && errors[0].contains("at most 1s"), "{command:?}: {errors:?}");
     }
-    let said = refused(&place, &["http", "--config", "site.toml", "--check"]);
+    let errors = error_lines(&directory, &["http", "--config", "site.toml", "--check"]);
     assert!(
-        said[0].contains("site.toml:2: spin: invalid spin duration \"10h\"")
-            && said[0].contains("at most 1s"),
-        "{said:?}"
+        errors[0].contains("site.toml:2: spin: \"10h\"") && errors[0].contains("at most 1s"),
+        "{errors:?}"
     );
 }
 
 #[test]
-fn scenarios_are_refused_in_words_of_toml_alone() {
+fn scenario_type_errors_use_toml_terms() {
     for (line, expected) in [
         ("connections = [\"x\"]", "expected a whole number of at least 0, not string \"x\""),
         ("server_share = \"half\"", "expected a number, not string \"half\""),
@@ -157,9 +159,9 @@ fn scenarios_are_refused_in_words_of_toml_alone() {
         ("check = 1", "expected a boolean, true or false, not integer `1`"),
         ("title = 1", "expected text in quotes, not integer `1`"),
     ] {
-        let place = place(line);
-        let said = refused(&place, &["lab", "run", "--scenario", "site.toml"]);
-        assert!(said[0].starts_with("anello: site.toml:1:") && said[0].ends_with(expected), "{said:?}");
-        assert!(said[2].ends_with(line), "the line names the key: {said:?}");
+        let directory = directory_with_config(line);
+        let errors = error_lines(&directory, &["lab", "run", "--scenario", "site.toml"]);
+        assert!(errors[0].starts_with("anello: site.toml:1:") && errors[0].ends_with(expected), "{errors:?}");
+        assert!(errors[2].ends_with(line), "the line contains the key: {errors:?}");
     }
 }

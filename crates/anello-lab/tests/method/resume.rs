@@ -111,7 +111,8 @@ fn resume_rejects_different_plan() {
     let driver = rejection(&|config| config.load_driver = Some("io_uring".into()));
     assert_eq!(driver, "load driver differs: None in the previous run, Some(\"io_uring\") now");
     assert!(
-        rejection(&|config| config.contenders[2].connections_limit = Some(9)).contains("number of connections")
+        rejection(&|config| config.contenders[2].connections_limit = Some(9))
+            .contains("number of connections")
     );
 }
 

@@ -211,7 +211,7 @@ fn every_invalid_list_item_is_reported() {
     assert!(first.starts_with("site.toml:1: cache-control: invalid value \"*.css\": missing ="), "{first}");
     assert!(second.starts_with("site.toml:1: cache-control: invalid value \"*.js\": missing ="), "{second}");
     assert!(zero.contains("\"0\"") && zero.contains("at least 1"), "{zero}");
-    assert!(negative.contains("\"-1\"") && negative.contains("write digits alone"), "{negative}");
+    assert!(negative.contains("\"-1\"") && negative.contains("expected digits only"), "{negative}");
 }
 
 #[test]
