@@ -1,4 +1,4 @@
-//! `anello bare`: the yardstick servers and the disk workers.
+//! `anello bare`: the baseline servers and the disk workers.
 
 use std::io::{self, Write};
 use std::net::{SocketAddr, TcpListener};
@@ -11,54 +11,54 @@ use anello_bare::{Model, Options, TaskWork, UringOptions};
 
 use crate::duration;
 
-/// The yardsticks of the lab: the smallest possible hand-written loops, without a runtime.
+/// Run a baseline of the lab: a minimal hand-written event loop without a runtime.
 ///
-/// Echo servers of one thread (threads: a thread per connection; uring --rings: a thread per ring), and disk workers.
-/// They end at once on SIGINT or SIGTERM.
+/// The baselines are single-threaded echo servers (except threads, with one thread per connection, and uring --rings,
+/// with one thread per ring) and disk workers. They exit immediately on SIGINT or SIGTERM.
 #[derive(clap::Args)]
 #[command(disable_help_subcommand = true)]
 pub struct Arguments {
     #[command(subcommand)]
-    yardstick: Baseline,
+    baseline: Baseline,
 }
 
 #[derive(clap::Subcommand)]
 enum Baseline {
     Uring(UringArguments),
-    /// TCP echo by epoll_wait, edge-triggered.
+    /// TCP echo server with epoll_wait, edge-triggered.
     Epoll {
         #[command(flatten)]
         address: Address,
-        /// Look for events so long before sleeping, as in 50us.
+        /// Time to poll for events before the thread sleeps, such as 50us.
         #[arg(long, value_name = "DURATION", value_parser = duration::parse_spin, default_value = "0s")]
         spin: Duration,
     },
-    /// TCP echo by poll.
+    /// TCP echo server with poll.
     Poll(Address),
-    /// TCP echo by select; holds no descriptor of 1024 or above.
+    /// TCP echo server with select; descriptors are limited to 1023.
     Select(Address),
-    /// TCP echo by a blocking thread for each connection.
+    /// TCP echo server with one blocking thread per connection.
     Threads(Address),
     Disk(DiskArguments),
 }
 
 #[derive(clap::Args)]
 struct Address {
-    /// The address to listen on; port 0 lets the kernel choose.
+    /// Address to listen on; with port 0 the kernel chooses the port.
     #[arg(long, default_value = "127.0.0.1:7000")]
     addr: SocketAddr,
 }
 
-/// TCP echo by io_uring.
+/// TCP echo server with io_uring.
 ///
-/// Without any of the options below this is the yardstick. With one, it is a second server that has options, built to
-/// find what each is worth: compare it with itself, with --configurable, not with the yardstick.
+/// Without any of the options below, this is the baseline. With an option, a second, configurable server runs, which
+/// measures the effect of each option. Compare it with --configurable alone, not with the baseline.
 #[derive(clap::Args)]
 struct UringArguments {
     #[command(flatten)]
     address: Address,
 
-    /// Run the server that has options, also without any: what the options are to be compared with.
+    /// Run the configurable server even without other options: the reference for measuring them.
     #[arg(long, help_heading = "Options of io_uring")]
     configurable: bool,
 
@@ -69,84 +69,86 @@ struct UringArguments {
 #[derive(clap::Args)]
 #[command(next_help_heading = "Options of io_uring")]
 struct UringFlags {
-    /// When the kernel does the work that completes requests: deferred (the default), deferred-once (not asked for
-    /// again before something is answered), cooperative or interrupting.
+    /// When the kernel runs completion work: deferred (the default), deferred-once (not requested again until a message
+    /// has been echoed), cooperative or interrupting.
     #[arg(long, value_name = "WHEN")]
     task_work: Option<TaskWork>,
 
-    /// Let a kernel thread take submissions, which sleeps after so many milliseconds without any; sends are then
-    /// ordinary.
+    /// Use a kernel thread to poll for submissions; it sleeps after IDLE_MS milliseconds without one. Sends then post
+    /// their own completions.
     #[arg(long, value_name = "IDLE_MS")]
     sqpoll: Option<u32>,
 
-    /// Pin the kernel thread of --sqpoll to this core; last is the last one that this process may use.
+    /// Pin the kernel thread of --sqpoll to this core; last is the last core that this process may use.
     #[arg(long, value_name = "CORE", value_parser = anello_bare::parse_core)]
     sqpoll_core: Option<u32>,
 
-    /// Receive once per submission instead of multishot.
+    /// Submit each receive separately instead of using multishot receives.
     #[arg(long)]
     one_shot_receive: bool,
 
-    /// Receive into two buffers of each connection, in turn, instead of a buffer ring; receives are one-shot then.
+    /// Receive alternately into two buffers per connection instead of a buffer ring; receives are then one-shot.
     #[arg(long)]
     per_connection_buffers: bool,
 
-    /// Keep connections in the ring's table of registered files only (Linux 5.19).
+    /// Keep connections only in the ring's table of registered files, without descriptors (Linux 5.19).
     #[arg(long)]
     registered_files: bool,
 
-    /// Hand every receive and send to the kernel's worker threads at once; sends are then ordinary.
+    /// Run every receive and send on io_uring's kernel worker threads (IOSQE_ASYNC); sends then post their own
+    /// completions.
     #[arg(long)]
     forced_async: bool,
 
-    /// Link a timeout to each receive: who sends nothing for so long is disconnected; receives are one-shot then.
+    /// Link a timeout to each receive, and close the connection of a client that sends nothing for this long; receives
+    /// are then one-shot.
     #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
     linked_timeout: Option<Duration>,
 
-    /// One completion for as many buffers as a receive filled (Linux 6.10).
+    /// Post one completion for all buffers that a receive filled (Linux 6.10).
     #[arg(long)]
     bundles: bool,
 
-    /// Complete each send with a completion of its own instead of at submission.
+    /// Post a completion for each send instead of completing sends inline at submission.
     #[arg(long)]
     completion_per_send: bool,
 
-    /// Send without a copy, on loopback too, where the kernel then copies nevertheless (Linux 6.1).
+    /// Use zero-copy sends (Linux 6.1), also on loopback, where the kernel still copies.
     #[arg(long)]
     zero_copy_sends: bool,
 
-    /// Threads with a ring and a listener each (SO_REUSEPORT).
+    /// Number of threads, each with its own ring and listener (SO_REUSEPORT).
     #[arg(long, value_name = "COUNT", default_value_t = 1)]
     rings: u16,
 
-    /// Let all rings share the kernel's worker threads, and the thread of --sqpoll.
+    /// Share io_uring's kernel worker threads, and the thread of --sqpoll, between all rings.
     #[arg(long)]
     shared_workers: bool,
 
-    /// Look for completions so long before sleeping, as in 50us.
+    /// Time to poll for completions before the thread sleeps, such as 50us.
     #[arg(long, value_name = "DURATION", value_parser = duration::parse_spin, default_value = "0s")]
     spin: Duration,
 }
 
-/// Read and write a file when told to over a control connection: the workers of the lab's preset for disks.
+/// Read and write a file on command from a control connection: the worker of the lab's disk preset.
 ///
-/// Each line is a command such as {"operation":"random_read","direct":true,"block_bytes":4096,"depth":16,
-/// "duration_ns":64000000,"seed":1} and is answered by a line with what came of it. Operations are random_read,
-/// random_write, sequential_read and sequential_write. Asleep in between. Direct writes are done when the disk has
-/// them (O_DSYNC), buffered ones when the page cache has them; "sync":true or false chooses otherwise. Reads are
-/// checked against what was written.
+/// Each line on the connection is a command, such as {"operation":"random_read","direct":true,"block_bytes":4096,
+/// "depth":16,"duration_ns":64000000,"seed":1}; the worker replies with one line that contains the result. Operations
+/// are random_read, random_write, sequential_read and sequential_write. The worker sleeps between commands. Direct
+/// writes complete when the data is on the disk (O_DSYNC), buffered writes when it is in the page cache; "sync":true or
+/// "sync":false overrides this. Reads are checked against the data written before.
 #[derive(clap::Args)]
 struct DiskArguments {
-    /// How it reads and writes: pread, threads, posix-aio, linux-aio or uring.
+    /// I/O engine: pread, threads, posix-aio, linux-aio or uring.
     #[arg(long)]
     engine: Engine,
 
-    /// The file, which workers may share, one at a time. It is overwritten; one that --create-bytes did not make is
-    /// refused.
+    /// File to read and write; it is overwritten. Several workers can use the same file, one at a time. A file that
+    /// was not created with --create-bytes is rejected.
     #[arg(long, value_name = "PATH")]
     file: PathBuf,
 
-    /// Make the file with this length, unless it is there; a multiple of 4096.
+    /// Create the file with this length in bytes, a multiple of 4096, unless it exists.
     #[arg(long, value_name = "BYTES")]
     create_bytes: Option<u64>,
 
@@ -154,13 +156,17 @@ struct DiskArguments {
     address: Address,
 }
 
-/// Serves until killed.
+/// Serves until a signal kills the process.
 pub fn run(arguments: Arguments) -> io::Result<ExitCode> {
-    match arguments.yardstick {
+    match arguments.baseline {
         Baseline::Uring(UringArguments { address, configurable, options }) => {
             let options = options.into_options();
-            let chosen = configurable || options != UringOptions::default();
-            echo(Model::Uring, address, Options { uring: chosen.then_some(options), ..Options::default() })
+            let configurable = configurable || options != UringOptions::default();
+            echo(
+                Model::Uring,
+                address,
+                Options { uring: configurable.then_some(options), ..Options::default() },
+            )
         }
         Baseline::Epoll { address, spin } => {
             echo(Model::Epoll, address, Options { spin, ..Options::default() })
@@ -205,7 +211,7 @@ fn with_address(address: SocketAddr, error: io::Error) -> io::Error {
 }
 
 fn bound_address(listener: Option<&TcpListener>) -> io::Result<SocketAddr> {
-    listener.ok_or_else(|| io::Error::other("nothing listens"))?.local_addr()
+    listener.ok_or_else(|| io::Error::other("no listening socket"))?.local_addr()
 }
 
 impl UringFlags {
@@ -243,11 +249,11 @@ mod tests {
     }
 
     #[test]
-    fn every_variant_of_the_list_is_understood() {
+    fn parses_all_listed_variants() {
         for variant in anello_bare::variants() {
             let words = ["bare"].into_iter().chain(variant.arguments.iter().copied());
             let line = Line::try_parse_from(words.chain(["--addr", "127.0.0.1:0"])).expect(variant.name);
-            let Baseline::Uring(arguments) = line.arguments.yardstick else {
+            let Baseline::Uring(arguments) = line.arguments.baseline else {
                 panic!("{}: not uring", variant.name);
             };
             arguments.options.into_options().validate().expect(variant.name);
@@ -255,25 +261,25 @@ mod tests {
     }
 
     #[test]
-    fn the_lab_sets_every_variant_against_the_one_that_it_is_to_be_compared_with() {
+    fn options_preset_compares_variants_with_their_baselines() {
         let resources = Resources {
             cores: vec![0, 1, 2],
             siblings: vec![vec![0], vec![1], vec![2]],
             ..Resources::of_this_machine("anello".into(), "unused".into())
         };
-        let text = preset("options").expect("there is such a preset");
-        let config = resolve("options", text, &resources).expect("it fits three cores");
+        let text = preset("options").expect("the preset exists");
+        let config = resolve("options", text, &resources).expect("three cores are enough");
         let contender = |variant: &anello_bare::Variant| {
             let words = ["bare"].into_iter().chain(variant.arguments.iter().copied());
-            // The lab gives the polling thread a core that neither servers nor load have.
+            // The lab assigns the polling thread a core that neither the servers nor the load use.
             let words = words.map(|word| if word == "last" { "2" } else { word });
             let words: Vec<&str> = words.chain(["--addr", "127.0.0.1:0"]).collect();
-            let found = config.contenders.iter().find(|contender| contender.arguments == words);
-            found.unwrap_or_else(|| panic!("{} is not in the preset: {words:?}", variant.name))
+            let contender = config.contenders.iter().find(|contender| contender.arguments == words);
+            contender.unwrap_or_else(|| panic!("{} is not in the preset: {words:?}", variant.name))
         };
-        // Where nothing is given to the worker threads it does not matter whose they are.
-        let shown = |variant: &&anello_bare::Variant| variant.name != "two rings, shared workers";
-        for variant in anello_bare::variants().iter().filter(shown) {
+        // The preset omits this variant: it does not use the worker threads, so sharing them has no effect.
+        let is_in_preset = |variant: &&anello_bare::Variant| variant.name != "two rings, shared workers";
+        for variant in anello_bare::variants().iter().filter(is_in_preset) {
             let base = anello_bare::variants().iter().find(|base| base.name == variant.baseline);
             let base = base.filter(|base| base.name != variant.name).map(|base| &contender(base).name);
             assert_eq!(contender(variant).base.as_ref(), base, "{}", variant.name);

@@ -1,11 +1,11 @@
-//! `anello bare` as others start it: the line that says that it is ready, an answer, and refusals that name the cause.
+//! Tests of `anello bare` as a child process: the ready line, an echoed message, and error messages.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-/// A running yardstick, ended when dropped.
+/// A running baseline server, killed when dropped.
 struct BaselineServer {
     process: Child,
     ready: String,
@@ -31,7 +31,7 @@ impl BaselineServer {
 
 impl Drop for BaselineServer {
     fn drop(&mut self) {
-        self.process.kill().and_then(|()| self.process.wait()).expect("ends");
+        self.process.kill().and_then(|()| self.process.wait()).expect("exits");
     }
 }
 
@@ -42,17 +42,17 @@ fn command(arguments: &[&str]) -> Command {
 }
 
 #[test]
-fn servers_say_what_they_run_on_and_echo() {
-    let mut ways = vec![
+fn servers_report_their_model_and_echo() {
+    let mut cases = vec![
         (vec!["epoll"], "model=epoll"),
         (vec!["epoll", "--spin", "10us"], "model=epoll"),
         (vec!["poll"], "model=poll"),
         (vec!["select"], "model=select"),
         (vec!["threads"], "model=threads"),
     ];
-    let here = anello_bare::check(anello_bare::Model::Uring, &anello_bare::Options::default());
-    match &here {
-        Ok(flags) => ways.extend([
+    let uring = anello_bare::check(anello_bare::Model::Uring, &anello_bare::Options::default());
+    match &uring {
+        Ok(flags) => cases.extend([
             (vec!["uring"], "model=uring"),
             (vec!["uring"], flags.as_deref().expect("io_uring has flags")),
             (vec!["uring", "--configurable"], "features=deferred,multishot-receive,buffer-ring"),
@@ -63,7 +63,7 @@ fn servers_say_what_they_run_on_and_echo() {
         ]),
         Err(error) => println!("uring: skipped: {error}"),
     }
-    for (arguments, part) in ways {
+    for (arguments, part) in cases {
         let server = BaselineServer::start(&arguments);
         assert!(server.ready.starts_with("anello bare ready addr="), "{arguments:?}: {}", server.ready);
         assert!(server.ready.contains(part), "{arguments:?}: {}", server.ready);
@@ -76,9 +76,9 @@ fn servers_say_what_they_run_on_and_echo() {
 }
 
 #[test]
-fn disk_workers_do_what_a_line_says() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let path = folder.path().join("blocks");
+fn disk_worker_runs_command_line() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("blocks");
     let path = path.to_str().expect("a path in UTF-8");
     let arguments = ["disk", "--engine", "pread", "--file", path, "--create-bytes", "1048576"];
     let worker = BaselineServer::start(&arguments);
@@ -87,23 +87,23 @@ fn disk_workers_do_what_a_line_says() {
     let line =
         r#"{"operation":"random_write","direct":false,"block_bytes":4096,"depth":4,"duration_ns":1000000}"#;
     stream.write_all(format!("{line}\n").as_bytes()).expect("sends");
-    let mut answer = String::new();
-    BufReader::new(stream).read_line(&mut answer).expect("answers");
-    let answer: serde_json::Value = serde_json::from_str(&answer).expect("JSON");
-    assert!(answer["operations"].as_u64() > Some(0), "{answer}");
-    assert_eq!(answer["errors"], serde_json::json!([]));
+    let mut reply = String::new();
+    BufReader::new(stream).read_line(&mut reply).expect("replies");
+    let reply: serde_json::Value = serde_json::from_str(&reply).expect("JSON");
+    assert!(reply["operations"].as_u64() > Some(0), "{reply}");
+    assert_eq!(reply["errors"], serde_json::json!([]));
 }
 
 #[test]
-fn refusals_name_the_cause() {
-    let wrong: [(&[&str], &str); 5] = [
+fn errors_name_the_cause() {
+    let invalid: [(&[&str], &str); 5] = [
         (&["uring", "--sqpoll", "100", "--task-work", "deferred"], "DEFER_TASKRUN"),
         (&["uring", "--bundles", "--forced-async"], "order"),
         (&["uring", "--sqpoll", "100", "--sqpoll-core", "first"], "last"),
         (&["disk", "--engine", "pread", "--file", "/nowhere/blocks"], "create it with --create-bytes"),
         (&["disk", "--engine", "mmap", "--file", "blocks"], "linux-aio"),
     ];
-    for (arguments, part) in wrong {
+    for (arguments, part) in invalid {
         let output = command(arguments).output().expect("runs");
         let error = String::from_utf8_lossy(&output.stderr).into_owned();
         assert!(!output.status.success(), "{arguments:?}");

@@ -1,10 +1,10 @@
-//! What the build script finds out about commit and compiler, and where the command says it.
+//! Tests of the build script: the source commit, the build tools, and the output of `anello --version`.
 
 use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-// The script itself; its `main` is Cargo's to call.
+// The build script as a module. Only Cargo calls its `main`.
 #[allow(dead_code)]
 #[path = "../build.rs"]
 mod build;
@@ -14,7 +14,7 @@ mod git;
 
 const MAIN: &str = "crates/anello-cli/src/main.rs";
 
-/// A repository with a workspace of one crate; none if there is no git.
+/// Creates a git repository with a workspace of one crate. Returns `None` if git is not installed.
 fn repository() -> Option<tempfile::TempDir> {
     let root = git::is_here().then(tempfile::tempdir)?.unwrap();
     for file in ["Cargo.toml", "Cargo.lock", "README.md", MAIN] {
@@ -26,10 +26,10 @@ fn repository() -> Option<tempfile::TempDir> {
     Some(root)
 }
 
-/// Makes a folder a repository, with all that is in it committed.
+/// Initializes a git repository in a directory and commits all files.
 fn make_repository(root: &Path) {
-    for words in [&["init"][..], &["add", "."], &["commit", "-m", "one"]] {
-        git::git(root, words);
+    for arguments in [&["init"][..], &["add", "."], &["commit", "-m", "one"]] {
+        git::git(root, arguments);
     }
 }
 
@@ -43,10 +43,10 @@ fn commit(root: &Path) -> Result<String, &'static str> {
     build::commit(root, &build::source_paths(root))
 }
 
-/// That a workspace has no commit, for this reason, and nothing to watch for another.
-fn assert_unknown(root: &Path, reason: &str) {
-    let why = commit(root).unwrap_err();
-    assert!(why.contains(reason), "{why}");
+/// Asserts that the commit of a workspace is unknown for this reason, and that it has no state files to watch.
+fn assert_unknown(root: &Path, expected: &str) {
+    let reason = commit(root).unwrap_err();
+    assert!(reason.contains(expected), "{reason}");
     assert_eq!(build::commit_state_files(root), Vec::<std::path::PathBuf>::new());
 }
 
@@ -56,7 +56,7 @@ fn is_commit(text: &str) -> bool {
 }
 
 #[test]
-fn the_mark_of_changes_is_for_sources_of_the_program() {
+fn only_changed_sources_set_changes_suffix() {
     let Some(root) = repository() else { return };
     let root = root.path();
     let clean = commit(root).unwrap();
@@ -64,19 +64,19 @@ fn the_mark_of_changes_is_for_sources_of_the_program() {
     write(root, "README.md", "two");
     write(root, "crates/anello-cli/tests/one.rs", "two");
     write(root, "crates/anello-cli/src/untracked.rs", "two");
-    assert_eq!(commit(root).as_ref(), Ok(&clean), "nothing of these is in the program");
+    assert_eq!(commit(root).as_ref(), Ok(&clean), "none of these files is compiled into the binary");
     write(root, MAIN, "two");
     assert_eq!(commit(root), Ok(format!("{clean}+changes")));
     git::git(root, &["commit", "-a", "-m", "two"]);
     let next = commit(root).unwrap();
     assert!(is_commit(&next) && !next.contains('+') && next != clean, "{next}");
     fs::remove_file(root.join("Cargo.lock")).unwrap();
-    assert!(commit(root).is_ok(), "what is missing fails nothing");
+    assert!(commit(root).is_ok(), "a missing file is not an error");
 }
 
-/// The commit is in the program, whose hash would change with it.
+/// The commit is part of the binary, so a changed commit would change the hash of the binary.
 #[test]
-fn a_commit_of_something_else_does_not_change_the_program() {
+fn commit_of_unrelated_files_does_not_change_reported_commit() {
     let Some(root) = repository() else { return };
     let root = root.path();
     let first = commit(root);
@@ -91,22 +91,22 @@ fn a_commit_of_something_else_does_not_change_the_program() {
 }
 
 #[test]
-fn without_a_commit_of_its_own_a_workspace_says_why_it_has_none() {
+fn unknown_commit_has_a_reason() {
     assert_unknown(Path::new("/nonexistent"), "git cannot be run");
     let Some(root) = repository() else { return };
     let plain = tempfile::tempdir().unwrap();
     write(plain.path(), MAIN, "one");
-    assert_unknown(plain.path(), "no git repository of their own");
+    assert_unknown(plain.path(), "not in a git repository of their own");
     let vendored = root.path().join("vendor/anello");
     write(&vendored, MAIN, "one");
-    assert_unknown(&vendored, "no git repository of their own");
+    assert_unknown(&vendored, "not in a git repository of their own");
     write(root.path(), ".git/config", "[core]\n\trepositoryformatversion = 99\n");
-    assert_unknown(root.path(), "git refuses the repository");
-    // Somebody else's, whose top is where that of this crate would be.
+    assert_unknown(root.path(), "git rejects the repository");
+    // An unrelated repository whose top level is the workspace directory, but which does not track this crate.
     write(plain.path(), "crates/other/Cargo.toml", "one");
     make_repository(plain.path());
     write(plain.path(), "crates/anello-cli/Cargo.toml", "one");
-    assert_unknown(plain.path(), "no git repository of their own");
+    assert_unknown(plain.path(), "not in a git repository of their own");
     let empty = tempfile::tempdir().unwrap();
     write(empty.path(), "crates/anello-cli/Cargo.toml", "one");
     git::git(empty.path(), &["init"]);
@@ -115,46 +115,48 @@ fn without_a_commit_of_its_own_a_workspace_says_why_it_has_none() {
 }
 
 #[test]
-fn a_published_crate_has_the_commit_that_it_was_published_from() {
-    let folder = tempfile::tempdir().unwrap();
+fn published_crate_reports_commit_of_vcs_info() {
+    let directory = tempfile::tempdir().unwrap();
     let published = |text: &str| {
-        write(folder.path(), ".cargo_vcs_info.json", text);
-        build::published_commit(folder.path())
+        write(directory.path(), ".cargo_vcs_info.json", text);
+        build::published_commit(directory.path())
     };
-    assert_eq!(build::published_commit(folder.path()), None);
+    assert_eq!(build::published_commit(directory.path()), None);
     let hash = "0123456789abcdef0123456789abcdef01234567";
     let text = format!("{{\n  \"git\": {{\n    \"sha1\": \"{hash}\"\n  }},\n  \"path_in_vcs\": \"a\"\n}}");
     assert_eq!(published(&text).as_deref(), Some("0123456789ab"));
     let dirty = text.replace("\n  },", ",\n    \"dirty\": true\n  },");
     assert_eq!(published(&dirty).as_deref(), Some("0123456789ab+changes"));
-    for odd in ["nonsense", "{\"git\": {\"sha1\": \"\"}}", "{\"git\": {\"sha1\": \"no digits at all\"}}"] {
-        assert_eq!(published(odd), None, "{odd}");
+    for invalid in ["nonsense", "{\"git\": {\"sha1\": \"\"}}", "{\"git\": {\"sha1\": \"no digits at all\"}}"]
+    {
+        assert_eq!(published(invalid), None, "{invalid}");
     }
 }
 
 #[test]
-fn what_cargo_watches_is_there_and_changes_with_the_commit() {
+fn watched_files_exist_and_change_with_commit() {
     let Some(root) = repository() else { return };
     let root = root.path();
-    let marks = || build::commit_state_files(root);
-    let contents = || marks().iter().map(|path| fs::read(path).unwrap_or_default()).collect::<Vec<_>>();
+    let state_files = || build::commit_state_files(root);
+    let contents = || state_files().iter().map(|path| fs::read(path).unwrap_or_default()).collect::<Vec<_>>();
     let before = contents();
-    assert!(marks().iter().chain(&build::source_paths(root)).all(|path| path.exists()), "{:?}", marks());
+    let source_paths = build::source_paths(root);
+    assert!(state_files().iter().chain(&source_paths).all(|path| path.exists()), "{:?}", state_files());
     git::git(root, &["commit", "--allow-empty", "-m", "two"]);
     assert_ne!(contents(), before);
-    // Packed, a branch has no file of its own: the folder takes its place, which the next commit writes to.
+    // A packed branch has no file of its own. Its directory is watched instead, because the next commit changes it.
     git::git(root, &["pack-refs", "--all"]);
-    let marks = marks();
-    assert!(marks.iter().all(|path| path.exists()), "{marks:?}");
-    assert!(marks.iter().any(|path| path.ends_with("packed-refs")), "{marks:?}");
-    assert!(marks.iter().any(|path| path.ends_with("refs/heads") && path.is_dir()), "{marks:?}");
+    let state_files = state_files();
+    assert!(state_files.iter().all(|path| path.exists()), "{state_files:?}");
+    assert!(state_files.iter().any(|path| path.ends_with("packed-refs")), "{state_files:?}");
+    assert!(state_files.iter().any(|path| path.ends_with("refs/heads") && path.is_dir()), "{state_files:?}");
     git::git(root, &["checkout", "--detach"]);
     assert!(build::commit_state_files(root).iter().any(|path| path.ends_with("HEAD")));
     assert!(commit(root).is_ok());
 }
 
 #[test]
-fn the_compiler_is_told_with_its_flags() {
+fn tools_include_compiler_and_flags() {
     let variable = |name: &str| match name {
         "PROFILE" => Some("release".to_owned()),
         "OPT_LEVEL" => Some("3".to_owned()),
@@ -169,8 +171,8 @@ fn the_compiler_is_told_with_its_flags() {
 }
 
 #[test]
-fn flags_tell_no_folders_of_the_machine() {
-    let told = |flags: &[&str]| {
+fn directories_are_stripped_from_flags() {
+    let tools = |flags: &[&str]| {
         build::tools(None, |name| (name == "CARGO_ENCODED_RUSTFLAGS").then(|| flags.join("\u{1f}")))
     };
     for (flags, expected) in [
@@ -184,19 +186,19 @@ fn flags_tell_no_folders_of_the_machine() {
         (&["-Clink-arg=@/tmp/words"], "-Clink-arg=@words"),
         (&["-Lbeside/it", "-Ctarget-cpu=native"], "-Lbeside/it -Ctarget-cpu=native"),
     ] {
-        assert_eq!(told(flags), format!("rustc of unknown version, RUSTFLAGS {expected}"));
+        assert_eq!(tools(flags), format!("rustc of unknown version, RUSTFLAGS {expected}"));
     }
 }
 
 #[test]
-fn the_long_version_says_all_of_it_and_the_short_one_the_version() {
-    let said = |words: &[&str]| {
-        let output = Command::new(env!("CARGO_BIN_EXE_anello")).args(words).output().unwrap();
+fn long_version_includes_commit_and_tools() {
+    let stdout = |arguments: &[&str]| {
+        let output = Command::new(env!("CARGO_BIN_EXE_anello")).args(arguments).output().unwrap();
         assert!(output.status.success());
         String::from_utf8(output.stdout).unwrap()
     };
-    assert_eq!(said(&["-V"]), format!("anello {}\n", env!("CARGO_PKG_VERSION")));
-    let long = said(&["--version"]);
+    assert_eq!(stdout(&["-V"]), format!("anello {}\n", env!("CARGO_PKG_VERSION")));
+    let long = stdout(&["--version"]);
     let lines: Vec<&str> = long.lines().collect();
     let [version, commit, built] = lines.as_slice() else { panic!("{long}") };
     assert_eq!(*version, format!("anello {}", env!("CARGO_PKG_VERSION")));
