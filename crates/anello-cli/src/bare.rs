@@ -29,7 +29,7 @@ enum Baseline {
     Epoll {
         #[command(flatten)]
         address: Address,
-        /// Time to poll for events before the thread sleeps, such as 50us.
+        /// Time to poll for events before the thread sleeps, such as 50us; at most 1s.
         #[arg(long, value_name = "DURATION", value_parser = duration::parse_spin, default_value = "0s")]
         spin: Duration,
     },
@@ -69,8 +69,8 @@ struct UringArguments {
 #[derive(clap::Args)]
 #[command(next_help_heading = "Options of io_uring")]
 struct UringFlags {
-    /// When the kernel runs completion work: deferred (the default), deferred-once (not requested again until a message
-    /// has been echoed), cooperative or interrupting.
+    /// When the kernel runs completion work: deferred (the default), deferred-once (once per turn of the loop),
+    /// cooperative or interrupting.
     #[arg(long, value_name = "WHEN")]
     task_work: Option<TaskWork>,
 
@@ -125,7 +125,7 @@ struct UringFlags {
     #[arg(long)]
     shared_workers: bool,
 
-    /// Time to poll for completions before the thread sleeps, such as 50us.
+    /// Time to poll for completions before the thread sleeps, such as 50us; at most 1s.
     #[arg(long, value_name = "DURATION", value_parser = duration::parse_spin, default_value = "0s")]
     spin: Duration,
 }

@@ -1,4 +1,4 @@
-//! `anello doctor` as a user runs it, also where io_uring is refused.
+//! Tests of `anello doctor` as a child process, also with io_uring unavailable.
 
 #![forbid(unsafe_code)]
 
@@ -12,7 +12,8 @@ fn doctor(arguments: &[&str]) -> Command {
     command
 }
 
-/// The doctor under strace, which makes `io_uring_setup(2)` fail; `None` where there is no strace, or it may not trace.
+/// Runs the command under strace, which makes `io_uring_setup(2)` fail with this error. Returns `None` if strace is not
+/// installed or may not trace.
 fn doctor_refused(error: &str, arguments: &[&str]) -> Option<Output> {
     let works = Command::new("strace").args(["-f", "-qq", "-e", "trace=none", "true"]).output();
     if !works.is_ok_and(|output| output.status.success()) {
@@ -42,19 +43,20 @@ fn text(output: &Output) -> String {
 }
 
 #[test]
-fn it_says_what_the_machine_allows() {
+fn report_has_all_sections_and_fits_100_columns() {
     let text = text(&doctor(&[]).output().unwrap());
-    for word in ["Kernel", "io_uring", "Limits", "open files", "Network", "Processor", "Driver", "auto takes"]
+    for word in
+        ["Kernel", "io_uring", "Limits", "open files", "Network", "Processor", "Driver", "auto selects"]
     {
         assert!(text.contains(word), "{word} is not in:\n{text}");
     }
-    // Only commands, which are to be copied, may be longer.
+    // Only lines with commands may be longer, because users copy them.
     let is_command = |line: &str| line.starts_with("          ");
     assert!(text.lines().all(|line| line.chars().count() <= 100 || is_command(line)), "{text}");
 }
 
 #[test]
-fn its_json_has_a_version() {
+fn json_has_schema_version() {
     let text = text(&doctor(&["--json"]).output().unwrap());
     let document: serde_json::Value = serde_json::from_str(&text).unwrap();
     assert_eq!(document["schema"], "anello.doctor/1");
@@ -65,12 +67,12 @@ fn its_json_has_a_version() {
 }
 
 #[test]
-fn fault_07_refused_io_uring_leaves_epoll_and_advice() {
+fn fault_07_unavailable_io_uring_falls_back_to_epoll_with_advice() {
     for error in ["EPERM", "ENOSYS", "ENOMEM"] {
         let Some(output) = doctor_refused(error, &[]) else { return };
         let text = text(&output);
-        assert!(text.contains("auto takes epoll"), "{error}:\n{text}");
-        assert!(text.contains("To get more"), "{error}:\n{text}");
+        assert!(text.contains("auto selects epoll"), "{error}:\n{text}");
+        assert!(text.contains("Recommendations"), "{error}:\n{text}");
     }
     let Some(output) = doctor_refused("EPERM", &["--json"]) else { return };
     let document: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
@@ -79,7 +81,7 @@ fn fault_07_refused_io_uring_leaves_epoll_and_advice() {
 }
 
 #[test]
-fn the_variable_is_taken_into_account() {
+fn reports_driver_of_environment_variable() {
     let output = doctor(&["--json"]).env("ANELLO_DRIVER", "epoll").output().unwrap();
     let document: serde_json::Value = serde_json::from_str(&text(&output)).unwrap();
     assert_eq!(document["facts"]["choice"]["overridden"]["Ok"]["driver"], "epoll");
@@ -89,7 +91,7 @@ fn the_variable_is_taken_into_account() {
 }
 
 #[test]
-fn an_unknown_flag_exits_2() {
+fn unknown_flag_exits_2() {
     let output = doctor(&["--frobnicate"]).output().unwrap();
     assert_eq!(output.status.code(), Some(2));
     assert!(String::from_utf8_lossy(&output.stderr).contains("--frobnicate"));

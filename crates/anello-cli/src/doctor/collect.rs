@@ -1,4 +1,4 @@
-//! Asks the machine: files under `/proc` and `/sys`, limits of the process, and the drivers themselves.
+//! Collects facts about the host: files under `/proc` and `/sys`, resource limits of the process, and driver probes.
 
 use std::fs;
 use std::io;
@@ -12,10 +12,10 @@ use super::facts::{
     Uring,
 };
 
-/// The variable that overrides the choice of driver.
+/// Environment variable that overrides the selected driver.
 const DRIVER_VARIABLE: &str = "ANELLO_DRIVER";
 
-/// All facts of this machine and process.
+/// Collects all facts about this host and this process.
 pub fn facts() -> Facts {
     let tree = Tree { root: PathBuf::from("/") };
     Facts {
@@ -49,7 +49,7 @@ fn restrictions(tree: &Tree) -> Restrictions {
     }
 }
 
-/// The first sign of a container.
+/// Returns the name of the container runtime and where it was detected; `None` outside a container.
 fn container(tree: &Tree) -> Option<String> {
     if tree.exists(".dockerenv") {
         return Some("docker (/.dockerenv)".to_owned());
@@ -69,8 +69,8 @@ fn network(tree: &Tree) -> Network {
     Network {
         somaxconn: tree.number("proc/sys/net/core/somaxconn"),
         congestion_control: tree.line("proc/sys/net/ipv4/tcp_congestion_control"),
-        receive_memory_bytes: tree.three("proc/sys/net/ipv4/tcp_rmem"),
-        send_memory_bytes: tree.three("proc/sys/net/ipv4/tcp_wmem"),
+        receive_memory_bytes: tree.three_numbers("proc/sys/net/ipv4/tcp_rmem"),
+        send_memory_bytes: tree.three_numbers("proc/sys/net/ipv4/tcp_wmem"),
     }
 }
 
@@ -83,7 +83,7 @@ fn processor(tree: &Tree) -> Processor {
     }
 }
 
-/// The smallest limit of the control groups that this process is in, in cores.
+/// Returns the smallest CPU limit of the control groups of this process, in cores; `None` if there is no limit.
 fn cgroup_cpus(tree: &Tree) -> Option<f64> {
     let groups = tree.text("proc/self/cgroup")?;
     let mut smallest: Option<f64> = None;
@@ -96,11 +96,11 @@ fn cgroup_cpus(tree: &Tree) -> Option<f64> {
             names if names.split(',').any(|name| name == "cpu") => "sys/fs/cgroup/cpu",
             _ => continue,
         };
-        // A limit of any group above holds as well. Inside a container the path may name what is not visible: the
-        // groups that are visible then begin at the root.
+        // Limits of parent groups apply as well. Inside a container, the path can name groups that are not visible; the
+        // root of the mounted hierarchy is then the container's own group.
         for group in Path::new(path.trim_start_matches('/')).ancestors() {
             if let Some(cpus) = group_cpus(tree, &Path::new(hierarchy).join(group)) {
-                smallest = Some(smallest.map_or(cpus, |before| before.min(cpus)));
+                smallest = Some(smallest.map_or(cpus, |smallest| smallest.min(cpus)));
             }
         }
     }
@@ -121,8 +121,8 @@ fn group_cpus(tree: &Tree, group: &Path) -> Option<f64> {
 fn try_uring() -> Uring {
     match anello::probe_uring(&DriverOptions::default()) {
         Ok(features) => {
-            let named = |(name, used): (&str, bool)| Feature { name: name.to_owned(), used };
-            Uring { features: features.into_iter().map(named).collect(), refusal: None }
+            let feature = |(name, used): (&str, bool)| Feature { name: name.to_owned(), used };
+            Uring { features: features.into_iter().map(feature).collect(), refusal: None }
         }
         Err(error) => {
             let cause = match error.kind() {
@@ -143,14 +143,14 @@ fn choice() -> Choice {
     Choice { auto: start(DriverKind::Auto, false).ok(), environment, overridden }
 }
 
-/// Builds a runtime as a program would, and drops it.
+/// Builds a runtime the way an application does, drops it, and returns its driver.
 fn start(kind: DriverKind, from_environment: bool) -> io::Result<Chosen> {
     let builder: RuntimeBuilder = Runtime::builder().driver(kind).driver_from_environment(from_environment);
     let driver = builder.build()?.driver();
     Ok(Chosen { driver: driver.name.to_owned(), features: driver.features, reason: driver.fallback_reason })
 }
 
-/// A file tree that may lack anything.
+/// A directory tree in which any file can be missing.
 struct Tree {
     root: PathBuf,
 }
@@ -174,14 +174,14 @@ impl Tree {
         self.line(path)?.parse().ok()
     }
 
-    fn three(&self, path: impl AsRef<Path>) -> Option<[u64; 3]> {
+    fn three_numbers(&self, path: impl AsRef<Path>) -> Option<[u64; 3]> {
         let numbers: Vec<u64> =
             self.line(path)?.split_whitespace().map(str::parse).collect::<Result<_, _>>().ok()?;
         numbers.try_into().ok()
     }
 }
 
-/// The value behind `name:` in a file such as `/proc/self/status`.
+/// Returns the value after `name:` in the text of a file such as `/proc/self/status`.
 fn field<'a>(text: &'a str, name: &str) -> Option<&'a str> {
     text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')).map(str::trim)
 }
@@ -190,7 +190,7 @@ fn field<'a>(text: &'a str, name: &str) -> Option<&'a str> {
 mod tests {
     use super::*;
 
-    /// A tree with these files.
+    /// Creates a tree with these files.
     fn tree(files: &[(&str, &str)]) -> (tempfile::TempDir, Tree) {
         let directory = tempfile::tempdir().unwrap();
         for (path, text) in files {
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_tree_says_nothing() {
+    fn missing_files_give_no_facts() {
         let (_directory, tree) = tree(&[]);
         assert_eq!(restrictions(&tree).seccomp_mode, None);
         assert_eq!(container(&tree), None);
@@ -212,24 +212,21 @@ mod tests {
     }
 
     #[test]
-    fn restrictions_are_read() {
+    fn reads_restrictions() {
         let (_directory, tree) = tree(&[
             ("proc/sys/kernel/io_uring_disabled", "1\n"),
             ("proc/sys/kernel/io_uring_group", "-1\n"),
             ("proc/self/status", "Name:\tanello\nSeccomp:\t2\nSeccomp_filters:\t3\n"),
             ("proc/self/cgroup", "0::/kubepods/pod1/abc\n"),
         ]);
-        let restrictions_read = restrictions(&tree);
-        assert_eq!(
-            (restrictions_read.io_uring_disabled, restrictions_read.io_uring_group),
-            (Some(1), Some(-1))
-        );
-        assert_eq!(restrictions_read.seccomp_mode, Some(2));
-        assert_eq!(restrictions_read.container.as_deref(), Some("kubepods (/proc/self/cgroup)"));
+        let restrictions = restrictions(&tree);
+        assert_eq!((restrictions.io_uring_disabled, restrictions.io_uring_group), (Some(1), Some(-1)));
+        assert_eq!(restrictions.seccomp_mode, Some(2));
+        assert_eq!(restrictions.container.as_deref(), Some("kubepods (/proc/self/cgroup)"));
     }
 
     #[test]
-    fn the_smallest_cpu_limit_of_all_groups_above_counts() {
+    fn smallest_cpu_limit_of_parent_groups_applies() {
         let (_directory, tree) = tree(&[
             ("proc/self/cgroup", "0::/service/worker\n"),
             ("sys/fs/cgroup/service/worker/cpu.max", "max 100000\n"),
@@ -240,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_version_of_control_groups_is_understood() {
+    fn reads_cgroup_v1_limits() {
         let (_directory, tree) = tree(&[
             ("proc/self/cgroup", "4:cpu,cpuacct:/docker/abc\n0::/\n"),
             ("sys/fs/cgroup/cpu/cpu.cfs_quota_us", "50000\n"),
@@ -251,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn three_numbers_or_none() {
+    fn memory_limits_require_three_numbers() {
         let (_directory, tree) = tree(&[
             ("proc/sys/net/ipv4/tcp_rmem", "4096\t131072\t6291456\n"),
             ("proc/sys/net/ipv4/tcp_wmem", "4096\n"),

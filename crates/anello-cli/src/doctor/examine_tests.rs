@@ -1,9 +1,9 @@
-//! Machines that are not at hand, as facts.
+//! Tests of the evaluation with facts of hypothetical hosts.
 
 use super::*;
 use crate::doctor::facts::{Chosen, Epoll, Limit, Uring};
 
-/// A machine on which everything is well.
+/// Returns the facts of a host without problems.
 fn healthy() -> Facts {
     let features =
         KNOWN.iter().map(|known| Feature { name: known.name.to_owned(), used: !known.option }).collect();
@@ -35,8 +35,8 @@ fn healthy() -> Facts {
     }
 }
 
-/// The same, where io_uring is refused.
-fn refused(cause: Cause, error: &str) -> Facts {
+/// Returns the facts of a host on which io_uring is unavailable.
+fn without_uring(cause: Cause, error: &str) -> Facts {
     Facts {
         uring: Uring { features: Vec::new(), refusal: Some(Refusal { cause, error: error.to_owned() }) },
         choice: Choice { auto: Some(chosen("epoll", Some(error))), ..Default::default() },
@@ -48,7 +48,7 @@ fn chosen(driver: &str, reason: Option<&str>) -> Chosen {
     Chosen { driver: driver.to_owned(), features: String::new(), reason: reason.map(str::to_owned) }
 }
 
-/// All advice, commands included.
+/// Returns the text and commands of all advice.
 fn advice(diagnosis: &Diagnosis) -> String {
     let lines =
         diagnosis.advice.iter().flat_map(|advice| std::iter::once(&advice.text).chain(&advice.commands));
@@ -61,32 +61,32 @@ fn mark(diagnosis: &Diagnosis, topic: &str) -> CheckStatus {
 }
 
 #[test]
-fn a_healthy_machine_needs_nothing() {
+fn healthy_host_gets_no_advice() {
     let diagnosis = examine(&healthy());
     assert!(diagnosis.works);
     assert_eq!(advice(&diagnosis), "");
     let marks = diagnosis.sections.iter().flat_map(|section| &section.checks).map(|check| check.mark);
     assert!(marks.into_iter().all(|mark| mark != CheckStatus::Attention));
-    assert!(diagnosis.verdict[0].starts_with("auto takes io_uring"), "{:?}", diagnosis.verdict);
+    assert!(diagnosis.verdict[0].starts_with("auto selects io_uring"), "{:?}", diagnosis.verdict);
 }
 
 #[test]
-fn fault_07_a_filter_in_a_container_leads_to_its_profile() {
-    let mut facts = refused(Cause::Forbidden, "forbidden");
+fn fault_07_seccomp_filter_in_container_advises_profile() {
+    let mut facts = without_uring(Cause::Forbidden, "forbidden");
     facts.restrictions.seccomp_mode = Some(2);
     facts.restrictions.container = Some("docker (/.dockerenv)".to_owned());
     let diagnosis = examine(&facts);
-    assert!(diagnosis.works, "epoll does");
+    assert!(diagnosis.works, "epoll works");
     assert!(advice(&diagnosis).contains("--security-opt seccomp="), "{}", advice(&diagnosis));
-    assert!(diagnosis.verdict[0].starts_with("auto takes epoll"), "{:?}", diagnosis.verdict);
-    assert_eq!(mark(&diagnosis, "set-up"), CheckStatus::Attention);
+    assert!(diagnosis.verdict[0].starts_with("auto selects epoll"), "{:?}", diagnosis.verdict);
+    assert_eq!(mark(&diagnosis, "setup"), CheckStatus::Attention);
 }
 
 #[test]
-fn fault_07_the_sysctl_leads_to_the_sysctl() {
-    let mut facts = refused(Cause::Forbidden, "forbidden");
+fn fault_07_disabling_sysctl_advises_sysctl() {
+    let mut facts = without_uring(Cause::Forbidden, "forbidden");
     facts.restrictions.io_uring_disabled = Some(2);
-    // A filter beside it changes nothing: the sysctl alone is enough to forbid.
+    // An additional seccomp filter does not change the advice, because the sysctl alone forbids io_uring.
     facts.restrictions.seccomp_mode = Some(2);
     assert!(advice(&examine(&facts)).contains("sysctl -w kernel.io_uring_disabled=0"));
     facts.restrictions.io_uring_disabled = Some(1);
@@ -94,13 +94,13 @@ fn fault_07_the_sysctl_leads_to_the_sysctl() {
 }
 
 #[test]
-fn fault_07_a_refusal_without_a_visible_cause_leads_to_security_modules() {
-    assert!(advice(&examine(&refused(Cause::Forbidden, "forbidden"))).contains("security module"));
+fn fault_07_refusal_without_visible_cause_advises_security_modules() {
+    assert!(advice(&examine(&without_uring(Cause::Forbidden, "forbidden"))).contains("security module"));
 }
 
 #[test]
-fn fault_07_a_missing_call_is_explained_by_age_filter_or_build() {
-    let mut facts = refused(Cause::Missing, "no such call");
+fn fault_07_missing_system_call_is_explained_by_version_filter_or_build() {
+    let mut facts = without_uring(Cause::Missing, "no such call");
     assert!(advice(&examine(&facts)).contains("CONFIG_IO_URING"));
     facts.restrictions.seccomp_mode = Some(2);
     assert!(advice(&examine(&facts)).contains("seccomp filter"));
@@ -111,8 +111,8 @@ fn fault_07_a_missing_call_is_explained_by_age_filter_or_build() {
 }
 
 #[test]
-fn fault_06_no_memory_leads_to_the_limits() {
-    let mut facts = refused(Cause::Memory, "no memory");
+fn fault_06_out_of_memory_advises_limits() {
+    let mut facts = without_uring(Cause::Memory, "no memory");
     facts.kernel_release = "5.10.0".to_owned();
     facts.limits.locked_memory_bytes = Limit { soft: Some(64 << 10), hard: Some(64 << 10) };
     let diagnosis = examine(&facts);
@@ -121,7 +121,7 @@ fn fault_06_no_memory_leads_to_the_limits() {
 }
 
 #[test]
-fn an_older_kernel_is_told_which_one_has_more() {
+fn old_kernel_gets_advice_to_upgrade() {
     let mut facts = healthy();
     facts.kernel_release = "5.15.0-119-generic".to_owned();
     for feature in &mut facts.uring.features {
@@ -131,19 +131,19 @@ fn an_older_kernel_is_told_which_one_has_more() {
     let diagnosis = examine(&facts);
     assert!(advice(&diagnosis).contains("Linux 6.6 or later"), "{}", advice(&diagnosis));
     assert_eq!(mark(&diagnosis, "defer-taskrun"), CheckStatus::Attention);
-    assert_eq!(mark(&diagnosis, "sqpoll"), CheckStatus::Note, "an option that is off is no fault");
+    assert_eq!(mark(&diagnosis, "sqpoll"), CheckStatus::Note, "a disabled option is not a problem");
 }
 
 #[test]
-fn a_feature_that_the_kernel_should_have_is_suspicious() {
+fn failed_probe_on_new_kernel_is_reported() {
     let mut facts = healthy();
     facts.uring.features.iter_mut().find(|feature| feature.name == "buffer-ring").unwrap().used = false;
     let advice = advice(&examine(&facts));
-    assert!(advice.contains("should have buffer-ring") && !advice.contains("newer kernel"), "{advice}");
+    assert!(advice.contains("should have buffer-ring") && !advice.contains("Upgrade the kernel"), "{advice}");
 }
 
 #[test]
-fn small_limits_come_with_commands() {
+fn advice_for_small_limits_has_commands() {
     let mut facts = healthy();
     facts.limits.open_files = Limit { soft: Some(1024), hard: Some(524_288) };
     facts.network.somaxconn = Some(128);
@@ -160,32 +160,32 @@ fn small_limits_come_with_commands() {
         assert_eq!(mark(&diagnosis, topic), CheckStatus::Attention, "{topic}");
     }
     facts.limits.open_files = Limit { soft: Some(1024), hard: Some(1024) };
-    assert!(self::advice(&examine(&facts)).contains("about 1024 connections"));
+    assert!(self::advice(&examine(&facts)).contains("only about 1024 connections"));
 }
 
 #[test]
-fn the_variable_that_overrides_is_told() {
+fn environment_override_is_reported() {
     let mut facts = healthy();
     facts.choice.environment = Some("epoll".to_owned());
     facts.choice.overridden = Some(Ok(chosen("epoll", None)));
     assert!(examine(&facts).verdict[1].contains("ANELLO_DRIVER=epoll overrides"));
-    facts.choice.overridden = Some(Err("no driver is called that".to_owned()));
+    facts.choice.overridden = Some(Err("unknown driver".to_owned()));
     let diagnosis = examine(&facts);
     assert!(diagnosis.works && advice(&diagnosis).contains("unset ANELLO_DRIVER"));
 }
 
 #[test]
-fn nothing_works_only_when_both_drivers_fail() {
-    let mut facts = refused(Cause::Other, "no descriptors left");
+fn host_without_working_driver_is_reported() {
+    let mut facts = without_uring(Cause::Other, "no descriptors left");
     facts.epoll.error = Some("no descriptors left".to_owned());
     facts.choice.auto = None;
     let diagnosis = examine(&facts);
     assert!(!diagnosis.works);
-    assert_eq!(diagnosis.verdict[0], "No driver works here.");
+    assert_eq!(diagnosis.verdict[0], "No driver works on this host.");
 }
 
 #[test]
-fn versions_and_sizes_are_read_and_written() {
+fn parses_versions_and_formats_sizes() {
     assert_eq!(version("6.1.0-13-amd64"), Some((6, 1)));
     assert_eq!(version("5.15-rc3"), Some((5, 15)));
     assert_eq!(version("unknown"), None);

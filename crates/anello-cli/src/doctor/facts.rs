@@ -1,11 +1,11 @@
-//! What was found on the machine. What could not be read is `None`, never guessed.
+//! Facts about the host. A value that cannot be read is `None`; no value is guessed.
 
 use serde::Serialize;
 
-/// All facts.
+/// All facts about the host and this process.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Facts {
-    /// As `uname -r` says, such as `6.1.0-13-amd64`.
+    /// Kernel release as printed by `uname -r`, such as `6.1.0-13-amd64`.
     pub kernel_release: String,
     pub architecture: String,
     pub restrictions: Restrictions,
@@ -17,116 +17,116 @@ pub struct Facts {
     pub choice: Choice,
 }
 
-/// What may stand in the way of io_uring.
+/// Restrictions that can make io_uring unavailable.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Restrictions {
-    /// `kernel.io_uring_disabled` (Linux 6.6): 0 for everybody, 1 for a group, 2 for nobody.
+    /// `kernel.io_uring_disabled` (Linux 6.6): 0 allows all processes, 1 allows a group, 2 allows none.
     pub io_uring_disabled: Option<u32>,
-    /// `kernel.io_uring_group`: the group that may use io_uring when the other is 1; -1 is none.
+    /// `kernel.io_uring_group`: the group that may use io_uring if `io_uring_disabled` is 1; -1 for no group.
     pub io_uring_group: Option<i64>,
     /// Seccomp mode of this process: 0 off, 1 strict, 2 filtered.
     pub seccomp_mode: Option<u32>,
-    /// What says that this is a container, such as `docker (/.dockerenv)`.
+    /// Container runtime and where it was detected, such as `docker (/.dockerenv)`.
     pub container: Option<String>,
 }
 
-/// Limits of the process; an absent value is unlimited.
+/// Resource limits of the process.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Limits {
     pub open_files: Limit,
     pub locked_memory_bytes: Limit,
 }
 
-/// One limit; `None` is unlimited.
+/// A resource limit; `None` means unlimited.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Limit {
     pub soft: Option<u64>,
     pub hard: Option<u64>,
 }
 
-/// Settings of the network.
+/// Network settings of the kernel.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Network {
-    /// Bound of every listener's backlog.
+    /// Upper limit of the backlog of each listening socket.
     pub somaxconn: Option<u64>,
     pub congestion_control: Option<String>,
-    /// Least, default and most bytes of a TCP receive buffer.
+    /// Minimum, default and maximum size of a TCP receive buffer (`tcp_rmem`).
     pub receive_memory_bytes: Option<[u64; 3]>,
-    /// Least, default and most bytes of a TCP send buffer.
+    /// Minimum, default and maximum size of a TCP send buffer (`tcp_wmem`).
     pub send_memory_bytes: Option<[u64; 3]>,
 }
 
-/// Cores and what bounds their use.
+/// CPU cores and the limits on their use.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Processor {
-    /// Cores that this process may run on.
+    /// Numbers of the cores that this process may run on.
     pub allowed_cores: Vec<usize>,
-    /// Whether cores share their hardware with a sibling.
+    /// Whether simultaneous multithreading is on: two or more logical cores share a physical core.
     pub smt_active: Option<bool>,
-    /// Frequency governor of the first core.
+    /// Frequency scaling governor of core 0.
     pub governor: Option<String>,
-    /// Cores' worth of time that the control group grants; `None` when it sets no limit.
+    /// CPU limit of the control group, in cores; `None` if there is no limit.
     pub cgroup_cpus: Option<f64>,
 }
 
-/// A ring that was set up and tried.
+/// Result of probing io_uring.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Uring {
-    /// Each feature with whether it would be used; empty when there is no io_uring.
+    /// Features, used or not; empty if io_uring is unavailable.
     pub features: Vec<Feature>,
     pub refusal: Option<Refusal>,
 }
 
-/// One feature of io_uring.
+/// A feature of io_uring, and whether the driver uses it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Feature {
     pub name: String,
     pub used: bool,
 }
 
-/// Why there is no io_uring.
+/// Reason why io_uring is unavailable.
 #[derive(Clone, Debug, Serialize)]
 pub struct Refusal {
     pub cause: Cause,
-    /// The driver's error in full.
+    /// Complete error message of the driver.
     pub error: String,
 }
 
-/// The kind of a refusal.
+/// Category of a refusal, by the error of `io_uring_setup(2)`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Cause {
-    /// EPERM, EACCES.
+    /// EPERM or EACCES.
     Forbidden,
-    /// ENOSYS, or a kernel that has too little.
+    /// ENOSYS, or a kernel without a required feature.
     Missing,
     /// ENOMEM.
     Memory,
     Other,
 }
 
-/// Whether the other driver works.
+/// Result of starting the epoll driver; no error if it works.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Epoll {
     pub error: Option<String>,
 }
 
-/// What a program of this user would run on.
+/// Drivers that applications of this user get.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Choice {
-    /// What `auto` takes, without the environment variable; `None` when nothing works.
+    /// Driver that `auto` selects without the environment variable; `None` if no driver works.
     pub auto: Option<Chosen>,
     /// The value of `ANELLO_DRIVER`.
     pub environment: Option<String>,
-    /// What it leads to, or the error: present when the variable is set.
+    /// Driver selected with the environment variable, or the error; `None` if the variable is not set.
     pub overridden: Option<Result<Chosen, String>>,
 }
 
-/// A driver that started.
+/// A driver that has been started successfully.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Chosen {
     pub driver: String,
     pub features: String,
-    /// Why io_uring was not taken.
+    /// Reason why io_uring was not selected.
     pub reason: Option<String>,
 }

@@ -1,11 +1,11 @@
-//! `anello doctor`: what this kernel, this container and these limits allow, and what to change to get more.
+//! `anello doctor`: reports which I/O features this host allows, and how to enable the others.
 //!
 //! ```text
 //!   collect ──> Facts ──> examine ──> Diagnosis ──> report (text, or JSON with the facts)
 //! ```
 //!
-//! [`collect`] asks the machine and judges nothing; [`examine`] judges and asks nothing, so that it is tested with the
-//! facts of machines that are not at hand.
+//! [`collect`] queries the host and evaluates nothing. [`examine`] evaluates the facts and queries nothing, so tests
+//! can evaluate facts of other hosts.
 
 mod collect;
 mod examine;
@@ -17,20 +17,22 @@ use std::process::ExitCode;
 
 use serde::Serialize;
 
-/// Say what this machine allows, which driver would be chosen and why, and what to change to get more.
+/// Report the capabilities of this host, the selected driver with the reason, and recommended changes.
 ///
-/// Every io_uring feature is tried for real, on a ring of its own. Changes nothing. Exits 0, or 1 when no driver works.
+/// Each io_uring feature is probed on a separate ring. The command changes nothing. It exits with 0, or with 1 if no
+/// driver works.
 #[derive(clap::Args)]
 pub struct Arguments {
-    /// Print JSON, for programs: the facts, what was made of each, and the advice.
+    /// Print JSON for other programs: facts, checks and advice.
     #[arg(long)]
     json: bool,
 }
 
-/// Version of the JSON: raised when a field changes its meaning or goes. New fields may come at any time.
+/// Schema version of the JSON. It is raised when a field is removed or changes its meaning; fields can be added without
+/// a new version.
 const SCHEMA: &str = "anello.doctor/1";
 
-/// The JSON.
+/// JSON document printed by `--json`.
 #[derive(Serialize)]
 struct Document<'a> {
     schema: &'static str,
@@ -40,7 +42,7 @@ struct Document<'a> {
     diagnosis: &'a examine::Diagnosis,
 }
 
-/// Examines this machine and prints the result.
+/// Examines this host and prints the diagnosis.
 pub fn run(arguments: Arguments) -> io::Result<ExitCode> {
     let facts = collect::facts();
     let diagnosis = examine::examine(&facts);

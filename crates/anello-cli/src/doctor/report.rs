@@ -1,17 +1,19 @@
-//! The diagnosis as text, in at most 100 columns.
+//! Renders a diagnosis as text with at most 100 columns.
 
 use std::fmt::Write;
 
 use super::examine::{Advice, Check, CheckStatus, Diagnosis};
 
-/// Columns of a line.
+/// Maximum number of columns of a line.
 const WIDTH: usize = 100;
 
-/// Columns of a check's topic, and most that its value may take before its note begins.
+/// Width of the topic column.
 const TOPIC_COLUMNS: usize = 20;
+
+/// Maximum width of the value column.
 const VALUE_COLUMNS: usize = 26;
 
-/// The whole text, ending with a line break.
+/// Returns the report, which ends with a line break.
 pub fn render(diagnosis: &Diagnosis) -> String {
     let mut text = String::new();
     for section in &diagnosis.sections {
@@ -37,7 +39,7 @@ pub fn render(diagnosis: &Diagnosis) -> String {
         line(&mut text, "Nothing to change.");
         return text;
     }
-    line(&mut text, "To get more");
+    line(&mut text, "Recommendations");
     for (index, advice) in diagnosis.advice.iter().enumerate() {
         render_advice(&mut text, index + 1, advice);
     }
@@ -51,7 +53,7 @@ fn render_check(text: &mut String, check: &Check, value_columns: usize) {
         CheckStatus::Note => "  ",
     };
     let head = format!("  {mark}  {:<TOPIC_COLUMNS$}{:<value_columns$}", check.topic, check.value);
-    // A value that is longer than its column pushes the note on.
+    // A value longer than its column moves the note to the right.
     let head = if check.value.chars().count() >= value_columns { format!("{head}  ") } else { head };
     wrapped(text, &head, &check.note);
 }
@@ -63,7 +65,7 @@ fn render_advice(text: &mut String, number: usize, advice: &Advice) {
     }
 }
 
-/// Writes the words behind the head, in lines that begin where the head ends.
+/// Writes the words after `head`, wrapped and indented to the end of `head`.
 fn wrapped(text: &mut String, head: &str, words: &str) {
     let indent = head.chars().count();
     let mut current = head.to_owned();
@@ -126,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn a_machine_without_faults_is_told_so() {
+    fn healthy_host_reports_nothing_to_change() {
         let text = render(&Diagnosis { works: true, ..Diagnosis::default() });
         assert!(text.ends_with("Nothing to change.\n"), "{text}");
     }
