@@ -1,8 +1,8 @@
-//! `anello lab`: which server is fastest on this machine.
+//! `anello lab`: benchmarks that compare servers on this machine.
 //!
-//! The lab decides what runs when. `lab_run.rs` reads the flags of a run, shows its progress and writes its reports;
-//! `lab_load.rs` gives it the load, `lab_load_http.rs` what is particular to HTTP; `lab_list.rs`, `lab_report.rs`,
-//! `lab_compare.rs` and `lab_peers.rs` are the other commands.
+//! The crate anello-lab schedules a run. `lab_run.rs` reads the flags of a run, shows its progress and writes its
+//! reports. `lab_load.rs` generates the load; `lab_load_http.rs` contains its HTTP part. `lab_list.rs`,
+//! `lab_report.rs`, `lab_compare.rs` and `lab_peers.rs` implement the other subcommands.
 
 use std::ffi::OsString;
 use std::io;
@@ -17,7 +17,7 @@ use crate::lab_peers;
 use crate::lab_report::{self, ReportArguments};
 use crate::lab_run::{self, RunArguments};
 
-/// Compare servers on this machine.
+/// Run benchmarks that compare servers on this machine.
 #[derive(clap::Args)]
 pub struct Arguments {
     #[command(subcommand)]
@@ -35,17 +35,17 @@ enum Command {
     Launch(LaunchArguments),
 }
 
-/// Becomes a command that ends when the lab does: how `lab run` starts every server.
+/// Replace this process by a command that the kernel kills when the lab exits. `lab run` starts each server this way.
 #[derive(clap::Args)]
 struct LaunchArguments {
-    /// Process id of the lab, which must be the parent of this process.
+    /// Process ID of the lab, which must be the parent of this process.
     lab: u32,
-    /// The command to become, and its arguments.
+    /// Command to execute, and its arguments.
     #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
     command: Vec<OsString>,
 }
 
-/// Runs the command.
+/// Runs a subcommand of `anello lab`.
 pub fn run(arguments: Arguments) -> io::Result<ExitCode> {
     match arguments.command {
         Command::Run(arguments) => lab_run::run(&arguments),
@@ -57,16 +57,18 @@ pub fn run(arguments: Arguments) -> io::Result<ExitCode> {
     }
 }
 
-/// Has the kernel kill this process when the lab's thread that started it ends, however that ends
-/// (`PR_SET_PDEATHSIG`, Linux 2.1.57), and becomes the server (`execve(2)`, which keeps that unless the program is
-/// set-user-ID or has capabilities). What the server starts in its turn is not covered. Returns only to say why not.
+/// Requests SIGKILL for when the lab's thread that started this process exits (`PR_SET_PDEATHSIG`, Linux 2.1.57), then
+/// executes the server.
+///
+/// `execve(2)` keeps the request unless the program is set-user-ID or has capabilities. Processes that the server
+/// starts are not covered. Returns only if the server cannot be started.
 fn launch(arguments: &LaunchArguments) -> io::Error {
     if let Err(errno) = set_parent_process_death_signal(Some(Signal::KILL)) {
         return errno.into();
     }
-    // Who died before this was asked for is the parent no more.
+    // A lab that exited before the request is no longer the parent, and the kernel would not send the signal.
     if getppid().map(|parent| parent.as_raw_pid().cast_unsigned()) != Some(arguments.lab) {
-        return io::Error::other("the lab ended before its server was started");
+        return io::Error::other("cannot start the server: the lab has exited");
     }
     let error = process::Command::new(&arguments.command[0]).args(&arguments.command[1..]).exec();
     io::Error::new(error.kind(), format!("cannot start {}: {error}", arguments.command[0].display()))

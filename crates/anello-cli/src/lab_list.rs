@@ -1,7 +1,7 @@
-//! `anello lab list`: what can be run, who can compete, and what has been run already.
+//! `anello lab list`: presets, contenders, peers and stored runs.
 
 use std::fs;
-use std::io;
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -10,50 +10,59 @@ use anello_lab::result::FindingKind;
 use anello_lab::{Contender, LabResult, PRESETS, Resources, resolve};
 
 use crate::lab_compare::read_result;
+use crate::output::ignore_broken_pipe;
 use crate::{lab_disk_file, lab_run};
 
-/// Widest column of names.
+/// Width of the name column.
 const NAME_WIDTH: usize = 18;
 
-/// List presets, contenders, peers, and the runs that are kept in the output directory.
+/// List presets, contenders, peers, and the runs stored in the output directory.
 #[derive(clap::Args)]
 pub struct ListArguments {
-    /// The directory that the reports went to.
+    /// Directory with the reports of earlier runs.
     #[arg(long, value_name = "DIRECTORY", default_value = "anello-lab")]
     out: PathBuf,
 
-    /// The folder of the peers' sources; peers in the current directory or beside the program's workspace by default.
+    /// Directory with the peers' sources; by default peers in the current directory, else in the workspace that this
+    /// command was built from.
     #[arg(long, value_name = "DIRECTORY")]
     peers: Option<PathBuf>,
 }
 
-/// Prints the lists.
+/// Prints the lists. A closed pipe on standard output is not an error.
 pub fn run(arguments: &ListArguments) -> io::Result<ExitCode> {
     let resources = lab_run::resources(arguments.peers.as_deref(), &lab_disk_file::default_disk_file())?;
-    list_presets(&resources);
-    list_contenders(&resources);
-    list_runs(&arguments.out)?;
+    ignore_broken_pipe(list_all(&mut io::stdout().lock(), &resources, &arguments.out))?;
     Ok(ExitCode::SUCCESS)
 }
 
-/// Every preset as it would run on this machine now, with the peers that are built.
-fn list_presets(resources: &Resources) {
-    println!("presets (anello lab run --preset NAME)");
+fn list_all(output: &mut impl Write, resources: &Resources, directory: &Path) -> io::Result<()> {
+    list_presets(output, resources)?;
+    list_contenders(output, resources)?;
+    list_runs(output, directory)?;
+    output.flush()
+}
+
+/// Lists the presets with their size and estimated duration on this machine, including the peers that are built.
+fn list_presets(output: &mut impl Write, resources: &Resources) -> io::Result<()> {
+    writeln!(output, "presets (anello lab run --preset NAME)")?;
     for (name, text) in PRESETS {
         match resolve(name, text, resources) {
-            Ok(config) => println!(
+            Ok(config) => writeln!(
+                output,
                 "  {name:14} {:>3} cells {:>3} contenders {:>8}  {}",
                 config.cells.len(),
                 config.contenders.len(),
                 format_duration(config.estimated_time().as_secs()),
                 config.scenario.title
-            ),
-            Err(error) => println!("  {name:14} not on this machine: {error}"),
+            )?,
+            Err(error) => writeln!(output, "  {name:14} unavailable on this machine: {error}")?,
         }
     }
+    Ok(())
 }
 
-/// A time in words, roughly.
+/// Formats a duration, rounded to seconds, minutes or tenths of hours.
 fn format_duration(seconds: u64) -> String {
     match seconds {
         0..90 => format!("{seconds} s"),
@@ -62,56 +71,62 @@ fn format_duration(seconds: u64) -> String {
     }
 }
 
-fn list_contenders(resources: &Resources) {
-    println!("\ncontenders built in");
+fn list_contenders(output: &mut impl Write, resources: &Resources) -> io::Result<()> {
+    writeln!(output, "\nbuilt-in contenders")?;
     for contender in Contender::default_contenders(&resources.executable) {
-        let again = contender
-            .twin_of
-            .map_or(String::new(), |of| format!("{of} a second time, to learn what cannot be told"));
+        let note = contender.twin_of.map_or(String::new(), |original| {
+            format!("second instance of {original}, measures the noise floor")
+        });
         let driver = contender.driver.unwrap_or_default();
-        println!("{}", format!("  {:NAME_WIDTH$} {driver:10} {again}", contender.name).trim_end());
+        let line = format!("  {:NAME_WIDTH$} {driver:10} {note}", contender.name);
+        writeln!(output, "{}", line.trim_end())?;
     }
-    println!("\ncontenders built in for HTTP");
+    writeln!(output, "\nbuilt-in contenders for HTTP")?;
     for contender in Contender::http_servers(&resources.executable) {
         let (driver, serves) = (contender.driver.as_deref().unwrap_or(""), served_targets(&contender));
-        println!("  {:NAME_WIDTH$} {driver:10} {serves}", contender.name);
+        writeln!(output, "  {:NAME_WIDTH$} {driver:10} {serves}", contender.name)?;
     }
-    list_peers("peers", &resources.peers, &resources.unbuilt_peers);
-    list_peers("HTTP peers", &resources.http_peers, &resources.unbuilt_http_peers);
+    list_peers(output, "peers", &resources.peers, &resources.unbuilt_peers)?;
+    list_peers(output, "HTTP peers", &resources.http_peers, &resources.unbuilt_http_peers)
 }
 
-fn list_peers(what: &str, built: &[Contender], unbuilt: &[String]) {
-    println!("\n{what} built (anello lab peers build)");
+fn list_peers(
+    output: &mut impl Write,
+    heading: &str,
+    built: &[Contender],
+    unbuilt: &[String],
+) -> io::Result<()> {
+    writeln!(output, "\n{heading} built (anello lab peers build)")?;
     for peer in built {
         let (driver, version) = (peer.driver.as_deref().unwrap_or(""), peer.version.as_deref().unwrap_or(""));
         let line = format!("  {:NAME_WIDTH$} {driver:10} {version:10} {}", peer.name, served_targets(peer));
-        println!("{}", line.trim_end());
+        writeln!(output, "{}", line.trim_end())?;
     }
     if built.is_empty() {
-        println!("  none");
+        writeln!(output, "  none")?;
     }
     if !unbuilt.is_empty() {
-        println!("  not built: {}", unbuilt.join(", "));
+        writeln!(output, "  not built: {}", unbuilt.join(", "))?;
     }
+    Ok(())
 }
 
-/// What an HTTP server has answers for; nothing of others.
+/// Returns the targets that an HTTP server has, as text; an empty string for other servers.
 fn served_targets(contender: &Contender) -> String {
-    let serves = contender.serves.iter().map(|what| match what {
+    let targets = contender.serves.iter().map(|target| match target {
         Serves::Files => "files",
         Serves::Fixed => "/fixed",
     });
-    serves.collect::<Vec<_>>().join(", ")
+    targets.collect::<Vec<_>>().join(", ")
 }
 
-/// The runs in a directory, the newest first; a file that is no run of this version is named with the reason.
-fn list_runs(directory: &Path) -> io::Result<()> {
-    println!("\nruns in {}", directory.display());
+/// Lists the runs in a directory, the newest first. A file that cannot be read as a run is listed with its error.
+fn list_runs(output: &mut impl Write, directory: &Path) -> io::Result<()> {
+    writeln!(output, "\nruns in {}", directory.display())?;
     let entries = match fs::read_dir(directory) {
         Ok(entries) => entries,
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            println!("  none yet: `anello lab run` makes the first");
-            return Ok(());
+            return writeln!(output, "  none yet (start one with `anello lab run`)");
         }
         Err(error) => {
             return Err(io::Error::new(
@@ -129,22 +144,22 @@ fn list_runs(directory: &Path) -> io::Result<()> {
     for path in paths.iter().rev() {
         let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
         match read_result(path) {
-            Ok(result) => println!("  {name}  {}", describe(&result)),
-            Err(error) => println!("  {error}"),
+            Ok(result) => writeln!(output, "  {name}  {}", describe(&result))?,
+            Err(error) => writeln!(output, "  {error}")?,
         }
     }
     if paths.is_empty() {
-        println!("  none yet: `anello lab run` makes the first");
+        writeln!(output, "  none yet (start one with `anello lab run`)")?;
     }
     Ok(())
 }
 
-/// One line about a run: scenario, size, length, and what came out.
+/// Describes a run in one line: scenario, size, duration and headline finding.
 fn describe(result: &LabResult) -> String {
-    let stopped = if result.interrupted { ", stopped before its end" } else { "" };
+    let interrupted = if result.interrupted { ", interrupted" } else { "" };
     let headline = result.findings.iter().find(|finding| finding.kind == FindingKind::Headline);
     format!(
-        "{}, {} contenders, {} cells, {:.0} s{stopped}: {}",
+        "{}, {} contenders, {} cells, {:.0} s{interrupted}: {}",
         result.plan.scenario.name,
         result.contenders.len(),
         result.cells.len(),

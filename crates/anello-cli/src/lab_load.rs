@@ -1,8 +1,7 @@
-//! The lab's load: sessions of anello-load on one runtime of the calling thread, and the control connections of disk
-//! workers.
+//! The lab's load: sessions of anello-load on a runtime of the calling thread, and control connections to disk workers.
 //!
-//! The driver is chosen once for all contenders, and `ANELLO_DRIVER` has no say: the load must not depend on what it is
-//! to measure.
+//! The driver is selected once for all contenders and ignores `ANELLO_DRIVER`, because the load must be the same for
+//! each of them.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Write};
@@ -25,39 +24,38 @@ use serde::{Deserialize, Serialize};
 
 use crate::lab_load_http::{self, HandshakeKinds};
 
-/// How long the connections of one contender in one cell may take to open, and a request to be answered: far more
-/// than a server in order ever needs.
+/// Timeout for opening the connections of a contender in a cell, and for a response. A working server needs far less.
 const TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The same for what a check asks for: thousands of connections, megabytes.
+/// Timeout of the checks, which open thousands of connections and transfer megabytes.
 const CHECK_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The same under TLS, where thousands of connections cost both sides seconds of their cores.
+/// Timeout of the checks with TLS, where thousands of handshakes take seconds of CPU time on both sides.
 const TLS_CHECK_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// How often a check looks whether the run is to stop.
+/// Interval at which a running check polls the stop flag.
 const STOP_POLL_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Replies that came whole and were not the right ones. All else has cost a connection.
+/// Errors of complete but wrong replies. All other errors also close the connection.
 const WRONG_REPLY_KINDS: [ErrorKind; 3] =
     [ErrorKind::WrongBytes, ErrorKind::WrongStatus, ErrorKind::WrongLength];
 
-/// Size of the one message that an idle connection has exchanged.
+/// Size of the single message that each idle connection exchanges at the start.
 const IDLE_MESSAGE_BYTES: usize = 128;
 
-/// The driver of the load.
+/// Driver of the load's runtime.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum LoadDriver {
-    /// io_uring where it may be used, else epoll.
+    /// io_uring if available, else epoll.
     Auto,
-    /// Works everywhere, so that results of different machines can be compared.
+    /// Available on all machines, which makes their results comparable.
     Epoll,
-    /// Costs the load fewer system calls; fails where io_uring is not allowed.
+    /// Fewer system calls for the load; fails if io_uring is unavailable.
     Uring,
 }
 
 impl LoadDriver {
-    /// The driver of this name, as [`LabLoad::driver_name`] tells it.
+    /// Returns the driver with a name that [`LabLoad::driver_name`] returns.
     pub fn named(name: &str) -> Option<Self> {
         match name {
             "epoll" => Some(Self::Epoll),
@@ -70,18 +68,23 @@ impl LoadDriver {
 /// The lab's load.
 pub struct LabLoad {
     runtime: Rc<Runtime>,
-    /// The file of the disk workers.
+    /// File that the disk workers read and write.
     disk_file: PathBuf,
-    /// The file of the certificate that all servers under TLS have, and the cipher by which they are checked.
+    /// File with the certificate that all TLS servers use.
     certificate: Option<PathBuf>,
-    checked_by: Option<Cipher>,
-    /// TLS by each cipher that was asked for, or by all. It keeps no sessions, so that no server profits by another.
+    /// Cipher suite of the checks.
+    check_cipher: Option<Cipher>,
+    /// TLS configurations created so far, by cipher suite; `None` allows all suites. Session resumption is off, so a
+    /// server cannot benefit from the sessions of another.
     tls: Vec<(Option<Cipher>, Tls)>,
     handshakes: HandshakeKinds,
 }
 
 impl LabLoad {
-    /// A load on a runtime of this thread. `disk_file` is the file that disk workers use.
+    /// Creates a load with a runtime on this thread. `disk_file` is the file that disk workers use.
+    ///
+    /// # Errors
+    /// Returns an error if the driver is unavailable.
     pub fn new(driver: LoadDriver, disk_file: &Path) -> io::Result<Self> {
         let driver = match driver {
             LoadDriver::Auto => DriverKind::Auto,
@@ -93,24 +96,24 @@ impl LabLoad {
             runtime: Rc::new(runtime),
             disk_file: disk_file.to_owned(),
             certificate: None,
-            checked_by: None,
+            check_cipher: None,
             tls: Vec::new(),
             handshakes: HandshakeKinds::default(),
         })
     }
 
-    /// The same load for these cells, to which HTTP servers show who they are by this identity.
+    /// Sets the TLS identity that HTTP servers of these cells use.
     pub fn with_identity(self, identity: Option<&Identity>, cells: &[Cell]) -> Self {
-        let checked_by = cells.iter().find_map(|cell| cell.workload.cipher());
-        Self { certificate: identity.map(Identity::certificate), checked_by, ..self }
+        let check_cipher = cells.iter().find_map(|cell| cell.workload.cipher());
+        Self { certificate: identity.map(Identity::certificate), check_cipher, ..self }
     }
 
-    /// What handshakes came to until now, as a sentence; none if there were none.
+    /// Returns a sentence that lists the kinds of TLS handshakes so far; `None` if there were no handshakes.
     pub fn handshake_note(&self) -> Option<String> {
         self.handshakes.note()
     }
 
-    /// Where an HTTP server is to be asked, and how.
+    /// Returns address and TLS configuration of an HTTP server.
     fn http_server(&mut self, address: SocketAddr, cipher: Option<Cipher>) -> Result<Server, String> {
         let Some(certificate) = &self.certificate else { return Ok(Server { address, tls: None }) };
         if let Some((_, tls)) = self.tls.iter().find(|(known, _)| *known == cipher) {
@@ -121,7 +124,7 @@ impl LabLoad {
         Ok(Server { address, tls: Some(tls) })
     }
 
-    /// The name of the driver that it runs on, as results hold it: "epoll" or "io_uring".
+    /// Returns the name of the driver as it appears in results: "epoll" or "io_uring".
     pub fn driver_name(&self) -> String {
         match self.runtime.driver().name {
             "uring" => "io_uring".to_owned(),
@@ -132,15 +135,15 @@ impl LabLoad {
     fn open(&self, load: &anello_load::LoadConfig) -> Result<NetworkSession, String> {
         let runtime = Rc::clone(&self.runtime);
         let session = runtime.block_on(Session::connect(load)).map_err(|error| error.to_string())?;
-        let troubles: Vec<String> = session
+        let errors: Vec<String> = session
             .connect_errors()
             .iter()
             .map(|error| {
-                format!("{} of {} failed, the first: {}", error.count, load.connections, error.example)
+                format!("{} of {} connections failed: {}", error.count, load.connections, error.example)
             })
             .collect();
         let session = NetworkSession { runtime, session: Some(session), handshakes: self.handshakes.clone() };
-        if troubles.is_empty() { Ok(session) } else { Err(troubles.join("; ")) }
+        if errors.is_empty() { Ok(session) } else { Err(errors.join("; ")) }
     }
 }
 
@@ -153,7 +156,7 @@ impl Load for LabLoad {
             stall_timeout: TIMEOUT,
             ..anello_load::LoadConfig::echo(target, message_bytes)
         };
-        let in_time = |load: anello_load::LoadConfig| match cell.offered_per_second {
+        let with_rate = |load: anello_load::LoadConfig| match cell.offered_per_second {
             Some(per_second) => {
                 let mode = Mode::Open { per_second, arrivals: Arrivals::Constant, seed: 1 };
                 anello_load::LoadConfig { mode, ..load }
@@ -161,11 +164,11 @@ impl Load for LabLoad {
             None => load,
         };
         match cell.workload {
-            Workload::Echo { message_bytes } => Ok(Box::new(self.open(&in_time(echo(message_bytes)))?)),
-            Workload::Http { target: asked, pipelining, reconnect, cipher } => {
+            Workload::Echo { message_bytes } => Ok(Box::new(self.open(&with_rate(echo(message_bytes)))?)),
+            Workload::Http { target: requested, pipelining, reconnect, cipher } => {
                 let server = self.http_server(target, cipher)?;
-                let load = lab_load_http::load(server, cell, (asked, pipelining, reconnect), TIMEOUT);
-                Ok(Box::new(self.open(&in_time(load))?))
+                let load = lab_load_http::load(server, cell, (requested, pipelining, reconnect), TIMEOUT);
+                Ok(Box::new(self.open(&with_rate(load))?))
             }
             Workload::Idle => {
                 let mut session = self.open(&echo(IDLE_MESSAGE_BYTES))?;
@@ -187,10 +190,10 @@ impl Load for LabLoad {
     }
 
     fn check(&mut self, target: SocketAddr, check: Check, stop: &AtomicBool) -> Result<Vec<String>, String> {
-        let server = self.http_server(target, self.checked_by)?;
+        let server = self.http_server(target, self.check_cipher)?;
         let timeout = if server.tls.is_some() { TLS_CHECK_TIMEOUT } else { CHECK_TIMEOUT };
         self.runtime.block_on(async {
-            let checked = async {
+            let running_check = async {
                 match check {
                     Check::CompleteBytes => check::complete_bytes(target, CHECK_TIMEOUT).await,
                     Check::StalledReader => check::stalled_reader(target, CHECK_TIMEOUT).await,
@@ -208,39 +211,40 @@ impl Load for LabLoad {
                     }
                 }
             };
-            unless_stopped(checked, stop).await
+            run_until_stopped(running_check, stop).await
         })
     }
 }
 
-/// Does the work, but gives it up, and closes its connections, soon after `stop` has become true.
-async fn unless_stopped<T>(
+/// Runs a future until it completes. If `stop` becomes true first, drops the future, which closes its connections, and
+/// returns an error.
+async fn run_until_stopped<T>(
     work: impl Future<Output = Result<T, String>>,
     stop: &AtomicBool,
 ) -> Result<T, String> {
     let mut work = pin!(work);
     loop {
-        if let Ok(done) = timeout(STOP_POLL_INTERVAL, work.as_mut()).await {
-            return done;
+        if let Ok(result) = timeout(STOP_POLL_INTERVAL, work.as_mut()).await {
+            return result;
         }
         if stop.load(Ordering::Relaxed) {
-            return Err("was stopped before its end".to_owned());
+            return Err("interrupted".to_owned());
         }
     }
 }
 
-/// The connections of one contender in one cell.
+/// The connections to one contender in one cell.
 struct NetworkSession {
     runtime: Rc<Runtime>,
-    /// There until dropped.
+    /// `Some` until the session is dropped.
     session: Option<Session>,
-    /// Where its handshakes are told.
+    /// Receives the kinds of this session's handshakes when it is dropped.
     handshakes: HandshakeKinds,
 }
 
 impl LoadSession for NetworkSession {
     fn run_slice(&mut self, duration: Duration) -> Result<SliceLoad, String> {
-        let Some(session) = &mut self.session else { return Err("is closed".to_owned()) };
+        let Some(session) = &mut self.session else { return Err("session is closed".to_owned()) };
         let slice = self.runtime.block_on(session.run_slice(duration));
         let (wrong, others): (Vec<_>, Vec<_>) =
             slice.errors.iter().partition(|error| WRONG_REPLY_KINDS.contains(&error.kind));
@@ -270,27 +274,28 @@ impl Drop for NetworkSession {
     fn drop(&mut self) {
         if let Some(session) = self.session.take() {
             self.handshakes.add(&session.handshakes());
-            // Closed for good before the next contender has its turn.
+            // Waits until the connections are closed, so that closing does not overlap with the next contender's slice.
             self.runtime.block_on(session.close());
         }
     }
 }
 
-/// Connections that have exchanged one message each.
+/// Idle connections, each of which has exchanged one message.
 struct IdleSession {
     session: NetworkSession,
+    /// Result of the exchange, which each slice reports again.
     exchanged: SliceLoad,
 }
 
 impl LoadSession for IdleSession {
-    /// Leaves them alone for so long.
+    /// Leaves the connections idle for `duration`.
     fn run_slice(&mut self, duration: Duration) -> Result<SliceLoad, String> {
         self.session.runtime.block_on(async { anello::time::sleep(duration).await });
         Ok(self.exchanged.clone())
     }
 }
 
-/// What a disk worker is told.
+/// Command line to a disk worker, as JSON.
 #[derive(Clone, Copy, Serialize)]
 struct DiskCommand {
     operation: DiskOperation,
@@ -301,7 +306,7 @@ struct DiskCommand {
     seed: u64,
 }
 
-/// What it answers: what it did, or why it did not.
+/// Reply line of a disk worker, as JSON: the result of a command, or an error.
 #[derive(Deserialize)]
 struct DiskReply {
     error: Option<String>,
@@ -317,7 +322,7 @@ struct DiskReply {
     wrong_blocks: u64,
 }
 
-/// The control connection of a disk worker.
+/// Control connection to a disk worker.
 struct DiskSession {
     stream: BufReader<TcpStream>,
     command: DiskCommand,
@@ -337,7 +342,8 @@ impl DiskSession {
     }
 
     fn request(&mut self, duration: Duration) -> io::Result<DiskReply> {
-        // A disk may hold an operation for long: what is in flight at the end of the slice is waited for.
+        // The worker waits for all operations in flight at the end of a slice, and a disk can delay an operation for
+        // long.
         self.stream.get_ref().set_read_timeout(Some(duration + 6 * TIMEOUT))?;
         self.command.duration_ns = u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
         self.command.seed += 1;
@@ -346,7 +352,10 @@ impl DiskSession {
         self.stream.get_mut().write_all(line.as_bytes())?;
         line.clear();
         if self.stream.read_line(&mut line)? == 0 {
-            return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the worker ended the connection"));
+            return Err(io::Error::new(
+                io::ErrorKind::UnexpectedEof,
+                "the disk worker closed the connection",
+            ));
         }
         Ok(serde_json::from_str(&line)?)
     }
@@ -354,25 +363,25 @@ impl DiskSession {
 
 impl LoadSession for DiskSession {
     fn run_slice(&mut self, duration: Duration) -> Result<SliceLoad, String> {
-        let answer = self.request(duration).map_err(|error| error.to_string())?;
-        if let Some(error) = answer.error {
+        let reply = self.request(duration).map_err(|error| error.to_string())?;
+        if let Some(error) = reply.error {
             return Err(error);
         }
         let mut sum = latency_histogram();
-        if !answer.latency.is_empty() {
-            latency::add(&mut sum, &latency::decode(&answer.latency)?);
+        if !reply.latency.is_empty() {
+            latency::add(&mut sum, &latency::decode(&reply.latency)?);
         }
         Ok(SliceLoad {
-            requests: answer.operations,
-            elapsed_ns: answer.elapsed_ns,
+            requests: reply.operations,
+            elapsed_ns: reply.elapsed_ns,
             latency: sum,
-            errors: answer.errors,
-            wrong_replies: answer.wrong_blocks,
+            errors: reply.errors,
+            wrong_replies: reply.wrong_blocks,
             ..SliceLoad::empty()
         })
     }
 
-    /// Has the kernel write what buffered writes have left in the page cache (fsync(2)).
+    /// Writes the data of buffered writes from the page cache to the disk (`fsync(2)`).
     fn settle(&mut self) -> Result<(), String> {
         let writes =
             matches!(self.command.operation, DiskOperation::RandomWrite | DiskOperation::SequentialWrite);
@@ -381,7 +390,7 @@ impl LoadSession for DiskSession {
         }
         File::open(&self.file)
             .and_then(|file| file.sync_all())
-            .map_err(|error| format!("{} could not be synced: {error}", self.file.display()))
+            .map_err(|error| format!("cannot sync {}: {error}", self.file.display()))
     }
 }
 
@@ -392,8 +401,8 @@ mod tests {
 
     use super::*;
 
-    /// A worker that answers every line with this one.
-    fn worker(answer: &'static str) -> SocketAddr {
+    /// Starts a worker that replies to each command with `reply`.
+    fn worker(reply: &'static str) -> SocketAddr {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         thread::spawn(move || {
@@ -404,25 +413,25 @@ mod tests {
                     line.starts_with(r#"{"operation":"random_read","direct":true,"block_bytes":4096,"#),
                     "{line}"
                 );
-                stream.write_all(answer.as_bytes()).unwrap();
+                stream.write_all(reply.as_bytes()).unwrap();
             }
         });
         address
     }
 
-    fn slice_of(answer: &'static str) -> Result<SliceLoad, String> {
+    fn slice_of(reply: &'static str) -> Result<SliceLoad, String> {
         let workload =
             Workload::Disk { operation: DiskOperation::RandomRead, direct: true, block_bytes: 4096 };
         let cell = Cell { workload, ..Cell::echo(1, 16) };
         let mut session = LabLoad::new(LoadDriver::Epoll, Path::new("none"))
             .unwrap()
-            .connect(worker(answer), &cell)
+            .connect(worker(reply), &cell)
             .unwrap();
         session.run_slice(Duration::from_millis(5))
     }
 
     #[test]
-    fn the_driver_has_the_name_that_results_hold() {
+    fn driver_name_matches_results() {
         for driver in [LoadDriver::Epoll, LoadDriver::Auto] {
             let name = LabLoad::new(driver, Path::new("none")).unwrap().driver_name();
             assert!(["epoll", "io_uring"].contains(&name.as_str()), "{name}");
@@ -433,7 +442,7 @@ mod tests {
     }
 
     #[test]
-    fn the_file_is_synced_after_buffered_writes_only() {
+    fn only_buffered_writes_are_synced() {
         let settle = |operation, direct, file: &Path| {
             let workload = Workload::Disk { operation, direct, block_bytes: 4096 };
             let cell = Cell { workload, ..Cell::echo(1, 16) };
@@ -442,33 +451,33 @@ mod tests {
         };
         let file = tempfile::NamedTempFile::new().unwrap();
         settle(DiskOperation::RandomWrite, false, file.path()).unwrap();
-        // A file that is not there shows who would sync it.
+        // Syncing a file that does not exist fails, which shows whether the session tries.
         let absent = Path::new("/nowhere/at/all");
         let error = settle(DiskOperation::SequentialWrite, false, absent).unwrap_err();
-        assert!(error.starts_with("/nowhere/at/all could not be synced"), "{error}");
+        assert!(error.starts_with("cannot sync /nowhere/at/all: "), "{error}");
         settle(DiskOperation::SequentialWrite, true, absent).unwrap();
         settle(DiskOperation::RandomRead, false, absent).unwrap();
     }
 
     #[test]
-    fn a_check_ends_soon_after_the_run_is_to_stop() {
-        // Nobody accepts, so the check would wait with all its patience.
+    fn stop_flag_interrupts_check() {
+        // No thread accepts, so the check would otherwise wait for its timeout.
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let target = listener.local_addr().unwrap();
         let mut load = LabLoad::new(LoadDriver::Epoll, Path::new("/nowhere/at/all")).unwrap();
         let stopped = load.check(target, Check::CompleteBytes, &AtomicBool::new(true));
-        assert_eq!(stopped.unwrap_err(), "was stopped before its end");
+        assert_eq!(stopped.unwrap_err(), "interrupted");
     }
 
     #[test]
-    fn a_disk_worker_is_told_and_believed() {
+    fn disk_session_parses_replies() {
         let slice = slice_of(
             "{\"operations\":12,\"elapsed_ns\":5,\"latency\":\"\",\"errors\":[[\"EIO\",2]],\"wrong_blocks\":1}\n",
         );
         let slice = slice.unwrap();
         assert_eq!((slice.requests, slice.elapsed_ns, slice.wrong_replies), (12, 5, 1));
         assert_eq!(slice.errors, [("EIO".to_owned(), 2)]);
-        assert_eq!(slice_of("{\"error\":\"no room\"}\n").unwrap_err(), "no room");
+        assert_eq!(slice_of("{\"error\":\"no space\"}\n").unwrap_err(), "no space");
         assert!(slice_of("hello\n").is_err());
     }
 }

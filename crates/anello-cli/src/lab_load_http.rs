@@ -1,4 +1,4 @@
-//! The lab's load over HTTP: what cells ask for, and what servers are checked for, with the bodies of the lab's site.
+//! HTTP part of the lab's load: requests of the cells, and checks of the servers against the bodies of the lab's site.
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -13,27 +13,30 @@ use anello_load::check::http::{Page, Server, complete_bytes, many_connections, s
 use anello_load::tls::{HandshakeSummary, Trust};
 use anello_load::{LoadConfig, Protocol, Tls, TlsOptions};
 
-/// What requests name as their host.
+/// Value of the Host field of requests.
 const HOST: &str = SERVER_NAME;
 
-/// What a slow machine takes in and compares in a second, bytes: what is owed when a slice ends may be much, and is waited
-/// for as long as that takes.
+/// Bytes per second that the load receives and verifies even on a slow machine. The stall timeout allows for
+/// transferring all pending responses at this rate at the end of a slice.
 const SLOW_BYTES_PER_SECOND: f64 = 100e6;
 
-/// The load of a cell that asks for `target`, pipelined so deep, over connections that are kept or not; without its rate.
-/// `timeout` is for opening all connections, and for a request beside what its answer and those of the others take.
+/// Returns the load configuration of a cell, without its request rate.
+///
+/// The cell requests `target` with `pipelining` requests in flight per connection. With `reconnect`, each request
+/// uses a new connection. `timeout` limits opening all connections. It also limits each request, plus the time to
+/// transfer all pending responses.
 pub fn load(
     server: Server,
     cell: &Cell,
     (target, pipelining, reconnect): (Target, usize, bool),
     timeout: Duration,
 ) -> LoadConfig {
-    let owed_bytes = (cell.connections.saturating_mul(pipelining) as f64) * target.bytes() as f64;
+    let pending_bytes = (cell.connections.saturating_mul(pipelining) as f64) * target.bytes() as f64;
     let mut load = LoadConfig {
         connections: cell.connections,
         verify: true,
         connect_timeout: timeout,
-        stall_timeout: timeout + Duration::from_secs_f64(owed_bytes / SLOW_BYTES_PER_SECOND),
+        stall_timeout: timeout + Duration::from_secs_f64(pending_bytes / SLOW_BYTES_PER_SECOND),
         ..LoadConfig::http(server.address, HOST, &target.path())
     };
     if let Protocol::Http(http) = &mut load.protocol {
@@ -44,10 +47,14 @@ pub fn load(
     load
 }
 
-/// TLS for servers that have this certificate, and no other; by one cipher, if one is asked for.
+/// Returns a TLS configuration that trusts only this certificate, with one cipher suite or with all.
+///
+/// # Errors
+/// Returns the error message if the certificate cannot be read.
 pub fn tls(certificate: &Path, cipher: Option<Cipher>) -> Result<Tls, String> {
     let options = TlsOptions {
-        // Cheaper than to look for who has signed it, and the load has more to do in a handshake than servers have.
+        // Comparing the certificate costs less than verifying its signature, and a handshake costs the client more CPU
+        // time than the server.
         trust: Trust::Certificate(certificate.to_owned()),
         cipher: cipher.map(|cipher| cipher.suite().to_owned()),
         session_resumption: false,
@@ -55,24 +62,25 @@ pub fn tls(certificate: &Path, cipher: Option<Cipher>) -> Result<Tls, String> {
     Tls::new(SERVER_NAME, options).map_err(|error| error.to_string())
 }
 
-/// What the handshakes of all sessions came to. Clones are one and the same.
+/// Kinds of TLS handshakes of all sessions: protocol version, cipher suite and key exchange. Clones share their
+/// contents.
 #[derive(Clone, Debug, Default)]
 pub struct HandshakeKinds(Rc<RefCell<BTreeSet<String>>>);
 
 impl HandshakeKinds {
-    /// Notes what these came to.
+    /// Adds the kinds of these handshakes.
     pub fn add(&self, handshakes: &[HandshakeSummary]) {
         self.0.borrow_mut().extend(handshakes.iter().map(HandshakeSummary::in_words));
     }
 
-    /// A sentence about them; none if there were none.
+    /// Returns a sentence that lists the kinds; `None` if there were no handshakes.
     pub fn note(&self) -> Option<String> {
         let kinds: Vec<String> = self.0.borrow().iter().cloned().collect();
-        (!kinds.is_empty()).then(|| format!("HandshakeSummary of TLS came to: {}.", kinds.join("; ")))
+        (!kinds.is_empty()).then(|| format!("Kinds of TLS handshakes: {}.", kinds.join("; ")))
     }
 }
 
-/// Checks that all answers of a server that has these come whole and right.
+/// Checks that a server returns complete and correct responses for all targets that it serves.
 pub async fn check_complete_responses(
     server: Server,
     served: SupportedTargets,
@@ -82,7 +90,7 @@ pub async fn check_complete_responses(
     complete_bytes(server, &pages, timeout).await
 }
 
-/// Checks that a reader of the largest file who stalls costs the others nothing.
+/// Checks that a client that stalls while reading the largest file does not affect other clients.
 pub async fn check_stalled_download(
     server: Server,
     served: SupportedTargets,
@@ -92,7 +100,7 @@ pub async fn check_stalled_download(
     stalled_reader(server, &large, &small, timeout).await
 }
 
-/// Checks that so many connections at once have their answers.
+/// Checks that requests on this number of simultaneous connections all receive their responses.
 pub async fn check_many_requests(
     server: Server,
     served: SupportedTargets,
@@ -103,7 +111,8 @@ pub async fn check_many_requests(
     many_connections(server, connections, &page(smallest, served), timeout).await
 }
 
-/// What is asked for, and what the answer must be. Who has a handler for the fixed answer need not have one for HEAD.
+/// Returns the request path and the expected body of a target. A server that answers the fixed target with a handler
+/// need not support HEAD for it.
 fn page(target: Target, served: SupportedTargets) -> Page {
     let answers_head = !(target == Target::Fixed && served.fixed);
     Page { path: target.path(), body: target.body().into(), answers_head }
@@ -118,7 +127,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tls_offers_the_cell_s_cipher_alone_and_takes_no_other_certificate() {
+    fn tls_offers_only_cipher_of_cell_and_trusts_one_certificate() {
         let identity = Identity::make().unwrap();
         let tls = |cipher| super::tls(&identity.certificate(), cipher).unwrap().options().clone();
         let options = tls(Some(Cipher::Aes256Gcm));
@@ -132,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn handshakes_are_told_by_kind() {
+    fn note_lists_handshake_kinds_once() {
         let kinds = HandshakeKinds::default();
         assert_eq!(kinds.note(), None);
         let kind = |suite: &str| HandshakeSummary {
@@ -144,17 +153,17 @@ mod tests {
         };
         kinds.clone().add(&[kind("B"), kind("A")]);
         kinds.add(&[kind("A")]);
-        let expected = "HandshakeSummary of TLS came to: TLS 1.3, A, X25519; TLS 1.3, B, X25519.";
+        let expected = "Kinds of TLS handshakes: TLS 1.3, A, X25519; TLS 1.3, B, X25519.";
         assert_eq!(kinds.note().as_deref(), Some(expected));
     }
 
     #[test]
-    fn a_cell_asks_for_its_target_as_it_says_and_large_answers_are_waited_for() {
+    fn load_follows_cell_and_timeout_grows_with_responses() {
         let server = Server::from(SocketAddr::from(([127, 0, 0, 1], 80)));
         let second = Duration::from_secs(1);
-        let load = |target, manner: (usize, bool), connections| {
+        let load = |target, (pipelining, reconnect): (usize, bool), connections| {
             let cell = Cell::http(target, connections);
-            super::load(server.clone(), &cell, (target, manner.0, manner.1), second)
+            super::load(server.clone(), &cell, (target, pipelining, reconnect), second)
         };
         let http = |load: &LoadConfig| match &load.protocol {
             Protocol::Http(http) => http.clone(),
@@ -165,15 +174,15 @@ mod tests {
         assert_eq!((http(&small).pipeline_depth, http(&small).keep_alive), (16, true));
         assert_eq!(http(&small).paths, ["/page.html"]);
         assert_eq!(http(&small).expected_body.unwrap().len(), 6144);
-        let each = load(Target::Fixed, (1, true), 50);
-        assert!(each.validate().is_ok() && !http(&each).keep_alive);
+        let reconnecting = load(Target::Fixed, (1, true), 50);
+        assert!(reconnecting.validate().is_ok() && !http(&reconnecting).keep_alive);
         // 3 GiB at 100 MB/s.
         assert_eq!(load(Target::Huge, (1, false), 300).stall_timeout.as_secs(), 1 + 31);
         assert_eq!(load(Target::Huge, (1, false), 300).connect_timeout, second);
     }
 
     #[test]
-    fn only_a_handler_may_refuse_a_head() {
+    fn head_is_optional_only_for_handlers() {
         let heads = |files, fixed| {
             let served = SupportedTargets { files, fixed };
             served.targets().into_iter().map(|target| page(target, served).answers_head).collect::<Vec<_>>()

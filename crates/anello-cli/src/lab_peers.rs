@@ -1,7 +1,6 @@
-//! `anello lab peers`: build the servers on other systems that anello is compared with, and list them.
+//! `anello lab peers`: builds and lists the peers, which are servers that use other runtimes or libraries.
 //!
-//! The lab knows how; this file reads the flags and prints. Building goes on after a peer that cannot be built, so that
-//! a machine gets all that its toolchains allow.
+//! The crate anello-lab implements the build. If a peer cannot be built, the command continues with the others.
 
 use std::io::{self, IsTerminal};
 use std::path::PathBuf;
@@ -9,7 +8,7 @@ use std::process::ExitCode;
 
 use anello_lab::peers::{Built, Outcome, Peer, Peers, State, Toolchains};
 
-/// Build or list the servers on other systems that anello is compared with.
+/// Build or list the peers: servers with other runtimes or libraries that the lab compares with anello.
 #[derive(clap::Args)]
 pub struct Arguments {
     #[command(subcommand)]
@@ -22,54 +21,54 @@ enum Command {
     List(ListArguments),
 }
 
-/// Build peers, as far as this machine's toolchains allow, and say which could not be built and why.
+/// Build the peers for which this machine has a toolchain, and report those that cannot be built, with the reason.
 ///
-/// A peer that is built and whose sources and compiler have not changed since is not built again. Their libraries are
-/// fetched from the package registries of their languages, at the versions in their lock files.
+/// A peer is not built again if its sources and compiler have not changed. Libraries are downloaded from the package
+/// registries of the languages, at the versions in the lock files.
 ///
-/// Exits 0 when all that can be built is, 1 if one that was asked for by name could not be.
+/// Exits with 0, or with 1 if a peer named on the command line cannot be built.
 #[derive(clap::Args)]
 struct BuildArguments {
-    /// The peers to build, by their names or those of their contenders; all if none is named.
+    /// Names of peers or of their contenders; all peers by default.
     names: Vec<String>,
 
-    /// Build also what is built and up to date.
+    /// Build even peers that are up to date.
     #[arg(long)]
     force: bool,
 
     #[command(flatten)]
-    folder: Folder,
+    directory: PeersDirectory,
 }
 
-/// List the peers, and whether they are built.
+/// List the peers and whether they are built.
 #[derive(clap::Args)]
 struct ListArguments {
     #[command(flatten)]
-    folder: Folder,
+    directory: PeersDirectory,
 }
 
 #[derive(clap::Args)]
-struct Folder {
-    /// The folder that the peers' folders are in; by default `peers` in the current directory, else the one beside the
-    /// workspace that this command was built from.
+struct PeersDirectory {
+    /// Directory with one subdirectory per peer; by default peers in the current directory, else in the workspace that
+    /// this command was built from.
     #[arg(long, value_name = "DIRECTORY")]
     peers: Option<PathBuf>,
 }
 
-/// Runs the command.
+/// Runs a subcommand of `anello lab peers`.
 pub fn run(arguments: &Arguments) -> io::Result<ExitCode> {
     match &arguments.command {
         Command::Build(arguments) => build(arguments),
-        Command::List(arguments) => list(&Peers::find(arguments.folder.peers.as_deref())?),
+        Command::List(arguments) => list(&Peers::find(arguments.directory.peers.as_deref())?),
     }
 }
 
 fn build(arguments: &BuildArguments) -> io::Result<ExitCode> {
-    let peers = Peers::find(arguments.folder.peers.as_deref())?;
+    let peers = Peers::find(arguments.directory.peers.as_deref())?;
     let selected = if arguments.names.is_empty() {
         peers.all().iter().collect()
     } else {
-        let unknown = |why| io::Error::new(io::ErrorKind::InvalidInput, why);
+        let unknown = |reason| io::Error::new(io::ErrorKind::InvalidInput, reason);
         peers.named(&arguments.names).map_err(unknown)?
     };
     let toolchains = Toolchains::from_environment();
@@ -82,8 +81,8 @@ fn build(arguments: &BuildArguments) -> io::Result<ExitCode> {
         all_built &= matches!(outcome, Outcome::UpToDate(_) | Outcome::Built(_));
         println!("{:12} {}", peer.manifest.name, describe(&outcome));
     }
-    let named = !arguments.names.is_empty();
-    Ok(if all_built || !named { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    let has_names = !arguments.names.is_empty();
+    Ok(if all_built || !has_names { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 fn list(peers: &Peers) -> io::Result<ExitCode> {
@@ -112,7 +111,7 @@ fn list(peers: &Peers) -> io::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Rows below each other, every column as wide as it has to be.
+/// Formats rows as a table. Each column is as wide as its longest cell.
 fn table<const COLUMNS: usize>(rows: &[[String; COLUMNS]]) -> String {
     let mut widths = [0; COLUMNS];
     for row in rows {
@@ -127,11 +126,11 @@ fn table<const COLUMNS: usize>(rows: &[[String; COLUMNS]]) -> String {
     rows.iter().map(line).collect()
 }
 
-/// A peer's version, as far as it is known, and whether it is built.
+/// Returns the version and the build state of a peer as text.
 fn peer_status(peer: &Peer, toolchains: &Toolchains) -> (String, String) {
     let (version, state) = match peer.state() {
         State::Built(built) => (Some(built.version), "built".to_owned()),
-        State::Outdated(built) => (Some(built.version), "built, but its sources are newer".to_owned()),
+        State::Outdated(built) => (Some(built.version), "built, but outdated".to_owned()),
         State::NotBuilt => {
             let missing = peer.missing_programs(toolchains);
             let missing =
@@ -139,27 +138,25 @@ fn peer_status(peer: &Peer, toolchains: &Toolchains) -> (String, String) {
             (None, format!("not built{missing}"))
         }
     };
-    let version =
-        version.or_else(|| peer.manifest.version.clone()).unwrap_or_else(|| "the machine's".to_owned());
+    let version = version.or_else(|| peer.manifest.version.clone()).unwrap_or_else(|| "system".to_owned());
     (version, state)
 }
 
-/// What came of a build, in one line or, if it failed, several.
+/// Describes the outcome of a build in one line, or in several lines if it failed.
 fn describe(outcome: &Outcome) -> String {
-    let made = |built: &Built| format!("{} {} with {}", built.library, built.version, built.compiler);
-    let needs = |hint: &Option<String>| hint.as_ref().map_or_else(String::new, |hint| format!("; {hint}"));
+    let versions = |built: &Built| format!("{} {} with {}", built.library, built.version, built.compiler);
+    let suffix = |hint: &Option<String>| hint.as_ref().map_or_else(String::new, |hint| format!("; {hint}"));
     match outcome {
-        Outcome::UpToDate(built) => format!("is up to date: {}", made(built)),
-        Outcome::Built(built) => format!("built: {}", made(built)),
-        Outcome::Missing { programs, hint } => format!("not built: {}{}", not_found(programs), needs(hint)),
+        Outcome::UpToDate(built) => format!("up to date: {}", versions(built)),
+        Outcome::Built(built) => format!("built: {}", versions(built)),
+        Outcome::Missing { programs, hint } => format!("not built: {}{}", not_found(programs), suffix(hint)),
         Outcome::Failed { why, last_lines, log, hint } => {
             let lines = last_lines.iter().map(|line| format!("    {line}\n")).collect::<String>();
-            format!("not built: {why}{}\n{lines}    all of it: {}", needs(hint), log.display())
+            format!("not built: {why}{}\n{lines}    complete log: {}", suffix(hint), log.display())
         }
     }
 }
 
 fn not_found(programs: &[String]) -> String {
-    let verb = if programs.len() == 1 { "is" } else { "are" };
-    format!("{} {verb} not on PATH", programs.join(", "))
+    format!("{} not found in PATH", programs.join(", "))
 }

@@ -1,4 +1,4 @@
-//! `anello lab report`: the HTML report of one or several kept runs.
+//! `anello lab report`: an HTML report of one or more stored runs.
 
 use std::fs;
 use std::io;
@@ -10,26 +10,25 @@ use anello_lab::raw::read_runs;
 
 use crate::output::show;
 
-/// Make the HTML report anew from one or several runs: their JSON, or reports that have it in them.
+/// Create the HTML report again from one or more runs: their JSON, or HTML reports with embedded JSON.
 ///
-/// One file that needs no network, with all runs one after the other, and the plots beside it as SVG files in a folder
-/// called plots.
+/// The report is a single file without external resources that contains all runs. The plots are also written as SVG
+/// files to a directory plots next to the report.
 #[derive(clap::Args)]
 pub struct ReportArguments {
-    /// The runs: JSON or HTML.
+    /// Runs to include: JSON or HTML files.
     #[arg(required = true, value_name = "RUN")]
     runs: Vec<PathBuf>,
 
-    /// The file to write.
+    /// File to write.
     #[arg(long, value_name = "FILE", default_value = "anello-lab.html")]
     out: PathBuf,
 
-    /// Print the table of every run as well.
+    /// Also print the table of each run.
     #[arg(long)]
     table: bool,
 
-    /// Write anello against every peer, and each contender against the one that it names as its base, every cell, as
-    /// Markdown tables for a document as well.
+    /// Also write Markdown tables that compare anello with each peer, and each contender with its base, in all cells.
     #[arg(long, value_name = "FILE")]
     markdown: Option<PathBuf>,
 }
@@ -38,7 +37,7 @@ pub struct ReportArguments {
 pub fn run(arguments: &ReportArguments) -> io::Result<ExitCode> {
     let runs = arguments.runs.iter().map(|path| read_runs(path)).collect::<io::Result<Vec<_>>>()?;
     let mut results = runs.concat();
-    // Runs are kept from before there were all pairs, or the CPU of server and load together.
+    // Runs of older versions lack the comparisons of all pairs and the combined CPU time of server and load.
     results.iter_mut().for_each(backfill);
     if let Some(path) = &arguments.markdown {
         fs::write(path, anello_lab::render_markdown(&results)).map_err(|error| {
@@ -50,7 +49,7 @@ pub fn run(arguments: &ReportArguments) -> io::Result<ExitCode> {
     for result in results.iter().filter(|_| arguments.table) {
         text += &format!("{}\n", anello_lab::render_table(result));
     }
-    text += &format!("Report: {} and {plots} plots beside it\n", arguments.out.display());
+    text += &format!("Report: {} and {plots} plots next to it\n", arguments.out.display());
     show(&text)?;
     Ok(ExitCode::SUCCESS)
 }

@@ -1,4 +1,4 @@
-//! `anello lab run`: a scenario, from flags and files to the reports.
+//! `anello lab run`: runs a scenario and writes the reports.
 
 use std::fs;
 use std::io;
@@ -20,99 +20,105 @@ use crate::lab_with::{adapt_to_cells, parse_contender};
 use crate::output::{print_stderr, show};
 use crate::{build_identity, duration, stop};
 
-/// Compare servers by interleaved slices of load; without flags anello and the bare servers, in about a minute.
+/// Compare servers with interleaved slices of load; by default anello and the baselines, in about a minute.
 ///
-/// Checks every server (complete bytes, a stalled reader, 5000 connections), then starts each pinned to its cores and
-/// loads them in turn from another core, in random order, checking every byte. Prints what it found and writes it as
-/// JSON and HTML. One server runs twice: what the two differ by is what this machine cannot tell. Ctrl-C finishes with
-/// what there is, which --resume takes up again; a second one ends at once.
+/// Checks each server (complete bytes, a stalled reader, 5000 connections). Then starts the servers pinned to their
+/// cores and loads them in turn from another core, in random order, verifying every byte. Prints the results and
+/// writes them as JSON and HTML. One server runs twice; the difference between its two instances is the noise floor.
+/// Ctrl-C stops the run and writes the results so far, which --resume can continue; a second Ctrl-C exits
+/// immediately.
 #[derive(clap::Args)]
 pub struct RunArguments {
-    /// What to compare: quick, smoke, frevib, joakimthun, monoio-peak, monoio-fixed, few, go-uring, models, options, large,
-    /// many, aa, http, files, tls, chen622, disk or idle; quick if nothing is said.
+    /// Predefined scenario: quick (the default), smoke, frevib, joakimthun, monoio-peak, monoio-fixed, few, go-uring,
+    /// models, options, large, many, aa, http, files, tls, chen622, disk or idle.
     #[arg(long, value_name = "NAME", value_parser = parse_preset, conflicts_with_all = ["scenario", "smoke"])]
     preset: Option<String>,
 
-    /// A scenario file (TOML; docs/reference/lab-scenarios.md).
+    /// Scenario file (TOML; see docs/reference/lab-scenarios.md).
     #[arg(long, value_name = "FILE", conflicts_with = "smoke")]
     scenario: Option<PathBuf>,
 
-    /// A few seconds, to see that everything works; too short for fine differences. The same as --preset smoke.
+    /// Run for a few seconds to test the setup, too short to show small differences; same as --preset smoke.
     #[arg(long)]
     smoke: bool,
 
-    /// Go on with a run that was stopped: its JSON. Give the same --contender and --peers as there; the rest is in the file.
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["preset", "smoke", "seed", "rounds", "load_time", "connections", "message_bytes", "skip_checks"])]
+    /// JSON of an interrupted run to continue. Pass the same --contender and --peers; the file contains the other
+    /// settings.
+    #[arg(
+        long,
+        value_name = "FILE",
+        conflicts_with_all = ["preset", "smoke", "seed", "rounds", "load_time", "connections", "message_bytes", "skip_checks"],
+    )]
     resume: Option<PathBuf>,
 
-    /// Seed of the order of everything and of the intervals; the same seed repeats a run.
+    /// Seed of the random order and of the bootstrap intervals; a run with the same seed uses the same order.
     #[arg(long, value_name = "NUMBER")]
     seed: Option<u64>,
 
-    /// Rounds in each cell each time that the servers are started: in a round every server gets one slice of load.
+    /// Number of rounds per cell and pass; in a round, each server gets one slice of load.
     #[arg(long, value_name = "COUNT", value_parser = parse_count)]
     rounds: Option<usize>,
 
-    /// Load for about so long in all, as in 5m, by starting the servers more or less often.
+    /// Approximate total time of load, such as 5m; sets the number of passes.
     #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
     load_time: Option<Duration>,
 
-    /// Numbers of connections to measure instead of the scenario's, as in 1,50,300.
+    /// Connection counts to measure instead of those of the scenario, such as 1,50,300.
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = parse_count)]
     connections: Vec<usize>,
 
-    /// Message sizes to measure instead of the scenario's, as in 128,1024.
+    /// Message sizes in bytes to measure instead of those of the scenario, such as 128,1024.
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = parse_count)]
     message_bytes: Vec<usize>,
 
-    /// Time contenders without checking first that they lose no bytes; the report says so.
+    /// Skip the correctness checks of the contenders; the report mentions this.
     #[arg(long)]
     skip_checks: bool,
 
-    /// One more server to compare: a command that prints a line with addr=IP:PORT when it is ready, echoes (or speaks HTTP)
-    /// until SIGTERM and takes words separated by spaces, {cores} being the cores it may use, {root} the folder it is to
-    /// serve, {certificate} and {key} the files it is to serve TLS with; may be given several times.
+    /// Additional server to compare, as a command with arguments separated by spaces; can be repeated. The server
+    /// prints a line with addr=IP:PORT when it is ready, and echoes or serves HTTP until SIGTERM. In the command,
+    /// {cores} is replaced by its cores, {root} by its document root, {certificate} and {key} by its TLS files.
     #[arg(long, value_name = "NAME=COMMAND", value_parser = parse_contender)]
     contender: Vec<Contender>,
 
-    /// The folder of the peers' sources; peers in the current directory or beside the program's workspace by default.
+    /// Directory with the peers' sources; by default peers in the current directory, else in the workspace that this
+    /// command was built from.
     #[arg(long, value_name = "DIRECTORY")]
     peers: Option<PathBuf>,
 
-    /// The file that disk workers read and write, 1 GiB: made if it does not exist, and then removed at the end;
-    /// in /var/tmp by default, or that of the run that is gone on with.
+    /// File of 1 GiB that disk workers read and write; by default in /var/tmp, or the file of the resumed run. A file
+    /// that does not exist is created, and removed after the run.
     #[arg(long, value_name = "PATH")]
     disk_file: Option<PathBuf>,
 
-    /// The driver that the load runs on, the same for all servers: auto, or what the run that is gone on with had. The
-    /// less a request costs the load, the more it tells about the servers.
+    /// Driver of the load, the same for all servers; by default auto, or the driver of the resumed run. A more
+    /// efficient driver lets the load saturate faster servers.
     #[arg(long, value_enum)]
     load_driver: Option<LoadDriver>,
 
-    /// Instructions per request, to be shown beside the CPU time: what `bench/instructions/run --json` has written.
-    /// A server there is a contender here if their names are alike but for case, blanks and signs ("uring" is
-    /// "io_uring").
+    /// JSON output of bench/instructions/run --json, with instructions per request to show next to the CPU time. Its
+    /// servers are matched to contenders by name, ignoring case, spaces and punctuation ("uring" matches "io_uring").
     #[arg(long, value_name = "FILE")]
     instructions: Option<PathBuf>,
 
-    /// The directory to write the reports to; made if it does not exist.
+    /// Directory for the reports; created if it does not exist.
     #[arg(long, value_name = "DIRECTORY", default_value = "anello-lab")]
     out: PathBuf,
 }
 
-/// Runs the lab and reports.
+/// Runs the lab and writes the reports.
 pub fn run(arguments: &RunArguments) -> io::Result<ExitCode> {
     if std::env::var_os("ANELLO_DRIVER").is_some() {
-        let text = "ANELLO_DRIVER is set, and would override the drivers that are to be compared: unset it";
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
+        let message = "ANELLO_DRIVER overrides the drivers under comparison (unset it)";
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
     }
-    // Before any child is started: Ctrl-C is to end the run, at whatever moment, with what there is.
+    // Registered before the first child is started, so that Ctrl-C at any time ends the run with the results so far.
     let stop = stop::flag()?;
     let previous = arguments.resume.as_deref().map(checkpoint::load).transpose()?;
     let disk_file = disk_file(arguments.disk_file.as_deref(), previous.as_ref());
-    let earlier = previous.as_ref().map(|previous| previous.plan.repeat_command.as_str());
-    let is_own = is_owned_by_lab(&disk_file, arguments.disk_file.as_deref(), earlier);
-    let disk_file = DiskFile { was_there: !is_own && disk_file.exists(), path: disk_file };
+    let previous_command = previous.as_ref().map(|previous| previous.plan.repeat_command.as_str());
+    let is_own = is_owned_by_lab(&disk_file, arguments.disk_file.as_deref(), previous_command);
+    let disk_file = DiskFile { existed: !is_own && disk_file.exists(), path: disk_file };
     let mut config = configuration(arguments, &disk_file.path, previous.as_ref())?;
     let driver =
         arguments.load_driver.or_else(|| LoadDriver::named(previous.as_ref()?.plan.load_driver.as_deref()?));
@@ -125,11 +131,14 @@ pub fn run(arguments: &RunArguments) -> io::Result<ExitCode> {
         arguments.instructions.as_deref().map(|path| instructions(path, &config)).transpose()?;
     config.validate().map_err(invalid)?;
     announce(&config);
-    let mut display =
-        Display { bar: progress_bar(), directory: config.output_directory.clone(), has_unsaved: false };
+    let mut display = Display {
+        bar: progress_bar(),
+        directory: config.output_directory.clone(),
+        save_error_reported: false,
+    };
     let result = run_from(&config, previous, &mut load, &mut machine, &mut display, &stop);
     display.bar.finish_and_clear();
-    // Before the reports are made, which needs no core of its own: the machine gives the thread its cores back.
+    // Restores the CPU affinity of this thread, because writing the reports needs no reserved core.
     drop(machine);
     let mut result = result.map_err(io::Error::other)?;
     let driver_note = format!("The load ran on anello's {} driver.", load.driver_name());
@@ -141,36 +150,37 @@ pub fn run(arguments: &RunArguments) -> io::Result<ExitCode> {
     report(&result, arguments)
 }
 
-/// Counts of instructions; says which contenders they know nothing of.
+/// Reads instruction counts, and prints the contenders that have none.
 fn instructions(path: &Path, config: &LabConfig) -> io::Result<Instructions> {
-    let named = |why: String| format!("{}: {why}", path.display());
-    let text =
-        fs::read_to_string(path).map_err(|error| io::Error::new(error.kind(), named(error.to_string())))?;
-    let counts = Instructions::from_json(&text).map_err(|why| invalid(named(why)))?;
+    let with_path = |reason: String| format!("{}: {reason}", path.display());
+    let text = fs::read_to_string(path)
+        .map_err(|error| io::Error::new(error.kind(), with_path(error.to_string())))?;
+    let counts = Instructions::from_json(&text).map_err(|reason| invalid(with_path(reason)))?;
     let contenders = config.contenders.iter().filter(|contender| contender.twin_of.is_none());
     let unknown: Vec<&str> =
         contenders.map(|contender| contender.name.as_str()).filter(|name| !counts.know(name)).collect();
     if !unknown.is_empty() {
-        print_stderr(format_args!("  {} counts no instructions of {}", path.display(), unknown.join(", ")));
+        print_stderr(format_args!("  {}: no instruction counts for {}", path.display(), unknown.join(", ")));
     }
     Ok(counts)
 }
 
-/// Writes the reports, and then shows the result: it is kept whoever reads on, and shown even if it cannot be kept.
+/// Writes the reports, then prints the result. A closed pipe on standard output does not prevent the reports, and an
+/// error while writing them does not prevent the printed result.
 fn report(result: &LabResult, arguments: &RunArguments) -> io::Result<ExitCode> {
     let written = anello_lab::write_reports(result, &arguments.out);
     let mut text = format!("{}\n", anello_lab::render_table(result).trim_end());
     if let Ok(paths) = &written {
         text += &format!("\nReport: {}\nJSON:   {}\n", paths.html.display(), paths.json.display());
         if result.interrupted {
-            text += &format!("Go on:  {}\n", resume_command(arguments, &paths.json));
+            text += &format!("Resume: {}\n", resume_command(arguments, &paths.json));
         }
     }
     show(&text)?;
     written.map(|_| ExitCode::SUCCESS)
 }
 
-/// Says what is about to happen, and for how long.
+/// Prints the size and the estimated duration of the run.
 fn announce(config: &LabConfig) {
     let seconds = config.estimated_time().as_secs();
     let time =
@@ -183,11 +193,11 @@ fn announce(config: &LabConfig) {
     config.scenario.scaling.iter().for_each(|note| print_stderr(format_args!("  {note}")));
 }
 
-fn invalid(why: String) -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidInput, why)
+fn invalid(message: String) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidInput, message)
 }
 
-/// The configuration that scenario and flags ask for, or that an earlier run had.
+/// Returns the configuration from scenario and flags, or from the resumed run.
 fn configuration(
     arguments: &RunArguments,
     disk_file: &Path,
@@ -195,7 +205,7 @@ fn configuration(
 ) -> io::Result<LabConfig> {
     let (file_name, text) = scenario_text(arguments, previous)?;
     let mut config = resolve(&file_name, &text, &resources(arguments.peers.as_deref(), disk_file)?)
-        .map_err(|why| invalid(why.to_string()))?;
+        .map_err(|error| invalid(error.to_string()))?;
     config.launcher = launcher()?;
     config.contenders.extend(adapt_to_cells(&arguments.contender, &config.cells)?);
     let executable = std::env::current_exe()?;
@@ -203,7 +213,7 @@ fn configuration(
         own.commit = build_identity::commit();
         own.built_with = Some(build_identity::built_with());
     }
-    // A word may be no Unicode, as a path may be.
+    // An argument, such as a path, is not necessarily valid Unicode.
     let words = std::env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned());
     config.repeat_command = repeat_command(words);
     config.output_directory.clone_from(&arguments.out);
@@ -221,8 +231,8 @@ fn configuration(
     Ok(config)
 }
 
-/// What flags say instead of the scenario, as far as the lab may have so many connections open; all of it goes into the
-/// report.
+/// Applies the flags that override the scenario, and drops cells with more than `connections_limit` connections. Adds a
+/// note to the report for each change.
 fn apply_overrides(
     config: &mut LabConfig,
     arguments: &RunArguments,
@@ -235,8 +245,8 @@ fn apply_overrides(
         notes.extend(drop_cells_over_limit(&mut config.cells, connections_limit));
         if config.cells.is_empty() {
             return Err(invalid(format!(
-                "nothing is left to measure: the lab may have {connections_limit} connections open here (`ulimit -Hn`); give \
-                 --connections no more than that, or raise the limit"
+                "no cells left to measure: the lab can open at most {connections_limit} connections (lower \
+                 --connections, or raise the limit of open files, `ulimit -Hn`)"
             )));
         }
     }
@@ -253,7 +263,7 @@ fn apply_overrides(
     Ok(())
 }
 
-/// As many passes as fill so much time with load; says so if they are not those that there were.
+/// Sets the number of passes so that their load takes about `time`. Returns a note if the number has changed.
 fn fit_passes(config: &mut LabConfig, time: Duration) -> Option<String> {
     let passes = config.passes;
     config.passes = 1;
@@ -263,9 +273,10 @@ fn fit_passes(config: &mut LabConfig, time: Duration) -> Option<String> {
         .then(|| format!("{} passes instead of {passes}, by --load-time.", config.passes))
 }
 
-/// The cells with other connections (disk: depths), other message sizes, or both; as they are where none are given.
+/// Returns the cells with other connection counts (disk: queue depths), other message sizes, or both. An empty list
+/// leaves the values of the cells unchanged.
 fn override_cells(cells: &[Cell], connections: &[usize], message_bytes: &[usize]) -> Vec<Cell> {
-    let mut others: Vec<Cell> = Vec::new();
+    let mut overridden: Vec<Cell> = Vec::new();
     for &cell in cells {
         let workloads = match cell.workload {
             Workload::Echo { .. } if !message_bytes.is_empty() => {
@@ -276,16 +287,16 @@ fn override_cells(cells: &[Cell], connections: &[usize], message_bytes: &[usize]
         let own = [cell.connections];
         let counts = if connections.is_empty() { &own } else { connections };
         for workload in workloads {
-            let with = |&connections: &usize| Cell { workload, connections, ..cell };
-            others.extend(counts.iter().map(with));
+            let with_connections = |&connections: &usize| Cell { workload, connections, ..cell };
+            overridden.extend(counts.iter().map(with_connections));
         }
     }
-    others.sort();
-    others.dedup();
-    others
+    overridden.sort();
+    overridden.dedup();
+    overridden
 }
 
-/// The scenario, and its name for errors.
+/// Returns the name of the scenario, for error messages, and its text.
 fn scenario_text(arguments: &RunArguments, previous: Option<&LabResult>) -> io::Result<(String, String)> {
     if let Some(path) = &arguments.scenario {
         let text = fs::read_to_string(path)
@@ -297,17 +308,17 @@ fn scenario_text(arguments: &RunArguments, previous: Option<&LabResult>) -> io::
         return Ok((scenario.name.clone(), scenario.text.clone()));
     }
     let name = if arguments.smoke { "smoke" } else { arguments.preset.as_deref().unwrap_or("quick") };
-    let text = preset(name).ok_or_else(|| invalid(format!("there is no preset {name}")))?;
+    let text = preset(name).ok_or_else(|| invalid(format!("unknown preset {name}")))?;
     Ok((name.to_owned(), text.to_owned()))
 }
 
-/// This machine, with the peers that are built on it.
-pub fn resources(folder: Option<&Path>, disk_file: &Path) -> io::Result<Resources> {
+/// Returns the resources of this machine: its cores and the peers built on it.
+pub fn resources(peers_directory: Option<&Path>, disk_file: &Path) -> io::Result<Resources> {
     let mut resources = Resources::of_this_machine(std::env::current_exe()?, disk_file.to_owned());
-    let peers = match Peers::find(folder) {
+    let peers = match Peers::find(peers_directory) {
         Ok(peers) => peers,
-        // A program that was installed without its sources has none, and needs none.
-        Err(error) if folder.is_none() && error.kind() == io::ErrorKind::NotFound => {
+        // Peers are optional: a binary that was installed without its sources has none.
+        Err(error) if peers_directory.is_none() && error.kind() == io::ErrorKind::NotFound => {
             return Ok(resources);
         }
         Err(error) => return Err(error),
@@ -317,7 +328,7 @@ pub fn resources(folder: Option<&Path>, disk_file: &Path) -> io::Result<Resource
     Ok(resources)
 }
 
-/// The peers of a protocol: the contenders of those that are built, and the names of those of the others.
+/// Returns the peers of a protocol: the contenders of built peers, and the names of the contenders of other peers.
 fn contenders_for(peers: &Peers, protocol: Protocol) -> (Vec<Contender>, Vec<String>) {
     let built = peers.contenders(protocol, "{cores}").into_iter().map(peer_contender).collect();
     let unbuilt = peers.speaking(protocol).filter(|peer| !matches!(peer.state(), State::Built(_)));
@@ -343,15 +354,16 @@ fn peer_contender(peer: PeerContender) -> Contender {
     }
 }
 
-/// What starts servers so that they end with this process, even if it is killed.
+/// Returns the command that starts servers so that the kernel kills them when this process exits, even after SIGKILL.
 fn launcher() -> io::Result<Vec<String>> {
     let executable = std::env::current_exe()?.into_os_string().into_string();
-    let executable =
-        executable.map_err(|path| io::Error::other(format!("{} is no UTF-8", path.display())))?;
+    let executable = executable.map_err(|path| {
+        io::Error::other(format!("path of the executable is not UTF-8: {}", path.display()))
+    })?;
     Ok([&executable, "lab", "launch", &process::id().to_string()].map(str::to_owned).to_vec())
 }
 
-/// The command line that repeats this run, without where its report went.
+/// Returns the command line that repeats this run, without its `--out`.
 fn repeat_command(words: impl Iterator<Item = String>) -> String {
     let mut command = "anello".to_owned();
     let mut words = words;
@@ -365,7 +377,7 @@ fn repeat_command(words: impl Iterator<Item = String>) -> String {
     command
 }
 
-/// The command line that takes a stopped run up again: its JSON, and the flags that are not in it.
+/// Returns the command line that resumes an interrupted run: its JSON, and the flags that the JSON does not contain.
 fn resume_command(arguments: &RunArguments, json: &Path) -> String {
     let mut command = "anello lab run".to_owned();
     let mut add = |flag: &str, value: &str| {
@@ -374,9 +386,9 @@ fn resume_command(arguments: &RunArguments, json: &Path) -> String {
     };
     add("--resume", &json.to_string_lossy());
     for contender in &arguments.contender {
-        let mut with = format!("{}={}", contender.name, contender.program.display());
-        contender.arguments.iter().for_each(|word| with += &format!(" {word}"));
-        add("--contender", &with);
+        let mut definition = format!("{}={}", contender.name, contender.program.display());
+        contender.arguments.iter().for_each(|argument| definition += &format!(" {argument}"));
+        add("--contender", &definition);
     }
     if let Some(peers) = &arguments.peers {
         add("--peers", &peers.to_string_lossy());
@@ -385,15 +397,15 @@ fn resume_command(arguments: &RunArguments, json: &Path) -> String {
     command
 }
 
-/// Adds a word to a command line, in quotes where a shell would not take it as it is.
-fn append_argument(command: &mut String, word: &str) {
-    let plain =
-        !word.is_empty() && !word.contains(|c: char| c.is_whitespace() || "'\"\\$;&|<>*?".contains(c));
+/// Appends an argument to a command line, quoted if a shell requires it.
+fn append_argument(command: &mut String, argument: &str) {
+    let needs_quotes =
+        argument.is_empty() || argument.contains(|c: char| c.is_whitespace() || "'\"\\$;&|<>*?".contains(c));
     command.push(' ');
-    if plain {
-        command.push_str(word);
+    if needs_quotes {
+        *command += &format!("'{}'", argument.replace('\'', r"'\''"));
     } else {
-        *command += &format!("'{}'", word.replace('\'', r"'\''"));
+        command.push_str(argument);
     }
 }
 
@@ -401,16 +413,16 @@ fn parse_preset(name: &str) -> Result<String, String> {
     let names: Vec<&str> = PRESETS.iter().map(|(name, _)| *name).collect();
     match names.contains(&name) {
         true => Ok(name.to_owned()),
-        false => Err(format!("there are {}", names.join(", "))),
+        false => Err(format!("unknown preset (expected one of {})", names.join(", "))),
     }
 }
 
 fn parse_count(text: &str) -> Result<usize, String> {
     let count = text.parse().ok().filter(|count| (1..=1 << 30).contains(count));
-    count.ok_or_else(|| "write a number of at least 1".to_owned())
+    count.ok_or_else(|| "expected a whole number from 1 to 1073741824".to_owned())
 }
 
-/// The lab's progress on the terminal; nothing where standard error is none.
+/// Returns the progress bar, which is hidden unless standard error is a terminal.
 fn progress_bar() -> ProgressBar {
     let style = ProgressStyle::with_template("{wide_bar} {percent}%  {elapsed} of about {duration}  {msg}");
     let bar = ProgressBar::new(0);
@@ -418,12 +430,12 @@ fn progress_bar() -> ProgressBar {
     bar
 }
 
-/// Shows the run and keeps what it has so far.
+/// Shows the progress of a run and writes its checkpoints.
 struct Display {
     bar: ProgressBar,
     directory: PathBuf,
-    /// Whether it was said that checkpoints cannot be written.
-    has_unsaved: bool,
+    /// Whether a failure to write a checkpoint has been reported.
+    save_error_reported: bool,
 }
 
 impl Observer for Display {
@@ -444,18 +456,20 @@ impl Observer for Display {
                     ));
                 });
             }
-            Progress::Analysis => bar.set_message("working it out"),
+            Progress::Analysis => bar.set_message("analyzing"),
             Progress::Checked(_) | Progress::Ready { .. } => {}
         }
     }
 
     fn checkpoint(&mut self, result: &LabResult) {
         if let Err(error) = checkpoint::save(result, &self.directory) {
-            // The run goes on; the reports may have better luck.
-            if !self.has_unsaved {
-                self.bar.suspend(|| print_stderr(format_args!("this run could not be resumed: {error}")));
+            // The run continues, because the final reports can still succeed.
+            if !self.save_error_reported {
+                self.bar.suspend(|| {
+                    print_stderr(format_args!("cannot save a checkpoint, --resume is not possible: {error}"));
+                });
             }
-            self.has_unsaved = true;
+            self.save_error_reported = true;
         }
     }
 }
@@ -467,14 +481,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_repeat_command_leaves_out_where_the_report_went() {
+    fn repeat_command_omits_out() {
         let words = ["lab", "run", "--out", "a b", "--seed", "3", "--out=c", "--contender", "x=y z", "it's"];
         let command = repeat_command(words.iter().map(|&word| word.to_owned()));
         assert_eq!(command, r"anello lab run --seed 3 --contender 'x=y z' 'it'\''s'");
     }
 
     #[test]
-    fn a_stopped_run_is_taken_up_with_the_flags_that_are_not_in_its_json() {
+    fn resume_command_keeps_flags_missing_from_json() {
         #[derive(clap::Parser)]
         struct Line {
             #[command(flatten)]
@@ -494,7 +508,7 @@ mod tests {
     }
 
     #[test]
-    fn cells_of_flags_keep_what_the_scenario_says_otherwise() {
+    fn overridden_cells_keep_other_values() {
         let cells = echo_cells(&[128, 1024], &[1, 50]);
         assert_eq!(override_cells(&cells, &[7], &[]), echo_cells(&[128, 1024], &[7]));
         assert_eq!(override_cells(&cells, &[], &[9]), echo_cells(&[9], &[1, 50]));
@@ -503,7 +517,7 @@ mod tests {
         assert_eq!(override_cells(&[idle], &[7], &[9]), [Cell { connections: 7, ..idle }]);
     }
 
-    /// The flags of a run as they come from a command line.
+    /// Parses the flags of a run.
     fn flags(words: &[&str]) -> RunArguments {
         #[derive(clap::Parser)]
         struct Line {
@@ -515,7 +529,7 @@ mod tests {
     }
 
     #[test]
-    fn connections_of_flags_obey_the_limit_of_open_files() {
+    fn connections_flag_obeys_open_file_limit() {
         let mut config = LabConfig::smoke(PathBuf::from("anello"));
         apply_overrides(&mut config, &flags(&["--connections", "5,100,101", "--message-bytes", "64"]), 100)
             .unwrap();
@@ -525,9 +539,9 @@ mod tests {
             scaling.contains("only have 100 connections open (`ulimit -Hn`): cells with 101 connections."),
             "{scaling}"
         );
-        let why = apply_overrides(&mut config, &flags(&["--connections", "101"]), 100).unwrap_err();
-        assert_eq!(why.kind(), io::ErrorKind::InvalidInput);
-        assert!(why.to_string().contains("nothing is left to measure"), "{why}");
+        let error = apply_overrides(&mut config, &flags(&["--connections", "101"]), 100).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::InvalidInput);
+        assert!(error.to_string().contains("no cells left to measure"), "{error}");
         let mut disk = LabConfig::preset("disk", PathBuf::from("anello")).unwrap();
         apply_overrides(&mut disk, &flags(&["--connections", "101"]), 100).unwrap();
         assert!(
@@ -537,7 +551,7 @@ mod tests {
     }
 
     #[test]
-    fn passes_that_stay_as_they_are_are_not_spoken_of() {
+    fn unchanged_passes_give_no_note() {
         let mut config = LabConfig::quick(PathBuf::from("anello"));
         let (passes, time) = (config.passes, config.load_time());
         assert_eq!(fit_passes(&mut config, time), None);

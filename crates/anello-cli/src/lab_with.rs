@@ -1,20 +1,24 @@
-//! `--contender`: contenders that a command line gives.
+//! Contenders defined on the command line with `--contender`.
 
 use std::io;
 use std::path::Path;
 
 use anello_lab::{Cell, Contender};
 
-/// Reads `NAME=COMMAND ARGUMENTS`.
+/// Parses `NAME=COMMAND ARGUMENTS`.
 pub fn parse_contender(text: &str) -> Result<Contender, String> {
-    let wrong = || format!("{text:?} is not a server: write 'tokio=path/to/server --addr 127.0.0.1:0'");
-    let (name, command) = text.split_once('=').ok_or_else(wrong)?;
+    let invalid =
+        || format!("invalid contender {text:?} (expected 'tokio=path/to/server --addr 127.0.0.1:0')");
+    let (name, command) = text.split_once('=').ok_or_else(invalid)?;
     let mut words = command.split_whitespace();
-    let program = words.next().filter(|_| !name.trim().is_empty()).ok_or_else(wrong)?;
+    let program = words.next().filter(|_| !name.trim().is_empty()).ok_or_else(invalid)?;
     Ok(Contender::new(name.trim(), Path::new(program), &words.collect::<Vec<_>>()))
 }
 
-/// The contenders of flags, as these cells want them.
+/// Returns the contenders of the command line, configured for the protocol of the cells.
+///
+/// # Errors
+/// Returns `InvalidInput` if a cell uses TLS and the command of a contender has no certificate or key.
 pub fn adapt_to_cells(contenders: &[Contender], cells: &[Cell]) -> io::Result<Vec<Contender>> {
     let is_http = cells.iter().any(|cell| cell.workload.target().is_some());
     let is_secure = cells.iter().any(|cell| cell.workload.cipher().is_some());
@@ -22,14 +26,14 @@ pub fn adapt_to_cells(contenders: &[Contender], cells: &[Cell]) -> io::Result<Ve
         return Err(io::Error::new(
             io::ErrorKind::InvalidInput,
             format!(
-                "{} would serve no TLS, which this scenario asks for: write {{certificate}} and {{key}} where its command \
-             takes these files",
+                "contender {} does not serve TLS, which this scenario requires (add {{certificate}} and {{key}} to \
+                 its command as the paths of these files)",
                 plain.name
             ),
         ));
     }
-    let given = contenders.iter().cloned();
-    Ok(given.map(|contender| if is_http { contender.serving_by_command() } else { contender }).collect())
+    let contenders = contenders.iter().cloned();
+    Ok(contenders.map(|contender| if is_http { contender.serving_by_command() } else { contender }).collect())
 }
 
 #[cfg(test)]
@@ -41,7 +45,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_contender_of_flags_serves_what_the_scenario_asks_for() {
+    fn contender_adapts_to_protocol_of_scenario() {
         let plain = parse_contender("a=./a --root {root}").unwrap();
         let secure = parse_contender("b=./b --pem {certificate} {key}").unwrap();
         let target = Target::Hello;
@@ -50,18 +54,19 @@ mod tests {
         assert_eq!(both[0].serves, [Serves::Files]);
         let cipher = Cipher::Aes128Gcm;
         let cells = [Cell { workload: cell.workload.under(cipher), ..cell }];
-        let why = adapt_to_cells(&[secure.clone(), plain], &cells).unwrap_err().to_string();
-        assert!(why.starts_with("a would serve no TLS") && why.contains("{certificate} and {key}"), "{why}");
+        let error = adapt_to_cells(&[secure.clone(), plain], &cells).unwrap_err().to_string();
+        assert!(error.starts_with("contender a does not serve TLS"), "{error}");
+        assert!(error.contains("{certificate} and {key}"), "{error}");
         assert_eq!(adapt_to_cells(&[secure], &cells).unwrap().len(), 1);
     }
 
     #[test]
-    fn a_contender_has_a_name_and_a_command() {
+    fn contender_requires_name_and_command() {
         let contender = parse_contender("tokio = ./echo --addr 127.0.0.1:0").unwrap();
         assert_eq!((contender.name.as_str(), contender.program.as_path()), ("tokio", Path::new("./echo")));
         assert_eq!(contender.arguments, ["--addr", "127.0.0.1:0"]);
-        for wrong in ["", "tokio", "tokio=", "=./echo"] {
-            assert!(parse_contender(wrong).is_err(), "{wrong}");
+        for invalid in ["", "tokio", "tokio=", "=./echo"] {
+            assert!(parse_contender(invalid).is_err(), "{invalid}");
         }
     }
 }

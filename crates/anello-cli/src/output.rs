@@ -12,7 +12,12 @@ use std::io::{self, Write};
 /// Returns any other error of `write(2)`, such as `StorageFull`.
 pub fn show(text: &str) -> io::Result<()> {
     let mut output = io::stdout().lock();
-    match output.write_all(text.as_bytes()).and_then(|()| output.flush()) {
+    ignore_broken_pipe(output.write_all(text.as_bytes()).and_then(|()| output.flush()))
+}
+
+/// Converts the error of writing to a closed pipe into success: the reader needs no more output.
+pub fn ignore_broken_pipe(result: io::Result<()>) -> io::Result<()> {
+    match result {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
         result => result,
     }

@@ -1,4 +1,4 @@
-//! `anello lab run` as a command, with real servers.
+//! Tests of `anello lab run` as a child process, with real servers.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -20,9 +20,9 @@ fn lab(arguments: &[&str]) -> Command {
     command
 }
 
-/// One of them is missing (fault 45): the report says so, and the others are measured.
+/// One contender cannot be started (fault 45): the report names it, and the others are measured.
 #[test]
-fn the_smoke_run_compares_all_servers_and_writes_its_reports() {
+fn smoke_run_compares_servers_and_writes_reports() {
     let directory = tempfile::tempdir().unwrap();
     let out = directory.path().join("reports");
     let broken = "broken=/nonexistent/server --addr 127.0.0.1:0";
@@ -38,7 +38,7 @@ fn the_smoke_run_compares_all_servers_and_writes_its_reports() {
     assert_eq!(extensions, ["html", "json", "txt"]);
     assert!(
         reports[..2].iter().all(|path| stdout.contains(path.to_str().unwrap())),
-        "says where they are: {stdout}"
+        "prints the paths of the reports: {stdout}"
     );
     let result = read(&reports[1]);
     assert_eq!((result.plan.seed, result.plan.rounds, result.interrupted), (7, 2, false));
@@ -49,17 +49,17 @@ fn the_smoke_run_compares_all_servers_and_writes_its_reports() {
             .starts_with("anello lab run --smoke --rounds 2 --seed 7 --contender 'broken")
     );
     assert!(!result.plan.repeat_command.contains("--out"), "{}", result.plan.repeat_command);
-    // io_uring where it may be used, epoll elsewhere.
-    let driver = result.plan.load_driver.as_deref().expect("the plan names the load's driver");
+    // io_uring if available, else epoll.
+    let driver = result.plan.load_driver.as_deref().expect("the plan contains the driver of the load");
     assert!(["epoll", "io_uring"].contains(&driver), "{driver}");
     let note = format!("The load ran on anello's {driver} driver.");
     assert!(result.notes.contains(&note), "{:?}", result.notes);
     let version = Command::new(env!("CARGO_BIN_EXE_anello")).arg("--version").output().unwrap();
     let version = String::from_utf8(version.stdout).unwrap();
     for own in result.contenders.iter().filter(|contender| contender.name != "broken") {
-        // The whole line, or a report might leave out the mark of changes.
-        let known = own.commit.as_ref().map(|commit| format!("\ncommit {commit}\n"));
-        let line = known.unwrap_or_else(|| "\ncommit unknown: ".to_owned());
+        // Compares the whole line, so that a missing "+changes" suffix is noticed.
+        let commit_line = own.commit.as_ref().map(|commit| format!("\ncommit {commit}\n"));
+        let line = commit_line.unwrap_or_else(|| "\ncommit unknown: ".to_owned());
         assert!(version.contains(&line), "{line}: {version}");
         let tools = own.built_with.as_deref().unwrap().strip_prefix("Rust (").unwrap().strip_suffix(')');
         assert!(version.contains(&format!("\nbuilt with {}\n", tools.unwrap())), "{tools:?}: {version}");
@@ -71,10 +71,11 @@ fn the_smoke_run_compares_all_servers_and_writes_its_reports() {
             row.contender.contains("io_uring") && matches!(row.outcome, Outcome::Skipped(_));
         match row.contender.as_str() {
             "broken" => {
-                let named = |why: &str| why.contains("cannot start /nonexistent/server: No such file");
-                assert!(matches!(&row.outcome, Outcome::Skipped(why) if named(why)), "{row:?}");
+                let is_expected =
+                    |reason: &str| reason.contains("cannot start /nonexistent/server: No such file");
+                assert!(matches!(&row.outcome, Outcome::Skipped(reason) if is_expected(reason)), "{row:?}");
             }
-            // On a machine that steals all the time no slice may be clean.
+            // On a busy virtual machine, all slices can be invalid because of stolen CPU time.
             _ => assert!(
                 matches!(row.outcome, Outcome::Measured | Outcome::NotMeasured) || uring_is_forbidden,
                 "{row:?}"
@@ -83,31 +84,34 @@ fn the_smoke_run_compares_all_servers_and_writes_its_reports() {
     }
 }
 
-/// Beside the reports called `stem` lie the plots of this result, each a file of its own.
+/// Asserts that the directory `STEM-plots` contains the plots of this result as SVG files.
 fn assert_plots(stem: &Path, result: &LabResult) {
-    let mut folder = stem.as_os_str().to_owned();
-    folder.push("-plots");
+    let mut directory = stem.as_os_str().to_owned();
+    directory.push("-plots");
     let plots: BTreeMap<String, String> = anello_lab::render_plots(result).into_iter().collect();
     let measured = |row: &Row| row.outcome == Outcome::Measured;
-    // On a machine that steals all the time there is nothing to draw.
+    // Without a valid slice there is nothing to plot.
     if result.cells.iter().flat_map(|cell| &cell.rows).any(measured) {
         for name in ["echo-128-bytes-requests-s.svg", "echo-128-bytes-server-cpu-per-request.svg"] {
             assert!(plots.contains_key(name), "{name} is not among {:?}", plots.keys());
         }
     }
-    let files = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    let files = fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path());
     let name = |path: &Path| path.file_name().unwrap().to_str().unwrap().to_owned();
     let files: BTreeMap<String, String> =
         files.map(|path| (name(&path), fs::read_to_string(&path).unwrap())).collect();
     assert_eq!(files.keys().collect::<Vec<_>>(), plots.keys().collect::<Vec<_>>());
-    assert!(files == plots && files.values().all(|svg| svg.starts_with("<svg ")), "as the result is drawn");
+    assert!(
+        files == plots && files.values().all(|svg| svg.starts_with("<svg ")),
+        "files equal the rendered plots"
+    );
 }
 
-/// A scenario of one cell that is gone through in a moment.
-fn moment(directory: &Path) -> PathBuf {
-    let scenario = directory.join("moment.toml");
+/// Writes a scenario with one cell that takes a fraction of a second. Returns its path.
+fn short_scenario(directory: &Path) -> PathBuf {
+    let scenario = directory.join("short.toml");
     let text = r#"
-        name = "moment"
+        name = "short"
         title = "One server"
         message_bytes = [64]
         connections = [1]
@@ -124,10 +128,10 @@ fn moment(directory: &Path) -> PathBuf {
 }
 
 #[test]
-fn a_reader_that_has_gone_costs_nobody_the_report() {
+fn closed_output_pipes_do_not_prevent_reports() {
     let directory = tempfile::tempdir().unwrap();
-    let (scenario, out) = (moment(directory.path()), directory.path().join("reports"));
-    // One that fails is spoken of while the run goes on.
+    let (scenario, out) = (short_scenario(directory.path()), directory.path().join("reports"));
+    // The failure of this contender is printed to standard error during the run.
     let broken = "broken=/nonexistent/server";
     let mut command = lab(&[
         "--scenario",
@@ -146,9 +150,10 @@ fn a_reader_that_has_gone_costs_nobody_the_report() {
 }
 
 #[test]
-fn a_word_that_is_no_unicode_may_stand_in_the_command() {
+fn accepts_non_unicode_argument() {
     let directory = tempfile::tempdir().unwrap();
-    let (scenario, out) = (moment(directory.path()), directory.path().join(OsStr::from_bytes(b"r\xff")));
+    let out = directory.path().join(OsStr::from_bytes(b"r\xff"));
+    let scenario = short_scenario(directory.path());
     let mut command = lab(&["--scenario", scenario.to_str().unwrap()]);
     let Output { status, stderr, .. } = command.arg("--out").arg(&out).output().unwrap();
     assert!(status.success(), "{}", String::from_utf8_lossy(&stderr));
@@ -158,12 +163,12 @@ fn a_word_that_is_no_unicode_may_stand_in_the_command() {
 }
 
 #[test]
-fn ctrl_c_ends_the_run_with_what_there_is_and_leaves_no_server_behind() {
+fn ctrl_c_writes_partial_result_and_stops_servers() {
     let directory = tempfile::tempdir().unwrap();
     let mut command = lab(&["--load-time", "10m", "--out", directory.path().to_str().unwrap()]);
     let child = command.stdout(Stdio::piped()).spawn().unwrap();
     let children = PathBuf::from(format!("/proc/{0}/task/{0}/children", child.id()));
-    // The first children ask for versions; servers are told where to listen.
+    // The first child processes only print versions. Servers have an address argument.
     let is_server = |child: &&str| {
         let command = fs::read_to_string(format!("/proc/{child}/cmdline"));
         command.is_ok_and(|command| command.contains("--addr"))
@@ -184,51 +189,51 @@ fn ctrl_c_ends_the_run_with_what_there_is_and_leaves_no_server_behind() {
     let result = read(&reports_in(directory.path())[1]);
     assert!(result.interrupted);
     for server in servers {
-        assert!(!Path::new("/proc").join(&server).exists(), "{server} has ended");
+        assert!(!Path::new("/proc").join(&server).exists(), "server {server} is still running");
     }
 }
 
 #[test]
-fn a_lab_that_is_killed_leaves_no_server_behind() {
+fn servers_exit_when_lab_is_killed() {
     let directory = tempfile::tempdir().unwrap();
     let (alive, script) = (directory.path().join("alive"), directory.path().join("server.sh"));
     assert!(Command::new("mkfifo").arg(&alive).status().unwrap().success());
-    // Says nothing to the lab, so that no broken pipe ends it.
+    // The server writes nothing to its standard output, so a broken pipe cannot be the reason for its exit.
     fs::write(&script, format!("exec 9>{}; echo started >&9; exec sleep 300", alive.display())).unwrap();
-    let with = format!("watched=/bin/sh {}", script.display());
+    let contender = format!("watched=/bin/sh {}", script.display());
     let mut command =
-        lab(&["--load-time", "10m", "--contender", &with, "--out", directory.path().to_str().unwrap()]);
+        lab(&["--load-time", "10m", "--contender", &contender, "--out", directory.path().to_str().unwrap()]);
     let mut child = command.stdout(Stdio::null()).spawn().unwrap();
-    // Open for writing only in the server: the end of the stream is the end of the server.
+    // Only the server has the FIFO open for writing, so EOF means that the server has exited.
     let mut alive = BufReader::new(File::open(alive).unwrap());
     let mut line = String::new();
     alive.read_line(&mut line).unwrap();
     assert_eq!(line, "started\n");
     child.kill().unwrap();
     child.wait().unwrap();
-    let (sender, ended) = mpsc::channel();
+    let (sender, receiver) = mpsc::channel();
     thread::spawn(move || sender.send(alive.read_line(&mut String::new()).unwrap()));
-    assert_eq!(ended.recv_timeout(Duration::from_secs(60)), Ok(0), "the server outlives the lab");
+    assert_eq!(receiver.recv_timeout(Duration::from_secs(60)), Ok(0), "the server outlives the lab");
 }
 
 #[test]
-fn a_lab_that_makes_no_sense_is_refused() {
+fn invalid_arguments_are_rejected() {
     let Output { status, stderr, .. } = lab(&["--smoke"]).env("ANELLO_DRIVER", "epoll").output().unwrap();
     assert_eq!(status.code(), Some(1));
     assert!(String::from_utf8_lossy(&stderr).contains("unset"));
-    for wrong in [
+    for invalid in [
         ["--contender", "tokio"],
         ["--seed", "x"],
         ["--load-time", "5"],
         ["--connections", "1,x"],
         ["--rounds", "0"],
     ] {
-        assert_eq!(lab(&wrong).output().unwrap().status.code(), Some(2), "{wrong:?}");
+        assert_eq!(lab(&invalid).output().unwrap().status.code(), Some(2), "{invalid:?}");
     }
 }
 
 #[test]
-fn a_run_that_was_stopped_is_taken_up_again() {
+fn interrupted_run_is_resumed() {
     let directory = tempfile::tempdir().unwrap();
     let out = directory.path().join("reports");
     let out = out.to_str().unwrap();
@@ -246,21 +251,21 @@ fn a_run_that_was_stopped_is_taken_up_again() {
         warm_up = "1ms"
     "#;
     fs::write(&scenario, text).unwrap();
-    let child = lab(&["--scenario", scenario.to_str().unwrap(), "--out", out]);
-    let json = stop_after_a_cell(child, Path::new(out));
-    let part = read(&json);
-    assert!(part.interrupted && !part.completed.is_empty() && part.completed.len() < 80);
-    // 2 cells in each of 40 passes.
+    let command = lab(&["--scenario", scenario.to_str().unwrap(), "--out", out]);
+    let json = interrupt_after_first_cell(command, Path::new(out));
+    let partial = read(&json);
+    // The complete run has 2 cells in each of 40 passes.
+    assert!(partial.interrupted && !partial.completed.is_empty() && partial.completed.len() < 80);
     let Output { status, stderr, .. } =
         lab(&["--resume", json.to_str().unwrap(), "--out", out]).output().unwrap();
     assert!(status.success(), "{}", String::from_utf8_lossy(&stderr));
-    let whole = read(&json);
-    assert!(!whole.interrupted);
-    assert_eq!((whole.completed.len(), whole.started_unix_s), (80, part.started_unix_s));
-    assert_eq!(whole.checks.len(), 2 * 3);
-    assert!(whole.checks.iter().all(|check| check.passed), "{:?}", whole.checks);
-    assert_eq!(whole.plan.scenario.text, text);
-    assert!(whole.slices.len() >= 80 * 3 * 3);
+    let complete = read(&json);
+    assert!(!complete.interrupted);
+    assert_eq!((complete.completed.len(), complete.started_unix_s), (80, partial.started_unix_s));
+    assert_eq!(complete.checks.len(), 2 * 3);
+    assert!(complete.checks.iter().all(|check| check.passed), "{:?}", complete.checks);
+    assert_eq!(complete.plan.scenario.text, text);
+    assert!(complete.slices.len() >= 80 * 3 * 3);
     let other = ["--resume", json.to_str().unwrap(), "--contender", "x=/bin/true"];
     let Output { status, stderr, .. } = lab(&other).output().unwrap();
     assert_eq!(status.code(), Some(1));
@@ -268,7 +273,7 @@ fn a_run_that_was_stopped_is_taken_up_again() {
 }
 
 #[test]
-fn a_disk_run_is_taken_up_again_with_the_file_that_it_had() {
+fn resumed_disk_run_uses_same_file() {
     let directory = tempfile::tempdir().unwrap();
     let out = directory.path().join("reports");
     let (out, scenario) = (out.to_str().unwrap(), directory.path().join("disk.toml"));
@@ -294,33 +299,33 @@ fn a_disk_run_is_taken_up_again_with_the_file_that_it_had() {
     "#
     );
     fs::write(&scenario, text).unwrap();
-    let child = lab(&["--scenario", scenario.to_str().unwrap(), "--out", out]);
-    let json = stop_after_a_cell(child, Path::new(out));
-    let part = read(&json);
-    assert!(part.interrupted && part.completed.len() < 80);
-    let file = part.plan.disk_file.clone().expect("the plan names the file");
-    // Commands are told without the directory.
+    let command = lab(&["--scenario", scenario.to_str().unwrap(), "--out", out]);
+    let json = interrupt_after_first_cell(command, Path::new(out));
+    let partial = read(&json);
+    assert!(partial.interrupted && partial.completed.len() < 80);
+    let file = partial.plan.disk_file.clone().expect("the plan contains the file");
+    // The report omits the directory of the file in commands.
     let name = Path::new(&file).file_name().unwrap().to_str().unwrap();
-    let word = format!(" --file {name} ");
-    assert!(part.contenders.iter().all(|contender| contender.command.contains(&word)), "{file}");
-    let disk = part.environment.disk.as_ref().expect("what the file lies on");
+    let argument = format!(" --file {name} ");
+    assert!(partial.contenders.iter().all(|contender| contender.command.contains(&argument)), "{file}");
+    let disk = partial.environment.disk.as_ref().expect("the disk of the file");
     assert!(!disk.file_system.is_empty(), "{disk}");
-    assert!(!Path::new(&file).exists(), "what the lab has made goes with it");
+    assert!(!Path::new(&file).exists(), "the lab removes a file that it created");
     let other = ["--resume", json.to_str().unwrap(), "--disk-file", "/nowhere/blocks", "--out", out];
     let Output { status, stderr, .. } = lab(&other).output().unwrap();
     assert_eq!(status.code(), Some(1));
     assert!(String::from_utf8_lossy(&stderr).contains("file of the disk workers (--disk-file) differs: "));
     create_stale_file(&file);
-    let again = lab(&["--resume", json.to_str().unwrap(), "--out", out]).output().unwrap();
-    assert!(again.status.success(), "{}", String::from_utf8_lossy(&again.stderr));
-    let whole = read(&json);
-    assert_eq!((whole.interrupted, whole.completed.len()), (false, 80));
-    assert_eq!(whole.plan.disk_file, Some(file.clone()));
-    assert!(whole.failures.is_empty(), "{:?}", whole.failures);
-    assert!(!Path::new(&file).exists(), "what a crash has left is the lab's, too");
+    let resumed = lab(&["--resume", json.to_str().unwrap(), "--out", out]).output().unwrap();
+    assert!(resumed.status.success(), "{}", String::from_utf8_lossy(&resumed.stderr));
+    let complete = read(&json);
+    assert_eq!((complete.interrupted, complete.completed.len()), (false, 80));
+    assert_eq!(complete.plan.disk_file, Some(file.clone()));
+    assert!(complete.failures.is_empty(), "{:?}", complete.failures);
+    assert!(!Path::new(&file).exists(), "the lab also removes a file left by a crashed lab");
 }
 
-/// Leaves the file of disk workers behind, as a lab does that crashed.
+/// Creates the file of disk workers, as a crashed lab leaves it.
 fn create_stale_file(file: &str) {
     let worker = ["bare", "disk", "--engine", "pread", "--file", file, "--create-bytes", "65536"];
     let mut command = Command::new(env!("CARGO_BIN_EXE_anello"));
@@ -334,7 +339,7 @@ fn create_stale_file(file: &str) {
 }
 
 #[test]
-fn a_scenario_that_is_wrong_is_shown_where() {
+fn scenario_errors_have_line_and_column() {
     let directory = tempfile::tempdir().unwrap();
     let scenario = directory.path().join("wrong.toml");
     fs::write(&scenario, "name = \"x\"\ntitle = 5\n").unwrap();
@@ -347,15 +352,17 @@ fn a_scenario_that_is_wrong_is_shown_where() {
     assert!(String::from_utf8_lossy(&stderr).contains("frevib"));
 }
 
-/// Starts a run and stops it once a cell is behind, when the first checkpoint is there; returns the path of that.
-fn stop_after_a_cell(mut command: Command, out: &Path) -> PathBuf {
+/// Starts a run and interrupts it after the first cell, when the first checkpoint exists. Returns the path of the JSON.
+fn interrupt_after_first_cell(mut command: Command, out: &Path) -> PathBuf {
     let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
     let json = loop {
         let names = fs::read_dir(out).into_iter().flatten().map(|entry| entry.unwrap().path());
-        if let Some(json) = names.into_iter().find(|path| path.extension().is_some_and(|end| end == "json")) {
+        if let Some(json) =
+            names.into_iter().find(|path| path.extension().is_some_and(|extension| extension == "json"))
+        {
             break json;
         }
-        assert_eq!(child.try_wait().unwrap(), None, "the run has ended before a cell was behind");
+        assert_eq!(child.try_wait().unwrap(), None, "the run has exited before its first checkpoint");
         thread::sleep(Duration::from_millis(1));
     };
     rustix::process::kill_process(rustix::process::Pid::from_child(&child), rustix::process::Signal::INT)
@@ -365,7 +372,7 @@ fn stop_after_a_cell(mut command: Command, out: &Path) -> PathBuf {
     json
 }
 
-/// HTML, JSON and text, in this order.
+/// Returns the files in a directory, sorted: HTML, JSON and text report.
 fn reports_in(directory: &Path) -> Vec<PathBuf> {
     let mut paths: Vec<PathBuf> = fs::read_dir(directory)
         .unwrap()

@@ -1,9 +1,9 @@
-//! `anello lab run` with a real server that is struck from outside while it is measured (fault 45): killed once, killed
-//! every time, halted.
+//! Tests of `anello lab run` with a server that receives a signal while it is measured (fault 45): SIGKILL once,
+//! SIGKILL after every start, and SIGSTOP.
 //!
-//! Whoever strikes looks for the server whose connections are open, so it hits within a cell. When exactly does not
-//! matter: a server that is dead or halted shows at its next turn, in this cell or the next. A run whose last cell was
-//! under way already is made again.
+//! The test waits until the connections of the server are open, so the signal arrives during a cell. The exact moment
+//! does not matter: the lab notices a dead or stopped server in its next slice, in this cell or the next one. If the
+//! signal arrives during the last cell, the test repeats the run.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -15,12 +15,12 @@ use anello_lab::result::{Consequence, Failure, Outcome, Row};
 use anello_lab::{LabResult, checkpoint};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
-/// Connections of the smaller cell: a server with so many files open is under way in a cell.
+/// Connections of the smallest cell. A server with at least this many open files is in a cell.
 const CONNECTIONS: usize = 64;
 
 const SCENARIO: &str = r#"
-    name = "struck"
-    title = "One of two servers is struck"
+    name = "signalled"
+    title = "One of two servers receives a signal"
     message_bytes = [64]
     connections = [64, 65, 66]
     contenders = ["bare epoll", { name = "victim", command = "{anello} echo --driver epoll --addr 127.0.0.1:0" }]
@@ -33,93 +33,99 @@ const SCENARIO: &str = r#"
     check = false
 "#;
 
-/// What is long over in every run that does not hang.
+/// Timeout of a run; a run that does not hang takes far less.
 const TIMEOUT: Duration = Duration::from_secs(120);
 
-/// Cells of the scenario.
+/// Number of cells of the scenario.
 const CELLS: usize = 3;
 
-/// Runs until one was struck as a test needs it: when whoever strikes gets to run is up to the machine.
-const ATTEMPTS: usize = 5;
+/// Maximum number of runs per test. On a busy machine, a signal can be sent too late in a run.
+const MAX_ATTEMPTS: usize = 5;
 
-/// A run in which the victim was struck.
+/// A run in which the victim received a signal.
 struct SignalledRun {
     status: ExitStatus,
-    /// Whether the last strike came before the last cell: later, there may be no turn left in which it shows.
+    /// Whether the last signal was sent before the last cell. In the last cell there may be no further slice of the
+    /// victim in which the lab notices the signal.
     in_time: bool,
-    /// What the terminal showed, in one line.
-    shown: String,
+    /// Standard output, in one line.
+    stdout: String,
     result: LabResult,
 }
 
-/// A run that was struck as it should be; the last one if none was, whose assertions then tell.
-fn attempt_until(signal: Signal, most: usize, is_right: impl Fn(&SignalledRun) -> bool) -> SignalledRun {
-    let mut attempts = (1..ATTEMPTS).map(|_| run_and_signal(signal, most));
-    attempts.find(is_right).unwrap_or_else(|| run_and_signal(signal, most))
+/// Repeats the run until `is_suitable` accepts it. Returns the last attempt if it accepts none; the assertions of the
+/// test then fail.
+fn attempt_until(
+    signal: Signal,
+    max_signals: usize,
+    is_suitable: impl Fn(&SignalledRun) -> bool,
+) -> SignalledRun {
+    let mut attempts = (1..MAX_ATTEMPTS).map(|_| run_and_signal(signal, max_signals));
+    attempts.find(is_suitable).unwrap_or_else(|| run_and_signal(signal, max_signals))
 }
 
-/// Runs the scenario and sends the signal to the victim while its connections are open, so often at most.
-fn run_and_signal(signal: Signal, most: usize) -> SignalledRun {
+/// Runs the scenario and sends the signal to the victim while its connections are open, at most `max_signals` times.
+fn run_and_signal(signal: Signal, max_signals: usize) -> SignalledRun {
     let directory = tempfile::tempdir().unwrap();
     let path = |name: &str| directory.path().join(name);
-    fs::write(path("struck.toml"), SCENARIO).unwrap();
+    fs::write(path("signalled.toml"), SCENARIO).unwrap();
     let mut command = Command::new(env!("CARGO_BIN_EXE_anello"));
-    command.args(["lab", "run", "--scenario"]).arg(path("struck.toml")).arg("--out").arg(path("reports"));
-    command.env_remove("ANELLO_DRIVER").stdout(File::create(path("shown")).unwrap()).stderr(Stdio::null());
+    command.args(["lab", "run", "--scenario"]).arg(path("signalled.toml")).arg("--out").arg(path("reports"));
+    command.env_remove("ANELLO_DRIVER").stdout(File::create(path("stdout")).unwrap()).stderr(Stdio::null());
     let mut lab = command.spawn().unwrap();
-    let began = Instant::now();
-    let (mut strikes, mut in_time) = (0, false);
+    let started = Instant::now();
+    let (mut signals, mut in_time) = (0, false);
     let status = loop {
         if let Some(status) = lab.try_wait().unwrap() {
             break status;
         }
-        if began.elapsed() > TIMEOUT {
+        if started.elapsed() > TIMEOUT {
             lab.kill().unwrap();
             lab.wait().unwrap();
-            panic!("the run has not ended after {strikes} strikes");
+            panic!("the run timed out after {signals} signals");
         }
-        if strikes < most && send_signal(&lab, signal) {
-            strikes += 1;
-            in_time = cells_behind(&path("reports")) + 1 < CELLS;
+        if signals < max_signals && send_signal(&lab, signal) {
+            signals += 1;
+            in_time = completed_cells(&path("reports")) + 1 < CELLS;
         }
         thread::sleep(Duration::from_millis(1));
     };
-    let shown = fs::read_to_string(path("shown")).unwrap();
-    let shown = shown.split_whitespace().collect::<Vec<_>>().join(" ");
-    SignalledRun { status, in_time, shown, result: result_in(&path("reports")) }
+    let stdout = fs::read_to_string(path("stdout")).unwrap();
+    let stdout = stdout.split_whitespace().collect::<Vec<_>>().join(" ");
+    SignalledRun { status, in_time, stdout, result: result_in(&path("reports")) }
 }
 
-/// Sends the signal to the lab's victim if that has its connections open; whether it did.
+/// Sends the signal to the victim if its connections are open. Returns whether the signal was sent.
 fn send_signal(lab: &Child, signal: Signal) -> bool {
     let children = fs::read_to_string(format!("/proc/{0}/task/{0}/children", lab.id())).unwrap_or_default();
     children.split_whitespace().any(|child| {
         let Some(pid) = child.parse().ok().and_then(Pid::from_raw) else { return false };
-        // Held before it is looked at: by its number, another could be hit in its place.
-        let Ok(held) = pidfd_open(pid, PidfdFlags::empty()) else { return false };
-        is_victim_in_a_cell(child) && pidfd_send_signal(held, signal).is_ok()
+        // Opened before the process is examined, because its process ID could be reused by another process.
+        let Ok(pidfd) = pidfd_open(pid, PidfdFlags::empty()) else { return false };
+        is_victim_in_cell(child) && pidfd_send_signal(pidfd, signal).is_ok()
     })
 }
 
-fn is_victim_in_a_cell(pid: &str) -> bool {
+fn is_victim_in_cell(pid: &str) -> bool {
     let process = Path::new("/proc").join(pid);
     let command = fs::read_to_string(process.join("cmdline")).unwrap_or_default();
     let open_files = fs::read_dir(process.join("fd")).map_or(0, Iterator::count);
     command.contains("\0echo\0") && open_files >= CONNECTIONS
 }
 
-/// The JSON of the run, whole or so far; none before the end of the first cell.
+/// Returns the path of the run's JSON, which can be a checkpoint; `None` before the first cell is complete.
 fn json_in(directory: &Path) -> Option<PathBuf> {
     let mut paths = fs::read_dir(directory).ok()?.map(|entry| entry.unwrap().path());
-    paths.find(|path| path.extension().is_some_and(|end| end == "json"))
+    paths.find(|path| path.extension().is_some_and(|extension| extension == "json"))
 }
 
-/// Cells that the run has gone through to their end.
-fn cells_behind(directory: &Path) -> usize {
+/// Returns the number of cells that the run has completed.
+fn completed_cells(directory: &Path) -> usize {
     json_in(directory).map_or(0, |path| checkpoint::load(&path).unwrap().completed.len())
 }
 
 fn result_in(directory: &Path) -> LabResult {
-    let json = json_in(directory).expect("the JSON is there");
+    let json = json_in(directory).expect("the JSON exists");
     LabResult::from_json(&fs::read_to_string(json).unwrap()).unwrap()
 }
 
@@ -129,9 +135,9 @@ impl SignalledRun {
         rows.filter(|row| row.contender == name).collect()
     }
 
-    /// The run went to its end and counts as done, and all that failed was the victim.
+    /// Asserts that the run completed and that no contender but the victim failed.
     fn assert_run_completed(&self) {
-        assert_eq!(self.status.code(), Some(0), "{}", self.shown);
+        assert_eq!(self.status.code(), Some(0), "{}", self.stdout);
         assert_eq!((self.result.interrupted, self.result.completed.len()), (false, CELLS));
         let failures = &self.result.failures;
         assert!(failures.iter().all(|failure| failure.contender == "victim"), "{failures:?}");
@@ -140,60 +146,63 @@ impl SignalledRun {
         }
     }
 
-    /// The victim was started again once, and measured in every cell.
+    /// Asserts that the victim was restarted once and measured in every cell.
     fn assert_restarted_once(&self) -> &Failure {
         let [failure] = &self.result.failures[..] else { panic!("{:?}", self.result.failures) };
         assert_eq!((failure.consequence, failure.cell.is_some()), (Consequence::Restarted, true));
         let rows = self.rows("victim");
         assert_eq!(rows.iter().map(|row| row.restarts).sum::<usize>(), 1, "{rows:?}");
         assert!(rows.iter().all(|row| is_measured(row)), "{rows:?}");
-        assert!(self.shown.contains("victim failed and was restarted once"), "{}", self.shown);
-        assert!(self.shown.contains("; restarted once"), "{}", self.shown);
+        assert!(self.stdout.contains("victim failed and was restarted once"), "{}", self.stdout);
+        assert!(self.stdout.contains("; restarted once"), "{}", self.stdout);
         failure
     }
 }
 
-/// Whether it was; on a machine that steals all the time no slice of it may be clean.
+/// Returns whether the contender was measured. A row without valid slices counts as well: on a busy virtual machine,
+/// all slices can be invalid because of stolen CPU time.
 fn is_measured(row: &Row) -> bool {
     let all_stolen = row.outcome == Outcome::NotMeasured && row.stolen_slices + row.throttled_slices > 0;
     row.outcome == Outcome::Measured || all_stolen
 }
 
 fn has_failed(row: &Row) -> bool {
-    matches!(&row.outcome, Outcome::Failed(why) if why.contains("signal 9 (SIGKILL)"))
+    matches!(&row.outcome, Outcome::Failed(reason) if reason.contains("signal 9 (SIGKILL)"))
 }
 
 #[test]
-fn fault_45_a_contender_killed_within_a_cell_is_started_again_and_the_run_goes_on() {
-    let struck = attempt_until(Signal::KILL, 1, |struck| struck.in_time);
-    struck.assert_run_completed();
-    let what = &struck.assert_restarted_once().what;
-    assert!(what.starts_with("was killed by signal 9 (SIGKILL)") && what.contains("(load error: "), "{what}");
-    assert!(struck.shown.contains("was killed by signal 9 (SIGKILL)"), "{}", struck.shown);
+fn fault_45_killed_contender_is_restarted() {
+    let run = attempt_until(Signal::KILL, 1, |run| run.in_time);
+    run.assert_run_completed();
+    let what = &run.assert_restarted_once().what;
+    assert!(
+        what.starts_with("was killed by signal 9 (SIGKILL)") && what.contains("(load error: "),
+        "{what}"
+    );
+    assert!(run.stdout.contains("was killed by signal 9 (SIGKILL)"), "{}", run.stdout);
 }
 
 #[test]
-fn fault_45_a_contender_killed_every_time_fails_and_the_others_are_measured() {
-    let struck =
-        attempt_until(Signal::KILL, usize::MAX, |struck| struck.rows("victim").into_iter().any(has_failed));
-    struck.assert_run_completed();
-    for failure in &struck.result.failures {
+fn fault_45_repeatedly_killed_contender_fails_and_others_are_measured() {
+    let run = attempt_until(Signal::KILL, usize::MAX, |run| run.rows("victim").into_iter().any(has_failed));
+    run.assert_run_completed();
+    for failure in &run.result.failures {
         assert!(failure.what.starts_with("was killed by signal 9 (SIGKILL)"), "{failure:?}");
         assert!(matches!(failure.consequence, Consequence::Restarted | Consequence::LeftOut), "{failure:?}");
     }
-    // Of three cells one at least in which the second strike came in time, too.
-    let rows = struck.rows("victim");
+    // The second signal arrived in time in at least one of the three cells.
+    let rows = run.rows("victim");
     assert!(rows.iter().copied().any(has_failed), "{rows:?}");
-    assert!(struck.shown.contains("victim failed at "), "{}", struck.shown);
-    assert!(struck.shown.contains("; excluded from the rest of this cell"), "{}", struck.shown);
+    assert!(run.stdout.contains("victim failed at "), "{}", run.stdout);
+    assert!(run.stdout.contains("; excluded from the rest of this cell"), "{}", run.stdout);
 }
 
-/// It does not end, so that the load's patience with a reply is waited for, once.
+/// The stopped process does not exit, so the run waits once for the load's reply timeout.
 #[test]
-fn fault_45_a_contender_halted_within_a_cell_is_started_again_and_the_run_goes_on() {
-    let struck = attempt_until(Signal::STOP, 1, |struck| struck.in_time);
-    struck.assert_run_completed();
-    let what = &struck.assert_restarted_once().what;
+fn fault_45_stopped_contender_is_restarted() {
+    let run = attempt_until(Signal::STOP, 1, |run| run.in_time);
+    run.assert_run_completed();
+    let what = &run.assert_restarted_once().what;
     assert!(what.starts_with("is stopped by signal 19 (SIGSTOP) (load error: "), "{what}");
-    assert!(struck.shown.contains("is stopped by signal 19 (SIGSTOP)"), "{}", struck.shown);
+    assert!(run.stdout.contains("is stopped by signal 19 (SIGSTOP)"), "{}", run.stdout);
 }

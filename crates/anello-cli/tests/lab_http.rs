@@ -1,4 +1,5 @@
-//! `anello lab run` over HTTP, with real servers: one of blocking threads that lives in this file.
+//! Tests of `anello lab run` over HTTP with real servers: anello's own, and a server with blocking threads in this
+//! file.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
@@ -10,23 +11,26 @@ use std::thread;
 use anello_lab::result::{LabResult, Outcome};
 use anello_lab::{Cell, Target, Workload};
 
-/// Not a test: the server that the tests start as a child. Without its variable it returns at once. The variable is `BEHAVIOUR:FOLDER`: `honest` serves the folder, and `/fixed` from memory;
-/// `fixed` the latter alone; `forgetful` has no large file, `liar` a wrong byte in the page.
+/// Not a test: the server that the tests start as a child process. It returns immediately if the environment variable
+/// is not set.
+///
+/// The variable has the format `BEHAVIOUR:DIRECTORY`. `honest` serves the directory, and `/fixed` from memory; `fixed`
+/// serves only `/fixed`; `forgetful` lacks the large file; `liar` changes one byte of the page.
 #[test]
 fn http_server_child() {
-    let Ok(told) = std::env::var("ANELLO_LAB_TEST_HTTP_SERVER") else { return };
+    let Ok(configuration) = std::env::var("ANELLO_LAB_TEST_HTTP_SERVER") else { return };
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     println!("\nready addr={} driver=blocking", listener.local_addr().unwrap());
     for stream in listener.incoming().map_while(Result::ok) {
-        let told = told.clone();
-        // Little for each: the check has many connections.
-        let serving = thread::Builder::new().stack_size(64 << 10).spawn(move || serve(stream, &told).ok());
-        serving.unwrap();
+        let configuration = configuration.clone();
+        // Small stacks, because a check opens many connections.
+        let builder = thread::Builder::new().stack_size(64 << 10);
+        builder.spawn(move || serve(stream, &configuration).ok()).unwrap();
     }
 }
 
-/// Answers one request after the other, until one of them is the last.
-fn serve(mut stream: TcpStream, told: &str) -> std::io::Result<()> {
+/// Serves the requests of a connection until EOF or `Connection: close`.
+fn serve(mut stream: TcpStream, configuration: &str) -> std::io::Result<()> {
     stream.set_nodelay(true)?;
     let mut requests = BufReader::new(stream.try_clone()?);
     loop {
@@ -43,7 +47,7 @@ fn serve(mut stream: TcpStream, told: &str) -> std::io::Result<()> {
         }
         let words: Vec<&str> = lines[0].split(' ').collect();
         let closes = lines.iter().any(|line| line.trim() == "Connection: close");
-        let (status, body) = match body(told, words[1]) {
+        let (status, body) = match body(configuration, words[1]) {
             Some(body) => ("200 OK", body),
             None => ("404 Not Found", Vec::new()),
         };
@@ -57,36 +61,36 @@ fn serve(mut stream: TcpStream, told: &str) -> std::io::Result<()> {
     }
 }
 
-fn body(told: &str, path: &str) -> Option<Vec<u8>> {
-    let (behaviour, folder) = told.split_once(':')?;
+fn body(configuration: &str, path: &str) -> Option<Vec<u8>> {
+    let (behaviour, directory) = configuration.split_once(':')?;
     match (behaviour, path) {
         (_, "/fixed") => return Some(b"Hello, World!".to_vec()),
         ("fixed", _) | ("forgetful", "/300k.bin") => return None,
         _ => {}
     }
-    let mut body = fs::read(Path::new(folder).join(&path[1..])).ok()?;
+    let mut body = fs::read(Path::new(directory).join(&path[1..])).ok()?;
     if (behaviour, path) == ("liar", "/page.html") {
         body[5000] ^= 1;
     }
     Some(body)
 }
 
-/// A contender of a scenario: this file's server.
+/// Returns a contender definition of a scenario that starts the server of this file.
 fn contender(behaviour: &str, serves: &str) -> String {
     let executable = std::env::current_exe().unwrap();
     let executable = executable.to_str().unwrap();
     let variable = format!("ANELLO_LAB_TEST_HTTP_SERVER={behaviour}:{{root}}");
     let child = format!("/usr/bin/env {variable} {executable} --exact http_server_child --nocapture");
-    // The queue of the standard library's listeners holds no more.
+    // Listeners of the standard library have a backlog of 128.
     format!("{{ name = \"{behaviour}\", command = \"{child}\", serves = {serves}, connections_limit = 100 }}")
 }
 
-/// Runs these contenders in a scenario with these further lines; what was found, the page, and what was said.
+/// Runs these contenders in a scenario with additional lines. Returns the result, the HTML report and the output.
 fn run(contenders: &[String], lines: &str) -> (LabResult, String, Output) {
     run_over("http", contenders, lines)
 }
 
-/// The same over a protocol.
+/// Runs a scenario over `http` or `https`; see [`run`].
 fn run_over(protocol: &str, contenders: &[String], lines: &str) -> (LabResult, String, Output) {
     let directory = tempfile::tempdir().unwrap();
     let (out, temporary) = (directory.path().join("reports"), directory.path().join("temporary"));
@@ -111,25 +115,30 @@ fn run_over(protocol: &str, contenders: &[String], lines: &str) -> (LabResult, S
     let mut command = Command::new(env!("CARGO_BIN_EXE_anello"));
     command.args(["lab", "run", "--scenario"]).arg(&scenario).arg("--out").arg(&out);
     let output = command.env_remove("ANELLO_DRIVER").env("TMPDIR", &temporary).output().unwrap();
-    let said = [&output.stdout[..], &output.stderr].concat();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&said));
-    let report = |end: &str| {
+    let text = [&output.stdout[..], &output.stderr].concat();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&text));
+    let report = |format: &str| {
         let mut paths = fs::read_dir(&out).unwrap().map(|entry| entry.unwrap().path());
-        let path = paths.find(|path| path.extension().is_some_and(|extension| extension == end));
+        let path = paths.find(|path| path.extension().is_some_and(|extension| extension == format));
         fs::read_to_string(path.unwrap()).unwrap()
     };
-    assert_eq!(fs::read_dir(&temporary).unwrap().count(), 0, "site and certificate go with the run");
+    assert_eq!(
+        fs::read_dir(&temporary).unwrap().count(),
+        0,
+        "site and certificate are removed after the run"
+    );
     (LabResult::from_json(&report("json")).unwrap(), report("html"), output)
 }
 
-/// What became of a contender in the cells that ask for this, in their order.
+/// Returns the outcomes of a contender in the cells with this target, in the order of the cells.
 fn outcomes<'a>(result: &'a LabResult, name: &str, target: Target) -> Vec<&'a Outcome> {
     let cells = result.cells.iter().filter(|cell| cell.cell.workload.target() == Some(target));
     let rows = cells.flat_map(|cell| &cell.rows).filter(|row| row.contender == name);
     rows.map(|row| &row.outcome).collect()
 }
 
-/// On a machine that steals all the time no slice may be clean.
+/// Returns whether the contender was loaded. On a busy virtual machine, all slices can be invalid because of stolen CPU
+/// time.
 fn is_timed(outcome: &Outcome) -> bool {
     matches!(outcome, Outcome::Measured | Outcome::NotMeasured)
 }
@@ -151,9 +160,9 @@ fn servers_are_checked_and_compared_in_what_they_serve() {
         ]
     "#;
     let (result, html, output) = run(&contenders, cells);
-    let deep = Workload::Http { target: Target::Hello, pipelining: 16, reconnect: false, cipher: None };
+    let pipelined = Workload::Http { target: Target::Hello, pipelining: 16, reconnect: false, cipher: None };
     assert!(
-        result.plan.cells.contains(&Cell { workload: deep, ..Cell::echo(1, 3) }),
+        result.plan.cells.contains(&Cell { workload: pipelined, ..Cell::echo(1, 3) }),
         "{:?}",
         result.plan.cells
     );
@@ -172,8 +181,8 @@ fn servers_are_checked_and_compared_in_what_they_serve() {
         ("liar", "complete bytes", false),
     ];
     assert_eq!(checks, expected);
-    let lie = &result.checks.last().unwrap().details[0];
-    assert!(lie.starts_with("GET /page.html: byte 5000 of 6144 is wrong"), "{lie}");
+    let detail = &result.checks.last().unwrap().details[0];
+    assert!(detail.starts_with("GET /page.html: byte 5000 of 6144 is wrong"), "{detail}");
     for target in [Target::Hello, Target::Large, Target::Fixed] {
         for name in ["honest", "honest again"] {
             assert!(
@@ -182,37 +191,38 @@ fn servers_are_checked_and_compared_in_what_they_serve() {
                 result.failures
             );
         }
-        let caught = |outcome: &&Outcome| matches!(outcome, Outcome::CheckFailed(_));
-        assert!(outcomes(&result, "liar", target).iter().all(caught));
+        let failed_check = |outcome: &&Outcome| matches!(outcome, Outcome::CheckFailed(_));
+        assert!(outcomes(&result, "liar", target).iter().all(failed_check));
         for outcome in outcomes(&result, "fixed", target) {
             let unserved = format!("it does not serve {target}");
-            let is_unserved = matches!(outcome, Outcome::NotServed(why) if *why == unserved);
+            let is_unserved = matches!(outcome, Outcome::NotServed(reason) if *reason == unserved);
             assert!(if target == Target::Fixed { is_timed(outcome) } else { is_unserved }, "{outcome:?}");
         }
     }
     assert!(html.contains("HTTP, hello.txt (13 bytes), pipelining 16") && html.contains("HTTP, 300k.bin"));
-    let said = String::from_utf8_lossy(&output.stdout);
-    assert!(said.contains("it does not serve hello.txt"), "{said}");
+    let stdout = String::from_utf8_lossy(&output.stdout);
+    assert!(stdout.contains("it does not serve hello.txt"), "{stdout}");
     assert!(result.plan.scenario.scaling.iter().any(|note| note.starts_with("absent does not participate")));
-    // The folder is another one each time, and no business of the report.
+    // The report contains the placeholder instead of the temporary directory.
     assert!(result.contenders[0].command.contains(":{root}"), "{}", result.contenders[0].command);
 }
 
 #[test]
-fn a_wrong_answer_costs_the_cell_and_is_told() {
+fn wrong_response_fails_the_cell() {
     let contenders = [contender("honest", "[\"files\"]"), contender("forgetful", "[\"files\"]")];
     let lines = "targets = [\"300k.bin\", \"page.html\"]\nconnections = [2]\ncheck = false";
     let (result, _, _) = run(&contenders, lines);
     let large = outcomes(&result, "forgetful", Target::Large);
-    let told =
-        |why: &str| why.starts_with("wrong replies: ") && why.ends_with("/300k.bin: unexpected status 404");
-    assert!(matches!(large[..], [Outcome::Failed(why)] if told(why)), "{large:?}");
+    let is_expected = |reason: &str| {
+        reason.starts_with("wrong replies: ") && reason.ends_with("/300k.bin: unexpected status 404")
+    };
+    assert!(matches!(large[..], [Outcome::Failed(reason)] if is_expected(reason)), "{large:?}");
     assert!(outcomes(&result, "forgetful", Target::Page).into_iter().all(is_timed), "{:?}", result.failures);
 }
 
-/// Anello's own server on both drivers; io_uring may be forbidden here.
+/// Runs anello's server with both drivers. The io_uring contender is skipped if io_uring is unavailable.
 #[test]
-fn anellos_own_server_passes_its_checks_and_is_timed() {
+fn own_http_server_passes_checks() {
     let own = ["\"anello epoll\"", "\"anello io_uring\""].map(str::to_owned);
     let cells = r#"
         targets = ["hello.txt", "page.html", "300k.bin", "10m.bin", "/fixed"]
@@ -236,8 +246,8 @@ fn anellos_own_server_passes_its_checks_and_is_timed() {
 }
 
 #[test]
-fn servers_are_checked_and_timed_under_tls_by_the_cipher_that_is_asked_for() {
-    // One that was given a certificate and does not care.
+fn tls_servers_are_measured_with_requested_cipher() {
+    // A server that takes the certificate and key in its command but does not use TLS.
     let plain =
         contender("honest", "[\"files\"]").replace("/usr/bin/env ", "/usr/bin/env TLS={certificate}:{key} ");
     let own = ["\"anello epoll\"".to_owned(), "\"anello io_uring\"".to_owned(), plain];
@@ -260,10 +270,9 @@ fn servers_are_checked_and_timed_under_tls_by_the_cipher_that_is_asked_for() {
     }
     let passed = result.checks.iter().filter(|check| check.contender == "anello epoll" && check.passed);
     assert_eq!(passed.count(), 3, "{:?}", result.checks);
-    let refused = result.checks.iter().find(|check| check.contender == "honest").unwrap();
-    assert!(!refused.passed && refused.details[0].contains("TLS"), "{refused:?}");
-    let note =
-        result.notes.iter().find(|note| note.starts_with("HandshakeSummary of TLS came to: ")).unwrap();
+    let plain_check = result.checks.iter().find(|check| check.contender == "honest").unwrap();
+    assert!(!plain_check.passed && plain_check.details[0].contains("TLS"), "{plain_check:?}");
+    let note = result.notes.iter().find(|note| note.starts_with("Kinds of TLS handshakes: ")).unwrap();
     let both = ["TLS 1.3, TLS13_AES_128_GCM_SHA256, X25519", "TLS 1.3, TLS13_AES_256_GCM_SHA384, X25519"];
     assert!(both.iter().all(|kind| note.contains(kind)) && !note.contains("resumed"), "{note}");
     let words: Vec<String> = result.plan.cells.iter().map(Cell::to_string).collect();

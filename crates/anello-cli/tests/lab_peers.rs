@@ -1,4 +1,4 @@
-//! `anello lab peers`, run as a user would, on a folder of peers that are shell scripts.
+//! Tests of `anello lab peers` as a child process, with peers that are shell scripts.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -14,37 +14,38 @@ toolchain = ["sh"]
 compiler = ["sh", "-c", "echo sh 1"]
 build = [["sh", "-c", "BUILD"]]
 program = ["{out}/server"]
-hint = "it needs luck"
+hint = "install libuv"
 
 [[contender]]
 name = "CONTENDER"
 driver = "epoll"
 "#;
 
-/// A folder of peers, and the names of those in it. They are built in the target directory, where the names of one test
-/// must not meet those of another.
+/// A temporary directory with peers. All tests build peers in the same target directory, so the names of the peers
+/// contain the name of the test.
 struct Fixture {
-    folder: tempfile::TempDir,
+    directory: tempfile::TempDir,
     names: Vec<String>,
 }
 
 impl Fixture {
     fn new(test: &str, builds: &[(&str, &str)]) -> Self {
-        let folder = tempfile::tempdir().unwrap();
+        let directory = tempfile::tempdir().unwrap();
         let mut names = Vec::new();
         for (name, build) in builds {
-            let full = format!("test-{test}-{name}");
-            let manifest = MANIFEST.replace("NAME", &full).replace("CONTENDER", name).replace("BUILD", build);
-            fs::create_dir(folder.path().join(name)).unwrap();
-            fs::write(folder.path().join(name).join("peer.toml"), manifest).unwrap();
-            names.push(full);
+            let full_name = format!("test-{test}-{name}");
+            let manifest =
+                MANIFEST.replace("NAME", &full_name).replace("CONTENDER", name).replace("BUILD", build);
+            fs::create_dir(directory.path().join(name)).unwrap();
+            fs::write(directory.path().join(name).join("peer.toml"), manifest).unwrap();
+            names.push(full_name);
         }
-        Self { folder, names }
+        Self { directory, names }
     }
 
-    fn run(&self, words: &[&str]) -> (Option<i32>, String) {
+    fn run(&self, arguments: &[&str]) -> (Option<i32>, String) {
         let mut command = Command::new(env!("CARGO_BIN_EXE_anello"));
-        command.args(["lab", "peers"]).args(words).arg("--peers").arg(self.folder.path());
+        command.args(["lab", "peers"]).args(arguments).arg("--peers").arg(self.directory.path());
         let Output { status, stdout, stderr } = command.output().unwrap();
         let text = [stdout, stderr].concat();
         (status.code(), String::from_utf8_lossy(&text).into_owned())
@@ -52,7 +53,7 @@ impl Fixture {
 
     fn out(&self, name: &str) -> PathBuf {
         let target = Path::new(env!("CARGO_BIN_EXE_anello")).ancestors();
-        let mut target = target.filter(|folder| folder.join("CACHEDIR.TAG").is_file());
+        let mut target = target.filter(|directory| directory.join("CACHEDIR.TAG").is_file());
         target.next().unwrap().join("peers").join(name)
     }
 }
@@ -60,14 +61,14 @@ impl Fixture {
 impl Drop for Fixture {
     fn drop(&mut self) {
         for name in &self.names {
-            // Not there if it was never built.
+            // Ignored, because a peer that was not built has no directory.
             fs::remove_dir_all(self.out(name)).ok();
         }
     }
 }
 
 #[test]
-fn what_can_be_built_is_and_what_cannot_is_told() {
+fn build_continues_after_failed_peer() {
     let good = "echo > {out}/server";
     let fixture = Fixture::new("build", &[("good", good), ("bad", "echo no uv.h; exit 1")]);
     let (code, text) = fixture.run(&["list"]);
@@ -77,16 +78,16 @@ fn what_can_be_built_is_and_what_cannot_is_told() {
     assert_eq!(code, Some(0), "{text}");
     assert!(text.contains("test-build-good built: shell 5.2 with sh 1"), "{text}");
     assert!(text.contains("test-build-bad not built: sh -c"), "{text}");
-    assert!(text.contains("it needs luck\n    $ sh -c") && text.contains("\n    no uv.h\n"), "{text}");
+    assert!(text.contains("install libuv\n    $ sh -c") && text.contains("\n    no uv.h\n"), "{text}");
 
     let (code, text) = fixture.run(&["build", "good"]);
     assert_eq!(code, Some(0), "{text}");
-    assert!(text.contains("is up to date"), "{text}");
+    assert!(text.contains("up to date: shell"), "{text}");
     let (code, text) = fixture.run(&["build", "good", "--force"]);
     assert_eq!(code, Some(0), "{text}");
     assert!(text.contains("built: shell"), "{text}");
     let (code, text) = fixture.run(&["build", "good", "bad"]);
-    assert_eq!(code, Some(1), "it was asked for by name: {text}");
+    assert_eq!(code, Some(1), "a peer named on the command line failed: {text}");
 
     let (_, text) = fixture.run(&["list"]);
     assert_eq!(text.matches("not built").count(), 1, "{text}");
@@ -96,12 +97,12 @@ fn what_can_be_built_is_and_what_cannot_is_told() {
 }
 
 #[test]
-fn unknown_names_and_folders_are_told() {
+fn unknown_peers_and_directories_are_reported() {
     let fixture = Fixture::new("unknown", &[("good", "true")]);
     let (code, text) = fixture.run(&["build", "tokyo"]);
     assert_eq!(code, Some(1));
     assert!(text.contains("no peer \"tokyo\" (known peers: test-unknown-good"), "{text}");
-    fs::remove_file(fixture.folder.path().join("good/peer.toml")).unwrap();
+    fs::remove_file(fixture.directory.path().join("good/peer.toml")).unwrap();
     let (code, text) = fixture.run(&["list"]);
     assert_eq!(code, Some(1));
     assert!(text.contains("is this the directory of peers?"), "{text}");

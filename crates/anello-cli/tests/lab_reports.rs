@@ -1,8 +1,8 @@
-//! `anello lab list`, `report` and `compare` as commands, on simulated runs.
+//! Tests of `anello lab list`, `report` and `compare` as child processes, with simulated runs.
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// Writes the JSON of a run in which the server called "one" costs so much.
+/// Writes the JSON of a run in which a request costs the server "one" `cost_ns` of CPU time. Returns the path.
 fn write_run(path: &Path, seed: u64, cost_ns: f64) -> String {
     let reference = Contender::new("bare epoll", Path::new("server"), &[]);
     let config = LabConfig {
@@ -45,7 +45,7 @@ fn write_run(path: &Path, seed: u64, cost_ns: f64) -> String {
 }
 
 #[test]
-fn compare_tells_by_its_exit_code_whether_something_became_worse() {
+fn compare_exit_code_reports_regression() {
     let directory = tempfile::tempdir().unwrap();
     let good = write_run(&directory.path().join("good.json"), 1, 6_000.0);
     let bad = write_run(&directory.path().join("bad.json"), 2, 9_000.0);
@@ -62,12 +62,12 @@ fn compare_tells_by_its_exit_code_whether_something_became_worse() {
 }
 
 #[test]
-fn compare_does_not_fail_for_a_peer_unless_it_is_told_to() {
+fn compare_counts_peers_only_with_fail_on() {
     let directory = tempfile::tempdir().unwrap();
     let path = |name: &str| directory.path().join(name);
     let good = write_run(&path("good.json"), 1, 6_000.0);
     let bad = write_run(&path("bad.json"), 2, 9_000.0);
-    // The server that became worse is a peer beside one of anello.
+    // The other server is a contender of anello, so the server that became worse is a peer.
     for run in [&good, &bad] {
         let mut result = LabResult::from_json(&fs::read_to_string(run).unwrap()).unwrap();
         result.contenders[0].role = Role::Anello;
@@ -79,29 +79,29 @@ fn compare_does_not_fail_for_a_peer_unless_it_is_told_to() {
     assert_eq!(lab(&["compare", &good, &bad, "--fail-on", "all"]).status.code(), Some(1));
     let named = ["compare", &good, &bad, "--fail-on", "anello", "--fail-on", "one"];
     assert_eq!(lab(&named).status.code(), Some(1));
-    let unknown = lab(&["compare", &good, &bad, "--fail-on", "nobody"]);
+    let unknown = lab(&["compare", &good, &bad, "--fail-on", "missing"]);
     assert_eq!(unknown.status.code(), Some(2));
-    assert!(text(&unknown.stderr).contains("called nobody"), "{}", text(&unknown.stderr));
+    assert!(text(&unknown.stderr).contains("unknown contender missing"), "{}", text(&unknown.stderr));
     let help = text(&lab(&["compare", "--help"]).stdout);
     assert!(help.contains("--fail-on") && help.contains("does not count"), "{help}");
 }
 
 #[test]
-fn compare_exits_with_2_on_what_it_cannot_read() {
+fn compare_exits_with_2_on_unreadable_file() {
     let directory = tempfile::tempdir().unwrap();
     let good = write_run(&directory.path().join("good.json"), 1, 6_000.0);
     let other = directory.path().join("other.json");
     fs::write(&other, "{\"schema\": \"something else\"}").unwrap();
-    for wrong in [other.to_str().unwrap(), "/nonexistent.json"] {
-        let output = lab(&["compare", &good, wrong]);
+    for unreadable in [other.to_str().unwrap(), "/nonexistent.json"] {
+        let output = lab(&["compare", &good, unreadable]);
         assert_eq!(output.status.code(), Some(2));
-        assert!(text(&output.stderr).contains(wrong), "{}", text(&output.stderr));
+        assert!(text(&output.stderr).contains(unreadable), "{}", text(&output.stderr));
     }
     assert_eq!(lab(&["compare", &good, &good, "--threshold", "much"]).status.code(), Some(2));
 }
 
 #[test]
-fn report_puts_several_runs_on_one_page_with_their_plots_beside_it() {
+fn report_of_several_runs_has_one_page_and_plot_files() {
     let directory = tempfile::tempdir().unwrap();
     let one = write_run(&directory.path().join("one.json"), 1, 6_000.0);
     let two = write_run(&directory.path().join("two.json"), 2, 7_000.0);
@@ -110,8 +110,8 @@ fn report_puts_several_runs_on_one_page_with_their_plots_beside_it() {
     assert!(output.status.success(), "{}", text(&output.stderr));
     let html = fs::read_to_string(&page).unwrap();
     assert!(html.contains("2 runs on this page") && html.contains("id=\"raw1\""));
-    for folder in ["1", "2"] {
-        let plots = fs::read_dir(directory.path().join("new/plots").join(folder)).unwrap();
+    for run in ["1", "2"] {
+        let plots = fs::read_dir(directory.path().join("new/plots").join(run)).unwrap();
         assert!(plots.count() >= 4);
     }
     let missing = lab(&["report", "/nonexistent.json"]);
@@ -119,14 +119,14 @@ fn report_puts_several_runs_on_one_page_with_their_plots_beside_it() {
 }
 
 #[test]
-fn list_shows_presets_contenders_peers_and_runs() {
+fn list_includes_presets_contenders_peers_and_runs() {
     let directory = tempfile::tempdir().unwrap();
     write_run(&directory.path().join("lab-1.json"), 1, 6_000.0);
     fs::write(directory.path().join("lab-2.json"), "nothing").unwrap();
     let output = lab(&["list", "--out", directory.path().to_str().unwrap()]);
-    let shown = text(&output.stdout);
+    let stdout = text(&output.stdout);
     assert!(output.status.success(), "{}", text(&output.stderr));
-    for wanted in [
+    for expected in [
         "frevib",
         "monoio-fixed",
         "chen622",
@@ -137,9 +137,20 @@ fn list_shows_presets_contenders_peers_and_runs() {
         "lab-1.json",
         "lab-2.json",
     ] {
-        assert!(shown.contains(wanted), "{wanted} is not in {shown}");
+        assert!(stdout.contains(expected), "{expected} is not in {stdout}");
     }
-    assert!(shown.contains("3 contenders, 1 cells") && shown.contains("not the JSON of a run"), "{shown}");
+    assert!(stdout.contains("3 contenders, 1 cells") && stdout.contains("not the JSON of a run"), "{stdout}");
     let empty = lab(&["list", "--out", directory.path().join("none").to_str().unwrap()]);
     assert!(text(&empty.stdout).contains("none yet"));
+}
+
+#[test]
+fn list_with_closed_stdout_succeeds() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_anello"));
+    command.args(["lab", "list", "--out"]).arg(directory.path());
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    drop(child.stdout.take());
+    let output = child.wait_with_output().unwrap();
+    assert_eq!((output.status.code(), text(&output.stderr).as_str()), (Some(0), ""));
 }
