@@ -1,4 +1,4 @@
-//! `anello load`: what a server does under load, and what it costs.
+//! `anello load`: a load generator that reports latency, throughput and CPU cost.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -21,14 +21,14 @@ use crate::{limits, load_merge, load_table, stop};
 
 pub(crate) use crate::load_table::{format_ns, group_digits};
 
-/// Load a server and report what it did.
+/// Generate load for a server and report latency, throughput and errors.
 #[derive(clap::Args)]
 pub struct Arguments {
     #[command(subcommand)]
     command: Command,
 }
 
-// Boxed are those with by far the most flags.
+// The two variants with many flags are boxed.
 #[derive(clap::Subcommand)]
 enum Command {
     Tcp(Box<TcpArguments>),
@@ -36,7 +36,7 @@ enum Command {
     Merge(load_merge::MergeArguments),
 }
 
-/// Runs the command.
+/// Runs a subcommand of `anello load`.
 pub fn run(arguments: Arguments) -> io::Result<ExitCode> {
     match arguments.command {
         Command::Tcp(arguments) => execute(&arguments.load()?, &arguments.common),
@@ -50,7 +50,7 @@ fn execute(load: &LoadConfig, flags: &CommonFlags) -> io::Result<ExitCode> {
     let stop = stop::flag()?;
     let mut line = ProgressLine::new();
     let mut files = OutputWriters::create(flags)?;
-    let mut failed = None;
+    let mut write_error = None;
     let outcome = run_load(load, &flags.driver.builder(), |event| {
         let written = match event {
             Event::Began { unix_ns } => files.begin(unix_ns, load, flags),
@@ -67,15 +67,15 @@ fn execute(load: &LoadConfig, flags: &CommonFlags) -> io::Result<ExitCode> {
                 Ok(())
             }
         };
-        // A full disk ends the load: nobody wants half a record unawares.
-        failed = failed.take().or(written.err());
-        let go_on = failed.is_none() && !stop.load(Ordering::Relaxed);
-        if go_on { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+        // An output error, such as a full disk, ends the load: an incomplete record must not look complete.
+        write_error = write_error.take().or(written.err());
+        let should_continue = write_error.is_none() && !stop.load(Ordering::Relaxed);
+        if should_continue { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
     });
     line.end();
     let mut outcome = outcome?;
     outcome.report.errors.explain(ErrorKind::Tls, with_flags);
-    if let Some(error) = failed {
+    if let Some(error) = write_error {
         return Err(error);
     }
     files.finish(&outcome)?;
@@ -84,7 +84,7 @@ fn execute(load: &LoadConfig, flags: &CommonFlags) -> io::Result<ExitCode> {
     Ok(ExitCode::from(if flags.is_success(&outcome.report) { 0 } else { 1 }))
 }
 
-/// The report: on standard output, or, where a stream of intervals goes there, on standard error.
+/// Prints the report to standard output, or to standard error if the intervals are streamed to standard output.
 fn print(outcome: &Outcome, flags: &CommonFlags) -> io::Result<()> {
     let text = match flags.json {
         true => serde_json::to_string_pretty(&outcome.report)? + "\n",
@@ -98,10 +98,11 @@ fn print(outcome: &Outcome, flags: &CommonFlags) -> io::Result<()> {
     output.flush()
 }
 
-/// The files that intervals are written to.
+/// Writers of the interval records.
 #[derive(Default)]
 struct OutputWriters {
-    /// Opened at once, so that a path that cannot be written does not cost the whole load.
+    /// Files opened before the load starts, so that an invalid path fails before the load runs. `None` once the writers
+    /// use the files.
     opened: Option<OutputFiles>,
     hdr: Option<HdrLogWriter<File>>,
     ndjson: Option<NdjsonWriter<Box<dyn Write>>>,
@@ -128,8 +129,8 @@ impl OutputWriters {
 
     fn begin(&mut self, unix_ns: u64, load: &LoadConfig, flags: &CommonFlags) -> io::Result<()> {
         let Some(opened) = self.opened.take() else { return Ok(()) };
-        let what = format!("anello load of {} with {} connections", load.target, load.connections);
-        let mut comments = vec![what.as_str()];
+        let title = format!("anello load of {} with {} connections", load.target, load.connections);
+        let mut comments = vec![title.as_str()];
         comments.extend(flags.comment.as_deref());
         self.hdr = opened.hdr.map(|file| HdrLogWriter::new(file, unix_ns, &comments)).transpose()?;
         self.ndjson = opened.ndjson.map(|output| NdjsonWriter::new(output, unix_ns)).transpose()?;
@@ -169,20 +170,25 @@ fn create(path: &Path) -> io::Result<File> {
         .map_err(|error| io::Error::new(error.kind(), format!("cannot write {}: {error}", path.display())))
 }
 
-/// How long each address of a name that has several is tried.
+/// Connect timeout per address when a name has several addresses.
 const CONNECT_PROBE_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// The address of a host and port: where a name has several, as `localhost` mostly does, the first at which somebody
-/// accepts, or, if nobody does, the first.
+/// Resolves `HOST:PORT`.
+///
+/// If the name has several addresses, as `localhost` usually has, returns the first one that accepts a connection, or
+/// the first one if none does.
+///
+/// # Errors
+/// Returns the error of the name lookup, or `NotFound` if the name has no address.
 pub(crate) fn resolve(host_and_port: &str) -> io::Result<SocketAddr> {
-    let failed = |error: io::Error| io::Error::new(error.kind(), format!("{host_and_port}: {error}"));
-    let mut addresses: Vec<SocketAddr> = host_and_port.to_socket_addrs().map_err(failed)?.collect();
+    let with_name =
+        |error: io::Error| io::Error::new(error.kind(), format!("cannot resolve {host_and_port}: {error}"));
+    let mut addresses: Vec<SocketAddr> = host_and_port.to_socket_addrs().map_err(with_name)?.collect();
     addresses.dedup();
     let accepts = |address: &&SocketAddr| TcpStream::connect_timeout(address, CONNECT_PROBE_TIMEOUT).is_ok();
-    let several = addresses.len() > 1;
-    let accepting = addresses.iter().filter(|_| several).find(accepts);
-    accepting
-        .or(addresses.first())
-        .copied()
-        .ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, format!("{host_and_port}: has no address")))
+    let has_several = addresses.len() > 1;
+    let accepting = addresses.iter().filter(|_| has_several).find(accepts);
+    accepting.or(addresses.first()).copied().ok_or_else(|| {
+        io::Error::new(io::ErrorKind::NotFound, format!("cannot resolve {host_and_port}: no address"))
+    })
 }

@@ -1,4 +1,4 @@
-//! `anello load merge`: the latencies of several runs, as of several machines, added exactly.
+//! `anello load merge`: merges the latency histograms of several runs, for example from several machines.
 
 use std::fmt::Write as _;
 use std::fs::{self, File};
@@ -15,36 +15,38 @@ use serde::Serialize;
 use crate::load::{format_ns, group_digits};
 use crate::load_flags::AllowedErrors;
 
-/// Name of the JSON's format.
+/// Name of the JSON schema.
 const SCHEMA: &str = "anello-load-merge";
 
-/// Version of the JSON's format.
+/// Version of the JSON schema.
 const SCHEMA_VERSION: u32 = 1;
 
-/// Add the latencies of several runs exactly, as of one load from several machines.
+/// Merge the latency histograms of several runs, for example of one load from several machines.
 ///
-/// The logs are those of `anello load … --hdr FILE`, or of any program that writes HdrHistogram's interval logs (version
-/// 2) in nanoseconds. Histograms are added, not percentiles, so the percentiles are those of all requests. Each tag is
-/// added for itself: lines without a tag are latencies from the scheduled time (or of a closed loop), `uncorrected` ones
-/// from the actual sending. Errors are added, too; logs of other programs, and of runs that were killed, do not tell.
+/// The logs are written by `anello load … --hdr FILE`, or by any program that writes HdrHistogram interval logs
+/// (version 2) in nanoseconds. The command adds histograms, not percentiles, so the percentiles are those of all
+/// requests. Tags are merged separately: lines without a tag contain latencies from the scheduled time (in a closed
+/// loop, from sending); lines with the tag `uncorrected` contain latencies from the time of sending. Error counts are
+/// added as well; they are unknown for logs of other programs and of runs that were killed.
 ///
-/// Exits 0 if something was answered in the runs and nothing went wrong, as far as the logs tell, else 1; 1 also if a log
-/// cannot be read, has neither intervals nor errors, or is damaged (the line is named); 2 if the command line was wrong.
+/// Exits with 0 if there were responses and no known errors; with 1 otherwise, or if a log cannot be read, contains
+/// neither intervals nor errors, or is malformed (the message contains the line); with 2 if the command line is
+/// invalid.
 #[derive(clap::Args)]
 pub struct MergeArguments {
-    /// Interval logs.
+    /// Interval logs to merge.
     #[arg(value_name = "LOG", required = true)]
     logs: Vec<PathBuf>,
 
-    /// Write the sum as an interval log, too: a line for each second of the clock and tag.
+    /// Also write the sum as an interval log, with one line per second of wall-clock time and tag.
     #[arg(long, value_name = "FILE")]
     hdr: Option<PathBuf>,
 
-    /// Print the sums as JSON. `schema` and `schema_version` name the format; times are in nanoseconds (_ns).
+    /// Print the sums as JSON. `schema` and `schema_version` identify the format; times are in nanoseconds (_ns).
     #[arg(long, conflicts_with = "csv")]
     json: bool,
 
-    /// Print the seconds and the sums as a table with commas (RFC 4180); errors go to standard error.
+    /// Print seconds and sums as comma-separated values (RFC 4180); errors are printed to standard error.
     #[arg(long)]
     csv: bool,
 
@@ -52,7 +54,7 @@ pub struct MergeArguments {
     allowed: AllowedErrors,
 }
 
-/// Runs the command.
+/// Merges the logs and prints the result.
 pub fn run(arguments: &MergeArguments) -> io::Result<ExitCode> {
     let logs = arguments.logs.iter().map(|path| read(path)).collect::<io::Result<Vec<_>>>()?;
     let invalid = |error| io::Error::new(io::ErrorKind::InvalidData, error);
@@ -77,13 +79,13 @@ pub fn run(arguments: &MergeArguments) -> io::Result<ExitCode> {
     let mut output = io::stdout().lock();
     output.write_all(text.as_bytes())?;
     output.flush()?;
-    let is_answered = sums.iter().any(|sum| !sum.total.latency.is_empty());
+    let has_responses = sums.iter().any(|sum| !sum.total.latency.is_empty());
     let is_allowed = arguments.allowed.allows(&errors.known);
-    if !is_answered && is_allowed {
-        // Nothing else says why the exit code is 1.
-        eprintln!("anello: nothing was answered in any of the runs");
+    if !has_responses && is_allowed {
+        // The output contains no other reason for exit code 1.
+        eprintln!("anello: no responses in any of the runs");
     }
-    Ok(ExitCode::from(if is_answered && is_allowed { 0 } else { 1 }))
+    Ok(ExitCode::from(if has_responses && is_allowed { 0 } else { 1 }))
 }
 
 fn with_path(path: &Path, error: io::Error) -> io::Error {
@@ -92,52 +94,53 @@ fn with_path(path: &Path, error: io::Error) -> io::Error {
 
 fn read(path: &Path) -> io::Result<NamedLog> {
     let text = fs::read(path).map_err(|error| with_path(path, error))?;
-    let failed = |why: String| with_path(path, io::Error::new(io::ErrorKind::InvalidData, why));
-    let log = HdrLog::parse(&text).map_err(|error| failed(error.to_string()))?;
-    // A run in which no connection could be opened has errors alone.
+    let invalid = |reason: String| with_path(path, io::Error::new(io::ErrorKind::InvalidData, reason));
+    let log = HdrLog::parse(&text).map_err(|error| invalid(error.to_string()))?;
+    // The log of a run without a successful connection contains only errors.
     if log.records.is_empty() && log.errors.known.is_empty() {
-        return Err(failed("has no intervals".to_owned()));
+        return Err(invalid("no intervals in the log".to_owned()));
     }
     Ok(NamedLog { name: path.display().to_string(), log })
 }
 
-/// A sum must not take the place of what it is the sum of.
+/// Returns an error if `path` is one of the logs, because writing the sum would overwrite it.
 fn refuse_to_overwrite(path: &Path, logs: &[PathBuf]) -> io::Result<()> {
     let Ok(target) = path.canonicalize() else { return Ok(()) };
     match logs.iter().any(|log| log.canonicalize().is_ok_and(|log| log == target)) {
         true => {
-            let why = "is one of the logs to be added; name another file for the sum";
-            Err(with_path(path, io::Error::new(io::ErrorKind::InvalidInput, why)))
+            let reason = "cannot write the sum: the file is one of the logs to merge (choose another file)";
+            Err(with_path(path, io::Error::new(io::ErrorKind::InvalidInput, reason)))
         }
         false => Ok(()),
     }
 }
 
-/// What to tell if one log ended before another began: the rates of sums are then of no moment.
+/// Returns a warning if one log ends before another one starts, because the request rates of the sums are then
+/// meaningless.
 fn time_gap_warning(logs: &[NamedLog]) -> Option<String> {
     let timed = || logs.iter().filter(|log| !log.log.records.is_empty());
     let first_end = timed().min_by_key(|log| log.log.end_ns())?;
     let last_start = timed().max_by_key(|log| log.log.start_ns())?;
     (first_end.log.end_ns() <= last_start.log.start_ns()).then(|| {
         format!(
-            "{} ended before {} began: requests/s of sums count the time between. If they ran together, the clocks \
-             of the machines differ, or one of the logs has no times of the clock.",
+            "{} ends before {} starts: requests/s of the sums include the time between them. If the runs were \
+             simultaneous, the clocks of the machines differ, or a log lacks wall-clock timestamps.",
             first_end.name, last_start.name
         )
     })
 }
 
-/// The tag as people read it.
+/// Returns the heading of a tag.
 fn title(tag: Option<&str>) -> String {
     match tag {
         None => "latency".to_owned(),
-        Some(UNCORRECTED) => "uncorrected latency (from the actual sending)".to_owned(),
+        Some(UNCORRECTED) => "uncorrected latency (from sending)".to_owned(),
         Some(tag) => format!("latency of {tag}"),
     }
 }
 
-/// Everything that was measured once: all tags but `uncorrected`, which are the same requests again. None if that is
-/// one tag alone.
+/// Returns the sum of all tags except `uncorrected`, which contains the same requests again. Returns `None` if there is
+/// only one other tag.
 fn all_tags(sums: &[TagSum]) -> Option<Sum> {
     let mut counted = sums.iter().filter(|sum| sum.tag.as_deref() != Some(UNCORRECTED));
     let mut all = counted.next()?.total.clone();
@@ -147,27 +150,27 @@ fn all_tags(sums: &[TagSum]) -> Option<Sum> {
     Some(all)
 }
 
-/// The table for people.
+/// Renders the sums as a text table.
 fn render(logs: &[NamedLog], sums: &[TagSum], errors: &ReportedErrors) -> String {
     let mut text = String::new();
     let width = logs.iter().map(|log| log.name.chars().count()).max().unwrap_or(0).max("all tags".len());
     let row = |name: &str, sum: &Sum| {
-        let figures = Latency::of(&sum.latency).map_or([(); 5].map(|()| "-".to_owned()), |latency| {
-            let figures = [latency.p50_ns, latency.p90_ns, latency.p99_ns, latency.p999_ns, latency.max_ns];
-            figures.map(|ns| format_ns(ns as f64))
+        let quantiles = Latency::of(&sum.latency).map_or([(); 5].map(|()| "-".to_owned()), |latency| {
+            let quantiles = [latency.p50_ns, latency.p90_ns, latency.p99_ns, latency.p999_ns, latency.max_ns];
+            quantiles.map(|ns| format_ns(ns as f64))
         });
         let requests = group_digits(sum.latency.len() as f64);
-        let [p50, p90, p99, p999, max] = figures;
+        let [p50, p90, p99, p999, max] = quantiles;
         format!(
             "{name:<width$}  {requests:>14}  {:>12}  {p50:>9}  {p90:>9}  {p99:>9}  {p999:>9}  {max:>9}\n",
             group_digits(sum.per_second())
         )
     };
     for sum in sums {
-        let heads = ["p50", "p90", "p99", "p99.9", "max"].map(|head| format!("  {head:>9}")).concat();
+        let headings = ["p50", "p90", "p99", "p99.9", "max"].map(|name| format!("  {name:>9}")).concat();
         // Writing to a string cannot fail.
         writeln!(text, "{}", title(sum.tag.as_deref())).ok();
-        writeln!(text, "{:<width$}  {:>14}  {:>12}{heads}", "", "requests", "requests/s").ok();
+        writeln!(text, "{:<width$}  {:>14}  {:>12}{headings}", "", "requests", "requests/s").ok();
         if logs.len() > 1 {
             sum.by_log.iter().for_each(|(log, sum)| text += &row(&logs[*log].name, sum));
         }
@@ -184,7 +187,7 @@ fn render(logs: &[NamedLog], sums: &[TagSum], errors: &ReportedErrors) -> String
     }
 }
 
-/// What went wrong, for people: a line for each kind, and one for the logs that do not tell the whole.
+/// Renders the errors as text: a line for each kind, and a line for the logs whose errors are not completely known.
 fn error_summary(logs: &[NamedLog], errors: &ReportedErrors) -> String {
     let mut text = String::new();
     for error in errors.known.iter() {
@@ -199,19 +202,18 @@ fn error_summary(logs: &[NamedLog], errors: &ReportedErrors) -> String {
     let partial = logs.iter().filter(|log| !log.log.errors.is_complete);
     let partial: Vec<&str> = partial.map(|log| log.name.as_str()).collect();
     if !partial.is_empty() {
-        let why = "the log does not tell, or not of all runs in it: another program wrote it, or a run was killed or \
-                   did not come to its end";
-        writeln!(text, "errors unknown  in {} ({why})", partial.join(", ")).ok();
+        let reason = "written by another program, or contains a run that was killed or is not complete";
+        writeln!(text, "errors unknown  in {} ({reason})", partial.join(", ")).ok();
     }
     text
 }
 
-/// The table for programs: a row for each second and tag, then for each log and tag, then for each tag.
+/// Renders comma-separated values: a row for each second and tag, then for each log and tag, then for each tag.
 fn csv(logs: &[NamedLog], sums: &[TagSum]) -> io::Result<String> {
     let mut table = Vec::new();
     let mut row = |kind: &str, log: &str, tag: Option<&str>, sum: &Sum| {
         let latency = Latency::of(&sum.latency);
-        let of = |figure: fn(&Latency) -> String| latency.as_ref().map_or_else(String::new, figure);
+        let latency_cell = |format: fn(&Latency) -> String| latency.as_ref().map_or_else(String::new, format);
         let cells = [
             kind.to_owned(),
             log.to_owned(),
@@ -220,13 +222,13 @@ fn csv(logs: &[NamedLog], sums: &[TagSum]) -> io::Result<String> {
             (sum.end_ns - sum.start_ns).to_string(),
             sum.latency.len().to_string(),
             format!("{:.3}", sum.per_second()),
-            of(|latency| latency.min_ns.to_string()),
-            of(|latency| format!("{:.3}", latency.mean_ns)),
-            of(|latency| latency.p50_ns.to_string()),
-            of(|latency| latency.p90_ns.to_string()),
-            of(|latency| latency.p99_ns.to_string()),
-            of(|latency| latency.p999_ns.to_string()),
-            of(|latency| latency.max_ns.to_string()),
+            latency_cell(|latency| latency.min_ns.to_string()),
+            latency_cell(|latency| format!("{:.3}", latency.mean_ns)),
+            latency_cell(|latency| latency.p50_ns.to_string()),
+            latency_cell(|latency| latency.p90_ns.to_string()),
+            latency_cell(|latency| latency.p99_ns.to_string()),
+            latency_cell(|latency| latency.p999_ns.to_string()),
+            latency_cell(|latency| latency.max_ns.to_string()),
         ];
         write_row(&mut table, cells.iter())
     };
@@ -244,18 +246,18 @@ fn csv(logs: &[NamedLog], sums: &[TagSum]) -> io::Result<String> {
     Ok(header.to_owned() + &String::from_utf8_lossy(&table))
 }
 
-/// The JSON.
+/// JSON document printed by `--json`.
 #[derive(Serialize)]
 struct Report {
     schema: &'static str,
     schema_version: u32,
     logs: Vec<String>,
     tags: Vec<TagReport>,
-    /// All tags but `uncorrected`, where there are several.
+    /// Sum of all tags except `uncorrected`; `None` if there is only one.
     all_tags: Option<Figures>,
-    /// As far as the logs tell.
+    /// Known errors.
     errors: Vec<KindCount>,
-    /// Whether all logs tell all.
+    /// Whether all logs contain the errors of all their runs.
     errors_are_whole: bool,
     errors_by_log: Vec<LogErrors>,
 }
@@ -263,9 +265,9 @@ struct Report {
 #[derive(Serialize)]
 struct LogErrors {
     log: String,
-    /// None if the log does not tell.
+    /// `None` if the log contains no error counts.
     errors: Option<Vec<KindCount>>,
-    /// Whether all runs in it tell.
+    /// Whether the log contains the errors of all its runs.
     errors_are_whole: bool,
 }
 

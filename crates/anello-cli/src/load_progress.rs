@@ -1,4 +1,4 @@
-//! The live line of `anello load` on standard error; nothing where that is no terminal.
+//! Progress line of `anello load` on standard error, shown only on a terminal.
 
 use std::time::Duration;
 
@@ -7,14 +7,16 @@ use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::load_table::{format_ns, group_digits};
 
-/// What the line shows: how far it is, the rate since a second ago, the last interval's quantiles, errors.
+/// State of the progress line: elapsed time, current request rate, latency of the last interval, and errors.
 pub struct ProgressLine {
     bar: ProgressBar,
+    /// Latency of the last interval.
     latency: Option<Latency>,
-    /// Phase, time and requests some progress ago, for the rate of now.
+    /// Phase, elapsed time and requests at the start of the current rate measurement.
     previous: Option<(Phase, Duration, u64)>,
+    /// Requests per second.
     rate: f64,
-    /// It is that of a whole second.
+    /// Whether `rate` was measured over a full second.
     is_full_second: bool,
 }
 
@@ -26,12 +28,12 @@ impl ProgressLine {
         Self { bar, latency: None, previous: None, rate: 0.0, is_full_second: false }
     }
 
-    /// An interval is over.
+    /// Updates the latency at the end of an interval.
     pub fn note(&mut self, interval: &Interval) {
         self.latency = interval.quantiles();
     }
 
-    /// A step of a sweep is over: a line of its own, above.
+    /// Prints a line above the progress line at the end of a sweep step.
     pub fn step(&mut self, step: &Step) {
         let p99 = step.total.latency.map_or("-".to_owned(), |latency| format_ns(latency.p99_ns as f64));
         let (offered, answered) =
@@ -72,13 +74,13 @@ impl ProgressLine {
                     && requests <= progress.requests
                     && elapsed <= progress.elapsed =>
             {
-                let passed = progress.elapsed - elapsed;
-                let whole = passed >= Duration::from_millis(900);
-                // Until the first second is over, what there is of it.
-                if whole || !self.is_full_second {
-                    self.rate = (progress.requests - requests) as f64 / passed.as_secs_f64().max(1e-9);
+                let measured = progress.elapsed - elapsed;
+                let is_full = measured >= Duration::from_millis(900);
+                // During the first second of a phase, shows the rate so far.
+                if is_full || !self.is_full_second {
+                    self.rate = (progress.requests - requests) as f64 / measured.as_secs_f64().max(1e-9);
                 }
-                if whole {
+                if is_full {
                     (self.is_full_second, self.previous) = (true, Some(now));
                 }
             }

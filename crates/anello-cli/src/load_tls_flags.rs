@@ -1,4 +1,4 @@
-//! The flags of `anello load http` that are about TLS.
+//! TLS flags of `anello load http`.
 
 use std::io;
 use std::path::PathBuf;
@@ -8,31 +8,35 @@ use anello_load::{Tls, TlsOptions};
 
 use crate::load_url::Url;
 
-/// How https:// is spoken.
+/// Options for https:// URLs.
 #[derive(clap::Args)]
 pub struct TlsFlags {
-    /// https: the authorities that may have signed the server's certificate, or that certificate itself (PEM), instead of
-    /// those that this system trusts.
+    /// https: PEM file with trusted CA certificates, or with the server's certificate itself; replaces the CA
+    /// certificates that this system trusts.
     #[arg(long, value_name = "FILE", conflicts_with = "tls_insecure")]
     tls_ca: Option<PathBuf>,
 
-    /// https: take any certificate; the report says so.
+    /// https: accept any certificate; the report contains a warning.
     #[arg(long)]
     tls_insecure: bool,
 
-    /// https: offer this cipher suite alone, so that servers are compared by the same one, as in TLS13_AES_128_GCM_SHA256;
-    /// that of another version of TLS decides upon the version, too.
+    /// https: offer only this cipher suite, such as TLS13_AES_128_GCM_SHA256, to compare servers with the same one. The
+    /// suite also determines the TLS version.
     #[arg(long, value_name = "NAME")]
     tls_cipher: Option<String>,
 
-    /// https: let sessions be taken up again, which saves later connections the greater part of the handshake. Without it
-    /// each makes a full one.
+    /// https: resume sessions, which shortens the handshakes of later connections; by default each connection makes a
+    /// full handshake.
     #[arg(long)]
     tls_resume: bool,
 }
 
 impl TlsFlags {
-    /// TLS for this URL; none if that is plain.
+    /// Returns the TLS configuration for a URL; `None` for http://.
+    ///
+    /// # Errors
+    /// Returns `InvalidInput` if a TLS flag is combined with http://, else the error of an invalid certificate file or
+    /// cipher suite.
     pub fn of(&self, url: &Url) -> io::Result<Option<Tls>> {
         if url.is_secure {
             let tls = Tls::new(url.server_name(), self.options());
@@ -44,7 +48,7 @@ impl TlsFlags {
             true => Ok(None),
             false => Err(io::Error::new(
                 io::ErrorKind::InvalidInput,
-                "flags that begin with --tls- are for TLS, and the URL is plain: write https://, or leave them out",
+                "--tls- flags require an https:// URL (use https://, or remove the flags)",
             )),
         }
     }
@@ -59,7 +63,7 @@ impl TlsFlags {
     }
 }
 
-/// What TLS failed by, with the flags that are for it.
+/// Appends the flags that can help to the text of a TLS error.
 pub fn with_flags(text: String) -> String {
     let flags = if text.contains("cipher suite in common") {
         "--tls-cipher"
