@@ -1,4 +1,4 @@
-//! The flags of `anello load tcp` and `anello load http`, and the loads they ask for.
+//! Flags of `anello load tcp` and `anello load http`, and their conversion to a [`LoadConfig`].
 
 use std::fs;
 use std::io;
@@ -16,27 +16,28 @@ use crate::load::resolve;
 use crate::load_tls_flags::TlsFlags;
 use crate::load_url::{Url, parse_url};
 
-/// Load a TCP server: a message goes out, and the reply comes back whole.
+/// Load a TCP server that replies to messages of a fixed size, such as an echo server.
 ///
-/// Without --rate it is a closed loop: every connection sends, waits for its reply and sends again, which finds the most
-/// the server can do. With --rate it is an open loop: requests are due at fixed moments, whether replies come or not, and
-/// latency counts from those moments, which shows how the server fares at that rate. Pin load and server to different
-/// cores (--cores, taskset) for figures that mean something. A connection that breaks is counted, and not opened again
-/// without --reconnect; the load ends early when none is left. Ctrl-C ends it early with a report.
+/// Without --rate, the load is a closed loop: each connection sends a request, waits for the reply and sends the next
+/// request, which measures the maximum throughput. With --rate, the load is an open loop: requests are scheduled at
+/// fixed times, independent of the replies, and latency is measured from the scheduled time, which shows the latency
+/// at that rate. For meaningful results, pin load and server to different cores (--cores, taskset). A broken
+/// connection counts as an error, and is opened again only with --reconnect; the load ends early when no connection
+/// is left. Ctrl-C ends the load early and prints the report.
 ///
-/// Exits 0 if something was answered and nothing went wrong, else 1; 2 if the command line was wrong.
+/// Exits with 0 if there were responses and no errors, else with 1; with 2 if the command line is invalid.
 #[derive(clap::Args)]
 pub struct TcpArguments {
-    /// The server, as HOST:PORT, as unix:/PATH for a Unix socket, or as unix:@NAME for one of that abstract name.
+    /// Address of the server: HOST:PORT, unix:/PATH for a Unix socket, or unix:@NAME for an abstract Unix socket.
     #[arg(value_name = "ADDR", value_parser = parse_target)]
     target: Target,
 
-    /// Bytes of a request.
+    /// Size of a request in bytes.
     #[arg(long, short = 'b', value_name = "BYTES", default_value_t = 128, value_parser = parse_message_bytes)]
     message_bytes: usize,
 
-    /// Bytes of a reply; as many as of a request by default. Byte i of a reply is byte i mod M of its request, which has
-    /// M: as anello echo --response-bytes answers.
+    /// Size of a reply in bytes; by default the size of a request. Byte i of a reply must equal byte i mod M of its
+    /// request, where M is the size of the request, as sent by anello echo --response-bytes.
     #[arg(long, value_name = "BYTES", value_parser = parse_message_bytes)]
     response_bytes: Option<usize>,
 
@@ -45,7 +46,7 @@ pub struct TcpArguments {
 }
 
 impl TcpArguments {
-    /// The load that is asked for.
+    /// Returns the load configuration.
     pub fn load(&self) -> io::Result<LoadConfig> {
         let protocol = Protocol::Messages {
             request_bytes: self.message_bytes,
@@ -60,53 +61,55 @@ impl TcpArguments {
     }
 }
 
-/// Load an HTTP/1.1 server, under TLS by https://: GET of one path or many.
+/// Load an HTTP/1.1 server with GET requests for one or more paths; https:// uses TLS.
 ///
-/// Closed loop, or open loop with --rate, as anello load tcp. Responses may have a length, chunks, or end with the
-/// connection; interim ones are skipped. A server that closes a connection between requests is connected to again, which
-/// is no error; a request that was just under way (for less than a second) is sent again then, and its latency counts from
-/// the first time.
+/// The load is a closed loop, or an open loop with --rate; see anello load tcp. Responses can have a Content-Length,
+/// use chunked encoding, or end with the connection; interim responses are skipped. If the server closes a connection
+/// between requests, it is opened again, which is not an error. A request that was sent less than a second earlier is
+/// then sent again, and its latency is measured from the first time.
 ///
-/// Under TLS the report says what was negotiated. The handshake is a part of opening a connection, so that with
-/// --no-keep-alive it is in the latency: a full one each time, unless --tls-resume lets sessions be taken up again.
+/// With TLS, the report contains the negotiated versions and cipher suites. The handshake is part of opening a
+/// connection, so with --no-keep-alive it is part of the latency. Each handshake is a full one unless --tls-resume is
+/// set.
 ///
-/// Exits 0 if something was answered and nothing went wrong, else 1; 2 if the command line was wrong.
+/// Exits with 0 if there were responses and no errors, else with 1; with 2 if the command line is invalid.
 #[derive(clap::Args)]
 pub struct HttpArguments {
-    /// What to ask for, as in http://127.0.0.1:8080/index.html or https://localhost:8443/.
+    /// URL to request, such as http://127.0.0.1:8080/index.html or https://localhost:8443/.
     #[arg(value_name = "URL", value_parser = parse_url)]
     url: Url,
 
-    /// Connect to the Unix socket at this path; the URL then only tells what to ask for.
+    /// Connect to the Unix socket at this path; the URL then determines only the requests.
     #[arg(long, value_name = "PATH")]
     unix: Option<PathBuf>,
 
-    /// A further path to ask for, in turn; may be given several times. That of the URL counts unless it is / alone.
+    /// Additional path to request; can be repeated, and paths are requested in turn. The path of the URL is included
+    /// unless it is /.
     #[arg(long, value_name = "PATH")]
     path: Vec<String>,
 
-    /// A file of further paths, one a line.
+    /// File with additional paths, one per line.
     #[arg(long, value_name = "FILE")]
     paths: Option<PathBuf>,
 
-    /// A further field of every request, as in 'Accept: text/html'; may be given several times.
+    /// Additional field of each request, such as 'Accept: text/html'; can be repeated.
     #[arg(long, value_name = "NAME: VALUE", value_parser = parse_header)]
     header: Vec<(String, String)>,
 
-    /// A connection for each request; opening it is a part of the latency.
+    /// Open a new connection for each request; the latency includes opening it.
     #[arg(long)]
     no_keep_alive: bool,
 
-    /// Requests in flight on a connection.
+    /// Maximum number of requests in flight per connection.
     #[arg(long, value_name = "DEPTH", default_value_t = 1, conflicts_with = "no_keep_alive")]
     pipeline_depth: usize,
 
-    /// Statuses that are right, with commas, or any.
+    /// Expected status codes, separated by commas, or any.
     #[arg(long, value_name = "LIST", default_value = "200", value_parser = parse_statuses)]
     expect_status: Statuses,
 
-    /// A file that every response must be equal to (with --verify, which this implies). Without it, the first right
-    /// response to each path is what the others are compared with.
+    /// File with the expected body of each response; implies --verify. Without it, --verify compares each response with
+    /// the first correct response for the same path.
     #[arg(long, value_name = "FILE")]
     expect_file: Option<PathBuf>,
 
@@ -118,9 +121,9 @@ pub struct HttpArguments {
 }
 
 impl HttpArguments {
-    /// The load that is asked for.
+    /// Returns the load configuration.
     pub fn load(&self) -> io::Result<LoadConfig> {
-        // Before a name is looked up: what is wrong here needs no network to be told.
+        // Checked before the name lookup, so that invalid TLS flags are reported without network access.
         let tls = self.tls.of(&self.url)?;
         let mut paths = self.path.clone();
         if let Some(file) = &self.paths {
@@ -148,7 +151,7 @@ impl HttpArguments {
             };
             http.tls = tls;
         }
-        load.validate().map_err(|why| io::Error::new(io::ErrorKind::InvalidInput, why))?;
+        load.validate().map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?;
         Ok(load)
     }
 }
@@ -157,119 +160,120 @@ fn with_path(file: &std::path::Path, error: &io::Error) -> io::Error {
     io::Error::new(error.kind(), format!("cannot read {}: {error}", file.display()))
 }
 
-/// Flags that all loads have.
+/// Flags shared by all protocols.
 #[derive(clap::Args)]
 pub struct CommonFlags {
-    /// Connections.
+    /// Number of connections.
     #[arg(long, short = 'c', value_name = "N", default_value_t = 50, value_parser = parse_count)]
     connections: usize,
 
-    /// How long to measure (each step of a sweep); replies that are owed at the end are waited for.
+    /// Duration of the measurement, or of each step of a sweep; pending replies at the end are awaited.
     #[arg(long, short = 'd', value_name = "DURATION", value_parser = duration::parse, default_value = "10s")]
     duration: Duration,
 
-    /// Load before the measurement, not counted.
+    /// Duration of load before the measurement; its results are discarded.
     #[arg(long, value_name = "DURATION", value_parser = duration::parse, default_value = "0s")]
     warm_up: Duration,
 
-    /// Open the connections evenly over this time, from the beginning of the warm-up on; each works as soon as it is
+    /// Open the connections evenly over this time, from the start of the warm-up; each sends requests as soon as it is
     /// open.
     #[arg(long, value_name = "DURATION", value_parser = duration::parse, default_value = "0s")]
     ramp: Duration,
 
-    /// Open loop: requests per second over all connections, as in 500 or 50k. A range with a step, as in
-    /// 10k..200k/10k, is a sweep: one rate after the other over the same connections, until the server does not follow.
+    /// Open loop: requests per second over all connections, such as 500 or 50k. A range with a step, such as
+    /// 10k..200k/10k, is a sweep: the load increases the rate on the same connections until it reaches the knee, where
+    /// the server no longer keeps up.
     #[arg(long, short = 'r', value_name = "RATE", value_parser = parse_rate, conflicts_with = "think_time")]
     rate: Option<Rate>,
 
-    /// Open loop: how the requests are spread over time.
+    /// Open loop: distribution of the scheduled times.
     #[arg(long, value_enum, default_value_t = ArrivalChoice::Constant, requires = "rate")]
     arrivals: ArrivalChoice,
 
-    /// Open loop: what Poisson arrivals follow from; the same seed repeats them.
+    /// Open loop: seed of Poisson arrivals; the same seed gives the same schedule.
     #[arg(long, value_name = "NUMBER", default_value_t = 1, requires = "rate")]
     seed: u64,
 
-    /// Open loop: how long requests that wait for a busy connection at the end may still be sent.
+    /// Open loop: maximum time after the end of the measurement to send requests that are queued for busy connections.
     #[arg(long, value_name = "DURATION", value_parser = duration::parse, default_value = "1s", requires = "rate")]
     drain_timeout: Duration,
 
-    /// Sweep: the server does not follow if it answers less than this percentage of the offered requests in time.
+    /// Sweep: a step is the knee if the server answers less than this percentage of the offered requests in time.
     #[arg(long, value_name = "PERCENT", default_value_t = 95, requires = "rate", value_parser = clap::value_parser!(u32).range(1..=100))]
     knee_min_answered_percent: u32,
 
-    /// Sweep: the server does not follow if the p99 of its latency is so many times that of the first step.
+    /// Sweep: a step is the knee if its p99 latency exceeds this multiple of that of the first step.
     #[arg(long, value_name = "TIMES", default_value_t = 10, requires = "rate", value_parser = clap::value_parser!(u32).range(1..))]
     knee_max_latency_factor: u32,
 
-    /// Closed loop: how long a connection waits between a reply and its next request.
+    /// Closed loop: time that a connection waits between a reply and its next request.
     #[arg(long, value_name = "DURATION", value_parser = duration::parse, default_value = "0s")]
     think_time: Duration,
 
-    /// Threads of the load, each with its share of the connections; as many as --cores, or 1.
+    /// Number of threads, each with its share of the connections; by default one per core of --cores, else 1.
     #[arg(long, short = 't', value_name = "N", value_parser = parse_count)]
     threads: Option<usize>,
 
-    /// Cores to pin the threads to, as in 0 or 2-5.
+    /// Cores to pin the threads to, such as 0 or 2-5.
     #[arg(long, value_name = "LIST", value_parser = cores::parse)]
     cores: Option<Cores>,
 
-    /// Check every byte of every reply. Messages differ by connection and by request, so that a reply meant for
-    /// another shows, too.
+    /// Verify every byte of every reply. Messages differ between connections and requests, so a reply to another
+    /// request is detected as well.
     #[arg(long)]
     verify: bool,
 
-    /// Open connections again that broke.
+    /// Open a connection again after an error.
     #[arg(long)]
     reconnect: bool,
 
     #[command(flatten)]
     allowed: AllowedErrors,
 
-    /// How long opening all connections may take; 24h at most.
+    /// Maximum time for opening all connections, at most 24h.
     #[arg(long, value_name = "DURATION", value_parser = parse_timeout, default_value = "10s")]
     connect_timeout: Duration,
 
-    /// How long a request may wait for the end of its reply; 24h at most.
+    /// Maximum time from a request to the end of its reply, at most 24h.
     #[arg(long, value_name = "DURATION", value_parser = parse_timeout, default_value = "5s")]
     timeout: Duration,
 
-    /// Addresses of this machine that the connections come from, in turn, with commas.
+    /// Local addresses of the connections, used in turn, separated by commas.
     ///
-    /// From one address to one server there are about 28,000 ports (net.ipv4.ip_local_port_range), and the second half
-    /// of them is slow to open. By default, more than 4,000 connections to 127.0.0.0/8 come from 127.0.0.1, 127.0.0.2
-    /// and so on, 4,000 or fewer from each; all others come from the address that the kernel chooses.
+    /// One local address has about 28,000 ports for one server (net.ipv4.ip_local_port_range), and the second half of
+    /// them is slow to open. By default, more than 4,000 connections to 127.0.0.0/8 use 127.0.0.1, 127.0.0.2 and so on,
+    /// with at most 4,000 connections each; other connections use the address that the kernel chooses.
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     source_addresses: Vec<IpAddr>,
 
-    /// The server's process on this machine: report what it costs, too, with all of its threads. What it has started is
-    /// not in it: of a server with workers, as nginx, name a worker.
+    /// Process ID of the server on this machine, to report its CPU time and memory. All threads of the process are
+    /// included, but not its child processes: for a server with worker processes, such as nginx, name a worker.
     #[arg(long, value_name = "PID")]
     server_pid: Option<u32>,
 
-    /// Print the report as JSON. `schema` and `schema_version` name the format; times are in nanoseconds (_ns).
+    /// Print the report as JSON. `schema` and `schema_version` identify the format; times are in nanoseconds (_ns).
     #[arg(long)]
     pub json: bool,
 
-    /// How long the intervals are that are recorded.
+    /// Length of the recorded intervals.
     #[arg(long, value_name = "DURATION", value_parser = duration::parse, default_value = "1s")]
     interval: Duration,
 
-    /// Write the intervals as a table.
+    /// Write the intervals to this file as comma-separated values.
     #[arg(long, value_name = "FILE")]
     pub csv: Option<PathBuf>,
 
-    /// Write the latencies of the intervals as a log that the tools around HdrHistogram read; a comment at its end has
-    /// the errors.
+    /// Write the latency histograms of the intervals to this file as an HdrHistogram interval log; a comment at the end
+    /// of the log contains the errors.
     #[arg(long, value_name = "FILE")]
     pub hdr: Option<PathBuf>,
 
-    /// Write the intervals as they happen, one JSON object a line; - is standard output, and the report goes to standard
-    /// error then.
+    /// Write each interval when it ends to this file, as one JSON object per line. With -, the intervals are written to
+    /// standard output, and the report to standard error.
     #[arg(long, value_name = "FILE")]
     pub ndjson: Option<PathBuf>,
 
-    /// A comment for the log of --hdr.
+    /// Comment to add to the log of --hdr.
     #[arg(long, value_name = "TEXT", requires = "hdr")]
     pub comment: Option<String>,
 
@@ -278,7 +282,10 @@ pub struct CommonFlags {
 }
 
 impl CommonFlags {
-    /// The load with everything that these flags ask for.
+    /// Applies these flags to a load configuration.
+    ///
+    /// # Errors
+    /// Returns `InvalidInput` if the configuration is invalid.
     fn fill(&self, load: LoadConfig) -> io::Result<LoadConfig> {
         self.cores.as_ref().map_or(Ok(()), Cores::check)?;
         let cores = self.cores.as_ref().map(|cores| cores.0.clone()).unwrap_or_default();
@@ -300,7 +307,7 @@ impl CommonFlags {
             interval: self.interval,
             ..load
         };
-        load.validate().map_err(|why| io::Error::new(io::ErrorKind::InvalidInput, why))?;
+        load.validate().map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?;
         Ok(load)
     }
 
@@ -323,23 +330,23 @@ impl CommonFlags {
         }
     }
 
-    /// Whether standard output is taken by a stream of intervals.
+    /// Returns whether the intervals are streamed to standard output.
     pub fn streams_to_stdout(&self) -> bool {
         self.ndjson.as_ref().is_some_and(|path| path.as_os_str() == "-")
     }
 
-    /// Whether something was answered, and nothing went wrong that is not allowed.
+    /// Returns whether there were responses, and all errors are allowed.
     pub fn is_success(&self, report: &Report) -> bool {
         report.requests > 0 && self.allowed.allows(&report.errors)
     }
 }
 
-/// Errors that cost no exit code.
+/// Errors that do not change the exit code.
 #[derive(clap::Args)]
 pub struct AllowedErrors {
-    /// Exit 0 although there were errors, of these kinds (=KIND,KIND) or of any: refused, connect_timeout, unreachable,
-    /// reset, timeout, closed_early, short_reply, wrong_bytes, long_reply, wrong_status, wrong_length, malformed, tls,
-    /// other.
+    /// Exit with 0 in spite of errors of these kinds (=KIND,KIND), or of all kinds if none is named: refused,
+    /// connect_timeout, unreachable, reset, timeout, closed_early, short_reply, wrong_bytes, long_reply, wrong_status,
+    /// wrong_length, malformed, tls, other.
     #[arg(
         long,
         value_name = "KINDS",
@@ -353,7 +360,7 @@ pub struct AllowedErrors {
 }
 
 impl AllowedErrors {
-    /// Whether these errors, if any, are all allowed.
+    /// Returns whether all of these errors are allowed.
     pub fn allows(&self, errors: &Errors) -> bool {
         let allowed = |kind: ErrorKind| {
             self.allow_errors.iter().flatten().any(|kinds| kinds.0.is_none_or(|allowed| allowed == kind))
@@ -364,9 +371,9 @@ impl AllowedErrors {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum ArrivalChoice {
-    /// Evenly.
+    /// At equal intervals.
     Constant,
-    /// As those of many independent users.
+    /// At random, like the requests of many independent users.
     Poisson,
 }
 
@@ -376,15 +383,15 @@ enum Rate {
     Sweep { first: u64, last: u64, step: u64 },
 }
 
-/// A kind of errors; none are all.
+/// An allowed kind of errors; `None` allows all kinds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Kinds(Option<ErrorKind>);
 
-/// Statuses of HTTP; none are all.
+/// Expected status codes; an empty list accepts all.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Statuses(Vec<u16>);
 
-/// Where a TCP echo server is.
+/// Address of a message server, before name resolution.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Target {
     Tcp(String),
@@ -392,7 +399,7 @@ enum Target {
     Abstract(String),
 }
 
-/// Checks the form of `HOST:PORT`, `unix:/PATH` or `unix:@NAME`; whether there is such a thing is found out later.
+/// Parses `HOST:PORT`, `unix:/PATH` or `unix:@NAME`. Names are resolved later.
 fn parse_target(text: &str) -> Result<Target, String> {
     if let Some(path) = text.strip_prefix("unix:").filter(|path| !path.is_empty()) {
         return Ok(match path.strip_prefix('@') {
@@ -402,15 +409,15 @@ fn parse_target(text: &str) -> Result<Target, String> {
     }
     let port = text.rsplit_once(':').filter(|(host, _)| !host.is_empty()).map(|(_, port)| port);
     match port.and_then(|port| port.parse::<u16>().ok()) {
-        None | Some(0) => {
-            Err(format!("{text:?} is no address: write HOST:PORT, as in 127.0.0.1:7000, or unix:/PATH"))
-        }
+        None | Some(0) => Err(format!(
+            "invalid address {text:?} (expected HOST:PORT, such as 127.0.0.1:7000, or unix:/PATH)"
+        )),
         Some(_) => Ok(Target::Tcp(text.to_owned())),
     }
 }
 
 fn parse_header(text: &str) -> Result<(String, String), String> {
-    let (name, value) = text.split_once(':').ok_or("write NAME: VALUE")?;
+    let (name, value) = text.split_once(':').ok_or("expected NAME: VALUE")?;
     Ok((name.trim().to_owned(), value.trim().to_owned()))
 }
 
@@ -422,7 +429,7 @@ fn parse_statuses(text: &str) -> Result<Statuses, String> {
     let statuses: Option<Vec<u16>> = text.split(',').map(status).collect();
     statuses
         .map(Statuses)
-        .ok_or_else(|| format!("{text:?} is no list of statuses: write 200 or 200,404 or any"))
+        .ok_or_else(|| format!("invalid status list {text:?} (expected 200 or 200,404 or any)"))
 }
 
 fn parse_kinds(text: &str) -> Result<Kinds, String> {
@@ -432,24 +439,24 @@ fn parse_kinds(text: &str) -> Result<Kinds, String> {
     let kind = ErrorKind::ALL.into_iter().find(|kind| kind.name() == text);
     kind.map(|kind| Kinds(Some(kind))).ok_or_else(|| {
         let names = ErrorKind::ALL.map(ErrorKind::name).join(", ");
-        format!("{text:?} is no kind of errors: choose from {names}")
+        format!("unknown kind of errors {text:?} (expected one of {names})")
     })
 }
 
-/// Reads `50k`, or `10k..200k/10k`.
+/// Parses a rate such as `50k`, or a sweep such as `10k..200k/10k`.
 fn parse_rate(text: &str) -> Result<Rate, String> {
     let Some((first, rest)) = text.split_once("..") else { return parse_number(text).map(Rate::One) };
     let (last, step) = rest
         .split_once('/')
-        .ok_or_else(|| format!("{text:?} has no step: write FIRST..LAST/STEP, as in 10k..200k/10k"))?;
+        .ok_or_else(|| format!("no step in {text:?} (expected FIRST..LAST/STEP, such as 10k..200k/10k)"))?;
     let (first, last, step) = (parse_number(first)?, parse_number(last)?, parse_number(step)?);
     if last < first {
-        return Err(format!("{text:?} goes down: write the lower rate first"));
+        return Err(format!("invalid range {text:?}: the first rate must not exceed the last"));
     }
     Ok(Rate::Sweep { first, last, step })
 }
 
-/// Reads `500`, `50k` or `1.5M`.
+/// Parses a number of requests per second, such as `500`, `50k` or `1.5M`.
 fn parse_number(text: &str) -> Result<u64, String> {
     let (digits, unit) = match text.as_bytes().last() {
         Some(b'k' | b'K') => (&text[..text.len() - 1], 1e3),
@@ -457,20 +464,19 @@ fn parse_number(text: &str) -> Result<u64, String> {
         _ => (text, 1.0),
     };
     let number = digits.parse::<f64>().ok().map(|number| (number * unit).round());
-    number
-        .filter(|number| (1.0..=1e9).contains(number))
-        .map(|number| number as u64)
-        .ok_or_else(|| format!("{text:?} is no rate: write requests per second, as in 500, 50k or 1.5M"))
+    number.filter(|number| (1.0..=1e9).contains(number)).map(|number| number as u64).ok_or_else(|| {
+        format!("invalid rate {text:?} (expected requests per second, such as 500, 50k or 1.5M)")
+    })
 }
 
 fn parse_count(text: &str) -> Result<usize, String> {
     let count = text.parse().ok().filter(|count| (1..=1_000_000).contains(count));
-    count.ok_or_else(|| "write a number from 1 to 1000000".to_owned())
+    count.ok_or_else(|| "expected a number from 1 to 1000000".to_owned())
 }
 
 fn parse_message_bytes(text: &str) -> Result<usize, String> {
     let bytes = text.parse().ok().filter(|bytes| (1..=1 << 30).contains(bytes));
-    bytes.ok_or_else(|| "write a number of bytes from 1 to 1073741824 (1 GiB)".to_owned())
+    bytes.ok_or_else(|| "expected a number of bytes from 1 to 1073741824 (1 GiB)".to_owned())
 }
 
 fn parse_timeout(text: &str) -> Result<Duration, String> {
@@ -483,33 +489,33 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses_have_a_host_and_a_port() {
-        for right in ["127.0.0.1:80", "[::1]:7000", "localhost:1"] {
-            assert_eq!(parse_target(right), Ok(Target::Tcp(right.to_owned())));
+    fn address_requires_host_and_port() {
+        for valid in ["127.0.0.1:80", "[::1]:7000", "localhost:1"] {
+            assert_eq!(parse_target(valid), Ok(Target::Tcp(valid.to_owned())));
         }
         assert_eq!(parse_target("unix:/run/echo"), Ok(Target::Unix("/run/echo".into())));
         assert_eq!(parse_target("unix:@echo"), Ok(Target::Abstract("echo".to_owned())));
         assert_eq!(parse_target("unix:./@echo"), Ok(Target::Unix("./@echo".into())));
-        for wrong in ["", "unix:", "localhost", ":80", "127.0.0.1:", "127.0.0.1:0", "127.0.0.1:99999"] {
-            assert!(parse_target(wrong).is_err(), "{wrong}");
+        for invalid in ["", "unix:", "localhost", ":80", "127.0.0.1:", "127.0.0.1:0", "127.0.0.1:99999"] {
+            assert!(parse_target(invalid).is_err(), "{invalid}");
         }
     }
 
     #[test]
-    fn rates_are_numbers_or_ranges() {
+    fn parses_rates_and_sweeps() {
         assert_eq!(parse_rate("500"), Ok(Rate::One(500)));
         assert_eq!(parse_rate("1.5M"), Ok(Rate::One(1_500_000)));
         assert_eq!(
             parse_rate("10k..200k/10k"),
             Ok(Rate::Sweep { first: 10_000, last: 200_000, step: 10_000 })
         );
-        for wrong in ["", "0", "-5", "k", "5x", "10k..", "1..2", "2..1/1", "1..2/0", "1e12"] {
-            assert!(parse_rate(wrong).is_err(), "{wrong}");
+        for invalid in ["", "0", "-5", "k", "5x", "10k..", "1..2", "2..1/1", "1..2/0", "1e12"] {
+            assert!(parse_rate(invalid).is_err(), "{invalid}");
         }
     }
 
     #[test]
-    fn statuses_and_kinds_are_lists() {
+    fn parses_statuses_and_error_kinds() {
         assert_eq!(parse_statuses("200, 404"), Ok(Statuses(vec![200, 404])));
         assert_eq!(parse_statuses("any"), Ok(Statuses(Vec::new())));
         assert!(parse_statuses("2xx").is_err() && parse_statuses("").is_err());

@@ -1,34 +1,35 @@
-//! The report of `anello load` for people: one table.
+//! The report of `anello load` as a text table.
 
 use std::fmt::Write as _;
 
 use anello_load::{Latency, ModeReport, ProtocolReport, Report, Step};
 
-/// Width of the names on the left.
+/// Width of the name column.
 const NAME_WIDTH: usize = 14;
 
-/// No server answers a request for less CPU time than this: another process has done it.
+/// Minimum plausible CPU time of a server per request, in nanoseconds. A lower value means that another process
+/// served the requests.
 const MIN_PLAUSIBLE_CPU_NS: f64 = 20.0;
 
-/// The report for people.
+/// Renders a report as a text table.
 pub fn render(report: &Report) -> String {
     let mut table = Table::default();
     let check = match report.verified {
-        true => "every byte checked",
-        false => "bytes counted, not checked",
+        true => "every byte verified",
+        false => "bytes counted, not verified",
     };
     table.line("server", &format!("{}  ({}, {check})", report.target, protocol(&report.protocol)));
     table.line("load", &load(report));
     table.line("connections", &connections(report));
     tls(&mut table, report);
-    let stopped = if report.interrupted { ", stopped early" } else { "" };
-    let given_up = match report.abandoned {
+    let interrupted = if report.interrupted { ", interrupted" } else { "" };
+    let abandoned = match report.abandoned {
         0 => String::new(),
-        count => format!(", {} given up", group_digits(count as f64)),
+        count => format!(", {} abandoned", group_digits(count as f64)),
     };
     let seconds = report.elapsed_ns as f64 / 1e9;
     let requests = group_digits(report.requests as f64);
-    table.line("requests", &format!("{requests} in {seconds:.3} s{stopped}{given_up}"));
+    table.line("requests", &format!("{requests} in {seconds:.3} s{interrupted}{abandoned}"));
     if report.steps.is_empty() {
         table.line("requests/s", &rate(report));
         schedule(&mut table, report);
@@ -36,12 +37,12 @@ pub fn render(report: &Report) -> String {
     } else {
         steps(&mut table, report);
     }
-    // Of a sweep, that would be its last step alone.
-    let several = report.connections > 1 && report.steps.is_empty();
-    if let Some(spread) = report.requests_per_connection.filter(|_| several) {
-        let figures = [("min", spread.min), ("median", spread.median), ("max", spread.max)];
-        let figures = figures.map(|(name, count)| format!("{name} {}", group_digits(count as f64)));
-        table.line("a connection", &format!("{} requests", figures.join("   ")));
+    // Omitted for a sweep, because the spread describes only its last step.
+    let has_spread = report.connections > 1 && report.steps.is_empty();
+    if let Some(spread) = report.requests_per_connection.filter(|_| has_spread) {
+        let counts = [("min", spread.min), ("median", spread.median), ("max", spread.max)];
+        let counts = counts.map(|(name, count)| format!("{name} {}", group_digits(count as f64)));
+        table.line("spread", &format!("{} requests per connection", counts.join("   ")));
     }
     costs(&mut table, report);
     if report.errors.is_empty() {
@@ -68,7 +69,7 @@ impl Table {
         writeln!(self.text, "{name:<NAME_WIDTH$}{value}").ok();
     }
 
-    /// A row of right-aligned cells under or beside a name.
+    /// Writes a row of right-aligned cells after a name.
     fn row(&mut self, name: &str, cells: &[String]) {
         let cells: String = cells.iter().map(|cell| format!("{cell:>11}")).collect();
         self.line(name, &cells);
@@ -82,9 +83,9 @@ fn protocol(protocol: &ProtocolReport) -> String {
         }
         ProtocolReport::Messages { request_bytes, response_bytes } => {
             format!(
-                "{} bytes for {}",
-                group_digits(*response_bytes as f64),
-                group_digits(*request_bytes as f64)
+                "requests of {} bytes, replies of {} bytes",
+                group_digits(*request_bytes as f64),
+                group_digits(*response_bytes as f64)
             )
         }
         ProtocolReport::Http { paths, path_count, keep_alive, pipeline } => {
@@ -93,10 +94,10 @@ fn protocol(protocol: &ProtocolReport) -> String {
                 _ => format!("GET of {} paths", group_digits(*path_count as f64)),
             };
             if *pipeline > 1 {
-                text += &format!(", {pipeline} at a time");
+                text += &format!(", pipeline depth {pipeline}");
             }
             if !keep_alive {
-                text += ", a connection each";
+                text += ", one connection per request";
             }
             text
         }
@@ -107,7 +108,7 @@ fn load(report: &Report) -> String {
     let mode = match &report.mode {
         ModeReport::Closed { think_ns: 0 } => "closed loop".to_owned(),
         ModeReport::Closed { think_ns } => {
-            format!("closed loop, {} after each reply", format_ns(*think_ns as f64))
+            format!("closed loop, think time {}", format_ns(*think_ns as f64))
         }
         ModeReport::Open { per_second, arrivals, seed } => {
             format!(
@@ -149,7 +150,7 @@ fn connections(report: &Report) -> String {
         text += &format!(", {} left at the end", group_digits(report.connections_left as f64));
     }
     if report.connections_reopened > 0 {
-        text += &format!(", opened again {} times", group_digits(report.connections_reopened as f64));
+        text += &format!(", reopened {} times", group_digits(report.connections_reopened as f64));
     }
     if report.sources.len() > 1 {
         text += &format!(", from {} addresses", report.sources.len());
@@ -160,28 +161,32 @@ fn connections(report: &Report) -> String {
     text
 }
 
-/// What was negotiated, by how many connections.
+/// Writes a line with the number of handshakes for each negotiated TLS version, cipher suite and key exchange.
 fn tls(table: &mut Table, report: &Report) {
     let Some(tls) = &report.tls else { return };
     for kind in &tls.handshakes {
         table.line("TLS", &format!("{} × {}", group_digits(kind.count as f64), kind.in_words()));
     }
     if !tls.certificates_verified {
-        table.line("WARNING", "certificates were not verified: nobody knows who answered");
+        table.line("WARNING", "certificates were not verified: the identity of the server is unknown");
     }
 }
 
-/// Requests per second, and of which, where much of the time was spent waiting for the last.
+/// Returns the requests per second. If the last replies took much longer than the planned duration, adds the number of
+/// requests answered within that duration, which the rate is based on.
 fn rate(report: &Report) -> String {
     let mut text = group_digits(report.requests_per_second);
     if report.answered_in_time > 0 && report.elapsed_ns > report.in_time_ns.saturating_mul(11) / 10 {
         let (count, seconds) = (report.answered_in_time as f64, report.in_time_ns as f64 / 1e9);
-        text += &format!("  ({} in the first {seconds:.3} s; the rest was owed then)", group_digits(count));
+        text += &format!(
+            "  ({} in the first {seconds:.3} s; the others were still pending)",
+            group_digits(count)
+        );
     }
     text
 }
 
-/// Open loop: what the schedule held, and what became of it.
+/// Open loop: writes the numbers of offered, late and unsent requests.
 fn schedule(table: &mut Table, report: &Report) {
     let Some(offered) = report.offered else { return };
     let share = |count: u64| {
@@ -199,29 +204,30 @@ fn schedule(table: &mut Table, report: &Report) {
 
 fn latency(table: &mut Table, report: &Report) {
     let Some(latency) = &report.latency else {
-        return table.line("latency", "nothing was answered");
+        return table.line("latency", "no responses");
     };
     table.row("latency", &["p50", "p90", "p99", "p99.9", "max", "mean"].map(str::to_owned));
     match &report.uncorrected_latency {
-        None => table.row("  from sending", &figures(latency)),
+        // A closed loop has no schedule to correct for.
+        None => table.row("  uncorrected", &latency_cells(latency)),
         Some(uncorrected) => {
-            table.row("  from its time", &figures(latency));
-            table.row("  from sending", &figures(uncorrected));
+            table.row("  corrected", &latency_cells(latency));
+            table.row("  uncorrected", &latency_cells(uncorrected));
         }
     }
     if let Some(error) = &report.schedule_error {
-        table.row("  sent after", &figures(error));
+        table.row("  schedule lag", &latency_cells(error));
     }
 }
 
-fn figures(latency: &Latency) -> [String; 6] {
-    let figures =
+fn latency_cells(latency: &Latency) -> [String; 6] {
+    let quantiles =
         [latency.p50_ns, latency.p90_ns, latency.p99_ns, latency.p999_ns, latency.max_ns].map(|ns| ns as f64);
-    let [p50, p90, p99, p999, max] = figures.map(format_ns);
+    let [p50, p90, p99, p999, max] = quantiles.map(format_ns);
     [p50, p90, p99, p999, max, format_ns(latency.mean_ns)]
 }
 
-/// The steps of a sweep, and its knee.
+/// Writes the steps of a sweep, and its knee.
 fn steps(table: &mut Table, report: &Report) {
     let names = ["answered/s", "p50", "p99", "p99.9", "max", "late", "not sent", "server CPU"];
     table.row("offered/s", &names.map(str::to_owned));
@@ -239,16 +245,16 @@ fn steps(table: &mut Table, report: &Report) {
         Some(knee) => {
             table.line("* knee", &format!("{}/s: {}", group_digits(knee.per_second as f64), knee.why))
         }
-        None if report.interrupted => table.line("knee", "stopped before it was found"),
-        None if !has_last_step(report) => table.line("knee", "not found: no connection was left"),
-        None => table.line("knee", "none: the server followed to the last step"),
+        None if report.interrupted => table.line("knee", "not found: interrupted"),
+        None if !has_last_step(report) => table.line("knee", "not found: no connection left"),
+        None => table.line("knee", "none: the server kept up to the last step"),
     }
 }
 
-/// Whether a sweep came to its last rate.
+/// Returns whether a sweep reached its last rate.
 fn has_last_step(report: &Report) -> bool {
     let ModeReport::Sweep { last, step, .. } = report.mode else { return false };
-    report.steps.last().is_some_and(|reached| reached.per_second.saturating_add(step) > last)
+    report.steps.last().is_some_and(|final_step| final_step.per_second.saturating_add(step) > last)
 }
 
 fn step_cells(step: &Step) -> [String; 8] {
@@ -273,10 +279,10 @@ fn step_cells(step: &Step) -> [String; 8] {
     ]
 }
 
-/// What server and load spent.
+/// Writes the CPU time of server and load.
 fn costs(table: &mut Table, report: &Report) {
-    let each = |cpu: Option<f64>| {
-        cpu.map_or("no requests".to_owned(), |cpu| format!("{} per request", format_ns(cpu)))
+    let per_request = |cpu_ns: Option<f64>| {
+        cpu_ns.map_or("no requests".to_owned(), |cpu_ns| format!("{} per request", format_ns(cpu_ns)))
     };
     if let Some(server) = &report.server {
         let switches = server.switches_per_request;
@@ -284,17 +290,17 @@ fn costs(table: &mut Table, report: &Report) {
             switches.map_or_else(String::new, |count| format!(", {count:.2} context switches per request"));
         let text = format!(
             "{}{switches}, {:.1} MiB",
-            each(server.cpu_ns_per_request),
+            per_request(server.cpu_ns_per_request),
             server.resident_bytes as f64 / f64::from(1 << 20)
         );
         table.line("server CPU", &text);
     }
-    let mut text = each(report.load_cpu_ns_per_request);
+    let mut text = per_request(report.load_cpu_ns_per_request);
     text += &format!(", busiest thread {:.0} % busy", report.load_busy_percent);
     if report.load_pacing_ns > 0 {
         let threads_ns = report.elapsed_ns.saturating_mul(report.threads as u64);
         let percent = report.load_pacing_ns as f64 * 100.0 / threads_ns.max(1) as f64;
-        text += &format!(", watching the clock for {percent:.0} % of the time");
+        text += &format!(", {percent:.0} % of the time spent on pacing");
     }
     table.line("load CPU", &text);
 }
@@ -304,18 +310,18 @@ fn warnings(table: &mut Table, report: &Report) {
     if slow > 0 {
         let knee = report.knee.as_ref().and_then(|knee| report.steps.get(knee.step));
         let knee =
-            if knee.is_some_and(|step| step.load_was_bottleneck) { ", the knee among them" } else { "" };
+            if knee.is_some_and(|step| step.load_was_bottleneck) { ", including the knee" } else { "" };
         let text = format!(
-            "the load was the bottleneck in {slow} of {} steps (!){knee}: use more --threads, or lower rates",
+            "load generator saturated in {slow} of {} steps (!){knee} (increase --threads, or lower the rates)",
             report.steps.len()
         );
         table.line("WARNING", &text);
     } else if report.load_was_bottleneck {
         let text = match report.mode {
             ModeReport::Closed { .. } => {
-                "the load was the bottleneck: the figures are its own more than the server's; use more --threads"
+                "load generator saturated: results measure the generator, not the server (increase --threads)"
             }
-            _ => "the load was the bottleneck: use more --threads, or a lower rate",
+            _ => "load generator saturated (increase --threads, or lower the rate)",
         };
         table.line("WARNING", text);
     }
@@ -323,7 +329,8 @@ fn warnings(table: &mut Table, report: &Report) {
         && server.cpu_ns_per_request.is_some_and(|cpu_ns| cpu_ns < MIN_PLAUSIBLE_CPU_NS)
     {
         let text = format!(
-            "process {} has done nothing for these requests: name the one that answers them, as a worker of nginx",
+            "process {} did not serve these requests (set --server-pid to the serving process, such as an nginx \
+             worker)",
             server.pid
         );
         table.line("WARNING", &text);
@@ -334,26 +341,26 @@ fn warnings(table: &mut Table, report: &Report) {
         let intervals =
             report.intervals.iter().filter(|interval| interval.stolen_ns.unwrap_or(0) > 0).count();
         let text = format!(
-            "the hypervisor took {} ({percent:.1} % of a core), in {intervals} of {} intervals",
+            "the hypervisor stole {} of CPU time ({percent:.1} % of a core), in {intervals} of {} intervals",
             format_ns(stolen_ns as f64),
             report.intervals.len()
         );
         table.line("WARNING", &text);
     }
-    // Where the load itself sends late, that is in the latency.
+    // The corrected latency includes delays in the load generator itself.
     if let Some((error, latency)) = report.schedule_error.zip(report.latency)
         && error.p99_ns * 10 > latency.p99_ns
         && error.p99_ns > 100_000
     {
         let text = format!(
-            "1 % of the requests were sent {} late or more by the load itself, which is in the latency",
+            "the load generator sent 1 % of the requests at least {} late; the corrected latency includes this",
             format_ns(error.p99_ns as f64)
         );
         table.line("WARNING", &text);
     }
 }
 
-/// Nanoseconds in the unit that suits them, at three digits or so.
+/// Formats a duration in ns, µs, ms or s, with about three significant digits.
 pub fn format_ns(ns: f64) -> String {
     let (value, unit) = match ns {
         ..1e3 => (ns, "ns"),
@@ -369,7 +376,7 @@ pub fn format_ns(ns: f64) -> String {
     format!("{value:.digits$} {unit}")
 }
 
-/// A whole number with commas: 1,234,567.
+/// Formats a number as an integer with commas, such as 1,234,567.
 pub fn group_digits(number: f64) -> String {
     let digits = format!("{:.0}", number.max(0.0));
     let mut text = String::with_capacity(digits.len() * 4 / 3);
@@ -392,7 +399,7 @@ mod tests {
 
     use super::*;
 
-    /// What a sweep of two steps finds where nobody answers, changed to what it might have found.
+    /// Returns the report of a sweep against a server that does not reply, without the saturation marks.
     fn sweep() -> Report {
         let silent = TcpListener::bind("127.0.0.1:0").unwrap();
         let sweep = Sweep {
@@ -418,31 +425,31 @@ mod tests {
     }
 
     #[test]
-    fn a_sweep_that_ends_before_its_last_rate_does_not_say_that_the_server_followed() {
+    fn incomplete_sweep_does_not_claim_that_server_kept_up() {
         let mut report = sweep();
         assert_eq!((report.steps.len(), report.connections_left), (1, 0), "{report:?}");
         let text = render(&report);
-        assert!(text.contains("no connection was left") && !text.contains("followed"), "{text}");
+        assert!(text.contains("no connection left") && !text.contains("kept up"), "{text}");
         report.steps.push(anello_load::Step { per_second: 200, ..report.steps[0].clone() });
-        assert!(render(&report).contains("followed to the last step"), "250 is no step");
+        assert!(render(&report).contains("kept up to the last step"), "250 is not a step");
     }
 
     #[test]
-    fn steps_in_which_the_load_was_the_bottleneck_are_marked_and_warned_of() {
+    fn saturated_steps_are_marked_with_warning() {
         let mut report = sweep();
-        assert!(!render(&report).contains("bottleneck"));
+        assert!(!render(&report).contains("saturated"));
         report.steps.push(anello_load::Step { load_was_bottleneck: true, ..report.steps[0].clone() });
         let text = render(&report);
-        assert!(text.contains("  100 !") && text.contains("in 1 of 2 steps (!):"), "{text}");
+        assert!(text.contains("  100 !") && text.contains("in 1 of 2 steps (!) ("), "{text}");
         report.knee = Some(anello_load::KneeReport { step: 1, per_second: 100, why: "slow".to_owned() });
         let text = render(&report);
-        assert!(text.contains("  100 *!") && text.contains("(!), the knee among them:"), "{text}");
+        assert!(text.contains("  100 *!") && text.contains("(!), including the knee ("), "{text}");
         report.requests_per_connection = Some(anello_load::Spread { min: 1, median: 1, max: 1 });
-        assert!(!render(&report).contains("a connection"), "that is the last step's alone");
+        assert!(!render(&report).contains("spread"), "the spread describes only the last step");
     }
 
     #[test]
-    fn times_and_counts_are_readable() {
+    fn formats_durations_and_counts() {
         assert_eq!(
             [7.0, 812.0, 1_234.0, 56_789.0, 123_456.0].map(format_ns),
             ["7.00 ns", "812 ns", "1.23 µs", "56.8 µs", "123 µs"]

@@ -1,4 +1,4 @@
-//! `anello load` as a command: what it prints, where, and its exit codes.
+//! Tests of `anello load` as a child process: its output and its exit codes.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -11,19 +11,19 @@ use anello_load::{ErrorKind, ModeReport, ProtocolReport, Report, latency_histogr
 use rustix::pty::{OpenptFlags, ioctl_tiocgptpeer, openpt, unlockpt};
 use socket2::{Domain, Socket, Type};
 
-/// `anello load tcp` with these arguments.
+/// Returns the command `anello load tcp` with these arguments.
 fn load(arguments: &[&str]) -> Command {
     load_of("tcp", arguments)
 }
 
-/// `anello load` of this protocol.
+/// Returns the command `anello load` for a protocol.
 fn load_of(protocol: &str, arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_anello"));
     command.args(["load", protocol]).args(arguments).env_remove("ANELLO_DRIVER");
     command
 }
 
-/// The exit code and the report of a load that prints JSON.
+/// Runs a load with `--json` and returns its exit code and report.
 fn report(protocol: &str, arguments: &[&str]) -> (Option<i32>, Report) {
     let output = load_of(protocol, arguments).arg("--json").output().unwrap();
     let text = String::from_utf8(output.stdout).unwrap();
@@ -39,7 +39,7 @@ fn output(arguments: &[&str]) -> (Option<i32>, String, String) {
     (status.code(), String::from_utf8(stdout).unwrap(), String::from_utf8(stderr).unwrap())
 }
 
-/// A server in this process that passes every chunk through `change` and sends it back.
+/// Starts a server in this process that applies `change` to each received chunk and sends it back. Returns its address.
 fn server(change: fn(&mut [u8])) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -59,7 +59,7 @@ fn server(change: fn(&mut [u8])) -> String {
     address.to_string()
 }
 
-/// `anello echo` on epoll as a child process; ends with its owner.
+/// `anello echo` with the epoll driver as a child process; killed when dropped.
 struct Echo(Child, SocketAddr);
 
 impl Echo {
@@ -87,7 +87,7 @@ impl Drop for Echo {
 }
 
 #[test]
-fn a_good_server_is_reported_for_people_and_exits_0() {
+fn load_without_errors_prints_table_and_exits_0() {
     for driver in ["epoll", "auto"] {
         let address = server(|_| {});
         let arguments =
@@ -95,63 +95,63 @@ fn a_good_server_is_reported_for_people_and_exits_0() {
         let (code, stdout, stderr) = output(&arguments);
         assert_eq!(code, Some(0), "{stdout}{stderr}");
         for expected in
-            [&address, "requests/s", "p99.9", "every byte checked", "load CPU", "errors        none"]
+            [&address, "requests/s", "p99.9", "every byte verified", "load CPU", "errors        none"]
         {
             assert!(stdout.contains(expected), "{expected} is missing in:\n{stdout}");
         }
-        assert_eq!(stderr, "", "no progress where there is no terminal");
+        assert_eq!(stderr, "", "no progress line without a terminal");
     }
 }
 
-/// Rate, p50 and p99 of the first whole line of progress on two connections.
-fn progress(shown: &str) -> Option<[&str; 3]> {
-    let (before, rest) = shown.split_once(" requests/s, p50 ")?;
+/// Returns rate, p50 and p99 of the first complete progress line of a load with two connections.
+fn progress(screen: &str) -> Option<[&str; 3]> {
+    let (before, rest) = screen.split_once(" requests/s, p50 ")?;
     let (p50, rest) = rest.split_once(", p99 ")?;
     let (p99, _) = rest.split_once(", 2 connections")?;
     Some([before.rsplit(' ').next()?, p50, p99])
 }
 
 #[test]
-fn on_a_terminal_rate_and_quantiles_are_shown_while_it_runs() {
+fn progress_line_on_terminal_has_rate_and_quantiles() {
     let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
     let mut terminal = match openpt(flags) {
         Ok(terminal) => File::from(terminal),
-        Err(error) => return println!("skipped: no pseudo-terminal is to be had: {error}"),
+        Err(error) => return println!("skipped: no pseudo-terminal available: {error}"),
     };
     unlockpt(&terminal).unwrap();
     let size = rustix::termios::Winsize { ws_row: 24, ws_col: 120, ws_xpixel: 0, ws_ypixel: 0 };
     rustix::termios::tcsetwinsize(&terminal, size).unwrap();
-    let inside = ioctl_tiocgptpeer(&terminal, flags).unwrap();
+    let terminal_end = ioctl_tiocgptpeer(&terminal, flags).unwrap();
     let mut command = load(&[&server(|_| {}), "-c", "2", "-d", "60s", "--interval", "100ms"]);
-    command.env("TERM", "xterm").stdout(Stdio::piped()).stderr(inside);
+    command.env("TERM", "xterm").stdout(Stdio::piped()).stderr(terminal_end);
     let child = command.spawn().unwrap();
-    // With our end of the inside: reading then fails when the child has ended.
+    // Closes this process's copy of the terminal end, so that reading fails when the child exits.
     drop(command);
-    let (mut bytes, mut piece) = (Vec::new(), [0; 4096]);
-    let mut asked_to_end = false;
-    while let Ok(count @ 1..) = terminal.read(&mut piece) {
-        // Decoded as a whole: a read may end within a letter of several bytes, as "µ" is.
-        bytes.extend_from_slice(&piece[..count]);
-        if !asked_to_end && progress(&String::from_utf8_lossy(&bytes)).is_some() {
+    let (mut bytes, mut chunk) = (Vec::new(), [0; 4096]);
+    let mut is_signalled = false;
+    while let Ok(count @ 1..) = terminal.read(&mut chunk) {
+        // Decodes all bytes together, because a read can end within a multi-byte character such as "µ".
+        bytes.extend_from_slice(&chunk[..count]);
+        if !is_signalled && progress(&String::from_utf8_lossy(&bytes)).is_some() {
             signal(&child, "INT");
-            asked_to_end = true;
+            is_signalled = true;
         }
     }
-    let shown = String::from_utf8_lossy(&bytes);
+    let screen = String::from_utf8_lossy(&bytes);
     let output = child.wait_with_output().unwrap();
-    let [rate, p50, p99] = progress(&shown).unwrap_or_else(|| panic!("no line in {shown:?}"));
-    assert!(rate.replace(',', "").parse::<u64>().is_ok(), "{rate:?} in {shown:?}");
+    let [rate, p50, p99] = progress(&screen).unwrap_or_else(|| panic!("no line in {screen:?}"));
+    assert!(rate.replace(',', "").parse::<u64>().is_ok(), "{rate:?} in {screen:?}");
     for time in [p50, p99] {
         let (number, unit) = time.split_once(' ').unwrap();
         assert!(number.parse::<f64>().is_ok() && ["ns", "µs", "ms", "s"].contains(&unit), "{time:?}");
     }
     let stdout = String::from_utf8(output.stdout).unwrap();
-    assert!(asked_to_end && output.status.code() == Some(0), "{stdout}");
-    assert!(stdout.contains("stopped early") && !stdout.contains('\x1b'), "{stdout:?}");
+    assert!(is_signalled && output.status.code() == Some(0), "{stdout}");
+    assert!(stdout.contains("interrupted") && !stdout.contains('\x1b'), "{stdout:?}");
 }
 
 #[test]
-fn json_is_versioned_and_has_the_servers_cpu_time() {
+fn json_has_schema_version_and_server_cpu_time() {
     let echo = Echo::start();
     let (address, pid) = (echo.1.to_string(), echo.0.id().to_string());
     let arguments = [
@@ -183,10 +183,10 @@ fn json_is_versioned_and_has_the_servers_cpu_time() {
 }
 
 #[test]
-fn the_servers_context_switches_are_counted_and_shared_by_the_requests() {
+fn reports_context_switches_per_request() {
     let echo = Echo::start();
     let (address, pid) = (echo.1.to_string(), echo.0.id().to_string());
-    // One request at a time, and nothing for the server to do but sleep in between.
+    // One request at a time; the server sleeps between requests.
     let arguments = [&address, "-c", "1", "-d", "200ms", "--think-time", "5ms", "--server-pid", &pid];
     let (code, report) = report("tcp", &arguments);
     assert_eq!((code, &report.mode), (Some(0), &ModeReport::Closed { think_ns: 5_000_000 }));
@@ -194,13 +194,13 @@ fn the_servers_context_switches_are_counted_and_shared_by_the_requests() {
     let cost = report.server.unwrap();
     assert!(cost.voluntary_switches > 0, "{report:?}");
     let switches = (cost.voluntary_switches + cost.involuntary_switches) as f64;
-    let shared = switches / report.requests as f64;
-    assert!((cost.switches_per_request.unwrap() - shared).abs() < 1e-9, "{report:?}");
+    let per_request = switches / report.requests as f64;
+    assert!((cost.switches_per_request.unwrap() - per_request).abs() < 1e-9, "{report:?}");
     let (_, stdout, _) = output(&arguments);
     assert!(stdout.contains(" context switches per request"), "{stdout}");
 }
 
-/// The cores that the threads of a load may use, by the number of the thread.
+/// Returns the allowed cores of each thread of a load, sorted by thread number.
 fn cores_of_threads(load: &Child) -> Vec<(usize, String)> {
     let tasks = std::fs::read_dir(format!("/proc/{}/task", load.id())).unwrap();
     let mut threads: Vec<_> = tasks
@@ -216,30 +216,30 @@ fn cores_of_threads(load: &Child) -> Vec<(usize, String)> {
 }
 
 #[test]
-fn threads_are_pinned_to_the_cores_they_were_given() {
+fn threads_are_pinned_to_given_cores() {
     let allowed = rustix::thread::sched_getaffinity(None).unwrap();
     let mut cores = (0..rustix::thread::CpuSet::MAX_CPU).filter(|&core| allowed.is_set(core));
     let first = cores.next().unwrap();
-    // The same for both threads where there is only one.
+    // On a machine with a single core, both threads use it.
     let last = cores.next_back().unwrap_or(first);
     let echo = Echo::start();
     for driver in ["epoll", "auto"] {
         let list = format!("{last},{first}");
         let arguments = [&echo.1.to_string(), "-c", "4", "-d", "10m", "--driver", driver, "--cores", &list];
         let child = load(&arguments).arg("--json").stdout(Stdio::piped()).spawn().unwrap();
-        // Requests come when all threads are where they belong.
+        // The threads are pinned before the first request.
         wait_until_loaded(&echo.0);
-        let found = cores_of_threads(&child);
+        let cores = cores_of_threads(&child);
         signal(&child, "INT");
         let output = child.wait_with_output().unwrap();
-        assert_eq!(found, [(0, last.to_string()), (1, first.to_string())], "{driver}");
+        assert_eq!(cores, [(0, last.to_string()), (1, first.to_string())], "{driver}");
         let report: Report = serde_json::from_slice(&output.stdout).unwrap();
         assert_eq!((report.threads, report.cores), (2, vec![last, first]));
     }
 }
 
 #[test]
-fn more_connections_than_one_address_may_have_come_from_several() {
+fn many_connections_use_several_source_addresses() {
     let echo = Echo::start();
     for driver in ["epoll", "auto"] {
         let arguments = ["-c", "4001", "-d", "1ms", "--connect-timeout", "1m", "--timeout", "1m", "--verify"];
@@ -247,7 +247,7 @@ fn more_connections_than_one_address_may_have_come_from_several() {
         let (code, stdout, stderr) =
             output(&[&arguments[..], &["--json", "--driver", driver, &address]].concat());
         if stdout.contains("Too many open files") {
-            println!("skipped: it needs 4,100 open files (ulimit -Hn)");
+            println!("skipped: requires 4,100 open files (ulimit -Hn)");
             return;
         }
         assert_eq!(code, Some(0), "{stdout}{stderr}");
@@ -262,7 +262,7 @@ fn more_connections_than_one_address_may_have_come_from_several() {
 }
 
 #[test]
-fn fault_44_a_lying_server_is_reported_and_exits_1() {
+fn fault_44_wrong_bytes_are_reported_and_exit_1() {
     let address = server(|chunk| chunk[0] ^= 1);
     let (code, stdout, _) = output(&[&address, "-c", "2", "-d", "20ms", "--verify"]);
     assert_eq!(code, Some(1), "{stdout}");
@@ -270,11 +270,11 @@ fn fault_44_a_lying_server_is_reported_and_exits_1() {
 }
 
 #[test]
-fn fault_44_a_dead_server_is_reported_and_exits_1() {
-    // Bound but not listening, so that nobody else gets the port.
-    let held = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
-    held.bind(&SocketAddr::from(([127, 0, 0, 1], 0)).into()).unwrap();
-    let address = held.local_addr().unwrap().as_socket().unwrap().to_string();
+fn fault_44_refused_connections_are_reported_and_exit_1() {
+    // Bound but not listening, so that no other process can use the port.
+    let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+    socket.bind(&SocketAddr::from(([127, 0, 0, 1], 0)).into()).unwrap();
+    let address = socket.local_addr().unwrap().as_socket().unwrap().to_string();
     let (code, stdout, _) = output(&[&address, "-c", "2", "-d", "10m", "--json"]);
     assert_eq!(code, Some(1), "{stdout}");
     let report: Report = serde_json::from_str(&stdout).unwrap();
@@ -282,18 +282,18 @@ fn fault_44_a_dead_server_is_reported_and_exits_1() {
 }
 
 #[test]
-fn fault_44_a_stalled_server_is_reported_and_exits_1() {
+fn fault_44_stalled_server_is_reported_and_exits_1() {
     let echo = Echo::start();
     signal(&echo.0, "STOP");
-    // The kernel still completes the handshakes.
+    // The kernel completes TCP handshakes although the server is stopped.
     let (code, stdout, _) = output(&[&echo.1.to_string(), "-c", "2", "-d", "10m", "--timeout", "100ms"]);
     signal(&echo.0, "CONT");
     assert_eq!(code, Some(1), "{stdout}");
-    assert!(stdout.contains("2 × reply timeout") && stdout.contains("nothing was answered"), "{stdout}");
+    assert!(stdout.contains("2 × reply timeout") && stdout.contains("no responses"), "{stdout}");
 }
 
 #[test]
-fn fault_44_a_server_that_is_killed_ends_the_load_with_a_report() {
+fn fault_44_killed_server_ends_load_with_report() {
     let echo = Echo::start();
     let mut child = load(&[&echo.1.to_string(), "-c", "3", "-d", "10m", "--json"]);
     let child = child.stdout(Stdio::piped()).spawn().unwrap();
@@ -307,7 +307,7 @@ fn fault_44_a_server_that_is_killed_ends_the_load_with_a_report() {
 }
 
 #[test]
-fn ctrl_c_ends_the_load_early_with_a_report() {
+fn ctrl_c_ends_load_early_with_report() {
     let echo = Echo::start();
     let mut child = load(&[&echo.1.to_string(), "-c", "3", "-d", "10m", "--json"]);
     let child = child.stdout(Stdio::piped()).spawn().unwrap();
@@ -319,7 +319,8 @@ fn ctrl_c_ends_the_load_early_with_a_report() {
     assert!(report.interrupted && report.errors.is_empty() && report.requests > 0, "{report:?}");
 }
 
-/// A server of HTTP in this process: `hello` for /, and for /token with the right field; 404 for all else.
+/// Starts an HTTP server in this process. It responds with `hello` to `/`, and to `/token` with the expected field, and
+/// with 404 to other requests. Returns its address.
 fn http_server() -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -333,15 +334,15 @@ fn http_server() -> String {
                     if fields.is_empty() {
                         return;
                     }
-                    let right = match request.split(' ').nth(1) {
+                    let is_expected = match request.split(' ').nth(1) {
                         Some("/token") => fields.iter().any(|field| field == "X-Token: let: me in"),
                         path => path == Some("/"),
                     };
-                    let answer = match right {
+                    let response = match is_expected {
                         true => "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello",
                         false => "HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n",
                     };
-                    if stream.write_all(answer.as_bytes()).is_err() {
+                    if stream.write_all(response.as_bytes()).is_err() {
                         return;
                     }
                 }
@@ -352,7 +353,7 @@ fn http_server() -> String {
 }
 
 #[test]
-fn http_is_loaded_and_wrong_statuses_exit_1_unless_they_are_expected_or_allowed() {
+fn wrong_http_statuses_exit_1_unless_expected_or_allowed() {
     let directory = tempfile::tempdir().unwrap();
     let file = |name: &str, text: &str| {
         let path = directory.path().join(name);
@@ -366,7 +367,7 @@ fn http_is_loaded_and_wrong_statuses_exit_1_unless_they_are_expected_or_allowed(
     let code = |arguments: &[&str]| report("http", &[&short[..], arguments].concat()).0;
     assert_eq!(code(&[&url, "--expect-file", &hello, "--header", "Accept: */*"]), Some(0));
     assert_eq!(code(&[&url, "--expect-file", &paths]), Some(1));
-    // The field arrives, beside another.
+    // The server receives the expected field together with another one.
     let (token, field) = (format!("{url}/token"), "X-Token:let: me in");
     assert_eq!(code(&[&token, "--header", "Accept: */*", "--header", field]), Some(0));
     assert_eq!(code(&[&token, "--header", "Accept: */*"]), Some(1));
@@ -374,7 +375,7 @@ fn http_is_loaded_and_wrong_statuses_exit_1_unless_they_are_expected_or_allowed(
     assert_eq!(code(&[&wrong]), Some(1));
     assert_eq!(code(&[&wrong, "--expect-status", "200,404"]), Some(0));
     assert_eq!(code(&[&wrong, "--expect-status", "any", "--no-keep-alive"]), Some(0));
-    // Something must be right, and only what is allowed may be wrong.
+    // Exit code 0 requires at least one correct response, and that all errors are allowed.
     assert_eq!(code(&[&wrong, "--allow-errors"]), Some(1));
     assert_eq!(code(&[&url, "--paths", &paths]), Some(1));
     assert_eq!(code(&[&url, "--paths", &paths, "--allow-errors=wrong_status,reset"]), Some(0));
@@ -383,7 +384,7 @@ fn http_is_loaded_and_wrong_statuses_exit_1_unless_they_are_expected_or_allowed(
 }
 
 #[test]
-fn an_open_loop_is_reported_for_people_and_written_to_files() {
+fn open_loop_prints_table_and_writes_files() {
     let directory = tempfile::tempdir().unwrap();
     let path = |name: &str| directory.path().join(name).into_os_string().into_string().unwrap();
     let (hdr, csv, ndjson) = (path("load.hlog"), path("load.csv"), path("load.ndjson"));
@@ -393,7 +394,7 @@ fn an_open_loop_is_reported_for_people_and_written_to_files() {
     let (code, stdout, stderr) = output(&[&short[..], &files, &[&address]].concat());
     assert_eq!((code, stderr.as_str()), (Some(0), ""), "{stdout}");
     for expected in
-        ["open loop, 1,000 requests/s, Poisson (seed 9); 2 threads", "from its time", "offered", "not sent"]
+        ["open loop, 1,000 requests/s, Poisson (seed 9); 2 threads", "  corrected", "offered", "not sent"]
     {
         assert!(stdout.contains(expected), "{expected} is missing in:\n{stdout}");
     }
@@ -401,7 +402,7 @@ fn an_open_loop_is_reported_for_people_and_written_to_files() {
     let stream = read(&ndjson);
     assert!(stream.lines().count() >= 4, "begin, intervals, total: {stream}");
     assert!(read(&csv).lines().count() >= 3 && read(&hdr).contains("Histogram log format version"));
-    // The log has every request of the report.
+    // The log contains all requests of the report.
     let (code, report) =
         report("tcp", &[&short[..], &["--hdr", &hdr, "--comment", "a run", &address]].concat());
     let log = HdrLog::parse(read(&hdr).as_bytes()).unwrap();
@@ -415,19 +416,19 @@ fn an_open_loop_is_reported_for_people_and_written_to_files() {
         let quantiles = [0.5, 0.9, 0.99, 0.999].map(|quantile| sum.value_at_quantile(quantile));
         assert_eq!(quantiles, [latency.p50_ns, latency.p90_ns, latency.p99_ns, latency.p999_ns]);
     }
-    // The stream may go to standard output; the table gets out of its way.
+    // With the intervals on standard output, the table is printed to standard error.
     let (code, stdout, stderr) = output(&[&short[..], &["--ndjson", "-", &address]].concat());
     assert_eq!(code, Some(0));
     assert!(stdout.lines().all(|line| serde_json::from_str::<serde_json::Value>(line).is_ok()), "{stdout}");
-    assert!(stderr.contains("from its time"), "{stderr}");
-    // A place that cannot be written to costs nothing.
+    assert!(stderr.contains("  corrected"), "{stderr}");
+    // An output file that cannot be created fails before the load starts.
     let (code, _, stderr) = output(&["-d", "10m", "--csv", "/nowhere/load.csv", &address]);
     assert_eq!(code, Some(1));
     assert!(stderr.contains("/nowhere/load.csv"), "{stderr}");
 }
 
 #[test]
-fn a_sweep_shows_its_steps_and_its_knee() {
+fn sweep_prints_steps_and_knee() {
     let address = server(|_| thread::sleep(std::time::Duration::from_millis(20)));
     let sweep = [
         "-c",
@@ -451,7 +452,7 @@ fn a_sweep_shows_its_steps_and_its_knee() {
 }
 
 #[test]
-fn replies_of_another_size_and_unix_sockets_are_loaded() {
+fn loads_server_with_different_reply_size() {
     let echo = Echo::start_with(&["--request-bytes", "100", "--response-bytes", "5000"]);
     let sizes = ["-b", "100", "--response-bytes", "5000", "-c", "3", "-d", "50ms", "--verify"];
     let (code, report) = report("tcp", &[&sizes[..], &[&echo.1.to_string()]].concat());
@@ -459,21 +460,21 @@ fn replies_of_another_size_and_unix_sockets_are_loaded() {
 }
 
 #[test]
-fn an_abstract_name_is_loaded() {
+fn loads_abstract_unix_socket() {
     let address = format!("unix:@anello-load-test-{}", std::process::id());
     let mut command = Command::new(env!("CARGO_BIN_EXE_anello"));
     command.args(["echo", "--driver", "epoll", "--addr", &address]).env_remove("ANELLO_DRIVER");
     let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
     let mut line = String::new();
     BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
-    let found = report("tcp", &["-c", "3", "-d", "50ms", "--verify", &address]);
+    let (code, report) = report("tcp", &["-c", "3", "-d", "50ms", "--verify", &address]);
     child.kill().unwrap();
     child.wait().unwrap();
-    assert_eq!((found.0, &found.1.target), (Some(0), &address), "{line}{:?}", found.1);
+    assert_eq!((code, &report.target), (Some(0), &address), "{line}{report:?}");
 }
 
 #[test]
-fn unix_sockets_are_loaded_over_both_protocols() {
+fn loads_unix_socket_with_both_protocols() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("server").into_os_string().into_string().unwrap();
     let listener = std::os::unix::net::UnixListener::bind(&path).unwrap();
@@ -500,7 +501,7 @@ fn unix_sockets_are_loaded_over_both_protocols() {
 }
 
 #[test]
-fn fault_44_a_server_that_is_stopped_for_a_while_shows_in_the_latency() {
+fn fault_44_paused_server_increases_corrected_latency() {
     let echo = Echo::start();
     let mut child = load(&[&echo.1.to_string(), "-c", "5", "-d", "2s", "-r", "1000", "--json"]);
     let child = child.stdout(Stdio::piped()).spawn().unwrap();
@@ -513,14 +514,14 @@ fn fault_44_a_server_that_is_stopped_for_a_while_shows_in_the_latency() {
     let report: Report = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!((report.offered, report.requests), (Some(2000), 2000), "{report:?}");
     let latency = report.latency.unwrap();
-    // Those that were due in the first 200 ms of the pause, a tenth of all, and in its first 20 ms. Seen from sending,
-    // there would be five requests.
+    // The requests scheduled in the first 200 ms of the pause are a tenth of all and determine p90; those in its first
+    // 20 ms determine p99. Without correction, only the five requests in flight would have a high latency.
     assert!(latency.p90_ns >= 80_000_000 && latency.p99_ns >= 270_000_000, "{latency:?}");
     assert!(report.late >= 280, "{}", report.late);
 }
 
 #[test]
-fn fault_44_a_server_that_is_stopped_for_good_ends_the_load_with_a_report() {
+fn fault_44_stopped_server_ends_load_with_report() {
     let echo = Echo::start();
     let address = echo.1.to_string();
     let mut child = load(&[&address, "-c", "3", "-d", "10m", "-r", "1k", "--timeout", "200ms", "--json"]);
@@ -536,7 +537,7 @@ fn fault_44_a_server_that_is_stopped_for_good_ends_the_load_with_a_report() {
 }
 
 #[test]
-fn a_process_that_does_not_exist_fails_with_one_line() {
+fn nonexistent_server_pid_fails_with_one_line() {
     let (code, stdout, stderr) = output(&[&server(|_| {}), "--server-pid", "4194305"]);
     assert_eq!((code, stdout.as_str()), (Some(1), ""));
     assert_eq!(stderr.lines().count(), 1, "{stderr}");
@@ -544,8 +545,8 @@ fn a_process_that_does_not_exist_fails_with_one_line() {
 }
 
 #[test]
-fn bad_command_lines_exit_2_with_the_reason() {
-    let wrong: [(&[&str], &str); 12] = [
+fn invalid_command_lines_exit_2_with_reason() {
+    let invalid: [(&[&str], &str); 12] = [
         (&[], "ADDR"),
         (&["nowhere"], "HOST:PORT"),
         (&["127.0.0.1:1", "--connections", "0"], "from 1 to"),
@@ -559,14 +560,14 @@ fn bad_command_lines_exit_2_with_the_reason() {
         (&["127.0.0.1:1", "--allow-errors=bytes"], "wrong_bytes"),
         (&["127.0.0.1:1", "--arrivals", "poisson"], "--rate"),
     ];
-    for (arguments, reason) in wrong {
+    for (arguments, reason) in invalid {
         let (code, stdout, stderr) = output(arguments);
         assert_eq!((code, stdout.as_str()), (Some(2), ""), "{arguments:?}");
         assert!(stderr.contains(reason), "{arguments:?}: {stderr}");
     }
 }
 
-/// Sends a signal to a child of ours.
+/// Sends a signal to a child process.
 fn signal(child: &Child, name: &str) {
     let pid = rustix::process::Pid::from_child(child);
     let signal = match name {
@@ -577,12 +578,12 @@ fn signal(child: &Child, name: &str) {
     rustix::process::kill_process(pid, signal).unwrap();
 }
 
-/// Until the server has worked, which means that requests have come in.
+/// Waits until the server has used CPU time, which means that it has received requests.
 fn wait_until_loaded(server: &Child) {
     wait_until_worked(server, 20_000_000);
 }
 
-/// Until the server has spent so much more CPU time.
+/// Waits until the server has used `cpu_ns` more nanoseconds of CPU time.
 fn wait_until_worked(server: &Child, cpu_ns: u64) {
     let idle_ns = anello_load::process_cpu_ns(server.id()).unwrap();
     while anello_load::process_cpu_ns(server.id()).unwrap() < idle_ns + cpu_ns {

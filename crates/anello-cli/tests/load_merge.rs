@@ -1,4 +1,4 @@
-//! `anello load merge` as a command.
+//! Tests of `anello load merge` as a child process.
 
 #![forbid(unsafe_code)]
 
@@ -16,8 +16,9 @@ use socket2::{Domain, Socket, Type};
 const START_UNIX_NS: u64 = 1_700_000_000_000_000_000;
 const SECOND_NS: u64 = 1_000_000_000;
 
-/// A log of two seconds: 1000 requests of these latencies in each, and half of them uncorrected.
-fn write_log(folder: &Path, name: &str, offset_ns: u64, latency_ns: u64) -> PathBuf {
+/// Writes a log of two seconds with 1000 requests of this latency each. The uncorrected latency is half of it.
+/// Returns the path.
+fn write_log(directory: &Path, name: &str, offset_ns: u64, latency_ns: u64) -> PathBuf {
     let mut writer = HdrLogWriter::new(Vec::new(), START_UNIX_NS + offset_ns, &[]).unwrap();
     let mut histogram = Histogram::<u64>::new_with_bounds(1, 60 * SECOND_NS, 3).unwrap();
     histogram.record_n(latency_ns, 1000).unwrap();
@@ -28,7 +29,7 @@ fn write_log(folder: &Path, name: &str, offset_ns: u64, latency_ns: u64) -> Path
         writer.write_histogram(None, start_ns, end_ns, &histogram).unwrap();
         writer.write_histogram(Some("uncorrected"), start_ns, end_ns, &uncorrected).unwrap();
     }
-    let path = folder.join(name);
+    let path = directory.join(name);
     fs::write(&path, writer.into_inner()).unwrap();
     path
 }
@@ -41,10 +42,10 @@ fn merge(arguments: &[&str], logs: &[&Path]) -> (Option<i32>, String, String) {
 }
 
 #[test]
-fn logs_are_added_for_each_tag_and_in_every_form() {
-    let folder = tempfile::tempdir().unwrap();
-    let one = write_log(folder.path(), "one.hlog", 0, 1_000_000);
-    let other = write_log(folder.path(), "other, \"too\".hlog", 200_000_000, 3_000_000);
+fn merges_tags_separately_in_all_output_formats() {
+    let directory = tempfile::tempdir().unwrap();
+    let one = write_log(directory.path(), "one.hlog", 0, 1_000_000);
+    let other = write_log(directory.path(), "other, \"too\".hlog", 200_000_000, 3_000_000);
     let logs: [&Path; 2] = [&one, &other];
 
     let (code, text, error) = merge(&[], &logs);
@@ -52,7 +53,7 @@ fn logs_are_added_for_each_tag_and_in_every_form() {
     let lines: Vec<&str> = text.lines().filter(|line| line.starts_with("all ")).collect();
     let [all, uncorrected] = lines[..] else { panic!("{text}") };
     let cells: Vec<&str> = all.split_whitespace().collect();
-    // 4,000 requests in 2.2 s, half of 1 ms and half of 3 ms.
+    // 4,000 requests in 2.2 s, half of them with a latency of 1 ms and half with 3 ms.
     assert_eq!(cells[..7], ["all", "4,000", "1,818", "1.00", "ms", "3.00", "ms"], "{text}");
     assert!(uncorrected.contains("500 µs") && text.contains("uncorrected latency"), "{text}");
 
@@ -82,7 +83,7 @@ fn logs_are_added_for_each_tag_and_in_every_form() {
     );
     assert!(text.contains("other, \"\"too\"\".hlog\",uncorrected,"), "{text}");
 
-    let sum = folder.path().join("sum.hlog");
+    let sum = directory.path().join("sum.hlog");
     let (code, ..) = merge(&["--hdr", sum.to_str().unwrap()], &logs);
     let log = HdrLog::parse(&fs::read(&sum).unwrap()).unwrap();
     assert_eq!((code, log.records.len()), (Some(0), 4));
@@ -91,36 +92,37 @@ fn logs_are_added_for_each_tag_and_in_every_form() {
 }
 
 #[test]
-fn tags_that_were_measured_apart_have_a_sum_and_logs_apart_a_warning() {
-    let folder = tempfile::tempdir().unwrap();
+fn sums_all_tags_and_warns_of_time_gap() {
+    let directory = tempfile::tempdir().unwrap();
     let mut histogram = Histogram::<u64>::new(3).unwrap();
     histogram.record_n(5_000, 10).unwrap();
-    let path = |name: &str, tag: &str, began_ns: u64| {
-        let mut writer = HdrLogWriter::new(Vec::new(), began_ns, &[]).unwrap();
+    let path = |name: &str, tag: &str, start_ns: u64| {
+        let mut writer = HdrLogWriter::new(Vec::new(), start_ns, &[]).unwrap();
         writer.write_histogram(Some(tag), 0, SECOND_NS, &histogram).unwrap();
-        fs::write(folder.path().join(name), writer.into_inner()).unwrap();
-        folder.path().join(name)
+        fs::write(directory.path().join(name), writer.into_inner()).unwrap();
+        directory.path().join(name)
     };
     let (read, write) = (path("a", "read", START_UNIX_NS), path("b", "write", START_UNIX_NS + 5 * SECOND_NS));
     let (code, text, error) = merge(&[], &[&read, &write]);
     assert_eq!(code, Some(0));
     let all = text.lines().find(|line| line.starts_with("all tags")).unwrap();
     assert!(all.contains(" 20 "), "{text}");
-    assert!(error.contains("ended before"), "{error}");
+    assert!(error.contains(" ends before "), "{error}");
 }
 
 #[test]
-fn errors_are_added_and_exit_1_unless_they_are_allowed() {
-    let folder = tempfile::tempdir().unwrap();
-    let told = |name: &str, counts: &str| {
-        let path = write_log(folder.path(), name, 0, 1_000_000);
+fn errors_are_summed_and_exit_1_unless_allowed() {
+    let directory = tempfile::tempdir().unwrap();
+    let with_errors = |name: &str, counts: &str| {
+        let path = write_log(directory.path(), name, 0, 1_000_000);
         let errors = format!("#[AnelloErrors: {counts}]\n").into_bytes();
         fs::write(&path, [fs::read(&path).unwrap(), errors].concat()).unwrap();
         path
     };
-    let silent = write_log(folder.path(), "silent.hlog", 0, 1_000_000);
-    let (none, some, more) =
-        (told("none.hlog", "none"), told("some.hlog", "reset=3"), told("more.hlog", "reset=1200;timeout=1"));
+    let silent = write_log(directory.path(), "silent.hlog", 0, 1_000_000);
+    let none = with_errors("none.hlog", "none");
+    let some = with_errors("some.hlog", "reset=3");
+    let more = with_errors("more.hlog", "reset=1200;timeout=1");
 
     let (code, text, error) = merge(&[], &[&none, &none]);
     assert_eq!((code, error.as_str(), text.lines().last()), (Some(0), "", Some("errors          none")));
@@ -159,8 +161,8 @@ fn errors_are_added_and_exit_1_unless_they_are_allowed() {
     assert_eq!(whole, [true, true, true, false]);
     assert_eq!(report["errors_are_whole"], false);
 
-    // The sum of logs tells them, too, and that there may have been more.
-    let sum = folder.path().join("sum.hlog");
+    // The merged log contains the known errors, and marks them as incomplete.
+    let sum = directory.path().join("sum.hlog");
     assert_eq!(merge(&["--hdr", sum.to_str().unwrap()], &bad).0, Some(1));
     let (code, text, _) = merge(&[], &[&sum]);
     assert!(code == Some(1) && text.contains("1,203 × connection reset"), "{text}");
@@ -168,11 +170,11 @@ fn errors_are_added_and_exit_1_unless_they_are_allowed() {
 }
 
 #[test]
-fn a_log_of_several_runs_of_which_one_was_killed_has_unknown_errors() {
-    let folder = tempfile::tempdir().unwrap();
-    let killed = fs::read(write_log(folder.path(), "killed.hlog", 0, 1_000_000)).unwrap();
+fn log_with_killed_run_has_unknown_errors() {
+    let directory = tempfile::tempdir().unwrap();
+    let killed = fs::read(write_log(directory.path(), "killed.hlog", 0, 1_000_000)).unwrap();
     let comment = |counts: &str| format!("#[AnelloErrors: {counts}]\n").into_bytes();
-    let both = folder.path().join("both.hlog");
+    let both = directory.path().join("both.hlog");
     for (counts, expected) in [("none", 0), ("reset=3", 1)] {
         fs::write(&both, [&killed[..], &killed, &comment(counts)].concat()).unwrap();
         let (code, text, _) = merge(&[], &[&both]);
@@ -187,8 +189,8 @@ fn a_log_of_several_runs_of_which_one_was_killed_has_unknown_errors() {
 }
 
 #[test]
-fn runs_in_which_nothing_was_answered_exit_1() {
-    let folder = tempfile::tempdir().unwrap();
+fn runs_without_responses_exit_1() {
+    let directory = tempfile::tempdir().unwrap();
     let log = |name: &str, seconds: u64| {
         let mut writer = HdrLogWriter::new(Vec::new(), START_UNIX_NS, &[]).unwrap();
         let histogram = Histogram::<u64>::new(3).unwrap();
@@ -196,37 +198,37 @@ fn runs_in_which_nothing_was_answered_exit_1() {
             writer.write_histogram(None, second * SECOND_NS, (second + 1) * SECOND_NS, &histogram).unwrap();
         }
         writer.write_errors(&Errors::default()).unwrap();
-        fs::write(folder.path().join(name), writer.into_inner()).unwrap();
-        folder.path().join(name)
+        fs::write(directory.path().join(name), writer.into_inner()).unwrap();
+        directory.path().join(name)
     };
     let idle = log("idle.hlog", 2);
     for arguments in [&[][..], &["--json"], &["--csv"], &["--allow-errors"]] {
         let (code, text, error) = merge(arguments, &[&idle]);
-        assert!(code == Some(1) && error.contains("nothing was answered"), "{text}{error}");
+        assert!(code == Some(1) && error.contains("no responses"), "{text}{error}");
     }
-    let good = write_log(folder.path(), "good.hlog", 0, 1_000_000);
+    let good = write_log(directory.path(), "good.hlog", 0, 1_000_000);
     let (code, _, error) = merge(&[], &[&idle, &good]);
     assert_eq!((code, error.as_str()), (Some(0), ""));
-    // With errors that are allowed, a run would exit 1, too.
+    // Allowed errors do not change this: a run without responses exits with 1.
     fs::write(&idle, "#[AnelloErrors: refused=3]\n").unwrap();
     let (code, _, error) = merge(&["--allow-errors"], &[&idle]);
-    assert!(code == Some(1) && error.contains("nothing was answered"), "{error}");
+    assert!(code == Some(1) && error.contains("no responses"), "{error}");
     let (code, _, error) = merge(&[], &[&good, &log("empty.hlog", 0)]);
-    assert!(code == Some(1) && error.contains("empty.hlog: has no intervals"), "{error}");
+    assert!(code == Some(1) && error.contains("empty.hlog: no intervals"), "{error}");
 }
 
 #[test]
-fn a_run_that_went_wrong_has_a_log_that_says_so() {
-    // Bound but not listening, so that nobody else gets the port.
-    let held = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
-    held.bind(&SocketAddr::from(([127, 0, 0, 1], 0)).into()).unwrap();
-    let nobody = held.local_addr().unwrap().as_socket().unwrap().to_string();
-    let folder = tempfile::tempdir().unwrap();
-    let log = folder.path().join("run.hlog");
+fn log_of_failed_run_contains_errors() {
+    // Bound but not listening, so that no other process can use the port.
+    let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+    socket.bind(&SocketAddr::from(([127, 0, 0, 1], 0)).into()).unwrap();
+    let address = socket.local_addr().unwrap().as_socket().unwrap().to_string();
+    let directory = tempfile::tempdir().unwrap();
+    let log = directory.path().join("run.hlog");
     let mut command = Command::new(env!("CARGO_BIN_EXE_anello"));
-    command.args(["load", "tcp", &nobody, "-c", "3", "-d", "10m", "--hdr"]).arg(&log);
+    command.args(["load", "tcp", &address, "-c", "3", "-d", "10m", "--hdr"]).arg(&log);
     assert_eq!(command.output().unwrap().status.code(), Some(1));
-    let good = write_log(folder.path(), "good.hlog", 0, 1_000_000);
+    let good = write_log(directory.path(), "good.hlog", 0, 1_000_000);
     for logs in [&[&*log][..], &[&log, &good]] {
         let (code, text, error) = merge(&[], logs);
         assert_eq!((code, error.as_str()), (Some(1), ""), "{text}");
@@ -235,16 +237,16 @@ fn a_run_that_went_wrong_has_a_log_that_says_so() {
 }
 
 #[test]
-fn what_cannot_be_read_is_named() {
-    let folder = tempfile::tempdir().unwrap();
-    let good = write_log(folder.path(), "good.hlog", 0, 1_000_000);
+fn unreadable_logs_are_named() {
+    let directory = tempfile::tempdir().unwrap();
+    let good = write_log(directory.path(), "good.hlog", 0, 1_000_000);
     let file = |name: &str, text: &str| {
-        fs::write(folder.path().join(name), text).unwrap();
-        folder.path().join(name)
+        fs::write(directory.path().join(name), text).unwrap();
+        directory.path().join(name)
     };
     let cases = [
-        (folder.path().join("missing"), "missing: "),
-        (file("empty", ""), "empty: has no intervals"),
+        (directory.path().join("missing"), "missing: "),
+        (file("empty", ""), "empty: no intervals"),
         (file("text", "#\nhello\n"), "text: line 2: has 1 columns"),
         (file("histogram", "1.0,1.0,1.0,AAAA\n"), "histogram, line 1: "),
     ];
@@ -255,7 +257,7 @@ fn what_cannot_be_read_is_named() {
     }
     let before = fs::read(&good).unwrap();
     let (code, _, error) = merge(&["--hdr", good.to_str().unwrap()], &[&good]);
-    assert!(code == Some(1) && error.contains("is one of the logs"), "{error}");
+    assert!(code == Some(1) && error.contains("is one of the logs to merge"), "{error}");
     assert_eq!(fs::read(&good).unwrap(), before);
     assert_eq!(merge(&[], &[]).0, Some(2));
     assert_eq!(merge(&["--json", "--csv"], &[&good]).0, Some(2));

@@ -1,4 +1,4 @@
-//! `anello load http https://…` against `anello http`, as their users start them.
+//! Tests of `anello load http` with https:// URLs against `anello http`, both as child processes.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -8,30 +8,30 @@ use std::process::{Child, Command, Output, Stdio};
 use anello_lab::tls::Identity;
 use anello_load::{ErrorKind, Report};
 
-/// `anello http` with a folder and a certificate of its own; ends with its owner.
+/// `anello http` with a temporary document root and certificate; killed when dropped.
 struct Server {
     child: Child,
     identity: Identity,
-    _folder: tempfile::TempDir,
+    _directory: tempfile::TempDir,
     url: String,
 }
 
 impl Server {
     fn start() -> Self {
-        let (folder, identity) = (tempfile::tempdir().unwrap(), Identity::make().unwrap());
-        fs::write(folder.path().join("hello.txt"), "Hello, World!").unwrap();
+        let (directory, identity) = (tempfile::tempdir().unwrap(), Identity::make().unwrap());
+        fs::write(directory.path().join("hello.txt"), "Hello, World!").unwrap();
         let mut command = Command::new(env!("CARGO_BIN_EXE_anello"));
-        command.arg("http").arg(folder.path()).args(["--addr", "127.0.0.1:0", "--driver", "epoll"]);
+        command.arg("http").arg(directory.path()).args(["--addr", "127.0.0.1:0", "--driver", "epoll"]);
         command.arg("--tls-cert").arg(identity.certificate()).arg("--tls-key").arg(identity.key());
         let mut child = command.env_remove("ANELLO_DRIVER").stdout(Stdio::piped()).spawn().unwrap();
         let mut line = String::new();
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
         let address = line.split_whitespace().find_map(|word| word.strip_prefix("addr=127.0.0.1:"));
         let url = format!("https://localhost:{}/hello.txt", address.unwrap_or_else(|| panic!("{line}")));
-        Self { child, identity, _folder: folder, url }
+        Self { child, identity, _directory: directory, url }
     }
 
-    /// A short load with these flags, which trusts the server's certificate.
+    /// Runs a short load with these flags and the server's certificate as trusted.
     fn load(&self, flags: &[&str]) -> Output {
         let certificate = self.identity.certificate();
         load(&[&[&*self.url, "--tls-ca", text(&certificate)], flags].concat())
@@ -62,7 +62,7 @@ fn load(arguments: &[&str]) -> Output {
     command(arguments).output().unwrap()
 }
 
-/// Of an output by `--json`.
+/// Parses the output of `--json`.
 fn report(output: &Output) -> Report {
     let text = String::from_utf8_lossy(&output.stdout);
     serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text}{output:?}"))
@@ -73,7 +73,7 @@ fn stderr(output: &Output) -> String {
 }
 
 #[test]
-fn what_was_negotiated_is_told_to_people_and_programs() {
+fn reports_contain_negotiated_parameters() {
     let server = Server::start();
     for driver in ["epoll", "auto"] {
         let output = server.load(&["--driver", driver, "--tls-cipher", "TLS_AES_128_GCM_SHA256"]);
@@ -90,29 +90,25 @@ fn what_was_negotiated_is_told_to_people_and_programs() {
         let count = |resumed| -> u64 {
             tls.handshakes.iter().filter(|kind| kind.resumed == resumed).map(|kind| kind.count).sum()
         };
-        assert_eq!(count(false) + count(true), report.requests, "a connection for each: {tls:?}");
+        assert_eq!(count(false) + count(true), report.requests, "one connection per request: {tls:?}");
         assert!(count(false) > 0, "{tls:?}");
-        // A machine that is starved of time may make the first two alone.
+        // On a busy machine, the load may complete only the first two requests, which cannot resume a session.
         assert_eq!(count(true) > 0, resumes && report.requests > 2, "{tls:?}");
     }
 }
 
 #[test]
-fn a_certificate_that_nobody_trusts_is_refused_unless_that_does_not_matter() {
+fn untrusted_certificate_is_rejected_unless_insecure() {
     let server = Server::start();
     let output = load(&[&server.url, "--json"]);
-    let refused = report(&output);
-    assert_eq!((output.status.code(), refused.requests), (Some(1), 0));
-    assert_eq!(refused.errors.count(ErrorKind::Tls), 2, "{refused:?}");
-    let example = &refused.errors.iter().next().unwrap().example;
+    let untrusted = report(&output);
+    assert_eq!((output.status.code(), untrusted.requests), (Some(1), 0));
+    assert_eq!(untrusted.errors.count(ErrorKind::Tls), 2, "{untrusted:?}");
+    let example = &untrusted.errors.iter().next().unwrap().example;
     assert!(example.contains("--tls-ca") && example.contains("--tls-insecure"), "{example}");
     assert!(!example.contains("--tls-cipher"), "{example}");
-    assert_eq!(
-        load(&[&server.url, "--json", "--allow-errors=tls"]).status.code(),
-        Some(1),
-        "nothing was answered"
-    );
-    // Whom the system trusts may be told by a variable.
+    assert_eq!(load(&[&server.url, "--json", "--allow-errors=tls"]).status.code(), Some(1), "no responses");
+    // SSL_CERT_FILE overrides the CA certificates of the system.
     let mut trusting = command(&[&server.url]);
     assert_eq!(
         trusting.env("SSL_CERT_FILE", server.identity.certificate()).output().unwrap().status.code(),
@@ -127,21 +123,21 @@ fn a_certificate_that_nobody_trusts_is_refused_unless_that_does_not_matter() {
 }
 
 #[test]
-fn flags_that_make_no_sense_are_told_with_the_remedy() {
-    let fault = |arguments: &[&str]| {
+fn invalid_tls_flags_are_reported_with_remedy() {
+    let error = |arguments: &[&str]| {
         let output = load(arguments);
         assert!(!output.status.success(), "{output:?}");
         stderr(&output)
     };
-    assert!(fault(&["http://127.0.0.1:9/", "--tls-resume"]).contains("write https://"));
-    let cipher = fault(&["https://127.0.0.1:9/", "--tls-cipher", "rot13", "--tls-insecure"]);
+    assert!(error(&["http://127.0.0.1:9/", "--tls-resume"]).contains("use https://"));
+    let cipher = error(&["https://127.0.0.1:9/", "--tls-cipher", "rot13", "--tls-insecure"]);
     assert!(
         cipher.contains("unknown cipher suite \"rot13\"") && cipher.contains("TLS13_AES_256_GCM_SHA384"),
         "{cipher}"
     );
     assert!(
-        fault(&["https://127.0.0.1:9/", "--tls-ca", "/no/such.pem"]).contains("cannot read /no/such.pem")
+        error(&["https://127.0.0.1:9/", "--tls-ca", "/no/such.pem"]).contains("cannot read /no/such.pem")
     );
-    let both = fault(&["https://127.0.0.1:9/", "--tls-ca", "a", "--tls-insecure"]);
+    let both = error(&["https://127.0.0.1:9/", "--tls-ca", "a", "--tls-insecure"]);
     assert!(both.contains("--tls-insecure") && both.contains("cannot be used with"), "{both}");
 }
