@@ -95,8 +95,8 @@ mod tests {
         assert_eq!(parse("0"), Ok(Cores(vec![0])));
         assert_eq!(parse("3,0-2"), Ok(Cores(vec![3, 0, 1, 2])));
         assert_eq!(parse("all"), Ok(Cores(anello::allowed_cores().unwrap())));
-        for wrong in ["", "a", "all,0", "1-", "2-1", "0,,1", "0-99999999"] {
-            assert!(parse(wrong).is_err(), "{wrong}");
+        for invalid in ["", "a", "all,0", "1-", "2-1", "0,,1", "0-99999999"] {
+            assert!(parse(invalid).is_err(), "{invalid}");
         }
     }
 }

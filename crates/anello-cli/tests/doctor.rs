@@ -17,7 +17,7 @@ fn doctor(arguments: &[&str]) -> Command {
 fn doctor_refused(error: &str, arguments: &[&str]) -> Option<Output> {
     let works = Command::new("strace").args(["-f", "-qq", "-e", "trace=none", "true"]).output();
     if !works.is_ok_and(|output| output.status.success()) {
-        eprintln!("skipped: strace does not work here");
+        eprintln!("skipped: strace is not available");
         return None;
     }
     let inject = format!("inject=io_uring_setup:error={error}");

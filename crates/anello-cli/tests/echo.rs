@@ -1,4 +1,4 @@
-//! `anello echo` as a command: where it listens, what it answers, how it ends.
+//! Tests of `anello echo` as a child process: listening, replies and shutdown.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 
-/// How long a peer waits before the test has failed.
+/// Read and write timeout of the clients.
 const TIMEOUT: Duration = Duration::from_secs(20);
 
 fn command(arguments: &[&str]) -> Command {
@@ -21,11 +21,12 @@ fn command(arguments: &[&str]) -> Command {
     command
 }
 
-/// The server as a child process; ends with its owner.
+/// The server as a child process; killed when dropped.
 struct Server {
     child: Child,
-    /// As the ready line has it.
+    /// Address in the ready line.
     address: String,
+    /// Ready line.
     ready: String,
 }
 
@@ -58,8 +59,8 @@ impl Server {
         stream
     }
 
-    /// Asks it to end, and waits until it has.
-    fn end(mut self) -> ExitStatus {
+    /// Sends SIGTERM to the server and waits until it exits.
+    fn stop(mut self) -> ExitStatus {
         self.terminate();
         self.child.wait().unwrap()
     }
@@ -79,27 +80,27 @@ impl Drop for Server {
     }
 }
 
-fn socket_path(folder: &tempfile::TempDir) -> PathBuf {
-    folder.path().join("echo.sock")
+fn socket_path(directory: &tempfile::TempDir) -> PathBuf {
+    directory.path().join("echo.sock")
 }
 
-/// Bytes that differ from place to place.
+/// Returns bytes that depend on their offset.
 fn pattern(length: usize) -> Vec<u8> {
-    (0..length).map(|place| (place * 31 + place / 251) as u8).collect()
+    (0..length).map(|offset| (offset * 31 + offset / 251) as u8).collect()
 }
 
-/// What is to come back for these requests.
-fn answers(requests: &[u8], request_bytes: usize, response_bytes: usize) -> Vec<u8> {
-    let whole = requests.chunks_exact(request_bytes);
-    whole.flat_map(|request| (0..response_bytes).map(|byte| request[byte % request_bytes])).collect()
+/// Returns the expected responses to all complete requests.
+fn responses(requests: &[u8], request_bytes: usize, response_bytes: usize) -> Vec<u8> {
+    let complete = requests.chunks_exact(request_bytes);
+    complete.flat_map(|request| (0..response_bytes).map(|byte| request[byte % request_bytes])).collect()
 }
 
 #[test]
-fn a_unix_socket_serves_and_leaves_no_file() {
+fn unix_socket_echoes_and_file_is_removed_at_exit() {
     for driver in ["epoll", "auto"] {
         for cores in [None, Some("0"), Some("0,0")] {
-            let folder = tempfile::tempdir().unwrap();
-            let path = socket_path(&folder);
+            let directory = tempfile::tempdir().unwrap();
+            let path = socket_path(&directory);
             let address = format!("unix:{}", path.display());
             let mut arguments = vec!["--addr", &address, "--driver", driver];
             arguments.extend(cores.iter().flat_map(|cores| ["--cores", cores]));
@@ -110,101 +111,102 @@ fn a_unix_socket_serves_and_leaves_no_file() {
             for client in &mut clients {
                 let (mut writer, sent) = (client.try_clone().unwrap(), message.clone());
                 let writing = thread::spawn(move || writer.write_all(&sent));
-                let mut found = vec![0; message.len()];
-                client.read_exact(&mut found).unwrap();
+                let mut received = vec![0; message.len()];
+                client.read_exact(&mut received).unwrap();
                 writing.join().unwrap().unwrap();
-                assert!(found == message, "the bytes differ");
+                assert!(received == message, "the bytes differ");
             }
             clients[0].write_all(b"last").unwrap();
-            assert!(server.end().success());
-            // What had arrived was still answered, then came the end.
+            assert!(server.stop().success());
+            // The server echoes the data that it received before the signal, then closes the connection.
             let mut last = Vec::new();
             clients[0].read_to_end(&mut last).unwrap();
             assert_eq!(last, b"last");
-            assert!(!path.exists(), "the socket file is still there");
+            assert!(!path.exists(), "the socket file still exists");
         }
     }
 }
 
 #[test]
-fn ready_line_has_the_sockets_and_the_distribution() {
+fn ready_line_contains_sockets_and_distribution() {
     let name = format!("unix:@anello-distribution-{}", std::process::id());
-    for (arguments, told) in [
+    for (arguments, expected) in [
         (&["--addr", "127.0.0.1:0", "--cores", "all"][..], "distribution=balanced"),
         (&["--addr", &name, "--distribution", "kernel"][..], "sockets=1 distribution=kernel"),
     ] {
         let server = Server::start(arguments);
-        assert!(server.ready.contains(&format!(" {told}")), "{:?}", server.ready);
-        assert!(server.end().success());
+        assert!(server.ready.contains(&format!(" {expected}")), "{:?}", server.ready);
+        assert!(server.stop().success());
     }
 }
 
 #[test]
-fn an_abstract_name_serves() {
+fn abstract_unix_socket_echoes() {
     let address = format!("unix:@anello-cli-test-{}", std::process::id());
     let server = Server::start(&["--addr", &address, "--driver", "epoll"]);
     assert_eq!(server.address, address);
     let mut client = server.unix();
     client.write_all(b"ciao").unwrap();
-    let mut found = [0; 4];
-    client.read_exact(&mut found).unwrap();
-    assert_eq!(&found, b"ciao");
-    assert!(server.end().success());
+    let mut received = [0; 4];
+    client.read_exact(&mut received).unwrap();
+    assert_eq!(&received, b"ciao");
+    assert!(server.stop().success());
 }
 
 #[test]
-fn a_file_of_somebody_else_is_neither_used_nor_removed() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = socket_path(&folder);
+fn foreign_file_at_socket_path_is_neither_used_nor_removed() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = socket_path(&directory);
     let address = format!("unix:{}", path.display());
-    let refused = || {
+    let assert_rejected = || {
         let output = command(&["--addr", &address, "--driver", "epoll"]).output().unwrap();
-        let told = String::from_utf8(output.stderr).unwrap();
-        assert_eq!(output.status.code(), Some(1), "{told}");
-        assert!(told.contains(&address) && told.contains("choose another path"), "{told}");
-        assert!(path.exists(), "it was not its own");
+        let stderr = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(1), "{stderr}");
+        assert!(stderr.contains(&address) && stderr.contains("choose another path"), "{stderr}");
+        assert!(path.exists(), "the file belongs to another process");
     };
     fs::write(&path, "not a socket").unwrap();
-    refused();
+    assert_rejected();
     assert_eq!(fs::read_to_string(&path).unwrap(), "not a socket");
     fs::remove_file(&path).unwrap();
     let other = UnixListener::bind(&path).unwrap();
-    refused();
-    // It is still reached there.
+    assert_rejected();
+    // The other listener still accepts connections.
     UnixStream::connect(&path).unwrap();
-    // What a server that is gone has left is nobody's.
+    // Without a listener, the socket file is stale and is replaced.
     drop(other);
     let server = Server::start(&["--addr", &address, "--driver", "epoll"]);
     server.unix();
-    assert!(server.end().success());
+    assert!(server.stop().success());
     assert!(!path.exists());
-    // One that took the place of its own is left, too.
+    // The server does not remove a file that has replaced its own socket file.
     let server = Server::start(&["--addr", &address, "--driver", "epoll"]);
     fs::remove_file(&path).unwrap();
     let _other = UnixListener::bind(&path).unwrap();
-    assert!(server.end().success());
-    assert!(path.exists(), "it was another's by then");
+    assert!(server.stop().success());
+    assert!(path.exists(), "the file of the other listener still exists");
 }
 
 #[test]
-fn requests_are_answered_by_responses_of_another_size() {
+fn responses_have_configured_size() {
     for driver in ["epoll", "auto"] {
         for (request, response) in
             [(1, 1), (64, 64), (100, 7), (7, 100), (5000, 3), (3, 5000), (70_000, 200_000), (300_000, 10)]
         {
-            let (ask, answer) = (request.to_string(), response.to_string());
-            let arguments = ["--request-bytes", &ask, "--response-bytes", &answer, "--addr", "127.0.0.1:0"];
+            let (request_bytes, response_bytes) = (request.to_string(), response.to_string());
+            let sizes = ["--request-bytes", &request_bytes, "--response-bytes", &response_bytes];
+            let arguments = [&sizes[..], &["--addr", "127.0.0.1:0"]].concat();
             let server = Server::start(&[&arguments[..], &["--driver", driver]].concat());
             let mut client = server.tcp();
-            // One at a time, in pieces; then many at once, and in the end one that is not whole.
+            // First single requests, each in two parts; then pipelined requests, the last of which is incomplete.
             for round in 0..3 {
                 let message = &pattern(request + round)[round..];
                 let (first, second) = message.split_at(request / 2);
                 client.write_all(first).unwrap();
                 client.write_all(second).unwrap();
-                let mut found = vec![0; response];
-                client.read_exact(&mut found).unwrap();
-                assert!(found == answers(message, request, response), "{request} to {response}");
+                let mut received = vec![0; response];
+                client.read_exact(&mut received).unwrap();
+                assert!(received == responses(message, request, response), "{request} to {response}");
             }
             let pipelined = pattern(request * 20 + request / 2);
             let (mut writer, sent) = (client.try_clone().unwrap(), pipelined.clone());
@@ -212,17 +214,20 @@ fn requests_are_answered_by_responses_of_another_size() {
                 writer.write_all(&sent).unwrap();
                 writer.shutdown(Shutdown::Write).unwrap();
             });
-            let mut found = Vec::new();
-            client.read_to_end(&mut found).unwrap();
+            let mut received = Vec::new();
+            client.read_to_end(&mut received).unwrap();
             writing.join().unwrap();
-            assert!(found == answers(&pipelined, request, response), "{request} to {response}, pipelined");
-            assert!(server.end().success());
+            assert!(
+                received == responses(&pipelined, request, response),
+                "{request} to {response}, pipelined"
+            );
+            assert!(server.stop().success());
         }
     }
 }
 
 #[test]
-fn the_sizes_come_together_and_are_not_zero() {
+fn sizes_must_be_given_together_and_nonzero() {
     for arguments in [
         &["--request-bytes", "5"][..],
         &["--response-bytes", "5"],
@@ -236,9 +241,10 @@ fn the_sizes_come_together_and_are_not_zero() {
     }
 }
 
-/// A client that asks without end and reads nothing: the server must stop reading, and hold little.
+/// The client sends requests without reading responses. The server must stop reading, and its memory use must stay
+/// small.
 #[test]
-fn answers_that_nobody_reads_hold_the_client_back() {
+fn unread_responses_apply_backpressure() {
     for driver in ["epoll", "auto"] {
         let arguments = ["--request-bytes", "10", "--response-bytes", "100000", "--addr", "127.0.0.1:0"];
         let server = Server::start(&[&arguments[..], &["--driver", driver]].concat());
@@ -249,22 +255,22 @@ fn answers_that_nobody_reads_hold_the_client_back() {
         };
         let mut client = server.tcp();
         let before = resident_bytes();
-        // The client's writes end when everything is full: then nothing moves for this long.
+        // The client's writes time out once all buffers are full.
         client.set_write_timeout(Some(Duration::from_millis(500))).unwrap();
         let (requests, mut sent) = (pattern(1_000_000), 0);
         while let Ok(count @ 1..) = client.write(&requests[sent % 1_000_000..]) {
             sent += count;
-            assert!(sent < 1 << 30, "the server takes requests without end");
+            assert!(sent < 1 << 30, "the server reads requests without limit");
         }
         let grown = resident_bytes().saturating_sub(before);
         assert!(grown < 4 << 20, "{grown} bytes for one client that does not read");
-        // It goes on where it was.
+        // Once the client reads, the server continues with the next response.
         client.shutdown(Shutdown::Write).unwrap();
-        let mut found = vec![0; 100_000];
+        let mut received = vec![0; 100_000];
         for number in 0..20 {
-            client.read_exact(&mut found).unwrap();
+            client.read_exact(&mut received).unwrap();
             let request = &requests[number * 10..number * 10 + 10];
-            assert!(found == answers(request, 10, 100_000), "answer {number}");
+            assert!(received == responses(request, 10, 100_000), "response {number}");
         }
     }
 }
@@ -276,70 +282,70 @@ fn idle_clients_are_closed() {
         let server = Server::start(&[&common[..], sizes].concat());
         let mut client = server.tcp();
         client.write_all(b"0123456789").unwrap();
-        let mut found = Vec::new();
-        client.read_to_end(&mut found).unwrap();
-        assert_eq!(found, b"0123456789", "answered, then closed");
-        assert!(server.end().success());
+        let mut received = Vec::new();
+        client.read_to_end(&mut received).unwrap();
+        assert_eq!(received, b"0123456789", "responds, then closes");
+        assert!(server.stop().success());
     }
 }
 
 #[test]
-fn a_signal_lets_requests_be_answered() {
+fn sigterm_completes_received_requests() {
     let arguments = ["--request-bytes", "4", "--response-bytes", "6", "--addr", "127.0.0.1:0"];
     let server = Server::start(&[&arguments[..], &["--driver", "epoll"]].concat());
     let mut client = server.tcp();
     client.write_all(b"abcdef").unwrap();
-    let mut found = [0; 6];
-    client.read_exact(&mut found).unwrap();
-    assert_eq!(&found, b"abcdab");
-    assert!(server.end().success());
+    let mut received = [0; 6];
+    client.read_exact(&mut received).unwrap();
+    assert_eq!(&received, b"abcdab");
+    assert!(server.stop().success());
     let mut rest = Vec::new();
     client.read_to_end(&mut rest).unwrap();
-    assert_eq!(rest, b"", "half a request has no answer");
+    assert_eq!(rest, b"", "an incomplete request gets no response");
 }
 
 #[test]
-fn a_server_whose_output_nobody_reads_serves_all_the_same() {
-    let folder = tempfile::tempdir().unwrap();
-    let address = format!("unix:{}", socket_path(&folder).display());
+fn closed_output_pipes_do_not_stop_server() {
+    let directory = tempfile::tempdir().unwrap();
+    let address = format!("unix:{}", socket_path(&directory).display());
     let closed = || Stdio::from(std::io::pipe().unwrap().1);
     let child = command(&["--addr", &address, "--cores", "0,0"]).stdout(closed()).stderr(closed()).spawn();
     let mut server = Server { child: child.unwrap(), address, ready: String::new() };
-    while !socket_path(&folder).exists() {
-        assert!(server.child.try_wait().unwrap().is_none(), "it has ended");
+    while !socket_path(&directory).exists() {
+        assert!(server.child.try_wait().unwrap().is_none(), "the server has exited");
         thread::sleep(Duration::from_millis(5));
     }
-    // The file is there a moment before the socket listens.
+    // The socket file exists shortly before the socket listens.
     let mut client = loop {
-        match UnixStream::connect(socket_path(&folder)) {
+        match UnixStream::connect(socket_path(&directory)) {
             Ok(client) => break client,
             Err(error) => assert_eq!(error.kind(), std::io::ErrorKind::ConnectionRefused),
         }
     };
     client.set_read_timeout(Some(TIMEOUT)).unwrap();
     client.write_all(b"ciao").unwrap();
-    let mut answer = [0; 4];
-    client.read_exact(&mut answer).unwrap();
-    assert_eq!(&answer, b"ciao");
-    assert_eq!(server.end().code(), Some(0));
+    let mut received = [0; 4];
+    client.read_exact(&mut received).unwrap();
+    assert_eq!(&received, b"ciao");
+    assert_eq!(server.stop().code(), Some(0));
 }
 
 #[test]
-fn an_address_that_a_server_has_is_refused_however_many_workers_there_are() {
+fn address_in_use_is_rejected_for_any_number_of_workers() {
     for cores in ["0", "0,0"] {
         let server = Server::start(&["--addr", "127.0.0.1:0", "--cores", cores]);
         for cores in ["0", "0,0"] {
             let output = command(&["--addr", &server.address, "--cores", cores]).output().unwrap();
-            let told = String::from_utf8(output.stderr).unwrap();
-            assert_eq!(output.status.code(), Some(1), "{told}");
-            assert!(told.contains(&server.address) && told.contains("in use"), "{told}");
+            let stderr = String::from_utf8(output.stderr).unwrap();
+            assert_eq!(output.status.code(), Some(1), "{stderr}");
+            assert!(stderr.contains(&server.address) && stderr.contains("in use"), "{stderr}");
         }
         let address = server.address.clone();
         let mut client = server.tcp();
         client.write_all(b"ciao").unwrap();
         client.read_exact(&mut [0; 4]).unwrap();
-        assert!(server.end().success());
-        // Connections that were just ended do not keep it.
-        assert!(Server::start(&["--addr", &address, "--cores", "0,0"]).end().success());
+        assert!(server.stop().success());
+        // Recently closed connections do not keep the address in use.
+        assert!(Server::start(&["--addr", &address, "--cores", "0,0"]).stop().success());
     }
 }

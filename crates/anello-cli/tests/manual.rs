@@ -47,9 +47,9 @@ fn printed_page_equals_written_page() {
         pages += 1;
     }
     assert!(pages > 10, "{pages}");
-    let wrong = anello(&["man", "lab", "walk"]);
-    assert_eq!(wrong.status.code(), Some(1));
-    assert!(String::from_utf8_lossy(&wrong.stderr).contains("unknown command \"lab walk\""));
+    let unknown = anello(&["man", "lab", "walk"]);
+    assert_eq!(unknown.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&unknown.stderr).contains("unknown command \"lab walk\""));
 }
 
 #[test]
