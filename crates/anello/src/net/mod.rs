@@ -1,7 +1,7 @@
 //! TCP and Unix stream sockets: listeners and streams.
 //!
-//! Nothing here lends memory of the program to the kernel, so every future may be dropped at any await point: bytes
-//! received stay with the stream, bytes accepted are sent.
+//! No future in this module lends memory of the application to the kernel. Every future can therefore be dropped at
+//! any await point: received bytes stay with the stream, and accepted bytes are still sent.
 
 mod echo;
 mod happy_eyeballs;

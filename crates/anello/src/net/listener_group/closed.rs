@@ -1,4 +1,4 @@
-//! Waiting for a group to be closed.
+//! Future that waits for a group to be closed.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -6,10 +6,10 @@ use std::task::{Context, Poll};
 
 use super::state::{Group, GroupState};
 
-/// Waits until the group is closed.
+/// Completes when the group is closed.
 pub(super) struct Closed<'a> {
     group: &'a Group,
-    /// By which the group knows its waker.
+    /// ID under which the group stores the waker of this future.
     number: Option<u64>,
 }
 
@@ -28,10 +28,10 @@ impl Future for Closed<'_> {
         if matches!(state.group_state, GroupState::Closed(_)) {
             return Poll::Ready(());
         }
-        let (number, before) = state.await_close(self.number, waker);
+        let (number, replaced) = state.await_close(self.number, waker);
         drop(state);
         self.number = Some(number);
-        drop(before);
+        drop(replaced);
         Poll::Pending
     }
 }
@@ -39,7 +39,7 @@ impl Future for Closed<'_> {
 impl Drop for Closed<'_> {
     fn drop(&mut self) {
         let waker = self.number.and_then(|number| self.group.lock().close_wakers.remove(&number));
-        // Not under the lock.
+        // A waker must not be dropped while the group is locked.
         drop(waker);
     }
 }

@@ -1,17 +1,17 @@
 //! Listening sockets that outlive the workers which accept from them.
 //!
 //! ```text
-//!   ListenerGroup ── sockets, who accepts from which, open │ paused │ closed     any thread
-//!      │    │    └── connections that were accepted for a member that has stopped, or transferred to another one
-//!   member member                                                               one for each worker
+//!   ListenerGroup ── sockets, their members, open │ paused │ closed              any thread
+//!      │    │    └── connections accepted for a stopped member, or transferred to another member
+//!   member member                                                               one per worker
 //! ```
 //!
-//! With one socket for each worker (`SO_REUSEPORT`), the kernel resets whoever waits at a socket that is closed, unless
-//! `net.ipv4.tcp_migrate_req` is set. So the group keeps every socket, a member accepts from duplicates, and when one is
-//! gone a neighbour goes on with what was its.
+//! With one socket per worker (`SO_REUSEPORT`), closing a socket makes the kernel reset the connections in its accept
+//! queue, unless `net.ipv4.tcp_migrate_req` is set. Therefore the group keeps every socket open, and members accept
+//! from duplicates. When a member leaves, another member takes over its sockets.
 //!
-//! A member that accepts looks at one atomic number that is not written meanwhile; the lock is taken when that has changed,
-//! and when connections are transferred ([`distribution`]).
+//! While a member accepts, it only checks one atomic version number, which is not written meanwhile. It takes the lock
+//! when the version has changed, and when connections are transferred ([`distribution`]).
 
 mod closed;
 mod distribution;
@@ -42,12 +42,13 @@ use crate::driver::{StreamOption, log, try_accept};
 use crate::executor::{Shared, current};
 use crate::time::sleep;
 
-/// Listening sockets that several workers accept from, and that outlive each of them. Clones are the same one.
+/// Listening sockets shared by several workers. The sockets outlive each worker. Clones refer to the same group.
 ///
-/// Each worker [joins](Self::join) and accepts. Connections are distributed evenly ([`Distribution`]): a worker that was given
-/// more than the others transfers further ones to them. When a worker ends early, by an error or a panic, its neighbour accepts what
-/// waits at its sockets, and what the kernel had accepted for it. Any thread may [pause](Self::pause) and
-/// [resume](Self::resume) accepting, as when another process is to take the sockets over, and [close](Self::close) it.
+/// Each worker [joins](Self::join) and accepts. Connections are distributed evenly ([`Distribution`]): a worker that
+/// has been assigned more than its share transfers further connections to the other workers. If a worker ends early
+/// because of an error or a panic, another worker accepts the connections pending on its sockets and those that the
+/// kernel had already accepted for it. Any thread can [pause](Self::pause) and [resume](Self::resume) accepting, for
+/// example to transfer the sockets to another process, and can [close](Self::close) the group.
 ///
 /// ```
 /// use anello::net::{ListenerGroup, TcpListener, TcpStream, PendingConnections};
@@ -59,7 +60,7 @@ use crate::time::sleep;
 ///     let member = group.join(0);
 ///     let _client = TcpStream::connect(address).await?;
 ///     group.close(PendingConnections::Serve);
-///     // The client was there before.
+/// The client connected before the group was closed.
 ///     assert!(member.accept().await?.is_some());
 ///     assert!(member.accept().await?.is_none());
 ///     Ok::<(), std::io::Error>(())
@@ -71,17 +72,17 @@ pub struct ListenerGroup<L> {
     kind: PhantomData<fn() -> L>,
 }
 
-/// What a group may be of: [`TcpListener`]s or [`UnixListener`]s. No other type can be one.
+/// Listener type of a group: [`TcpListener`] or [`UnixListener`]. This trait is sealed.
 pub trait GroupListener: sealed::Sealed + 'static {
-    /// The sockets that a group is made of.
+    /// Type of the listening sockets that a group is created from.
     type Std: Into<OwnedFd> + From<OwnedFd>;
-    /// What is accepted.
+    /// Type of the accepted connections.
     type Stream: Stream;
 
     #[doc(hidden)]
     fn stream(inner: Inner) -> Self::Stream;
 
-    /// Of one that the driver has accepted.
+    /// Prepares a connection that the driver has accepted.
     #[doc(hidden)]
     fn accepted(inner: Inner) -> io::Result<Self::Stream> {
         Ok(Self::stream(inner))
@@ -112,48 +113,49 @@ impl GroupListener for UnixListener {
     }
 
     fn accepted(inner: Inner) -> io::Result<UnixStream> {
-        // Unlike TCP, this is not inherited from the listener.
+        // Unlike TCP sockets, Unix sockets do not inherit this option from the listener.
         inner.set(StreamOption::UrgentInline)?;
         Ok(UnixStream::new(inner))
     }
 }
 
 impl<L: GroupListener> ListenerGroup<L> {
-    /// A group of these sockets, which listen already, for so many members. With fewer sockets than members, several accept
-    /// from the same one; with more, a member accepts from several.
+    /// Creates a group of `members` members from listening sockets. With fewer sockets than members, several members
+    /// accept from the same socket. With more sockets than members, a member accepts from several.
     pub fn new(sockets: Vec<L::Std>, members: usize) -> Self {
-        Self::in_stage(sockets, members, GroupState::Open)
+        Self::with_state(sockets, members, GroupState::Open)
     }
 
-    /// The same, which accepts nothing until it is [resumed](Self::resume).
+    /// Creates a paused group, which accepts nothing until it is [resumed](Self::resume).
     pub fn new_paused(sockets: Vec<L::Std>, members: usize) -> Self {
-        Self::in_stage(sockets, members, GroupState::Paused)
+        Self::with_state(sockets, members, GroupState::Paused)
     }
 
-    fn in_stage(sockets: Vec<L::Std>, members: usize, group_state: GroupState) -> Self {
+    fn with_state(sockets: Vec<L::Std>, members: usize, group_state: GroupState) -> Self {
         let sockets = sockets.into_iter().map(Into::into).collect();
         Self { group: Group::new(sockets, members, group_state), kind: PhantomData }
     }
 
-    /// The member of this number, from 0, on this thread's runtime. It is gone when dropped.
+    /// Joins the group on this thread's runtime as the member with index `member`, counted from 0. Dropping the
+    /// returned value leaves the group.
     ///
     /// # Panics
-    /// When there is no such number, when it has joined before, or when no runtime runs on this thread.
+    /// If the index is out of range, if the member has already joined, or if no runtime runs on this thread.
     pub fn join(&self, member: usize) -> GroupMember<L> {
         let shared = current();
-        let before = {
+        let previous = {
             let mut state = self.group.lock();
             std::mem::replace(&mut state.slots[member].member_state, MemberState::Active)
         };
-        assert_eq!(before, MemberState::Joining, "member {member} has joined the group before");
+        assert_eq!(previous, MemberState::Joining, "member {member} has already joined the group");
         GroupMember {
             group: Arc::clone(&self.group),
             member,
             shared,
             listeners: RefCell::default(),
             first: Cell::new(0),
-            seen: Cell::new(0),
-            waiting: RefCell::new(None),
+            applied_version: Cell::new(0),
+            registered_waker: RefCell::new(None),
             wait_queue: WaitQueue::default(),
             accepts_ahead: Cell::new(true),
             closing_sockets: RefCell::new(None),
@@ -161,29 +163,31 @@ impl<L: GroupListener> ListenerGroup<L> {
         }
     }
 
-    /// Duplicates of its sockets, to be given to another process; none when it is closed.
+    /// Returns duplicates of the group's sockets, to be transferred to another process. Returns an empty vector if the
+    /// group is closed.
     ///
     /// # Errors
-    /// When there are no descriptors left.
+    /// Returns the error of `fcntl(2)` with `F_DUPFD_CLOEXEC`, for example if the process has no descriptors left.
     pub fn sockets(&self) -> io::Result<Vec<L::Std>> {
         let state = self.group.lock();
         let sockets = state.sockets.iter().flatten();
         sockets.map(|socket| socket.try_clone().map(L::Std::from)).collect()
     }
 
-    /// Has every member stop accepting. What the kernel had accepted before is still given to the members; once they have
-    /// [applied](Self::wait_applied), what comes waits in the sockets' own queues, for this process or another that has them. Does
-    /// nothing to a group that is closed.
+    /// Pauses accepting in every member. Connections that the kernel has already accepted are still returned by the
+    /// members. Once the members have [applied](Self::wait_applied) the change, new connections wait in the accept
+    /// queues of the sockets, for this process or another process that shares the sockets. Has no effect on a closed
+    /// group.
     pub fn pause(&self) {
-        self.go_to(GroupState::Paused);
+        self.set_state(GroupState::Paused);
     }
 
-    /// Has every member accept. Does nothing to a group that is closed.
+    /// Resumes accepting in every member. Has no effect on a closed group.
     pub fn resume(&self) {
-        self.go_to(GroupState::Open);
+        self.set_state(GroupState::Open);
     }
 
-    fn go_to(&self, group_state: GroupState) {
+    fn set_state(&self, group_state: GroupState) {
         self.group.change(|state| {
             if !matches!(state.group_state, GroupState::Closed(_)) {
                 state.group_state = group_state;
@@ -191,7 +195,8 @@ impl<L: GroupListener> ListenerGroup<L> {
         });
     }
 
-    /// Sets how connections are distributed over the members from now on; [balanced](Distribution::Balanced) by default.
+    /// Sets how connections are distributed over the members from now on. The default is
+    /// [`Balanced`](Distribution::Balanced).
     pub fn set_distribution(&self, distribution: Distribution) {
         self.group.balance.set(distribution);
     }
@@ -201,35 +206,35 @@ impl<L: GroupListener> ListenerGroup<L> {
         self.group.balance.distribution()
     }
 
-    /// Waits, blocking the thread, until every member that is not gone has joined, and accepts, has stopped or has ended as
-    /// it was told last; how many those are.
+    /// Blocks the thread until every member has applied the last change: it accepts, has paused or has closed. Members
+    /// that have left are ignored, and members that have not joined yet are waited for. Returns the number of members.
     ///
     /// # Errors
-    /// When a member has not answered in time.
+    /// Returns `TimedOut` if a member has not applied the change within `timeout`.
     pub fn wait_applied(&self, timeout: Duration) -> io::Result<usize> {
         self.group.wait_applied(timeout)
     }
 
-    /// Ends accepting for good: what the kernel has accepted is still given to the members, and what waits in its queues, if
-    /// it is to be served; then every [`accept`](GroupMember::accept) returns `None`. Does nothing to a group that is
-    /// closed. Of one that is paused, what waits is left. As long as there are no descriptors for what is to be served, the
-    /// members wait for some.
-    pub fn close(&self, waiting: PendingConnections) {
+    /// Closes the group. Connections that the kernel has accepted are still returned by the members, and so are those
+    /// in the accept queues, depending on `pending`. Then every [`accept`](GroupMember::accept) returns `None`. Has no
+    /// effect on a closed group. A paused group leaves the pending connections in the accept queues. If no descriptors
+    /// are available for connections to be served, the members wait until descriptors become available.
+    pub fn close(&self, pending: PendingConnections) {
         self.group.change(|state| {
             state.group_state = match state.group_state {
-                GroupState::Open => GroupState::Closed(waiting),
+                GroupState::Open => GroupState::Closed(pending),
                 GroupState::Paused => GroupState::Closed(PendingConnections::Leave),
                 closed => closed,
             };
         });
     }
 
-    /// Whether it was closed.
+    /// Returns whether the group is closed.
     pub fn is_closed(&self) -> bool {
         matches!(self.group.lock().group_state, GroupState::Closed(_))
     }
 
-    /// Waits until it is closed, by whomever. Cancel-safe.
+    /// Waits until the group is closed by any of its clones. Cancel-safe.
     pub fn closed(&self) -> impl Future<Output = ()> + '_ {
         Closed::new(&self.group)
     }
@@ -247,48 +252,50 @@ impl<L> fmt::Debug for ListenerGroup<L> {
     }
 }
 
-/// A worker's part of a [`ListenerGroup`].
+/// Membership of one worker in a [`ListenerGroup`].
 pub struct GroupMember<L> {
     group: Arc<Group>,
     member: usize,
     shared: Rc<Shared>,
-    /// With the number of the socket in the group.
+    /// Listeners, each with the index of its socket in the group.
     listeners: RefCell<Vec<(usize, Listener)>>,
-    /// The listener that is asked first, so that a busy one does not keep the others waiting. Behind the last listener
-    /// come the connections that were transferred to this member.
+    /// Index of the listener that is polled first. It rotates so that a busy listener does not starve the others. The
+    /// index after the last listener stands for the connections transferred to this member.
     first: Cell<usize>,
-    /// The version of the state that was followed.
-    seen: Cell<u64>,
-    /// The waker that the group has.
-    waiting: RefCell<Option<Waker>>,
+    /// Version of the group state that this member has applied.
+    applied_version: Cell<u64>,
+    /// Waker that is registered with the group.
+    registered_waker: RefCell<Option<Waker>>,
     wait_queue: WaitQueue,
     accepts_ahead: Cell<bool>,
-    /// The group is closed: sockets at which connections may still wait, and how many are accepted at most.
+    /// Set once the group is closed: sockets that may still have pending connections, and the remaining number of
+    /// connections to accept from each.
     closing_sockets: RefCell<Option<Vec<(OwnedFd, u32)>>>,
     kind: PhantomData<fn() -> L>,
 }
 
-/// What comes of a look at everything.
+/// Outcome of polling all sources of connections.
 enum AcceptStep {
     Accepted(Inner),
-    /// Accepted elsewhere: a descriptor in blocking mode.
+    /// Descriptor in blocking mode, accepted by another member.
     Inherited(OwnedFd),
-    /// Accepted here for another member: a descriptor in blocking mode.
+    /// Descriptor in blocking mode, to be transferred to another member.
     Transfer(OwnedFd),
     Closed,
     Failed(io::Error),
-    /// No descriptors left for what waits at the listener of this place, or for a listener.
+    /// No descriptors left to accept from the listener with this index, or to open a listener.
     Exhausted(Option<usize>, io::Error),
 }
 
 impl<L: GroupListener> GroupMember<L> {
-    /// The next connection; `None` when the group is closed and all that was to be served has been returned.
+    /// Accepts the next connection. Returns `None` once the group is closed and all connections to be served have been
+    /// returned.
     ///
-    /// Accepts as [`TcpListener::accept`] and [`UnixListener::accept`] do. Cancel-safe: a connection accepted for a dropped
-    /// future goes to the next call.
+    /// Accepts like [`TcpListener::accept`] and [`UnixListener::accept`]. Cancel-safe: if the future is dropped, the
+    /// connection accepted for it is returned by the next call.
     ///
     /// # Errors
-    /// When the kernel refuses for a reason that is not one client's own.
+    /// Returns the error of `accept4(2)`, unless it concerns only a single client or exhausted descriptors.
     pub async fn accept(&self) -> io::Result<Option<L::Stream>> {
         loop {
             let mut ticket = self.wait_queue.ticket();
@@ -316,9 +323,9 @@ impl<L: GroupListener> GroupMember<L> {
         }
     }
 
-    /// Sets whether the driver may accept connections before [`accept`](Self::accept) is called for them, as
-    /// [`TcpListener::set_accept_ahead`] does, of all sockets of this member. Without it, up to 16 connections that other
-    /// members have accepted wait for this one ([`Distribution::Balanced`]).
+    /// Sets whether the driver may accept connections before [`accept`](Self::accept) is called, for all sockets of
+    /// this member; see [`TcpListener::set_accept_ahead`]. If it may not, at most 16 connections accepted by other
+    /// members are queued for this member ([`Distribution::Balanced`]).
     pub fn set_accept_ahead(&self, accepts_ahead: bool) {
         if self.accepts_ahead.replace(accepts_ahead) != accepts_ahead {
             self.group.set_accept_ahead(self.member, accepts_ahead);
@@ -326,7 +333,7 @@ impl<L: GroupListener> GroupMember<L> {
         }
     }
 
-    /// Refuses who waits, if it is for the listener of that place that there are no descriptors.
+    /// Rejects pending clients of the listener with this index, or only logs the error if the index is `None`.
     fn refuse(&self, index: Option<usize>, error: &io::Error) {
         let listeners = self.listeners.borrow();
         match index.and_then(|index| listeners.get(index)) {
@@ -339,14 +346,14 @@ impl<L: GroupListener> GroupMember<L> {
         if !self.shared.has_budget_or_yield(context) {
             return Poll::Pending;
         }
-        // Before the look: what changes behind it wakes.
-        self.wait(context.waker());
+        // Register the waker before reading the version: a later change then wakes this task.
+        self.register(context.waker());
         let version = self.group.version();
-        if self.seen.get() != version {
+        if self.applied_version.get() != version {
             if let Some(next) = self.apply_state() {
                 return Poll::Ready(next);
             }
-            self.seen.set(version);
+            self.applied_version.set(version);
         }
         if let Some(closing_sockets) = &mut *self.closing_sockets.borrow_mut() {
             return Poll::Ready(self.accept_closing(closing_sockets));
@@ -374,20 +381,21 @@ impl<L: GroupListener> GroupMember<L> {
         Poll::Pending
     }
 
-    /// Has the group wake this task from now on.
+    /// Registers the waker of this task with the group.
     #[inline]
-    fn wait(&self, waker: &Waker) {
-        let mut waiting = self.waiting.borrow_mut();
-        if waiting.as_ref().is_none_or(|before| !before.will_wake(waker)) {
-            *waiting = Some(waker.clone());
+    fn register(&self, waker: &Waker) {
+        let mut registered = self.registered_waker.borrow_mut();
+        if registered.as_ref().is_none_or(|registered| !registered.will_wake(waker)) {
+            *registered = Some(waker.clone());
             let waker = Some(waker.clone());
-            let before = std::mem::replace(&mut self.group.lock().slots[self.member].waker, waker);
-            // Not under the lock.
-            drop(before);
+            let replaced = std::mem::replace(&mut self.group.lock().slots[self.member].waker, waker);
+            // A waker must not be dropped while the group is locked.
+            drop(replaced);
         }
     }
 
-    /// Does as the state says. What there is to return at once is returned before the state is followed to its end.
+    /// Applies the state of the group. Connections that are ready are returned first, so the state may take several
+    /// calls to apply.
     #[cold]
     fn apply_state(&self) -> Option<AcceptStep> {
         let group_state = {
@@ -400,7 +408,7 @@ impl<L: GroupListener> GroupMember<L> {
         };
         match group_state {
             GroupState::Open => self.open().err().map(|error| match is_exhausted(&error) {
-                // The state is not followed yet: it is tried again.
+                // The state counts as not applied, so the next poll tries again.
                 true => AcceptStep::Exhausted(None, error),
                 false => AcceptStep::Failed(error),
             }),
@@ -411,12 +419,12 @@ impl<L: GroupListener> GroupMember<L> {
         }
     }
 
-    /// Accepts from all sockets that are this member's.
+    /// Opens listeners on all sockets assigned to this member.
     fn open(&self) -> io::Result<()> {
         let mut listeners = self.listeners.borrow_mut();
         let mut state = self.group.lock();
         if state.group_state != GroupState::Open {
-            // Changed since it was looked at, and looked at again.
+            // The state changed after it was read. The next poll applies the new state.
             return Ok(());
         }
         for socket in state.slots[self.member].sockets.clone() {
@@ -430,11 +438,11 @@ impl<L: GroupListener> GroupMember<L> {
                 listeners.push((socket, listener));
             }
         }
-        self.group.settled(&mut state, self.member);
+        self.group.set_applied(&mut state, self.member);
         Ok(())
     }
 
-    /// Gives all listeners up; the group inherits.
+    /// Releases all listeners. Connections accepted for them go to the group.
     fn release(&self) {
         let listeners = self.listeners.take();
         if listeners.is_empty() {
@@ -442,11 +450,11 @@ impl<L: GroupListener> GroupMember<L> {
         }
         self.group.lock().slots[self.member].releasing += listeners.len();
         close_listeners(&self.group, self.member, listeners);
-        // Of what was inherited at once.
+        // Wake the members for connections that have already been added to the group.
         self.group.change(|_| ());
     }
 
-    /// The member has settled when the kernel has let go of its listeners and nothing waits to be served.
+    /// Reports the state as applied once the kernel has released the listeners and no accepted connection is queued.
     fn confirm_released(&self, group_state: GroupState) -> Option<AcceptStep> {
         let mut state = self.group.lock();
         if state.slots[self.member].releasing > 0 || state.group_state != group_state {
@@ -456,20 +464,20 @@ impl<L: GroupListener> GroupMember<L> {
             self.shared.spend_budget(0);
             return Some(AcceptStep::Inherited(left));
         }
-        if let GroupState::Closed(waiting) = group_state
+        if let GroupState::Closed(pending) = group_state
             && self.closing_sockets.borrow().is_none()
         {
             let sockets = state.slots[self.member].sockets.clone();
-            let taken = sockets.into_iter().filter_map(|socket| state.sockets[socket].take());
+            let closed = sockets.into_iter().filter_map(|socket| state.sockets[socket].take());
             let closing_sockets =
-                taken.filter(|_| waiting == PendingConnections::Serve).map(|socket| (socket, BACKLOG));
+                closed.filter(|_| pending == PendingConnections::Serve).map(|socket| (socket, BACKLOG));
             *self.closing_sockets.borrow_mut() = Some(closing_sockets.collect());
         }
-        self.group.settled(&mut state, self.member);
+        self.group.set_applied(&mut state, self.member);
         None
     }
 
-    /// Accepts what still waits, socket by socket, and closes them.
+    /// Accepts the pending connections of each socket, then closes the socket.
     fn accept_closing(&self, closing_sockets: &mut Vec<(OwnedFd, u32)>) -> AcceptStep {
         while let Some((socket, left)) = closing_sockets.last_mut() {
             match try_accept(socket) {
@@ -479,12 +487,15 @@ impl<L: GroupListener> GroupMember<L> {
                     return AcceptStep::Inherited(connection);
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                // Connections that end leave theirs.
+                // Descriptors become available when other connections close.
                 Err(error) if is_exhausted(&error) => return AcceptStep::Exhausted(None, error),
                 Ok(_) => {
-                    tracing::warn!(accepted = BACKLOG, "a socket is closed while connections wait at it")
+                    tracing::warn!(
+                        accepted = BACKLOG,
+                        "closing a socket with connections still in its accept queue"
+                    )
                 }
-                Err(error) => tracing::warn!(%error, "connections that wait at a socket are reset"),
+                Err(error) => tracing::warn!(%error, "cannot accept pending connections; resetting them"),
             }
             closing_sockets.pop();
         }
@@ -492,18 +503,18 @@ impl<L: GroupListener> GroupMember<L> {
     }
 }
 
-/// Takes over a connection that was accepted elsewhere.
+/// Imports a connection that was accepted elsewhere.
 fn import<L: GroupListener>(descriptor: OwnedFd) -> Option<L::Stream> {
     match Inner::import(descriptor) {
         Ok(inner) => Some(L::stream(inner)),
         Err(error) => {
-            tracing::debug!(%error, "a connection broke before it was served");
+            tracing::debug!(%error, "connection failed before it was served");
             None
         }
     }
 }
 
-/// Gives these listeners of a member up; the group inherits what the kernel has accepted for them.
+/// Closes these listeners of a member. Connections that the kernel has accepted for them go to the group.
 fn close_listeners(group: &Arc<Group>, member: usize, listeners: Vec<(usize, Listener)>) {
     let sink = Arc::new(GroupAcceptSink { group: Arc::clone(group), member });
     for (_, listener) in listeners {
@@ -519,7 +530,7 @@ impl<L> Drop for GroupMember<L> {
             state.slots[self.member].releasing += listeners.len();
             (self.group.leave(&mut state, self.member), state.slots[self.member].waker.take())
         };
-        // Not under the lock.
+        // A waker must not be dropped while the group is locked.
         drop(waker);
         close_listeners(&self.group, self.member, listeners);
         if let Some(successor) = successor {
@@ -528,7 +539,7 @@ impl<L> Drop for GroupMember<L> {
                 tracing::warn!(
                     worker,
                     successor,
-                    "a worker has ended: another one accepts from its sockets from now on"
+                    "worker exited; its listening sockets moved to another worker"
                 );
             });
         }

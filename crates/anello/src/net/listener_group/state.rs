@@ -1,4 +1,5 @@
-//! What the members of a group share: who accepts from which socket, and whether at all.
+//! State shared by the members of a group: the sockets, the sockets assigned to each member, and the queued
+//! connections.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
@@ -12,24 +13,25 @@ use super::distribution::Balance;
 use crate::driver::{AcceptSink, wake_all};
 use crate::executor::flush_wakes_before_blocking;
 
-/// What becomes of connections that wait in the kernel's queues when a group is closed.
+/// Handling of connections that are in the kernel's accept queues when a group is closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PendingConnections {
-    /// They are accepted and served, at most 4096 of each socket; then the socket is closed. What the kernel completes in
-    /// between is reset.
+    /// Accept and serve them, at most 4096 per socket, and then close the socket. Connections that complete between
+    /// the last accept and the close are reset by the kernel.
     Serve,
-    /// They are left to another process that has the same sockets.
+    /// Leave them to another process that shares the sockets.
     Leave,
 }
 
-/// Maximum number of connections that wait at a member after another one has transferred them to it: what each of 4 workers
-/// gets of a burst that fills a backlog.
+/// Maximum number of connections that are transferred to a member and not yet accepted by it: the share of each of 4
+/// workers in a burst that fills a backlog.
 const MAX_TRANSFERRED: usize = 1024;
 
-/// The same, for a member that does not accept ahead: room for what another worker accepts until this one has its turn.
+/// The same for a member that does not accept ahead: enough for what another worker accepts before this member runs
+/// again.
 const MAX_TRANSFERRED_WITHOUT_AHEAD: usize = 16;
 
-/// Whether the members accept.
+/// Whether the members accept connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum GroupState {
     Open,
@@ -44,22 +46,22 @@ pub(super) enum MemberState {
     Departed,
 }
 
-/// One member, as the others see it.
+/// State of one member.
 #[derive(Debug)]
 pub(super) struct Slot {
     pub member_state: MemberState,
-    /// The sockets that it accepts from.
+    /// Indices of the sockets that the member accepts from.
     pub sockets: Vec<usize>,
-    /// The stage that it has followed to its end.
-    pub settled: Option<GroupState>,
-    /// Listeners that it has given up, of which the kernel has not let go.
+    /// Group state that the member has applied completely.
+    pub applied_state: Option<GroupState>,
+    /// Number of released listeners that the kernel still holds.
     pub releasing: usize,
     pub waker: Option<Waker>,
-    /// Whether it takes part in the balance: it has settled in a stage and has not left.
-    pub takes_part: bool,
-    /// Connections that another member has accepted for it.
+    /// Whether the member participates in the balance: it has applied a state and has not left.
+    pub participates: bool,
+    /// Connections that another member has accepted for this one.
     pub transferred: VecDeque<OwnedFd>,
-    /// How many of these may wait.
+    /// Maximum length of `transferred`.
     max_transferred: usize,
 }
 
@@ -67,19 +69,19 @@ pub(super) struct Slot {
 pub(super) struct State {
     pub group_state: GroupState,
     pub slots: Vec<Slot>,
-    /// `None` are closed.
+    /// `None` once a socket is closed.
     pub sockets: Vec<Option<OwnedFd>>,
-    /// Connections that were accepted for listeners which had been given up.
+    /// Connections that were accepted for released listeners.
     pub unclaimed: VecDeque<OwnedFd>,
-    /// Who waits for the group to be closed, by numbers that are given once.
+    /// Wakers of the tasks that wait for the group to be closed, by an ID that is never reused.
     pub close_wakers: BTreeMap<u64, Waker>,
-    next_waiter_id: u64,
+    next_waker_id: u64,
 }
 
 #[derive(Debug)]
 pub(super) struct Group {
     state: Mutex<State>,
-    /// Rises whenever members have to look at the state, so that they need no lock as long as they have not.
+    /// Incremented when members must read the state. Members need no lock while it is unchanged.
     version: AtomicU64,
     changed: Condvar,
     pub balance: Balance,
@@ -90,10 +92,10 @@ impl Group {
         let slots = (0..members).map(|member| Slot {
             member_state: MemberState::Joining,
             sockets: assigned_sockets(member, members, sockets.len()),
-            settled: None,
+            applied_state: None,
             releasing: 0,
             waker: None,
-            takes_part: false,
+            participates: false,
             transferred: VecDeque::new(),
             max_transferred: MAX_TRANSFERRED,
         });
@@ -104,15 +106,15 @@ impl Group {
             sockets: sockets.into_iter().map(Some).collect(),
             unclaimed: VecDeque::new(),
             close_wakers: BTreeMap::new(),
-            next_waiter_id: 0,
+            next_waker_id: 0,
         };
         let (state, changed) = (Mutex::new(state), Condvar::new());
         Arc::new(Self { state, version: AtomicU64::new(1), changed, balance })
     }
 
     pub fn lock(&self) -> MutexGuard<'_, State> {
-        // No code of the program runs under the lock, but for what counts a waker that is copied: wakers are called and
-        // dropped when it is free, because either may end a task that has a member.
+        // Except for the clone function of wakers, no application code runs under the lock. Wakers are called and
+        // dropped after it is released, because either can drop a task that owns a member.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -121,7 +123,7 @@ impl Group {
         self.version.load(Ordering::Acquire)
     }
 
-    /// Changes the state, and tells everybody.
+    /// Changes the state and wakes all members.
     pub fn change(&self, change: impl FnOnce(&mut State)) {
         let wakers = {
             let mut state = self.lock();
@@ -137,36 +139,38 @@ impl Group {
         wake_all(wakers);
     }
 
-    /// A member has settled in the present stage. From the first time on it takes part in the balance.
-    pub fn settled(&self, state: &mut State, member: usize) {
-        state.slots[member].settled = Some(state.group_state);
-        if !std::mem::replace(&mut state.slots[member].takes_part, true) {
+    /// Records that a member has applied the current state. The first call adds the member to the balance.
+    pub fn set_applied(&self, state: &mut State, member: usize) {
+        state.slots[member].applied_state = Some(state.group_state);
+        if !std::mem::replace(&mut state.slots[member].participates, true) {
             self.balance.join(member);
         }
         self.changed.notify_all();
     }
 
-    /// The member is gone. Returns the neighbour that gets its sockets, if any.
+    /// Removes a member. Returns the member that takes over its sockets, if any.
     pub fn leave(&self, state: &mut State, member: usize) -> Option<usize> {
-        if std::mem::take(&mut state.slots[member].takes_part) {
+        if std::mem::take(&mut state.slots[member].participates) {
             self.balance.leave(member);
         }
         state.leave(member)
     }
 
-    /// Sets whether connections may wait at the member before it asks for them. What waits already stays.
+    /// Sets whether connections may be queued for the member before it calls `accept`. Connections that are already
+    /// queued stay.
     pub fn set_accept_ahead(&self, member: usize, accepts_ahead: bool) {
         let max_transferred = if accepts_ahead { MAX_TRANSFERRED } else { MAX_TRANSFERRED_WITHOUT_AHEAD };
         self.lock().slots[member].max_transferred = max_transferred;
     }
 
-    /// Transfers a connection, which was counted for the member that has accepted it, to the member with the lowest count.
+    /// Transfers a connection, which was counted for the member that accepted it, to the member with the lowest count.
     /// Returns the connection if it stays with the member.
     #[cold]
     #[inline(never)]
     pub fn transfer(&self, from: usize, connection: OwnedFd) -> Option<OwnedFd> {
         let mut state = self.lock();
-        // Members that pause settle under this lock, with nothing left to serve: from then on nothing may be added.
+        // A pausing member applies the state under this lock, with an empty queue. Afterwards nothing may be added to
+        // its queue.
         let target = (state.group_state == GroupState::Open).then(|| self.target(&state, from)).flatten();
         let Some(target) = target else { return Some(connection) };
         self.balance.transfer(from, target);
@@ -175,16 +179,17 @@ impl Group {
         slot.transferred.push_back(connection);
         self.balance.set_transferred(target, true);
         drop(state);
-        // Also where others wait for the member: the wake-up for these may be queued by another worker, for long.
+        // Also call the waker if the member is already scheduled by another worker: that wake-up may stay queued for a
+        // long time.
         wake_all(waker);
         None
     }
 
-    /// The member with the lowest count, if that is lower than this member's will be.
+    /// Returns the member with the lowest count, if that count will be lower than the count of member `from`.
     fn target(&self, state: &State, from: usize) -> Option<usize> {
         let assigned = self.balance.assigned(from);
         let mut target: Option<(u64, usize)> = None;
-        for (member, slot) in state.slots.iter().enumerate().filter(|(_, slot)| slot.takes_part) {
+        for (member, slot) in state.slots.iter().enumerate().filter(|(_, slot)| slot.participates) {
             if slot.transferred.len() >= slot.max_transferred {
                 self.balance.raise(member, assigned);
                 continue;
@@ -197,7 +202,7 @@ impl Group {
         target.map(|(_, member)| member)
     }
 
-    /// The next connection that was transferred to the member.
+    /// Returns the next connection that was transferred to the member.
     #[inline]
     pub fn take_transferred(&self, member: usize) -> Option<OwnedFd> {
         if !self.balance.has_transferred(member) {
@@ -206,7 +211,7 @@ impl Group {
         self.pop_transferred(&mut self.lock(), member)
     }
 
-    /// The next connection that the kernel has accepted for this member, or for one that could not take it.
+    /// Returns the next connection that was accepted for this member, or for a member that could not serve it.
     pub fn take_accepted(&self, state: &mut State, member: usize) -> Option<OwnedFd> {
         self.pop_transferred(state, member).or_else(|| {
             let unclaimed = state.unclaimed.pop_front()?;
@@ -222,17 +227,17 @@ impl Group {
         connection
     }
 
-    /// Blocks until every member that is not gone has settled in the present stage; how many those are.
+    /// Blocks until every member that has not left has applied the current state. Returns the number of these members.
     pub fn wait_applied(&self, timeout: Duration) -> io::Result<usize> {
         flush_wakes_before_blocking();
-        // No deadline is as good as one that the clock does not count to.
+        // A timeout that overflows the clock is equivalent to no deadline.
         let deadline = Instant::now().checked_add(timeout);
         let mut state = self.lock();
         loop {
             let group_state = state.group_state;
             let present = state.slots.iter().filter(|slot| slot.member_state != MemberState::Departed);
             let (count, late) = present.fold((0, 0), |(count, late), slot| {
-                (count + 1, late + usize::from(slot.settled != Some(group_state)))
+                (count + 1, late + usize::from(slot.applied_state != Some(group_state)))
             });
             if late == 0 {
                 return Ok(count);
@@ -240,7 +245,9 @@ impl Group {
             let left =
                 deadline.map_or(timeout, |deadline| deadline.saturating_duration_since(Instant::now()));
             if left.is_zero() {
-                let message = format!("{late} of {count} workers have not answered within {timeout:?}");
+                let message = format!(
+                    "timed out after {timeout:?}: {late} of {count} workers have not applied the change"
+                );
                 return Err(io::Error::new(io::ErrorKind::TimedOut, message));
             }
             (state, _) = self.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner);
@@ -253,27 +260,29 @@ impl State {
         self.slots.iter().filter_map(|slot| slot.waker.clone()).collect()
     }
 
-    /// Has this waker called when the group is closed; by which number it is known, and the waker that was known by it.
+    /// Registers a waker to be called when the group is closed. Returns its ID, and the waker that was registered
+    /// under the ID.
     pub fn await_close(&mut self, number: Option<u64>, waker: Waker) -> (u64, Option<Waker>) {
-        let number = number.unwrap_or(self.next_waiter_id);
-        self.next_waiter_id = self.next_waiter_id.max(number + 1);
+        let number = number.unwrap_or(self.next_waker_id);
+        self.next_waker_id = self.next_waker_id.max(number + 1);
         (number, self.close_wakers.insert(number, waker))
     }
 
-    /// Whether another member than this one accepts from the socket.
+    /// Returns whether another member accepts from the socket.
     pub fn has_other(&self, socket: usize, member: usize) -> bool {
         let mut others = self.slots.iter().enumerate().filter(|(other, _)| *other != member);
         others.any(|(_, slot)| slot.member_state != MemberState::Departed && slot.sockets.contains(&socket))
     }
 
-    /// Whether every member is gone, so that nobody will take what is inherited.
+    /// Returns whether every member has left, so that no member can serve the unclaimed connections.
     fn has_no_members(&self) -> bool {
         self.slots.iter().all(|slot| slot.member_state == MemberState::Departed)
     }
 
-    /// A member is gone: its neighbour, whom this returns, gets the sockets that nobody else accepts from, and any member
-    /// what was transferred to it. When the group is
-    /// closed, or nobody is left, these are closed, and in the latter case what was inherited, too.
+    /// Marks a member as departed. The next member that is present takes over the sockets that no other member accepts
+    /// from, and is returned. Connections transferred to the departed member can be accepted by any member. If the
+    /// group is closed or no member is left, the sockets are closed. If no member is left, the unclaimed connections
+    /// are closed, too.
     pub fn leave(&mut self, member: usize) -> Option<usize> {
         let slot = &mut self.slots[member];
         slot.member_state = MemberState::Departed;
@@ -293,7 +302,7 @@ impl State {
         match successor.filter(|_| !matches!(self.group_state, GroupState::Closed(_))) {
             Some(successor) => {
                 self.slots[successor].sockets.extend(sockets);
-                self.slots[successor].settled = None;
+                self.slots[successor].applied_state = None;
                 Some(successor)
             }
             None => {
@@ -304,8 +313,8 @@ impl State {
     }
 }
 
-/// The sockets of one of so many members: of one each, or of several where there are more sockets, or of one that others
-/// accept from, too, where there are fewer.
+/// Returns the sockets of one of `members` members. A member has one socket, several if there are more sockets than
+/// members, or a shared one if there are fewer.
 fn assigned_sockets(member: usize, members: usize, sockets: usize) -> Vec<usize> {
     match sockets {
         0 => Vec::new(),
@@ -314,7 +323,7 @@ fn assigned_sockets(member: usize, members: usize, sockets: usize) -> Vec<usize>
     }
 }
 
-/// The group, as the accept sink of a listener of one member.
+/// Accept sink of a member's listeners, which adds connections to the group.
 #[derive(Debug)]
 pub(super) struct GroupAcceptSink {
     pub group: Arc<Group>,
@@ -345,17 +354,17 @@ impl AcceptSink for GroupAcceptSink {
 mod tests {
     use super::*;
 
-    fn shares(members: usize, sockets: usize) -> Vec<Vec<usize>> {
+    fn all_assigned_sockets(members: usize, sockets: usize) -> Vec<Vec<usize>> {
         (0..members).map(|member| assigned_sockets(member, members, sockets)).collect()
     }
 
     #[test]
-    fn every_socket_has_a_member_and_every_member_a_socket() {
-        assert_eq!(shares(2, 2), [[0], [1]]);
-        assert_eq!(shares(2, 5), [vec![0, 2, 4], vec![1, 3]]);
-        assert_eq!(shares(3, 1), [[0], [0], [0]]);
-        assert_eq!(shares(5, 2), [[0], [1], [0], [1], [0]]);
-        assert_eq!(shares(2, 0), [vec![], Vec::<usize>::new()]);
+    fn assigned_sockets_cover_all_sockets_and_members() {
+        assert_eq!(all_assigned_sockets(2, 2), [[0], [1]]);
+        assert_eq!(all_assigned_sockets(2, 5), [vec![0, 2, 4], vec![1, 3]]);
+        assert_eq!(all_assigned_sockets(3, 1), [[0], [0], [0]]);
+        assert_eq!(all_assigned_sockets(5, 2), [[0], [1], [0], [1], [0]]);
+        assert_eq!(all_assigned_sockets(2, 0), [vec![], Vec::<usize>::new()]);
     }
 
     fn group(members: usize, sockets: usize, group_state: GroupState) -> Arc<Group> {
@@ -364,7 +373,7 @@ mod tests {
     }
 
     #[test]
-    fn the_next_neighbour_that_is_there_inherits() {
+    fn departed_member_sockets_move_to_next_present_member() {
         let group = group(4, 4, GroupState::Open);
         let mut state = group.lock();
         assert_eq!(state.leave(1), Some(2));
@@ -373,13 +382,13 @@ mod tests {
         let mut sockets = state.slots[0].sockets.clone();
         sockets.sort_unstable();
         assert_eq!(sockets, [0, 1, 2, 3]);
-        // Nobody is left.
+        // No member is left.
         assert_eq!(state.leave(0), None);
         assert!(state.sockets.iter().all(Option::is_none));
     }
 
     #[test]
-    fn a_socket_that_others_accept_from_needs_no_heir() {
+    fn shared_socket_is_not_moved_when_member_leaves() {
         let group = group(3, 1, GroupState::Open);
         let mut state = group.lock();
         assert_eq!((state.leave(0), state.leave(2)), (None, None));
@@ -387,7 +396,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_inherited_is_closed_when_the_last_member_is_gone() {
+    fn unclaimed_connections_are_closed_when_last_member_leaves() {
         let group = group(2, 1, GroupState::Open);
         let sink = GroupAcceptSink { group: Arc::clone(&group), member: 0 };
         let accept = || {
@@ -400,24 +409,24 @@ mod tests {
             matches!(io::Read::read(&mut client, &mut [0]), Ok(0))
         };
         group.lock().leave(0);
-        let (kept, before) = (accept(), accept());
-        assert!(!is_closed(kept), "the other member takes it");
+        let (kept, unclaimed) = (accept(), accept());
+        assert!(!is_closed(kept), "the other member can accept it");
         group.lock().leave(1);
-        assert!(is_closed(before));
+        assert!(is_closed(unclaimed));
         assert!(is_closed(accept()));
     }
 
-    /// A group whose members have all settled, and some descriptor to transfer.
-    fn settled_group(members: usize, group_state: GroupState) -> (Arc<Group>, impl Fn() -> OwnedFd) {
+    /// Returns a group whose members have all applied the state, and a function that returns a descriptor to transfer.
+    fn joined_group(members: usize, group_state: GroupState) -> (Arc<Group>, impl Fn() -> OwnedFd) {
         let group = group(members, 1, group_state);
         for member in 0..members {
-            group.settled(&mut group.lock(), member);
+            group.set_applied(&mut group.lock(), member);
         }
         let null = std::fs::File::open("/dev/null").unwrap();
         (group, move || null.try_clone().unwrap().into())
     }
 
-    /// Connections that the first member accepts.
+    /// Counts connections as accepted by the first member.
     fn accept(group: &Group, count: usize) {
         for _ in 0..count {
             group.balance.count(0);
@@ -429,52 +438,53 @@ mod tests {
     }
 
     #[test]
-    fn connection_is_transferred_to_the_member_with_the_lowest_count() {
-        let (group, connection) = settled_group(3, GroupState::Open);
+    fn connection_is_transferred_to_member_with_lowest_count() {
+        let (group, connection) = joined_group(3, GroupState::Open);
         accept(&group, 4);
         group.balance.count(1);
         assert!(group.transfer(0, connection()).is_none());
         assert_eq!(assigned(&group), [3, 1, 1]);
         assert!(group.take_transferred(1).is_none());
         assert!(group.take_transferred(2).is_some() && group.take_transferred(2).is_none());
-        // Nothing is gained by a transfer to a member that would be as far ahead as this one is.
+        // A transfer is of no use if the other member would then have as many connections as this one has.
         group.balance.transfer(0, 1);
         assert_eq!(assigned(&group), [2, 2, 1]);
         assert!(group.transfer(0, connection()).is_some());
     }
 
     #[test]
-    fn nothing_is_transferred_while_the_group_is_not_open() {
+    fn nothing_is_transferred_unless_group_is_open() {
         for group_state in [GroupState::Paused, GroupState::Closed(PendingConnections::Serve)] {
-            let (group, connection) = settled_group(2, group_state);
+            let (group, connection) = joined_group(2, group_state);
             accept(&group, 10);
             assert!(group.transfer(0, connection()).is_some());
         }
     }
 
     #[test]
-    fn member_without_room_loses_its_turn() {
+    fn full_member_is_counted_up_without_connection() {
         use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
         let maximum = getrlimit(Resource::Nofile).maximum;
         setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum }).unwrap();
-        let (group, connection) = settled_group(2, GroupState::Open);
+        let (group, connection) = joined_group(2, GroupState::Open);
         let arrive = |count: usize| {
             (0..count)
                 .filter(|_| !group.balance.count(0) && group.transfer(0, connection()).is_none())
                 .count()
         };
         assert_eq!(arrive(3 * MAX_TRANSFERRED), MAX_TRANSFERRED);
-        let before = assigned(&group);
+        let counts = assigned(&group);
         assert_eq!(arrive(100), 0);
-        // It has lost its turns: when it has room again, it gets no more than half.
+        // The full member was counted up meanwhile. When it has room again, it receives no more than half of the
+        // connections.
         while group.take_transferred(1).is_some() {}
         let transferred = arrive(100);
-        assert!((40..=60).contains(&transferred), "{transferred} of 100; {before:?}");
+        assert!((40..=60).contains(&transferred), "{transferred} of 100; {counts:?}");
     }
 
     #[test]
-    fn few_connections_wait_at_a_member_that_does_not_accept_ahead() {
-        let (group, connection) = settled_group(2, GroupState::Open);
+    fn member_without_accept_ahead_has_short_queue() {
+        let (group, connection) = joined_group(2, GroupState::Open);
         group.set_accept_ahead(1, false);
         let arrive = || {
             (0..1000).filter(|_| !group.balance.count(0) && group.transfer(0, connection()).is_none()).count()
@@ -485,20 +495,20 @@ mod tests {
     }
 
     #[test]
-    fn what_was_transferred_to_a_member_that_leaves_is_taken_by_another() {
-        let (group, connection) = settled_group(2, GroupState::Open);
+    fn transferred_connections_of_departed_member_go_to_another_member() {
+        let (group, connection) = joined_group(2, GroupState::Open);
         accept(&group, 4);
         assert!(group.transfer(0, connection()).is_none());
         let mut state = group.lock();
         group.leave(&mut state, 1);
         assert!(group.take_accepted(&mut state, 0).is_some());
         assert!(group.take_accepted(&mut state, 0).is_none());
-        // Alone, it keeps everything.
+        // The only member keeps all connections.
         assert!((0..100).all(|_| group.balance.count(0)));
     }
 
     #[test]
-    fn what_a_closed_group_leaves_is_closed() {
+    fn socket_of_closed_group_is_closed_when_member_leaves() {
         let group = group(2, 2, GroupState::Closed(PendingConnections::Leave));
         let mut state = group.lock();
         assert_eq!(state.leave(0), None);

@@ -1,4 +1,4 @@
-//! What happens between two steps of a member, and what is left behind.
+//! Races between two steps of a member, and cleanup after cancellation.
 
 use std::pin::pin;
 
@@ -11,35 +11,35 @@ fn group(members: usize) -> ListenerGroup<TcpListener> {
 }
 
 #[test]
-fn a_member_that_is_told_to_pause_while_it_opens_has_not_settled() {
+fn member_paused_while_opening_has_not_applied_state() {
     let group = group(1);
     Runtime::new().expect("a runtime").block_on(async {
         let member = group.join(0);
-        let settled = || group.group.lock().slots[0].settled;
-        // It has read that the group is open.
+        let applied_state = || group.group.lock().slots[0].applied_state;
+        // At this point, the member has read that the group is open.
         group.pause();
         member.open().expect("a listener");
-        assert_eq!((settled(), member.listeners.borrow().len()), (None, 0));
+        assert_eq!((applied_state(), member.listeners.borrow().len()), (None, 0));
         let mut accepting = pin!(member.accept());
         let accepted = poll_fn(|context| Poll::Ready(accepting.as_mut().poll(context))).await;
         assert!(accepted.is_pending());
-        assert_eq!(settled(), Some(GroupState::Paused));
+        assert_eq!(applied_state(), Some(GroupState::Paused));
     });
 }
 
 #[test]
-fn who_does_not_wait_for_the_close_any_more_leaves_nothing() {
+fn cancelled_closed_future_removes_waker() {
     let group = group(1);
     let mut context = Context::from_waker(Waker::noop());
-    let waiting = || group.group.lock().close_wakers.len();
-    let mut waits = pin!(group.closed());
+    let waker_count = || group.group.lock().close_wakers.len();
+    let mut closed = pin!(group.closed());
     for _ in 0..100 {
-        // Polled twice, it is still one.
-        assert!(waits.as_mut().poll(&mut context).is_pending());
+        // A future that is polled twice registers one waker.
+        assert!(closed.as_mut().poll(&mut context).is_pending());
         assert!(pin!(group.closed()).poll(&mut context).is_pending());
     }
-    assert_eq!(waiting(), 1);
+    assert_eq!(waker_count(), 1);
     group.close(PendingConnections::Leave);
-    assert_eq!(waiting(), 0);
-    assert!(waits.as_mut().poll(&mut context).is_ready());
+    assert_eq!(waker_count(), 0);
+    assert!(closed.as_mut().poll(&mut context).is_ready());
 }
