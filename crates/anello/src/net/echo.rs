@@ -1,4 +1,4 @@
-//! The echo service (RFC 862).
+//! Echo service (RFC 862).
 
 use std::future::Future;
 use std::io;
@@ -10,32 +10,33 @@ use super::{Chunk, SendBuf};
 #[cfg(doc)]
 use super::{TcpStream, UnixStream};
 
-/// Sends back whatever arrives until the peer ends its side, then everything that is still owed; yields the bytes
-/// echoed. Takes a [`TcpStream`] or [`UnixStream`], which is closed with the future, or a mutable borrow of one, which
-/// stays open for the caller to close.
+/// Sends all received bytes back to the peer until EOF, then flushes. Returns the number of bytes echoed. Accepts a
+/// [`TcpStream`] or [`UnixStream`], which is closed when the future is dropped, or a mutable borrow of one, which
+/// stays open.
 ///
-/// No copy and no allocation per message: chunks are sent from the memory they were received into. It is the loop of
-/// `recv` and `send` that a program would write with `await`, as one future by hand, which saves a few dozen
-/// instructions a message, and cache misses where there are thousands of connections. Not cancel-safe: a chunk taken and
-/// not yet accepted for sending is dropped with the future.
+/// There is no copy and no allocation per message: chunks are sent from the buffer they were received into. The future
+/// is equivalent to a loop of `recv` and `send` in an `async` block, but is written by hand. This saves a few dozen
+/// instructions per message, and cache misses with thousands of connections. Not cancel-safe: a chunk that was
+/// received but not yet accepted for sending is lost when the future is dropped.
 ///
 /// # Errors
-/// When the connection breaks.
+/// Returns an error if the connection is broken.
 pub fn echo<S: Sealed>(stream: S) -> Echo<S> {
-    Echo { stream, echoed_bytes: 0, owed: None }
+    Echo { stream, echoed_bytes: 0, unsent: None }
 }
 
-/// The future of [`echo`].
+/// Future returned by [`echo`].
 ///
-/// What a message touches comes first: in a task it then lies in the cache line that the executor touches anyway.
+/// The fields used for every message come first, so that in a task they share a cache line with fields that the
+/// executor uses.
 #[derive(Debug)]
 #[repr(C)]
 #[must_use = "nothing is echoed unless the future is awaited"]
 pub struct Echo<S> {
     stream: S,
     echoed_bytes: u64,
-    /// Taken, and not yet accepted for sending.
-    owed: Option<SendBuf>,
+    /// Received bytes that are not yet accepted for sending.
+    unsent: Option<SendBuf>,
 }
 
 impl<S: Sealed + Unpin> Future for Echo<S> {
@@ -46,19 +47,19 @@ impl<S: Sealed + Unpin> Future for Echo<S> {
         let this = self.get_mut();
         let stream = this.stream.inner();
         loop {
-            if this.owed.is_some() {
-                ready!(stream.poll_send(&mut this.owed, context))?;
+            if this.unsent.is_some() {
+                ready!(stream.poll_send(&mut this.unsent, context))?;
             }
             let mut received: Option<Chunk> = None;
             ready!(stream.poll_recv(&mut received, context))?;
             let Some(chunk) = received else {
-                // The end stays the end: a poll that comes back to flush on finds it again.
+                // EOF is permanent: if the flush is pending, the next poll reads EOF again.
                 return stream.poll_flush(context).map_ok(|()| this.echoed_bytes);
             };
             this.echoed_bytes += chunk.len() as u64;
-            let mut owed = Some(SendBuf::Chunk(chunk));
-            if stream.poll_send(&mut owed, context)?.is_pending() {
-                this.owed = owed;
+            let mut unsent = Some(SendBuf::Chunk(chunk));
+            if stream.poll_send(&mut unsent, context)?.is_pending() {
+                this.unsent = unsent;
                 return Poll::Pending;
             }
         }

@@ -10,14 +10,14 @@ use std::time::Duration;
 
 use crate::time::sleep;
 
-/// How long one attempt is waited for before the next one starts beside it (RFC 8305, section 8).
+/// Delay before the next attempt starts while the previous one is still pending (RFC 8305, section 8).
 const ATTEMPT_DELAY: Duration = Duration::from_millis(250);
 
-/// Connects to the address at which this succeeds first; the other attempts are cancelled. An attempt starts when the one
-/// before has failed, or has taken `ATTEMPT_DELAY`.
+/// Tries to connect to the addresses, returns the first connection and cancels the other attempts. An attempt starts
+/// when the previous one has failed, or has been pending for `ATTEMPT_DELAY`.
 ///
 /// # Errors
-/// When all attempts fail: the errors of all, which `connect` has to give the names of their addresses.
+/// Returns the errors of all attempts if all fail. The errors of `connect` must include the addresses.
 pub(super) async fn connect_to_first<T, F: Future<Output = io::Result<T>>>(
     addresses: Vec<SocketAddr>,
     connect: impl Fn(SocketAddr) -> F,
@@ -32,7 +32,7 @@ pub(super) async fn connect_to_first<T, F: Future<Output = io::Result<T>>>(
             None => {}
         }
         let mut delay = (waiting.len() > 0).then(|| sleep(ATTEMPT_DELAY));
-        // `None` when it is time for the next attempt.
+        // `None` if the next attempt should start.
         let ended = poll_fn(|context| {
             for index in 0..running.len() {
                 if let Poll::Ready(result) = running[index].as_mut().poll(context) {
@@ -50,7 +50,8 @@ pub(super) async fn connect_to_first<T, F: Future<Output = io::Result<T>>>(
     }
 }
 
-/// The addresses with their families in turn, beginning with that of the first; otherwise in the order given.
+/// Returns the addresses with alternating families, starting with the family of the first. The order within a family
+/// is kept.
 fn interleave(addresses: Vec<SocketAddr>) -> Vec<SocketAddr> {
     let count = addresses.len();
     let is_first_ipv6 = addresses.first().is_some_and(SocketAddr::is_ipv6);
@@ -66,12 +67,12 @@ fn interleave(addresses: Vec<SocketAddr>) -> Vec<SocketAddr> {
     ordered
 }
 
-/// One error of all attempts. Its kind is that of the first that says more than that there is no route, as attempts of a
-/// family do that this machine does not have.
+/// Combines the errors of all attempts into one. Its kind is that of the first error that is not about a missing route
+/// or address, because a machine without IPv6 reports such errors for every IPv6 address.
 fn all_failed(mut errors: Vec<io::Error>) -> io::Error {
     use io::ErrorKind::{AddrNotAvailable, HostUnreachable, NetworkUnreachable};
     match errors.len() {
-        0 => io::Error::new(io::ErrorKind::InvalidInput, "the host has no address"),
+        0 => io::Error::new(io::ErrorKind::InvalidInput, "host has no addresses"),
         1 => errors.remove(0),
         _ => {
             let mut kinds = errors.iter().map(io::Error::kind);
@@ -107,7 +108,7 @@ mod tests {
         texts.map(address).into()
     }
 
-    /// Runs a test on simulated kernels, whose time is virtual.
+    /// Runs a test on both simulated kernels, with virtual time.
     fn on_simulators<F: Future<Output = ()>>(test: impl Fn() -> F) {
         for model in [SimModel::Completion, SimModel::Readiness] {
             let kind = DriverKind::Sim(SimOptions::new(17).model(model));
@@ -115,7 +116,7 @@ mod tests {
         }
     }
 
-    /// Runs a test on the drivers of Linux that are available.
+    /// Runs a test on the Linux drivers that are available.
     fn on_drivers<F: Future<Output = ()>>(test: impl Fn() -> F) {
         for kind in [DriverKind::Uring, DriverKind::Epoll] {
             match Runtime::builder().driver(kind.clone()).driver_from_environment(false).build() {
@@ -126,7 +127,7 @@ mod tests {
         }
     }
 
-    /// Has names resolved to these, on this thread.
+    /// Resolves the name `host` to these addresses on this thread. Other names do not exist.
     fn resolve_to(addresses: Vec<SocketAddr>) {
         resolver::set(Arc::new(move |name, _port| match name {
             "host" => Ok(addresses.clone()),
@@ -134,15 +135,15 @@ mod tests {
         }));
     }
 
-    /// A listener whose backlog is full: further connects wait. With the clients that fill it.
+    /// Returns a listener with a full backlog, which makes further connects wait, and the clients that fill it.
     async fn full_listener(at: &str) -> (TcpListener, Vec<TcpStream>) {
         let listener = TcpListener::builder().backlog(0).bind(at).expect("a listener");
-        let client = TcpStream::connect(at).await.expect("room for one");
+        let client = TcpStream::connect(at).await.expect("backlog has room");
         (listener, vec![client])
     }
 
     #[test]
-    fn addresses_alternate_between_families_from_the_first() {
+    fn addresses_alternate_between_families_starting_with_first() {
         let given = addresses(["[::1]:1", "[::2]:1", "[::3]:1", "1.0.0.1:1", "1.0.0.2:1"]);
         let ordered = addresses(["[::1]:1", "1.0.0.1:1", "[::2]:1", "1.0.0.2:1", "[::3]:1"]);
         assert_eq!(interleave(given), ordered);
@@ -153,30 +154,30 @@ mod tests {
     }
 
     #[test]
-    fn refused_attempt_is_followed_at_once_by_the_next() {
+    fn refused_attempt_is_followed_immediately_by_next() {
         on_simulators(async || {
             let _listener = TcpListener::bind("[::9]:80").expect("a listener");
             let start = monotonic_now();
-            let tried = addresses(["10.0.0.1:80", "10.0.0.2:80", "[::8]:80", "[::9]:80"]);
-            let stream = TcpStream::connect(tried).await.expect("a connection");
+            let attempted = addresses(["10.0.0.1:80", "10.0.0.2:80", "[::8]:80", "[::9]:80"]);
+            let stream = TcpStream::connect(attempted).await.expect("a connection");
             assert_eq!(stream.peer_addr().expect("an address"), address("[::9]:80"));
-            // Of virtual time.
+            // Virtual time.
             assert!(monotonic_now() - start < ATTEMPT_DELAY);
         });
     }
 
     #[test]
-    fn silent_attempt_is_joined_after_the_delay_and_cancelled() {
+    fn silent_attempt_gets_parallel_attempt_after_delay_and_is_cancelled() {
         on_simulators(async || {
             let (_full, _clients) = full_listener("10.0.0.1:80").await;
             let _listener = TcpListener::bind("[::9]:80").expect("a listener");
             let (start, sockets) = (monotonic_now(), current_metrics().expect("metrics").sockets);
-            let tried = addresses(["10.0.0.1:80", "10.0.0.2:80", "[::9]:80"]);
-            let stream = TcpStream::connect(tried).await.expect("a connection");
+            let attempted = addresses(["10.0.0.1:80", "10.0.0.2:80", "[::9]:80"]);
+            let stream = TcpStream::connect(attempted).await.expect("a connection");
             assert_eq!(stream.peer_addr().expect("an address"), address("[::9]:80"));
-            // Of virtual time.
-            let taken = monotonic_now() - start;
-            assert!((ATTEMPT_DELAY..ATTEMPT_DELAY * 2).contains(&taken), "{taken:?}");
+            // Virtual time.
+            let elapsed = monotonic_now() - start;
+            assert!((ATTEMPT_DELAY..ATTEMPT_DELAY * 2).contains(&elapsed), "{elapsed:?}");
             while current_metrics().expect("metrics").sockets > sockets + 1 {
                 yield_now().await;
             }
@@ -184,25 +185,25 @@ mod tests {
     }
 
     #[test]
-    fn first_attempt_wins_late_when_the_others_fail() {
+    fn late_first_attempt_wins_when_other_attempts_fail() {
         on_simulators(async || {
             let (full, _clients) = full_listener("10.0.0.1:80").await;
             let connecting = spawn(TcpStream::connect(addresses(["10.0.0.1:80", "10.0.0.2:80"])));
             sleep(ATTEMPT_DELAY * 2).await;
-            full.accept().await.expect("room for one more");
+            full.accept().await.expect("a connection");
             let stream = connecting.await.expect("no panic").expect("a connection");
             assert_eq!(stream.peer_addr().expect("an address"), address("10.0.0.1:80"));
         });
     }
 
     #[test]
-    fn error_of_all_attempts_names_all_addresses() {
+    fn combined_error_contains_all_addresses() {
         on_simulators(async || {
             let (_full, _clients) = full_listener("10.0.0.1:80").await;
-            let tried = ["10.0.0.2:80", "10.0.0.1:80", "[::9]:80"];
-            let error = TcpStream::connect(addresses(tried)).await.expect_err("no listener has room");
+            let attempted = ["10.0.0.2:80", "10.0.0.1:80", "[::9]:80"];
+            let error = TcpStream::connect(addresses(attempted)).await.expect_err("no listener has room");
             assert_eq!(error.kind(), io::ErrorKind::ConnectionRefused);
-            for address in tried {
+            for address in attempted {
                 assert!(error.to_string().contains(address), "{error}");
             }
         });
@@ -213,12 +214,12 @@ mod tests {
     }
 
     #[test]
-    fn silent_address_does_not_keep_a_client_from_the_next_one() {
+    fn silent_address_does_not_prevent_connecting_to_next_address() {
         on_drivers(async || {
             let silent = TcpListener::builder().backlog(0).bind("127.0.0.1:0").expect("a listener");
             let at = silent.local_addr().expect("an address");
-            // The kernel drops what asks for more.
-            let _client = std::net::TcpStream::connect(at).expect("room for one");
+            // The kernel drops further connection requests.
+            let _client = std::net::TcpStream::connect(at).expect("backlog has room");
             let free = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
             let refusing = free.local_addr().expect("an address");
             drop(free);
@@ -235,12 +236,12 @@ mod tests {
     }
 
     #[test]
-    fn worker_goes_on_while_names_are_resolved() {
+    fn name_resolution_does_not_block_worker() {
         on_drivers(async || {
             let listener = TcpListener::bind("127.0.0.1:0").expect("a listener");
             let at = listener.local_addr().expect("an address");
             let worker = thread::current().id();
-            for by_listener in [false, true] {
+            for binds in [false, true] {
                 let (release, released) = mpsc::channel();
                 let released = Mutex::new(released);
                 resolver::set(Arc::new(move |name, port| {
@@ -249,7 +250,7 @@ mod tests {
                     Ok(vec![SocketAddr::new(at.ip(), if port == 0 { 0 } else { at.port() })])
                 }));
                 let resolving = async {
-                    if by_listener {
+                    if binds {
                         TcpListener::bind_host("host:0").await.map(|listener| listener.local_addr())
                     } else {
                         TcpStream::connect(("host", 80)).await.map(|stream| stream.peer_addr())
@@ -258,10 +259,10 @@ mod tests {
                 let mut resolving = pin!(resolving);
                 let first = poll_fn(|context| Poll::Ready(resolving.as_mut().poll(context).is_pending()));
                 assert!(first.await);
-                // It would never get here if the worker waited.
+                // This line would not be reached if the worker were blocked.
                 release.send(()).expect("a resolver");
-                let found = resolving.await.expect("a socket").expect("an address");
-                assert_eq!((found.ip(), found == at), (at.ip(), !by_listener));
+                let local_or_peer = resolving.await.expect("a socket").expect("an address");
+                assert_eq!((local_or_peer.ip(), local_or_peer == at), (at.ip(), !binds));
             }
             let error = TcpListener::bind("host:80").expect_err("a name");
             assert!(error.to_string().contains("bind_host"), "{error}");
@@ -288,17 +289,17 @@ mod tests {
             assert_eq!(crate::net::lookup_host("::1:7").await.expect("an address"), [address("[::1]:7")]);
             assert!(matches!(at.ip(), IpAddr::V4(_)));
             for wrong in ["", "host", "host:", ":80", "host:port", "host:65536"] {
-                let error = TcpStream::connect(wrong).await.expect_err("no address");
+                let error = TcpStream::connect(wrong).await.expect_err("an error");
                 assert_eq!(error.kind(), io::ErrorKind::InvalidInput, "{wrong}: {error}");
             }
         });
     }
 
     #[test]
-    fn names_without_addresses_are_errors() {
+    fn connect_to_name_without_addresses_fails() {
         on_drivers(async || {
             resolve_to(Vec::new());
-            let error = TcpStream::connect("host:80").await.expect_err("no address");
+            let error = TcpStream::connect("host:80").await.expect_err("an error");
             assert_eq!(error.kind(), io::ErrorKind::InvalidInput, "{error}");
             assert!(TcpListener::bind_host("host:80").await.is_err());
             let error = TcpStream::connect("other:80").await.expect_err("no such name");

@@ -1,7 +1,7 @@
-//! Streams that were dropped and still send what they had accepted: each is given up when its time is over.
+//! Dropped streams that still send accepted bytes, and are aborted after a timeout.
 //!
-//! One task and one timer do this for all of a runtime. Nearly every stream is done by the next turn, so that an entry
-//! is two words in a queue that is cleared of such before it grows.
+//! One task with one timer serves all streams of a runtime. Nearly every stream is finished by the next turn.
+//! Therefore an entry consists of two words, and finished entries are removed before the queue grows.
 
 use std::collections::VecDeque;
 use std::rc::Rc;
@@ -11,19 +11,19 @@ use crate::driver::Key;
 use crate::executor::Shared;
 use crate::time::sleep;
 
-/// How long a dropped stream goes on sending what was accepted.
+/// Maximum time for which a dropped stream continues to send accepted bytes.
 const LINGER: Duration = Duration::from_secs(30);
 
-/// Dropped streams, in the order in which their time ends. May hold some that are done.
+/// Dropped streams in the order of their deadlines. Some entries may be finished.
 #[derive(Debug, Default)]
 pub(crate) struct LingerQueue {
     streams: VecDeque<(u64, Key)>,
-    /// Whether the task runs.
+    /// Whether the task is running.
     task_running: bool,
 }
 
 impl LingerQueue {
-    /// Adds a stream. Whether the task has to be spawned.
+    /// Adds a stream. Returns `true` if the caller must spawn the task.
     pub fn add(&mut self, shared: &Shared, key: Key) -> bool {
         let driver = shared.driver.borrow();
         if self.streams.len() == self.streams.capacity() {
@@ -34,18 +34,20 @@ impl LingerQueue {
         !std::mem::replace(&mut self.task_running, true)
     }
 
-    /// Closes each stream whose time is over; ends when none is left.
+    /// Aborts each stream at its deadline. Returns when the queue is empty.
     pub async fn abort_expired(shared: Rc<Shared>) {
         loop {
-            let Some((deadline_ns, key)) = shared.linger_queue.borrow_mut().next(&shared) else { return };
+            let Some((deadline_ns, key)) = shared.linger_queue.borrow_mut().pop_unfinished(&shared) else {
+                return;
+            };
             let left_ns = deadline_ns.saturating_sub(shared.now_ns());
             sleep(Duration::from_nanos(left_ns)).await;
             shared.driver.borrow_mut().abort(key);
         }
     }
 
-    /// The next that is not done.
-    fn next(&mut self, shared: &Shared) -> Option<(u64, Key)> {
+    /// Removes and returns the next unfinished stream.
+    fn pop_unfinished(&mut self, shared: &Shared) -> Option<(u64, Key)> {
         let driver = shared.driver.borrow();
         while let Some(stream) = self.streams.pop_front() {
             if driver.holds(stream.1) {

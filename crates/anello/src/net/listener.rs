@@ -1,4 +1,4 @@
-//! What the listeners of every family are made of.
+//! Listening sockets of all address families.
 
 use std::cell::Ref;
 use std::fmt;
@@ -16,17 +16,17 @@ use crate::driver::{self, AcceptSink, Driver, Key};
 use crate::executor::{Shared, current};
 use crate::time::sleep;
 
-/// Connections that the kernel keeps until they are accepted.
+/// Backlog: number of connections that the kernel queues until they are accepted.
 pub(super) const BACKLOG: u32 = 4096;
 
-/// How long a listener pauses when the process has no descriptors left: long enough not to spin, short enough not to
-/// be noticed when they come free.
+/// Delay before a listener retries when the process has no descriptors left: long enough to avoid a busy loop, and
+/// short enough to recover without noticeable delay.
 pub(super) const EXHAUSTED_RETRY_DELAY: Duration = Duration::from_millis(100);
 
-/// What an accept gave.
+/// Result of an accept.
 pub(super) enum Accepted {
     Stream(Inner),
-    /// Not for this driver: in blocking mode.
+    /// Descriptor in blocking mode, not registered with this driver.
     Descriptor(OwnedFd),
 }
 
@@ -42,14 +42,14 @@ impl Listener {
         Self { shared, key, wait_queue: WaitQueue::default() }
     }
 
-    /// Takes over a listening socket.
+    /// Imports a listening socket.
     pub fn import(descriptor: OwnedFd) -> io::Result<Self> {
         let shared = current();
         let key = shared.driver.borrow_mut().import_listener(descriptor)?;
         Ok(Self::new(shared, key))
     }
 
-    /// Other workers accept from the same socket, too.
+    /// Declares that other workers accept from the same socket.
     pub fn share(&self) {
         self.shared.driver.borrow_mut().share_listener(self.key);
     }
@@ -62,7 +62,7 @@ impl Listener {
         self.shared.driver.borrow()
     }
 
-    /// The next connection; pauses while there are no descriptors.
+    /// Accepts the next connection. Pauses while no descriptors are available.
     pub async fn accept(&self) -> io::Result<Inner> {
         loop {
             let mut ticket = self.wait_queue.ticket();
@@ -76,7 +76,7 @@ impl Listener {
         }
     }
 
-    /// The next connection, or an error that may be of the kind [`is_exhausted`].
+    /// Polls for the next connection. Also returns errors for which [`is_exhausted`] is `true`.
     pub fn poll_accept(&self, context: &Context<'_>) -> Poll<io::Result<Inner>> {
         if !self.shared.has_budget_or_yield(context) {
             return Poll::Pending;
@@ -86,7 +86,7 @@ impl Listener {
         Poll::Ready(accepted.map(|key| Inner::new(Rc::clone(&self.shared), key)))
     }
 
-    /// The same; a connection that is not to be kept is returned as a descriptor.
+    /// Polls like `poll_accept`. If `keeps` returns `false`, the connection is returned as a descriptor.
     pub fn poll_accept_if(
         &self,
         context: &Context<'_>,
@@ -104,21 +104,22 @@ impl Listener {
         }))
     }
 
-    /// Sets whether connections may be accepted before the program asks for them.
+    /// Sets whether connections may be accepted before the application calls `accept`.
     pub fn set_accept_ahead(&self, accepts_ahead: bool) {
         self.shared.driver.borrow_mut().set_accept_ahead(self.key, accepts_ahead);
     }
 
-    /// Refuses who waits, for want of descriptors.
+    /// Rejects pending clients because no descriptors are available.
     pub fn refuse(&self, error: &io::Error) {
         let refused = self.shared.driver.borrow_mut().refuse(self.key);
         warn_exhausted(error, refused);
     }
 
-    /// Closes it; what the kernel has accepted for it already goes to the sink, whose wakers are the caller's to call.
+    /// Closes the listener. Connections that the kernel has already accepted for it go to the sink. The caller must
+    /// call the wakers of the sink.
     pub fn close_with_sink(self, sink: Arc<dyn AcceptSink>) {
         let Ok(mut driver) = self.shared.driver.try_borrow_mut() else {
-            // Dropped with something that the driver drops.
+            // The driver is borrowed: the listener is dropped together with an object that the driver drops.
             let shared = Rc::clone(&self.shared);
             return shared.spawn(async move { self.close_with_sink(sink) }).detach();
         };
@@ -139,20 +140,21 @@ impl Drop for Listener {
         };
         driver.release_listener(self.key);
         drop(driver);
-        // Until the kernel has let go of it, it listens: who binds the address next would find it in use.
+        // The socket listens until the kernel has released it. Without the flush, binding the address again would
+        // fail.
         self.shared.flush_driver();
     }
 }
 
-/// Whether the process or the system has no descriptors or memory left for a connection.
+/// Returns whether the process or the system lacks descriptors or memory for a connection.
 pub(super) fn is_exhausted(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE | libc::ENOMEM | libc::ENOBUFS))
 }
 
-/// How often the process logs that it has no descriptors left.
+/// Minimum interval between warnings about exhausted descriptors.
 const WARNING_INTERVAL: Duration = Duration::from_secs(10);
 
-/// When the process warned last, and what it has not logged since then.
+/// Time of the last warning, and the counts since then that have not been logged.
 static WARNED: Mutex<Warned> = Mutex::new(Warned { at: None, refused: 0, suppressed: 0 });
 
 struct Warned {
@@ -161,8 +163,8 @@ struct Warned {
     suppressed: u64,
 }
 
-/// Names cause and remedy, once in [`WARNING_INTERVAL`] for all threads: a shortage lasts, and every listener meets it
-/// again after each [`EXHAUSTED_RETRY_DELAY`].
+/// Logs the cause and a remedy, at most once per [`WARNING_INTERVAL`] in the whole process. Exhaustion usually lasts,
+/// and every listener encounters it again after each [`EXHAUSTED_RETRY_DELAY`].
 #[cold]
 pub(super) fn warn_exhausted(error: &io::Error, refused: usize) {
     let (refused, suppressed) = {
@@ -173,8 +175,8 @@ pub(super) fn warn_exhausted(error: &io::Error, refused: usize) {
             warned.suppressed += 1;
             return;
         }
-        let before = std::mem::replace(&mut *warned, Warned { at: Some(now), refused: 0, suppressed: 0 });
-        (before.refused, before.suppressed)
+        let reported = std::mem::replace(&mut *warned, Warned { at: Some(now), refused: 0, suppressed: 0 });
+        (reported.refused, reported.suppressed)
     };
-    tracing::warn!(%error, refused, suppressed, "no descriptors left: raise the limit of open files (ulimit -n)");
+    tracing::warn!(%error, refused, suppressed, "cannot accept: file descriptors exhausted (raise ulimit -n)");
 }

@@ -1,26 +1,27 @@
-//! Addresses of hosts: what names are resolved to, by a thread for work that blocks.
+//! Host name resolution on a thread of the blocking pool.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
 
 use crate::spawn_blocking;
 
-/// What [`TcpStream::connect`](super::TcpStream::connect) and others take: addresses, or the name and port of a host.
+/// Target address of [`TcpStream::connect`](super::TcpStream::connect) and similar functions: socket addresses, or a
+/// host name with a port.
 ///
 /// A `SocketAddr`, a pair of an IP address and a port, a slice of addresses, and text such as `"127.0.0.1:80"`,
-/// `"[::1]:80"` or `("::1", 80)` need no resolution. Text with a name, such as `"localhost:80"` or `("localhost", 80)`, is
-/// resolved (`getaddrinfo(3)`) by a thread for work that blocks, so that the worker goes on meanwhile.
+/// `"[::1]:80"` or `("::1", 80)` need no resolution. Text with a name, such as `"localhost:80"` or `("localhost",
+/// 80)`, is resolved by `getaddrinfo(3)` on a thread of the blocking pool, so the worker is not blocked.
 ///
-/// No other type can be one.
+/// This trait is sealed.
 pub trait ToSocketAddrs: Sealed {}
 
-/// Out of reach of other crates, which keeps [`ToSocketAddrs`] to the types of this one.
+/// Supertrait that other crates cannot name, which seals [`ToSocketAddrs`].
 pub trait Sealed {
     #[doc(hidden)]
     fn to_host(&self) -> io::Result<Host>;
 }
 
-/// What a [`ToSocketAddrs`] stands for.
+/// Host that a [`ToSocketAddrs`] value denotes.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Host {
     Address(SocketAddr),
@@ -87,7 +88,7 @@ impl Sealed for str {
         match named {
             Some((host, port)) if !host.is_empty() => (host, port).to_host(),
             _ => {
-                let message = format!("{self:?} is not an address: write HOST:PORT, such as localhost:80");
+                let message = format!("invalid address {self:?} (expected HOST:PORT, such as localhost:80)");
                 Err(io::Error::new(io::ErrorKind::InvalidInput, message))
             }
         }
@@ -113,24 +114,24 @@ impl<T: Sealed + ?Sized> Sealed for &T {
 impl<T: ToSocketAddrs + ?Sized> ToSocketAddrs for &T {}
 
 impl Host {
-    /// The addresses, if none has to be resolved.
+    /// Returns the addresses if no name has to be resolved.
     ///
     /// # Errors
-    /// `InvalidInput` for a name.
-    pub(super) fn known(self) -> io::Result<Vec<SocketAddr>> {
+    /// Returns `InvalidInput` for a name.
+    pub(super) fn without_resolution(self) -> io::Result<Vec<SocketAddr>> {
         match self {
             Self::Address(address) => Ok(vec![address]),
             Self::Addresses(addresses) => Ok(addresses),
             Self::Named(name, port) => {
                 let message = format!(
-                    "{name}:{port}: a name must be resolved, which would block the worker (use bind_host, or an IP address)"
+                    "cannot bind {name}:{port}: resolving a name would block the worker (use bind_host or an IP address)"
                 );
                 Err(io::Error::new(io::ErrorKind::InvalidInput, message))
             }
         }
     }
 
-    /// The addresses, of a name as the system resolves it.
+    /// Returns the addresses. A name is resolved by the system.
     pub(super) async fn resolve(self) -> io::Result<Vec<SocketAddr>> {
         match self {
             Self::Named(name, port) => {
@@ -142,13 +143,13 @@ impl Host {
                 })
                 .await?
             }
-            known => known.known(),
+            other => other.without_resolution(),
         }
     }
 }
 
-/// Resolves the name of a host (`getaddrinfo(3)`, by a thread for work that blocks), in the order of preference of the
-/// system. What needs no resolution is returned as it is. Cancel-safe.
+/// Resolves the name of a host by `getaddrinfo(3)` on a thread of the blocking pool. The addresses are in the order of
+/// preference of the system. Addresses are returned unchanged. Cancel-safe.
 ///
 /// ```
 /// # let runtime = anello::Runtime::new()?;
@@ -161,12 +162,13 @@ impl Host {
 /// ```
 ///
 /// # Errors
-/// `InvalidInput` when text is not `HOST:PORT`; the error of the resolver when it knows no such name or cannot tell.
+/// Returns `InvalidInput` if text is not of the form `HOST:PORT`, and the error of the resolver if the name does not
+/// exist or cannot be resolved.
 pub async fn lookup_host(host: impl ToSocketAddrs) -> io::Result<Vec<SocketAddr>> {
     host.to_host()?.resolve().await
 }
 
-/// What resolves names: the system; in tests of this crate, what they set for their thread.
+/// Name resolver: the system's, or, in tests of this crate, one that the test sets for its thread.
 pub(super) mod resolver {
     use std::io;
     use std::net::{SocketAddr, ToSocketAddrs};

@@ -1,7 +1,7 @@
-//! What the streams of every family are made of: the connection itself, its two halves, and its end from outside.
+//! Common implementation of all streams: the connection, its two halves, and the handle that shuts it down.
 //!
-//! [`TcpStream`](super::TcpStream) and [`UnixStream`](super::UnixStream) wrap one [`Inner`] each and say what is true of
-//! theirs; whatever a stream does is done here, once.
+//! [`TcpStream`](super::TcpStream) and [`UnixStream`](super::UnixStream) are wrappers around [`Inner`]. They document
+//! the properties of their family; the behaviour is implemented here.
 
 use std::cell::Ref;
 use std::fmt;
@@ -21,12 +21,12 @@ use crate::driver::{Driver, Key, StreamOption, wake_all};
 use crate::executor::{Shared, current};
 use crate::fs::File;
 
-/// Bytes of a file that are looked for in memory, and sent, at a time.
-const FILE_PIECE_BYTES: u64 = 2 * 1024 * 1024;
+/// Number of bytes of a file that are read ahead and then sent at a time.
+const FILE_CHUNK_BYTES: u64 = 2 * 1024 * 1024;
 
-/// A connection of this thread's runtime, of whichever family: a [`TcpStream`] or a [`UnixStream`].
+/// Connection of this thread's runtime, of any family: a [`TcpStream`] or a [`UnixStream`].
 ///
-/// For code that serves both. It receives and sends through the halves:
+/// Use this trait for code that supports both. Bytes are received and sent through the halves:
 ///
 /// ```
 /// use anello::net::{Stream, TcpStream, UnixStream};
@@ -43,7 +43,7 @@ const FILE_PIECE_BYTES: u64 = 2 * 1024 * 1024;
 /// # }
 /// ```
 ///
-/// No other type can be one.
+/// This trait is sealed.
 pub trait Stream: Sealed + Sized + Unpin + 'static {
     /// Lends the two directions to two futures of one task.
     fn split(&mut self) -> (ReadHalf<&Self>, WriteHalf<&Self>) {
@@ -51,22 +51,22 @@ pub trait Stream: Sealed + Sized + Unpin + 'static {
         (ReadHalf(stream), WriteHalf(stream))
     }
 
-    /// Makes the two directions independent, for two tasks. Dropping the write half shuts down the write direction behind
-    /// the accepted bytes, unless [`forget`](OwnedWriteHalf::forget) was called: the peer then reads EOF. The connection
-    /// is closed when both halves are dropped.
+    /// Splits the stream into two independent halves, for two tasks. Dropping the write half shuts down the write
+    /// direction after the accepted bytes, unless [`forget`](OwnedWriteHalf::forget) was called, and the peer then
+    /// reads EOF. The connection is closed when both halves are dropped.
     fn into_split(self) -> (OwnedReadHalf<Self>, OwnedWriteHalf<Self>) {
         let stream = Rc::new(self);
         (ReadHalf(Rc::clone(&stream)), WriteHalf(OwnedWriter { stream, keeps_open: false }))
     }
 
-    /// A handle through which others on this thread can end the connection while a task uses it.
+    /// Returns a handle that can shut down the connection from other tasks of this thread while a task uses it.
     fn shutdown_handle(&self) -> ShutdownHandle {
         let Inner { shared, key } = self.inner();
         ShutdownHandle { shared: Rc::clone(shared), key: *key }
     }
 }
 
-/// Out of reach of other crates, which keeps [`Stream`] to the types of this one.
+/// Supertrait that other crates cannot name, which seals [`Stream`].
 pub trait Sealed {
     fn inner(&self) -> &Inner;
 }
@@ -78,14 +78,14 @@ impl<S: Sealed> Sealed for &mut S {
     }
 }
 
-/// A connection: what the wrappers and their halves share.
+/// Connection shared by a stream wrapper and its halves.
 pub struct Inner {
     shared: Rc<Shared>,
     key: Key,
 }
 
-/// Ends a connection from outside the task that uses it; see [`Stream::shutdown_handle`]. Does nothing once the connection is
-/// closed.
+/// Handle that shuts down a connection from outside the task that uses it; see [`Stream::shutdown_handle`]. Has no
+/// effect once the connection is closed.
 #[derive(Clone)]
 pub struct ShutdownHandle {
     shared: Rc<Shared>,
@@ -93,38 +93,40 @@ pub struct ShutdownHandle {
 }
 
 impl ShutdownHandle {
-    /// The address of the peer (`getpeername(2)`).
+    /// Returns the address of the peer (`getpeername(2)`).
     ///
     /// # Errors
-    /// When the connection is broken or closed, or not one of the internet.
+    /// Returns an error if the connection is broken or closed, or is not an IP connection.
     pub fn peer_addr(&self) -> io::Result<SocketAddr> {
         self.shared.driver.borrow().peer_address(self.key)
     }
 
-    /// Ends the receiving side (`shutdown(2)` with `SHUT_RD`): the stream yields what has arrived, then its end.
+    /// Shuts down the read half (`shutdown(2)` with `SHUT_RD`). Buffered data is still returned, then EOF.
     pub fn shutdown_read(&self) {
-        // Refused only when the peer has ended the connection already, which the stream sees by itself.
+        // Fails only if the peer has already terminated the connection, which the stream detects itself.
         self.shared.driver.borrow().shutdown(self.key, Shutdown::Read).ok();
     }
 
-    /// Closes the connection now, by a reset (`SO_LINGER` with zero): the peer of a TCP connection is told that what it got
-    /// is not all. What it has not taken is dropped, and whoever uses the stream, or waits for it, gets an error.
+    /// Resets the connection and closes it (`SO_LINGER` with zero), so that a TCP peer detects that the data is
+    /// incomplete. Bytes that the peer has not received are discarded. Tasks that use the stream, or wait for it, get
+    /// an error.
     pub fn reset(&self) {
         let waiting = {
             let mut driver = self.shared.driver.borrow_mut();
-            // Refused only when there is nobody left to be told.
+            // Fails only if there is no peer left to receive the reset.
             driver.set_option(self.key, StreamOption::Linger(Some(Duration::ZERO))).ok();
             let waiting = driver.take_wakers(self.key);
             driver.abort(self.key);
             waiting
         };
-        // Not borrowed meanwhile: a waker may do anything.
+        // The driver must not be borrowed here: a waker can run arbitrary code.
         wake_all(waiting.into_iter().flatten());
     }
 
-    /// Breaks the connection (`shutdown(2)` of both sides): whoever waits for it gets its end or an error.
+    /// Shuts down both directions (`shutdown(2)` with `SHUT_RDWR`). Tasks that wait for the stream get EOF or an
+    /// error.
     pub fn shutdown(&self) {
-        // As above.
+        // Fails only if the peer has already terminated the connection.
         self.shared.driver.borrow().shutdown(self.key, Shutdown::Both).ok();
     }
 }
@@ -135,25 +137,25 @@ impl fmt::Debug for ShutdownHandle {
     }
 }
 
-/// The receiving side of a stream; see [`Stream::split`].
+/// Read half of a stream; see [`Stream::split`].
 #[derive(Debug)]
 pub struct ReadHalf<P>(P);
 
-/// The sending side of a stream; see [`Stream::split`].
+/// Write half of a stream; see [`Stream::split`].
 #[derive(Debug)]
 pub struct WriteHalf<P>(P);
 
-/// The read half that [`Stream::into_split`] returns.
+/// Owned read half returned by [`Stream::into_split`].
 pub type OwnedReadHalf<S> = ReadHalf<Rc<S>>;
 
-/// The write half that [`Stream::into_split`] returns. Dropping it shuts down the write direction.
+/// Owned write half returned by [`Stream::into_split`]. Dropping it shuts down the write direction.
 pub type OwnedWriteHalf<S> = WriteHalf<OwnedWriter<S>>;
 
-/// The share of a stream that an [`OwnedWriteHalf`] holds.
+/// Reference to the stream held by an [`OwnedWriteHalf`].
 #[derive(Debug)]
 pub struct OwnedWriter<S: Stream> {
     stream: Rc<S>,
-    /// Dropped without a shutdown.
+    /// If `true`, dropping the half does not shut down the write direction.
     keeps_open: bool,
 }
 
@@ -168,7 +170,7 @@ impl<S: Stream> Deref for OwnedWriter<S> {
 
 impl<S: Stream> Drop for OwnedWriter<S> {
     fn drop(&mut self) {
-        // The last owner closes the connection, which sends what was accepted and a FIN behind it.
+        // The last owner closes the connection, which sends the accepted bytes and then a FIN.
         if !self.keeps_open && Rc::strong_count(&self.stream) > 1 {
             self.stream.inner().shutdown_dropped();
         }
@@ -176,8 +178,8 @@ impl<S: Stream> Drop for OwnedWriter<S> {
 }
 
 impl<S: Stream> OwnedWriteHalf<S> {
-    /// Drops the half without shutting down the write direction: the peer sees EOF when the connection is closed, which is
-    /// when the read half is dropped, too.
+    /// Drops the half without shutting down the write direction. The peer reads EOF when the read half is dropped,
+    /// too, and the connection is closed.
     pub fn forget(mut self) {
         self.0.keeps_open = true;
     }
@@ -189,28 +191,19 @@ impl<P: Deref<Target: Stream>> ReadHalf<P> {
         self.0.inner()
     }
 
-    /// As [`TcpStream::recv`] and [`UnixStream::recv`].
-    ///
-    /// # Errors
-    /// As there.
+    /// See [`TcpStream::recv`] and [`UnixStream::recv`], also for errors and cancel safety.
     #[inline]
     pub fn recv(&mut self) -> impl Future<Output = io::Result<Option<Chunk>>> + '_ {
         self.inner().recv()
     }
 
-    /// As [`TcpStream::read`] and [`UnixStream::read`].
-    ///
-    /// # Errors
-    /// As there.
+    /// See [`TcpStream::read`] and [`UnixStream::read`], also for errors and cancel safety.
     #[inline]
     pub fn read<'a>(&'a mut self, buffer: &'a mut [u8]) -> impl Future<Output = io::Result<usize>> + 'a {
         self.inner().read(buffer)
     }
 
-    /// As [`TcpStream::read_exact`] and [`UnixStream::read_exact`].
-    ///
-    /// # Errors
-    /// As there.
+    /// See [`TcpStream::read_exact`] and [`UnixStream::read_exact`], also for errors and cancel safety.
     pub async fn read_exact(&mut self, buffer: &mut [u8]) -> io::Result<()> {
         self.inner().read_exact(buffer).await
     }
@@ -222,28 +215,19 @@ impl<P: Deref<Target: Stream>> WriteHalf<P> {
         self.0.inner()
     }
 
-    /// As [`TcpStream::send`] and [`UnixStream::send`].
-    ///
-    /// # Errors
-    /// As there.
+    /// See [`TcpStream::send`] and [`UnixStream::send`], also for errors and cancel safety.
     #[inline]
     pub fn send(&mut self, bytes: impl Into<SendBuf>) -> impl Future<Output = io::Result<()>> + '_ {
         self.inner().send(bytes.into())
     }
 
-    /// As [`TcpStream::write`] and [`UnixStream::write`].
-    ///
-    /// # Errors
-    /// As there.
+    /// See [`TcpStream::write`] and [`UnixStream::write`], also for errors and cancel safety.
     #[inline]
     pub fn write<'a>(&'a mut self, bytes: &'a [u8]) -> impl Future<Output = io::Result<usize>> + 'a {
         self.inner().write(bytes)
     }
 
-    /// As [`TcpStream::write_vectored`] and [`UnixStream::write_vectored`].
-    ///
-    /// # Errors
-    /// As there.
+    /// See [`TcpStream::write_vectored`] and [`UnixStream::write_vectored`], also for errors and cancel safety.
     #[inline]
     pub fn write_vectored<'a>(
         &'a mut self,
@@ -252,34 +236,22 @@ impl<P: Deref<Target: Stream>> WriteHalf<P> {
         self.inner().write_vectored(slices)
     }
 
-    /// As [`TcpStream::write_more`] and [`UnixStream::write_more`].
-    ///
-    /// # Errors
-    /// As there.
+    /// See [`TcpStream::write_more`] and [`UnixStream::write_more`], also for errors and cancel safety.
     pub fn write_more<'a>(&'a mut self, bytes: &'a [u8]) -> impl Future<Output = io::Result<usize>> + 'a {
         self.inner().write_more(bytes)
     }
 
-    /// As [`TcpStream::write_all`] and [`UnixStream::write_all`].
-    ///
-    /// # Errors
-    /// As there.
+    /// See [`TcpStream::write_all`] and [`UnixStream::write_all`], also for errors and cancel safety.
     pub async fn write_all(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.inner().write_all(bytes).await
     }
 
-    /// As [`TcpStream::flush`] and [`UnixStream::flush`].
-    ///
-    /// # Errors
-    /// As there.
+    /// See [`TcpStream::flush`] and [`UnixStream::flush`], also for errors and cancel safety.
     pub fn flush(&mut self) -> impl Future<Output = io::Result<()>> + '_ {
         self.inner().flush()
     }
 
-    /// As [`TcpStream::send_file`] and [`UnixStream::send_file`].
-    ///
-    /// # Errors
-    /// As there.
+    /// See [`TcpStream::send_file`] and [`UnixStream::send_file`], also for errors and cancel safety.
     pub fn send_file<'a>(
         &'a mut self,
         file: &'a File,
@@ -289,12 +261,12 @@ impl<P: Deref<Target: Stream>> WriteHalf<P> {
         self.inner().send_file(file, offset, length, |_| {})
     }
 
-    /// As [`send_file`](Self::send_file). `on_progress` is called each time that the kernel has taken some of it, with how many
-    /// bytes: by this, a peer that reads slowly can be told from one that does not read, and it is known how much had gone
-    /// when the connection breaks.
+    /// Sends a part of a file, like [`send_file`](Self::send_file). `on_progress` is called with the number of bytes
+    /// each time the kernel has taken some. The caller can thus distinguish a peer that reads slowly from one that
+    /// does not read, and knows how many bytes were sent if the connection fails.
     ///
     /// # Errors
-    /// As there.
+    /// See [`send_file`](Self::send_file).
     pub fn send_file_with_progress<'a>(
         &'a mut self,
         file: &'a File,
@@ -305,10 +277,7 @@ impl<P: Deref<Target: Stream>> WriteHalf<P> {
         self.inner().send_file(file, offset, length, on_progress)
     }
 
-    /// As [`TcpStream::shutdown`] and [`UnixStream::shutdown`].
-    ///
-    /// # Errors
-    /// As there.
+    /// See [`TcpStream::shutdown`] and [`UnixStream::shutdown`], also for errors and cancel safety.
     pub async fn shutdown(&mut self) -> io::Result<()> {
         self.inner().shutdown()
     }
@@ -319,7 +288,7 @@ impl Inner {
         Self { shared, key }
     }
 
-    /// Takes over a connected stream socket.
+    /// Imports a connected stream socket.
     pub fn import(descriptor: OwnedFd) -> io::Result<Self> {
         let shared = current();
         let key = shared.driver.borrow_mut().import_stream(descriptor)?;
@@ -346,7 +315,7 @@ impl Inner {
         })
     }
 
-    /// Puts the next bytes into what is `None`; it stays so at the end of the stream.
+    /// Stores the next bytes in `into`, which must be `None`. It stays `None` at EOF.
     #[inline(always)]
     pub fn poll_recv(&self, into: &mut Option<Chunk>, context: &Context<'_>) -> Poll<io::Result<()>> {
         if !self.shared.has_budget_or_yield(context) {
@@ -370,7 +339,7 @@ impl Inner {
         self.polled(context, |driver, waker| driver.poll_read(self.key, buffer, waker))
     }
 
-    /// Hands at most so many bytes to `copy`, once; none at the end of the stream. How many.
+    /// Passes at most `max_bytes` bytes to one call of `copy`, and no bytes at EOF. Returns their number.
     pub fn poll_copy(
         &self,
         max_bytes: usize,
@@ -383,7 +352,7 @@ impl Inner {
         self.polled(context, |driver, waker| driver.poll_copy(self.key, max_bytes, copy, waker))
     }
 
-    /// Polls for a count of bytes, which the running task is charged with.
+    /// Polls for a number of bytes and charges it to the budget of the running task.
     #[inline]
     fn polled(
         &self,
@@ -405,8 +374,7 @@ impl Inner {
         while filled < buffer.len() {
             match self.read(&mut buffer[filled..]).await? {
                 0 => {
-                    let message =
-                        format!("the peer ended the stream after {filled} of {} bytes", buffer.len());
+                    let message = format!("unexpected EOF after {filled} of {} bytes", buffer.len());
                     return Err(io::Error::new(io::ErrorKind::UnexpectedEof, message));
                 }
                 count => filled += count,
@@ -421,8 +389,9 @@ impl Inner {
         poll_fn(move |context| {
             let sent = self.poll_send(&mut outgoing, context);
             if matches!(sent, Poll::Ready(Err(_))) {
-                // The owner of the bytes may panic while they are dropped: here the error is dropped then, too. When the
-                // future is dropped behind its result, the compiler leaks the result.
+                // The owner of the bytes may panic when they are dropped. Drop them here, where unwinding also drops
+                // the error: if the future were dropped after returning its result, the compiler would leak the
+                // result.
                 drop(outgoing.take());
             }
             sent
@@ -431,7 +400,7 @@ impl Inner {
 
     #[inline(always)]
     pub fn poll_send(&self, outgoing: &mut Option<SendBuf>, context: &Context<'_>) -> Poll<io::Result<()>> {
-        // Counted like receives: a peer that reads as fast as we send must not keep the others waiting.
+        // Sends count like receives: a peer that reads as fast as this side sends must not starve other tasks.
         if !self.shared.has_budget_or_yield(context) {
             return Poll::Pending;
         }
@@ -480,8 +449,8 @@ impl Inner {
         self.shared.driver.borrow_mut().poll_flush(self.key, context.waker())
     }
 
-    /// Sends a part of a file, after everything accepted before; how many bytes. `on_progress` is called when the kernel has taken
-    /// some, with how many.
+    /// Sends a part of a file after all accepted bytes, and returns the number of bytes sent. `on_progress` is called
+    /// with the number of bytes each time the kernel has taken some.
     pub async fn send_file(
         &self,
         file: &File,
@@ -491,12 +460,13 @@ impl Inner {
     ) -> io::Result<u64> {
         let mut sent = 0;
         while sent < length {
-            let piece = (length - sent).min(FILE_PIECE_BYTES);
-            // The kernel would wait for the disk in the middle of the call; a simulated one may.
+            let chunk_bytes = (length - sent).min(FILE_CHUNK_BYTES);
+            // Otherwise the kernel would wait for the disk within `sendfile(2)`. The simulated kernel needs no
+            // read-ahead.
             if !self.driver().is_simulated() {
-                file.read_ahead(offset + sent, piece).await?;
+                file.read_ahead(offset + sent, chunk_bytes).await?;
             }
-            let mut left = piece;
+            let mut left = chunk_bytes;
             while left > 0 {
                 let at = offset + sent;
                 match poll_fn(|context| self.poll_send_file(file, at, left as usize, context)).await? {
@@ -524,17 +494,18 @@ impl Inner {
         })
     }
 
-    /// Ready when everything accepted is with the kernel, or goes to it with the next turns.
+    /// Ready when all accepted bytes are with the kernel, or will be submitted with the next turns.
     pub fn poll_submitted(&self, context: &Context<'_>) -> Poll<io::Result<()>> {
         self.shared.driver.borrow_mut().poll_submitted(self.key, context.waker())
     }
 
-    /// Shuts down the write direction behind what was accepted, without waiting for it.
+    /// Shuts down the write direction after the accepted bytes, without waiting for them.
     pub fn shutdown(&self) -> io::Result<()> {
         self.shared.driver.borrow_mut().shutdown_write(self.key)
     }
 
-    /// The same when the write half was dropped. It fails only where the peer needs no FIN: the connection is broken.
+    /// Shuts down the write direction when the write half is dropped. Fails only if the connection is broken, in which
+    /// case the peer needs no FIN.
     fn shutdown_dropped(&self) {
         let Ok(mut driver) = self.shared.driver.try_borrow_mut() else {
             let (shared, key) = (Rc::downgrade(&self.shared), self.key);
@@ -545,7 +516,7 @@ impl Inner {
         };
         driver.shutdown_write(self.key).ok();
         drop(driver);
-        // When the runtime runs again is unknown: the peer is told now.
+        // It is unknown when the runtime runs again, so the FIN is sent now.
         if !self.shared.is_current() {
             self.shared.flush_driver();
         }
@@ -559,7 +530,8 @@ impl Inner {
         self.shared.driver.borrow_mut().abort(self.key);
     }
 
-    /// Gives the socket up when everything accepted was sent, with the bytes that were received and not taken.
+    /// Waits until all accepted bytes are sent, and releases the socket. Also returns the bytes that were received and
+    /// not taken.
     pub async fn detach(&self) -> io::Result<(OwnedFd, Vec<u8>)> {
         let detaching =
             poll_fn(|context| self.shared.driver.borrow_mut().poll_detach(self.key, context.waker()));
@@ -575,11 +547,11 @@ impl Drop for Inner {
         };
         let unsent = driver.release(self.key);
         drop(driver);
-        // What was accepted is still sent, but a peer that never reads must not keep it for ever.
+        // Accepted bytes are still sent, but a peer that never reads must not keep the connection open without limit.
         if unsent && self.shared.linger_queue.borrow_mut().add(&self.shared, self.key) {
             self.shared.spawn(LingerQueue::abort_expired(Rc::clone(&self.shared))).detach();
         }
-        // Nobody knows when the runtime runs again: the peer is told now.
+        // It is unknown when the runtime runs again, so the connection is closed now.
         if !self.shared.is_current() {
             self.shared.flush_driver();
         }

@@ -1,4 +1,4 @@
-//! Listening for TCP connections.
+//! TCP listeners.
 
 use std::io;
 use std::net::SocketAddr;
@@ -9,7 +9,7 @@ use super::{TcpStream, ToSocketAddrs};
 use crate::driver::ListenOptions;
 use crate::executor::current;
 
-/// A listening TCP socket of this thread's runtime.
+/// Listening TCP socket, bound to this thread's runtime.
 ///
 /// ```
 /// # let runtime = anello::Runtime::new()?;
@@ -30,7 +30,7 @@ pub struct TcpListener {
     inner: Listener,
 }
 
-/// How to listen; see [`TcpListener::builder`].
+/// Builder for a [`TcpListener`] with options; see [`TcpListener::builder`].
 #[derive(Clone, Debug)]
 pub struct TcpListenerBuilder {
     backlog: u32,
@@ -45,43 +45,47 @@ impl Default for TcpListenerBuilder {
 }
 
 impl TcpListenerBuilder {
-    /// Connections that the kernel keeps until they are accepted; 4096 by default, capped by `net.core.somaxconn`.
+    /// Sets the number of connections that the kernel queues until they are accepted. The default is 4096; the kernel
+    /// caps the value at `net.core.somaxconn`.
     pub fn backlog(mut self, backlog: u32) -> Self {
         self.backlog = backlog;
         self
     }
 
-    /// Whether several listeners share the address, and the kernel spreads the connections (`SO_REUSEPORT`).
+    /// Sets `SO_REUSEPORT`: several listeners share the address, and the kernel distributes the connections. The
+    /// default is `false`.
     pub fn reuse_port(mut self, reuse_port: bool) -> Self {
         self.reuse_port = reuse_port;
         self
     }
 
-    /// Whether accepted connections send small messages at once (`TCP_NODELAY`); they do by default.
+    /// Sets whether accepted connections send small messages without delay (`TCP_NODELAY`). The default is `true`.
     pub fn nodelay(mut self, nodelay: bool) -> Self {
         self.nodelay = nodelay;
         self
     }
 
-    /// Binds and listens (`socket(2)`, `bind(2)`, `listen(2)`) with `SO_REUSEADDR`, on the first address that works. Takes
-    /// addresses only: resolving a name, which [`bind_host`](Self::bind_host) does, takes time.
+    /// Binds and listens (`socket(2)`, `bind(2)`, `listen(2)`) with `SO_REUSEADDR`, on the first address that can be
+    /// bound. Accepts only addresses. To bind a name, use [`bind_host`](Self::bind_host), which resolves it without
+    /// blocking.
     ///
     /// # Errors
-    /// When no address can be bound (in use, not permitted, not of this machine). `InvalidInput` for a name.
+    /// Returns the error of the last address if no address can be bound, for example because it is in use, not
+    /// permitted or not local. Returns `InvalidInput` for a name.
     ///
     /// # Panics
-    /// When no runtime runs on this thread.
+    /// If no runtime runs on this thread.
     pub fn bind(&self, address: impl ToSocketAddrs) -> io::Result<TcpListener> {
-        self.bind_to_first(address.to_host()?.known()?)
+        self.bind_to_first(address.to_host()?.without_resolution()?)
     }
 
-    /// As [`bind`](Self::bind), also of a name, which is resolved by a thread for work that blocks.
+    /// Binds like [`bind`](Self::bind), and also accepts a name, which is resolved on a thread of the blocking pool.
     ///
     /// # Errors
-    /// When no address can be resolved or bound.
+    /// Returns an error if the name cannot be resolved or no address can be bound.
     ///
     /// # Panics
-    /// When no runtime runs on this thread.
+    /// If no runtime runs on this thread.
     pub async fn bind_host(&self, host: impl ToSocketAddrs) -> io::Result<TcpListener> {
         self.bind_to_first(host.to_host()?.resolve().await?)
     }
@@ -90,74 +94,76 @@ impl TcpListenerBuilder {
         let shared = current();
         let options =
             ListenOptions { backlog: self.backlog, reuse_port: self.reuse_port, nodelay: self.nodelay };
-        let mut failed = None;
+        let mut last_error = None;
         for address in addresses {
             let listening = shared.driver.borrow_mut().listen(address, &options);
             match listening {
                 Ok(key) => return Ok(TcpListener { inner: Listener::new(shared, key) }),
-                Err(error) => failed = Some(io::Error::new(error.kind(), format!("{address}: {error}"))),
+                Err(error) => last_error = Some(io::Error::new(error.kind(), format!("{address}: {error}"))),
             }
         }
-        Err(failed.unwrap_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "the host has no address")))
+        Err(last_error
+            .unwrap_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "host has no addresses")))
     }
 }
 
 impl TcpListener {
-    /// Binds with the default options; see [`TcpListenerBuilder::bind`].
+    /// Binds with the default options. See [`TcpListenerBuilder::bind`].
     ///
     /// # Errors
-    /// As [`TcpListenerBuilder::bind`].
+    /// See [`TcpListenerBuilder::bind`].
     pub fn bind(address: impl ToSocketAddrs) -> io::Result<Self> {
         Self::builder().bind(address)
     }
 
-    /// Binds with the default options; see [`TcpListenerBuilder::bind_host`].
+    /// Binds with the default options. See [`TcpListenerBuilder::bind_host`].
     ///
     /// # Errors
-    /// As [`TcpListenerBuilder::bind_host`].
+    /// See [`TcpListenerBuilder::bind_host`].
     pub async fn bind_host(host: impl ToSocketAddrs) -> io::Result<Self> {
         Self::builder().bind_host(host).await
     }
 
-    /// Options for listening.
+    /// Returns a builder with the default options.
     pub fn builder() -> TcpListenerBuilder {
         TcpListenerBuilder::default()
     }
 
-    /// The next connection (multishot accept on io_uring, Linux 5.19; `accept4(2)` otherwise).
+    /// Accepts the next connection (multishot accept on io_uring, Linux 5.19; `accept4(2)` otherwise).
     ///
-    /// When the process has no descriptors left, waiting clients are refused with the one kept in reserve, and
-    /// listening pauses for a moment: this never returns `EMFILE` or `ENFILE`. Several tasks may wait, and take turns.
-    /// Cancel-safe: a connection accepted for a dropped future goes to the next call.
+    /// If the process has no descriptors left, the listener uses a reserved descriptor to reject pending clients, and
+    /// then pauses for 100 ms. It never returns `EMFILE` or `ENFILE`. Several tasks can wait concurrently; they accept
+    /// in turn. Cancel-safe: if the future is dropped, the connection accepted for it is returned by the next call.
     ///
     /// # Errors
-    /// When the kernel refuses for a reason that is not one client's own.
+    /// Returns the error of `accept4(2)`, unless it concerns only a single client or exhausted descriptors.
     pub async fn accept(&self) -> io::Result<TcpStream> {
         Ok(TcpStream::new(self.inner.accept().await?))
     }
 
-    /// Sets whether the driver may accept connections before [`accept`](Self::accept) is called for them; it does by
-    /// default. io_uring then takes all that wait in the backlog by one operation, and each holds a descriptor. Without
-    /// it at most one connection is open that `accept` has not returned: for servers that are near a limit.
+    /// Sets whether the driver may accept connections before [`accept`](Self::accept) is called. The default is
+    /// `true`: io_uring then accepts all connections in the accept queue with one operation, and each holds a
+    /// descriptor. With `false`, at most one accepted connection is open that `accept` has not returned. Use this for
+    /// servers close to a descriptor limit.
     pub fn set_accept_ahead(&self, accepts_ahead: bool) {
         self.inner.set_accept_ahead(accepts_ahead);
     }
 
-    /// The address it listens on: with the port that was assigned for port 0.
+    /// Returns the local address (`getsockname(2)`), with the assigned port if the listener was bound to port 0.
     ///
     /// # Errors
-    /// When the kernel does not say.
+    /// Returns the error of `getsockname(2)`.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
         self.inner.driver().listener_address(self.inner.key())
     }
 
-    /// Takes over a listener of the standard library, for example one that was handed over by a service manager.
+    /// Converts a listener of the standard library, for example one passed by a service manager.
     ///
     /// # Errors
-    /// When its mode cannot be set, or on the simulated driver.
+    /// Returns an error if the socket cannot be switched to non-blocking mode, or on the simulated driver.
     ///
     /// # Panics
-    /// When no runtime runs on this thread.
+    /// If no runtime runs on this thread.
     pub fn from_std(listener: std::net::TcpListener) -> io::Result<Self> {
         Ok(Self { inner: Listener::import(OwnedFd::from(listener))? })
     }

@@ -1,4 +1,4 @@
-//! A TCP connection.
+//! TCP connections.
 
 use std::fmt;
 use std::future::{Future, poll_fn};
@@ -16,13 +16,14 @@ use crate::driver::StreamOption;
 use crate::executor::current;
 use crate::fs::File;
 
-/// A TCP connection of this thread's runtime. `TCP_NODELAY` is on by default. Urgent data comes in order among the rest
-/// (`SO_OOBINLINE`); on io_uring it may come only with the peer's next bytes, see
+/// TCP connection, bound to this thread's runtime. `TCP_NODELAY` is on by default. Urgent data is received in order
+/// with the other data (`SO_OOBINLINE`). On io_uring, it may be delayed until the peer sends further bytes, see
 /// [`one_shot_receive`](crate::DriverOptions::one_shot_receive).
 ///
-/// Receiving and sending are independent: [`split`](Self::split) lends both sides to different tasks. Every future of
-/// it may be dropped at any await point (the methods say "cancel-safe"): no byte received is lost, and every byte
-/// accepted is sent. Dropping the stream sends what was accepted, for up to 30 seconds, then closes it.
+/// Receiving and sending are independent: [`split`](Self::split) and [`into_split`](Self::into_split) return one half
+/// for each direction. The futures of methods documented as "cancel-safe" can be dropped at any await point: no
+/// received byte is lost, and every accepted byte is sent. Dropping the stream sends the accepted bytes for up to 30
+/// seconds and then closes the stream.
 pub struct TcpStream {
     inner: Inner,
 }
@@ -32,34 +33,34 @@ impl TcpStream {
         Self { inner }
     }
 
-    /// Connects to the first address that answers (`IORING_OP_CONNECT`, Linux 5.5; `connect(2)` on epoll).
+    /// Connects to the first address that responds (`IORING_OP_CONNECT`, Linux 5.5; `connect(2)` on epoll).
     ///
-    /// A name is resolved by a thread for work that blocks, an address needs none. Of several addresses, families are tried
-    /// in turn, each when the attempt before has failed or has taken 250 ms; the first that succeeds cancels the others
-    /// (Happy Eyeballs, RFC 8305). Cancel-safe: dropping the future abandons the connection.
+    /// A name is resolved on a thread of the blocking pool. If there are several addresses, attempts alternate between
+    /// the address families. Each attempt starts when the previous one has failed or has been pending for 250 ms. The
+    /// first successful attempt cancels the others (Happy Eyeballs, RFC 8305). Cancel-safe: dropping the future
+    /// abandons the connection.
     ///
     /// # Errors
-    /// When no address can be resolved, or all attempts fail: the error names all addresses.
+    /// Returns an error if the name cannot be resolved, or if all attempts fail. The error includes all addresses.
     ///
     /// # Panics
-    /// When no runtime runs on this thread.
+    /// If no runtime runs on this thread.
     pub async fn connect(address: impl ToSocketAddrs) -> io::Result<Self> {
         Self::connect_to_any(None, address).await
     }
 
-    /// Connects to the first address that answers, from an address of this machine (`bind(2)`, then as
-    /// [`connect`](Self::connect)).
+    /// Connects from a local address (`bind(2)`), otherwise like [`connect`](Self::connect).
     ///
-    /// With a port of zero in `source`, the kernel chooses the port when it knows the peer (`IP_BIND_ADDRESS_NO_PORT`,
-    /// Linux 4.2), so that one port serves connections to different peers. Cancel-safe: dropping the future abandons the
-    /// connection.
+    /// If the port in `source` is 0, the kernel selects the port when the peer is known (`IP_BIND_ADDRESS_NO_PORT`,
+    /// Linux 4.2), so one local port can be used for connections to different peers. Cancel-safe: dropping the future
+    /// abandons the connection.
     ///
     /// # Errors
-    /// As [`connect`](Self::connect). Also `InvalidInput` when `source` is no address of this machine, and
-    /// `AddrNotAvailable` when no port is left from there to the peer.
+    /// See [`connect`](Self::connect). Also returns `InvalidInput` if `source` is not a local address, and
+    /// `AddrNotAvailable` if no local port is left for the peer.
     ///
     /// # Panics
-    /// When no runtime runs on this thread.
+    /// If no runtime runs on this thread.
     pub async fn connect_from(source: SocketAddr, address: impl ToSocketAddrs) -> io::Result<Self> {
         Self::connect_to_any(Some(source), address).await
     }
@@ -74,79 +75,81 @@ impl TcpStream {
     async fn connect_to(source: Option<SocketAddr>, peer: SocketAddr) -> io::Result<Self> {
         let shared = current();
         let started = shared.driver.borrow_mut().connect(peer, source);
-        let key = started.map_err(|error| named(peer, source, error))?;
+        let key = started.map_err(|error| with_addresses(peer, source, error))?;
         let stream = Self::new(Inner::new(shared, key));
         let inner = &stream.inner;
         let connected = poll_fn(|context| inner.poll_connect(context)).await;
-        connected.map_err(|error| named(peer, source, error))?;
+        connected.map_err(|error| with_addresses(peer, source, error))?;
         Ok(stream)
     }
 
-    /// Waits for bytes and returns them where the kernel put them; `None` when the peer has ended its side.
+    /// Receives bytes and returns them in the buffer that the kernel filled. Returns `None` at EOF.
     ///
-    /// The fastest way to receive: no copy (multishot receive into a buffer ring on io_uring, Linux 6.0; `recv(2)`
-    /// otherwise). A stream of which nothing is taken stops receiving. Cancel-safe.
+    /// This is the fastest way to receive, because the bytes are not copied (multishot receive into a buffer ring on
+    /// io_uring, Linux 6.0; `recv(2)` otherwise). A stream whose data is not taken stops receiving. Cancel-safe.
     ///
     /// # Errors
-    /// When the connection is broken: reset, timed out.
+    /// Returns an error if the connection is broken, for example reset or timed out.
     #[inline]
     pub fn recv(&mut self) -> impl Future<Output = io::Result<Option<Chunk>>> + '_ {
         self.inner.recv()
     }
 
-    /// Copies bytes into `buffer` and returns how many; 0 when the peer has ended its side or `buffer` is empty.
+    /// Copies received bytes into `buffer` and returns their number. Returns 0 at EOF or if `buffer` is empty.
     /// Cancel-safe.
     ///
     /// # Errors
-    /// As [`recv`](Self::recv).
+    /// See [`recv`](Self::recv).
     #[inline]
     pub fn read<'a>(&'a mut self, buffer: &'a mut [u8]) -> impl Future<Output = io::Result<usize>> + 'a {
         self.inner.read(buffer)
     }
 
-    /// Fills `buffer`. Not cancel-safe: bytes already copied into it are in it, but how many is not known.
+    /// Fills `buffer`. Not cancel-safe: bytes already copied stay in `buffer`, but their number is lost.
     ///
     /// # Errors
-    /// As [`recv`](Self::recv); `UnexpectedEof` when the peer ends before `buffer` is full.
+    /// See [`recv`](Self::recv). Returns `UnexpectedEof` if the stream ends before `buffer` is full.
     pub async fn read_exact(&mut self, buffer: &mut [u8]) -> io::Result<()> {
         self.inner.read_exact(buffer).await
     }
 
-    /// Hands owned bytes over to be sent, without a copy; returns once they were accepted.
+    /// Queues owned bytes to be sent, without a copy, and returns once they are accepted.
     ///
-    /// They are accepted while less than [`max_send_queue_bytes`](crate::DriverOptions::max_send_queue_bytes) wait to be taken
-    /// by the kernel, and are then sent in order, whatever happens to this future (`IORING_OP_SEND`, Linux 5.6, with the
-    /// runtime's next system call; `send(2)` on epoll, at once or, small and where many sockets were ready, with the
-    /// runtime's next turn). [`flush`](Self::flush) waits until the kernel has taken them. Cancel-safe: a future dropped
-    /// before it was ready has accepted nothing.
+    /// Bytes are accepted while fewer than [`max_send_queue_bytes`](crate::DriverOptions::max_send_queue_bytes) bytes
+    /// wait in the send queue. Accepted bytes are sent in order, even if this future is dropped. io_uring submits them
+    /// (`IORING_OP_SEND`, Linux 5.6) with the runtime's next system call. epoll calls `send(2)` immediately, or with
+    /// the runtime's next turn if the bytes are few and many sockets were ready. [`flush`](Self::flush) waits until
+    /// the kernel has taken the bytes. Cancel-safe: a future that is dropped before completion has accepted nothing.
     ///
     /// # Errors
-    /// When the connection is broken, by this or an earlier send: what was accepted and not yet taken is then lost.
+    /// Returns an error if this send or an earlier one failed because the connection is broken. Bytes that the kernel
+    /// has not taken are lost.
     #[inline]
     pub fn send(&mut self, bytes: impl Into<SendBuf>) -> impl Future<Output = io::Result<()>> + '_ {
         self.inner.send(bytes.into())
     }
 
-    /// Accepts as much of `bytes` as there is room for, and returns how much.
+    /// Accepts as many of `bytes` as fit into the send queue, and returns their number.
     ///
-    /// The kernel is asked to take them at once from where they lie (`send(2)`); what it refuses is copied, and what comes
-    /// behind such. Up to 4096 bytes, but less than [`direct_send_threshold_bytes`](crate::DriverOptions::direct_send_threshold_bytes), are
-    /// rather copied and sent with the runtime's next turn: on io_uring always, on epoll where many sockets were ready.
-    /// Cancel-safe.
+    /// The bytes are passed to the kernel directly (`send(2)`). Bytes that the kernel does not take are copied, and so
+    /// are later bytes while copied ones are still queued. Short writes, of at most 4096 bytes and fewer than
+    /// [`direct_send_threshold_bytes`](crate::DriverOptions::direct_send_threshold_bytes), are copied and sent with
+    /// the runtime's next turn: on io_uring always, on epoll if many sockets were ready. Cancel-safe.
     ///
     /// # Errors
-    /// As [`send`](Self::send).
+    /// See [`send`](Self::send).
     #[inline]
     pub fn write<'a>(&'a mut self, bytes: &'a [u8]) -> impl Future<Output = io::Result<usize>> + 'a {
         self.inner.write(bytes)
     }
 
-    /// As [`write`](Self::write), of several slices as one message: up to 4096 bytes in all, but less than
-    /// [`direct_send_threshold_bytes`](crate::DriverOptions::direct_send_threshold_bytes), are copied together on either driver, longer ones
-    /// are taken from where they lie (`sendmsg(2)`). At most 1024 slices are looked at. Cancel-safe.
+    /// Writes several slices as one message, like [`write`](Self::write). Up to 4096 bytes in total, if fewer than
+    /// [`direct_send_threshold_bytes`](crate::DriverOptions::direct_send_threshold_bytes), are copied into one buffer
+    /// on either driver. More bytes are passed to the kernel without a copy (`sendmsg(2)`). At most the first 1024
+    /// slices are used. Cancel-safe.
     ///
     /// # Errors
-    /// As [`send`](Self::send).
+    /// See [`send`](Self::send).
     #[inline]
     pub fn write_vectored<'a>(
         &'a mut self,
@@ -155,45 +158,48 @@ impl TcpStream {
         self.inner.write_vectored(slices)
     }
 
-    /// As [`write`](Self::write), of bytes that others follow at once, a file, or the end of the stream: what they leave of
-    /// a segment is sent together with that (`send(2)` with `MSG_MORE`), which spares a packet. If nothing follows, the
-    /// kernel keeps what does not fill a segment for 200 ms. Cancel-safe.
+    /// Writes bytes like [`write`](Self::write), if more bytes, a file or the shutdown of the stream follow
+    /// immediately. A partial segment is sent together with the following data (`send(2)` with `MSG_MORE`), which
+    /// saves a packet. If nothing follows, the kernel delays a partial segment by 200 ms. Cancel-safe.
     ///
     /// # Errors
-    /// As [`send`](Self::send).
+    /// See [`send`](Self::send).
     pub fn write_more<'a>(&'a mut self, bytes: &'a [u8]) -> impl Future<Output = io::Result<usize>> + 'a {
         self.inner.write_more(bytes)
     }
 
-    /// Writes all of `bytes`, waiting for room as often as needed. Not cancel-safe: how much was accepted is not known.
+    /// Writes all of `bytes`, waiting for room in the send queue as needed. Not cancel-safe: the number of accepted
+    /// bytes is lost.
     ///
     /// # Errors
-    /// As [`send`](Self::send).
+    /// See [`send`](Self::send).
     pub async fn write_all(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.inner.write_all(bytes).await
     }
 
-    /// Waits until the kernel has taken everything that was accepted. Cancel-safe.
+    /// Waits until the kernel has taken all accepted bytes. Cancel-safe.
     ///
     /// # Errors
-    /// As [`send`](Self::send).
+    /// See [`send`](Self::send).
     pub fn flush(&mut self) -> impl Future<Output = io::Result<()>> + '_ {
         self.inner.flush()
     }
 
-    /// Sends `length` bytes of a file from `offset` on, without a copy through the program (`sendfile(2)`), after everything
-    /// that was accepted before; returns how many were sent: fewer when the file has ended.
+    /// Sends `length` bytes of a file, starting at `offset`, without copying them through user space (`sendfile(2)`).
+    /// Bytes accepted earlier are sent first. Returns the number of bytes sent, which is lower than `length` if the
+    /// file ends earlier.
     ///
-    /// Returns when the kernel has taken them. It may still read the file: what is written to the file meanwhile may be
-    /// what the peer gets. What is not in memory, nor was in the last 100 ms, is first read by a thread for file
-    /// operations ([`File::read_ahead`](crate::fs::File::read_ahead)), so that the worker does not wait for the disk. Where
-    /// a peer has gone, the kernel raises SIGPIPE, which programs in Rust ignore unless they change that.
+    /// Returns when the kernel has taken the bytes. The kernel may still refer to the file, so the peer may receive
+    /// data that is written to the file afterwards. Parts that are not in the page cache, and have not been in the
+    /// last 100 ms, are first read by a thread for file operations
+    /// ([`File::read_ahead`](crate::fs::File::read_ahead)), so the worker does not wait for the disk. If the peer has
+    /// closed the connection, the kernel raises `SIGPIPE`, which Rust programs ignore by default.
     ///
-    /// Not cancel-safe: how much was sent is not known.
+    /// Not cancel-safe: the number of bytes sent is lost.
     ///
     /// # Errors
-    /// As [`send`](Self::send). Also when the file cannot be read or sent from, such as a folder or a pipe: the connection
-    /// is then as it was.
+    /// See [`send`](Self::send). Also returns an error if the file cannot be read or does not support `sendfile(2)`,
+    /// such as a directory or a pipe. The connection stays usable in this case.
     pub fn send_file<'a>(
         &'a mut self,
         file: &'a File,
@@ -203,12 +209,12 @@ impl TcpStream {
         self.inner.send_file(file, offset, length, |_| {})
     }
 
-    /// Shuts down the write direction behind the accepted bytes (`shutdown(2)` with `SHUT_WR` when the kernel has taken
-    /// them); the peer then reads EOF. Does not wait for the peer to read: [`flush`](Self::flush), before or after, waits
-    /// until the kernel has taken the bytes. Later writes fail with `BrokenPipe`. Cancel-safe.
+    /// Shuts down the write direction after the accepted bytes: calls `shutdown(2)` with `SHUT_WR` once the kernel has
+    /// taken them. The peer then reads EOF. Does not wait for the peer to read. [`flush`](Self::flush), called before
+    /// or after, waits until the kernel has taken the bytes. Later writes fail with `BrokenPipe`. Cancel-safe.
     ///
     /// # Errors
-    /// As [`send`](Self::send), and when the peer has already broken the connection.
+    /// See [`send`](Self::send). Also returns an error if the peer has already closed or reset the connection.
     pub async fn shutdown(&mut self) -> io::Result<()> {
         self.inner.shutdown()
     }
@@ -218,103 +224,104 @@ impl TcpStream {
         Stream::split(self)
     }
 
-    /// Makes the two directions independent, for two tasks. Dropping the write half shuts down the write direction behind
-    /// the accepted bytes, unless [`forget`](OwnedWriteHalf::forget) was called: the peer then reads EOF. The connection
-    /// is closed when both halves are dropped.
+    /// Splits the stream into two independent halves, for two tasks. Dropping the write half shuts down the write
+    /// direction after the accepted bytes, unless [`forget`](OwnedWriteHalf::forget) was called, and the peer then
+    /// reads EOF. The connection is closed when both halves are dropped.
     pub fn into_split(self) -> (OwnedReadHalf<Self>, OwnedWriteHalf<Self>) {
         Stream::into_split(self)
     }
 
-    /// The address of the peer (`getpeername(2)`).
+    /// Returns the address of the peer (`getpeername(2)`).
     ///
     /// # Errors
-    /// When the connection is gone.
+    /// Returns the error of `getpeername(2)`.
     pub fn peer_addr(&self) -> io::Result<SocketAddr> {
         self.inner.driver().peer_address(self.inner.key())
     }
 
-    /// The address of this side (`getsockname(2)`).
+    /// Returns the local address (`getsockname(2)`).
     ///
     /// # Errors
-    /// When the connection is gone.
+    /// Returns the error of `getsockname(2)`.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
         self.inner.driver().local_address(self.inner.key())
     }
 
-    /// Whether small messages are sent at once instead of collected (`TCP_NODELAY`).
+    /// Sets whether small messages are sent immediately instead of being coalesced (`TCP_NODELAY`).
     ///
     /// # Errors
-    /// When the kernel refuses.
+    /// Returns the error of `setsockopt(2)`.
     pub fn set_nodelay(&self, on: bool) -> io::Result<()> {
         self.inner.set(StreamOption::NoDelay(on))
     }
 
-    /// After how long without traffic the kernel probes the peer (`SO_KEEPALIVE`, `TCP_KEEPIDLE`); `None` never does.
+    /// Sets the idle time after which the kernel probes the peer (`SO_KEEPALIVE`, `TCP_KEEPIDLE`). `None` disables
+    /// probes.
     ///
     /// # Errors
-    /// When the kernel refuses.
+    /// Returns the error of `setsockopt(2)`.
     pub fn set_keepalive(&self, idle: Option<Duration>) -> io::Result<()> {
         self.inner.set(StreamOption::KeepAlive(idle))
     }
 
-    /// How the kernel closes (`SO_LINGER`): zero resets the connection.
+    /// Sets how the kernel closes the connection (`SO_LINGER`). A duration of zero resets it.
     ///
     /// # Errors
-    /// When the kernel refuses.
+    /// Returns the error of `setsockopt(2)`.
     pub fn set_linger(&self, linger: Option<Duration>) -> io::Result<()> {
         self.inner.set(StreamOption::Linger(linger))
     }
 
-    /// The kernel's receive buffer in bytes (`SO_RCVBUF`; the kernel doubles it).
+    /// Sets the size of the kernel's receive buffer in bytes (`SO_RCVBUF`; the kernel doubles the value).
     ///
     /// # Errors
-    /// When the kernel refuses.
+    /// Returns the error of `setsockopt(2)`.
     pub fn set_recv_buffer_size(&self, bytes: usize) -> io::Result<()> {
         self.inner.set(StreamOption::ReceiveBufferBytes(bytes))
     }
 
-    /// The kernel's send buffer in bytes (`SO_SNDBUF`; the kernel doubles it).
+    /// Sets the size of the kernel's send buffer in bytes (`SO_SNDBUF`; the kernel doubles the value).
     ///
     /// # Errors
-    /// When the kernel refuses.
+    /// Returns the error of `setsockopt(2)`.
     pub fn set_send_buffer_size(&self, bytes: usize) -> io::Result<()> {
         self.inner.set(StreamOption::SendBufferBytes(bytes))
     }
 
-    /// A handle through which others on this thread can end the connection while a task uses it.
+    /// Returns a handle that can shut down the connection from other tasks of this thread while a task uses it.
     pub fn shutdown_handle(&self) -> ShutdownHandle {
         Stream::shutdown_handle(self)
     }
 
-    /// Closes the connection now: what was accepted and not yet taken by the kernel is dropped.
+    /// Closes the connection immediately. Accepted bytes that the kernel has not taken are discarded.
     pub fn abort(self) {
         self.inner.abort();
     }
 
-    /// Takes over a stream of the standard library.
+    /// Converts a stream of the standard library.
     ///
     /// # Errors
-    /// When its mode cannot be set, or on the simulated driver.
+    /// Returns an error if the socket cannot be switched to non-blocking mode, or on the simulated driver.
     ///
     /// # Panics
-    /// When no runtime runs on this thread.
+    /// If no runtime runs on this thread.
     pub fn from_std(stream: std::net::TcpStream) -> io::Result<Self> {
         Ok(Self::new(Inner::import(OwnedFd::from(stream))?))
     }
 
-    /// Gives the connection up to the standard library, in blocking mode, when everything accepted was sent; with the
-    /// bytes that were received and not yet taken.
+    /// Converts the stream into one of the standard library, in blocking mode, once all accepted bytes are sent. Also
+    /// returns the bytes that were received and not yet taken.
     ///
     /// # Errors
-    /// When the connection is gone, or on the simulated driver.
+    /// Returns an error if the connection is broken, or on the simulated driver.
     pub async fn into_std(self) -> io::Result<(std::net::TcpStream, Vec<u8>)> {
         let (descriptor, received) = self.inner.detach().await?;
         Ok((descriptor.into(), received))
     }
 }
 
-/// The error of a connect, with the addresses that it is about; one of the source alone has named it already.
-fn named(peer: SocketAddr, source: Option<SocketAddr>, error: io::Error) -> io::Error {
+/// Prefixes the error of a connect with its addresses. An error that concerns only the source already includes it.
+fn with_addresses(peer: SocketAddr, source: Option<SocketAddr>, error: io::Error) -> io::Error {
     let text = match source {
         Some(_) if error.get_ref().is_some() => return error,
         None => format!("{peer}: {error}"),

@@ -1,4 +1,4 @@
-//! Listening for connections of this machine.
+//! Unix stream listeners.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -7,14 +7,14 @@ use std::path::Path;
 
 use super::UnixStream;
 use super::listener::{BACKLOG, Listener};
-use super::unix_stream::{at, with_path};
+use super::unix_stream::{with_address, with_path};
 use crate::driver::StreamOption;
 use crate::executor::current;
 
-/// A listening Unix stream socket of this thread's runtime.
+/// Listening Unix stream socket, bound to this thread's runtime.
 ///
-/// Its file stays when it is dropped, as the kernel has it: who made it removes it, or a later server at the same path
-/// finds the address in use. Abstract names go with the last socket that has them.
+/// Dropping the listener does not remove its socket file. The application that created the file must remove it, or
+/// binding to the path again fails with `AddrInUse`. An abstract name is released with the last socket bound to it.
 ///
 /// ```
 /// # let runtime = anello::Runtime::new()?;
@@ -41,77 +41,80 @@ pub struct UnixListener {
 }
 
 impl UnixListener {
-    /// Listens at a path, which must not exist; see [`bind_addr`](Self::bind_addr).
+    /// Binds to a path, which must not exist. See [`bind_addr`](Self::bind_addr).
     ///
     /// # Errors
-    /// As there; `InvalidInput` when the path is longer than the kernel takes (107 bytes).
+    /// Returns the errors of [`bind_addr`](Self::bind_addr), and `InvalidInput` if the path is longer than the kernel
+    /// supports (107 bytes).
     ///
     /// # Panics
-    /// When no runtime runs on this thread.
+    /// If no runtime runs on this thread.
     pub fn bind(path: impl AsRef<Path>) -> io::Result<Self> {
         let path = path.as_ref();
         Self::bind_addr(&SocketAddr::from_pathname(path).map_err(|error| with_path(path, &error))?)
     }
 
-    /// Listens at a path or an abstract name (`socket(2)`, `bind(2)`, `listen(2)`), with a backlog of 4096, capped by
-    /// `net.core.somaxconn`. Who may connect is up to the permissions of the file, which follow the process's umask.
+    /// Binds to a path or an abstract name and listens (`socket(2)`, `bind(2)`, `listen(2)`). The backlog is 4096,
+    /// capped at `net.core.somaxconn`. The permissions of the socket file, which depend on the umask of the process,
+    /// determine which users can connect.
     ///
     /// # Errors
-    /// `AddrInUse` when the path exists or the name is taken, whether or not anybody still listens; others when the path
-    /// may not be made, or on the simulated driver.
+    /// Returns `AddrInUse` if the path exists or the name is in use, even if no process listens on it. Returns other
+    /// errors of `bind(2)` if the socket file cannot be created, and an error on the simulated driver.
     ///
     /// # Panics
-    /// When no runtime runs on this thread.
+    /// If no runtime runs on this thread.
     pub fn bind_addr(address: &SocketAddr) -> io::Result<Self> {
         let shared = current();
         let listening = shared.driver.borrow_mut().listen_unix(address, BACKLOG);
         match listening {
             Ok(key) => Ok(Self { inner: Listener::new(shared, key) }),
             Err(error) if error.kind() == io::ErrorKind::AddrInUse && address.as_pathname().is_some() => {
-                let remedy = "a server listens there, or one that has ended left the file: if nobody listens \
-                              (ss -xl tells), remove it";
-                Err(at(address, &io::Error::new(error.kind(), format!("{error}; {remedy}"))))
+                let hint = "in use, or a stale socket file (check with ss -xl; remove the file if stale)";
+                Err(with_address(address, &io::Error::new(error.kind(), format!("{error}: {hint}"))))
             }
-            Err(error) => Err(at(address, &error)),
+            Err(error) => Err(with_address(address, &error)),
         }
     }
 
-    /// The next connection (multishot accept on io_uring, Linux 5.19; `accept4(2)` otherwise).
+    /// Accepts the next connection (multishot accept on io_uring, Linux 5.19; `accept4(2)` otherwise).
     ///
-    /// When the process has no descriptors left, it does as [`TcpListener::accept`](super::TcpListener::accept) does.
-    /// Cancel-safe: a connection accepted for a dropped future goes to the next call.
+    /// If the process has no descriptors left, the listener behaves like
+    /// [`TcpListener::accept`](super::TcpListener::accept). Cancel-safe: if the future is dropped, the connection
+    /// accepted for it is returned by the next call.
     ///
     /// # Errors
-    /// When the kernel refuses for a reason that is not one client's own.
+    /// Returns the error of `accept4(2)`, unless it concerns only a single client or exhausted descriptors.
     pub async fn accept(&self) -> io::Result<UnixStream> {
         let accepted = self.inner.accept().await?;
-        // Unlike TCP, this is not inherited from the listener.
+        // Unlike TCP sockets, Unix sockets do not inherit this option from the listener.
         accepted.set(StreamOption::UrgentInline)?;
         Ok(UnixStream::new(accepted))
     }
 
-    /// Sets whether the driver may accept connections before [`accept`](Self::accept) is called for them; it does by
-    /// default. io_uring then takes all that wait in the backlog by one operation, and each holds a descriptor. Without
-    /// it at most one connection is open that `accept` has not returned: for servers that are near a limit.
+    /// Sets whether the driver may accept connections before [`accept`](Self::accept) is called. The default is
+    /// `true`: io_uring then accepts all connections in the accept queue with one operation, and each holds a
+    /// descriptor. With `false`, at most one accepted connection is open that `accept` has not returned. Use this for
+    /// servers close to a descriptor limit.
     pub fn set_accept_ahead(&self, accepts_ahead: bool) {
         self.inner.set_accept_ahead(accepts_ahead);
     }
 
-    /// The address it listens at (`getsockname(2)`).
+    /// Returns the local address (`getsockname(2)`).
     ///
     /// # Errors
-    /// When the kernel does not say.
+    /// Returns the error of `getsockname(2)`.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
         self.inner.driver().listener_unix_address(self.inner.key())
     }
 
-    /// Takes over a listener of the standard library, for example one that was handed over by a service manager.
+    /// Converts a listener of the standard library, for example one passed by a service manager.
     ///
     /// # Errors
-    /// When its mode cannot be set, or on the simulated driver.
+    /// Returns an error if the socket cannot be switched to non-blocking mode, or on the simulated driver.
     ///
     /// # Panics
-    /// When no runtime runs on this thread.
+    /// If no runtime runs on this thread.
     pub fn from_std(listener: std::os::unix::net::UnixListener) -> io::Result<Self> {
         Ok(Self { inner: Listener::import(OwnedFd::from(listener))? })
     }

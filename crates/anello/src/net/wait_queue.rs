@@ -1,5 +1,7 @@
-//! Several futures that wait for one socket, of which the driver knows the last one's waker alone: who has got something,
-//! or waits no longer, wakes the next.
+//! Queue of futures that wait for the same socket.
+//!
+//! The driver stores only the waker of the last future that polled. A future that completes or is dropped wakes the
+//! next one.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -7,14 +9,15 @@ use std::task::{Context, Poll, Waker};
 
 use crate::driver::wake_all;
 
-/// Who waits, the longest first. Whomever the driver knows is one of them, or one of them was woken and will ask again.
+/// Wakers of the waiting futures, in order of arrival. The driver stores the waker of one of them, or one of them was
+/// woken and will poll again.
 #[derive(Debug, Default)]
 pub(super) struct WaitQueue {
     waiting: RefCell<VecDeque<(u64, Waker)>>,
-    last_ticket_id: Cell<u64>,
+    last_number: Cell<u64>,
 }
 
-/// One future's place, once it has had to wait.
+/// Position of one future in the queue. The future enters the queue at its first pending poll.
 pub(super) struct WaitTicket<'a> {
     wait_queue: &'a WaitQueue,
     number: Option<u64>,
@@ -27,7 +30,7 @@ impl WaitQueue {
 }
 
 impl WaitTicket<'_> {
-    /// Polls for what is waited for.
+    /// Calls `poll`, and enters or leaves the queue depending on the result.
     pub fn poll<T>(&mut self, context: &Context<'_>, poll: impl FnOnce() -> Poll<T>) -> Poll<T> {
         let polled = poll();
         match polled.is_pending() {
@@ -39,29 +42,30 @@ impl WaitTicket<'_> {
 
     fn wait(&mut self, waker: &Waker) {
         let number = *self.number.get_or_insert_with(|| {
-            self.wait_queue.last_ticket_id.set(self.wait_queue.last_ticket_id.get() + 1);
-            self.wait_queue.last_ticket_id.get()
+            self.wait_queue.last_number.set(self.wait_queue.last_number.get() + 1);
+            self.wait_queue.last_number.get()
         });
         let mut waiting = self.wait_queue.waiting.borrow_mut();
-        let before = match waiting.iter_mut().find(|(known, _)| *known == number) {
-            Some((_, known)) if known.will_wake(waker) => None,
-            Some((_, known)) => Some(std::mem::replace(known, waker.clone())),
+        let replaced = match waiting.iter_mut().find(|(other, _)| *other == number) {
+            Some((_, registered)) if registered.will_wake(waker) => None,
+            Some((_, registered)) => Some(std::mem::replace(registered, waker.clone())),
             None => {
                 waiting.push_back((number, waker.clone()));
                 None
             }
         };
-        // Dropping a waker may run any code.
+        // Dropping a waker can run arbitrary code, so the queue must not be borrowed.
         drop(waiting);
-        drop(before);
+        drop(replaced);
     }
 
     fn leave(&mut self) {
         let number = self.number.take();
         let mut waiting = self.wait_queue.waiting.borrow_mut();
-        let index = waiting.iter().position(|(known, _)| Some(*known) == number);
+        let index = waiting.iter().position(|(other, _)| Some(*other) == number);
         let own = index.and_then(|index| waiting.remove(index));
-        // Also by who has got something without having waited: it has left its waker in the others' place.
+        // Futures that complete without having waited also wake the next one, because their poll replaced the waker
+        // stored by the driver.
         let next = waiting.front().map(|(_, waker)| waker.clone());
         drop(waiting);
         drop(own);
