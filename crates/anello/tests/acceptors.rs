@@ -1,4 +1,4 @@
-//! Several tasks that accept from one listener, and members of groups that come and go.
+//! Concurrent accepts: several tasks on one listener, and group members that join and leave.
 
 mod common;
 
@@ -31,7 +31,7 @@ fn several_tasks_accept_from_one_listener() {
                 spawn(async move {
                     let mut stream = listener.accept().await.unwrap();
                     accepted.set(accepted.get() + 1);
-                    // Serves for long.
+                    // Serves each connection for a while.
                     stream.recv().await.ok();
                 })
                 .detach();
@@ -47,7 +47,7 @@ fn several_tasks_accept_from_one_listener() {
 }
 
 #[test]
-fn several_tasks_wait_and_some_go() {
+fn waiting_tasks_accept_while_other_tasks_cancel() {
     on_both_drivers(|setup| {
         setup.run(async {
             let listener = Rc::new(TcpListener::bind(ANY_PORT).unwrap());
@@ -60,7 +60,7 @@ fn several_tasks_wait_and_some_go() {
                         let mut rounds = 0;
                         loop {
                             rounds += 1;
-                            // Half of them give up now and then.
+                            // Half of the tasks cancel their accept from time to time.
                             let limit = if number % 2 == 0 {
                                 Duration::from_millis(1 + (rounds * 7 + number) % 5)
                             } else {
@@ -120,9 +120,9 @@ fn several_tasks_accept_from_one_member() {
     });
 }
 
-/// Workers that come and go under connections; none may be lost.
+/// Members join and leave while clients connect. No connection may be lost.
 #[test]
-fn groups_at_random() {
+fn random_joins_and_leaves_lose_no_connection() {
     on_both_drivers(|setup| {
         for seed in 0..8 {
             eprintln!("{}: seed {seed}", setup.name);
@@ -164,8 +164,8 @@ fn groups_at_random() {
                 })
                 .collect();
             group.wait_applied(patience(Duration::from_secs(10))).unwrap();
-            let asked = 200;
-            for round in 0..asked {
+            let client_count = 200;
+            for round in 0..client_count {
                 if random.below(20) == 0 {
                     group.pause();
                     if random.below(2) == 0 {
@@ -175,21 +175,21 @@ fn groups_at_random() {
                 }
                 let mut client = std::net::TcpStream::connect(addresses[round % addresses.len()]).unwrap();
                 client.set_read_timeout(Some(patience(Duration::from_secs(10)))).unwrap();
-                let mut answer = Vec::new();
-                client.read_to_end(&mut answer).unwrap();
-                assert_eq!(answer, b"x");
+                let mut response = Vec::new();
+                client.read_to_end(&mut response).unwrap();
+                assert_eq!(response, b"x");
             }
             let waiting: Vec<_> =
                 addresses.iter().map(|address| std::net::TcpStream::connect(address).unwrap()).collect();
             group.close(PendingConnections::Serve);
             for mut client in waiting {
-                let mut answer = Vec::new();
+                let mut response = Vec::new();
                 client.set_read_timeout(Some(patience(Duration::from_secs(10)))).unwrap();
-                client.read_to_end(&mut answer).unwrap();
-                assert_eq!(answer, b"x");
+                client.read_to_end(&mut response).unwrap();
+                assert_eq!(response, b"x");
             }
             let served: usize = threads.into_iter().map(|thread| thread.join().unwrap()).sum();
-            assert_eq!(served, asked + addresses.len());
+            assert_eq!(served, client_count + addresses.len());
         }
     });
 }

@@ -1,5 +1,5 @@
-//! The steady state allocates nothing: not for a request, nor for a deadline, nor for a task's wake. The allocator of
-//! this program counts what each thread asks of it.
+//! The steady state does not allocate: neither for a request, nor for a deadline, nor for waking a task. The allocator
+//! of this test program counts the allocations of each thread.
 
 mod common;
 
@@ -20,33 +20,33 @@ thread_local! {
 }
 
 fn count() {
-    // A thread that is ending has no counter any more.
+    // The counter of an exiting thread has already been destroyed.
     ALLOCATIONS.try_with(|count| count.set(count.get() + 1)).ok();
 }
 
-// SAFETY: every call is passed on unchanged to the system's allocator; counting does not allocate, because the counter
+// SAFETY: every call is forwarded unchanged to the system allocator. Counting does not allocate, because the counter
 // is initialised at compile time and has no destructor.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         count();
-        // SAFETY: the caller's promise, passed on.
+        // SAFETY: the caller upholds the contract, which is that of the system allocator.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
         count();
-        // SAFETY: the caller's promise, passed on.
+        // SAFETY: the caller upholds the contract, which is that of the system allocator.
         unsafe { System.alloc_zeroed(layout) }
     }
 
     unsafe fn realloc(&self, memory: *mut u8, layout: Layout, new_size: usize) -> *mut u8 {
         count();
-        // SAFETY: the caller's promise, passed on.
+        // SAFETY: the caller upholds the contract, which is that of the system allocator.
         unsafe { System.realloc(memory, layout, new_size) }
     }
 
     unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
-        // SAFETY: the caller's promise, passed on.
+        // SAFETY: the caller upholds the contract, which is that of the system allocator.
         unsafe { System.dealloc(memory, layout) }
     }
 }
@@ -56,7 +56,7 @@ static ALLOCATOR: Counting = Counting;
 
 static MESSAGE: [u8; 64 * 1024] = [42; 64 * 1024];
 
-/// One request and its answer.
+/// Sends one request and reads its response.
 async fn request(client: &mut TcpStream, size: usize) {
     client.send(&MESSAGE[..size]).await.unwrap();
     let mut count = 0;
@@ -66,7 +66,7 @@ async fn request(client: &mut TcpStream, size: usize) {
     assert_eq!(count, size);
 }
 
-/// Allocations of this thread during so many rounds, after as many to warm up.
+/// Returns the number of allocations of this thread during `rounds` rounds, after as many warm-up rounds.
 async fn allocations_of(rounds: usize, mut round: impl AsyncFnMut()) -> u64 {
     for _ in 0..rounds {
         round().await;
@@ -81,15 +81,15 @@ async fn allocations_of(rounds: usize, mut round: impl AsyncFnMut()) -> u64 {
 #[test]
 fn no_allocation_per_request() {
     let mut setups = all_drivers();
-    // Where queues are as small as can be, everything takes the ways of overload.
+    // With minimal queues, every request takes the overload paths, which allocate.
     setups.retain(|setup| !setup.name.contains("small"));
     on_each(setups, |setup| {
         setup.run(async {
             for size in [1, 64, 4096, 5000, 16_384, 20_000] {
                 let (mut client, mut server) = pair().await.unwrap();
                 let echoing = spawn(async move { echo(&mut server).await });
-                let found = allocations_of(500, async || request(&mut client, size).await).await;
-                assert_eq!(found, 0, "{}: 500 requests of {size} bytes", setup.name);
+                let allocations = allocations_of(500, async || request(&mut client, size).await).await;
+                assert_eq!(allocations, 0, "{}: 500 requests of {size} bytes", setup.name);
                 drop(client);
                 echoing.await.unwrap().unwrap();
             }
@@ -109,17 +109,17 @@ fn no_allocation_per_copying_request() {
                         server.write_all(&buffer[..count]).await.unwrap();
                     }
                 });
-                let mut answer = [0; 16_000];
-                let found = allocations_of(500, async || {
+                let mut response = [0; 16_000];
+                let allocations = allocations_of(500, async || {
                     client.write_all(&MESSAGE[..size]).await.unwrap();
                     client.flush().await.unwrap();
-                    client.read_exact(&mut answer[..size]).await.unwrap();
+                    client.read_exact(&mut response[..size]).await.unwrap();
                 })
                 .await;
-                // A piece that waits behind another is queued in memory that may be taken anew.
-                assert!(found <= 500, "{}: {found} for 500 requests of {size} bytes", setup.name);
+                // Bytes that wait behind other bytes are queued in memory that may be newly allocated.
+                assert!(allocations <= 500, "{}: {allocations} for 500 requests of {size} bytes", setup.name);
                 if size == 64 {
-                    assert_eq!(found, 0, "{}", setup.name);
+                    assert_eq!(allocations, 0, "{}", setup.name);
                 }
                 drop(client);
                 echoing.await.unwrap();
@@ -134,23 +134,23 @@ fn no_allocation_per_deadline_or_wake() {
         setup.run(async {
             let (mut client, mut server) = pair().await.unwrap();
             let echoing = spawn(async move { echo(&mut server).await });
-            let found = allocations_of(300, async || {
+            let allocations = allocations_of(300, async || {
                 timeout(Duration::from_secs(100), request(&mut client, 100)).await.unwrap();
                 timeout(Duration::from_micros(1), std::future::pending::<()>()).await.unwrap_err();
                 yield_now().await;
             })
             .await;
-            assert_eq!(found, 0, "{}", setup.name);
+            assert_eq!(allocations, 0, "{}", setup.name);
             drop(client);
             echoing.await.unwrap().unwrap();
         });
     });
 }
 
-/// The executor has two lists of ready tasks that change places. A task that wakes a task uses one or the other, by the
-/// parity of the turns: neither may be without memory.
+/// The executor has two lists of ready tasks, which it swaps every turn. A task that wakes another task uses one of
+/// them, depending on the parity of the turn. Both lists must have memory.
 #[test]
-fn no_allocation_when_a_task_first_wakes_a_task() {
+fn no_allocation_when_task_first_wakes_another_task() {
     on_each(all_drivers(), |setup| {
         setup.run(async {
             let first = spawn(async {

@@ -1,4 +1,4 @@
-//! What must not harm those who run beside it: tasks that are late, results that panic, workers that are waited for.
+//! Isolation: late tasks, panicking results and blocked waits do not affect other tasks.
 
 mod common;
 
@@ -18,7 +18,7 @@ use anello::{DriverKind, JoinHandle, MAX_BLOCKING_THREADS, Workers, spawn, spawn
 use common::*;
 
 #[test]
-fn a_late_interval_lets_others_run() {
+fn late_interval_lets_other_tasks_run() {
     on_both_drivers(|setup| {
         setup.run(async {
             let other = Rc::new(Cell::new(0));
@@ -42,7 +42,7 @@ fn a_late_interval_lets_others_run() {
 }
 
 #[test]
-fn sleeps_of_nothing_let_others_run() {
+fn zero_length_sleeps_let_other_tasks_run() {
     on_both_drivers(|setup| {
         setup.run(async {
             let stop = Rc::new(Cell::new(false));
@@ -65,7 +65,7 @@ impl Drop for PanicsOnDrop {
 }
 
 #[test]
-fn abandoned_results_that_panic_leave_the_pool_as_it_is() {
+fn panicking_abandoned_result_does_not_affect_blocking_pool() {
     within(hangs_after(), "pool", || {
         both_drivers().pop().unwrap().run(async {
             for _ in 0..MAX_BLOCKING_THREADS + 8 {
@@ -74,7 +74,7 @@ fn abandoned_results_that_panic_leave_the_pool_as_it_is() {
                     is_gone.recv().ok();
                     PanicsOnDrop
                 }));
-                // Nobody waits for it any more.
+                // No task waits for the result any more.
                 drop(gone);
                 sleep(Duration::from_millis(1)).await;
             }
@@ -84,7 +84,7 @@ fn abandoned_results_that_panic_leave_the_pool_as_it_is() {
 }
 
 #[test]
-fn a_detached_result_that_panics_harms_nobody_else() {
+fn panicking_detached_result_does_not_affect_other_tasks() {
     on_both_drivers(|setup| {
         let runtime = setup.runtime();
         let others = Arc::new(AtomicUsize::new(0));
@@ -107,7 +107,7 @@ fn a_detached_result_that_panics_harms_nobody_else() {
 }
 
 #[test]
-fn workers_are_told_and_waited_for() {
+fn workers_are_notified_and_joined() {
     on_both_drivers(|setup| {
         let inner = setup.clone();
         setup.run(async move {
@@ -121,7 +121,7 @@ fn workers_are_told_and_waited_for() {
                     async move { stopped.wait().await }
                 })
                 .unwrap();
-            // Let them go to sleep.
+            // Gives the workers time to fall asleep.
             sleep(Duration::from_millis(50)).await;
             stop.raise();
             workers.join().unwrap();
@@ -129,10 +129,10 @@ fn workers_are_told_and_waited_for() {
     });
 }
 
-/// Tasks that end, panic, abort each other and themselves; wakers that are called, cloned and dropped on other threads, also
-/// after the runtime; joined or not.
+/// Tasks that complete, panic, and abort each other and themselves. Wakers are called, cloned and dropped on other
+/// threads, also after the runtime is dropped. Some handles are joined.
 #[test]
-fn tasks_and_threads_at_random() {
+fn random_task_and_thread_operations() {
     on_both_drivers(|setup| {
         for seed in 0..20 {
             eprintln!("{}: seed {seed}", setup.name);
@@ -157,7 +157,7 @@ fn tasks_and_threads_at_random() {
                             kept.drain(..).for_each(Waker::wake)
                         }
                     }
-                    // After the runtime.
+                    // After the runtime has been dropped.
                     kept.into_iter().for_each(Waker::wake);
                 }),
                 thread::spawn(move || {
@@ -256,7 +256,7 @@ fn tasks_and_threads_at_random() {
     });
 }
 
-/// A waker that panics when it is called.
+/// Waker that panics when it is called.
 struct PanicsOnWake;
 impl Wake for PanicsOnWake {
     fn wake(self: Arc<Self>) {
@@ -271,7 +271,7 @@ fn poll_with_panicking_waker<F: Future>(future: Pin<&mut F>) -> bool {
 }
 
 #[test]
-fn panicking_waker_of_a_join_handle_disturbs_no_other_task() {
+fn panicking_waker_of_join_handle_does_not_affect_other_tasks() {
     on_every_driver_and_sim(|setup| {
         setup.run(async {
             let mut watched = pin!(spawn(yield_now()));
@@ -286,12 +286,12 @@ fn panicking_waker_of_a_join_handle_disturbs_no_other_task() {
 }
 
 #[test]
-fn panicking_waker_of_a_sleep_disturbs_no_other_sleep() {
+fn panicking_waker_of_sleep_does_not_affect_other_sleeps() {
     on_every_driver_and_sim(|setup| {
         setup.run(async {
             let mut sleeps: Vec<_> = (0..10).map(|_| Box::pin(sleep(Duration::from_millis(1)))).collect();
             let last = sleeps.split_off(5);
-            // On a busy machine some are over already.
+            // On a busy machine, some sleeps have already elapsed.
             sleeps.retain_mut(|sleep| poll_with_panicking_waker(sleep.as_mut()));
             for sleep in last {
                 sleep.await;
@@ -301,7 +301,7 @@ fn panicking_waker_of_a_sleep_disturbs_no_other_sleep() {
 }
 
 #[test]
-fn panicking_waker_of_a_stream_disturbs_no_other_stream() {
+fn panicking_waker_of_stream_does_not_affect_other_streams() {
     on_every_driver_and_sim(|setup| {
         setup.run(async {
             let mut pairs = Vec::new();
@@ -311,7 +311,7 @@ fn panicking_waker_of_a_stream_disturbs_no_other_stream() {
             for (client, _) in &mut pairs[..2] {
                 assert!(poll_with_panicking_waker(pin!(client.recv())));
             }
-            // Sent by one task, so that they arrive in one turn.
+            // Sent by one task, so that the bytes arrive in one turn.
             for (_, server) in &mut pairs {
                 server.send(b"ciao".to_vec()).await.unwrap();
             }
@@ -327,10 +327,10 @@ fn panicking_waker_of_a_stream_disturbs_no_other_stream() {
 const MAX_YIELDS: usize = 16;
 
 #[test]
-fn yielding_task_lets_the_driver_run_each_time() {
+fn yielding_task_lets_driver_run_each_time() {
     on_every_driver(|setup| {
         if setup.options.submission_polling.is_some() {
-            // A thread of the kernel accepts, at its own pace.
+            // A kernel thread accepts at its own pace.
             return;
         }
         setup.run(async {
@@ -343,7 +343,7 @@ fn yielding_task_lets_the_driver_run_each_time() {
                 accepting.set(true);
             })
             .detach();
-            // Accepting is armed now.
+            // The accept is armed now.
             for _ in 0..MAX_YIELDS {
                 yield_now().await;
             }
@@ -359,7 +359,7 @@ fn yielding_task_lets_the_driver_run_each_time() {
     });
 }
 
-/// Processes items that are always there until `done`, and returns how many after the deadline had passed.
+/// Processes items that are always ready until `done`. Returns the number of items processed after the deadline.
 async fn process_until(done: Rc<Cell<bool>>, deadline: Duration) -> usize {
     let mut late = 0;
     for _ in 0..1_000_000 {
@@ -369,24 +369,24 @@ async fn process_until(done: Rc<Cell<bool>>, deadline: Duration) -> usize {
         }
         late += usize::from(monotonic_now() >= deadline);
     }
-    panic!("the sleep does not end");
+    panic!("the sleep did not complete");
 }
 
 #[test]
-fn consume_budget_lets_timers_fire_beside_a_task_that_is_always_ready() {
+fn consume_budget_lets_timers_fire_while_task_is_always_ready() {
     on_every_driver_and_sim(|setup| {
         setup.run(async {
             let done = Rc::new(Cell::new(false));
             let pause = Duration::from_millis(1);
             let deadline = monotonic_now() + pause;
-            // Timers are a little late, on Linux more than in simulation: the task must not be what delays them.
+            // Timers fire slightly late, on Linux more than in simulation. The task must not add to the delay.
             let lateness = if matches!(setup.kind, DriverKind::Sim(_)) { 1 } else { 50 };
             let late = deadline + Duration::from_millis(lateness);
             let processing = spawn(process_until(Rc::clone(&done), late));
             sleep(pause).await;
             done.set(true);
             let late = processing.await.unwrap();
-            // The budget that was begun at the deadline, and the next one.
+            // The budget in use at the deadline, and the next one.
             assert!(late <= 256, "{}: {late} items after the deadline", setup.name);
         });
     });
@@ -414,14 +414,14 @@ fn unconstrained_future_has_no_budget() {
                     task::consume_budget().await;
                 }
             });
-            assert!(yields.await.is_none(), "the budget is back");
+            assert!(yields.await.is_none(), "the budget is in effect again");
         });
     });
 }
 
-/// A future whose destructor panics, and whose result does so, too, when that panic takes its place.
+/// A future whose destructor panics. Its result, which replaces the future, panics in its destructor, too.
 #[test]
-fn panic_of_a_result_that_a_panic_replaces_harms_no_other_task() {
+fn nested_panics_of_future_and_result_do_not_affect_other_tasks() {
     struct Ending(PanicsOnDrop);
 
     impl Future for Ending {

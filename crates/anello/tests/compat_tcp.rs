@@ -1,4 +1,4 @@
-//! Foreign traits and hyper on TCP.
+//! Traits of other ecosystems, and hyper, on TCP.
 
 mod common;
 

@@ -1,4 +1,4 @@
-//! Hyper's timer: never early, on whichever thread, and not without a runtime.
+//! Hyper's timer: never early, usable on any thread, and only with a runtime.
 
 mod common;
 
@@ -17,7 +17,7 @@ type Sleeping = Pin<Box<dyn Sleep>>;
 
 const LONG: Duration = Duration::from_secs(1_000_000);
 
-/// Polls it once, on a runtime of its own that then waits no longer, and says whether it was ready.
+/// Polls the sleep once on a runtime that does not wait afterwards, and returns whether it was ready.
 fn poll_on(runtime: &Runtime, sleeping: &mut Sleeping) -> bool {
     runtime.block_on(poll_at_most(1, sleeping)).is_some()
 }
@@ -39,11 +39,11 @@ fn sleeps_are_never_short() {
 }
 
 #[test]
-fn the_time_is_that_of_the_runtime() {
+fn now_returns_time_of_runtime() {
     on_every_driver_and_sim(|setup| {
         setup.run(async {
             let before = HyperTimer.now();
-            // On the simulated driver half an hour is over at once.
+            // On the simulated driver, half an hour passes immediately.
             let duration = if setup.name.starts_with("sim") { 1800.0 } else { 0.002 };
             HyperTimer.sleep(Duration::from_secs_f64(duration)).await;
             assert!((HyperTimer.now() - before).as_secs_f64() >= duration);
@@ -53,7 +53,7 @@ fn the_time_is_that_of_the_runtime() {
 }
 
 #[test]
-fn a_sleep_is_dropped_and_set_anew() {
+fn sleep_can_be_dropped_and_reset() {
     on_every_driver_and_sim(|setup| {
         setup.run(async {
             for _ in 0..1000 {
@@ -72,7 +72,7 @@ fn a_sleep_is_dropped_and_set_anew() {
     });
 }
 
-/// Of another crate: never ready.
+/// Sleep of another crate that is never ready.
 struct Foreign;
 
 impl Sleep for Foreign {}
@@ -86,7 +86,7 @@ impl Future for Foreign {
 }
 
 #[test]
-fn a_sleep_of_another_timer_is_replaced() {
+fn foreign_sleep_is_replaced() {
     on_every_driver_and_sim(|setup| {
         setup.run(async {
             let mut sleeping: Sleeping = Box::pin(Foreign);
@@ -97,7 +97,7 @@ fn a_sleep_of_another_timer_is_replaced() {
 }
 
 #[test]
-fn the_last_task_that_polls_a_sleep_is_woken() {
+fn last_task_that_polled_sleep_is_woken() {
     on_every_driver_and_sim(|setup| {
         setup.run(async {
             let mut sleeping = HyperTimer.sleep(Duration::from_millis(3));
@@ -108,17 +108,17 @@ fn the_last_task_that_polls_a_sleep_is_woken() {
 }
 
 #[test]
-fn a_sleep_goes_on_on_another_thread() {
+fn sleep_continues_on_another_thread() {
     on_every_driver(|setup| {
         let before = Instant::now();
         let runtime = setup.runtime();
-        // Made where there is no runtime, polled on one, awaited on another.
+        // Created without a runtime, polled on one runtime, and awaited on another.
         let mut sleeping = HyperTimer.sleep(Duration::from_millis(5));
         assert!(!poll_on(&runtime, &mut sleeping));
         let other = setup.clone();
         thread::spawn(move || other.run(sleeping)).join().unwrap();
         assert!(before.elapsed() >= Duration::from_millis(5), "{:?}", before.elapsed());
-        // What was left behind wakes nobody, and disturbs nobody.
+        // The timer left on the first runtime wakes no task.
         runtime.block_on(async {
             HyperTimer.sleep(Duration::from_millis(6)).await;
         });
@@ -126,11 +126,11 @@ fn a_sleep_goes_on_on_another_thread() {
 }
 
 #[test]
-fn a_sleep_outlives_the_runtime_that_it_was_polled_on() {
+fn sleep_outlives_runtime_it_was_polled_on() {
     on_every_driver(|setup| {
         let mut sleeping = HyperTimer.sleep(Duration::from_millis(5));
         for _ in 0..3 {
-            // Each has a first timer, with the same key in its wheel.
+            // Each runtime has a first timer with the same key in its wheel.
             let runtime = setup.runtime();
             let mut own = HyperTimer.sleep(LONG);
             assert!(!poll_on(&runtime, &mut own));
@@ -148,7 +148,7 @@ fn a_sleep_outlives_the_runtime_that_it_was_polled_on() {
 }
 
 #[test]
-fn a_sleep_may_be_dropped_anywhere() {
+fn sleep_can_be_dropped_on_any_thread() {
     on_every_driver(|setup| {
         let runtime = setup.runtime();
         let mut sleeping = HyperTimer.sleep(Duration::from_millis(2));
@@ -156,7 +156,7 @@ fn a_sleep_may_be_dropped_anywhere() {
         let other = setup.clone();
         thread::spawn(move || {
             other.run(async {
-                // The wheel of this runtime has a timer with the same key, which must stay.
+                // The wheel of this runtime has a timer with the same key, which must not be removed.
                 let mut own = HyperTimer.sleep(LONG);
                 assert!(poll_at_most(1, &mut own).await.is_none());
                 drop(sleeping);
@@ -174,7 +174,7 @@ fn a_sleep_may_be_dropped_anywhere() {
 }
 
 #[test]
-fn without_a_runtime_a_sleep_says_what_it_needs() {
+fn sleep_without_runtime_panics_with_remedy() {
     let mut sleeping = HyperTimer.sleep(Duration::ZERO);
     let polled = catch_unwind(AssertUnwindSafe(|| {
         let waker = std::task::Waker::noop();

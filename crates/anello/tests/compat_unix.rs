@@ -1,4 +1,4 @@
-//! Foreign traits and hyper on Unix sockets.
+//! Traits of other ecosystems, and hyper, on Unix sockets.
 
 mod common;
 

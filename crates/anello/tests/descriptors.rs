@@ -1,4 +1,5 @@
-//! Descriptors of workers that have ended. In a program of its own: the count of descriptors is that of the process.
+//! Descriptors of exited workers. A test program of its own, because the number of descriptors is a property of the
+//! process.
 
 mod common;
 
@@ -17,7 +18,7 @@ fn open_descriptors() -> usize {
     fs::read_dir("/proc/self/fd").unwrap().count()
 }
 
-/// Runs the worker until it has settled its wake-ups, each of which keeps the target's ring open until it is confirmed.
+/// Runs the worker until its wake-ups are confirmed. Each unconfirmed wake-up keeps the ring of its target open.
 fn run_until_closed(waking: &Runtime, expected: usize) {
     waking.block_on(async {
         while open_descriptors() != expected {
@@ -27,7 +28,7 @@ fn run_until_closed(waking: &Runtime, expected: usize) {
 }
 
 #[test]
-fn descriptors_of_workers_that_have_ended_are_closed() {
+fn descriptors_of_exited_workers_are_closed() {
     on_every_driver(|setup| {
         let (mut kept, mut wakers) = (Vec::new(), Vec::new());
         let waking = setup.runtime();
@@ -49,7 +50,7 @@ fn descriptors_of_workers_that_have_ended_are_closed() {
             });
             let (handle, waker): (Handle, _) = reports.recv().unwrap();
             waking.block_on(async {
-                // Lets the other worker fall asleep. If it has not, the test proves less, but does not fail.
+                // Gives the other worker time to fall asleep. If it does not, the test covers less but does not fail.
                 sleep(Duration::from_millis(5)).await;
                 handle.spawn(async {}).await.unwrap();
                 sleep(Duration::from_millis(5)).await;
@@ -61,7 +62,7 @@ fn descriptors_of_workers_that_have_ended_are_closed() {
             wakers.push(waker);
         }
         run_until_closed(&waking, before);
-        // What is left can be used, and reaches nothing.
+        // The remaining handles are still usable but have no effect.
         for (join, handle) in kept {
             assert!(join.is_finished());
             waking.block_on(async {

@@ -1,4 +1,4 @@
-//! How the connections of a listener group are distributed over its members, while these come, go and pause, too.
+//! Distribution of a listener group's connections over its members, including members that join, leave and pause.
 
 mod common;
 
@@ -16,21 +16,21 @@ use anello::time::sleep;
 use socket2::{Domain, SockAddr, Socket, Type};
 
 use common::child::raise_open_files;
-use common::groups::{available, client, is_echoed, listener, serve};
+use common::groups::{assert_echoed, available, client, listener, serve};
 use common::{Setup, hangs_after, on_each};
 
-/// How 1,000 clients come.
+/// Arrival pattern of 1,000 clients.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Arrival {
-    /// Each after the response to the one before, on a connection of its own.
+    /// Each client connects after the previous client has received its response.
     Sequential,
-    /// All connect before the first one reads its response.
+    /// All clients connect before the first one reads its response.
     Burst,
-    /// All are in the accept queues before any worker accepts.
+    /// All connections are in the accept queues before any worker accepts.
     Queued,
 }
 
-/// Sockets that listen at one address.
+/// Returns listening sockets that share one address.
 fn sockets_at_one_address(count: usize) -> (Vec<StdListener>, SocketAddr) {
     let mut address: SocketAddr = "127.0.0.1:0".parse().expect("an address");
     let mut sockets = Vec::new();
@@ -46,14 +46,14 @@ fn sockets_at_one_address(count: usize) -> (Vec<StdListener>, SocketAddr) {
     (sockets, address)
 }
 
-/// Workers that count the connections that they serve.
-struct Counting {
+/// Workers that count the connections they serve.
+struct CountingWorkers {
     group: ListenerGroup<TcpListener>,
     served: Arc<Vec<AtomicUsize>>,
     workers: Option<Workers<()>>,
 }
 
-impl Counting {
+impl CountingWorkers {
     fn start(setup: &Setup, group: ListenerGroup<TcpListener>, members: usize) -> Self {
         let served = Arc::new((0..members).map(|_| AtomicUsize::new(0)).collect::<Vec<_>>());
         let (joined, counted) = (group.clone(), Arc::clone(&served));
@@ -77,9 +77,9 @@ impl Counting {
         self.served.iter().map(|count| count.load(Ordering::Relaxed)).collect()
     }
 
-    fn end(mut self) -> Vec<usize> {
+    fn stop(mut self) -> Vec<usize> {
         self.group.close(PendingConnections::Serve);
-        self.workers.take().expect("running").join().expect("they end");
+        self.workers.take().expect("running").join().expect("the workers exit");
         self.served()
     }
 }
@@ -87,24 +87,24 @@ impl Counting {
 fn distribute(setup: &Setup, members: usize, sockets: usize, arrival: Arrival) -> Vec<usize> {
     let (sockets, address) = sockets_at_one_address(sockets);
     let group = ListenerGroup::new_paused(sockets, members);
-    let counting = Counting::start(setup, group.clone(), members);
+    let counting = CountingWorkers::start(setup, group.clone(), members);
     if arrival != Arrival::Queued {
         group.resume();
         assert_eq!(group.wait_applied(hangs_after()).expect("all accept"), members);
     }
     match arrival {
-        Arrival::Sequential => (0..1000).for_each(|_| is_echoed(client(address))),
+        Arrival::Sequential => (0..1000).for_each(|_| assert_echoed(client(address))),
         Arrival::Burst | Arrival::Queued => {
             let clients: Vec<StdStream> = (0..1000).map(|_| client(address)).collect();
             group.resume();
-            clients.into_iter().for_each(is_echoed);
+            clients.into_iter().for_each(assert_echoed);
         }
     }
-    counting.end()
+    counting.stop()
 }
 
 #[test]
-fn busiest_worker_gets_at_most_a_tenth_more_than_the_mean() {
+fn busiest_worker_exceeds_mean_by_at_most_a_tenth() {
     raise_open_files();
     on_each(available(), |setup| {
         for members in [2, 4] {
@@ -123,16 +123,16 @@ fn busiest_worker_gets_at_most_a_tenth_more_than_the_mean() {
 }
 
 #[test]
-fn kernel_distribution_leaves_connections_with_the_worker_that_accepts_them() {
+fn kernel_distribution_keeps_connections_at_accepting_worker() {
     on_each(available(), |setup| {
         for distribution in [Distribution::Kernel, Distribution::Balanced] {
             let ((first, address), (second, _)) = (listener(), listener());
             let group = ListenerGroup::new(vec![first, second], 2);
             assert_eq!(group.distribution(), Distribution::Balanced);
             group.set_distribution(distribution);
-            let counting = Counting::start(setup, group, 2);
-            (0..100).for_each(|_| is_echoed(client(address)));
-            let served = counting.end();
+            let counting = CountingWorkers::start(setup, group, 2);
+            (0..100).for_each(|_| assert_echoed(client(address)));
+            let served = counting.stop();
             match distribution {
                 Distribution::Kernel => assert_eq!(served, [100, 0], "{}", setup.name),
                 _ => assert!(served[0] <= 55 && served[0] + served[1] == 100, "{}: {served:?}", setup.name),
@@ -141,25 +141,25 @@ fn kernel_distribution_leaves_connections_with_the_worker_that_accepts_them() {
     });
 }
 
-/// Without any transfer: a worker accepts once, then is behind the other.
+/// Without transfers: after each accept, a worker is behind the other one in the queue.
 #[test]
-fn workers_that_share_a_socket_take_turns_on_uring() {
+fn workers_of_shared_socket_alternate_on_uring() {
     on_each(available().into_iter().filter(Setup::is_uring).collect(), |setup| {
         let (listener, address) = listener();
         let group = ListenerGroup::new(vec![listener], 2);
         group.set_distribution(Distribution::Kernel);
-        let counting = Counting::start(setup, group, 2);
-        (0..200).for_each(|_| is_echoed(client(address)));
-        let served = counting.end();
+        let counting = CountingWorkers::start(setup, group, 2);
+        (0..200).for_each(|_| assert_echoed(client(address)));
+        let served = counting.stop();
         assert!(served.iter().all(|count| *count > 0), "{}: {served:?}", setup.name);
     });
 }
 
 #[test]
-fn connections_of_a_shared_unix_socket_are_balanced() {
+fn connections_of_shared_unix_socket_are_balanced() {
     on_each(available(), |setup| {
-        let folder = tempfile::tempdir().expect("a folder");
-        let path = folder.path().join("socket");
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("socket");
         let group =
             ListenerGroup::<UnixListener>::new(vec![StdUnixListener::bind(&path).expect("listens")], 2);
         let served = Arc::new([AtomicUsize::new(0), AtomicUsize::new(0)]);
@@ -181,16 +181,16 @@ fn connections_of_a_shared_unix_socket_are_balanced() {
             let mut client = StdUnixStream::connect(&path).expect("connects");
             client.set_read_timeout(Some(hangs_after())).expect("a timeout");
             client.write_all(b"ciao").expect("sends");
-            is_echoed(client);
+            assert_echoed(client);
         }
         group.close(PendingConnections::Serve);
-        workers.join().expect("they end");
+        workers.join().expect("the workers exit");
         let served = served.each_ref().map(|count| count.load(Ordering::Relaxed));
         assert!(served[0] + served[1] == 100 && served.iter().all(|count| *count <= 55), "{served:?}");
     });
 }
 
-/// A worker that joins late, one that leaves early, one that stands still and pauses of all, while clients come.
+/// One worker joins late, one leaves early, one blocks its thread, and all pause, while clients connect.
 #[test]
 fn no_connection_is_lost_while_members_join_leave_and_pause() {
     on_each(available(), |setup| {
@@ -215,13 +215,13 @@ fn no_connection_is_lost_while_members_join_leave_and_pause() {
                         anello::spawn(async move { echo(stream).await.ok() }).detach();
                         match worker.index {
                             0 if count == 100 => break,
-                            // Blocks the thread: what is transferred to it waits.
+                            // Blocks the thread, so connections transferred to this worker wait.
                             1 if count % 50 == 0 => thread::sleep(Duration::from_millis(5)),
                             _ => {}
                         }
                     }
                     drop(member);
-                    // The runtime's end would be that of its connections.
+                    // Exiting the runtime would close its connections.
                     while !done.load(Ordering::Relaxed) {
                         sleep(Duration::from_millis(1)).await;
                     }
@@ -229,7 +229,7 @@ fn no_connection_is_lost_while_members_join_leave_and_pause() {
             });
             let workers = workers.expect("starts");
             let clients: Vec<_> = (0..8)
-                .map(|_| thread::spawn(move || (0..200).for_each(|_| is_echoed(client(address)))))
+                .map(|_| thread::spawn(move || (0..200).for_each(|_| assert_echoed(client(address)))))
                 .collect();
             while clients.iter().any(|thread| !thread.is_finished()) {
                 group.pause();
@@ -237,43 +237,43 @@ fn no_connection_is_lost_while_members_join_leave_and_pause() {
                 group.resume();
                 thread::sleep(Duration::from_millis(10));
             }
-            clients.into_iter().for_each(|thread| thread.join().expect("all are served"));
+            clients.into_iter().for_each(|thread| thread.join().expect("every client is served"));
             assert_eq!(accepted.load(Ordering::Relaxed), 1600, "{}", setup.name);
             group.close(PendingConnections::Serve);
             clients_are_done.store(true, Ordering::Relaxed);
-            workers.join().expect("they end");
+            workers.join().expect("the workers exit");
         }
     });
 }
 
-/// What was transferred to a worker that then stands still is served by others when it ends.
+/// Connections transferred to a blocked worker are served by other workers when it exits.
 #[test]
-fn connections_transferred_to_a_worker_that_ends_are_served_by_another() {
+fn connections_transferred_to_exiting_worker_are_served_by_another() {
     on_each(available(), |setup| {
         let ((first, address), (second, at_second)) = (listener(), listener());
         let group = ListenerGroup::<TcpListener>::new(vec![first, second], 2);
-        let ((go_on, waits), (stands, when_stands)) = (mpsc::channel::<()>(), mpsc::channel::<()>());
-        let (waits, stands) = (Mutex::new(Some(waits)), Mutex::new(stands));
+        let ((resume_worker, waits), (now_blocked, blocked)) = (mpsc::channel::<()>(), mpsc::channel::<()>());
+        let (waits, now_blocked) = (Mutex::new(Some(waits)), Mutex::new(now_blocked));
         let joined = group.clone();
         let workers = Workers::builder().unpinned_workers(2).runtime(setup.builder());
         let workers = workers.start(move |worker| {
             let joined = joined.clone();
             let waits = (worker.index == 1).then(|| waits.lock().expect("free").take().expect("once"));
-            let stands = stands.lock().expect("free").clone();
+            let now_blocked = now_blocked.lock().expect("free").clone();
             async move {
                 let member = joined.join(worker.index);
                 let Some(waits) = waits else { return serve(member).await };
                 let stream = member.accept().await.expect("accepts").expect("a client");
-                echo(stream).await.expect("the client has had its answer, and goes");
-                stands.send(()).expect("heard");
-                waits.recv().expect("told");
+                echo(stream).await.expect("the client disconnects after its response");
+                now_blocked.send(()).expect("a receiver");
+                waits.recv().expect("a message");
             }
         });
         let workers = workers.expect("starts");
         assert_eq!(group.wait_applied(hangs_after()).expect("both accept"), 2);
-        is_echoed(client(at_second));
-        when_stands.recv().expect("the second worker stands still");
-        // About half of them are transferred.
+        assert_echoed(client(at_second));
+        blocked.recv().expect("the second worker is blocked");
+        // About half of the connections are transferred.
         let clients: Vec<StdStream> = (0..100).map(|_| client(address)).collect();
         let waiting = |client: &StdStream| {
             client.set_nonblocking(true).expect("a mode");
@@ -281,13 +281,13 @@ fn connections_transferred_to_a_worker_that_ends_are_served_by_another() {
             client.set_nonblocking(false).expect("a mode");
             waits
         };
-        // The first worker has dealt with all of them when the last of those that it keeps has its answer.
+        // When the last connection that the first worker keeps has its response, it has processed all connections.
         while clients.iter().filter(|client| waiting(client)).count() > 52 {
             thread::yield_now();
         }
-        go_on.send(()).expect("heard");
-        clients.into_iter().for_each(is_echoed);
+        resume_worker.send(()).expect("a receiver");
+        clients.into_iter().for_each(assert_echoed);
         group.close(PendingConnections::Serve);
-        workers.join().expect("they end");
+        workers.join().expect("the workers exit");
     });
 }

@@ -1,5 +1,5 @@
-//! Faults of the kernel: interrupted waits, nothing left of this or that, queues that are full. Numbers are those of the
-//! list of faults in the project's design.
+//! Kernel faults: interrupted waits, exhausted resources and full queues. The numbers refer to the list of faults in
+//! ARCHITECTURE.md.
 
 mod common;
 
@@ -13,20 +13,20 @@ use anello::net::{TcpListener, TcpStream, echo};
 use anello::time::sleep;
 use anello::{DriverKind, DriverOptions, Runtime, spawn};
 use common::child::{Child, can_inject, freed_is_kept, is_child, raise_open_files};
-use common::server::{Server, serve_if_asked};
+use common::server::{Server, serve_if_child};
 use common::{
-    ANY_PORT, Setup, all_drivers, assert_same_bytes, exchange, on_both_drivers, on_each, on_every_driver,
-    pair, pattern, refuses_uring,
+    ANY_PORT, Setup, all_drivers, assert_same_bytes, exchange, is_uring_unavailable, on_both_drivers,
+    on_each, on_every_driver, pair, pattern,
 };
 
-/// Not a test of its own: the child process of the others.
+/// Body of the server's child process; not a test of its own.
 #[test]
 fn server_child() {
-    serve_if_asked();
+    serve_if_child();
 }
 
-/// Bytes both ways, a timer, a connection more: what every fault must leave whole.
-async fn serve_as_ever(seed: u64) {
+/// Checks that the runtime still works: transfers in both directions, a timer, another connection.
+async fn check_runtime_works(seed: u64) {
     let (mut client, mut server) = pair().await.unwrap();
     let echoing = spawn(async move { echo(&mut server).await });
     for size in [1, 100, 5000, 100_000] {
@@ -47,7 +47,7 @@ async fn serve_as_ever(seed: u64) {
 fn fault_01_interrupted_waits() {
     let name = "fault_01_interrupted_waits";
     if is_child(name) || can_inject() {
-        // Calls that fail so did nothing: what they were to submit must be submitted by another.
+        // Calls that failed have done nothing: the operations they were to submit must be submitted by a later call.
         Child::injecting(&["/^(io_uring_enter|epoll_p?wait2?)$:error=EINTR:when=1+3"]).run(name, || {
             on_every_driver(|setup| {
                 let features = setup.runtime().driver().features;
@@ -57,7 +57,7 @@ fn fault_01_interrupted_waits() {
                     || setup.options.disabled_features.buffer_ring
                     || features.contains("multishot-recv");
                 assert!(features_expected, "{}: lost to an interruption: {features}", setup.name);
-                setup.run(serve_as_ever(1));
+                setup.run(check_runtime_works(1));
             });
         });
     }
@@ -65,12 +65,12 @@ fn fault_01_interrupted_waits() {
 
 #[test]
 fn fault_01_signals_during_waits() {
-    // In a process of its own, because signals are for all of it.
+    // In a child process, because signals affect the whole process.
     Child::default().run("fault_01_signals_during_waits", || {
         let caught = Arc::new(AtomicBool::new(false));
         signal_hook::flag::register(signal_hook::consts::SIGHUP, Arc::clone(&caught)).unwrap();
         on_every_driver(|setup| {
-            // The kernel prefers the thread of that number.
+            // The kernel prefers the main thread, whose ID is the process ID.
             let target = rustix::thread::gettid();
             let end = Arc::new(AtomicBool::new(false));
             let ended = Arc::clone(&end);
@@ -80,7 +80,7 @@ fn fault_01_signals_during_waits() {
                     std::thread::sleep(Duration::from_micros(100));
                 }
             });
-            setup.run(serve_as_ever(2));
+            setup.run(check_runtime_works(2));
             end.store(true, Ordering::SeqCst);
             thread.join().unwrap();
         });
@@ -89,8 +89,8 @@ fn fault_01_signals_during_waits() {
 }
 
 #[test]
-fn fault_03_spurious_refusals_of_reads() {
-    let name = "fault_03_spurious_refusals_of_reads";
+fn fault_03_spuriously_refused_reads() {
+    let name = "fault_03_spuriously_refused_reads";
     if is_child(name) || can_inject() {
         Child::injecting(&["recvfrom:error=EAGAIN:when=2+3"]).run(name, || {
             on_both_drivers(|setup| setup.run(read_despite_refusals()));
@@ -98,33 +98,33 @@ fn fault_03_spurious_refusals_of_reads() {
     }
 }
 
-/// The kernel never refuses a read for which it has bytes; when it seems to, the next bytes bring the reader back. So
-/// there must be room for them: all is less than a receive window.
+/// The kernel never refuses a read for which it has bytes. If a read seems to be refused, the next bytes wake the
+/// reader again. Therefore there must be room for them: the total is smaller than a receive window.
 async fn read_despite_refusals() {
     let (client, mut server) = pair().await.unwrap();
     let message = pattern(3, 40_000);
     let sent = message.clone();
     let nudging = spawn(async move {
         let mut client = client;
-        for piece in sent.chunks(5000) {
-            client.write_all(piece).await.unwrap();
+        for part in sent.chunks(5000) {
+            client.write_all(part).await.unwrap();
             sleep(Duration::from_micros(200)).await;
         }
-        // Until the reader has everything and closes.
+        // Runs until the reader has received everything and closes.
         while client.write(b"nudge").await.is_ok() {
             sleep(Duration::from_millis(1)).await;
         }
     });
-    let mut found = Vec::new();
-    while found.len() < message.len() {
-        found.extend_from_slice(&server.recv().await.unwrap().unwrap());
+    let mut received = Vec::new();
+    while received.len() < message.len() {
+        received.extend_from_slice(&server.recv().await.unwrap().unwrap());
     }
-    assert_same_bytes(&found[..message.len()], &message);
+    assert_same_bytes(&received[..message.len()], &message);
     drop(server);
     nudging.await.unwrap();
 }
 
-/// Processor time of a server that has nothing to do, over two seconds, in hundredths.
+/// Returns the CPU usage of an idle server over two seconds, in percent.
 fn idle_percentage(server: &mut Server) -> f64 {
     let (before, start) = (server.report(), Instant::now());
     std::thread::sleep(Duration::from_secs(2));
@@ -138,7 +138,7 @@ fn connect(server: &Server) -> StdStream {
     stream
 }
 
-/// Whether the connection is served.
+/// Returns whether the connection is served.
 fn is_served(stream: &mut StdStream) -> bool {
     stream.write_all(b"?").is_ok() && stream.read_exact(&mut [0]).is_ok()
 }
@@ -154,20 +154,21 @@ fn fault_04_no_descriptors_left() {
         }
         assert!(served.len() >= 20 && refused >= 100, "{} served, {refused} refused", served.len());
         assert!(server.report().refused >= 100);
-        // One waits in vain, and the server does not spin for it.
+        // One client waits in the accept queue, and the server must not busy-loop.
         let percentage = idle_percentage(&mut server);
-        assert!(percentage < 5.0, "{percentage} % of a core at rest");
-        assert!(served.iter_mut().all(is_served), "those who were there first stay");
+        assert!(percentage < 5.0, "{percentage} % of a core while idle");
+        assert!(served.iter_mut().all(is_served), "existing connections must stay open");
         drop(served);
-        // As soon as descriptors are free, all is as before.
+        // Once descriptors are available, new connections are served again.
         while !is_served(&mut connect(&server)) {
             std::thread::sleep(Duration::from_millis(10));
         }
-        server.end();
+        server.stop();
     });
 }
 
-/// So many connections at once within one runtime, each with so many requests, all of which must be answered.
+/// Opens `count` concurrent connections within one runtime. Each sends `rounds` requests, and every request must get a
+/// response.
 async fn many_clients(count: usize, rounds: u64, size: usize) {
     let listener = TcpListener::bind(ANY_PORT).unwrap();
     let address = listener.local_addr().unwrap();
@@ -213,19 +214,19 @@ fn fault_05_empty_buffer_ring() {
 }
 
 #[test]
-fn fault_05_the_ring_grows_first() {
+fn fault_05_buffer_ring_grows_first() {
     on_each(vec![common::both_drivers().remove(0)], |setup| {
         let runtime = setup.with(|options| options.initial_receive_buffers = 1).runtime();
         runtime.block_on(many_clients(256, 20, 100));
         let metrics = runtime.metrics();
-        // Doubled from one buffer: what was refused for lack of buffers was refused few times.
+        // The ring is doubled repeatedly from one buffer, so receives fail for lack of buffers only a few times.
         assert!((1..5000).contains(&metrics.buffer_exhaustions), "{metrics:?}");
     });
 }
 
 #[test]
-fn fault_06_no_memory_to_map_the_ring() {
-    Child::default().run("fault_06_no_memory_to_map_the_ring", || {
+fn fault_06_no_memory_to_map_ring() {
+    Child::default().run("fault_06_no_memory_to_map_ring", || {
         use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
         let mut options = DriverOptions::default();
         (options.sq_entries, options.cq_entries) = (32_768, 65_536);
@@ -233,12 +234,12 @@ fn fault_06_no_memory_to_map_the_ring() {
             Runtime::builder().driver(kind).options(options.clone()).driver_from_environment(false).build()
         };
         if let Err(error) = build(DriverKind::Uring) {
-            assert!(refuses_uring(&error), "{error:?}");
+            assert!(is_uring_unavailable(&error), "{error:?}");
             return eprintln!("skipped: {error}");
         }
         let pages = std::fs::read_to_string("/proc/self/statm").unwrap();
         let in_use = pages.split(' ').next().unwrap().parse::<u64>().unwrap() * 4096;
-        // Room for epoll and messages, not for queues of three megabytes.
+        // Enough memory for epoll and messages, but not for queues of three megabytes.
         let maximum = getrlimit(Resource::As).maximum;
         setrlimit(Resource::As, Rlimit { current: Some(in_use + (2 << 20)), maximum }).unwrap();
         let error = build(DriverKind::Uring).unwrap_err();
@@ -248,7 +249,7 @@ fn fault_06_no_memory_to_map_the_ring() {
         assert!(error.to_string().contains("ulimit"), "{error}");
         let auto = auto.unwrap();
         assert_eq!((auto.driver().name, auto.driver().fallback_reason), ("epoll", Some(error.to_string())));
-        auto.block_on(serve_as_ever(6));
+        auto.block_on(check_runtime_works(6));
     });
 }
 
@@ -262,7 +263,7 @@ fn fault_06_no_memory_for_all_receive_buffers() {
     Child::default().run("fault_06_no_memory_for_all_receive_buffers", || {
         use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
         for (room_bytes, options) in [
-            // Room for the queues and some of 64 MiB of buffers, then for none of one buffer of 1 MiB.
+            // Enough memory for the queues and some of 64 MiB of buffers, then not for one buffer of 1 MiB.
             (24 << 20, DriverOptions::default()),
             (1 << 20, {
                 let mut options = DriverOptions::default();
@@ -275,7 +276,7 @@ fn fault_06_no_memory_for_all_receive_buffers() {
                 builder.driver_from_environment(false).build()
             };
             if let Err(error) = build() {
-                assert!(refuses_uring(&error), "{error:?}");
+                assert!(is_uring_unavailable(&error), "{error:?}");
                 return eprintln!("skipped: {error}");
             }
             let pages = std::fs::read_to_string("/proc/self/statm").unwrap();
@@ -284,12 +285,12 @@ fn fault_06_no_memory_for_all_receive_buffers() {
             setrlimit(Resource::As, Rlimit { current: Some(in_use + room_bytes), maximum }).unwrap();
             let runtime = build();
             setrlimit(Resource::As, Rlimit { current: maximum, maximum }).unwrap();
-            runtime.unwrap().block_on(serve_as_ever(6));
+            runtime.unwrap().block_on(check_runtime_works(6));
         }
     });
 }
 
-/// The options of a fault on every way of io_uring, and epoll beside it.
+/// Returns all io_uring setups and epoll, with the options of a fault.
 fn each_with(change: impl Fn(&mut DriverOptions)) -> Vec<Setup> {
     let mut setups = all_drivers();
     setups.retain(|setup| !setup.name.contains("small"));

@@ -1,5 +1,5 @@
-//! Faults of peers and of programs: readers that stall, resets, floods, futures dropped by the thousand. Numbers are
-//! those of the list of faults in the project's design.
+//! Faults of peers and applications: stalled readers, resets, floods, and thousands of dropped futures. The numbers
+//! refer to the list of faults in ARCHITECTURE.md.
 
 mod common;
 
@@ -14,7 +14,7 @@ use anello::net::{TcpListener, TcpStream, echo};
 use anello::time::timeout;
 use anello::{current_metrics, spawn, yield_now};
 use common::child::{Child, assert_grown_less, raise_open_files, usage};
-use common::server::{Server, serve_if_asked};
+use common::server::{Server, serve_if_child};
 use common::{
     ANY_PORT, Random, Setup, assert_same_bytes, both_drivers, on_both_drivers, on_each, on_every_driver,
     pair, patience, pattern, poll_at_most, sha256, within,
@@ -24,30 +24,30 @@ use socket2::{Domain, SockRef, Socket, Type};
 
 const MEGABYTE: usize = 1 << 20;
 
-/// Not a test of its own: the child process of the others.
+/// Body of the server's child process; not a test of its own.
 #[test]
 fn server_child() {
-    serve_if_asked();
+    serve_if_child();
 }
 
 #[test]
 fn fault_02_short_sends_and_receives() {
-    on_both_drivers(|setup| setup.run(through_small_buffers(10 * MEGABYTE)));
+    on_both_drivers(|setup| setup.run(transfer_through_small_buffers(10 * MEGABYTE)));
 }
 
 #[test]
-fn fault_02_short_sends_in_every_way() {
-    on_every_driver(|setup| setup.run(through_small_buffers(MEGABYTE / 4)));
+fn fault_02_short_sends_on_every_driver() {
+    on_every_driver(|setup| setup.run(transfer_through_small_buffers(MEGABYTE / 4)));
 }
 
-async fn through_small_buffers(size: usize) {
+async fn transfer_through_small_buffers(size: usize) {
     let (mut client, mut server) = pair().await.unwrap();
     client.set_send_buffer_size(1).unwrap();
     let message = pattern(2, size);
     let expected = sha256(&message);
     let writing = spawn(async move {
-        for piece in message.chunks(100_000) {
-            client.write_all(piece).await.unwrap();
+        for part in message.chunks(100_000) {
+            client.write_all(part).await.unwrap();
         }
         client.shutdown().await.unwrap();
         client
@@ -60,15 +60,15 @@ async fn through_small_buffers(size: usize) {
     drop(writing.await.unwrap());
 }
 
-/// How many futures to drop: so many, or as many as `ANELLO_DROPS` says.
+/// Returns the number of futures to drop, which can be set by `ANELLO_DROPS`.
 fn drops() -> u64 {
-    let asked = std::env::var("ANELLO_DROPS").ok().map(|text| text.parse().unwrap());
-    asked.unwrap_or(if cfg!(debug_assertions) { 20_000 } else { 100_000 })
+    let configured = std::env::var("ANELLO_DROPS").ok().map(|text| text.parse().unwrap());
+    configured.unwrap_or(if cfg!(debug_assertions) { 20_000 } else { 100_000 })
 }
 
 #[test]
 fn fault_10_futures_dropped_in_flight() {
-    // In a process of its own, for its memory.
+    // In a child process, because its memory usage is measured.
     Child::default().run("fault_10_futures_dropped_in_flight", || {
         on_both_drivers(|setup| {
             let runtime = setup.runtime();
@@ -85,7 +85,7 @@ fn fault_10_futures_dropped_in_flight() {
     });
 }
 
-/// Starts something, polls it a few times, drops it; in the end nothing is left.
+/// Starts operations, polls them a few times and drops them. No socket may remain at the end.
 async fn drop_futures(seed: u64, count: u64) {
     let listener = Rc::new(TcpListener::bind(ANY_PORT).unwrap());
     let address = listener.local_addr().unwrap();
@@ -93,7 +93,7 @@ async fn drop_futures(seed: u64, count: u64) {
     let mut random = Random::new(seed);
     let (mut client, mut server) = (None, None);
     for number in 0..count {
-        // One more connection from time to time; streams are dropped with whatever is in flight.
+        // A new connection from time to time. The old streams are dropped with operations in flight.
         if number % 50 == 0 || client.is_none() || server.is_none() {
             client = Some(TcpStream::connect(address).await.unwrap());
             server = Some(listener.accept().await.unwrap());
@@ -114,7 +114,7 @@ async fn drop_futures(seed: u64, count: u64) {
         }
     }
     drop((client, server));
-    // What was connected and never accepted.
+    // Connections that were established and never accepted.
     while timeout(Duration::from_millis(50), listener.accept()).await.is_ok() {}
     while current_metrics().unwrap().sockets > base {
         anello::time::sleep(Duration::from_millis(1)).await;
@@ -122,9 +122,9 @@ async fn drop_futures(seed: u64, count: u64) {
 }
 
 #[test]
-fn fault_11_accepts_and_connects_that_time_out() {
-    Child::default().run("fault_11_accepts_and_connects_that_time_out", || {
-        // Nobody accepts, and the backlog is full: to connect takes for ever.
+fn fault_11_accept_and_connect_timeouts() {
+    Child::default().run("fault_11_accept_and_connect_timeouts", || {
+        // No task accepts and the backlog is full, so a connect never completes.
         let full = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
         full.bind(&SocketAddr::from((Ipv4Addr::LOCALHOST, 0)).into()).unwrap();
         full.listen(0).unwrap();
@@ -139,7 +139,7 @@ fn fault_11_accepts_and_connects_that_time_out() {
                     let wait = Duration::from_nanos(number % 3 * 100);
                     assert!(timeout(wait, listener.accept()).await.is_err());
                     assert!(timeout(wait, TcpStream::connect(unreachable)).await.is_err());
-                    // A wait that is over before it began lets nobody run.
+                    // A timeout that has elapsed from the start does not yield to other tasks.
                     yield_now().await;
                 }
             };
@@ -162,8 +162,8 @@ fn fault_11_accepts_and_connects_that_time_out() {
 }
 
 #[test]
-fn closed_connections_leave_nothing_behind() {
-    Child::default().run("closed_connections_leave_nothing_behind", || {
+fn closed_connections_leak_no_memory() {
+    Child::default().run("closed_connections_leak_no_memory", || {
         on_both_drivers(|setup| {
             let runtime = setup.runtime();
             let serve = |count| async move {
@@ -171,7 +171,7 @@ fn closed_connections_leave_nothing_behind() {
                 for _ in 0..count {
                     let mut client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
                     let mut server = listener.accept().await.unwrap();
-                    // A response, and the end: what is on its way when the stream is dropped.
+                    // A response and EOF are in flight when the stream is dropped.
                     server.write_all(b"response").await.unwrap();
                     drop(server);
                     let mut found = [0; 8];
@@ -182,13 +182,13 @@ fn closed_connections_leave_nothing_behind() {
             let before = usage();
             runtime.block_on(serve(drops() / 4));
             let grown = usage().resident_bytes.saturating_sub(before.resident_bytes);
-            // A hundred bytes for each would be 500,000.
+            // Leaking a hundred bytes per connection would exceed 500,000 bytes.
             assert_grown_less(setup.name, grown, 300_000);
         });
     });
 }
 
-/// So many connections whose peers never read.
+/// Returns connections whose peers never read.
 async fn unread(count: usize) -> (Vec<TcpStream>, Vec<StdStream>) {
     let listener = TcpListener::bind(ANY_PORT).unwrap();
     let address = listener.local_addr().unwrap();
@@ -206,8 +206,8 @@ async fn unread(count: usize) -> (Vec<TcpStream>, Vec<StdStream>) {
 }
 
 #[test]
-fn fault_20_readers_that_do_not_read() {
-    Child::default().run("fault_20_readers_that_do_not_read", || {
+fn fault_20_stalled_readers() {
+    Child::default().run("fault_20_stalled_readers", || {
         assert!(raise_open_files() > 1100, "needs descriptors for 500 connections");
         on_both_drivers(|setup| {
             let runtime = setup.runtime();
@@ -228,7 +228,7 @@ fn fault_20_readers_that_do_not_read() {
                         })
                     })
                     .collect();
-                // Until none of them gets any further.
+                // Runs until no connection makes progress.
                 let mut last = u64::MAX;
                 while std::mem::replace(&mut last, accepted.get()) != accepted.get() {
                     anello::time::sleep(Duration::from_millis(300)).await;
@@ -254,7 +254,7 @@ fn fault_20_small_messages_do_not_hold_large_buffers() {
             runtime.block_on(async {
                 let (mut streams, mut peers) = unread(1).await;
                 let mut stream = streams.pop().unwrap();
-                // Fills the kernel's buffers, so that what is echoed stays in the queue.
+                // Fills the kernel's buffers, so that echoed bytes stay in the queue.
                 let mut kernel_takes = true;
                 while kernel_takes {
                     stream.write_all(&[0; 1000]).await.unwrap();
@@ -286,7 +286,7 @@ fn fault_20_small_messages_do_not_hold_large_buffers() {
                 let grown = usage().resident_bytes.saturating_sub(before);
                 assert!(!echoing.is_finished(), "{}: the queue was full before it was tried", setup.name);
                 echoing.abort();
-                // The queue takes 64 KiB of messages of one byte; a buffer for each would be 256 MiB.
+                // The queue holds 64 KiB of one-byte messages. With a buffer for each, it would use 256 MiB.
                 assert_grown_less(setup.name, grown, 4 * MEGABYTE);
             });
         });
@@ -322,16 +322,16 @@ fn fault_21_idle_flood() {
         let each = report.usage.resident_bytes.saturating_sub(start) / count;
         eprintln!("{}: {each} bytes for each idle connection", setup.name);
         assert_grown_less(setup.name, each, 2048);
-        // They are connections all the same.
+        // The idle connections still work.
         for stream in idle.iter_mut().step_by(500) {
             stream.write_all(b"!").unwrap();
-            let mut answer = [0];
-            stream.read_exact(&mut answer).unwrap();
-            assert_eq!(&answer, b"!");
+            let mut response = [0];
+            stream.read_exact(&mut response).unwrap();
+            assert_eq!(&response, b"!");
         }
         drop(idle);
         server.wait_until(|report| report.sockets == 1);
-        server.end();
+        server.stop();
     });
 }
 
@@ -340,7 +340,7 @@ fn server_usage(server: &Server) -> usize {
 }
 
 #[test]
-fn fault_22_resets_in_the_middle() {
+fn fault_22_resets_during_transfer() {
     on_both_drivers(|setup| {
         let mut server = Server::start(setup, None);
         let address = server.address;
@@ -355,21 +355,21 @@ fn fault_22_resets_in_the_middle() {
             }
             drop(client);
         }
-        // A client whose connection was reset before it was accepted may never be.
+        // A client that was reset before it was accepted may never be accepted.
         let report = server.wait_until(|report| report.sockets == before.sockets && report.accepted > 900);
         assert!(report.usage.descriptors <= before.usage.descriptors, "{report:?}");
         assert_eq!(report.broken_pipes, 0, "SIGPIPE");
         let mut client = StdStream::connect(address).unwrap();
         client.write_all(b"alive").unwrap();
-        let mut answer = [0; 5];
-        client.read_exact(&mut answer).unwrap();
-        assert_eq!(&answer, b"alive");
-        server.end();
+        let mut response = [0; 5];
+        client.read_exact(&mut response).unwrap();
+        assert_eq!(&response, b"alive");
+        server.stop();
     });
 }
 
 #[test]
-fn fault_22_resets_as_the_receive_begins() {
+fn fault_22_resets_while_receive_is_armed() {
     const CLIENTS: u32 = 20_000;
     on_both_drivers(|setup| {
         let runtime = setup.runtime();
@@ -380,7 +380,8 @@ fn fault_22_resets_as_the_receive_begins() {
                 for number in 0..CLIENTS {
                     let mut client = StdStream::connect(address).unwrap();
                     SockRef::from(&client).set_linger(Some(Duration::ZERO)).unwrap();
-                    // Another moment each time: as the server accepts, as it arms the receive, when it waits.
+                    // The reset comes at a different moment each time: during the accept, while the receive is armed,
+                    // or while it waits.
                     for _ in 0..number % 1000 {
                         std::hint::spin_loop();
                     }
@@ -389,7 +390,7 @@ fn fault_22_resets_as_the_receive_begins() {
             });
             let mut receiving = Vec::new();
             while receiving.len() < CLIENTS as usize {
-                // A client whose connection was reset before it was accepted may never be.
+                // A client that was reset before it was accepted may never be accepted.
                 let Ok(accepted) = timeout(patience(Duration::from_secs(2)), listener.accept()).await else {
                     break;
                 };
@@ -405,11 +406,11 @@ fn fault_22_resets_as_the_receive_begins() {
     });
 }
 
-/// One connection, much data, a reader that stalls. The amount can be set: `ANELLO_STREAM_BYTES`.
+/// Sends much data over one connection to a stalled reader. `ANELLO_STREAM_BYTES` sets the amount.
 #[test]
-fn a_long_stream_to_a_reader_that_stalls() {
-    let wanted = std::env::var("ANELLO_STREAM_BYTES").ok().map(|text| text.parse().unwrap());
-    let total: u64 = wanted.unwrap_or(64 * MEGABYTE as u64);
+fn long_stream_to_stalled_reader() {
+    let configured = std::env::var("ANELLO_STREAM_BYTES").ok().map(|text| text.parse().unwrap());
+    let total: u64 = configured.unwrap_or(64 * MEGABYTE as u64);
     for setup in both_drivers() {
         within(patience(Duration::from_secs(600)), setup.name, move || {
             if setup.builder().build().is_ok() { long_stream(&setup, total) } else { eprintln!("skipped") }
@@ -426,21 +427,21 @@ fn long_stream(setup: &Setup, total: u64) {
         let (block, mut hash) = (pattern(1 << 30, MEGABYTE + 1), Sha256::new());
         let mut left = total;
         while left > 0 {
-            let piece = &block[..block.len().min(usize::try_from(left).unwrap_or(usize::MAX))];
-            writer.write_all(piece).unwrap();
-            hash.update(piece);
-            left -= piece.len() as u64;
-            counted.fetch_add(piece.len() as u64, Ordering::SeqCst);
+            let part = &block[..block.len().min(usize::try_from(left).unwrap_or(usize::MAX))];
+            writer.write_all(part).unwrap();
+            hash.update(part);
+            left -= part.len() as u64;
+            counted.fetch_add(part.len() as u64, Ordering::SeqCst);
         }
         writer.shutdown(std::net::Shutdown::Write).unwrap();
         hash.finalize()
     });
-    // Nothing is read: everything fills up, and then nothing may happen any more.
+    // Nothing is read: all buffers become full, and then no more turns may happen.
     let mut last = (u64::MAX, u64::MAX);
     loop {
         let now = (sent.load(Ordering::SeqCst), server.report().turns);
         std::thread::sleep(Duration::from_millis(200));
-        // The question itself takes a turn or two.
+        // The report itself takes a turn or two.
         if now.0 == last.0 && now.1 - last.1 < 10 {
             break;
         }
@@ -463,13 +464,13 @@ fn long_stream(setup: &Setup, total: u64) {
         found += count as u64;
     }
     assert_eq!(found, total);
-    assert_eq!(hash.finalize(), writing.join().unwrap(), "the same bytes in the same order");
+    assert_eq!(hash.finalize(), writing.join().unwrap(), "the received bytes differ");
     assert_grown_less(setup.name, filled.usage.resident_bytes.max(most), 32 * MEGABYTE);
-    server.end();
+    server.stop();
 }
 
 #[test]
-fn a_busy_connection_starves_nobody() {
+fn busy_connection_does_not_starve_other_connections() {
     on_each(both_drivers(), |setup| {
         let mut server = Server::start(setup, None);
         let address = server.address;
@@ -492,21 +493,21 @@ fn a_busy_connection_starves_nobody() {
         quiet.set_nodelay(true).unwrap();
         for number in 0..200u8 {
             quiet.write_all(&[number]).unwrap();
-            let mut answer = [0];
-            quiet.read_exact(&mut answer).unwrap();
-            assert_eq!(answer, [number]);
+            let mut response = [0];
+            quiet.read_exact(&mut response).unwrap();
+            assert_eq!(response, [number]);
         }
         end.store(true, Ordering::SeqCst);
         writing.join().unwrap();
         reading.join().unwrap();
         server.report();
-        server.end();
+        server.stop();
     });
 }
 
-/// A server that only sends, to a peer that reads as fast as it can, within a runtime that has other work.
+/// A server that only sends, to a peer that reads as fast as it can, within a runtime that has other tasks.
 #[test]
-fn a_sender_starves_nobody() {
+fn sender_does_not_starve_other_tasks() {
     on_every_driver(|setup| {
         let reading = setup.run(async {
             let listener = TcpListener::bind(ANY_PORT).unwrap();
@@ -519,7 +520,7 @@ fn a_sender_starves_nobody() {
             let polls = Rc::new(std::cell::Cell::new(0u64));
             let counted = Rc::clone(&polls);
             let sending = spawn(async move {
-                // What it may do at once is bounded, whether or not the kernel takes everything.
+                // The work per poll is limited, even if the kernel accepts everything.
                 loop {
                     sender.send(&b"0123456789abcdef"[..]).await.unwrap();
                     counted.set(counted.get() + 1);
@@ -535,13 +536,13 @@ fn a_sender_starves_nobody() {
             yield_now().await;
             reading
         });
-        // The runtime is gone, and with it the connection.
+        // The runtime has been dropped, and with it the connection.
         reading.join().unwrap();
     });
 }
 
 #[test]
-fn a_stream_of_pieces_through_a_slow_link() {
+fn small_writes_over_slow_link() {
     on_every_driver(|setup| {
         setup.run(async {
             let (client, mut server) = pair().await.unwrap();
@@ -554,8 +555,8 @@ fn a_stream_of_pieces_through_a_slow_link() {
                 let mut random = Random::new(20);
                 let mut left = &sent[..];
                 while !left.is_empty() {
-                    let (piece, rest) = left.split_at((1 + random.below(30)).min(left.len()));
-                    writer.write_all(piece).await.unwrap();
+                    let (part, rest) = left.split_at((1 + random.below(30)).min(left.len()));
+                    writer.write_all(part).await.unwrap();
                     if random.below(10) == 0 {
                         yield_now().await;
                     }

@@ -1,4 +1,5 @@
-//! Files: sent in order among the rest, whatever the peer does, on every driver; read without keeping others waiting.
+//! Files: sent in order with other data on every driver, whatever the peer does, and read without blocking other
+//! tasks.
 
 mod common;
 
@@ -22,11 +23,11 @@ use common::{
     pattern,
 };
 
-/// More than the kernel buffers for one connection.
+/// More bytes than the kernel buffers for one connection.
 const LARGE: usize = 24 << 20;
 
 #[test]
-fn a_file_waits_for_a_reader_that_stalls_and_keeps_its_place() {
+fn file_waits_for_stalled_reader_and_keeps_its_offset() {
     on_every_driver_and_sim(|setup| {
         // The simulated kernel has buffers of some KiB.
         let length = if setup.name.contains("sim") { 1 << 20 } else { LARGE };
@@ -43,7 +44,7 @@ fn a_file_waits_for_a_reader_that_stalls_and_keeps_its_place() {
                 server.shutdown().await?;
                 Ok::<_, io::Error>((sent, rest))
             });
-            // It runs into the full buffer before anything is read.
+            // The transfer fills the send buffer before anything is read.
             for _ in 0..1000 {
                 yield_now().await;
             }
@@ -58,7 +59,7 @@ fn a_file_waits_for_a_reader_that_stalls_and_keeps_its_place() {
     });
 }
 
-/// Work that blocks for as long as it is told to.
+/// Blocks work until it is opened.
 #[derive(Clone, Default)]
 struct Gate(Arc<(Mutex<bool>, Condvar)>);
 
@@ -73,10 +74,10 @@ impl Gate {
     }
 }
 
-/// In a process of its own: it takes every thread for work that blocks.
+/// Runs in a child process, because it occupies every thread of the blocking pool.
 #[test]
-fn file_operations_complete_while_blocking_work_takes_all_threads() {
-    let name = "file_operations_complete_while_blocking_work_takes_all_threads";
+fn file_operations_complete_while_blocking_pool_is_busy() {
+    let name = "file_operations_complete_while_blocking_pool_is_busy";
     Child::default().run(name, || {
         on_both_drivers(|setup| {
             setup.run(async {
@@ -96,7 +97,7 @@ fn file_operations_complete_while_blocking_work_takes_all_threads() {
                 let content = pattern(18, 100_000);
                 let kept = tempfile::NamedTempFile::new().unwrap();
                 std::fs::write(kept.path(), &content).unwrap();
-                // Opening is always done by a thread; of the rest, what is not in memory.
+                // Opening a file always uses a thread; the other operations do only if the data is not in memory.
                 let file = File::open(kept.path()).await.unwrap();
                 let mut bytes = vec![0; 1000];
                 assert_eq!(file.read_at(&mut bytes, 5).await.unwrap(), 1000);
@@ -109,7 +110,7 @@ fn file_operations_complete_while_blocking_work_takes_all_threads() {
                 client.read_exact(&mut received).await.unwrap();
                 assert_same_bytes(&received, &content);
                 assert_eq!(sending.await.unwrap().unwrap(), length);
-                // All of this happened before any of that work ended.
+                // All of this happened before any of the blocking work completed.
                 assert_eq!(running.load(Ordering::SeqCst), MAX_BLOCKING_THREADS);
                 gate.open();
                 for ended in work {
@@ -122,7 +123,7 @@ fn file_operations_complete_while_blocking_work_takes_all_threads() {
 }
 
 #[test]
-fn a_file_that_ends_early_is_told_by_the_count() {
+fn send_file_returns_lower_count_at_eof() {
     on_every_driver_and_sim(|setup| {
         setup.run(async {
             let (mut client, mut server) = pair().await.unwrap();
@@ -141,13 +142,13 @@ fn a_file_that_ends_early_is_told_by_the_count() {
 }
 
 #[test]
-fn what_is_no_file_to_send_leaves_the_connection_as_it_was() {
+fn failed_send_file_keeps_connection_usable() {
     on_every_driver_and_sim(|setup| {
         setup.run(async {
             let (mut client, mut server) = pair().await.unwrap();
-            let place = tempfile::NamedTempFile::new().unwrap();
-            std::fs::write(&place, "0123456789").unwrap();
-            let not_to_read = File::from(OpenOptions::new().write(true).open(&place).unwrap());
+            let path = tempfile::NamedTempFile::new().unwrap();
+            std::fs::write(&path, "0123456789").unwrap();
+            let not_to_read = File::from(OpenOptions::new().write(true).open(&path).unwrap());
             server.send("before,").await.unwrap();
             let refused = server.send_file(&not_to_read, 0, 10).await;
             assert!(refused.is_err(), "{}: {refused:?}", setup.name);
@@ -163,7 +164,7 @@ fn what_is_no_file_to_send_leaves_the_connection_as_it_was() {
 }
 
 #[test]
-fn a_file_that_nobody_takes_is_given_up_with_its_stream() {
+fn pending_send_file_ends_with_its_stream() {
     on_every_driver_and_sim(|setup| {
         let length = if setup.name.contains("sim") { 1 << 20 } else { LARGE };
         let content = pattern(2, length);
@@ -171,10 +172,10 @@ fn a_file_that_nobody_takes_is_given_up_with_its_stream() {
             let file = file_of(&content);
             let sockets = || current_metrics().unwrap().sockets;
             let before = sockets();
-            // Given up by its owner, ended by its owner, and gone on with.
+            // The transfer is cancelled, the connection is shut down, or the transfer is resumed.
             for way in 0..3 {
                 let (mut client, mut server) = pair().await.unwrap();
-                // Until the peer's buffer is full, and beyond.
+                // Runs until the peer's buffer is full, and beyond.
                 let mut sending = Box::pin(server.send_file(&file, 0, length as u64));
                 for _ in 0..50 {
                     let polled = poll_fn(|context| Poll::Ready(sending.as_mut().poll(context))).await;
@@ -200,7 +201,7 @@ fn a_file_that_nobody_takes_is_given_up_with_its_stream() {
                 }
                 assert_same_bytes(&received, &content[..received.len()]);
                 drop(client);
-                // The watchdog ends it otherwise.
+                // The watchdog ends the test otherwise.
                 while sockets() != before {
                     sleep(Duration::from_millis(1)).await;
                 }
@@ -210,7 +211,7 @@ fn a_file_that_nobody_takes_is_given_up_with_its_stream() {
 }
 
 #[test]
-fn a_stream_that_has_sent_a_file_goes_on_as_before() {
+fn stream_works_after_send_file() {
     on_every_driver_and_sim(|setup| {
         let is_simulated = setup.name.contains("sim");
         setup.run(async {
@@ -220,7 +221,7 @@ fn a_stream_that_has_sent_a_file_goes_on_as_before() {
             let sending = spawn(async move {
                 let length = content.len() as u64;
                 assert_eq!(server.send_file(&file, 0, length).await.unwrap(), length);
-                // More than is buffered: it waits to receive and for room to send.
+                // More than the buffers hold: the stream waits to receive and for room to send.
                 echo(&mut server).await.unwrap();
                 server
             });
@@ -243,7 +244,7 @@ fn a_stream_that_has_sent_a_file_goes_on_as_before() {
 }
 
 #[test]
-fn a_peer_that_has_gone_ends_the_sending_of_a_file() {
+fn send_file_fails_when_peer_has_closed() {
     on_every_driver_and_sim(|setup| {
         let content = pattern(3, 1 << 20);
         setup.run(async {
@@ -266,8 +267,8 @@ fn a_peer_that_has_gone_ends_the_sending_of_a_file() {
 }
 
 #[test]
-fn files_are_read_in_memory_or_not() {
-    // Not on the simulated kernel, whose clock knows nothing of other threads.
+fn files_are_read_from_page_cache_and_disk() {
+    // Not on the simulated kernel, whose clock does not advance with the work of other threads.
     on_every_driver(|setup| {
         setup.run(async {
             let content = pattern(4, 100_000);
@@ -282,7 +283,7 @@ fn files_are_read_in_memory_or_not() {
                 read.extend_from_slice(&buffer[..count]);
             }
             assert_same_bytes(&read, &content);
-            // Out of memory, as far as the kernel lets go of it, and back.
+            // Evicted from memory, as far as the kernel complies, and read again.
             file.as_std().sync_all().unwrap();
             rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).unwrap();
             file.read_ahead(0, content.len() as u64).await.unwrap();
@@ -290,7 +291,7 @@ fn files_are_read_in_memory_or_not() {
             assert_eq!(file.as_std().read_at(&mut byte, 99_999).unwrap(), 1);
             assert_eq!(byte[0], content[99_999]);
             assert_eq!(file.read_at(&mut [], 0).await.unwrap(), 0);
-            // Past its end.
+            // Past EOF.
             file.read_ahead(1 << 40, 5).await.unwrap();
             file.read_ahead(50_000, 100_000).await.unwrap();
             file.read_ahead(0, u64::MAX).await.unwrap();

@@ -1,4 +1,4 @@
-//! Sockets that are given up where no turn of the runtime follows, or while the driver is at work.
+//! Sockets that are released where no turn of the runtime follows, or while the driver is borrowed.
 
 mod common;
 
@@ -19,7 +19,7 @@ use anello::{JoinHandle, Runtime, spawn, yield_now};
 use common::*;
 
 #[test]
-fn a_stream_dropped_outside_is_closed() {
+fn stream_dropped_outside_block_on_is_closed() {
     on_both_drivers(|setup| {
         let listener = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let address = listener.local_addr().unwrap();
@@ -38,7 +38,7 @@ fn a_stream_dropped_outside_is_closed() {
 }
 
 #[test]
-fn a_listener_dropped_outside_refuses() {
+fn listener_dropped_outside_block_on_rejects_clients() {
     on_both_drivers(|setup| {
         let runtime = setup.runtime();
         let (listener, address) = runtime.block_on(async {
@@ -49,12 +49,12 @@ fn a_listener_dropped_outside_refuses() {
             (listener, address)
         });
         drop(listener);
-        assert!(std::net::TcpStream::connect(address).is_err(), "still accepts");
+        assert!(std::net::TcpStream::connect(address).is_err(), "the listener still accepts");
     });
 }
 
 #[test]
-fn a_listener_is_bound_again() {
+fn listener_address_can_be_bound_again() {
     on_both_drivers(|setup| {
         setup.run(async {
             let listener = TcpListener::bind(ANY_PORT).unwrap();
@@ -62,13 +62,13 @@ fn a_listener_is_bound_again() {
             let _client = TcpStream::connect(address).await.unwrap();
             let server = listener.accept().await.unwrap();
             drop((listener, server));
-            TcpListener::bind(address).expect("the port is free");
+            TcpListener::bind(address).expect("a free port");
         });
     });
 }
 
 #[test]
-fn the_main_future_is_dropped_before_block_on_returns() {
+fn main_future_is_dropped_before_block_on_returns() {
     on_both_drivers(|setup| {
         let listener = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let address = listener.local_addr().unwrap();
@@ -88,7 +88,7 @@ fn the_main_future_is_dropped_before_block_on_returns() {
 }
 
 #[test]
-fn a_stream_dropped_outside_lingers_for_its_time_only() {
+fn stream_dropped_outside_block_on_lingers_with_timeout() {
     for setup in simulated_drivers() {
         let runtime = setup.runtime();
         let (client, server) = runtime.block_on(async {
@@ -98,7 +98,7 @@ fn a_stream_dropped_outside_lingers_for_its_time_only() {
         });
         drop(client);
         runtime.block_on(async { sleep(Duration::from_secs(100)).await });
-        // The server's end alone.
+        // Only the server's side.
         assert_eq!(runtime.metrics().sockets, 1);
         drop(server);
     }
@@ -109,7 +109,7 @@ thread_local! {
 }
 
 #[test]
-fn a_runtime_in_a_thread_local() {
+fn runtime_in_thread_local() {
     on_both_drivers(|setup| {
         let setup = setup.clone();
         thread::spawn(move || {
@@ -150,8 +150,8 @@ impl Drop for DropsStreams {
     }
 }
 
-/// A stream that a waker waits for which closes another when it is dropped.
-async fn watched_by_a_waker_that_closes() -> TcpStream {
+/// Returns a stream that is awaited by a waker, whose destructor closes another stream.
+async fn stream_with_closing_waker() -> TcpStream {
     let (mut one, two) = pair().await.unwrap();
     STASH.with(|stash| stash.borrow_mut().push(two));
     let waker = Waker::from(Arc::new(DropsStreams));
@@ -160,10 +160,10 @@ async fn watched_by_a_waker_that_closes() -> TcpStream {
 }
 
 #[test]
-fn wakers_that_close_streams_when_they_are_dropped() {
+fn wakers_can_close_streams_when_dropped() {
     on_both_drivers(|setup| {
         setup.run(async {
-            let mut stream = watched_by_a_waker_that_closes().await;
+            let mut stream = stream_with_closing_waker().await;
             // Replaces the waker.
             stream.recv().await.ok();
         });
@@ -171,8 +171,8 @@ fn wakers_that_close_streams_when_they_are_dropped() {
 }
 
 #[test]
-fn a_stream_whose_waker_closes_another_is_dropped() {
-    on_both_drivers(|setup| setup.run(async { drop(watched_by_a_waker_that_closes().await) }));
+fn stream_with_closing_waker_can_be_dropped() {
+    on_both_drivers(|setup| setup.run(async { drop(stream_with_closing_waker().await) }));
 }
 
 struct Timed(Vec<u8>, Arc<AtomicUsize>);
@@ -183,14 +183,14 @@ impl AsRef<[u8]> for Timed {
 }
 impl Drop for Timed {
     fn drop(&mut self) {
-        // How long was it under way?
+        // Time since the bytes were created.
         let _now = anello::time::monotonic_now();
         self.1.fetch_add(1, Ordering::SeqCst);
     }
 }
 
 #[test]
-fn owners_of_bytes_look_at_the_clock() {
+fn owners_of_sent_bytes_can_read_clock() {
     on_both_drivers(|setup| {
         setup.run(async {
             let (mut one, mut two) = pair().await.unwrap();

@@ -1,4 +1,5 @@
-//! The set-up of io_uring: each step down works, says what it does without, and a refusal names cause and remedy.
+//! Fallback ladder of the io_uring setup: each step works and reports the missing feature, and errors include cause
+//! and remedy.
 
 mod common;
 
@@ -7,10 +8,10 @@ use std::io;
 use anello::net::echo;
 use anello::{DriverKind, DriverOptions, Runtime, SubmissionPolling, TaskWork, probe_uring, spawn};
 use common::child::{Child, can_inject, is_child};
-use common::{all_drivers, ladder, on_both_drivers, on_each, pair, refuses_uring, within};
+use common::{all_drivers, is_uring_unavailable, ladder, on_both_drivers, on_each, pair, within};
 
 #[test]
-fn each_step_of_the_ladder_does_without_what_it_says() {
+fn each_step_reports_its_missing_feature() {
     let steps = ladder();
     let setups = steps.iter().map(|(_, _, setup)| setup.clone()).collect();
     on_each(setups, move |setup| {
@@ -31,7 +32,7 @@ fn each_step_of_the_ladder_does_without_what_it_says() {
 }
 
 #[test]
-fn ways_that_exclude_each_other_are_sorted_out() {
+fn conflicting_options_are_resolved() {
     on_each(all_drivers().into_iter().filter(common::Setup::is_uring).collect(), |setup| {
         let features = setup.runtime().driver().features;
         let used: Vec<_> = features.split(',').collect();
@@ -54,7 +55,7 @@ fn ways_that_exclude_each_other_are_sorted_out() {
 }
 
 #[test]
-fn options_out_of_range_are_brought_into_it() {
+fn options_are_clamped_to_range() {
     on_both_drivers(|setup| {
         let setup = setup.with(|options| {
             options.sq_entries = 0;
@@ -77,15 +78,15 @@ fn options_out_of_range_are_brought_into_it() {
 }
 
 #[test]
-fn a_core_that_is_not_there_is_an_error() {
+fn missing_core_is_an_error() {
     let mut options = DriverOptions::default();
     options.submission_polling = Some(SubmissionPolling { idle_ms: 1, core: Some(1_000_000) });
     let error = build(DriverKind::Uring, &options).unwrap_err();
-    assert!(refuses_uring(&error) || error.to_string().contains("core 1000000"), "{error}");
+    assert!(is_uring_unavailable(&error) || error.to_string().contains("core 1000000"), "{error}");
 }
 
 #[test]
-fn drivers_are_chosen_by_name() {
+fn driver_is_selected_by_name() {
     assert_eq!("auto".parse::<DriverKind>().unwrap(), DriverKind::Auto);
     assert_eq!("io_uring".parse::<DriverKind>().unwrap(), DriverKind::Uring);
     assert_eq!(DriverKind::Epoll.to_string().parse::<DriverKind>().unwrap(), DriverKind::Epoll);
@@ -95,8 +96,8 @@ fn drivers_are_chosen_by_name() {
 }
 
 #[test]
-fn the_environment_overrides_the_driver() {
-    let name = "the_environment_overrides_the_driver";
+fn environment_overrides_driver() {
+    let name = "environment_overrides_driver";
     Child::default().variable("ANELLO_DRIVER", "epoll").run(name, || {
         let kind = DriverKind::Auto;
         assert_eq!(Runtime::builder().driver(kind.clone()).build().unwrap().driver().name, "epoll");
@@ -106,8 +107,8 @@ fn the_environment_overrides_the_driver() {
 }
 
 #[test]
-fn an_unknown_driver_in_the_environment_is_named() {
-    let name = "an_unknown_driver_in_the_environment_is_named";
+fn error_contains_unknown_driver_in_environment() {
+    let name = "error_contains_unknown_driver_in_environment";
     Child::default().variable("ANELLO_DRIVER", "iocp").run(name, || {
         let error = Runtime::new().unwrap_err();
         assert!(error.to_string().contains("ANELLO_DRIVER") && error.to_string().contains("iocp"), "{error}");
@@ -118,12 +119,13 @@ fn build(kind: DriverKind, options: &DriverOptions) -> io::Result<Runtime> {
     Runtime::builder().driver(kind).options(options.clone()).driver_from_environment(false).build()
 }
 
-/// By name: an error that says what was refused and what to do. By `auto`: epoll, which says why, and serves.
-fn refused_with(part_of_message: &'static str) {
+/// If the driver is selected by name, expects an error with cause and remedy. With `auto`, expects epoll with a
+/// fallback reason, and that it serves connections.
+fn expect_setup_refused(part_of_message: &'static str) {
     within(common::hangs_after(), part_of_message, move || {
         let options = DriverOptions::default();
         let error = build(DriverKind::Uring, &options).unwrap_err();
-        assert!(refuses_uring(&error), "{error:?}");
+        assert!(is_uring_unavailable(&error), "{error:?}");
         let text = error.to_string();
         assert!(text.contains(part_of_message) && text.contains("epoll"), "{text}");
         assert!(probe_uring(&options).is_err());
@@ -144,7 +146,7 @@ fn fault_07_uring_forbidden() {
     let name = "fault_07_uring_forbidden";
     if is_child(name) || can_inject() {
         Child::injecting(&["io_uring_setup:error=EPERM"])
-            .run(name, || refused_with("kernel.io_uring_disabled"));
+            .run(name, || expect_setup_refused("kernel.io_uring_disabled"));
     }
 }
 
@@ -152,7 +154,8 @@ fn fault_07_uring_forbidden() {
 fn fault_07_uring_unknown() {
     let name = "fault_07_uring_unknown";
     if is_child(name) || can_inject() {
-        Child::injecting(&["io_uring_setup:error=ENOSYS"]).run(name, || refused_with("not in the kernel"));
+        Child::injecting(&["io_uring_setup:error=ENOSYS"])
+            .run(name, || expect_setup_refused("not in the kernel"));
     }
 }
 
@@ -160,7 +163,8 @@ fn fault_07_uring_unknown() {
 fn fault_06_no_memory_at_set_up() {
     let name = "fault_06_no_memory_at_set_up";
     if is_child(name) || can_inject() {
-        Child::injecting(&["io_uring_setup:error=ENOMEM"]).run(name, || refused_with("locked-memory"));
+        Child::injecting(&["io_uring_setup:error=ENOMEM"])
+            .run(name, || expect_setup_refused("locked-memory"));
     }
 }
 
@@ -168,8 +172,8 @@ fn fault_06_no_memory_at_set_up() {
 fn fault_07_flags_unknown_to_the_kernel() {
     let name = "fault_07_flags_unknown_to_the_kernel";
     if is_child(name) || can_inject() {
-        // Every flag is refused down to the last step, then set-up as such.
-        Child::injecting(&["io_uring_setup:error=EINVAL"]).run(name, || refused_with("too old"));
+        // Every flag is refused down to the last step, and then the setup itself.
+        Child::injecting(&["io_uring_setup:error=EINVAL"]).run(name, || expect_setup_refused("too old"));
     }
 }
 
@@ -179,10 +183,10 @@ fn fault_07_registering_forbidden() {
     if is_child(name) || can_inject() {
         Child::injecting(&["io_uring_register:error=EINVAL"]).run(name, || {
             if let Err(error) = build(DriverKind::Uring, &DriverOptions::default()) {
-                assert!(refuses_uring(&error));
+                assert!(is_uring_unavailable(&error));
                 return eprintln!("skipped: {error}");
             }
-            // No buffers, no probing, no registered ring: what is left still serves.
+            // No buffer ring, no probe and no registered ring: the remaining features suffice to serve.
             each_setup_serves();
         });
     }

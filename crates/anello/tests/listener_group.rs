@@ -1,4 +1,5 @@
-//! Sockets that outlive the workers which accept from them: whoever waits at a worker that stops is served by another.
+//! Sockets that outlive the workers accepting from them: connections pending at a stopped worker are served by
+//! another.
 
 mod common;
 
@@ -20,24 +21,25 @@ use anello::time::{sleep, timeout};
 use anello::{Workers, allowed_cores, spawn_blocking};
 
 use common::child::{Child, limit_open_files, raise_open_files};
-use common::groups::{available, client, is_echoed, listener, serve};
+use common::groups::{assert_echoed, available, client, listener, serve};
 use common::{Setup, bytes_of_owner, hangs_after, on_each, poll_at_most};
 
-/// How the first worker ends.
+/// How the first worker exits.
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum End {
+enum WorkerExit {
     Returns,
     Panics,
 }
 
-/// Two cores, or one of them twice.
+/// Returns two cores, or the same core twice.
 fn two_cores() -> Vec<usize> {
     let allowed = allowed_cores().expect("cores");
     vec![allowed[0], allowed[allowed.len() - 1]]
 }
 
-/// Two workers with a socket each. The first has accepted from its own, then stands still, and ends while clients wait.
-fn first_worker_ends(setup: &Setup, end: End, accepts_before: bool) {
+/// Runs two workers with a socket each. The first has accepted from its socket, then blocks, and exits while clients
+/// wait.
+fn first_worker_ends(setup: &Setup, exit: WorkerExit, accepts_before: bool) {
     let ((first, at_first), (second, at_second)) = (listener(), listener());
     let group = ListenerGroup::<TcpListener>::new(vec![first, second], 2);
     let ((go_on, waits), (stands, when_stands)) = (mpsc::channel::<()>(), mpsc::channel::<()>());
@@ -52,47 +54,47 @@ fn first_worker_ends(setup: &Setup, end: End, accepts_before: bool) {
             let member = joined.join(worker.index);
             let Some(waits) = waits else { return serve(member).await };
             if accepts_before {
-                // So that accepting is armed.
+                // Gives the driver time to arm the accept.
                 let stream = member.accept().await.expect("accepts").expect("a client");
                 echo(stream).await.expect("the client has had its answer, and goes");
                 let more = timeout(Duration::from_millis(1), member.accept()).await;
                 assert!(more.is_err());
             }
             stands.send(()).expect("heard");
-            waits.recv().expect("told");
-            assert!(end == End::Returns, "ends as the test wants it to");
+            waits.recv().expect("a message");
+            assert!(exit == WorkerExit::Returns, "deliberate panic");
         }
     });
     let workers = workers.expect("starts");
     if accepts_before {
-        is_echoed(client(at_first));
+        assert_echoed(client(at_first));
     }
     when_stands.recv().expect("the first worker stands still");
     let waiting: Vec<StdStream> = (0..20).map(|_| client(at_first)).collect();
-    is_echoed(client(at_second));
+    assert_echoed(client(at_second));
     go_on.send(()).expect("heard");
-    waiting.into_iter().for_each(is_echoed);
-    // And further ones, at either socket.
-    is_echoed(client(at_first));
-    is_echoed(client(at_second));
+    waiting.into_iter().for_each(assert_echoed);
+    // Further clients, on both sockets.
+    assert_echoed(client(at_first));
+    assert_echoed(client(at_second));
     group.close(PendingConnections::Serve);
-    assert_eq!(workers.join().is_err(), end == End::Panics);
+    assert_eq!(workers.join().is_err(), exit == WorkerExit::Panics);
 }
 
 #[test]
-fn fault_39_who_waits_at_a_worker_that_ends_is_served_by_another() {
+fn fault_39_connections_of_exited_worker_are_served_by_another() {
     for setup in available() {
-        for end in [End::Returns, End::Panics] {
+        for exit in [WorkerExit::Returns, WorkerExit::Panics] {
             for accepts_before in [false, true] {
-                eprintln!("{}, {end:?}, accepts before: {accepts_before}", setup.name);
-                first_worker_ends(&setup, end, accepts_before);
+                eprintln!("{}, {exit:?}, accepts before: {accepts_before}", setup.name);
+                first_worker_ends(&setup, exit, accepts_before);
             }
         }
     }
 }
 
 #[test]
-fn fault_39_who_waits_when_the_group_is_closed_is_served() {
+fn fault_39_pending_connections_of_closed_group_are_served() {
     for setup in available() {
         let ((listener, address), path) = (listener(), tempfile::tempdir().expect("a folder"));
         let path = path.path().join("socket");
@@ -104,7 +106,7 @@ fn fault_39_who_waits_when_the_group_is_closed_is_served() {
         unix_client.write_all(b"ciao").expect("sends");
         setup.run(async {
             let (member, unix_member) = (tcp.join(0), unix.join(0));
-            // Some are accepted before.
+            // Some connections are accepted before the close.
             for _ in 0..3 {
                 let stream = member.accept().await.expect("accepts").expect("a client");
                 anello::spawn(async move { echo(stream).await.ok() }).detach();
@@ -112,13 +114,13 @@ fn fault_39_who_waits_when_the_group_is_closed_is_served() {
             waiting.push(client(address));
             tcp.close(PendingConnections::Serve);
             unix.close(PendingConnections::Serve);
-            // These end.
+            // These clients disconnect.
             serve(member).await;
             serve(unix_member).await;
             assert!(StdStream::connect(address).is_err(), "nobody listens any more");
             let clients = thread::spawn(move || {
-                waiting.into_iter().for_each(is_echoed);
-                is_echoed(unix_client);
+                waiting.into_iter().for_each(assert_echoed);
+                assert_echoed(unix_client);
             });
             while !clients.is_finished() {
                 sleep(Duration::from_millis(1)).await;
@@ -129,7 +131,7 @@ fn fault_39_who_waits_when_the_group_is_closed_is_served() {
 }
 
 #[test]
-fn a_paused_group_leaves_its_queue_to_others_and_serves_what_it_has_accepted() {
+fn paused_group_keeps_accept_queue_and_serves_accepted_connections() {
     for setup in available() {
         let (listener, address) = listener();
         let other = listener.try_clone().expect("a descriptor");
@@ -152,12 +154,12 @@ fn a_paused_group_leaves_its_queue_to_others_and_serves_what_it_has_accepted() {
         assert_eq!(group.wait_applied(hangs_after()).expect("all have joined"), 2);
         let early = client(address);
         group.resume();
-        is_echoed(early);
+        assert_echoed(early);
         for round in 0..20 {
             let before: Vec<StdStream> = (0..5).map(|_| client(address)).collect();
             group.pause();
             assert_eq!(group.wait_applied(hangs_after()).expect("all stop"), 2);
-            // Nobody else accepts: those that were not accepted before wait for whoever has the socket.
+            // No member accepts: connections that were not accepted before wait for a process that has the socket.
             other.set_nonblocking(true).expect("a mode");
             let mut accepted_here = Vec::new();
             let after = client(address);
@@ -169,22 +171,22 @@ fn a_paused_group_leaves_its_queue_to_others_and_serves_what_it_has_accepted() {
                 }));
             }
             assert!(!accepted_here.is_empty(), "round {round}: the last came when nobody accepted");
-            before.into_iter().for_each(is_echoed);
-            is_echoed(after);
+            before.into_iter().for_each(assert_echoed);
+            assert_echoed(after);
             accepted_here.into_iter().for_each(|thread| thread.join().expect("ends"));
             group.resume();
-            is_echoed(client(address));
+            assert_echoed(client(address));
         }
         assert!(served.load(Ordering::Relaxed) >= 21);
         group.close(PendingConnections::Leave);
         assert!(group.is_closed());
-        workers.join().expect("they end");
+        workers.join().expect("the workers exit");
     }
 }
 
 /// Two workers with one socket.
 #[test]
-fn settle_in_a_task_submits_the_wake_ups_that_it_waits_for() {
+fn wait_applied_in_task_submits_wake_ups() {
     for setup in available() {
         on_each(vec![setup], |setup| {
             let (listener, _) = listener();
@@ -205,28 +207,28 @@ fn settle_in_a_task_submits_the_wake_ups_that_it_waits_for() {
                     assert_eq!(group.wait_applied(hangs_after()).expect("both accept"), 2);
                 }
                 group.close(PendingConnections::Leave);
-                workers.join().expect("both end");
+                workers.join().expect("both workers exit");
             });
         });
     }
 }
 
 #[test]
-fn who_waits_when_a_shared_socket_is_closed_is_served() {
+fn pending_connections_of_closed_shared_socket_are_served() {
     on_each(available(), |setup| {
         for round in 0..20 {
             let (listener, address) = listener();
             let group = ListenerGroup::<TcpListener>::new(vec![listener], 2);
             let (joined, all_served) = (group.clone(), Arc::new(AtomicBool::new(false)));
             let waiting: Vec<StdStream> = (0..20).map(|_| client(address)).collect();
-            let end = Arc::clone(&all_served);
+            let stop_requested = Arc::clone(&all_served);
             let workers = Workers::builder().cores(two_cores()).runtime(setup.builder());
             let workers = workers.start(move |worker| {
-                let (joined, end) = (joined.clone(), Arc::clone(&end));
+                let (joined, stop_requested) = (joined.clone(), Arc::clone(&stop_requested));
                 async move {
                     serve(joined.join(worker.index)).await;
-                    // The runtime's end would be that of its connections.
-                    while !end.load(Ordering::Relaxed) {
+                    // Exiting the runtime would close its connections.
+                    while !stop_requested.load(Ordering::Relaxed) {
                         sleep(Duration::from_millis(1)).await;
                     }
                 }
@@ -236,33 +238,33 @@ fn who_waits_when_a_shared_socket_is_closed_is_served() {
                 assert_eq!(group.wait_applied(hangs_after()).expect("both accept"), 2);
             }
             group.close(PendingConnections::Serve);
-            waiting.into_iter().for_each(is_echoed);
-            while group.wait_applied(hangs_after()).expect("both come to an end") > 0 {
+            waiting.into_iter().for_each(assert_echoed);
+            while group.wait_applied(hangs_after()).expect("both workers exit") > 0 {
                 thread::yield_now();
             }
             assert!(StdStream::connect(address).is_err(), "nobody listens any more");
             all_served.store(true, Ordering::Relaxed);
-            workers.join().expect("they end");
+            workers.join().expect("the workers exit");
         }
     });
 }
 
 #[test]
-fn fault_39_who_waits_at_a_worker_that_ends_while_paused_is_served_when_others_go_on() {
+fn fault_39_connections_of_worker_exited_while_paused_are_served_after_resume() {
     on_each(available(), |setup| {
         let ((first, at_first), (second, at_second)) = (listener(), listener());
         let group = ListenerGroup::<TcpListener>::new(vec![first, second], 2);
         let (joined, ends) = (group.clone(), Arc::new(AtomicBool::new(false)));
-        let told = Arc::clone(&ends);
+        let stop_requested = Arc::clone(&ends);
         let workers = Workers::builder().cores(two_cores()).runtime(setup.builder());
         let workers = workers.start(move |worker| {
-            let (joined, told) = (joined.clone(), Arc::clone(&told));
+            let (joined, stop_requested) = (joined.clone(), Arc::clone(&stop_requested));
             async move {
                 let member = joined.join(worker.index);
                 if worker.index == 1 {
                     return serve(member).await;
                 }
-                while !told.load(Ordering::Relaxed) {
+                while !stop_requested.load(Ordering::Relaxed) {
                     let accepted = timeout(Duration::from_millis(1), member.accept()).await;
                     if let Ok(stream) = accepted {
                         echo(stream.expect("accepts").expect("open")).await.expect("the client goes");
@@ -271,7 +273,7 @@ fn fault_39_who_waits_at_a_worker_that_ends_while_paused_is_served_when_others_g
             }
         });
         let workers = workers.expect("starts");
-        is_echoed(client(at_first));
+        assert_echoed(client(at_first));
         group.pause();
         assert_eq!(group.wait_applied(hangs_after()).expect("both stop"), 2);
         let waiting: Vec<StdStream> = (0..10).map(|_| client(at_first)).collect();
@@ -280,21 +282,21 @@ fn fault_39_who_waits_at_a_worker_that_ends_while_paused_is_served_when_others_g
             thread::yield_now();
         }
         group.resume();
-        waiting.into_iter().for_each(is_echoed);
-        is_echoed(client(at_second));
+        waiting.into_iter().for_each(assert_echoed);
+        assert_echoed(client(at_second));
         group.close(PendingConnections::Serve);
-        workers.join().expect("they end");
+        workers.join().expect("the workers exit");
     });
 }
 
-/// Leaves at most so many descriptors to this process.
+/// Limits this process to `count` further descriptors.
 fn leave_descriptors(count: u64) {
-    // The lowest number that is free.
+    // The lowest unused descriptor number.
     let next = std::fs::File::open("/dev/null").expect("a descriptor").as_raw_fd();
     limit_open_files(u64::try_from(next).expect("a number") + count).expect("a limit");
 }
 
-/// Whether the client has had its answer; else it was refused.
+/// Returns whether the client has got its response. Otherwise it was rejected.
 fn is_served(client: &mut StdStream) -> bool {
     match client.read_exact(&mut [0; 4]) {
         Ok(()) => true,
@@ -307,9 +309,9 @@ fn is_served(client: &mut StdStream) -> bool {
 }
 
 #[test]
-fn fault_04_workers_that_share_a_socket_refuse_whom_they_cannot_serve() {
-    // In a process of its own, because the limit is for all of it.
-    let name = "fault_04_workers_that_share_a_socket_refuse_whom_they_cannot_serve";
+fn fault_04_workers_of_shared_socket_reject_clients_without_descriptors() {
+    // In a child process, because the limit is process-wide.
+    let name = "fault_04_workers_of_shared_socket_reject_clients_without_descriptors";
     Child::default().run(name, || {
         on_each(available(), |setup| {
             for _ in 0..5 {
@@ -339,21 +341,21 @@ fn share_without_descriptors(setup: &Setup) {
     assert!(served >= 1 && served < before, "{}: {served} of {before} served", setup.name);
     drop(clients);
     raise_open_files();
-    // As soon as there are descriptors, all is as before.
+    // Once descriptors are available, clients are served again.
     while !is_served(&mut client(address)) {}
     group.close(PendingConnections::Serve);
-    workers.join().expect("they end");
+    workers.join().expect("the workers exit");
 }
 
-/// None is left until what this gives is dropped.
+/// Occupies all descriptors until the returned value is dropped.
 fn take_every_descriptor(stream: &StdStream) -> Vec<StdStream> {
     leave_descriptors(0);
     std::iter::from_fn(|| stream.try_clone().ok()).collect()
 }
 
 #[test]
-fn fault_04_a_member_without_a_descriptor_for_its_socket_waits_for_one() {
-    let name = "fault_04_a_member_without_a_descriptor_for_its_socket_waits_for_one";
+fn fault_04_member_waits_for_descriptor_of_its_socket() {
+    let name = "fault_04_member_waits_for_descriptor_of_its_socket";
     Child::default().run(name, || {
         on_each(available(), |setup| {
             let (listener, address) = listener();
@@ -374,14 +376,14 @@ fn fault_04_a_member_without_a_descriptor_for_its_socket_waits_for_one() {
 }
 
 #[test]
-fn fault_04_a_group_that_is_closed_without_descriptors_serves_who_waits_when_there_are_some() {
-    let name = "fault_04_a_group_that_is_closed_without_descriptors_serves_who_waits_when_there_are_some";
+fn fault_04_group_closed_without_descriptors_serves_pending_connections_later() {
+    let name = "fault_04_group_closed_without_descriptors_serves_pending_connections_later";
     Child::default().run(name, || {
         on_each(available(), |setup| {
             let (listener, address) = listener();
             let group = ListenerGroup::<TcpListener>::new(vec![listener], 1);
             setup.run(async {
-                // Never polled while the group is open: who waits is the kernel's.
+                // Never polled while the group is open, so pending connections stay in the accept queue.
                 let member = group.join(0);
                 let waiting = client(address);
                 let taken = take_every_descriptor(&waiting);
@@ -392,7 +394,7 @@ fn fault_04_a_group_that_is_closed_without_descriptors_serves_who_waits_when_the
                 drop(taken);
                 raise_open_files();
                 assert!(accepting.await.expect("accepts").is_some(), "{}", setup.name);
-                // Nobody waits any more: that is known without a descriptor.
+                // The accept queue is empty, which is detected without a descriptor.
                 let taken = take_every_descriptor(&waiting);
                 let mut accepting = pin!(member.accept());
                 let accepted = poll_at_most(1, accepting.as_mut()).await;
@@ -405,14 +407,14 @@ fn fault_04_a_group_that_is_closed_without_descriptors_serves_who_waits_when_the
 }
 
 #[test]
-fn settles_for_ever() {
+fn wait_applied_accepts_unlimited_timeout() {
     let group = ListenerGroup::<TcpListener>::new(vec![], 0);
     group.wait_applied(Duration::MAX).unwrap();
     group.close(PendingConnections::Leave);
 }
 
 #[test]
-fn member_that_does_not_accept_ahead_holds_one_connection_at_most() {
+fn member_without_accept_ahead_holds_at_most_one_connection() {
     const CLIENTS: usize = 100;
     on_each(available(), |setup| {
         let (listener, address) = listener();
@@ -420,7 +422,7 @@ fn member_that_does_not_accept_ahead_holds_one_connection_at_most() {
         setup.run(async {
             let member = group.join(0);
             let accepted = || anello::current_metrics().expect("a runtime").accepted;
-            // One is armed that may accept ahead: it is cancelled.
+            // An accept that may accept ahead is armed, and is cancelled.
             timeout(Duration::from_millis(1), member.accept()).await.expect_err("no client");
             member.set_accept_ahead(false);
             timeout(Duration::from_millis(20), member.accept()).await.expect_err("no client");
@@ -428,7 +430,7 @@ fn member_that_does_not_accept_ahead_holds_one_connection_at_most() {
             let mut taken = Vec::new();
             while taken.len() < CLIENTS {
                 taken.push(member.accept().await.expect("no error").expect("open"));
-                // What the kernel would accept ahead, it does now.
+                // Gives the kernel the opportunity to accept ahead.
                 sleep(Duration::from_millis(1)).await;
                 assert!(accepted() <= taken.len() as u64 + 1, "{}: {} accepted", setup.name, accepted());
             }
@@ -440,9 +442,9 @@ fn member_that_does_not_accept_ahead_holds_one_connection_at_most() {
     });
 }
 
-/// The driver drops what it has sent, and with it a member.
+/// The driver drops sent bytes, and their owner drops a member.
 #[test]
-fn member_dropped_by_the_driver_leaves_its_sockets_to_another() {
+fn sockets_of_member_dropped_by_driver_move_to_another() {
     thread_local! {
         static MEMBER: Cell<Option<GroupMember<TcpListener>>> = const { Cell::new(None) };
     }
@@ -453,7 +455,7 @@ fn member_dropped_by_the_driver_leaves_its_sockets_to_another() {
         let joined = group.clone();
         setup.run(async move {
             let (member, other) = (joined.join(0), joined.join(1));
-            // So that accepting is armed.
+            // Gives the driver time to arm the accept.
             assert!(timeout(Duration::from_millis(1), member.accept()).await.is_err());
             MEMBER.set(Some(member));
             let mut stream = TcpStream::connect(at_second).await.expect("connects");
@@ -461,7 +463,7 @@ fn member_dropped_by_the_driver_leaves_its_sockets_to_another() {
             stream.send(bytes_of_owner(|| drop(MEMBER.take()))).await.expect("sends");
             stream.flush().await.expect("is sent");
             assert!(peer.recv().await.expect("receives").is_some());
-            let client = spawn_blocking(move || is_echoed(client(at_first)));
+            let client = spawn_blocking(move || assert_echoed(client(at_first)));
             let serving = anello::spawn(serve(other));
             client.await.expect("is answered");
             joined.close(PendingConnections::Serve);

@@ -1,5 +1,5 @@
-//! What code of the application may do to a runtime that ends: destructors of wakers and of owners of bytes that panic or
-//! drop the runtime, log subscribers that panic, `process::exit`, and sockets and futures that outlive the runtime.
+//! Application code during the shutdown of a runtime: destructors of wakers and byte owners that panic or drop the
+//! runtime, log subscribers that panic, `process::exit`, and sockets and futures that outlive the runtime.
 
 mod common;
 
@@ -23,15 +23,15 @@ use bytes::Bytes;
 use common::*;
 use socket2::{Domain, SockAddr, Socket, Type};
 
-/// More than a Unix socket takes at once.
+/// More bytes than a Unix socket takes at once.
 const MESSAGE_BYTES: usize = 2 << 20;
 
-/// A runtime that does not wait for peers when it is dropped.
-fn hasty(setup: &Setup) -> Runtime {
+/// Creates a runtime that does not wait for peers when it is dropped.
+fn runtime_without_drain(setup: &Setup) -> Runtime {
     setup.builder().drain_timeout(Duration::ZERO).build().unwrap()
 }
 
-/// Drops a runtime, which must not unwind, whatever panics meanwhile.
+/// Drops a runtime. The drop must not unwind, even if destructors panic.
 #[track_caller]
 fn assert_drops(setup: &Setup, runtime: Runtime) {
     assert!(catch_unwind(AssertUnwindSafe(|| drop(runtime))).is_ok(), "{}: unwinds", setup.name);
@@ -41,33 +41,33 @@ fn poll_once<F: Future>(future: Pin<&mut F>, waker: &Waker) -> Poll<F::Output> {
     future.poll(&mut Context::from_waker(waker))
 }
 
-/// What a destructor does.
+/// Action of a destructor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Does {
+enum DropAction {
     Panic,
     DropRuntime,
     DropRuntimeAndPanic,
 }
 
-const ALL: [Does; 3] = [Does::Panic, Does::DropRuntime, Does::DropRuntimeAndPanic];
+const ALL: [DropAction; 3] = [DropAction::Panic, DropAction::DropRuntime, DropAction::DropRuntimeAndPanic];
 
 thread_local! {
-    /// The runtime that destructors drop.
+    /// Runtime that destructors drop.
     static RUNTIME: RefCell<Option<Runtime>> = const { RefCell::new(None) };
 }
 
-impl Does {
+impl DropAction {
     fn act(self) {
         if self != Self::Panic {
             drop(RUNTIME.take());
         }
         if self != Self::DropRuntime {
-            panic!("a destructor panics, as it is told to");
+            panic!("deliberate panic in a destructor");
         }
     }
 }
 
-struct Destructive(Does, Arc<AtomicUsize>);
+struct Destructive(DropAction, Arc<AtomicUsize>);
 
 impl Wake for Destructive {
     fn wake(self: Arc<Self>) {}
@@ -80,17 +80,17 @@ impl Drop for Destructive {
     }
 }
 
-/// A waker whose destructor does this, and how often that has run.
-fn destructive_waker(does: Does) -> (Waker, Arc<AtomicUsize>) {
+/// Returns a waker whose destructor performs the action, and the number of times the destructor has run.
+fn destructive_waker(action: DropAction) -> (Waker, Arc<AtomicUsize>) {
     let dropped = Arc::new(AtomicUsize::new(0));
-    (Waker::from(Arc::new(Destructive(does, Arc::clone(&dropped)))), dropped)
+    (Waker::from(Arc::new(Destructive(action, Arc::clone(&dropped)))), dropped)
 }
 
-/// Memory that is overwritten when it is dropped, and kept, so that a late reader is found out.
+/// Memory that is overwritten and leaked when it is dropped, so that late reads are detected.
 struct Poisoned {
     bytes: &'static mut [u8],
     dropped: Arc<AtomicUsize>,
-    does: Option<Does>,
+    action: Option<DropAction>,
 }
 
 static POISONED: Mutex<Vec<&'static mut [u8]>> = Mutex::new(Vec::new());
@@ -106,16 +106,16 @@ impl Drop for Poisoned {
         self.bytes.fill(0xdd);
         POISONED.lock().unwrap().push(std::mem::take(&mut self.bytes));
         self.dropped.fetch_add(1, Ordering::SeqCst);
-        if let Some(does) = self.does {
-            does.act();
+        if let Some(action) = self.action {
+            action.act();
         }
     }
 }
 
-/// Bytes that are overwritten when they are dropped, and how often that has happened.
-fn poisoned(bytes: Vec<u8>, does: Option<Does>) -> (Bytes, Arc<AtomicUsize>) {
+/// Returns bytes that are overwritten when they are dropped, and the number of times that has happened.
+fn poisoned(bytes: Vec<u8>, action: Option<DropAction>) -> (Bytes, Arc<AtomicUsize>) {
     let dropped = Arc::new(AtomicUsize::new(0));
-    let owner = Poisoned { bytes: bytes.leak(), dropped: Arc::clone(&dropped), does };
+    let owner = Poisoned { bytes: bytes.leak(), dropped: Arc::clone(&dropped), action };
     (Bytes::from_owner(owner), dropped)
 }
 
@@ -130,13 +130,13 @@ fn unix_connect_after_its_runtime_fails() {
         let address: SocketAddr = listener.local_addr().unwrap();
         let _fills_the_backlog = StdStream::connect_addr(&address).unwrap();
         let runtime = setup.runtime();
-        // Keeps the ring open, and so everything in flight.
+        // Keeps the ring open, and therefore all operations in flight.
         let _handle = runtime.handle();
         let mut connecting = Box::pin(UnixStream::connect_addr(&address));
         runtime.block_on(async {
             let polled = poll_fn(|context| Poll::Ready(connecting.as_mut().poll(context))).await;
             assert!(polled.is_pending(), "{}: there was room", setup.name);
-            // Its pause is over then.
+            // The retry delay of the connect has elapsed by then.
             sleep(Duration::from_millis(20)).await;
         });
         listener.accept().unwrap();
@@ -156,10 +156,10 @@ fn unix_connect_after_its_runtime_fails() {
 }
 
 #[test]
-fn memory_of_a_send_in_flight_outlives_wakers_that_panic_in_shut_down() {
+fn memory_of_send_in_flight_outlives_panicking_wakers_at_shutdown() {
     on_every_driver(|setup| {
-        let runtime = hasty(setup);
-        // Keeps the ring open, and so everything in flight.
+        let runtime = runtime_without_drain(setup);
+        // Keeps the ring open, and therefore all operations in flight.
         let _handle = runtime.handle();
         let expected = pattern(1, MESSAGE_BYTES);
         let (bytes, freed) = poisoned(expected.clone(), None);
@@ -170,12 +170,12 @@ fn memory_of_a_send_in_flight_outlives_wakers_that_panic_in_shut_down() {
                 streams.push(UnixStream::from_std(near).unwrap());
                 peers.push(far);
             }
-            // The kernel takes what it has room for, and waits for room with the rest.
+            // The kernel takes the bytes it has room for, and the operation waits for room for the rest.
             assert!(poll_at_most(1, streams[1].send(bytes)).await.is_some());
             yield_now().await;
             sleep(Duration::from_millis(1)).await;
             let mut wait = |pending: &mut dyn FnMut(&Waker) -> bool| {
-                let (waker, dropped) = destructive_waker(Does::Panic);
+                let (waker, dropped) = destructive_waker(DropAction::Panic);
                 assert!(pending(&waker));
                 wakers.push(dropped);
             };
@@ -186,7 +186,7 @@ fn memory_of_a_send_in_flight_outlives_wakers_that_panic_in_shut_down() {
             sleep(Duration::from_millis(1)).await;
         });
         assert_drops(setup, runtime);
-        // Reset or ended, once nothing is in flight; until then the kernel sends on as this reads.
+        // EOF or a reset once nothing is in flight. Until then, the kernel continues sending as this side reads.
         let mut received = Vec::new();
         peers[1].set_read_timeout(Some(patience(Duration::from_secs(10)))).unwrap();
         peers[1].read_to_end(&mut received).unwrap();
@@ -199,31 +199,31 @@ fn memory_of_a_send_in_flight_outlives_wakers_that_panic_in_shut_down() {
     });
 }
 
-/// Two streams that are connected, of a runtime that destructors drop.
+/// Returns two connected streams of a runtime that destructors drop.
 fn pair_of_stashed_runtime(setup: &Setup) -> (TcpStream, TcpStream) {
-    let runtime = hasty(setup);
+    let runtime = runtime_without_drain(setup);
     let streams = runtime.block_on(pair()).unwrap();
     RUNTIME.set(Some(runtime));
     streams
 }
 
-/// The runtime is gone, or going: nothing is received from this stream any more.
-fn assert_gone(setup: &Setup, does: Does, stream: &mut TcpStream) {
-    // Without a destructor that does it.
+/// Asserts that the runtime has been dropped or is being dropped: the stream receives nothing any more.
+fn assert_gone(setup: &Setup, action: DropAction, stream: &mut TcpStream) {
+    // The destructor has not dropped the runtime in this case.
     drop(RUNTIME.take());
     let polled = poll_once(pin!(stream.recv()), Waker::noop());
     let Poll::Ready(Err(error)) = polled else {
-        panic!("{} {does:?}: {polled:?} of a runtime that is gone", setup.name)
+        panic!("{} {action:?}: {polled:?} of a runtime that is gone", setup.name)
     };
-    assert_eq!(error.kind(), ErrorKind::NotConnected, "{} {does:?}", setup.name);
+    assert_eq!(error.kind(), ErrorKind::NotConnected, "{} {action:?}", setup.name);
 }
 
 #[test]
-fn destructor_of_a_replaced_waker_may_drop_the_runtime_and_panic() {
+fn destructor_of_replaced_waker_can_drop_runtime_and_panic() {
     on_every_driver_and_sim(|setup| {
-        for does in ALL {
+        for action in ALL {
             let (mut near, mut far) = pair_of_stashed_runtime(setup);
-            let (waker, dropped) = destructive_waker(does);
+            let (waker, dropped) = destructive_waker(action);
             assert!(poll_once(pin!(near.recv()), &waker).is_pending());
             drop(waker);
             let polled =
@@ -231,57 +231,62 @@ fn destructor_of_a_replaced_waker_may_drop_the_runtime_and_panic() {
             assert_eq!(
                 (polled.ok(), dropped.load(Ordering::SeqCst)),
                 (Some(true), 1),
-                "{} {does:?}",
+                "{} {action:?}",
                 setup.name
             );
-            assert_gone(setup, does, &mut far);
-            assert_gone(setup, does, &mut near);
+            assert_gone(setup, action, &mut far);
+            assert_gone(setup, action, &mut near);
         }
     });
 }
 
 #[test]
-fn destructor_of_the_waker_of_a_dropped_stream_may_drop_the_runtime_and_panic() {
+fn destructor_of_dropped_stream_waker_can_drop_runtime_and_panic() {
     on_every_driver_and_sim(|setup| {
-        for does in ALL {
+        for action in ALL {
             let (mut near, mut far) = pair_of_stashed_runtime(setup);
-            let (waker, dropped) = destructive_waker(does);
+            let (waker, dropped) = destructive_waker(action);
             assert!(poll_once(pin!(near.recv()), &waker).is_pending());
             drop(waker);
             let done = catch_unwind(AssertUnwindSafe(|| drop(near)));
-            assert_eq!((done.is_ok(), dropped.load(Ordering::SeqCst)), (true, 1), "{} {does:?}", setup.name);
-            assert_gone(setup, does, &mut far);
+            assert_eq!(
+                (done.is_ok(), dropped.load(Ordering::SeqCst)),
+                (true, 1),
+                "{} {action:?}",
+                setup.name
+            );
+            assert_gone(setup, action, &mut far);
         }
     });
 }
 
 #[test]
-fn owner_of_bytes_may_drop_the_runtime_and_panic() {
+fn owner_of_bytes_can_drop_runtime_and_panic() {
     on_every_driver_and_sim(|setup| {
-        for (does, length) in ALL.into_iter().flat_map(|does| [(does, 10), (does, MESSAGE_BYTES)]) {
+        for (action, length) in ALL.into_iter().flat_map(|action| [(action, 10), (action, MESSAGE_BYTES)]) {
             let (mut near, mut far) = pair_of_stashed_runtime(setup);
-            let (bytes, dropped) = poisoned(pattern(2, length), Some(does));
+            let (bytes, dropped) = poisoned(pattern(2, length), Some(action));
             let done = catch_unwind(AssertUnwindSafe(|| {
                 poll_once(pin!(near.send(bytes)), Waker::noop()).is_ready();
                 // With the next turn, or when the runtime is dropped.
                 drop(near);
             }));
-            assert!(done.is_ok(), "{} {does:?}", setup.name);
+            assert!(done.is_ok(), "{} {action:?}", setup.name);
             if RUNTIME.with_borrow(Option::is_none) {
                 assert_eq!(dropped.load(Ordering::SeqCst), 1);
             }
-            assert_gone(setup, does, &mut far);
+            assert_gone(setup, action, &mut far);
             drop(far);
-            assert_eq!(dropped.load(Ordering::SeqCst), 1, "{} {does:?}", setup.name);
+            assert_eq!(dropped.load(Ordering::SeqCst), 1, "{} {action:?}", setup.name);
         }
     });
 }
 
 #[test]
-fn owner_of_bytes_that_panics_does_not_disturb_other_streams() {
+fn panicking_owner_of_bytes_does_not_affect_other_streams() {
     on_every_driver_and_sim(|setup| {
-        let runtime = hasty(setup);
-        let (last, last_freed) = poisoned(pattern(3, 50), Some(Does::Panic));
+        let runtime = runtime_without_drain(setup);
+        let (last, last_freed) = poisoned(pattern(3, 50), Some(DropAction::Panic));
         let streams = runtime.block_on(async {
             let mut pairs = Vec::new();
             for _ in 0..4 {
@@ -290,9 +295,9 @@ fn owner_of_bytes_that_panics_does_not_disturb_other_streams() {
             for round in 0..3 {
                 for (number, (near, _)) in pairs.iter_mut().enumerate() {
                     let message = pattern(round * 10 + number as u64, 50);
-                    // All settle in one turn.
+                    // All sends complete in one turn.
                     if number % 2 == 0 {
-                        near.send(poisoned(message, Some(Does::Panic)).0).await.unwrap();
+                        near.send(poisoned(message, Some(DropAction::Panic)).0).await.unwrap();
                     } else {
                         near.send(message).await.unwrap();
                     }
@@ -313,7 +318,7 @@ fn owner_of_bytes_that_panics_does_not_disturb_other_streams() {
     });
 }
 
-/// Panics when it is told of an error: a subscriber is code of the application.
+/// Subscriber, which is application code, that panics when an error is logged.
 struct PanickingSubscriber;
 
 impl tracing::Subscriber for PanickingSubscriber {
@@ -329,14 +334,14 @@ impl tracing::Subscriber for PanickingSubscriber {
     fn record_follows_from(&self, _: &tracing::span::Id, _: &tracing::span::Id) {}
 
     fn event(&self, _: &tracing::Event<'_>) {
-        panic!("a subscriber panics, as it is told to");
+        panic!("deliberate panic in a subscriber");
     }
 
     fn enter(&self, _: &tracing::span::Id) {}
     fn exit(&self, _: &tracing::span::Id) {}
 }
 
-/// Says on which thread it was dropped, then panics.
+/// Reports the thread on which it is dropped, then panics.
 struct Local(mpsc::Sender<ThreadId>);
 
 impl Drop for Local {
@@ -347,11 +352,11 @@ impl Drop for Local {
 }
 
 #[test]
-fn futures_are_dropped_by_their_thread_though_the_log_panics() {
+fn futures_are_dropped_on_their_thread_despite_panicking_subscriber() {
     on_every_driver_and_sim(|setup| {
         tracing::subscriber::with_default(PanickingSubscriber, || {
             const TASKS: usize = 5;
-            let runtime = hasty(setup);
+            let runtime = runtime_without_drain(setup);
             let (report, reports) = mpsc::channel();
             let (leave, left) = mpsc::channel();
             runtime.block_on(async {
@@ -368,7 +373,7 @@ fn futures_are_dropped_by_their_thread_though_the_log_panics() {
                 yield_now().await;
             });
             drop((report, leave));
-            // The last reference to each task is this thread's.
+            // This thread holds the last reference to each task.
             let (go, gone) = mpsc::channel();
             let other = thread::spawn(move || {
                 let wakers: Vec<Waker> = left.into_iter().take(TASKS).collect();
@@ -384,13 +389,13 @@ fn futures_are_dropped_by_their_thread_though_the_log_panics() {
     });
 }
 
-/// Names the way to run of the process that exits.
+/// Environment variable with the name of the setup of the exiting process.
 const EXITS: &str = "ANELLO_TEST_EXITS";
 const EXIT_CODE: i32 = 42;
 
 static DROPPED: AtomicBool = AtomicBool::new(false);
 
-/// What a task that exits has on its stack.
+/// Value on the stack of a task that calls exit.
 struct OnStack(Box<Cell<u64>>);
 
 impl Drop for OnStack {
@@ -400,7 +405,7 @@ impl Drop for OnStack {
     }
 }
 
-/// Dropped after the runtime, because it was made before.
+/// Dropped after the runtime, because it was created earlier.
 struct Witness;
 
 impl Drop for Witness {
@@ -416,10 +421,10 @@ thread_local! {
     static WITNESS: Witness = const { Witness };
 }
 
-/// Exits in a task whose runtime is in a `thread_local!`.
+/// Exits the process within a task whose runtime is in a `thread_local!`.
 fn exit_in_a_task(setup: &Setup) -> ! {
     WITNESS.with(|_| ());
-    RUNTIME.set(Some(hasty(setup)));
+    RUNTIME.set(Some(runtime_without_drain(setup)));
     RUNTIME.with_borrow(|runtime| {
         runtime.as_ref().unwrap().block_on(async {
             let (mut near, mut far) = pair().await.unwrap();
@@ -429,7 +434,7 @@ fn exit_in_a_task(setup: &Setup) -> ! {
                 let on_stack = OnStack(Box::new(Cell::new(1)));
                 let _received = far.recv().await.unwrap();
                 yield_now().await;
-                // Memory of tasks that have ended is kept by the thread.
+                // The thread keeps the memory of completed tasks.
                 spawn(async {}).await.unwrap();
                 if on_stack.0.get() == 1 {
                     std::process::exit(EXIT_CODE);
@@ -443,8 +448,8 @@ fn exit_in_a_task(setup: &Setup) -> ! {
 }
 
 #[test]
-fn runtime_that_is_dropped_by_exit_in_a_task_is_leaked() {
-    const TEST: &str = "runtime_that_is_dropped_by_exit_in_a_task_is_leaked";
+fn runtime_in_thread_local_is_leaked_by_exit_in_task() {
+    const TEST: &str = "runtime_in_thread_local_is_leaked_by_exit_in_task";
     if let Ok(name) = std::env::var(EXITS) {
         let mut setups = all_drivers().into_iter().chain(simulated_drivers());
         exit_in_a_task(&setups.find(|setup| setup.name == name).unwrap());
@@ -452,9 +457,9 @@ fn runtime_that_is_dropped_by_exit_in_a_task_is_leaked() {
     on_every_driver_and_sim(|setup| {
         let mut command = Command::new(std::env::current_exe().unwrap());
         command.args([TEST, "--exact", "--nocapture", "--test-threads=1"]).env(EXITS, setup.name);
-        // What is leaked is no fault here.
+        // Leaks are expected here.
         let output = command.env("ASAN_OPTIONS", "detect_leaks=0").output().unwrap();
-        let told = String::from_utf8_lossy(&output.stderr);
-        assert_eq!(output.status.code(), Some(EXIT_CODE), "{}: {told}", setup.name);
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(EXIT_CODE), "{}: {stderr}", setup.name);
     });
 }

@@ -1,4 +1,5 @@
-//! What only sockets of Linux have: options, addresses, the standard library as peer, descriptors given and taken.
+//! Features specific to Linux sockets: options, addresses, peers that use the standard library, and descriptor
+//! conversion.
 
 mod common;
 
@@ -16,7 +17,7 @@ use common::{
 };
 use socket2::SockRef;
 
-/// A connection between the runtime and the standard library, which fails instead of waiting for ever.
+/// Creates a connection between the runtime and the standard library. The standard library's side has a timeout.
 async fn with_std() -> (TcpStream, std::net::TcpStream) {
     let listener = TcpListener::bind(ANY_PORT).unwrap();
     let peer = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
@@ -26,28 +27,28 @@ async fn with_std() -> (TcpStream, std::net::TcpStream) {
 }
 
 #[test]
-fn what_was_accepted_is_sent_when_block_on_returns() {
+fn accepted_bytes_are_sent_when_block_on_returns() {
     on_every_driver(|setup| {
         let runtime = setup.runtime();
         let (mut stream, mut peer) = runtime.block_on(with_std());
         for size in [1, 90, 3000, 50_000] {
             let message = pattern(1, size);
             runtime.block_on(stream.write_all(&message)).unwrap();
-            // The runtime does not run here: whatever fits the kernel must be with it. In a queue of 100 bytes the
-            // last few may wait for the next turn.
-            let mut found = vec![0; size.saturating_sub(setup.options.max_send_queue_bytes).max(1)];
-            peer.read_exact(&mut found).unwrap();
-            assert_same_bytes(&found, &message[..found.len()]);
+            // The runtime does not run here, so all bytes that fit must be with the kernel. With a queue of 100 bytes,
+            // the last few may wait for the next turn.
+            let mut received = vec![0; size.saturating_sub(setup.options.max_send_queue_bytes).max(1)];
+            peer.read_exact(&mut received).unwrap();
+            assert_same_bytes(&received, &message[..received.len()]);
             runtime.block_on(stream.flush()).unwrap();
-            let mut rest = vec![0; size - found.len()];
+            let mut rest = vec![0; size - received.len()];
             peer.read_exact(&mut rest).unwrap();
-            assert_same_bytes(&rest, &message[found.len()..]);
+            assert_same_bytes(&rest, &message[received.len()..]);
         }
     });
 }
 
 #[test]
-fn dropping_the_runtime_delivers_what_was_accepted() {
+fn dropping_runtime_delivers_accepted_bytes() {
     on_every_driver(|setup| {
         let runtime = setup.builder().drain_timeout(Duration::from_secs(30)).build().unwrap();
         let message = pattern(2, 8 << 20);
@@ -57,8 +58,8 @@ fn dropping_the_runtime_delivers_what_was_accepted() {
             (held, peer)
         });
         let reading = thread::spawn(move || {
-            let (mut peer, mut found) = (peer, Vec::new());
-            peer.read_to_end(&mut found).map(|_| found)
+            let (mut peer, mut received) = (peer, Vec::new());
+            peer.read_to_end(&mut received).map(|_| received)
         });
         drop(runtime);
         assert_same_bytes(&reading.join().unwrap().unwrap(), &message);
@@ -67,7 +68,7 @@ fn dropping_the_runtime_delivers_what_was_accepted() {
 }
 
 #[test]
-fn dropping_the_runtime_waits_for_no_peer_that_does_not_read() {
+fn dropping_runtime_does_not_wait_for_stalled_reader() {
     on_every_driver(|setup| {
         let runtime = setup.builder().drain_timeout(Duration::from_millis(50)).build().unwrap();
         let message = Counted(Arc::new(vec![0; 32 << 20]));
@@ -76,7 +77,7 @@ fn dropping_the_runtime_waits_for_no_peer_that_does_not_read() {
             stream.send(message.bytes()).await.unwrap();
             (stream, peer)
         });
-        // A task and a timer on the way out, too.
+        // A task and a timer that are pending at shutdown, too.
         runtime.block_on(async {
             spawn(async {
                 anello::time::sleep(Duration::from_secs(1000)).await;
@@ -90,7 +91,7 @@ fn dropping_the_runtime_waits_for_no_peer_that_does_not_read() {
     });
 }
 
-/// Memory whose owners can be counted.
+/// Bytes whose number of owners can be checked.
 #[derive(Clone)]
 struct Counted(Arc<Vec<u8>>);
 
@@ -107,24 +108,24 @@ impl AsRef<[u8]> for Counted {
 }
 
 #[test]
-fn streams_are_given_to_the_standard_library_and_taken_back() {
+fn streams_convert_to_and_from_standard_library() {
     on_every_driver(|setup| {
         setup.run(async {
             let (mut stream, mut peer) = with_std().await;
             peer.write_all(b"taken, left over").unwrap();
             let mut first = [0; 6];
             stream.read_exact(&mut first).await.unwrap();
-            // What was accepted is sent first, however much it is.
+            // Accepted bytes are sent first, regardless of their number.
             let message = pattern(3, 500_000);
             stream.send(message.clone()).await.unwrap();
             let reading = thread::spawn(move || {
-                let mut found = vec![0; 500_000];
-                peer.read_exact(&mut found).map(|()| (peer, found))
+                let mut received = vec![0; 500_000];
+                peer.read_exact(&mut received).map(|()| (peer, received))
             });
             let (mut stream, left) = stream.into_std().await.unwrap();
-            let (mut peer, found) = reading.join().unwrap().unwrap();
-            assert_same_bytes(&found, &message);
-            // Blocking mode: the rest is read with as many calls as it takes.
+            let (mut peer, received) = reading.join().unwrap().unwrap();
+            assert_same_bytes(&received, &message);
+            // Blocking mode: the rest is read with as many calls as needed.
             let mut rest = vec![0; 10 - left.len()];
             stream.read_exact(&mut rest).unwrap();
             assert_eq!([left, rest].concat(), b" left over");
@@ -134,20 +135,21 @@ fn streams_are_given_to_the_standard_library_and_taken_back() {
             assert_eq!(&answer, b"blocking");
             let mut again = TcpStream::from_std(stream).unwrap();
             peer.write_all(b"back").unwrap();
-            let mut found = [0; 4];
-            again.read_exact(&mut found).await.unwrap();
-            assert_eq!(&found, b"back");
+            let mut received = [0; 4];
+            again.read_exact(&mut received).await.unwrap();
+            assert_eq!(&received, b"back");
             again.write_all(b"here").await.unwrap();
             again.flush().await.unwrap();
-            peer.read_exact(&mut found).unwrap();
-            assert_eq!(&found, b"here");
+            peer.read_exact(&mut received).unwrap();
+            assert_eq!(&received, b"here");
         });
     });
 }
 
-/// Many sockets have become readable at once: then a driver may send the answers together, when all have been received.
+/// If many sockets become readable in one turn, a driver may send the responses together after receiving from all of
+/// them.
 #[test]
-fn answers_to_many_at_once_leave_before_whatever_ends_the_connection() {
+fn batched_responses_are_sent_before_connection_ends() {
     on_every_driver(|setup| {
         setup.run(async {
             let (mut peers, mut tasks) = (Vec::new(), Vec::new());
@@ -155,9 +157,9 @@ fn answers_to_many_at_once_leave_before_whatever_ends_the_connection() {
                 let (mut stream, peer) = with_std().await;
                 peers.push(peer);
                 tasks.push(spawn(async move {
-                    let mut asked = vec![0; 90];
-                    stream.read_exact(&mut asked).await.unwrap();
-                    stream.send(asked).await.unwrap();
+                    let mut request = vec![0; 90];
+                    stream.read_exact(&mut request).await.unwrap();
+                    stream.send(request).await.unwrap();
                     stream.send(pattern(number, 300)).await.unwrap();
                     match number % 4 {
                         0 => drop(stream),
@@ -167,15 +169,15 @@ fn answers_to_many_at_once_leave_before_whatever_ends_the_connection() {
                     }
                 }));
             }
-            // Until all wait for their request.
+            // Runs until all servers wait for their request.
             anello::time::sleep(Duration::from_millis(10)).await;
             for (number, peer) in (0..).zip(&mut peers) {
                 peer.write_all(&pattern(100 + number, 90)).unwrap();
             }
             let read = |mut peer: std::net::TcpStream| {
                 thread::spawn(move || {
-                    let mut found = Vec::new();
-                    peer.read_to_end(&mut found).map(|_| found)
+                    let mut received = Vec::new();
+                    peer.read_to_end(&mut received).map(|_| received)
                 })
             };
             let readers: Vec<_> = peers.into_iter().map(read).collect();
@@ -194,7 +196,7 @@ fn answers_to_many_at_once_leave_before_whatever_ends_the_connection() {
 }
 
 #[test]
-fn a_duplicated_descriptor_does_not_disturb() {
+fn duplicated_descriptor_does_not_affect_other_connections() {
     on_every_driver(|setup| {
         setup.run(async {
             let listener = TcpListener::bind(ANY_PORT).unwrap();
@@ -209,13 +211,13 @@ fn a_duplicated_descriptor_does_not_disturb() {
             while anello::current_metrics().unwrap().sockets > 1 {
                 anello::yield_now().await;
             }
-            // The connection lives on in the duplicate, and its slot may be another's by now.
+            // The connection stays open through the duplicate, and its slot may have been reused.
             let mut second = TcpStream::from_std(duplicate).unwrap();
             peer.write_all(b"2").unwrap();
             assert_eq!(second.recv().await.unwrap().as_deref(), Some(&b"2"[..]));
             second.write_all(b"3").await.unwrap();
             second.shutdown().await.unwrap();
-            // This thread waits for the peer below, and the driver does nothing meanwhile.
+            // This thread waits for the peer below, and the driver makes no progress meanwhile.
             second.flush().await.unwrap();
             let mut rest = Vec::new();
             peer.read_to_end(&mut rest).unwrap();
@@ -225,14 +227,14 @@ fn a_duplicated_descriptor_does_not_disturb() {
 }
 
 #[test]
-fn duplicates_of_a_descriptor_are_taken_over_one_after_the_other() {
+fn duplicates_of_descriptor_are_imported_in_sequence() {
     on_every_driver(|setup| {
         setup.run(async {
             let listener = TcpListener::bind(ANY_PORT).unwrap();
             let mut peer = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
             let (kept, _) = listener.accept().await.unwrap().into_std().await.unwrap();
             for round in 0..3 {
-                // Each has the number of the one before.
+                // Each duplicate reuses the number of the previous one.
                 let mut stream = TcpStream::from_std(kept.try_clone().unwrap()).unwrap();
                 peer.write_all(b"question").unwrap();
                 assert_eq!(stream.recv().await.unwrap().as_deref(), Some(&b"question"[..]), "{round}");
@@ -250,7 +252,7 @@ fn duplicates_of_a_descriptor_are_taken_over_one_after_the_other() {
 }
 
 #[test]
-fn a_listener_of_the_standard_library_is_taken_over() {
+fn standard_library_listener_is_imported() {
     on_every_driver(|setup| {
         setup.run(async {
             let listener = std::net::TcpListener::bind(ANY_PORT).unwrap();
@@ -260,9 +262,9 @@ fn a_listener_of_the_standard_library_is_taken_over() {
             assert_eq!(listener.local_addr().unwrap(), address);
             let mut stream = listener.accept().await.unwrap();
             early.write_all(b"early").unwrap();
-            let mut found = [0; 5];
-            stream.read_exact(&mut found).await.unwrap();
-            assert_eq!(&found, b"early");
+            let mut received = [0; 5];
+            stream.read_exact(&mut received).await.unwrap();
+            assert_eq!(&received, b"early");
         });
     });
 }
@@ -307,7 +309,7 @@ fn addresses_and_options() {
 }
 
 #[test]
-fn an_address_in_use_is_named() {
+fn error_contains_address_in_use() {
     on_both_drivers(|setup| {
         setup.run(async {
             let listener = TcpListener::bind(ANY_PORT).unwrap();
@@ -318,7 +320,7 @@ fn an_address_in_use_is_named() {
             assert!(TcpListener::bind("198.51.100.1:80").is_err(), "not an address of this machine");
             assert!(TcpListener::bind(&[][..] as &[SocketAddr]).is_err());
             drop(listener);
-            // The kernel lets go of it with the next turn at the latest.
+            // The kernel releases the address with the next turn at the latest.
             while TcpListener::bind(address).is_err() {
                 anello::yield_now().await;
             }
@@ -354,7 +356,7 @@ fn listeners_share_a_port() {
 }
 
 #[test]
-fn connects_that_fail_say_to_whom() {
+fn connect_error_contains_peer_address() {
     on_every_driver(|setup| {
         setup.run(async {
             let base = anello::current_metrics().unwrap().sockets;
@@ -363,7 +365,7 @@ fn connects_that_fail_say_to_whom() {
             assert_eq!(error.kind(), io::ErrorKind::ConnectionRefused);
             assert!(error.to_string().contains(&free.to_string()), "{error}");
             assert!(TcpStream::connect(&[][..] as &[SocketAddr]).await.is_err());
-            // The first address fails, the second answers.
+            // The first address fails, and the second one accepts.
             let listener = TcpListener::bind(ANY_PORT).unwrap();
             let both = [free, listener.local_addr().unwrap()];
             let client = TcpStream::connect(&both[..]).await.unwrap();
@@ -377,7 +379,7 @@ fn connects_that_fail_say_to_whom() {
 }
 
 #[test]
-fn connects_from_an_address_of_this_machine() {
+fn connect_from_local_address() {
     on_every_driver(|setup| {
         setup.run(async {
             let base = anello::current_metrics().unwrap().sockets;
@@ -402,7 +404,7 @@ fn connects_from_an_address_of_this_machine() {
             assert!(error.to_string().starts_with(&format!("{nobody} from 127.0.0.9: ")), "{error}");
             let six: SocketAddr = "[::1]:0".parse().unwrap();
             assert!(TcpStream::connect_from(six, address).await.is_err(), "an address of another family");
-            // A port of the program's own choice.
+            // A port chosen by the application.
             let free = std::net::TcpListener::bind((source.ip(), 0)).unwrap().local_addr().unwrap();
             let client = TcpStream::connect_from(free, address).await.unwrap();
             assert_eq!(client.local_addr().unwrap(), free);
@@ -415,7 +417,7 @@ fn connects_from_an_address_of_this_machine() {
 }
 
 #[test]
-fn internet_protocol_six() {
+fn ipv6_connection() {
     on_both_drivers(|setup| {
         setup.run(async {
             let listener = match TcpListener::bind("[::1]:0") {
@@ -433,10 +435,11 @@ fn internet_protocol_six() {
     });
 }
 
-/// Urgent bytes are bytes like any other (RFC 6093). But a read stops before one, so that a short one does not mean that
-/// nothing is left. Left out is the kernel's own thread, which reads while they arrive: multishot receive misses them then.
+/// Urgent bytes are treated as ordinary data (RFC 6093). A read stops before an urgent byte, so a short read does not
+/// mean that the socket is empty. Submission polling is excluded: its kernel thread reads while the bytes arrive, and
+/// multishot receive then misses them.
 #[test]
-fn an_urgent_byte_and_those_behind_it_arrive_in_order() {
+fn urgent_byte_and_later_bytes_arrive_in_order() {
     let mut setups = all_drivers();
     setups.retain(|setup| setup.name != "uring with submission polling");
     on_each(setups, |setup| {
@@ -448,10 +451,10 @@ fn an_urgent_byte_and_those_behind_it_arrive_in_order() {
                     SockRef::from(&peer).send_out_of_band(b"!").unwrap();
                     peer.write_all(b"behind").unwrap();
                 }
-                let mut found = [0; 13];
+                let mut received = [0; 13];
                 let reading = spawn(async move {
-                    stream.read_exact(&mut found).await.unwrap();
-                    (stream, found)
+                    stream.read_exact(&mut received).await.unwrap();
+                    (stream, received)
                 });
                 anello::yield_now().await;
                 if !early {
@@ -459,15 +462,15 @@ fn an_urgent_byte_and_those_behind_it_arrive_in_order() {
                     SockRef::from(&peer).send_out_of_band(b"!").unwrap();
                     peer.write_all(b"behind").unwrap();
                 }
-                (stream, found) = reading.await.unwrap();
-                assert_eq!(&found, b"before!behind");
+                (stream, received) = reading.await.unwrap();
+                assert_eq!(&received, b"before!behind");
             }
         });
     });
 }
 
 #[test]
-fn a_peer_that_speaks_first_and_leaves_is_heard() {
+fn bytes_of_peer_that_sends_and_closes_are_received() {
     on_every_driver(|setup| {
         setup.run(async {
             let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
@@ -476,17 +479,17 @@ fn a_peer_that_speaks_first_and_leaves_is_heard() {
             peer.write_all(&message).unwrap();
             drop(peer);
             let mut stream = listener.accept().await.unwrap();
-            let mut found = Vec::new();
+            let mut received = Vec::new();
             while let Some(chunk) = stream.recv().await.unwrap() {
-                found.extend_from_slice(&chunk);
+                received.extend_from_slice(&chunk);
             }
-            assert_same_bytes(&found, &message);
+            assert_same_bytes(&received, &message);
         });
     });
 }
 
 #[test]
-fn a_reset_right_behind_bytes_is_not_missed() {
+fn reset_immediately_after_bytes_is_detected() {
     on_every_driver(|setup| {
         setup.run(async {
             let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
@@ -505,11 +508,11 @@ fn a_reset_right_behind_bytes_is_not_missed() {
                         }
                     }
                 });
-                // Until the receive is armed.
+                // Runs until the receive is armed.
                 for _ in 0..TURNS {
                     yield_now().await;
                 }
-                // Both arrive in one turn: the kernel may wake the receive once for the two.
+                // The bytes and the reset arrive in one turn: the kernel may wake the receive only once for both.
                 peer.write_all(b"last").unwrap();
                 SockRef::from(&peer).set_linger(Some(Duration::ZERO)).unwrap();
                 drop(peer);
@@ -521,7 +524,7 @@ fn a_reset_right_behind_bytes_is_not_missed() {
 }
 
 #[test]
-fn a_reset_is_an_error_not_an_end() {
+fn reset_is_an_error_not_eof() {
     on_every_driver(|setup| {
         setup.run(async {
             let (client, mut server) = pair().await.unwrap();

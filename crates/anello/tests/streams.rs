@@ -1,4 +1,4 @@
-//! The suite of streams on TCP.
+//! Stream test suite on TCP.
 
 mod common;
 

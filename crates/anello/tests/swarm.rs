@@ -1,7 +1,8 @@
-//! The whole runtime, the echo service and its clients on the simulated kernel, with all faults mixed: thousands of
-//! seeds, each of which replays exactly.
+//! The whole runtime with the echo service and its clients on the simulated kernels, with a mix of all faults. Each of
+//! thousands of seeds replays exactly.
 //!
-//! `ANELLO_SEEDS` says how many (1000 by default); `ANELLO_SEED` runs one alone, as a failure tells.
+//! `ANELLO_SEEDS` sets the number of seeds (1000 by default). `ANELLO_SEED` runs a single seed, which a failure
+//! prints.
 
 #![forbid(unsafe_code)]
 
@@ -19,13 +20,13 @@ use anello::time::{sleep, timeout};
 use anello::{DriverKind, DriverOptions, Runtime, SimFaults, SimModel, SimOptions, spawn};
 use common::{Random, pair};
 
-/// In virtual time: long after the last retry of anything.
+/// Virtual time after which no retry is pending any more.
 const LIMIT: Duration = Duration::from_secs(600);
 
-/// What happened, in the order in which it did: equal for equal seeds.
+/// Events in the order in which they happened. Equal seeds produce equal events.
 type Trace = Rc<RefCell<Vec<(usize, &'static str, usize)>>>;
 
-/// One seed: which kernel, which faults, which load.
+/// Runs one seed, which determines the kernel, the faults and the load.
 fn run(seed: u64) -> Vec<(usize, &'static str, usize)> {
     let mut random = Random::new(seed);
     let model = if random.below(2) == 0 { SimModel::Completion } else { SimModel::Readiness };
@@ -33,7 +34,7 @@ fn run(seed: u64) -> Vec<(usize, &'static str, usize)> {
     let lossless = random.below(2) == 0;
     let mut faults = if lossless { SimFaults::lossless(rate) } else { SimFaults::all(rate) };
     if lossless {
-        // A listener without descriptors refuses its clients: politely, but they are lost.
+        // A listener without descriptors rejects its clients with an orderly close, but their data is lost.
         faults.descriptor_exhaustion = 0;
     }
     let mut options = DriverOptions::default();
@@ -54,7 +55,7 @@ fn run(seed: u64) -> Vec<(usize, &'static str, usize)> {
         let address = listener.local_addr().unwrap();
         let serving = spawn(async move {
             loop {
-                // A connection that was reset before it was accepted is its own affair.
+                // A connection that was reset before it was accepted is not an error of the server.
                 let Ok(mut stream) = listener.accept().await else { continue };
                 spawn(async move { echo(&mut stream).await }).detach();
             }
@@ -79,7 +80,7 @@ fn run(seed: u64) -> Vec<(usize, &'static str, usize)> {
     trace.take()
 }
 
-/// Sends pieces and reads them back in pieces, sometimes drops a future half-way, and compares every byte.
+/// Sends a message in parts, reads it back in parts, sometimes drops a future, and compares every byte.
 async fn client(
     address: std::net::SocketAddr,
     number: usize,
@@ -114,7 +115,7 @@ async fn client(
         let reading = async {
             let mut received = Vec::with_capacity(length);
             while received.len() < length {
-                // A receive given up half-way loses nothing.
+                // Dropping a pending receive loses no bytes.
                 let Ok(chunk) = timeout(Duration::from_micros(pieces.below(500) as u64), reader.recv()).await
                 else {
                     continue;
@@ -137,7 +138,7 @@ async fn client(
     }
 }
 
-/// Both futures to their ends, in one task; the second is given up when the first fails.
+/// Runs both futures to completion in one task. If the first one fails, the second one is dropped.
 async fn both<A, B>(
     first: impl Future<Output = io::Result<A>>,
     second: impl Future<Output = io::Result<B>>,
@@ -190,7 +191,7 @@ fn fault_42_swarm() {
 }
 
 #[test]
-fn a_seed_replays_exactly() {
+fn seed_replays_exactly() {
     for seed in [3, 14, 15, 92, 65] {
         let (first, second) =
             (catch_unwind(AssertUnwindSafe(|| run(seed))), catch_unwind(AssertUnwindSafe(|| run(seed))));
@@ -199,7 +200,7 @@ fn a_seed_replays_exactly() {
 }
 
 #[test]
-fn a_broken_connection_has_no_orderly_end() {
+fn broken_connection_does_not_return_eof() {
     for model in [SimModel::Completion, SimModel::Readiness] {
         for buffer_ring in [true, false] {
             for seed in 0..400 {
@@ -216,7 +217,7 @@ fn a_broken_connection_has_no_orderly_end() {
                         while client.write_all(&[7; 3000]).await.is_ok() {
                             sleep(Duration::from_micros(300)).await;
                         }
-                        // It never ends its side.
+                        // The server never shuts down its write half.
                         pending::<()>().await;
                     })
                     .detach();

@@ -1,4 +1,4 @@
-//! Tasks: results, panics, cancellation, wakes from other threads and between runtimes, workers, signals, fairness.
+//! Tasks: results, panics, cancellation, wake-ups by other threads and runtimes, workers, signals, fairness.
 
 mod common;
 
@@ -21,7 +21,7 @@ use common::{
     pair,
 };
 
-/// Counts when it is dropped.
+/// Increments a counter when it is dropped.
 struct CountDrop(Rc<Cell<usize>>);
 
 impl Drop for CountDrop {
@@ -31,7 +31,7 @@ impl Drop for CountDrop {
 }
 
 #[test]
-fn results_come_through_handles() {
+fn results_are_returned_by_handles() {
     on_every_driver_and_sim(|setup| {
         setup.run(async {
             let handles: Vec<_> = (0..100)
@@ -49,17 +49,17 @@ fn results_come_through_handles() {
                 sum += handle.await.unwrap();
             }
             assert_eq!(sum, 4950);
-            let done = spawn(async { "kept until asked for" });
+            let done = spawn(async { "kept until awaited" });
             while !done.is_finished() {
                 yield_now().await;
             }
-            assert_eq!(done.await.unwrap(), "kept until asked for");
+            assert_eq!(done.await.unwrap(), "kept until awaited");
         });
     });
 }
 
 #[test]
-fn fault_17_a_panic_is_its_own_tasks() {
+fn fault_17_panic_does_not_affect_other_tasks() {
     on_every_driver_and_sim(|setup| {
         setup.run(async {
             let (mut client, mut server) = pair().await.unwrap();
@@ -78,7 +78,7 @@ fn fault_17_a_panic_is_its_own_tasks() {
             let payload = error.into_panic().unwrap();
             assert_eq!(payload.downcast_ref::<String>().map(String::as_str), Some("on purpose, 17"));
             assert!(doomed_client.recv().await.unwrap().is_none(), "its stream was closed");
-            spawn(async { panic!("told to nobody") }).detach();
+            spawn(async { panic!("panic of a detached task") }).detach();
             client.write_all(b"alive").await.unwrap();
             let mut answer = [0; 5];
             client.read_exact(&mut answer).await.unwrap();
@@ -90,7 +90,7 @@ fn fault_17_a_panic_is_its_own_tasks() {
 }
 
 #[test]
-fn a_panic_of_the_main_future_leaves_the_runtime_usable() {
+fn runtime_is_usable_after_panic_of_main_future() {
     on_every_driver(|setup| {
         let runtime = setup.runtime();
         let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
@@ -145,9 +145,9 @@ fn aborted_and_abandoned_tasks_are_dropped_once() {
 }
 
 #[test]
-fn a_task_that_spawns_and_panics_while_dropped_does_no_harm() {
-    struct Nasty;
-    impl Drop for Nasty {
+fn task_that_spawns_and_panics_while_dropped_is_contained() {
+    struct PanicsOnDrop;
+    impl Drop for PanicsOnDrop {
         fn drop(&mut self) {
             spawn(std::future::pending::<()>()).detach();
             panic!("on purpose, while dropped");
@@ -156,9 +156,9 @@ fn a_task_that_spawns_and_panics_while_dropped_does_no_harm() {
     on_every_driver_and_sim(|setup| {
         let runtime = setup.runtime();
         runtime.block_on(async {
-            let nasty = Nasty;
+            let guard = PanicsOnDrop;
             spawn(async move {
-                let _nasty = nasty;
+                let _guard = guard;
                 std::future::pending::<()>().await;
             })
             .detach();
@@ -169,7 +169,7 @@ fn a_task_that_spawns_and_panics_while_dropped_does_no_harm() {
 }
 
 #[test]
-fn a_runtime_within_a_runtime_is_refused() {
+fn nested_block_on_panics() {
     on_both_drivers(|setup| {
         let inner = setup.runtime();
         let refused = setup.run(async {
@@ -191,7 +191,7 @@ fn other_threads_spawn_and_wait() {
             .map(|thread_number| {
                 let handle = handle.clone();
                 thread::spawn(move || {
-                    // A runtime of its own waits for tasks of the other.
+                    // A second runtime waits for tasks of the first.
                     let waiter = common::both_drivers().pop().unwrap().runtime();
                     waiter.block_on(async {
                         let mut sum = 0;
@@ -204,7 +204,7 @@ fn other_threads_spawn_and_wait() {
             })
             .collect();
         let sums = runtime.block_on(async move {
-            // Its own work goes on meanwhile.
+            // The second runtime's own tasks run meanwhile.
             let echoing = spawn(async move { echo(&mut server).await });
             while threads.iter().any(|thread| !thread.is_finished()) {
                 client.write_all(b"x").await.unwrap();
@@ -219,9 +219,9 @@ fn other_threads_spawn_and_wait() {
 }
 
 #[test]
-fn a_sleeping_runtime_is_woken_by_other_threads() {
+fn sleeping_runtime_is_woken_by_other_threads() {
     on_every_driver(|setup| {
-        // A runtime with nothing to do sleeps until it is rung: no timer ends its wait.
+        // An idle runtime sleeps until it is woken: no timer ends its wait.
         let shared = Arc::new((AtomicUsize::new(0), Mutex::new(None::<Waker>)));
         let waking = Arc::clone(&shared);
         let thread = thread::spawn(move || {
@@ -243,17 +243,17 @@ fn a_sleeping_runtime_is_woken_by_other_threads() {
     });
 }
 
-/// A turn that first settles sends, or looks for work before it sleeps, may be the one that sees the ring: it must not
-/// sleep after that.
+/// A turn that first completes sends, or looks for work before it sleeps, may be the one that receives the wake-up. It
+/// must not sleep afterwards.
 #[test]
-fn a_ring_is_not_lost_to_a_turn_that_does_other_things_first() {
+fn wake_up_is_not_lost_when_turn_has_other_work() {
     on_every_driver(|setup| {
         let shared = Arc::new((AtomicUsize::new(0), Mutex::new(None::<Waker>), AtomicUsize::new(0)));
         let ringing = Arc::clone(&shared);
         const ROUNDS: usize = 3000;
         let thread = thread::spawn(move || {
             for round in 1..=ROUNDS {
-                // Each at another moment of the worker's way to sleep.
+                // Each wake-up comes at a different moment while the worker prepares to sleep.
                 for _ in 0..round % 100 * 20 {
                     std::hint::spin_loop();
                 }
@@ -276,7 +276,7 @@ fn a_ring_is_not_lost_to_a_turn_that_does_other_things_first() {
                 })
                 .await;
                 client.write_all(b"x").await.unwrap();
-                // Wants to know of the send, so that the next turn settles it; nobody waits for the answer.
+                // Requires the completion of the send, so that the next turn handles it. No task waits for it.
                 drop(common::poll_at_most(1, client.flush()).await);
                 if round % 50 == 0 {
                     let mut found = [0; 50];
@@ -291,7 +291,7 @@ fn a_ring_is_not_lost_to_a_turn_that_does_other_things_first() {
 
 #[test]
 fn runtimes_wake_each_other() {
-    // Between rings by MSG_RING, between the others by eventfd: every pair.
+    // Rings wake each other by MSG_RING, other pairs by eventfd. All pairs are tested.
     let mut setups = both_drivers();
     setups.push(setups[0].with(|options| options.disabled_features.msg_ring = true));
     setups.push(setups[0].with(|options| options.disabled_features.defer_taskrun = true));
@@ -325,19 +325,19 @@ fn ping_pong(one: &Setup, other: &Setup) {
             assert_eq!(answer.await.unwrap(), round * 2 + 1);
         }
     });
-    // The last message leaves though this runtime does not run any more.
+    // The last message is sent although this runtime does not run any more.
     let (report, reports) = mpsc::channel();
     runtime.block_on(async {
         handle.spawn(async move { report.send(()).unwrap() }).detach();
     });
     reports.recv_timeout(common::patience(Duration::from_secs(30))).expect("the wake stayed in a queue");
-    // So does a wake of the other's main future.
+    // The same applies to a wake-up of the other runtime's main future.
     runtime.block_on(async { end.raise() });
     thread.join().unwrap();
 }
 
 #[test]
-fn a_runtime_that_is_gone_cancels_what_it_is_sent() {
+fn tasks_sent_to_dropped_runtime_are_cancelled() {
     on_every_driver(|setup| {
         let runtime = setup.runtime();
         let handle = runtime.handle();
@@ -352,7 +352,7 @@ fn a_runtime_that_is_gone_cancels_what_it_is_sent() {
 }
 
 #[test]
-fn a_handle_may_be_aborted_from_another_thread() {
+fn task_can_be_aborted_from_another_thread() {
     on_every_driver(|setup| {
         let runtime = setup.runtime();
         let dropped = Arc::new(AtomicUsize::new(0));
@@ -365,7 +365,7 @@ fn a_handle_may_be_aborted_from_another_thread() {
         runtime.block_on(async {
             let (mut client, server) = pair().await.unwrap();
             let guard = Guard(Arc::clone(&dropped));
-            // The future is bound to this thread, its handle is not.
+            // The future is bound to this thread, but its handle is not.
             let handle = spawn(async move {
                 let _held = (guard, server);
                 std::future::pending::<()>().await;
@@ -380,7 +380,7 @@ fn a_handle_may_be_aborted_from_another_thread() {
 }
 
 #[test]
-fn yielding_lets_everyone_run() {
+fn yielding_lets_all_tasks_run() {
     on_every_driver_and_sim(|setup| {
         setup.run(async {
             let counts: Rc<[Cell<u64>; 3]> = Rc::default();
@@ -398,7 +398,7 @@ fn yielding_lets_everyone_run() {
             for _ in 0..1000 {
                 yield_now().await;
             }
-            // Timers and sockets have their turn beside tasks that are always ready.
+            // Timers and sockets are served while tasks are always ready.
             sleep(Duration::from_millis(2)).await;
             let (mut client, mut server) = pair().await.unwrap();
             client.write_all(b"turn").await.unwrap();
@@ -454,7 +454,7 @@ fn workers_share_a_port() {
                 let mut answer = [0; 6];
                 client.read_exact(&mut answer).await.unwrap();
             }
-            // Each that ends leaves the group; some connections may have been on their way to it.
+            // Each worker that exits leaves the group. Some connections may have been assigned to it.
             while let Ok(mut client) = TcpStream::connect(address).await {
                 client.write_all(b"end").await.ok();
                 client.recv().await.ok();
@@ -467,12 +467,12 @@ fn workers_share_a_port() {
 }
 
 fn thread_affinity(handle: &Handle) -> Vec<usize> {
-    let asked = handle.spawn(async { allowed_cores().unwrap() });
-    both_drivers().pop().unwrap().run(asked).unwrap()
+    let cores = handle.spawn(async { allowed_cores().unwrap() });
+    both_drivers().pop().unwrap().run(cores).unwrap()
 }
 
 #[test]
-fn workers_that_cannot_start_say_why() {
+fn worker_start_error_contains_cause() {
     let error = Workers::builder().cores(vec![9999]).start(|_| async {}).unwrap_err();
     assert!(error.to_string().contains("core 9999"), "{error}");
     let error = Workers::builder().cores(vec![]).start(|_| async {}).unwrap_err();
@@ -485,10 +485,10 @@ fn workers_that_cannot_start_say_why() {
     assert!(workers.unwrap().join().unwrap_err().to_string().contains("panicked"));
 }
 
-/// In a process of its own: a signal is for all of it.
+/// In a child process, because signals affect the whole process.
 #[test]
-fn signals_end_the_wait() {
-    Child::default().run("signals_end_the_wait", || {
+fn signals_end_wait() {
+    Child::default().run("signals_end_wait", || {
         on_every_driver(|setup| {
             setup.run(async {
                 let mut signals = Signals::new(&[HANGUP]).unwrap();
@@ -504,7 +504,7 @@ fn signals_end_the_wait() {
                     assert_eq!(signals.recv().await.unwrap(), HANGUP);
                     thread.join().unwrap();
                 }
-                // Two of different kinds, which the kernel does not count together, before anybody looks.
+                // Two signals of different kinds, which the kernel does not merge, before any task polls for them.
                 let mut both = Signals::new(&[HANGUP, INTERRUPT]).unwrap();
                 for signal in [rustix::process::Signal::HUP, rustix::process::Signal::INT] {
                     rustix::process::kill_process(rustix::process::getpid(), signal).unwrap();
@@ -520,7 +520,7 @@ fn signals_end_the_wait() {
     });
 }
 
-/// Names the driver that a child runs on.
+/// Environment variable with the name of the child's driver.
 const DRIVER: &str = "ANELLO_TEST_DRIVER";
 
 fn kill_self(signal: rustix::process::Signal) {
@@ -528,8 +528,8 @@ fn kill_self(signal: rustix::process::Signal) {
 }
 
 #[test]
-fn signal_kills_the_process_after_the_last_signals_were_dropped() {
-    let name = "signal_kills_the_process_after_the_last_signals_were_dropped";
+fn signal_kills_process_after_last_signals_handle_is_dropped() {
+    let name = "signal_kills_process_after_last_signals_handle_is_dropped";
     on_both_drivers(move |setup| {
         Child::default().variable(DRIVER, setup.name).run_killed_by(TERMINATE, name, || {
             let setup = both_drivers()
@@ -543,13 +543,13 @@ fn signal_kills_the_process_after_the_last_signals_were_dropped() {
                     assert_eq!(first.recv().await.unwrap(), TERMINATE);
                     assert_eq!(second.recv().await.unwrap(), TERMINATE);
                     drop(first);
-                    // The other one still catches it.
+                    // The other handle still catches the signal.
                     kill_self(rustix::process::Signal::TERM);
                     assert_eq!(second.recv().await.unwrap(), TERMINATE);
                     drop(second);
                 }
                 kill_self(rustix::process::Signal::TERM);
-                // Another thread may have got it.
+                // Another thread may have received it.
                 thread::sleep(common::hangs_after());
             });
         });
@@ -557,8 +557,8 @@ fn signal_kills_the_process_after_the_last_signals_were_dropped() {
 }
 
 #[test]
-fn signal_that_was_ignored_before_is_ignored_after_signals_were_dropped() {
-    let name = "signal_that_was_ignored_before_is_ignored_after_signals_were_dropped";
+fn ignored_signal_is_ignored_again_after_signals_handle_is_dropped() {
+    let name = "ignored_signal_is_ignored_again_after_signals_handle_is_dropped";
     Child::with_hang_up_ignored().run(name, || {
         on_both_drivers(|setup| {
             setup.run(async {
@@ -567,7 +567,7 @@ fn signal_that_was_ignored_before_is_ignored_after_signals_were_dropped() {
                 assert_eq!(signals.recv().await.unwrap(), HANGUP);
                 drop(signals);
                 kill_self(rustix::process::Signal::HUP);
-                // The signal before this one was delivered when this one is caught.
+                // The previous signal has been delivered when this one is caught.
                 let mut signals = Signals::new(&[INTERRUPT]).unwrap();
                 kill_self(rustix::process::Signal::INT);
                 assert_eq!(signals.recv().await.unwrap(), INTERRUPT);

@@ -1,4 +1,4 @@
-//! Timers: never early, in order, none forgotten. How late they are is not asked.
+//! Timers: never early, in order, and never lost. Lateness is not tested.
 
 mod common;
 
@@ -26,7 +26,7 @@ fn sleeps_are_never_short() {
     });
 }
 
-/// Two deadlines closer than this may be taken for one: a tick of the timer wheel, and the next.
+/// Deadlines closer than this may be treated as equal: the current tick of the timer wheel and the next.
 const SAME_TICK: Duration = Duration::from_micros(2 * 132);
 
 #[test]
@@ -36,15 +36,15 @@ fn sleepers_wake_in_order() {
             let woken = Rc::new(RefCell::new(Vec::new()));
             let sleepers: Vec<_> = (0..50u64)
                 .map(|number| {
-                    // 17 is prime to 50: each number once, not in order.
-                    let (woken, place) = (Rc::clone(&woken), number * 17 % 50);
+                    // 17 is coprime to 50, so every index occurs once, but not in order.
+                    let (woken, index) = (Rc::clone(&woken), number * 17 % 50);
                     spawn(async move {
-                        let duration = Duration::from_micros(1000 + 500 * place);
+                        let duration = Duration::from_micros(1000 + 500 * index);
                         let earliest = Instant::now() + duration;
                         let sleeping = sleep(duration);
                         let latest = Instant::now() + duration;
                         sleeping.await;
-                        woken.borrow_mut().push((place, earliest, latest));
+                        woken.borrow_mut().push((index, earliest, latest));
                     })
                 })
                 .collect();
@@ -53,9 +53,9 @@ fn sleepers_wake_in_order() {
             }
             let woken = woken.borrow();
             if matches!(setup.kind, DriverKind::Sim(_)) {
-                assert!(woken.iter().map(|(place, ..)| *place).eq(0..50), "{woken:?}");
+                assert!(woken.iter().map(|(index, ..)| *index).eq(0..50), "{woken:?}");
             }
-            // The sleepers begin when they are first polled, which may be any time apart.
+            // A sleep starts when it is first polled, which may take any time.
             for (index, (before, earliest, _)) in woken.iter().enumerate() {
                 for (after, _, latest) in &woken[index + 1..] {
                     assert!(*earliest <= *latest + SAME_TICK, "{before} woke before {after}");
@@ -66,7 +66,7 @@ fn sleepers_wake_in_order() {
 }
 
 #[test]
-fn a_timeout_ends_what_takes_too_long() {
+fn timeout_cancels_future_at_deadline() {
     on_every_driver_and_sim(|setup| {
         setup.run(async {
             let (mut client, mut server) = pair().await.unwrap();
@@ -76,19 +76,19 @@ fn a_timeout_ends_what_takes_too_long() {
                 assert_eq!(error.kind(), std::io::ErrorKind::TimedOut);
             }
             client.write_all(b"in time").await.unwrap();
-            let mut found = [0; 7];
-            timeout(Duration::from_secs(1000), server.read_exact(&mut found)).await.unwrap().unwrap();
-            assert_eq!(&found, b"in time");
+            let mut received = [0; 7];
+            timeout(Duration::from_secs(1000), server.read_exact(&mut received)).await.unwrap().unwrap();
+            assert_eq!(&received, b"in time");
             assert_eq!(timeout(Duration::ZERO, async { 1 }).await, Ok(1), "what is ready is never late");
             assert!(timeout(Duration::ZERO, std::future::pending::<()>()).await.is_err());
-            // Longer than the clock counts.
+            // Exceeds the range of the clock.
             assert!(poll_at_most(1, timeout(Duration::MAX, std::future::pending::<()>())).await.is_none());
         });
     });
 }
 
 #[test]
-fn intervals_skip_what_was_missed() {
+fn intervals_skip_missed_ticks() {
     on_every_driver(|setup| {
         setup.run(async {
             let start = Instant::now();
@@ -100,7 +100,7 @@ fn intervals_skip_what_was_missed() {
             std::thread::sleep(Duration::from_millis(21));
             ticks.tick().await;
             let before = Instant::now();
-            // The missed ones are not made up for: after two more, at least one whole period has passed.
+            // Missed ticks are not made up for: after two more, at least one whole period has passed.
             ticks.tick().await;
             ticks.tick().await;
             assert!(before.elapsed() >= Duration::from_millis(2));
@@ -110,7 +110,7 @@ fn intervals_skip_what_was_missed() {
 }
 
 #[test]
-fn a_sleep_can_be_dropped_and_set_anew() {
+fn sleep_can_be_dropped_and_reset() {
     on_every_driver_and_sim(|setup| {
         setup.run(async {
             for _ in 0..1000 {
@@ -128,19 +128,19 @@ fn a_sleep_can_be_dropped_and_set_anew() {
 }
 
 #[test]
-fn a_sleep_moves_between_tasks() {
+fn sleep_moves_between_tasks() {
     on_every_driver_and_sim(|setup| {
         setup.run(async {
             let mut sleeping = sleep(Duration::from_millis(3));
             assert!(poll_at_most(1, &mut sleeping).await.is_none());
-            // Polled here, awaited there: the last one to poll is woken.
+            // Polled here and awaited there: the last task to poll is woken.
             spawn(sleeping).await.unwrap();
         });
     });
 }
 
 #[test]
-fn timers_fire_while_a_task_is_always_ready() {
+fn timers_fire_while_task_is_always_ready() {
     on_every_driver_and_sim(|setup| {
         setup.run(async {
             let busy = spawn(async {
@@ -173,7 +173,7 @@ fn many_timers_all_fire() {
 }
 
 #[test]
-fn durations_past_the_end_of_the_clock_overflow_nowhere() {
+fn durations_beyond_clock_range_do_not_overflow() {
     on_every_driver_and_sim(|setup| {
         let is_simulated = matches!(setup.kind, DriverKind::Sim(_));
         setup.run(async {
@@ -186,7 +186,7 @@ fn durations_past_the_end_of_the_clock_overflow_nowhere() {
             late.reset(Duration::MAX);
             assert!(poll_at_most(1, &mut late).await.is_none());
             if is_simulated {
-                // The virtual clock goes to its end, at which everything still works.
+                // The virtual clock advances to its maximum, at which everything still works.
                 sleep(Duration::MAX).await;
                 late.await;
                 sleep(Duration::from_secs(1)).await;
@@ -199,7 +199,7 @@ fn durations_past_the_end_of_the_clock_overflow_nowhere() {
 }
 
 #[test]
-fn the_virtual_clock_waits_for_work_that_blocks() {
+fn virtual_clock_waits_for_blocking_work() {
     for setup in simulated_drivers() {
         let run = || {
             setup.run(async {

@@ -1,13 +1,13 @@
-//! What unsafe code must bear: memory that outlives its owner, futures and tasks that go at any moment, wakers that come
-//! too late. What is asserted is little; the rest is seen by Miri (on the simulated kernels), AddressSanitizer and
-//! valgrind, under which these tests are run: `.ci/run miri`, `.ci/nightly address`.
+//! Stress tests for unsafe code: memory that outlives its owner, futures and tasks dropped at any moment, and late
+//! wake-ups. The tests assert little. Undefined behaviour is detected by Miri (on the simulated kernels),
+//! AddressSanitizer and valgrind, under which they run: `.ci/run miri`, `.ci/nightly address`.
 //!
-//! | unsafe code | its assumption | what is done to it here |
+//! | unsafe code | assumption | how it is tested here |
 //! |---|---|---|
-//! | tasks (`executor/task.rs`) | a waker never outlives the memory it points to, and no future is dropped twice | wakers after the task, after the runtime, on another thread; tasks that end themselves and each other |
-//! | results (`executor/join.rs`) | the future and its result are touched by one at a time | results taken after the runtime, handles dropped within the task |
-//! | receive memory (`driver/buffer.rs`) | a buffer is leased to one, and the pools live as long as a lease | chunks after stream and runtime, sent by another runtime, dropped in any order |
-//! | operations (`driver/uring`, `driver/sim`) | what an operation names lives until it has ended | futures, streams and runtimes dropped at every poll, with sends and receives in flight |
+//! | tasks (`executor/task.rs`) | a waker never outlives the memory it points to, and no future is dropped twice | wakers used after the task and the runtime, and on another thread; tasks that abort themselves and each other |
+//! | results (`executor/join.rs`) | only one party accesses the future and its result at a time | results taken after the runtime is dropped, handles dropped within the task |
+//! | receive memory (`driver/buffer.rs`) | a buffer has one lease, and the pools live as long as any lease | chunks that outlive stream and runtime, are sent by another runtime, and are dropped in any order |
+//! | operations (`driver/uring`, `driver/sim`) | memory used by an operation lives until the operation has completed | futures, streams and runtimes dropped at every poll, with sends and receives in flight |
 
 #![forbid(unsafe_code)]
 
@@ -31,14 +31,14 @@ use common::{
     simulated_drivers,
 };
 
-/// Bytes of a message: several buffers, where these are small. Miri is a thousand times slower.
+/// Size of a message: several buffers, if these are small. Miri is a thousand times slower.
 const MESSAGE_BYTES: usize = if cfg!(miri) { 300 } else { 5000 };
 
 /// More polls than any exchange here takes.
 const POLLS_LIMIT: usize = 10_000;
 
-/// Runs the test in all of these ways and on the simulated kernels; on the latter alone under Miri, which has no others,
-/// and without the watchdog, whose clock runs ahead there.
+/// Runs the test on these setups and on the simulated kernels. Under Miri, uses only the latter, because it does not
+/// support the others, and no watchdog, whose clock runs too fast there.
 fn on_each_and_sim(real: fn() -> Vec<Setup>, test: impl Fn(&Setup) + Send + Sync + 'static) {
     if cfg!(miri) {
         simulated_drivers().iter().for_each(test);
@@ -47,29 +47,29 @@ fn on_each_and_sim(real: fn() -> Vec<Setup>, test: impl Fn(&Setup) + Send + Sync
     }
 }
 
-/// A runtime that does not wait for peers when it is dropped.
-fn hasty(setup: &Setup) -> Runtime {
+/// Creates a runtime that does not wait for peers when it is dropped.
+fn runtime_without_drain(setup: &Setup) -> Runtime {
     setup.builder().drain_timeout(Duration::ZERO).build().unwrap()
 }
 
-/// When the future is dropped that was given up half-way.
+/// When the pending future is dropped.
 #[derive(Clone, Copy, Debug)]
-enum Dropped {
-    /// While the runtime runs, which then goes on.
+enum DropTime {
+    /// While the runtime runs, and continues to run.
     Within,
-    /// Between two runs of the runtime, which then goes.
+    /// Between two runs of the runtime, which is then dropped.
     Before,
-    /// When the runtime is gone.
+    /// After the runtime has been dropped.
     After,
 }
 
 #[test]
 fn fault_15_futures_dropped_at_every_poll() {
     on_each_and_sim(both_drivers, |setup| {
-        for when in [Dropped::Within, Dropped::Before, Dropped::After] {
+        for when in [DropTime::Within, DropTime::Before, DropTime::After] {
             let enough = (0..POLLS_LIMIT).step_by(if cfg!(miri) { 5 } else { 1 }).find(|polls| {
                 let alive = Rc::new(());
-                let ended = give_up_after(setup, *polls, when, &alive);
+                let ended = drop_after_polls(setup, *polls, when, &alive);
                 assert_eq!(Rc::strong_count(&alive), 1, "{when:?} after {polls} polls: something is left");
                 ended
             });
@@ -78,27 +78,27 @@ fn fault_15_futures_dropped_at_every_poll() {
     });
 }
 
-/// Polls an exchange so often, then drops it with all that it has in flight. Whether it came to its end before.
-fn give_up_after(setup: &Setup, polls: usize, when: Dropped, alive: &Rc<()>) -> bool {
-    let runtime = hasty(setup);
+/// Polls an exchange `polls` times, then drops it with its operations in flight. Returns whether it had completed.
+fn drop_after_polls(setup: &Setup, polls: usize, when: DropTime, alive: &Rc<()>) -> bool {
+    let runtime = runtime_without_drain(setup);
     let mut future: Pin<Box<dyn Future<Output = io::Result<()>>>> = Box::pin(exchange(Rc::clone(alive)));
     let ended = runtime.block_on(async {
         let ended = poll_times(&mut future, polls).await.map(Result::unwrap).is_some();
-        if let Dropped::Within = when {
+        if let DropTime::Within = when {
             drop(std::mem::replace(&mut future, Box::pin(async { Ok(()) })));
-            // Completions for what was dropped come while others use its places.
+            // Completions for dropped operations arrive while other operations use their slots.
             exchange(Rc::clone(alive)).await.unwrap();
         }
         ended
     });
     match when {
-        Dropped::Within | Dropped::Before => drop((future, runtime)),
-        Dropped::After => drop((runtime, future)),
+        DropTime::Within | DropTime::Before => drop((future, runtime)),
+        DropTime::After => drop((runtime, future)),
     }
     ended
 }
 
-/// The result of the future if that needs no more polls than these.
+/// Returns the result of the future if it completes within `polls` polls.
 async fn poll_times<F: Future + Unpin>(future: &mut F, polls: usize) -> Option<F::Output> {
     let mut left = polls;
     poll_fn(|context| {
@@ -115,7 +115,7 @@ async fn poll_times<F: Future + Unpin>(future: &mut F, polls: usize) -> Option<F
     .await
 }
 
-/// Something of everything: accept, connect, timers, sends of all kinds, receives by lease and by copy, half-close.
+/// Uses every kind of operation: accept, connect, timers, all sends, receives by lease and by copy, half-close.
 async fn exchange(alive: Rc<()>) -> io::Result<()> {
     let opening = spawn(open_with_echo(Rc::clone(&alive)));
     let mut client = opening.await.expect("a task that does not panic")?;
@@ -149,7 +149,7 @@ async fn exchange(alive: Rc<()>) -> io::Result<()> {
     Ok(())
 }
 
-/// A connection to a task of its own that echoes.
+/// Returns a connection to a task that echoes.
 async fn open_with_echo(alive: Rc<()>) -> io::Result<TcpStream> {
     let listener = TcpListener::bind(ANY_PORT)?;
     let address = listener.local_addr()?;
@@ -170,7 +170,7 @@ fn fault_15_wakers_outlive_their_tasks_and_the_runtime() {
         let kept = Kept::default();
         runtime.block_on(async {
             kept.keep().await;
-            // Of tasks that are done, that wait for ever, that were aborted, and that were never polled again.
+            // Wakers of tasks that have completed, wait without limit, were aborted, or were never polled again.
             let done = kept.clone();
             spawn(async move { done.keep().await }).await.unwrap();
             let waiting = [kept.clone(), kept.clone()].map(|kept| {
@@ -187,7 +187,7 @@ fn fault_15_wakers_outlive_their_tasks_and_the_runtime() {
             yield_now().await;
             kept.wake_all();
         });
-        // All are in a queue now, of which nobody takes them.
+        // All tasks are in a queue now, and no runtime runs them.
         thread::scope(|scope| {
             scope.spawn(|| kept.wake_all());
             kept.wake_all();
@@ -206,7 +206,7 @@ fn fault_15_wakers_outlive_their_tasks_and_the_runtime() {
     });
 }
 
-/// Wakers of whoever polled [`keep`](Self::keep).
+/// Collects the wakers of tasks that poll [`keep`](Self::keep).
 #[derive(Clone, Default)]
 struct Kept(Arc<Mutex<Vec<Waker>>>);
 
@@ -239,19 +239,20 @@ fn fault_15_chunks_outlive_streams_and_runtimes() {
         drop(runtime);
         let received: Vec<u8> = chunks.iter().flat_map(|chunk| chunk.iter().copied()).collect();
         assert_same_bytes(&received, &expected);
-        // Given back in an order in which nobody received them, when the pools have no runtime any more.
+        // Returned in a different order than received, after the runtime of the pools has been dropped.
         let (first, mut second): (Vec<_>, Vec<_>) =
             chunks.into_iter().enumerate().partition(|(index, _)| index % 2 == 0);
         drop(first);
         let half = second.split_off(second.len() / 2);
         second.into_iter().rev().for_each(drop);
-        // Cut, and sent by a runtime that knows nothing of their pools; the last is in flight when that goes, too.
+        // Truncated, and sent by a runtime that does not own the pools. The last chunk is in flight when that runtime
+        // is dropped.
         let cut = half.into_iter().map(|(_, mut chunk)| {
             chunk.advance(chunk.len() / 3);
             chunk.truncate(chunk.len().div_ceil(2));
             chunk
         });
-        let runtime = hasty(setup);
+        let runtime = runtime_without_drain(setup);
         runtime.block_on(async {
             let (mut client, mut server) = pair().await.unwrap();
             for chunk in cut {
@@ -268,7 +269,7 @@ fn fault_15_chunks_outlive_streams_and_runtimes() {
     });
 }
 
-/// Sends the bytes over a connection and keeps them where the kernel put them.
+/// Sends the bytes over a connection and returns the received chunks.
 async fn receive_all(bytes: &[u8]) -> Vec<Chunk> {
     let (mut client, mut server) = pair().await.unwrap();
     let sending = async {
@@ -286,16 +287,17 @@ async fn receive_all(bytes: &[u8]) -> Vec<Chunk> {
 }
 
 #[test]
-fn fault_15_sends_in_flight_when_stream_and_runtime_go() {
+fn fault_15_sends_in_flight_outlive_stream_and_runtime() {
     on_each_and_sim(with_zero_copy, |setup| {
         let bytes = MESSAGE_BYTES * 100;
         for dropped_first in [true, false] {
-            let runtime = hasty(setup);
+            let runtime = runtime_without_drain(setup);
             let streams = runtime.block_on(async {
                 let (mut client, mut server) = pair().await.unwrap();
                 client.write_all(b"leased").await.unwrap();
                 let chunk = server.recv().await.unwrap().unwrap();
-                // Nobody reads: the kernel takes what it has room for. The chunk waits behind it, or is refused.
+                // No task reads: the kernel takes the bytes it has room for. The chunk is queued after them, or is not
+                // accepted.
                 let sends = async {
                     server.send(pattern(1, bytes)).await.unwrap();
                     server.send(chunk).await.unwrap();
@@ -349,7 +351,7 @@ fn fault_15_results_outlive_their_runtime() {
     });
 }
 
-/// When dropped, wakes whom it knows, ends whom it holds, and begins something new.
+/// When dropped, wakes the stored wakers, aborts the stored handles, and spawns a task.
 #[derive(Default)]
 struct Last {
     wakers: Kept,
@@ -361,13 +363,13 @@ impl Drop for Last {
         self.wakers.wake_all();
         let others = std::mem::take(&mut *self.others.borrow_mut());
         others.iter().for_each(JoinHandle::abort);
-        // Refused or cancelled when the runtime is about to go.
+        // Refused or cancelled if the runtime is being dropped.
         spawn(sleep(Duration::from_secs(1))).detach();
     }
 }
 
 #[test]
-fn fault_15_tasks_end_themselves_and_each_other() {
+fn fault_15_tasks_abort_themselves_and_each_other() {
     on_each_and_sim(all_drivers, |setup| {
         for turns in 0..5 {
             let alive = Rc::new(());
@@ -378,7 +380,7 @@ fn fault_15_tasks_end_themselves_and_each_other() {
                 for number in 0..6 {
                     let last = Last { wakers: wakers.clone(), others: Rc::clone(&others) };
                     let alive = Rc::clone(&alive);
-                    // Each holds the handles of all, its own among them.
+                    // Each task holds the handles of all tasks, including its own.
                     others.borrow_mut().push(spawn(async move {
                         let _alive = alive;
                         last.wakers.keep().await;

@@ -1,4 +1,4 @@
-//! Unix sockets: the suite of streams, and what only they have.
+//! Unix sockets: the stream test suite, and features specific to Unix sockets.
 
 mod common;
 
@@ -34,7 +34,7 @@ use socket2::{Domain, SockAddr, SockRef, Socket, Type};
 
 const MEGABYTE: usize = 1 << 20;
 
-/// A path in the folder for temporary files, removed when dropped.
+/// Path in the directory for temporary files. The file is removed on drop.
 struct Path(PathBuf);
 
 impl Path {
@@ -51,7 +51,7 @@ impl Drop for Path {
     }
 }
 
-/// A connection between the runtime and the standard library, which fails instead of waiting for ever.
+/// Creates a connection between the runtime and the standard library. The standard library's side has a timeout.
 async fn with_std() -> (UnixStream, StdStream) {
     let listener = listen().unwrap();
     let peer = StdStream::connect_addr(&listener.local_addr().unwrap()).unwrap();
@@ -91,7 +91,7 @@ fn paths_and_abstract_names() {
 }
 
 #[test]
-fn errors_name_the_path_and_the_remedy() {
+fn errors_contain_path_and_remedy() {
     on_both_drivers(|setup| {
         let path = Path::new("errors");
         setup.run(async {
@@ -128,7 +128,7 @@ fn errors_name_the_path_and_the_remedy() {
 }
 
 #[test]
-fn the_simulated_network_says_that_it_has_none() {
+fn simulated_network_reports_unsupported_unix_sockets() {
     on_each(simulated_drivers(), |setup| {
         setup.run(async {
             let address = any_address();
@@ -143,7 +143,7 @@ fn the_simulated_network_says_that_it_has_none() {
 }
 
 #[test]
-fn a_full_backlog_is_waited_for() {
+fn connect_waits_for_full_backlog() {
     on_every_driver(|setup| {
         setup.run(async {
             let socket = Socket::new(Domain::UNIX, Type::STREAM, None).unwrap();
@@ -172,9 +172,9 @@ fn a_full_backlog_is_waited_for() {
     });
 }
 
-/// Everything fills up; nothing is lost, and nothing is kept beyond the queue.
+/// All buffers become full. No bytes may be lost, and memory stays within the limit of the queue.
 #[test]
-fn a_long_stream_to_a_reader_that_stalls() {
+fn long_stream_to_stalled_reader() {
     on_every_driver(|setup| {
         let total = if setup.options.max_send_queue_bytes > 1000 { 2 * MEGABYTE } else { MEGABYTE / 2 };
         setup.run(async {
@@ -193,7 +193,7 @@ fn a_long_stream_to_a_reader_that_stalls() {
                 writer.shutdown(std::net::Shutdown::Write).unwrap();
                 hash.finalize()
             });
-            // Nothing is read until the echo has nothing more to do: a few looks at which nothing has moved.
+            // Nothing is read until the echo makes no more progress in a few checks.
             let (mut last, mut still) = (0, 0);
             while still < 5 {
                 anello::time::sleep(Duration::from_millis(2)).await;
@@ -204,34 +204,34 @@ fn a_long_stream_to_a_reader_that_stalls() {
             let ended = Flag::default();
             let raised = ended.clone();
             let reading = thread::spawn(move || {
-                let (mut hash, mut buffer, mut found) = (Sha256::new(), vec![0; 70_000], 0);
+                let (mut hash, mut buffer, mut received) = (Sha256::new(), vec![0; 70_000], 0);
                 while let Ok(count @ 1..) = peer.read(&mut buffer) {
                     hash.update(&buffer[..count]);
-                    found += count;
+                    received += count;
                 }
                 raised.raise();
-                (found, hash.finalize())
+                (received, hash.finalize())
             });
             assert_eq!(echoing.await.unwrap().unwrap(), total as u64, "{}", setup.name);
-            // The runtime has to run until the connection is closed.
+            // The runtime must run until the connection is closed.
             ended.wait().await;
-            let (found, hash) = reading.join().unwrap();
-            assert_eq!(found, total);
+            let (received, hash) = reading.join().unwrap();
+            assert_eq!(received, total);
             assert_eq!(hash, writing.join().unwrap(), "the same bytes in the same order");
         });
     });
 }
 
 #[test]
-fn a_peer_that_is_gone_is_an_error_and_no_signal() {
-    Child::default().run("a_peer_that_is_gone_is_an_error_and_no_signal", || {
-        // As in programs that did not start in Rust: a broken pipe would end the process.
+fn closed_peer_is_an_error_without_signal() {
+    Child::default().run("closed_peer_is_an_error_without_signal", || {
+        // As in programs that are not written in Rust, where SIGPIPE would kill the process.
         let broken_pipes = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
         signal_hook::flag::register(signal_hook::consts::SIGPIPE, std::sync::Arc::clone(&broken_pipes))
             .unwrap();
         on_every_driver(|setup| {
             setup.run(async {
-                // Gone: writing is a broken pipe, reading the end.
+                // The peer has closed: writing fails with a broken pipe, reading returns EOF.
                 let (mut stream, peer) = with_std().await;
                 drop(peer);
                 let written = match stream.write(b"nobody").await {
@@ -240,14 +240,14 @@ fn a_peer_that_is_gone_is_an_error_and_no_signal() {
                 };
                 assert_eq!(written.unwrap_err().kind(), io::ErrorKind::BrokenPipe, "{}", setup.name);
                 assert!(stream.send(pattern(1, 100_000)).await.is_err(), "it stays broken");
-                // Gone with bytes unread: a reset.
+                // The peer has closed with unread bytes: a reset.
                 let (mut stream, peer) = with_std().await;
                 stream.write_all(b"unread").await.unwrap();
                 stream.flush().await.unwrap();
                 drop(peer);
                 let error = stream.recv().await.unwrap_err();
                 assert_eq!(error.kind(), io::ErrorKind::ConnectionReset, "{}", setup.name);
-                // Gone while much is on its way.
+                // The peer closes while many bytes are in flight.
                 let (mut stream, peer) = with_std().await;
                 let sending = spawn(async move {
                     loop {
@@ -269,20 +269,20 @@ fn a_peer_that_is_gone_is_an_error_and_no_signal() {
 }
 
 #[test]
-fn descriptors_stay_flat() {
-    Child::default().run("descriptors_stay_flat", || {
+fn descriptors_are_not_leaked() {
+    Child::default().run("descriptors_are_not_leaked", || {
         on_both_drivers(|setup| {
             let runtime = setup.runtime();
-            runtime.block_on(come_and_go(1, 200));
+            runtime.block_on(open_and_close_connections(1, 200));
             let before = usage();
-            runtime.block_on(come_and_go(2, 5000));
+            runtime.block_on(open_and_close_connections(2, 5000));
             assert_eq!(usage().descriptors, before.descriptors, "{}", setup.name);
         });
     });
 }
 
-/// Connections that end in every way, with futures dropped in flight; in the end nothing is left.
-async fn come_and_go(seed: u64, count: usize) {
+/// Opens connections that end in every way, with futures dropped in flight. No socket may remain at the end.
+async fn open_and_close_connections(seed: u64, count: usize) {
     let listener = Rc::new(listen().unwrap());
     let base = current_metrics().unwrap().sockets;
     let mut random = Random::new(seed);
@@ -306,9 +306,9 @@ async fn come_and_go(seed: u64, count: usize) {
     }
 }
 
-/// A read stops behind descriptors, so that a short one does not mean that nothing is left.
+/// A read stops after descriptors, so a short read does not mean that the socket is empty.
 #[test]
-fn bytes_behind_descriptors_arrive() {
+fn bytes_after_descriptors_arrive() {
     on_every_driver(|setup| {
         setup.run(async {
             let (mut stream, mut peer) = with_std().await;
@@ -331,24 +331,24 @@ fn bytes_behind_descriptors_arrive() {
                 if early {
                     send(&mut peer);
                 }
-                let mut found = [0; 26];
+                let mut received = [0; 26];
                 let reading = spawn(async move {
-                    stream.read_exact(&mut found).await.unwrap();
-                    (stream, found)
+                    stream.read_exact(&mut received).await.unwrap();
+                    (stream, received)
                 });
                 yield_now().await;
                 if !early {
                     send(&mut peer);
                 }
-                (stream, found) = reading.await.unwrap();
-                assert_eq!(&found, b"with a file, and behind it", "{}", setup.name);
+                (stream, received) = reading.await.unwrap();
+                assert_eq!(&received, b"with a file, and behind it", "{}", setup.name);
             }
         });
     });
 }
 
 #[test]
-fn an_urgent_byte_arrives_in_order() {
+fn urgent_byte_arrives_in_order() {
     on_every_driver(|setup| {
         setup.run(async {
             for pair in 0..2 {
@@ -365,31 +365,31 @@ fn an_urgent_byte_arrives_in_order() {
                 peer.write_all(b"before").unwrap();
                 SockRef::from(&peer).send_out_of_band(b"!").unwrap();
                 peer.write_all(b"behind").unwrap();
-                let mut found = [0; 14];
-                stream.read_exact(&mut found).await.unwrap();
-                assert_eq!(&found, b"?before!behind", "{}", setup.name);
+                let mut received = [0; 14];
+                stream.read_exact(&mut received).await.unwrap();
+                assert_eq!(&received, b"?before!behind", "{}", setup.name);
             }
         });
     });
 }
 
-/// What a Unix socket cannot do must not be taken from the connections that can.
+/// Features missing on Unix sockets must stay available for TCP connections.
 #[test]
-fn zero_copy_sends_stay_with_tcp() {
+fn zero_copy_sends_are_used_only_on_tcp() {
     on_both_drivers(|setup| {
         let setup = setup.with(|options| options.zero_copy = ZeroCopy::Always { threshold_bytes: 1000 });
         setup.run(async {
             let message = pattern(4, 50_000);
             let (mut client, mut server) = pair().await.unwrap();
             client.send(message.clone()).await.unwrap();
-            let mut found = vec![0; message.len()];
-            server.read_exact(&mut found).await.unwrap();
-            assert_same_bytes(&found, &message);
+            let mut received = vec![0; message.len()];
+            server.read_exact(&mut received).await.unwrap();
+            assert_same_bytes(&received, &message);
             assert_eq!(current_metrics().unwrap().zero_copy_sends, 0);
             let (mut client, mut server): (TcpStream, TcpStream) = common::pair().await.unwrap();
             client.send(message.clone()).await.unwrap();
-            server.read_exact(&mut found).await.unwrap();
-            assert_same_bytes(&found, &message);
+            server.read_exact(&mut received).await.unwrap();
+            assert_same_bytes(&received, &message);
             let expected = setup.is_uring() && anello::current_driver().unwrap().features.contains("send-zc");
             assert_eq!(current_metrics().unwrap().zero_copy_sends > 0, expected, "{}", setup.name);
         });
@@ -397,7 +397,7 @@ fn zero_copy_sends_stay_with_tcp() {
 }
 
 #[test]
-fn streams_and_listeners_are_given_and_taken() {
+fn streams_and_listeners_convert_to_and_from_standard_library() {
     on_every_driver(|setup| {
         setup.run(async {
             let listener = StdListener::bind_addr(&any_address()).unwrap();
@@ -413,24 +413,24 @@ fn streams_and_listeners_are_given_and_taken() {
             let message = pattern(3, 500_000);
             stream.send(message.clone()).await.unwrap();
             let reading = thread::spawn(move || {
-                let mut found = vec![0; 500_000];
-                early.read_exact(&mut found).map(|()| (early, found))
+                let mut received = vec![0; 500_000];
+                early.read_exact(&mut received).map(|()| (early, received))
             });
             let (mut stream, left) = stream.into_std().await.unwrap();
-            let (mut early, found) = reading.join().unwrap().unwrap();
-            assert_same_bytes(&found, &message);
-            // Blocking mode: the rest is read with as many calls as it takes.
+            let (mut early, received) = reading.join().unwrap().unwrap();
+            assert_same_bytes(&received, &message);
+            // Blocking mode: the rest is read with as many calls as needed.
             let mut rest = vec![0; 10 - left.len()];
             stream.read_exact(&mut rest).unwrap();
             assert_eq!([left, rest].concat(), b" left over");
             let mut again = UnixStream::from_std(stream).unwrap();
             early.write_all(b"back").unwrap();
-            let mut found = [0; 4];
-            again.read_exact(&mut found).await.unwrap();
-            assert_eq!(&found, b"back");
+            let mut received = [0; 4];
+            again.read_exact(&mut received).await.unwrap();
+            assert_eq!(&received, b"back");
             again.set_send_buffer_size(10_000).unwrap();
             drop(again);
-            assert_eq!(early.read(&mut found).unwrap(), 0);
+            assert_eq!(early.read(&mut received).unwrap(), 0);
         });
     });
 }

@@ -1,4 +1,4 @@
-//! Wakes of other workers: they arrive though their sender is busy, unwinds or blocks its thread.
+//! Wake-ups by other workers: they arrive even if the sending worker is busy, unwinds or blocks its thread.
 
 mod common;
 
@@ -13,7 +13,7 @@ use anello::net::TcpStream;
 use anello::time::sleep;
 use common::*;
 
-/// A worker that sleeps until it is told to end.
+/// Worker that sleeps until it is stopped.
 struct Sleeper {
     handle: Handle,
     stop: Flag,
@@ -33,12 +33,12 @@ impl Sleeper {
         Self { handle: reports.recv().unwrap(), stop, thread }
     }
 
-    fn end(self) {
+    fn stop(self) {
         self.stop.raise();
         self.thread.join().unwrap();
     }
 
-    /// Spawns a task on it; what is returned receives when the task has run.
+    /// Spawns a task on the worker. The returned receiver gets a message when the task has run.
     fn spawn_report(&self) -> Receiver<()> {
         let (report, reports) = mpsc::channel();
         self.handle.spawn(async move { report.send(()).unwrap() }).detach();
@@ -46,13 +46,13 @@ impl Sleeper {
     }
 }
 
-/// Long enough for a worker to fall asleep. When it has not, the test proves less, but does not fail.
+/// Waits until other workers are probably asleep. If they are not, the test covers less but does not fail.
 async fn let_others_sleep() {
     sleep(Duration::from_millis(50)).await;
 }
 
-/// A worker wakes a sleeping one and stays busy until a task that another thread has spawned there meanwhile has run.
-fn wake_of_a_busy_worker(setup: &Setup, third: impl FnOnce(Handle) + Send + 'static) {
+/// A worker wakes a sleeping one and stays busy until a task has run there that another thread has spawned meanwhile.
+fn test_wake_by_busy_worker(setup: &Setup, third: impl FnOnce(Handle) + Send + 'static) {
     let sleeper = Sleeper::start(setup);
     let handle = sleeper.handle.clone();
     let (go, goes) = mpsc::channel::<()>();
@@ -65,10 +65,10 @@ fn wake_of_a_busy_worker(setup: &Setup, third: impl FnOnce(Handle) + Send + 'sta
         let first = sleeper.spawn_report();
         go.send(()).unwrap();
         third.join().unwrap();
-        // Without a turn: the wake of this worker is still queued, if its driver queues such.
+        // No turn runs: the wake-up of this worker is still queued if its driver queues wake-ups.
         first.recv().unwrap();
     });
-    sleeper.end();
+    sleeper.stop();
 }
 
 fn spawn_and_wait(handle: &Handle) {
@@ -78,22 +78,22 @@ fn spawn_and_wait(handle: &Handle) {
 }
 
 #[test]
-fn wake_by_a_thread_does_not_wait_for_a_busy_worker() {
-    on_every_driver(|setup| wake_of_a_busy_worker(setup, |handle| spawn_and_wait(&handle)));
+fn wake_by_thread_does_not_wait_for_busy_worker() {
+    on_every_driver(|setup| test_wake_by_busy_worker(setup, |handle| spawn_and_wait(&handle)));
 }
 
 #[test]
-fn wake_by_a_worker_does_not_wait_for_a_busy_worker() {
+fn wake_by_worker_does_not_wait_for_busy_worker() {
     on_every_driver(|setup| {
         let third = setup.clone();
-        wake_of_a_busy_worker(setup, move |handle| {
+        test_wake_by_busy_worker(setup, move |handle| {
             third.run(async move { handle.spawn(async {}).await.unwrap() });
         });
     });
 }
 
 #[test]
-fn wake_is_sent_though_the_main_future_panics() {
+fn wake_is_sent_despite_panic_of_main_future() {
     on_every_driver(|setup| {
         let sleeper = Sleeper::start(setup);
         let runtime = setup.runtime();
@@ -106,15 +106,15 @@ fn wake_is_sent_though_the_main_future_panics() {
             })
         }));
         assert!(unwound.is_err());
-        // The runtime still lives, and has no turn.
+        // The runtime still exists but runs no turn.
         ran.unwrap().recv().unwrap();
         drop(runtime);
-        sleeper.end();
+        sleeper.stop();
     });
 }
 
 #[test]
-fn wake_is_sent_before_a_runtime_within_waits_for_its_peer() {
+fn wake_is_sent_before_nested_runtime_waits_for_peer() {
     on_every_driver(|setup| {
         let sleeper = Sleeper::start(setup);
         let inner = setup.builder().drain_timeout(hangs_after() * 2).build().unwrap();
@@ -136,6 +136,6 @@ fn wake_is_sent_before_a_runtime_within_waits_for_its_peer() {
             drop(inner);
             assert_eq!(reading.await.unwrap(), LARGE as u64);
         });
-        sleeper.end();
+        sleeper.stop();
     });
 }

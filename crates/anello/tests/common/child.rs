@@ -1,15 +1,15 @@
-//! Tests in a process of their own: where limits, descriptors, memory and processor time of the process are what is
-//! tested, and where `strace` is to make system calls fail.
+//! Tests in a child process: for tests of process-wide limits, descriptors, memory or CPU time, and for tests in which
+//! `strace` makes system calls fail.
 
 use std::io;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
-/// Names the test that this process was started for.
+/// Environment variable that contains the name of the test for which this process was started.
 const CHILD: &str = "ANELLO_TEST_CHILD";
 
-/// How a child is run.
+/// Configuration of a child process.
 #[derive(Default)]
 pub struct Child {
     wrapper: Vec<String>,
@@ -17,7 +17,7 @@ pub struct Child {
 }
 
 impl Child {
-    /// Makes system calls of the child fail: arguments of `strace -e inject=`.
+    /// Injects errors into system calls of the child. Each item is an argument of `strace -e inject=`.
     pub fn injecting(injections: &[&str]) -> Self {
         let mut wrapper: Vec<_> =
             ["strace", "-f", "-qqq", "-e", "signal=none", "-o", "/dev/null"].map(str::to_owned).into();
@@ -26,7 +26,7 @@ impl Child {
             wrapper.extend(["-e".to_owned(), format!("trace={calls}")]);
             wrapper.extend(["-e".to_owned(), format!("inject={injection}")]);
         }
-        // A checker of leaks stops its process as strace does, and there can be but one who does.
+        // The leak checker traces its process as strace does, and a process can have only one tracer.
         Self { wrapper, environment: vec![("LSAN_OPTIONS", "detect_leaks=0".to_owned())] }
     }
 
@@ -41,8 +41,8 @@ impl Child {
         self
     }
 
-    /// Runs this test of this program again, alone in a process; there, `body` runs. What the child prints is shown,
-    /// and its failure is this one's.
+    /// Runs this test of this executable again in a child process, where it calls `body`. The output of the child is
+    /// printed. Fails if the child fails.
     pub fn run(self, test: &str, body: impl FnOnce()) {
         let Some(output) = self.output(test, body) else { return };
         assert!(
@@ -52,24 +52,24 @@ impl Child {
         );
     }
 
-    /// Runs this test in the same way, where a signal is to kill the process.
+    /// Runs this test like [`run`](Self::run), and expects the child to be killed by a signal.
     pub fn run_killed_by(self, signal: i32, test: &str, body: impl FnOnce()) {
         let Some(output) = self.output(test, body) else { return };
         assert_eq!(output.status.signal(), Some(signal), "the child process of {test}: {}", output.status);
     }
 
-    /// Runs the child and returns how it has ended; in the child, runs `body`.
+    /// Runs the child and returns its output. In the child, calls `body`.
     fn output(self, test: &str, body: impl FnOnce()) -> Option<Output> {
         if std::env::var(CHILD).is_ok_and(|name| name == test) {
-            // The kernel would make huge pages of what is in use, when it comes to that: memory that nobody asked for.
+            // The kernel would eventually replace the memory in use by huge pages, which changes the memory usage.
             rustix::thread::disable_transparent_huge_pages(true).unwrap();
             body();
             return None;
         }
         let program = std::env::current_exe().unwrap();
-        let mut words = self.wrapper.into_iter().chain([program.to_string_lossy().into_owned()]);
-        let mut command = Command::new(words.next().unwrap());
-        command.args(words).args([test, "--exact", "--nocapture", "--test-threads=1"]);
+        let mut arguments = self.wrapper.into_iter().chain([program.to_string_lossy().into_owned()]);
+        let mut command = Command::new(arguments.next().unwrap());
+        command.args(arguments).args([test, "--exact", "--nocapture", "--test-threads=1"]);
         command.env(CHILD, test).envs(self.environment).stdin(Stdio::null());
         let output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
         for text in [&output.stdout, &output.stderr] {
@@ -79,14 +79,14 @@ impl Child {
     }
 }
 
-/// Whether this is the child of that test.
+/// Returns whether this process is the child of the test.
 pub fn is_child(test: &str) -> bool {
     std::env::var(CHILD).is_ok_and(|name| name == test)
 }
 
-/// Whether system calls can be made to fail here; says why not.
+/// Returns whether system calls can be made to fail here, and prints the reason if not.
 pub fn can_inject() -> bool {
-    let tried = Command::new("strace")
+    let result = Command::new("strace")
         .args([
             "-f",
             "-qqq",
@@ -100,36 +100,36 @@ pub fn can_inject() -> bool {
         ])
         .stdin(Stdio::null())
         .output();
-    match tried {
+    match result {
         Ok(output) if output.status.success() => true,
         Ok(output) => {
             eprintln!(
-                "skipped: strace may not trace here: {}",
+                "skipped: strace is not permitted to trace: {}",
                 String::from_utf8_lossy(&output.stderr).trim()
             );
             false
         }
         Err(error) => {
-            eprintln!("skipped: strace is not here: {error}");
+            eprintln!("skipped: cannot run strace: {error}");
             false
         }
     }
 }
 
-/// What a process uses, by its number; seen from outside, it needs no descriptor of its own for that.
+/// Resource usage of a process. It is read from another process, so that the measurement needs no descriptor.
 #[derive(Clone, Copy, Debug)]
 pub struct Usage {
-    /// Processor time, in steps of a hundredth of a second.
+    /// CPU time in steps of 10 ms.
     pub processor: Duration,
     pub descriptors: usize,
     pub resident_bytes: usize,
 }
 
-/// What that process uses now.
+/// Returns the current resource usage of a process.
 pub fn usage_of(process: u32) -> Usage {
     let read = |name: &str| std::fs::read_to_string(format!("/proc/{process}/{name}")).unwrap();
     let (stat, statm) = (read("stat"), read("statm"));
-    // The name in parentheses may hold spaces; the times are fields 14 and 15.
+    // The name in parentheses may contain spaces. The times are fields 14 and 15.
     let fields: Vec<_> = stat.rsplit_once(')').unwrap().1.split_whitespace().collect();
     let ticks: u64 = fields[11].parse::<u64>().unwrap() + fields[12].parse::<u64>().unwrap();
     let pages: usize = statm.split_whitespace().nth(1).unwrap().parse().unwrap();
@@ -140,36 +140,36 @@ pub fn usage_of(process: u32) -> Usage {
     }
 }
 
-/// What this process uses now.
+/// Returns the current resource usage of this process.
 pub fn usage() -> Usage {
     let usage = usage_of(std::process::id());
-    // One is of the listing.
+    // One descriptor belongs to the directory listing.
     Usage { descriptors: usage.descriptors - 1, ..usage }
 }
 
-/// Whether a checker keeps what was freed, to see who still uses it (`ANELLO_FREED_IS_KEPT`). How much memory the process
-/// takes says nothing then.
+/// Returns whether a checker keeps freed memory to detect later accesses (`ANELLO_FREED_IS_KEPT`). The memory usage of
+/// the process is then meaningless.
 pub fn freed_is_kept() -> bool {
     std::env::var_os("ANELLO_FREED_IS_KEPT").is_some()
 }
 
-/// Fails when memory has grown by more than it may. Where freed memory is kept it is only told.
+/// Fails if memory has grown by `bound_bytes` or more. If freed memory is kept, only prints the growth.
 #[track_caller]
 pub fn assert_grown_less(name: &str, grown_bytes: usize, bound_bytes: usize) {
     if grown_bytes >= bound_bytes && freed_is_kept() {
-        return eprintln!("skipped on {name}: {grown_bytes} bytes of memory, freed memory among them");
+        return eprintln!("skipped on {name}: {grown_bytes} bytes of memory including freed memory");
     }
     assert!(grown_bytes < bound_bytes, "{name}: {grown_bytes} bytes of memory, more than {bound_bytes}");
 }
 
-/// Limits the open files of this process.
+/// Limits the number of open files of this process.
 pub fn limit_open_files(count: u64) -> io::Result<()> {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let maximum = getrlimit(Resource::Nofile).maximum;
     Ok(setrlimit(Resource::Nofile, Rlimit { current: Some(count), maximum })?)
 }
 
-/// Raises the limit of open files to what this process may have, and returns it.
+/// Raises the limit of open files to its maximum and returns it.
 pub fn raise_open_files() -> usize {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let limit = getrlimit(Resource::Nofile);

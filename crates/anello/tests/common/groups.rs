@@ -1,4 +1,4 @@
-//! Clients and members of the tests of listener groups.
+//! Clients and members for the tests of listener groups.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener as StdListener, TcpStream as StdStream};
@@ -30,22 +30,22 @@ pub fn listener() -> (StdListener, SocketAddr) {
     (listener, address)
 }
 
-/// A client that has sent what it wants back.
+/// Returns a client that has sent the message to be echoed.
 pub fn client(address: SocketAddr) -> StdStream {
-    let mut client = StdStream::connect(address).expect("connects");
+    let mut client = StdStream::connect(address).expect("a connection");
     client.set_read_timeout(Some(hangs_after())).expect("a timeout");
-    client.write_all(b"ciao").expect("sends");
+    client.write_all(b"ciao").expect("room to send");
     client
 }
 
-pub fn is_echoed(mut client: impl Read) {
-    let mut answer = [0; 4];
-    client.read_exact(&mut answer).expect("an answer");
-    assert_eq!(&answer, b"ciao");
+pub fn assert_echoed(mut client: impl Read) {
+    let mut response = [0; 4];
+    client.read_exact(&mut response).expect("a response");
+    assert_eq!(&response, b"ciao");
 }
 
 pub async fn serve<L: GroupListener>(member: GroupMember<L>) {
-    while let Some(stream) = member.accept().await.expect("accepts") {
+    while let Some(stream) = member.accept().await.expect("a connection") {
         anello::spawn(async move {
             echo(stream).await.ok();
         })

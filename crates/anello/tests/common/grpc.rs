@@ -1,6 +1,6 @@
-//! gRPC of tonic on the streams: a service that knows nothing of anello, and a client of it, over hyper's HTTP/2.
+//! gRPC of tonic over hyper's HTTP/2 on anello streams: a service that is independent of anello, and a client.
 //!
-//! Written once for the streams of every family; a test program names its own as `crate::family`.
+//! Written once for all stream families. A test program defines its family as `crate::family`.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -21,7 +21,7 @@ use tonic_health::pb::{HealthCheckRequest, HealthCheckResponse, health_check_res
 
 use crate::family::{on_every_setup, pair};
 
-/// A connection as tonic's clients want it: a service of tower.
+/// Connection in the form required by tonic's clients: a tower service.
 #[derive(Clone)]
 struct Channel(SendRequest<Body>);
 
@@ -39,16 +39,16 @@ impl Service<Request<Body>> for Channel {
     }
 }
 
-fn about(service: &str) -> HealthCheckRequest {
+fn check_request(service: &str) -> HealthCheckRequest {
     HealthCheckRequest { service: service.to_owned() }
 }
 
-async fn next(answers: &mut Streaming<HealthCheckResponse>) -> health_check_response::ServingStatus {
-    answers.message().await.unwrap().unwrap().status()
+async fn next(responses: &mut Streaming<HealthCheckResponse>) -> health_check_response::ServingStatus {
+    responses.message().await.unwrap().unwrap().status()
 }
 
 #[test]
-fn grpc_answers_once_streams_and_refuses_in_trailers() {
+fn grpc_unary_streaming_and_error_responses_work() {
     on_every_setup(|setup| {
         setup.run(async {
             let (mut reporter, service) = tonic_health::server::health_reporter();
@@ -62,21 +62,21 @@ fn grpc_answers_once_streams_and_refuses_in_trailers() {
             let origin = Uri::from_static("http://anello.test");
             let mut client = HealthClient::with_origin(Channel(sender), origin);
 
-            let answer = client.check(about("echo")).await.unwrap().into_inner();
-            assert_eq!(answer.status(), health_check_response::ServingStatus::Serving);
-            assert_eq!(client.check(about("none")).await.unwrap_err().code(), Code::NotFound);
+            let response = client.check(check_request("echo")).await.unwrap().into_inner();
+            assert_eq!(response.status(), health_check_response::ServingStatus::Serving);
+            assert_eq!(client.check(check_request("none")).await.unwrap_err().code(), Code::NotFound);
 
-            // What changes on the server comes down a stream that is open, while other calls go on.
-            let mut answers = client.watch(about("echo")).await.unwrap().into_inner();
-            assert_eq!(next(&mut answers).await, health_check_response::ServingStatus::Serving);
+            // A change of the status on the server arrives on an open stream while other calls are made.
+            let mut responses = client.watch(check_request("echo")).await.unwrap().into_inner();
+            assert_eq!(next(&mut responses).await, health_check_response::ServingStatus::Serving);
             reporter.set_service_status("echo", ServingStatus::NotServing).await;
-            assert_eq!(next(&mut answers).await, health_check_response::ServingStatus::NotServing);
-            let answer = client.check(about("echo")).await.unwrap().into_inner();
-            assert_eq!(answer.status(), health_check_response::ServingStatus::NotServing);
+            assert_eq!(next(&mut responses).await, health_check_response::ServingStatus::NotServing);
+            let response = client.check(check_request("echo")).await.unwrap().into_inner();
+            assert_eq!(response.status(), health_check_response::ServingStatus::NotServing);
             reporter.clear_service_status("echo").await;
-            assert!(answers.message().await.unwrap().is_none(), "the stream ends with its service");
+            assert!(responses.message().await.unwrap().is_none(), "the stream ends with its service");
 
-            drop((answers, client));
+            drop((responses, client));
             connection.await.unwrap().unwrap();
             serving.await.unwrap().unwrap();
         });

@@ -1,6 +1,6 @@
 //! Half-close: the FIN of a write direction that was shut down or whose owner was dropped follows the accepted bytes.
 //!
-//! Written once for the streams of every family: a test program names its own as `crate::family`.
+//! Written once for all stream families. A test program defines its family as `crate::family`.
 
 use std::cell::Cell;
 use std::io;
@@ -18,12 +18,12 @@ use crate::family::{Stream, on_every_setup, pair};
 /// More than the kernel takes while the peer does not read.
 static MESSAGE: LazyLock<Bytes> = LazyLock::new(|| Bytes::from(pattern(13, LARGE)));
 
-/// Sizes that take each way to the kernel: with the next turn, at once, and not before the peer reads.
+/// Sizes for each way to the kernel: with the next turn, immediately, and only when the peer reads.
 fn messages() -> [Bytes; 4] {
     [0, 100, 20_000, MESSAGE.len()].map(|length| MESSAGE.slice(..length))
 }
 
-/// Reads to EOF, and compares.
+/// Reads to EOF and compares the bytes.
 async fn assert_reads(stream: &mut Stream, expected: &[u8]) {
     let mut left = expected;
     while let Some(chunk) = stream.recv().await.unwrap() {
@@ -34,8 +34,8 @@ async fn assert_reads(stream: &mut Stream, expected: &[u8]) {
     assert!(left.is_empty(), "EOF {} bytes too early", left.len());
 }
 
-/// Until all sockets but so many are closed.
-async fn sockets_are(count: u64) {
+/// Waits until only `count` sockets are open.
+async fn wait_for_socket_count(count: u64) {
     while anello::current_metrics().unwrap().sockets > count {
         yield_now().await;
     }
@@ -48,12 +48,12 @@ fn shutdown_of_unread_stream_returns_and_fin_follows_bytes() {
             setup.run(async {
                 let (mut client, mut server) = pair().await.unwrap();
                 client.send(message.clone()).await.unwrap();
-                // Nothing reads meanwhile.
+                // No task reads meanwhile.
                 client.shutdown().await.unwrap();
                 client.shutdown().await.unwrap();
                 let late = client.write(b"late").await.unwrap_err();
                 assert_eq!(late.kind(), io::ErrorKind::BrokenPipe, "{late}");
-                // The other direction is open, and the task that has shut down does nothing more for its own.
+                // The other direction stays open, and the task that shut down does nothing more for its own direction.
                 let reading = spawn(async move {
                     let answer = client.recv().await.unwrap().map(|chunk| chunk.to_vec());
                     (answer, client)
@@ -97,7 +97,7 @@ fn stream_dropped_after_shutdown_sends_all_bytes() {
                 drop(client);
                 assert_reads(&mut server, &message).await;
                 drop(server);
-                sockets_are(base).await;
+                wait_for_socket_count(base).await;
             });
         }
     });
@@ -121,9 +121,9 @@ fn dropped_owned_write_half_sends_fin_behind_bytes() {
                     assert_reads(&mut server, &message).await;
                     server.write_all(b"bye").await.unwrap();
                     reading.await.unwrap().unwrap();
-                    // Both halves are gone.
+                    // Both halves have been dropped.
                     drop(server);
-                    sockets_are(base).await;
+                    wait_for_socket_count(base).await;
                 });
             }
         }
@@ -143,14 +143,14 @@ fn owned_write_half_dropped_last_sends_all_bytes() {
                 drop(writer);
                 assert_reads(&mut server, &message).await;
                 drop(server);
-                sockets_are(base).await;
+                wait_for_socket_count(base).await;
             });
         }
     });
 }
 
 #[test]
-fn forgotten_write_half_sends_no_fin_before_the_stream_is_closed() {
+fn forgotten_write_half_sends_no_fin_until_stream_is_closed() {
     on_every_setup(|setup| {
         setup.run(async {
             let (client, mut server) = pair().await.unwrap();
@@ -172,7 +172,7 @@ fn forgotten_write_half_sends_no_fin_before_the_stream_is_closed() {
 }
 
 #[test]
-fn dropped_borrowed_write_half_keeps_the_stream_open() {
+fn dropped_borrowed_write_half_keeps_stream_open() {
     on_every_setup(|setup| {
         setup.run(async {
             let (mut client, mut server) = pair().await.unwrap();
@@ -188,14 +188,14 @@ fn dropped_borrowed_write_half_keeps_the_stream_open() {
 }
 
 #[test]
-fn owned_write_half_of_a_broken_stream_is_dropped_silently() {
+fn dropping_owned_write_half_of_broken_stream_succeeds() {
     on_every_setup(|setup| {
         setup.run(async {
             let (client, server) = pair().await.unwrap();
             let shutdown_handle = client.shutdown_handle();
             let (mut reader, mut writer) = client.into_split();
             server.abort();
-            // Until the kernel reports it, or this side has closed the connection.
+            // The loop ends when the kernel reports the error, or this side has closed the connection.
             while writer.write_all(b"x").await.is_ok() && writer.flush().await.is_ok() {
                 yield_now().await;
             }
@@ -206,9 +206,9 @@ fn owned_write_half_of_a_broken_stream_is_dropped_silently() {
     });
 }
 
-/// The driver drops what it has sent, and with it the write half of another stream.
+/// The driver drops sent bytes, and their owner drops the write half of another stream.
 #[test]
-fn write_half_dropped_by_the_driver_sends_fin() {
+fn write_half_dropped_by_driver_sends_fin() {
     thread_local! {
         static WRITER: Cell<Option<OwnedWriteHalf<Stream>>> = const { Cell::new(None) };
     }
@@ -230,7 +230,7 @@ fn write_half_dropped_by_the_driver_sends_fin() {
 }
 
 #[test]
-fn write_after_shutdown_of_an_idle_stream_is_refused() {
+fn write_after_shutdown_of_idle_stream_fails() {
     on_every_setup(|setup| {
         setup.run(async {
             for flushed in [&b""[..], b"before"] {
@@ -246,9 +246,9 @@ fn write_after_shutdown_of_an_idle_stream_is_refused() {
     });
 }
 
-/// The driver drops what it has sent in a turn that would sleep next.
+/// The driver drops sent bytes in a turn that would sleep next.
 #[test]
-fn task_woken_by_the_owner_of_sent_bytes_runs_at_once() {
+fn task_woken_by_owner_of_sent_bytes_runs_immediately() {
     on_every_setup(|setup| {
         setup.run(async {
             let flag = Flag::default();
@@ -258,7 +258,7 @@ fn task_woken_by_the_owner_of_sent_bytes_runs_at_once() {
             let (client, _server) = pair().await.unwrap();
             let (start, (_reader, mut writer)) = (monotonic_now(), client.into_split());
             writer.send(bytes_of_owner(move || flag.raise())).await.unwrap();
-            // Nothing else is to happen before this.
+            // No other event is due earlier than this timer.
             let watchdog = spawn(sleep(Duration::from_secs(20)));
             drop(writer);
             woken.await.unwrap();

@@ -1,6 +1,6 @@
-//! Hyper on the streams: HTTP/1 and HTTP/2, servers and clients, and services of tower by way of it.
+//! Hyper on anello streams: HTTP/1 and HTTP/2, clients and servers, and tower services.
 //!
-//! Written once for the streams of every family; a test program names its own as `crate::family`.
+//! Written once for all stream families. A test program defines its family as `crate::family`.
 
 use std::cell::Cell;
 use std::convert::Infallible;
@@ -32,10 +32,10 @@ use hyper_util::service::TowerToHyperService;
 use crate::common::{LARGE, TURNS, assert_same_bytes, on_both_drivers, pattern};
 use crate::family::{Stream, on_every_setup, pair};
 
-type Answer = Result<Response<Either<Full<Bytes>, Incoming>>, Infallible>;
+type EchoResponse = Result<Response<Either<Full<Bytes>, Incoming>>, Infallible>;
 
-/// Sends the body of a request back, or its path when it has none.
-async fn answer(request: Request<Incoming>) -> Answer {
+/// Echoes the request body, or returns the path if the body is empty.
+async fn echo_or_path(request: Request<Incoming>) -> EchoResponse {
     let path = format!("<{}>", request.uri().path());
     let body = request.into_body();
     let is_empty = body.is_end_stream();
@@ -44,7 +44,7 @@ async fn answer(request: Request<Incoming>) -> Answer {
 
 fn serve(stream: Stream) -> JoinHandle<hyper::Result<()>> {
     let mut server = http1::Builder::new();
-    spawn(server.timer(HyperTimer).serve_connection(stream, service_fn(answer)))
+    spawn(server.timer(HyperTimer).serve_connection(stream, service_fn(echo_or_path)))
 }
 
 fn request(path: &str, body: Vec<u8>) -> Request<Full<Bytes>> {
@@ -56,7 +56,7 @@ async fn body_of(response: Response<Incoming>) -> Vec<u8> {
 }
 
 #[test]
-fn http1_keeps_a_connection_for_many_requests() {
+fn http1_connection_serves_many_requests() {
     on_every_setup(|setup| {
         setup.run(async {
             let (client, server) = pair().await.unwrap();
@@ -91,22 +91,22 @@ fn fault_24_pipelined_requests_are_answered_in_order() {
                 .map(|number| format!("GET /{number} HTTP/1.1\r\nHost: a\r\n{}\r\n", last(number)))
                 .collect();
             let (mut reader, mut writer) = client.split();
-            let (written, answers) = crate::common::join(writer.write_all(requests.as_bytes()), async {
-                let mut answers = Vec::new();
+            let (written, responses) = crate::common::join(writer.write_all(requests.as_bytes()), async {
+                let mut responses = Vec::new();
                 while let Some(chunk) = reader.recv().await.unwrap() {
-                    answers.extend_from_slice(&chunk);
+                    responses.extend_from_slice(&chunk);
                 }
-                String::from_utf8(answers).unwrap()
+                String::from_utf8(responses).unwrap()
             })
             .await;
             written.unwrap();
-            let mut left = &answers[..];
+            let mut left = &responses[..];
             for number in 0..count {
                 let (head, rest) = left.split_once("\r\n\r\n").unwrap();
                 assert!(head.starts_with("HTTP/1.1 200 OK\r\n"), "{head}");
-                left = rest.strip_prefix(&format!("</{number}>")).unwrap_or_else(|| {
-                    panic!("{}: the answer to request {number} is not there: {rest:.80}", setup.name)
-                });
+                left = rest
+                    .strip_prefix(&format!("</{number}>"))
+                    .unwrap_or_else(|| panic!("{}: no response to request {number}: {rest:.80}", setup.name));
             }
             assert_eq!(left, "");
             serving.await.unwrap().unwrap();
@@ -115,12 +115,12 @@ fn fault_24_pipelined_requests_are_answered_in_order() {
 }
 
 #[test]
-fn fault_23_a_client_that_ends_its_side_still_gets_the_whole_answer() {
+fn fault_23_half_closed_client_receives_whole_response() {
     on_both_drivers(|setup| {
         setup.run(async {
             let (mut client, server) = pair().await.unwrap();
             let mut builder = http1::Builder::new();
-            let serving = builder.half_close(true).serve_connection(server, service_fn(answer));
+            let serving = builder.half_close(true).serve_connection(server, service_fn(echo_or_path));
             let serving = spawn(serving);
             let body = pattern(23, 1 << 20);
             let head = format!("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: {}\r\n\r\n", body.len());
@@ -131,31 +131,35 @@ fn fault_23_a_client_that_ends_its_side_still_gets_the_whole_answer() {
                 writer.shutdown().await.unwrap();
             };
             let receiving = async {
-                let mut found = Vec::new();
+                let mut received = Vec::new();
                 while let Some(chunk) = reader.recv().await.unwrap() {
-                    found.extend_from_slice(&chunk);
+                    received.extend_from_slice(&chunk);
                 }
-                found
+                received
             };
-            let ((), found) = crate::common::join(sending, receiving).await;
-            assert_same_bytes(after_head(&found), &body);
+            let ((), received) = crate::common::join(sending, receiving).await;
+            assert_same_bytes(after_head(&received), &body);
             serving.await.unwrap().unwrap();
         });
     });
 }
 
-/// Where the first of these marks ends.
-fn end_of(mark: &[u8], bytes: &[u8]) -> usize {
-    bytes.windows(mark.len()).position(|window| window == mark).unwrap() + mark.len()
+/// Returns the offset after the first occurrence of the marker.
+fn end_of(marker: &[u8], bytes: &[u8]) -> usize {
+    bytes.windows(marker.len()).position(|window| window == marker).unwrap() + marker.len()
 }
 
-fn after_head(answer: &[u8]) -> &[u8] {
-    &answer[end_of(b"\r\n\r\n", answer)..]
+fn after_head(response: &[u8]) -> &[u8] {
+    &response[end_of(
+        b"\r
+\r
+", response,
+    )..]
 }
 
-/// The body of an answer that came in chunks.
-fn unchunked(answer: &[u8]) -> Vec<u8> {
-    let (mut left, mut body) = (after_head(answer), Vec::new());
+/// Decodes the body of a chunked response.
+fn unchunked(response: &[u8]) -> Vec<u8> {
+    let (mut left, mut body) = (after_head(response), Vec::new());
     loop {
         let (line, rest) = left.split_at(end_of(b"\r\n", left));
         let size = usize::from_str_radix(std::str::from_utf8(line).unwrap().trim(), 16).unwrap();
@@ -167,13 +171,13 @@ fn unchunked(answer: &[u8]) -> Vec<u8> {
     }
 }
 
-/// A body that says how much of it was asked for. Not `Send`, as the future of the connection is not, either.
-struct Counted {
+/// Body that counts the bytes produced. It is not `Send`, so neither is the future of the connection.
+struct CountingBody {
     left: Bytes,
     produced: Rc<Cell<usize>>,
 }
 
-impl Body for Counted {
+impl Body for CountingBody {
     type Data = Bytes;
     type Error = Infallible;
 
@@ -193,14 +197,14 @@ impl Body for Counted {
 fn serve_counted(stream: Stream, body: &Bytes, produced: &Rc<Cell<usize>>) -> JoinHandle<hyper::Result<()>> {
     let (body, produced) = (body.clone(), Rc::clone(produced));
     let service = service_fn(move |_: Request<Incoming>| {
-        let body = Counted { left: body.clone(), produced: Rc::clone(&produced) };
+        let body = CountingBody { left: body.clone(), produced: Rc::clone(&produced) };
         async { Ok::<_, Infallible>(Response::new(body)) }
     });
     spawn(http1::Builder::new().serve_connection(stream, service))
 }
 
 #[test]
-fn fault_20_a_download_that_is_not_read_is_not_produced_either() {
+fn fault_20_response_body_is_not_produced_while_client_does_not_read() {
     on_both_drivers(|setup| {
         setup.run(async {
             let (mut client, server) = pair().await.unwrap();
@@ -210,20 +214,20 @@ fn fault_20_a_download_that_is_not_read_is_not_produced_either() {
             for _ in 0..TURNS {
                 yield_now().await;
             }
-            assert!(produced.get() > 0, "the answer is under way");
-            assert!(produced.get() < LARGE, "more was produced than fits anywhere");
-            let mut found = Vec::new();
+            assert!(produced.get() > 0, "nothing of the response was produced");
+            assert!(produced.get() < LARGE, "more was produced than the buffers hold");
+            let mut received = Vec::new();
             while let Some(chunk) = client.recv().await.unwrap() {
-                found.extend_from_slice(&chunk);
+                received.extend_from_slice(&chunk);
             }
-            assert_same_bytes(&unchunked(&found), &body);
+            assert_same_bytes(&unchunked(&received), &body);
             serving.await.unwrap().unwrap();
         });
     });
 }
 
 #[test]
-fn fault_22_a_client_that_goes_in_the_middle_leaves_nothing_behind() {
+fn fault_22_client_disconnect_during_response_frees_sockets() {
     on_both_drivers(|setup| {
         setup.run(async {
             let base = current_metrics().unwrap().sockets;
@@ -234,9 +238,9 @@ fn fault_22_a_client_that_goes_in_the_middle_leaves_nothing_behind() {
                 client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n").await.unwrap();
                 client.recv().await.unwrap().unwrap();
                 drop(client);
-                assert!(serving.await.unwrap().is_err(), "{}: a whole answer", setup.name);
+                assert!(serving.await.unwrap().is_err(), "{}: the whole response was sent", setup.name);
             }
-            // A connection that is dropped itself, in the middle of an answer.
+            // Now the server's connection is dropped in the middle of a response.
             let (mut client, server) = pair().await.unwrap();
             let serving = serve_counted(server, &body, &produced);
             client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n").await.unwrap();
@@ -252,25 +256,25 @@ fn fault_22_a_client_that_goes_in_the_middle_leaves_nothing_behind() {
 }
 
 #[test]
-fn fault_18_a_head_that_does_not_end_is_given_up_in_time() {
+fn fault_18_incomplete_head_times_out() {
     on_every_setup(|setup| {
         setup.run(async {
             let (mut client, server) = pair().await.unwrap();
             let mut builder = http1::Builder::new();
             builder.timer(HyperTimer).header_read_timeout(Duration::from_millis(20));
-            let before = HyperTimer.now();
-            let serving = spawn(builder.serve_connection(server, service_fn(answer)));
+            let start = HyperTimer.now();
+            let serving = spawn(builder.serve_connection(server, service_fn(echo_or_path)));
             client.send("GET / HTTP/1.1\r\nHo").await.unwrap();
             assert!(serving.await.unwrap().unwrap_err().is_timeout());
-            assert!(HyperTimer.now() - before >= Duration::from_millis(20), "too early");
+            assert!(HyperTimer.now() - start >= Duration::from_millis(20), "timed out too early");
             while client.recv().await.is_ok_and(|chunk| chunk.is_some()) {}
         });
     });
 }
 
-/// On the virtual clock only, where nothing is late.
+/// Runs only on the virtual clock, on which no timer is late.
 #[test]
-fn each_head_has_its_own_time() {
+fn header_timeout_restarts_for_each_request() {
     on_every_setup(|setup| {
         if !matches!(setup.kind, DriverKind::Sim(_)) {
             return;
@@ -279,27 +283,27 @@ fn each_head_has_its_own_time() {
             let (mut client, server) = pair().await.unwrap();
             let mut builder = http1::Builder::new();
             builder.timer(HyperTimer).header_read_timeout(Duration::from_millis(20));
-            let serving = spawn(builder.serve_connection(server, service_fn(answer)));
+            let serving = spawn(builder.serve_connection(server, service_fn(echo_or_path)));
             for _ in 0..10 {
                 sleep(Duration::from_millis(15)).await;
                 client.send("GET /in-time HTTP/1.1\r\nHost: a\r\n\r\n").await.unwrap();
-                let mut found = Vec::new();
-                while !found.ends_with(b"</in-time>") {
-                    found.extend_from_slice(&client.recv().await.unwrap().unwrap());
+                let mut received = Vec::new();
+                while !received.ends_with(b"</in-time>") {
+                    received.extend_from_slice(&client.recv().await.unwrap().unwrap());
                 }
             }
-            assert!(serving.await.unwrap().unwrap_err().is_timeout(), "then it was silent for too long");
+            assert!(serving.await.unwrap().unwrap_err().is_timeout(), "the last header timeout");
         });
     });
 }
 
 #[test]
-fn http2_echoes_on_many_streams_at_once() {
+fn http2_echoes_on_concurrent_streams() {
     on_every_setup(|setup| {
         setup.run(async {
             let (client, server) = pair().await.unwrap();
             let mut builder = http2::Builder::new(HyperExecutor);
-            let serving = spawn(builder.timer(HyperTimer).serve_connection(server, service_fn(answer)));
+            let serving = spawn(builder.timer(HyperTimer).serve_connection(server, service_fn(echo_or_path)));
             let (sender, connection) = client::conn::http2::handshake(HyperExecutor, client).await.unwrap();
             let connection = spawn(connection);
             let streams: Vec<_> = (0..40)
@@ -322,16 +326,16 @@ fn http2_echoes_on_many_streams_at_once() {
     });
 }
 
-/// The peer's greeting, then silence: pings are sent, and no answer comes.
+/// The peer sends the connection preface and then nothing: pings stay unanswered.
 #[test]
-fn http2_gives_up_a_peer_that_answers_no_ping() {
+fn http2_connection_without_ping_response_times_out() {
     on_every_setup(|setup| {
         setup.run(async {
             let (mut client, server) = pair().await.unwrap();
             let mut builder = http2::Builder::new(HyperExecutor);
             builder.timer(HyperTimer).keep_alive_interval(Duration::from_millis(10));
             builder.keep_alive_timeout(Duration::from_millis(10));
-            let serving = spawn(builder.serve_connection(server, service_fn(answer)));
+            let serving = spawn(builder.serve_connection(server, service_fn(echo_or_path)));
             client.send("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").await.unwrap();
             client.send(vec![0, 0, 0, 4, 0, 0, 0, 0, 0]).await.unwrap();
             assert!(serving.await.unwrap().unwrap_err().is_timeout());
@@ -339,9 +343,9 @@ fn http2_gives_up_a_peer_that_answers_no_ping() {
     });
 }
 
-/// Hyper's own upgrades want streams that are `Send`; the stream is to be had back instead.
+/// Hyper's own upgrades require `Send` streams. Instead, the stream is taken back from the connection.
 #[test]
-fn a_connection_is_upgraded_by_taking_the_stream_back() {
+fn stream_is_taken_back_for_upgrade() {
     on_both_drivers(|setup| {
         setup.run(async {
             let (mut client, server) = pair().await.unwrap();
@@ -355,13 +359,13 @@ fn a_connection_is_upgraded_by_taking_the_stream_back() {
                 parts.io.send(parts.read_buf).await.unwrap();
                 echo(&mut parts.io).await.unwrap()
             });
-            let asking = "GET / HTTP/1.1\r\nHost: a\r\nConnection: upgrade\r\nUpgrade: echo\r\n\r\nand more";
-            client.write_all(asking.as_bytes()).await.unwrap();
-            let mut found = Vec::new();
-            while !found.ends_with(b"and more") {
-                found.extend_from_slice(&client.recv().await.unwrap().unwrap());
+            let request = "GET / HTTP/1.1\r\nHost: a\r\nConnection: upgrade\r\nUpgrade: echo\r\n\r\nand more";
+            client.write_all(request.as_bytes()).await.unwrap();
+            let mut received = Vec::new();
+            while !received.ends_with(b"and more") {
+                received.extend_from_slice(&client.recv().await.unwrap().unwrap());
             }
-            assert!(found.starts_with(b"HTTP/1.1 101 Switching Protocols\r\n"));
+            assert!(received.starts_with(b"HTTP/1.1 101 Switching Protocols\r\n"));
             crate::common::exchange(&mut client, &pattern(101, 10_000)).await;
             drop(client);
             assert!(serving.await.unwrap() >= 10_000);
@@ -369,9 +373,9 @@ fn a_connection_is_upgraded_by_taking_the_stream_back() {
     });
 }
 
-/// A router as any server of axum has it: nothing in it knows where it runs.
+/// Router of a typical axum server. It does not depend on the runtime.
 fn router(requests: Arc<AtomicU64>) -> Router {
-    let pieces = || {
+    let tick_body = || {
         let ticks = stream::unfold(0, |number| async move {
             HyperTimer.sleep(Duration::from_micros(100)).await;
             (number < 5).then(|| (Ok::<_, Infallible>(format!("tick {number}\n")), number + 1))
@@ -382,26 +386,29 @@ fn router(requests: Arc<AtomicU64>) -> Router {
     let count = |State(requests): State<Arc<AtomicU64>>| async move {
         requests.fetch_add(1, Ordering::Relaxed).to_string()
     };
-    // What is not `Send` lives in a task of its own, which a handler can wait for.
+    // A task can own values that are not `Send`, and a handler can wait for the task.
     let inside = || async {
-        let talk = spawn(async {
+        let local_task = spawn(async {
             let (mut one, mut other) = pair().await.unwrap();
             one.write_all(b"not Send").await.unwrap();
             other.recv().await.unwrap().map(|chunk| String::from_utf8_lossy(&chunk).into_owned())
         });
-        talk.await.unwrap().unwrap()
+        local_task.await.unwrap().unwrap()
     };
     Router::new()
         .route("/inside", get(inside))
         .route("/hello/{name}", get(|Path(name): Path<String>| async move { format!("Ciao, {name}!") }))
         .route("/sum", post(sum))
         .route("/count", get(count))
-        .route("/ticks", get(move || async move { pieces() }))
+        .route("/ticks", get(move || async move { tick_body() }))
         .with_state(requests)
 }
 
-/// Whatever a client of one of the protocols is to the tests: sends a request, returns the answer.
-async fn ask<F>(send: &mut impl FnMut(Request<Full<Bytes>>) -> F, request: Request<Full<Bytes>>) -> String
+/// Sends a request through a client of either protocol and returns the response body.
+async fn response_text<F>(
+    send: &mut impl FnMut(Request<Full<Bytes>>) -> F,
+    request: Request<Full<Bytes>>,
+) -> String
 where
     F: Future<Output = hyper::Result<Response<Incoming>>>,
 {
@@ -410,7 +417,7 @@ where
     String::from_utf8(body_of(response).await).unwrap()
 }
 
-async fn ask_the_router<F>(mut send: impl FnMut(Request<Full<Bytes>>) -> F, asked_before: u64)
+async fn test_router<F>(mut send: impl FnMut(Request<Full<Bytes>>) -> F, count_before: u64)
 where
     F: Future<Output = hyper::Result<Response<Incoming>>>,
 {
@@ -420,20 +427,20 @@ where
             .body(Full::default())
             .unwrap()
     };
-    assert_eq!(ask(&mut send, get("/hello/Ada")).await, "Ciao, Ada!");
+    assert_eq!(response_text(&mut send, get("/hello/Ada")).await, "Ciao, Ada!");
     let sum = Request::post("http://anello.test/sum").header("host", "anello.test");
     let sum = sum.header("content-type", "application/json").body(Full::from("[1, 20, 300]")).unwrap();
-    assert_eq!(ask(&mut send, sum).await, "321");
-    for number in asked_before..asked_before + 3 {
-        assert_eq!(ask(&mut send, get("/count")).await, number.to_string());
+    assert_eq!(response_text(&mut send, sum).await, "321");
+    for number in count_before..count_before + 3 {
+        assert_eq!(response_text(&mut send, get("/count")).await, number.to_string());
     }
-    assert_eq!(ask(&mut send, get("/ticks")).await, "tick 0\ntick 1\ntick 2\ntick 3\ntick 4\n");
-    assert_eq!(ask(&mut send, get("/inside")).await, "not Send");
+    assert_eq!(response_text(&mut send, get("/ticks")).await, "tick 0\ntick 1\ntick 2\ntick 3\ntick 4\n");
+    assert_eq!(response_text(&mut send, get("/inside")).await, "not Send");
     assert_eq!(send(get("/nowhere")).await.unwrap().status(), StatusCode::NOT_FOUND);
 }
 
 #[test]
-fn a_router_of_axum_is_served_unchanged_by_either_protocol() {
+fn axum_router_works_with_both_protocols() {
     on_every_setup(|setup| {
         setup.run(async {
             let requests = Arc::new(AtomicU64::new(0));
@@ -445,7 +452,7 @@ fn a_router_of_axum_is_served_unchanged_by_either_protocol() {
             let serving = spawn(builder.serve_connection(server, service.clone()).into_owned());
             let (mut sender, connection) = client::conn::http1::handshake(client).await.unwrap();
             let connection = spawn(connection);
-            ask_the_router(|request| sender.send_request(request), 0).await;
+            test_router(|request| sender.send_request(request), 0).await;
             drop(sender);
             connection.await.unwrap().unwrap();
             serving.await.unwrap().unwrap();
@@ -455,7 +462,7 @@ fn a_router_of_axum_is_served_unchanged_by_either_protocol() {
             let (mut sender, connection) =
                 client::conn::http2::handshake(HyperExecutor, client).await.unwrap();
             let connection = spawn(connection);
-            ask_the_router(|request| sender.send_request(request), 3).await;
+            test_router(|request| sender.send_request(request), 3).await;
             drop(sender);
             connection.await.unwrap().unwrap();
             serving.await.unwrap().unwrap();

@@ -1,8 +1,8 @@
-//! What the tests of the runtime share: the drivers to run on, a watchdog, and bytes that show where they came from.
+//! Common code of the runtime's tests: the driver setups, a watchdog, and test data that reveals lost or moved bytes.
 //!
-//! A test is written once, against the public interface, and runs on every driver that can be had here, in every way
-//! that the driver can be set up. What cannot be had is named on standard error and skipped. Nothing is decided by
-//! time: the watchdog only ends a test that hangs.
+//! A test is written once against the public API. It runs on every driver that is available here, in every
+//! configuration of the driver. Unavailable setups are printed on standard error and skipped. No result depends on
+//! timing: the watchdog only terminates tests that hang.
 
 #![allow(dead_code, reason = "each test program uses its own part of this")]
 
@@ -27,27 +27,27 @@ use anello::{
 };
 use sha2::{Digest, Sha256};
 
-/// After how long a test is said to hang: a hundred times what any takes.
+/// Time after which a test is considered to hang: a hundred times the time that any test needs.
 pub fn hangs_after() -> Duration {
     patience(Duration::from_secs(60))
 }
 
-/// A limit that says that something hangs: `ANELLO_PATIENCE` times as long where the processor is emulated or each
-/// access is checked.
+/// Scales a time limit for hanging tests by `ANELLO_PATIENCE`, which is set if the processor is emulated or every
+/// memory access is checked.
 pub fn patience(limit: Duration) -> Duration {
     limit * std::env::var("ANELLO_PATIENCE").map_or(1, |factor| factor.parse().unwrap())
 }
 
-/// Where the sockets of a test listen.
+/// Address that test listeners bind to.
 pub const ANY_PORT: &str = "127.0.0.1:0";
 
-/// More than the kernel buffers for one connection.
+/// More bytes than the kernel buffers for one connection.
 pub const LARGE: usize = 32 << 20;
 
-/// Turns after which whoever can go on has done so.
+/// Number of turns after which every task that can make progress has done so.
 pub const TURNS: usize = 1000;
 
-/// Bytes whose owner calls `on_drop` when it is dropped.
+/// Returns bytes whose owner calls `on_drop` when it is dropped.
 pub fn bytes_of_owner(on_drop: impl FnMut() + Send + 'static) -> bytes::Bytes {
     struct Owner<F: FnMut()>(F);
 
@@ -66,7 +66,7 @@ pub fn bytes_of_owner(on_drop: impl FnMut() + Send + 'static) -> bytes::Bytes {
     bytes::Bytes::from_owner(Owner(on_drop))
 }
 
-/// One way to run.
+/// Driver with its options.
 #[derive(Clone, Debug)]
 pub struct Setup {
     pub name: &'static str,
@@ -90,7 +90,7 @@ impl Setup {
         self.builder().build().unwrap_or_else(|error| panic!("{}: {error}", self.name))
     }
 
-    /// Runs a future on a runtime of its own.
+    /// Runs a future on a new runtime.
     pub fn run<F: Future>(&self, future: F) -> F::Output {
         self.runtime().block_on(future)
     }
@@ -99,18 +99,18 @@ impl Setup {
         self.kind == DriverKind::Uring
     }
 
-    /// The same with other options.
+    /// Returns a copy with changed options.
     pub fn with(&self, change: impl FnOnce(&mut DriverOptions)) -> Self {
         let mut setup = self.clone();
         change(&mut setup.options);
         setup
     }
 
-    /// Whether it can be had here; says why not.
+    /// Returns whether the setup is available here, and prints the reason if not.
     fn is_available(&self) -> bool {
         match self.builder().build() {
             Ok(_) => true,
-            Err(error) if self.is_uring() && refuses_uring(&error) => {
+            Err(error) if self.is_uring() && is_uring_unavailable(&error) => {
                 eprintln!("skipped on {}: {error}", self.name);
                 false
             }
@@ -119,58 +119,63 @@ impl Setup {
     }
 }
 
-/// Whether the error says that there is no io_uring here, as opposed to a fault of ours.
-pub fn refuses_uring(error: &io::Error) -> bool {
+/// Returns whether the error means that io_uring is unavailable here, rather than a defect of the driver.
+pub fn is_uring_unavailable(error: &io::Error) -> bool {
     matches!(
         error.kind(),
         io::ErrorKind::PermissionDenied | io::ErrorKind::Unsupported | io::ErrorKind::OutOfMemory
     )
 }
 
-/// The two drivers of Linux as they are by default.
+/// Returns the two Linux drivers with their default options.
 pub fn both_drivers() -> Vec<Setup> {
     vec![Setup::new("uring", DriverKind::Uring, |_| {}), Setup::new("epoll", DriverKind::Epoll, |_| {})]
 }
 
-/// Each step of the set-up ladder of io_uring forced: its name, the feature that must be missing, and how.
+/// Returns a setup for each step of the io_uring fallback ladder: the name, the feature that must be missing, and the
+/// setup.
 pub fn ladder() -> Vec<(&'static str, &'static str, Setup)> {
-    let rung = |name, feature, leave_out: fn(&mut DisabledFeatures)| {
+    let step = |name, feature, disable: fn(&mut DisabledFeatures)| {
         (
             name,
             feature,
-            Setup::new(name, DriverKind::Uring, |options| leave_out(&mut options.disabled_features)),
+            Setup::new(name, DriverKind::Uring, |options| disable(&mut options.disabled_features)),
         )
     };
     vec![
-        rung("uring without NO_SQARRAY", "no-sqarray", |without| without.no_sqarray = true),
-        rung("uring without DEFER_TASKRUN", "defer-taskrun", |without| without.defer_taskrun = true),
-        rung("uring without SINGLE_ISSUER", "single-issuer", |without| without.single_issuer = true),
-        rung("uring without COOP_TASKRUN", "coop-taskrun", |without| without.coop_taskrun = true),
-        rung("uring without multishot receive", "multishot-recv", |without| without.multishot_receive = true),
-        rung("uring without multishot accept", "multishot-accept", |without| without.multishot_accept = true),
-        rung("uring without buffer ring", "buffer-ring", |without| without.buffer_ring = true),
-        rung("uring without MSG_RING", "msg-ring", |without| without.msg_ring = true),
-        rung("uring without registered ring", "registered-ring", |without| without.registered_ring = true),
-        rung("uring without CQE_SKIP_SUCCESS", "cqe-skip", |without| without.cqe_skip = true),
-        rung("uring without SEND_ZC", "send-zc", |without| without.zero_copy = true),
+        step("uring without NO_SQARRAY", "no-sqarray", |disabled| disabled.no_sqarray = true),
+        step("uring without DEFER_TASKRUN", "defer-taskrun", |disabled| disabled.defer_taskrun = true),
+        step("uring without SINGLE_ISSUER", "single-issuer", |disabled| disabled.single_issuer = true),
+        step("uring without COOP_TASKRUN", "coop-taskrun", |disabled| disabled.coop_taskrun = true),
+        step("uring without multishot receive", "multishot-recv", |disabled| {
+            disabled.multishot_receive = true
+        }),
+        step("uring without multishot accept", "multishot-accept", |disabled| {
+            disabled.multishot_accept = true
+        }),
+        step("uring without buffer ring", "buffer-ring", |disabled| disabled.buffer_ring = true),
+        step("uring without MSG_RING", "msg-ring", |disabled| disabled.msg_ring = true),
+        step("uring without registered ring", "registered-ring", |disabled| disabled.registered_ring = true),
+        step("uring without CQE_SKIP_SUCCESS", "cqe-skip", |disabled| disabled.cqe_skip = true),
+        step("uring without SEND_ZC", "send-zc", |disabled| disabled.zero_copy = true),
     ]
 }
 
-fn oldest(without: &mut DisabledFeatures) {
-    without.no_sqarray = true;
-    without.defer_taskrun = true;
-    without.single_issuer = true;
-    without.coop_taskrun = true;
-    without.multishot_receive = true;
-    without.multishot_accept = true;
-    without.buffer_ring = true;
-    without.msg_ring = true;
-    without.registered_ring = true;
-    without.cqe_skip = true;
-    without.zero_copy = true;
+fn disable_all(disabled: &mut DisabledFeatures) {
+    disabled.no_sqarray = true;
+    disabled.defer_taskrun = true;
+    disabled.single_issuer = true;
+    disabled.coop_taskrun = true;
+    disabled.multishot_receive = true;
+    disabled.multishot_accept = true;
+    disabled.buffer_ring = true;
+    disabled.msg_ring = true;
+    disabled.registered_ring = true;
+    disabled.cqe_skip = true;
+    disabled.zero_copy = true;
 }
 
-/// Every queue and buffer as small as it can be.
+/// Sets every queue and buffer to its minimum size.
 pub fn smallest(options: &mut DriverOptions) {
     options.sq_entries = 2;
     options.cq_entries = 4;
@@ -182,17 +187,17 @@ pub fn smallest(options: &mut DriverOptions) {
     options.max_accept_queue = 1;
 }
 
-/// All ways to run on Linux.
+/// Returns all setups on Linux.
 pub fn all_drivers() -> Vec<Setup> {
     let uring = |name, change: fn(&mut DriverOptions)| Setup::new(name, DriverKind::Uring, change);
     let epoll = |name, change: fn(&mut DriverOptions)| Setup::new(name, DriverKind::Epoll, change);
     let mut setups = both_drivers();
     setups.extend(ladder().into_iter().map(|(_, _, setup)| setup));
     setups.extend([
-        uring("uring as of Linux 5.13", |options| oldest(&mut options.disabled_features)),
+        uring("uring as of Linux 5.13", |options| disable_all(&mut options.disabled_features)),
         uring("uring with interrupting task work", |options| options.task_work = TaskWork::Interrupting),
         uring("uring with cooperative task work", |options| options.task_work = TaskWork::Cooperative),
-        uring("uring receiving once", |options| options.one_shot_receive = true),
+        uring("uring with one-shot receive", |options| options.one_shot_receive = true),
         uring("uring with registered files", |options| options.registered_files = true),
         uring("uring with ordinary sends", |options| options.send_completion = SendCompletion::PerSend),
         uring("uring without direct sends", |options| options.direct_send_threshold_bytes = usize::MAX),
@@ -215,13 +220,13 @@ pub fn all_drivers() -> Vec<Setup> {
         }),
         uring("uring, spinning", |options| options.spin = Duration::from_micros(20)),
         epoll("epoll, everything small", smallest),
-        epoll("epoll, putting every small send off", |options| options.deferred_send_threshold_edges = 0),
+        epoll("epoll, deferring every small send", |options| options.deferred_send_threshold_edges = 0),
         epoll("epoll, spinning", |options| options.spin = Duration::from_micros(20)),
     ]);
     setups
 }
 
-/// The simulated kernels, for tests that use nothing but sockets of the runtime.
+/// Returns the simulated kernels, for tests that use only sockets of the runtime.
 pub fn simulated_drivers() -> Vec<Setup> {
     let seed = 0xa11e_1105;
     let sim = |name, model, change: fn(&mut DriverOptions)| {
@@ -235,22 +240,22 @@ pub fn simulated_drivers() -> Vec<Setup> {
     ]
 }
 
-/// Runs the test on the two drivers of Linux as they are by default.
+/// Runs the test on the two Linux drivers with their default options.
 pub fn on_both_drivers(test: impl Fn(&Setup) + Send + Sync + 'static) {
     on_each(both_drivers(), test);
 }
 
-/// Runs the test in all ways on Linux.
+/// Runs the test on all setups on Linux.
 pub fn on_every_driver(test: impl Fn(&Setup) + Send + Sync + 'static) {
     on_each(all_drivers(), test);
 }
 
-/// Runs the test in all ways, on the simulated kernels too: it may use nothing but sockets of the runtime.
+/// Runs the test on all setups, including the simulated kernels. The test may use only sockets of the runtime.
 pub fn on_every_driver_and_sim(test: impl Fn(&Setup) + Send + Sync + 'static) {
     on_each(all_drivers().into_iter().chain(simulated_drivers()).collect(), test);
 }
 
-/// Runs the test on each of these, under the watchdog.
+/// Runs the test on each of these setups under the watchdog.
 pub fn on_each(setups: Vec<Setup>, test: impl Fn(&Setup) + Send + Sync + 'static) {
     let test = Arc::new(test);
     for setup in setups {
@@ -263,11 +268,11 @@ pub fn on_each(setups: Vec<Setup>, test: impl Fn(&Setup) + Send + Sync + 'static
     }
 }
 
-/// Runs this on a thread of its own, and fails when it does not end.
+/// Runs a function on a new thread, and fails if it does not return within the limit.
 pub fn within<T: Send + 'static>(limit: Duration, name: &str, run: impl FnOnce() -> T + Send + 'static) -> T {
     let (report, reports) = mpsc::channel();
     let thread = thread::Builder::new().name(name.to_owned()).spawn(move || {
-        // Nobody listens any more once the test has failed.
+        // The receiver is gone once the test has failed.
         report.send(run()).ok();
     });
     let thread = thread.unwrap();
@@ -276,35 +281,35 @@ pub fn within<T: Send + 'static>(limit: Duration, name: &str, run: impl FnOnce()
             thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
             value
         }
-        Err(mpsc::RecvTimeoutError::Timeout) => panic!("{name}: hangs, nothing for {limit:?}"),
+        Err(mpsc::RecvTimeoutError::Timeout) => panic!("{name}: no result within {limit:?}"),
         Err(mpsc::RecvTimeoutError::Disconnected) => match thread.join() {
             Err(panic) => {
                 eprintln!("failed on {name}");
                 std::panic::resume_unwind(panic)
             }
-            Ok(()) => unreachable!("a thread that ends without a panic has reported"),
+            Ok(()) => unreachable!("a thread that returns without a panic sends its result"),
         },
     }
 }
 
-/// A connection within one runtime: the client's end and the server's.
+/// Creates a connection within one runtime, and returns the client and the server side.
 pub async fn pair() -> io::Result<(TcpStream, TcpStream)> {
     let listener = TcpListener::bind(ANY_PORT)?;
     let client = TcpStream::connect(listener.local_addr()?).await?;
     Ok((client, listener.accept().await?))
 }
 
-/// A message to a peer that echoes, and back: both at once, because a large one fits no buffer.
+/// Sends a message to an echo peer and reads it back, concurrently because a large message fits into no buffer.
 pub async fn exchange<S: Stream>(stream: &mut S, message: &[u8]) {
-    let mut answer = vec![0; message.len()];
+    let mut response = vec![0; message.len()];
     let (mut reader, mut writer) = stream.split();
-    let (written, read) = join(writer.write_all(message), reader.read_exact(&mut answer)).await;
+    let (written, read) = join(writer.write_all(message), reader.read_exact(&mut response)).await;
     written.unwrap();
     read.unwrap();
-    assert_same_bytes(&answer, message);
+    assert_same_bytes(&response, message);
 }
 
-/// Bytes that differ from place to place, so that a lost, doubled or moved one is seen.
+/// Returns pseudo-random bytes, so that a lost, duplicated or moved byte is detected.
 pub fn pattern(seed: u64, length: usize) -> Vec<u8> {
     let mut random = Random::new(seed);
     let mut bytes = Vec::with_capacity(length + 8);
@@ -315,27 +320,27 @@ pub fn pattern(seed: u64, length: usize) -> Vec<u8> {
     bytes
 }
 
-/// An open file without a name that holds these bytes.
+/// Returns an open unnamed file that contains these bytes.
 pub fn file_of(bytes: &[u8]) -> File {
-    let mut file = tempfile::tempfile().expect("a file");
-    file.write_all(bytes).expect("room for it");
+    let mut file = tempfile::tempfile().expect("a temporary file");
+    file.write_all(bytes).expect("disk space");
     file.into()
 }
 
-/// Fails with the first place at which they differ instead of with megabytes of text.
+/// Fails with the first differing offset instead of printing megabytes of data.
 #[track_caller]
-pub fn assert_same_bytes(found: &[u8], expected: &[u8]) {
-    if let Some(place) = found.iter().zip(expected).position(|(one, other)| one != other) {
-        panic!("byte {place} of {} differs", expected.len());
+pub fn assert_same_bytes(actual: &[u8], expected: &[u8]) {
+    if let Some(offset) = actual.iter().zip(expected).position(|(one, other)| one != other) {
+        panic!("byte {offset} of {} differs", expected.len());
     }
-    assert_eq!(found.len(), expected.len(), "the count of bytes differs");
+    assert_eq!(actual.len(), expected.len(), "the number of bytes differs");
 }
 
 pub fn sha256(bytes: &[u8]) -> [u8; 32] {
     Sha256::digest(bytes).into()
 }
 
-/// SplitMix64: what is random in a test comes from a seed that is printed or constant.
+/// SplitMix64. All random values of a test derive from a seed that is constant or printed.
 #[derive(Clone)]
 pub struct Random(u64);
 
@@ -357,7 +362,7 @@ impl Random {
     }
 }
 
-/// Raised once, from any thread; ends the waits of one task.
+/// Flag that any thread can raise once, and that one task can wait for.
 #[derive(Clone, Default)]
 pub struct Flag(Arc<(AtomicBool, Mutex<Option<Waker>>)>);
 
@@ -378,7 +383,7 @@ impl Flag {
     }
 }
 
-/// Both futures at once, in one task.
+/// Runs both futures concurrently in one task.
 pub async fn join<A: Future, B: Future>(one: A, other: B) -> (A::Output, B::Output) {
     let (mut one, mut other) = (pin!(one), pin!(other));
     let (mut first, mut second) = (None, None);
@@ -404,7 +409,7 @@ fn poll_into<F: Future>(output: &mut Option<F::Output>, future: Pin<&mut F>, con
     }
 }
 
-/// Polls a future at most so often, then drops it: its output, if it came to that.
+/// Polls a future at most `polls` times, then drops it. Returns the output if the future completed.
 pub async fn poll_at_most<F: Future>(polls: usize, future: F) -> Option<F::Output> {
     let mut future = pin!(future);
     let mut left = polls;

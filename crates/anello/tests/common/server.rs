@@ -1,7 +1,8 @@
-//! An echo server in a process of its own, which can be asked what it uses.
+//! Echo server in a child process that reports its resource usage.
 //!
-//! The child is this test program again, running the test `server_child`, which each program that uses this has. It
-//! prints the address, then answers each line on its standard input with a report; at the end of the input it ends.
+//! The child runs this test executable with the test `server_child`, which each program that uses this module must
+//! define. The child prints its address, and then prints a report for each line on its standard input. It exits at
+//! EOF.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::SocketAddr;
@@ -18,17 +19,17 @@ use super::{ANY_PORT, Setup, all_drivers};
 
 const SETUP: &str = "ANELLO_TEST_SERVER";
 const OPEN_FILES: &str = "ANELLO_TEST_OPEN_FILES";
-const WORD: &str = "server-says ";
+const REPLY_PREFIX: &str = "server-reply ";
 
-/// A server that runs.
+/// Running server process.
 pub struct Server {
     child: Child,
-    questions: Option<ChildStdin>,
-    answers: BufReader<ChildStdout>,
+    commands: Option<ChildStdin>,
+    replies: BufReader<ChildStdout>,
     pub address: SocketAddr,
 }
 
-/// What the server uses and has done.
+/// Resource usage and counters of the server.
 #[derive(Clone, Copy, Debug)]
 pub struct Report {
     pub usage: Usage,
@@ -40,7 +41,7 @@ pub struct Report {
 }
 
 impl Server {
-    /// Starts one on the driver of that setup, with at most so many open files.
+    /// Starts a server on the driver of the setup, with an optional limit of open files.
     pub fn start(setup: &Setup, open_files: Option<u64>) -> Self {
         let mut command = Command::new(std::env::current_exe().unwrap());
         command.args(["server_child", "--exact", "--nocapture", "--test-threads=1"]).env(SETUP, setup.name);
@@ -48,34 +49,34 @@ impl Server {
             command.env(OPEN_FILES, count.to_string());
         }
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
-        let questions = child.stdin.take();
-        let answers = BufReader::new(child.stdout.take().unwrap());
+        let commands = child.stdin.take();
+        let replies = BufReader::new(child.stdout.take().unwrap());
         let address = SocketAddr::from(([0, 0, 0, 0], 0));
-        let mut server = Self { child, questions, answers, address };
-        server.address = server.answer().parse().unwrap();
+        let mut server = Self { child, commands, replies, address };
+        server.address = server.read_reply().parse().unwrap();
         server
     }
 
-    /// The number of its process.
+    /// Returns the process ID.
     pub fn process(&self) -> u32 {
         self.child.id()
     }
 
-    fn answer(&mut self) -> String {
+    fn read_reply(&mut self) -> String {
         let mut line = String::new();
         loop {
             line.clear();
-            assert_ne!(self.answers.read_line(&mut line).unwrap(), 0, "the server has died");
-            if let Some((_, word)) = line.trim_end().split_once(WORD) {
-                return word.to_owned();
+            assert_ne!(self.replies.read_line(&mut line).unwrap(), 0, "the server exited unexpectedly");
+            if let Some((_, reply)) = line.trim_end().split_once(REPLY_PREFIX) {
+                return reply.to_owned();
             }
         }
     }
 
     pub fn report(&mut self) -> Report {
-        writeln!(self.questions.as_mut().unwrap(), "report").unwrap();
-        let answer = self.answer();
-        let mut numbers = answer.split(' ').map(|number| number.parse::<u64>().unwrap());
+        writeln!(self.commands.as_mut().unwrap(), "report").unwrap();
+        let reply = self.read_reply();
+        let mut numbers = reply.split(' ').map(|number| number.parse::<u64>().unwrap());
         let mut next = || numbers.next().unwrap();
         Report {
             usage: usage_of(self.child.id()),
@@ -87,7 +88,7 @@ impl Server {
         }
     }
 
-    /// Asks until it is true; the watchdog of the test sees to it that this ends.
+    /// Polls until the condition is true. The watchdog of the test limits the time.
     pub fn wait_until(&mut self, mut is_true: impl FnMut(&Report) -> bool) -> Report {
         loop {
             let report = self.report();
@@ -98,9 +99,9 @@ impl Server {
         }
     }
 
-    /// Ends it, and fails if it did not end well.
-    pub fn end(mut self) {
-        self.questions = None;
+    /// Stops the server and fails if its exit status is not success.
+    pub fn stop(mut self) {
+        self.commands = None;
         let status = self.child.wait().unwrap();
         assert!(status.success(), "the server ended with {status}");
     }
@@ -108,7 +109,7 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // Of a test that failed: this child, which has not been waited for, and no other.
+        // The test failed: kill this child if it has not been waited for.
         if let Ok(None) = self.child.try_wait() {
             self.child.kill().ok();
             self.child.wait().ok();
@@ -116,8 +117,8 @@ impl Drop for Server {
     }
 }
 
-/// The body of `server_child`: nothing, unless this process was started by [`Server::start`].
-pub fn serve_if_asked() {
+/// Body of `server_child`. Does nothing unless this process was started by [`Server::start`].
+pub fn serve_if_child() {
     let Ok(name) = std::env::var(SETUP) else { return };
     match std::env::var(OPEN_FILES) {
         Ok(count) => limit_open_files(count.parse().unwrap()).unwrap(),
@@ -130,16 +131,16 @@ pub fn serve_if_asked() {
     let handle = runtime.handle();
     let (ready, listening) = mpsc::channel();
     std::thread::spawn(move || {
-        println!("\n{WORD}{}", listening.recv().unwrap());
-        for _question in std::io::stdin().lines() {
+        println!("\n{REPLY_PREFIX}{}", listening.recv().unwrap());
+        for _command in std::io::stdin().lines() {
             let (send, metrics) = mpsc::channel::<DriverMetrics>();
             handle.spawn(async move { send.send(current_metrics().unwrap()).unwrap() }).detach();
             let Ok(metrics) = metrics.recv() else { break };
             let pipes = u64::from(broken_pipes.load(Ordering::SeqCst));
             let DriverMetrics { accepted, refused, sockets, turns, .. } = metrics;
-            println!("\n{WORD}{accepted} {refused} {sockets} {turns} {pipes}");
+            println!("\n{REPLY_PREFIX}{accepted} {refused} {sockets} {turns} {pipes}");
         }
-        // A clean end: the harness of this process says so by its exit code.
+        // Successful exit, visible in the exit code of this process.
         std::process::exit(0);
     });
     runtime.block_on(async {

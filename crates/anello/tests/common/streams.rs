@@ -1,6 +1,6 @@
-//! Streams and listeners: bytes arrive once and in order, whichever calls bring them, on every driver.
+//! Streams and listeners: bytes arrive once and in order with every combination of calls, on every driver.
 //!
-//! Written once for the streams of every family: a test program names its own as `crate::family`.
+//! Written once for all stream families. A test program defines its family as `crate::family`.
 
 use std::io::{self, IoSlice};
 use std::rc::Rc;
@@ -16,12 +16,12 @@ use crate::common::{
 };
 use crate::family::{Stream, connect, listen, on_every_setup, pair};
 
-/// The sizes at which something changes: a byte, a receive buffer, the classes of memory, the send queue.
+/// Sizes around thresholds: a byte, a receive buffer, the memory size classes, the send queue.
 const SIZES: [usize; 16] =
     [1, 2, 63, 64, 65, 1000, 4095, 4096, 4097, 16_383, 16_384, 16_385, 65_535, 65_536, 65_537, 1 << 20];
 
-/// A message there and back, both sides at once, because a large one fits no buffer.
-async fn there_and_back(client: Stream, message: Vec<u8>) -> io::Result<Stream> {
+/// Sends a message to an echo peer and reads it back, concurrently because a large message fits into no buffer.
+async fn echo_once(client: Stream, message: Vec<u8>) -> io::Result<Stream> {
     let (mut reader, mut writer) = client.into_split();
     let length = message.len();
     let sent = message.clone();
@@ -29,11 +29,11 @@ async fn there_and_back(client: Stream, message: Vec<u8>) -> io::Result<Stream> 
         writer.write_all(&sent).await?;
         Ok::<_, io::Error>(writer)
     });
-    let mut answer = vec![0; length];
-    reader.read_exact(&mut answer).await?;
+    let mut response = vec![0; length];
+    reader.read_exact(&mut response).await?;
     drop(writing.await.unwrap()?);
-    assert_same_bytes(&answer, &message);
-    // The last half: the connection ends here.
+    assert_same_bytes(&response, &message);
+    // Dropping the last half closes the connection.
     drop(reader);
     pair().await.map(|(client, _)| client)
 }
@@ -45,7 +45,7 @@ fn echo_of_many_sizes() {
             for size in SIZES {
                 let (client, mut server) = pair().await.unwrap();
                 let echoing = spawn(async move { echo(&mut server).await });
-                there_and_back(client, pattern(size as u64, size)).await.unwrap();
+                echo_once(client, pattern(size as u64, size)).await.unwrap();
                 let echoed = echoing.await.unwrap();
                 assert_eq!(echoed.ok(), Some(size as u64), "{}: {size} bytes", setup.name);
             }
@@ -54,7 +54,7 @@ fn echo_of_many_sizes() {
 }
 
 #[test]
-fn one_connection_changes_its_sizes() {
+fn echo_of_varying_sizes_on_one_connection() {
     on_every_setup(|setup| {
         setup.run(async {
             let (mut client, mut server) = pair().await.unwrap();
@@ -68,7 +68,7 @@ fn one_connection_changes_its_sizes() {
                 };
                 exchange(&mut client, &pattern(round, size)).await;
             }
-            // Many small ones: back to the ring, where there is one.
+            // Many small messages: the driver returns to the buffer ring, if there is one.
             for round in 0..200u8 {
                 client.write_all(&[round]).await.unwrap();
                 assert_eq!(client.recv().await.unwrap().as_deref(), Some(&[round][..]));
@@ -80,7 +80,7 @@ fn one_connection_changes_its_sizes() {
 }
 
 #[test]
-fn calls_of_all_kinds_keep_the_order() {
+fn mixed_calls_keep_byte_order() {
     on_every_setup(|setup| {
         for seed in 0..8 {
             setup.run(mixed_calls(seed));
@@ -88,7 +88,7 @@ fn calls_of_all_kinds_keep_the_order() {
     });
 }
 
-/// A writer and a reader that choose their calls, sizes and pauses at random.
+/// Writes and reads with calls, sizes and pauses chosen at random.
 async fn mixed_calls(seed: u64) {
     let expected = pattern(seed, 200_000);
     let (mut client, mut server) = pair().await.unwrap();
@@ -98,39 +98,39 @@ async fn mixed_calls(seed: u64) {
         let mut random = Random::new(seed);
         let mut left = &message[..];
         while !left.is_empty() {
-            let most = [10, 1000, 20_000][random.below(3)];
-            let (piece, rest) = left.split_at((1 + random.below(most)).min(left.len()));
-            let mut taken = piece.len();
+            let max_length = [10, 1000, 20_000][random.below(3)];
+            let (part, rest) = left.split_at((1 + random.below(max_length)).min(left.len()));
+            let mut accepted = part.len();
             match random.below(8) {
                 7 => {
-                    let (one, other) = piece.split_at(random.below(piece.len()));
+                    let (one, other) = part.split_at(random.below(part.len()));
                     let slices = [IoSlice::new(one), IoSlice::new(&[]), IoSlice::new(other)];
-                    taken = client.write_vectored(&slices).await.unwrap();
+                    accepted = client.write_vectored(&slices).await.unwrap();
                 }
                 6 => {
-                    let (offset, length) = ((message.len() - left.len()) as u64, piece.len() as u64);
+                    let (offset, length) = ((message.len() - left.len()) as u64, part.len() as u64);
                     assert_eq!(client.send_file(&file, offset, length).await.unwrap(), length);
                 }
-                0 => client.send(piece.to_vec()).await.unwrap(),
-                1 => client.send(Bytes::copy_from_slice(piece)).await.unwrap(),
-                2 => taken = client.write(piece).await.unwrap(),
-                3 => client.write_all(piece).await.unwrap(),
+                0 => client.send(part.to_vec()).await.unwrap(),
+                1 => client.send(Bytes::copy_from_slice(part)).await.unwrap(),
+                2 => accepted = client.write(part).await.unwrap(),
+                3 => client.write_all(part).await.unwrap(),
                 4 => {
                     client.flush().await.unwrap();
-                    taken = 0;
+                    accepted = 0;
                 }
                 _ => {
                     yield_now().await;
-                    taken = 0;
+                    accepted = 0;
                 }
             }
-            left = if taken == piece.len() { rest } else { &left[taken..] };
+            left = if accepted == part.len() { rest } else { &left[accepted..] };
         }
         client.shutdown().await.unwrap();
         client
     });
     let mut random = Random::new(!seed);
-    let mut found = Vec::new();
+    let mut bytes_read = Vec::new();
     loop {
         match random.below(5) {
             0 => yield_now().await,
@@ -138,37 +138,37 @@ async fn mixed_calls(seed: u64) {
                 let mut buffer = vec![0; 1 + random.below(10_000)];
                 match server.read(&mut buffer).await.unwrap() {
                     0 => break,
-                    count => found.extend_from_slice(&buffer[..count]),
+                    count => bytes_read.extend_from_slice(&buffer[..count]),
                 }
             }
             2 => {
-                let mut buffer = vec![0; (1 + random.below(300)).min(expected.len() - found.len())];
+                let mut buffer = vec![0; (1 + random.below(300)).min(expected.len() - bytes_read.len())];
                 server.read_exact(&mut buffer).await.unwrap();
-                found.extend_from_slice(&buffer);
+                bytes_read.extend_from_slice(&buffer);
             }
             3 => drop(poll_at_most(1, server.read(&mut [])).await),
             _ => match server.recv().await.unwrap() {
-                Some(chunk) => found.extend_from_slice(&chunk),
+                Some(chunk) => bytes_read.extend_from_slice(&chunk),
                 None => break,
             },
         }
     }
-    assert_same_bytes(&found, &expected);
-    assert!(server.recv().await.unwrap().is_none(), "the end stays the end");
+    assert_same_bytes(&bytes_read, &expected);
+    assert!(server.recv().await.unwrap().is_none(), "EOF is permanent");
     drop(writing.await.unwrap());
 }
 
 #[test]
-fn futures_dropped_at_any_poll_lose_nothing() {
+fn futures_dropped_at_any_poll_lose_no_bytes() {
     on_every_setup(|setup| {
         for seed in 100..104 {
-            setup.run(impatient(seed));
+            setup.run(drop_futures_at_random(seed));
         }
     });
 }
 
-/// Both sides give up on most of their calls: what was accepted is counted by the results alone.
-async fn impatient(seed: u64) {
+/// Drops most futures before they complete. Accepted bytes are known only from results.
+async fn drop_futures_at_random(seed: u64) {
     let expected = pattern(seed, 60_000);
     let (mut client, mut server) = pair().await.unwrap();
     let message = expected.clone();
@@ -176,13 +176,13 @@ async fn impatient(seed: u64) {
         let mut random = Random::new(seed);
         let mut sent = 0;
         while sent < message.len() {
-            let piece = &message[sent..(sent + 1 + random.below(3000)).min(message.len())];
+            let part = &message[sent..(sent + 1 + random.below(3000)).min(message.len())];
             let polls = random.below(3);
             if random.below(2) == 0 {
-                sent += poll_at_most(polls, client.write(piece)).await.map_or(0, Result::unwrap);
-            } else if let Some(accepted) = poll_at_most(polls, client.send(piece.to_vec())).await {
+                sent += poll_at_most(polls, client.write(part)).await.map_or(0, Result::unwrap);
+            } else if let Some(accepted) = poll_at_most(polls, client.send(part.to_vec())).await {
                 accepted.unwrap();
-                sent += piece.len();
+                sent += part.len();
             }
             if random.below(4) == 0 {
                 yield_now().await;
@@ -192,37 +192,37 @@ async fn impatient(seed: u64) {
         client
     });
     let mut random = Random::new(!seed);
-    let mut found = Vec::new();
+    let mut bytes_read = Vec::new();
     loop {
         let polls = random.below(3);
         if random.below(2) == 0 {
             match poll_at_most(polls, server.recv()).await {
-                Some(Ok(Some(chunk))) => found.extend_from_slice(&chunk),
+                Some(Ok(Some(chunk))) => bytes_read.extend_from_slice(&chunk),
                 Some(ended) => break assert!(ended.unwrap().is_none()),
                 None => yield_now().await,
             }
         } else {
             let mut buffer = vec![0; 1 + random.below(5000)];
             match poll_at_most(polls, server.read(&mut buffer)).await {
-                Some(Ok(count @ 1..)) => found.extend_from_slice(&buffer[..count]),
+                Some(Ok(count @ 1..)) => bytes_read.extend_from_slice(&buffer[..count]),
                 Some(ended) => break assert_eq!(ended.unwrap(), 0),
                 None => yield_now().await,
             }
         }
     }
-    assert_same_bytes(&found, &expected);
+    assert_same_bytes(&bytes_read, &expected);
     drop(writing.await.unwrap());
 }
 
 #[test]
-fn chunks_are_cut_and_sent_where_they_lie() {
+fn chunks_are_truncated_and_sent_without_copy() {
     on_every_setup(|setup| {
         setup.run(async {
             let (mut client, mut server) = pair().await.unwrap();
             client.write_all(b"0123456789").await.unwrap();
             let mut chunk = server.recv().await.unwrap().unwrap();
             while chunk.len() < 10 {
-                // A very small buffer, or a kernel that brings less: the rest is another chunk.
+                // A small buffer or a short receive delivers the rest in another chunk.
                 let rest = server.recv().await.unwrap().unwrap();
                 server.send(chunk).await.unwrap();
                 chunk = rest;
@@ -233,26 +233,26 @@ fn chunks_are_cut_and_sent_where_they_lie() {
             assert_eq!((&chunk[..], chunk.as_ref().len()), (&b"3456"[..], 4));
             assert!(chunk.capacity() >= 4);
             server.send(chunk).await.unwrap();
-            let mut answer = [0; 4];
-            client.read_exact(&mut answer).await.unwrap();
-            assert_eq!(&answer, b"3456");
-            for nothing in [SendBuf::from(""), Vec::new().into(), Bytes::new().into()] {
-                server.send(nothing).await.unwrap();
+            let mut response = [0; 4];
+            client.read_exact(&mut response).await.unwrap();
+            assert_eq!(&response, b"3456");
+            for empty in [SendBuf::from(""), Vec::new().into(), Bytes::new().into()] {
+                server.send(empty).await.unwrap();
             }
             assert_eq!(server.write(b"").await.unwrap(), 0);
             server.send("ab").await.unwrap();
             server.send(&b"cd"[..]).await.unwrap();
             server.flush().await.unwrap();
-            client.read_exact(&mut answer).await.unwrap();
-            assert_eq!(&answer, b"abcd");
+            client.read_exact(&mut response).await.unwrap();
+            assert_eq!(&response, b"abcd");
         });
     });
 }
 
 #[test]
-fn chunks_held_back_keep_nobody_waiting() {
+fn leased_chunks_do_not_block_receives() {
     on_every_setup(|setup| {
-        // The ring has sixteen buffers, and all are held.
+        // The ring has sixteen buffers, and all of them are leased.
         let setup = setup.with(|options| {
             options.initial_receive_buffers = options.initial_receive_buffers.min(4);
             options.max_receive_buffers = options.max_receive_buffers.min(16);
@@ -262,30 +262,30 @@ fn chunks_held_back_keep_nobody_waiting() {
             let expected = pattern(3, 64_000);
             let message = expected.clone();
             let writing = spawn(async move {
-                for piece in message.chunks(200) {
-                    client.write_all(piece).await.unwrap();
+                for part in message.chunks(200) {
+                    client.write_all(part).await.unwrap();
                     client.flush().await.unwrap();
                     yield_now().await;
                 }
                 client
             });
-            let mut held = Vec::new();
+            let mut leased = Vec::new();
             let mut count = 0;
             while count < expected.len() {
                 let chunk = server.recv().await.unwrap().unwrap();
                 count += chunk.len();
-                held.push(chunk);
+                leased.push(chunk);
             }
-            let found: Vec<u8> = held.iter().flat_map(|chunk| chunk.iter().copied()).collect();
-            assert_same_bytes(&found, &expected);
-            drop(held);
+            let bytes_read: Vec<u8> = leased.iter().flat_map(|chunk| chunk.iter().copied()).collect();
+            assert_same_bytes(&bytes_read, &expected);
+            drop(leased);
             drop(writing.await.unwrap());
         });
     });
 }
 
 #[test]
-fn an_early_end_is_an_error_of_read_exact() {
+fn read_exact_fails_on_early_eof() {
     on_every_setup(|setup| {
         setup.run(async {
             let (mut client, mut server) = pair().await.unwrap();
@@ -308,7 +308,7 @@ fn fault_23_half_close() {
             let message = pattern(23, 300_000);
             let echoing = spawn(async move { echo(&mut server).await });
             let (mut reader, mut writer) = client.split();
-            let mut found = Vec::new();
+            let mut bytes_read = Vec::new();
             let ((), ()) = join(
                 async {
                     writer.write_all(&message).await.unwrap();
@@ -316,18 +316,18 @@ fn fault_23_half_close() {
                 },
                 async {
                     while let Some(chunk) = reader.recv().await.unwrap() {
-                        found.extend_from_slice(&chunk);
+                        bytes_read.extend_from_slice(&chunk);
                     }
                 },
             )
             .await;
-            assert_same_bytes(&found, &message);
+            assert_same_bytes(&bytes_read, &message);
             let late = match writer.write(b"x").await {
-                // Accepted before the kernel was asked: it tells when it is.
+                // The write was accepted before the kernel reported the shutdown. The flush returns the error.
                 Ok(_) => writer.flush().await,
                 Err(error) => Err(error),
             };
-            assert!(late.is_err(), "this side has ended");
+            assert!(late.is_err(), "the write half is shut down");
             echoing.await.unwrap().unwrap();
         });
     });
@@ -348,11 +348,11 @@ fn halves_work_in_two_tasks() {
                         writer.shutdown().await.unwrap();
                     });
                     let reading = spawn(async move {
-                        let mut found = Vec::new();
+                        let mut bytes_read = Vec::new();
                         while let Some(chunk) = reader.recv().await.unwrap() {
-                            found.extend_from_slice(&chunk);
+                            bytes_read.extend_from_slice(&chunk);
                         }
-                        assert_same_bytes(&found, &pattern(3 - seed, 150_000));
+                        assert_same_bytes(&bytes_read, &pattern(3 - seed, 150_000));
                     });
                     [writing, reading]
                 })
@@ -365,25 +365,25 @@ fn halves_work_in_two_tasks() {
 }
 
 #[test]
-fn what_a_dropped_stream_had_accepted_still_arrives() {
+fn accepted_bytes_of_dropped_stream_arrive() {
     on_every_setup(|setup| {
         setup.run(async {
             let message = pattern(9, 2 << 20);
             let (mut client, mut server) = pair().await.unwrap();
-            // Accepted whole, but far too much for the kernel.
+            // The queue accepts all bytes, but the kernel takes only a part of them.
             client.send(message.clone()).await.unwrap();
             drop(client);
-            let mut found = Vec::new();
+            let mut bytes_read = Vec::new();
             while let Some(chunk) = server.recv().await.unwrap() {
-                found.extend_from_slice(&chunk);
+                bytes_read.extend_from_slice(&chunk);
             }
-            assert_same_bytes(&found, &message);
+            assert_same_bytes(&bytes_read, &message);
         });
     });
 }
 
 #[test]
-fn last_bytes_arrive_before_the_end_however_it_comes() {
+fn last_bytes_arrive_before_eof_of_shutdown_or_drop() {
     on_every_setup(|setup| {
         setup.run(async {
             for length in [1, 100, 5_000, 300_000] {
@@ -392,7 +392,7 @@ fn last_bytes_arrive_before_the_end_however_it_comes() {
                     let expected = pattern(length as u64, 50 + length);
                     let message = expected.clone();
                     let writing = spawn(async move {
-                        // Something may be on its way still.
+                        // Earlier bytes may still be in flight.
                         client.write_all(&message[..50]).await.unwrap();
                         let mut left = &message[50..];
                         while !left.is_empty() {
@@ -401,7 +401,7 @@ fn last_bytes_arrive_before_the_end_however_it_comes() {
                         if ends_by_shutdown {
                             client.shutdown().await.unwrap();
                         }
-                        // As nobody reads on this side, closing must not wait for a reader.
+                        // No task reads on this side, so closing must not wait for a reader.
                         ends_by_shutdown.then_some(client)
                     });
                     let mut received = Vec::new();
@@ -417,7 +417,7 @@ fn last_bytes_arrive_before_the_end_however_it_comes() {
 }
 
 #[test]
-fn an_aborted_stream_ends_for_both() {
+fn aborted_stream_is_closed_on_both_sides() {
     on_every_setup(|setup| {
         setup.run(async {
             let base = anello::current_metrics().unwrap().sockets;
@@ -428,7 +428,7 @@ fn an_aborted_stream_ends_for_both() {
             while let Ok(Some(chunk)) = server.recv().await {
                 count += chunk.len();
             }
-            assert!(count < LARGE, "aborted, yet all {count} bytes came");
+            assert!(count < LARGE, "all {count} bytes arrived despite the abort");
             drop(server);
             while anello::current_metrics().unwrap().sockets > base {
                 yield_now().await;
@@ -437,9 +437,9 @@ fn an_aborted_stream_ends_for_both() {
     });
 }
 
-/// Some kernels keep registered files open for as long as operations on others are in flight.
+/// Some kernels keep registered files open while operations on other files are in flight.
 #[test]
-fn a_dropped_stream_is_closed_whatever_else_waits() {
+fn dropped_stream_is_closed_while_other_operations_wait() {
     on_every_setup(|setup| {
         setup.run(async {
             let (mut waiting, silent) = pair().await.unwrap();
@@ -447,7 +447,7 @@ fn a_dropped_stream_is_closed_whatever_else_waits() {
             let (client, mut server) = pair().await.unwrap();
             yield_now().await;
             drop(client);
-            assert!(server.recv().await.unwrap().is_none(), "{}: the end of the stream", setup.name);
+            assert!(server.recv().await.unwrap().is_none(), "{}: expected EOF", setup.name);
             drop(silent);
             assert!(receiving.await.unwrap().unwrap());
         });
@@ -455,7 +455,7 @@ fn a_dropped_stream_is_closed_whatever_else_waits() {
 }
 
 #[test]
-fn a_closer_ends_a_stream_that_waits() {
+fn shutdown_handle_ends_waiting_receive() {
     on_every_setup(|setup| {
         setup.run(async {
             let (mut client, mut server) = pair().await.unwrap();
@@ -467,16 +467,16 @@ fn a_closer_ends_a_stream_that_waits() {
             yield_now().await;
             shutdown_handle.shutdown_read();
             let (ended, mut server) = waiting.await.unwrap();
-            assert!(ended.unwrap(), "the end of the stream");
+            assert!(ended.unwrap(), "expected EOF");
             server.write_all(b"still sends").await.unwrap();
-            let mut answer = [0; 11];
-            client.read_exact(&mut answer).await.unwrap();
+            let mut response = [0; 11];
+            client.read_exact(&mut response).await.unwrap();
             let ending = client.shutdown_handle();
             let waiting = spawn(async move { client.recv().await.map(|chunk| chunk.is_none()) });
             yield_now().await;
             ending.shutdown();
             assert!(waiting.await.unwrap().unwrap_or(true));
-            // Of connections that are gone: nothing happens.
+            // Has no effect on closed connections.
             shutdown_handle.shutdown();
             ending.shutdown();
         });
@@ -484,22 +484,22 @@ fn a_closer_ends_a_stream_that_waits() {
 }
 
 #[test]
-fn a_closer_resets_a_stream_that_waits() {
+fn shutdown_handle_resets_waiting_stream() {
     on_every_setup(|setup| {
         setup.run(async {
             for sends in [false, true] {
                 let (mut client, mut server) = pair().await.unwrap();
                 let shutdown_handle = server.shutdown_handle();
                 let waiting = spawn(async move {
-                    // The peer reads nothing: there is no more room at some time.
+                    // The peer does not read, so the send buffers become full.
                     while sends && server.write_all(&[b'x'; 64 << 10]).await.is_ok() {}
                     server.recv().await.map(drop)
                 });
                 sleep(Duration::from_millis(20)).await;
                 shutdown_handle.reset();
-                assert!(waiting.await.unwrap().is_err(), "whoever waits is told");
+                assert!(waiting.await.unwrap().is_err(), "the waiting task must get an error");
                 while let Ok(Some(_)) = client.recv().await {}
-                // Of a connection that is gone: nothing happens.
+                // Has no effect on a closed connection.
                 shutdown_handle.reset();
             }
         });
@@ -507,18 +507,18 @@ fn a_closer_resets_a_stream_that_waits() {
 }
 
 #[test]
-fn streams_that_outlive_their_runtime_say_so() {
+fn streams_fail_after_runtime_drop() {
     on_every_setup(|setup| {
         let runtime = setup.runtime();
         let (mut client, mut server, chunk) = runtime.block_on(async {
             let (mut client, mut server) = pair().await.unwrap();
-            client.write_all(b"kept").await.unwrap();
+            client.write_all(b"data").await.unwrap();
             let chunk = server.recv().await.unwrap().unwrap();
             (client, server, chunk)
         });
         let shutdown_handle = client.shutdown_handle();
         drop(runtime);
-        assert_eq!(&b"kept"[..chunk.len()], &chunk[..], "memory outlives the runtime while it is leased");
+        assert_eq!(&b"data"[..chunk.len()], &chunk[..], "memory outlives the runtime while it is leased");
         setup.run(async {
             assert!(client.write(b"x").await.is_err());
             assert!(client.flush().await.is_err());
@@ -531,12 +531,12 @@ fn streams_that_outlive_their_runtime_say_so() {
 }
 
 #[test]
-fn a_task_that_never_waits_for_its_peer_starves_nobody() {
+fn task_that_never_waits_does_not_starve_other_tasks() {
     on_every_setup(|setup| {
         setup.run(async {
             let (mut busy, mut busy_peer) = pair().await.unwrap();
             let (mut quiet, mut quiet_peer) = pair().await.unwrap();
-            // Two tasks that hand each other bytes without end.
+            // Two tasks that exchange bytes continuously.
             let flood = spawn(async move {
                 loop {
                     busy.send(vec![1; 1000]).await.unwrap();
@@ -582,9 +582,9 @@ fn two_thousand_connections() {
                     client.send(pattern(round ^ number as u64, 100)).await.unwrap();
                 }
                 for (number, client) in clients.iter_mut().enumerate() {
-                    let mut answer = [0; 100];
-                    client.read_exact(&mut answer).await.unwrap();
-                    assert_eq!(answer[..], pattern(round ^ number as u64, 100)[..]);
+                    let mut response = [0; 100];
+                    client.read_exact(&mut response).await.unwrap();
+                    assert_eq!(response[..], pattern(round ^ number as u64, 100)[..]);
                 }
             }
             let metrics = anello::current_metrics().unwrap();
@@ -597,8 +597,8 @@ fn two_thousand_connections() {
     });
 }
 
-/// What does not fit a receive buffer is soon received in one piece, not in as many as buffers would take: at 16 KiB
-/// that is a factor of four in time.
+/// A message that exceeds a receive buffer is soon received with one call instead of one call per buffer. At 16 KiB,
+/// this is four times faster.
 #[test]
 fn large_messages_are_received_whole() {
     on_both_drivers(|setup| {
@@ -606,10 +606,10 @@ fn large_messages_are_received_whole() {
             let (mut client, mut server) = pair().await.unwrap();
             let echoing = spawn(async move { echo(&mut server).await });
             let (message, rounds) = (Bytes::from(pattern(16, 16_384)), 100);
-            let mut before = 0;
+            let mut receives_before = 0;
             for round in 0..2 * rounds {
                 if round == rounds {
-                    before = anello::current_metrics().unwrap().receives;
+                    receives_before = anello::current_metrics().unwrap().receives;
                 }
                 client.send(message.clone()).await.unwrap();
                 let mut count = 0;
@@ -617,8 +617,8 @@ fn large_messages_are_received_whole() {
                     count += client.recv().await.unwrap().unwrap().len();
                 }
             }
-            let receives = anello::current_metrics().unwrap().receives - before;
-            // Both sides receive; the kernel may cut a message in two.
+            let receives = anello::current_metrics().unwrap().receives - receives_before;
+            // Both sides receive. The kernel may split a message in two.
             assert!(receives <= 4 * rounds, "{}: {receives} receives for {rounds} messages", setup.name);
             drop(client);
             echoing.await.unwrap().unwrap();

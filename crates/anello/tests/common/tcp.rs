@@ -1,4 +1,4 @@
-//! TCP as the family of the suites.
+//! TCP as the stream family of the test suites.
 
 #![allow(dead_code, reason = "each suite uses its own part of this")]
 

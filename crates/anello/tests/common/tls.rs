@@ -1,7 +1,7 @@
-//! TLS of tokio-rustls on the streams, and hyper on that: what services under `compat` have instead of
-//! `anello-http`'s own.
+//! TLS of tokio-rustls on anello streams, with hyper on top: the alternative to `anello-http`'s own TLS for services
+//! that use `compat`.
 //!
-//! Written once for the streams of every family; a test program names its own as `crate::family`.
+//! Written once for all stream families. A test program defines its family as `crate::family`.
 
 use std::sync::Arc;
 
@@ -24,11 +24,11 @@ use crate::family::{on_every_setup, pair};
 
 const NAME: &str = "anello.test";
 
-/// A server with a certificate of its own, and clients that trust no other.
+/// Configurations of a server with a self-signed certificate, and of clients that trust only this certificate.
 fn configurations() -> (ServerConfig, ClientConfig) {
-    let made = rcgen::generate_simple_self_signed([NAME.to_owned()]).unwrap();
-    let certificate = CertificateDer::from(made.cert);
-    let key = PrivateKeyDer::try_from(made.signing_key.serialize_der()).unwrap();
+    let generated = rcgen::generate_simple_self_signed([NAME.to_owned()]).unwrap();
+    let certificate = CertificateDer::from(generated.cert);
+    let key = PrivateKeyDer::try_from(generated.signing_key.serialize_der()).unwrap();
     let mut trusted = RootCertStore::empty();
     trusted.add(certificate.clone()).unwrap();
     let mut server =
@@ -38,7 +38,7 @@ fn configurations() -> (ServerConfig, ClientConfig) {
 }
 
 #[test]
-fn a_router_of_axum_is_served_under_tls_by_either_protocol() {
+fn axum_router_over_tls_works_with_both_protocols() {
     let (server, client) = configurations();
     let acceptor = TlsAcceptor::from(Arc::new(server));
     for (protocol, version) in [("http/1.1", Version::HTTP_11), ("h2", Version::HTTP_2)] {
@@ -59,7 +59,7 @@ fn a_router_of_axum_is_served_under_tls_by_either_protocol() {
                 let serving = builder.serve_connection(server, TowerToHyperService::new(router));
                 let serving = spawn(serving.into_owned());
 
-                // More than the buffers of any layer hold.
+                // More than the buffers of any layer can hold.
                 let body = pattern(40, 1 << 20);
                 let request = Request::post(format!("https://{NAME}/back"))
                     .header("host", NAME)
@@ -78,7 +78,7 @@ fn a_router_of_axum_is_served_under_tls_by_either_protocol() {
                 assert_eq!(response.version(), version);
                 assert_same_bytes(&response.into_body().collect().await.unwrap().to_bytes(), &body);
                 connection.await.unwrap().unwrap();
-                // It ends; whether its farewell still finds the client is a matter of luck.
+                // The server task ends. Whether its close_notify reaches the client depends on timing.
                 drop(serving.await);
             });
         });

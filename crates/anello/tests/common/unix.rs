@@ -1,4 +1,4 @@
-//! Unix sockets as the family of the suites. The simulated network has none.
+//! Unix sockets as the stream family of the test suites. The simulated network does not support them.
 
 #![allow(dead_code, reason = "each suite uses its own part of this")]
 
@@ -12,7 +12,7 @@ pub use anello::net::UnixStream as Stream;
 
 pub use crate::common::on_every_driver as on_every_setup;
 
-/// An address that no other test has: an abstract name, of which nothing is left behind.
+/// Returns an address that no other test uses: an abstract name, which leaves no file behind.
 pub fn any_address() -> SocketAddr {
     static NUMBER: AtomicU64 = AtomicU64::new(0);
     let number = NUMBER.fetch_add(1, Ordering::Relaxed);
@@ -27,7 +27,7 @@ pub async fn connect(listener: &UnixListener) -> io::Result<Stream> {
     Stream::connect_addr(&listener.local_addr()?).await
 }
 
-/// A connection within one runtime: the client's end and the server's.
+/// Creates a connection within one runtime, and returns the client and the server side.
 pub async fn pair() -> io::Result<(Stream, Stream)> {
     let listener = listen()?;
     let client = connect(&listener).await?;

@@ -1,7 +1,7 @@
-//! The streams through the traits of other worlds: bytes arrive once and in order, wait where the peer does, and end.
+//! Streams used through the traits of other ecosystems (futures, tokio, hyper): byte order, backpressure and EOF.
 //!
-//! Written once for the streams of every family and for every world; a test program names its family as
-//! `crate::family`. At the other end are anello's own calls.
+//! Written once for all stream families and all ecosystems ("worlds"). A test program defines its family as
+//! `crate::family`. The peer uses anello's own methods.
 
 use std::cell::Cell;
 use std::future::poll_fn;
@@ -21,7 +21,7 @@ use crate::common::{
 };
 use crate::family::{Stream, on_every_setup, pair};
 
-/// A stream as one of the worlds sees it.
+/// Stream used through the traits of one ecosystem.
 trait World: Sized + 'static {
     fn of(stream: Stream) -> Self;
     async fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize>;
@@ -59,7 +59,7 @@ impl World for Futures {
     }
 }
 
-/// With every second read into memory that was never written.
+/// Every second read uses uninitialised memory.
 struct Tokio(Stream, bool);
 
 impl World for Tokio {
@@ -73,7 +73,7 @@ impl World for Tokio {
             return tokio_io::AsyncReadExt::read(&mut self.0, buffer).await;
         }
         let mut fresh = Vec::with_capacity(buffer.len());
-        // A vector may have been given more; so much is not asked for.
+        // The vector may have allocated more capacity, which must not be read into.
         let mut limited = bytes::BufMut::limit(&mut fresh, buffer.len());
         let count = tokio_io::AsyncReadExt::read_buf(&mut self.0, &mut limited).await?;
         buffer[..count].copy_from_slice(&fresh);
@@ -131,7 +131,8 @@ impl World for Hyper {
     }
 }
 
-/// Runs a test in each world: a function with the world as its parameter, which no closure can be.
+/// Runs a test for each ecosystem. The test is a function that is generic over the ecosystem, so it cannot be a
+/// closure.
 macro_rules! in_every_world {
     ($setup:expr, $test:ident $(, $argument:expr)*) => {{
         $setup.run($test::<Futures>($($argument),*));
@@ -140,7 +141,7 @@ macro_rules! in_every_world {
     }};
 }
 
-/// Writes all of it, in pieces and calls chosen at random.
+/// Writes all bytes with calls and sizes chosen at random.
 async fn write_all(world: &mut impl World, mut bytes: &[u8], random: &mut Random) -> io::Result<()> {
     while !bytes.is_empty() {
         let count = match random.below(3) {
@@ -151,7 +152,7 @@ async fn write_all(world: &mut impl World, mut bytes: &[u8], random: &mut Random
             }
             _ => world.write(bytes).await?,
         };
-        assert_ne!(count, 0, "a write of something that accepts nothing waits");
+        assert_ne!(count, 0, "a write that cannot accept bytes must be pending");
         bytes = &bytes[count..];
         if random.below(4) == 0 {
             world.flush().await?;
@@ -160,7 +161,7 @@ async fn write_all(world: &mut impl World, mut bytes: &[u8], random: &mut Random
     Ok(())
 }
 
-/// Sends back what arrives until the peer ends its side, then ends its own. How many bytes.
+/// Echoes until EOF and then closes the stream. Returns the number of bytes echoed.
 async fn echo_of<W: World>(stream: Stream, seed: u64) -> io::Result<usize> {
     let (mut world, mut random, mut echoed) = (W::of(stream), Random::new(seed), 0);
     let mut buffer = vec![0; 40_000];
@@ -179,60 +180,60 @@ async fn echo_of<W: World>(stream: Stream, seed: u64) -> io::Result<usize> {
 }
 
 #[test]
-fn every_world_echoes_and_ends_its_side_when_the_peer_has() {
-    on_every_setup(|setup| in_every_world!(setup, there_and_back));
+fn echo_closes_after_peer_shutdown_in_every_world() {
+    on_every_setup(|setup| in_every_world!(setup, echo_sizes));
 }
 
-async fn there_and_back<W: World>() {
+async fn echo_sizes<W: World>() {
     for size in [0, 1, 64, 4096, 4097, 16_385, 65_537, 300_000] {
         let (mut client, server) = pair().await.unwrap();
         let echoing = spawn(echo_of::<W>(server, size as u64));
         exchange(&mut client, &pattern(size as u64, size)).await;
         client.shutdown().await.unwrap();
-        assert!(client.recv().await.unwrap().is_none(), "the other side has ended, too");
+        assert!(client.recv().await.unwrap().is_none(), "the server has shut down, too");
         assert_eq!(echoing.await.unwrap().unwrap(), size);
     }
 }
 
-/// The server reads to the end of a request that says its end by ending the stream, then answers.
+/// The server reads a request that ends with EOF, and then responds.
 #[test]
-fn fault_23_a_half_closed_stream_is_answered_in_every_world() {
+fn fault_23_half_closed_stream_receives_response_in_every_world() {
     on_every_setup(|setup| in_every_world!(setup, half_close));
 }
 
 async fn half_close<W: World>() {
     let (client, mut server) = pair().await.unwrap();
-    let (request, answer) = (pattern(1, 30_000), pattern(2, 70_000));
+    let (request, response) = (pattern(1, 30_000), pattern(2, 70_000));
     let serving = {
-        let (request, answer) = (request.clone(), answer.clone());
+        let (request, response) = (request.clone(), response.clone());
         spawn(async move {
-            let mut found = Vec::new();
+            let mut received_bytes = Vec::new();
             while let Some(chunk) = server.recv().await.unwrap() {
-                found.extend_from_slice(&chunk);
+                received_bytes.extend_from_slice(&chunk);
             }
-            assert_same_bytes(&found, &request);
-            server.write_all(&answer).await.unwrap();
+            assert_same_bytes(&received_bytes, &request);
+            server.write_all(&response).await.unwrap();
         })
     };
     let mut client = W::of(client);
     write_all(&mut client, &request, &mut Random::new(3)).await.unwrap();
     client.close().await.unwrap();
-    assert_same_bytes(&read_to_end(&mut client).await, &answer);
+    assert_same_bytes(&read_to_end(&mut client).await, &response);
     serving.await.unwrap();
 }
 
 async fn read_to_end(world: &mut impl World) -> Vec<u8> {
-    let (mut found, mut buffer) = (Vec::new(), vec![0; 20_000]);
+    let (mut received_bytes, mut buffer) = (Vec::new(), vec![0; 20_000]);
     loop {
         match world.read(&mut buffer).await.unwrap() {
-            0 => return found,
-            count => found.extend_from_slice(&buffer[..count]),
+            0 => return received_bytes,
+            count => received_bytes.extend_from_slice(&buffer[..count]),
         }
     }
 }
 
 #[test]
-fn fault_10_no_dropped_future_loses_or_doubles_a_byte_in_any_world() {
+fn fault_10_dropped_futures_keep_byte_order_in_every_world() {
     on_every_setup(|setup| {
         for seed in 0..3 {
             in_every_world!(setup, dropped_futures, seed);
@@ -247,12 +248,12 @@ async fn dropped_futures<W: World>(seed: u64) {
     let writing = spawn(async move {
         let (mut world, mut random, mut left) = (W::of(client), Random::new(seed), &message[..]);
         while !left.is_empty() {
-            let piece = &left[..(1 + random.below(9000)).min(left.len())];
+            let part = &left[..(1 + random.below(9000)).min(left.len())];
             let polls = 1 + random.below(2);
             let written = match random.below(3) {
-                0 => poll_at_most(polls, world.write(piece)).await,
+                0 => poll_at_most(polls, world.write(part)).await,
                 1 => {
-                    let (one, other) = piece.split_at(random.below(piece.len()));
+                    let (one, other) = part.split_at(random.below(part.len()));
                     let slices = [IoSlice::new(one), IoSlice::new(other)];
                     poll_at_most(polls, world.write_vectored(&slices)).await
                 }
@@ -268,23 +269,23 @@ async fn dropped_futures<W: World>(seed: u64) {
         }
         world.close().await
     });
-    let (mut world, mut random, mut found) = (W::of(server), Random::new(!seed), Vec::new());
+    let (mut world, mut random, mut received_bytes) = (W::of(server), Random::new(!seed), Vec::new());
     loop {
         let mut buffer = vec![0; 1 + random.below(9000)];
         match poll_at_most(1 + random.below(2), world.read(&mut buffer)).await {
             Some(count) => match count.unwrap() {
                 0 => break,
-                count => found.extend_from_slice(&buffer[..count]),
+                count => received_bytes.extend_from_slice(&buffer[..count]),
             },
             None => yield_now().await,
         }
     }
     writing.await.unwrap().unwrap();
-    assert_same_bytes(&found, &expected);
+    assert_same_bytes(&received_bytes, &expected);
 }
 
 #[test]
-fn fault_20_a_reader_that_stalls_holds_the_writer_up_in_every_world() {
+fn fault_20_stalled_reader_blocks_writer_in_every_world() {
     on_both_drivers(|setup| in_every_world!(setup, stalled_reader));
 }
 
@@ -297,8 +298,8 @@ async fn stalled_reader<W: World>() {
             let mut world = W::of(server);
             while accepted.get() < LARGE {
                 let from = accepted.get();
-                let piece = &message[from..LARGE.min(from + 100_000)];
-                let (one, other) = piece.split_at(piece.len() / 3);
+                let part = &message[from..LARGE.min(from + 100_000)];
+                let (one, other) = part.split_at(part.len() / 3);
                 let slices = [IoSlice::new(one), IoSlice::new(other)];
                 accepted.set(from + world.write_vectored(&slices).await.unwrap());
             }
@@ -308,36 +309,33 @@ async fn stalled_reader<W: World>() {
     for _ in 0..TURNS {
         yield_now().await;
     }
-    assert!(accepted.get() < LARGE, "more was accepted than fits anywhere");
-    let mut found = Vec::with_capacity(LARGE);
+    assert!(accepted.get() < LARGE, "more was accepted than the buffers hold");
+    let mut received_bytes = Vec::with_capacity(LARGE);
     while let Some(chunk) = client.recv().await.unwrap() {
-        found.extend_from_slice(&chunk);
+        received_bytes.extend_from_slice(&chunk);
     }
     writing.await.unwrap();
-    assert_same_bytes(&found, &message);
+    assert_same_bytes(&received_bytes, &message);
 }
 
 #[test]
-fn a_flush_waits_while_the_kernel_has_no_room_in_every_world() {
+fn flush_waits_while_kernel_buffers_are_full_in_every_world() {
     on_both_drivers(|setup| in_every_world!(setup, flush));
 }
 
 async fn flush<W: World>() {
     let (mut client, server) = pair().await.unwrap();
     let mut world = W::of(server);
-    let (piece, mut accepted, mut refusals) = (pattern(4, 50_000), 0, 0);
-    // Until nothing is accepted any more however often the kernel is asked.
-    while refusals < TURNS {
-        match poll_at_most(1, world.write(&piece)).await {
-            Some(count) => (accepted, refusals) = (accepted + count.unwrap(), 0),
-            None => refusals += 1,
+    let (part, mut accepted, mut pending_polls) = (pattern(4, 50_000), 0, 0);
+    // Fill the buffers until nothing is accepted, however often the kernel is polled.
+    while pending_polls < TURNS {
+        match poll_at_most(1, world.write(&part)).await {
+            Some(count) => (accepted, pending_polls) = (accepted + count.unwrap(), 0),
+            None => pending_polls += 1,
         }
         yield_now().await;
     }
-    assert!(
-        poll_at_most(1, world.flush()).await.is_none(),
-        "the kernel has not taken what it has no room for"
-    );
+    assert!(poll_at_most(1, world.flush()).await.is_none(), "flushed although the kernel has no room");
     let reading = async {
         let mut received = 0;
         while received < accepted {
@@ -351,7 +349,7 @@ async fn flush<W: World>() {
 }
 
 #[test]
-fn a_head_and_a_short_body_leave_as_one_message() {
+fn head_and_short_body_are_sent_as_one_message() {
     on_both_drivers(|setup| in_every_world!(setup, one_message));
 }
 
@@ -364,10 +362,10 @@ async fn one_message<W: World>() {
         let slices = [IoSlice::new(&head), IoSlice::new(&body)];
         assert_eq!(world.write_vectored(&slices).await.unwrap(), 163);
         world.flush().await.unwrap();
-        let mut found = [0; 163];
-        client.read_exact(&mut found).await.unwrap();
-        assert_same_bytes(&found, &[head, body].concat());
-        // What hyper's flush has let go of is counted when the kernel is known to have taken it.
+        let mut received_bytes = [0; 163];
+        client.read_exact(&mut received_bytes).await.unwrap();
+        assert_same_bytes(&received_bytes, &[head, body].concat());
+        // A send that hyper's flush does not wait for is counted once the kernel has confirmed it.
         while current_metrics().unwrap().sends == before {
             yield_now().await;
         }
@@ -375,7 +373,7 @@ async fn one_message<W: World>() {
     }
 }
 
-/// More than the kernel takes by one call, with empty ones among them.
+/// More slices than the kernel accepts in one call, some of them empty.
 #[test]
 fn many_slices_arrive_in_order_in_every_world() {
     on_every_setup(|setup| in_every_world!(setup, many_slices));
@@ -411,24 +409,24 @@ async fn close_unread<W: World>() {
     let (mut client, server) = pair().await.unwrap();
     let (message, mut accepted) = (pattern(13, LARGE), 0);
     let mut world = W::of(server);
-    // Until neither the kernel nor the send queue has room.
+    // Fill the buffers until neither the kernel nor the send queue has room.
     while let Some(count) = poll_at_most(1, world.write(&message[accepted..])).await {
         accepted += count.unwrap();
     }
     world.close().await.unwrap();
     assert_eq!(world.write(b"late").await.unwrap_err().kind(), io::ErrorKind::BrokenPipe);
-    let mut found = Vec::with_capacity(accepted);
+    let mut received_bytes = Vec::with_capacity(accepted);
     while let Some(chunk) = client.recv().await.unwrap() {
-        found.extend_from_slice(&chunk);
+        received_bytes.extend_from_slice(&chunk);
     }
-    assert_same_bytes(&found, &message[..accepted]);
+    assert_same_bytes(&received_bytes, &message[..accepted]);
     // The other direction is still open.
     client.write_all(b"x").await.unwrap();
     assert_eq!(world.read(&mut [0; 2]).await.unwrap(), 1);
 }
 
 #[test]
-fn fault_22_a_reset_ends_writing_and_closing_in_every_world() {
+fn fault_22_write_and_close_after_reset_fail_in_every_world() {
     on_both_drivers(|setup| in_every_world!(setup, reset));
 }
 
@@ -436,7 +434,7 @@ async fn reset<W: World>() {
     let (client, mut server) = pair().await.unwrap();
     server.write_all(b"never read").await.unwrap();
     server.flush().await.unwrap();
-    // With bytes unread: the connection is reset.
+    // The socket is closed with unread bytes, so the connection is reset.
     drop(client);
     let mut world = W::of(server);
     let error = loop {
@@ -452,7 +450,7 @@ async fn reset<W: World>() {
 }
 
 #[test]
-fn a_tokio_proxy_passes_everything_both_ways() {
+fn tokio_proxy_forwards_both_directions() {
     on_both_drivers(|setup| {
         setup.run(async {
             let (mut client, mut front) = pair().await.unwrap();
@@ -473,7 +471,7 @@ fn a_tokio_proxy_passes_everything_both_ways() {
 }
 
 #[test]
-fn the_halves_of_a_stream_have_the_traits_too() {
+fn stream_halves_implement_foreign_traits() {
     on_every_setup(|setup| {
         setup.run(async {
             for tokio in [true, false] {
@@ -498,7 +496,7 @@ fn the_halves_of_a_stream_have_the_traits_too() {
 }
 
 #[test]
-fn streams_that_outlive_their_runtime_say_so_in_every_world() {
+fn streams_fail_after_runtime_drop_in_every_world() {
     on_both_drivers(|setup| {
         let runtime = setup.runtime();
         let (one, other) = runtime.block_on(async { pair().await.unwrap() });

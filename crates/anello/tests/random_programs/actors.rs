@@ -1,4 +1,4 @@
-//! The tasks of a program: each does random operations on one side of a connection and counts what they did.
+//! Tasks of a random program: each performs random operations on one side of a connection and records their effects.
 
 use std::future::{Future, poll_fn};
 use std::io::{self, IoSlice};
@@ -18,10 +18,10 @@ use super::hostile::{leave_victim, panic_deliberately};
 use super::model::{Connection, Direction, World};
 use crate::common::{Random, join, poll_at_most};
 
-/// Bytes of the number by which the server's side finds its connection.
+/// Length of the number by which the server finds its connection.
 const HEADER_BYTES: usize = 8;
 
-/// One side of a connection, from which it sends in `directions[side]` and receives in the other.
+/// One side of a connection. It sends in `directions[side]` and receives in the other direction.
 #[derive(Clone)]
 pub struct Side {
     connection: Rc<Connection>,
@@ -37,14 +37,14 @@ impl Side {
         &self.connection.directions[1 - self.side]
     }
 
-    /// An operation failed: that is a report only where something can have broken the connection.
+    /// Checks the error of an operation: errors are allowed only if something may have broken the connection.
     #[track_caller]
     fn check_error(&self, error: &io::Error) {
-        assert!(self.connection.may_break.get(), "an error that nothing explains: {error}");
+        assert!(self.connection.may_break.get(), "unexplained error: {error}");
     }
 }
 
-/// Marks what happens to the model when half of a stream goes, for whatever reason.
+/// Read half that records in the model when it is dropped, for whatever reason.
 struct Reader<H> {
     half: ReadHalf<H>,
     side: Side,
@@ -71,7 +71,7 @@ impl<H> Drop for Writer<H> {
     }
 }
 
-/// Accepts until it is dropped, and gives each connection to a task of its own.
+/// Accepts connections until it is dropped, and spawns a task for each.
 pub async fn accept_all(listener: TcpListener, world: Rc<World>, mut random: Random) {
     loop {
         let accepted = match random.below(3) {
@@ -81,7 +81,8 @@ pub async fn accept_all(listener: TcpListener, world: Rc<World>, mut random: Ran
         };
         let stream = match accepted {
             Some(Ok(stream)) => stream,
-            // A connection that was reset before it was accepted, or no descriptors: the next one comes.
+            // The connection was reset before it was accepted, or no descriptors are left. The next accept may
+            // succeed.
             Some(Err(_)) => continue,
             None => {
                 yield_now().await;
@@ -94,11 +95,11 @@ pub async fn accept_all(listener: TcpListener, world: Rc<World>, mut random: Ran
     }
 }
 
-/// Finds out which connection it is, then is its other side.
+/// Reads the number of the connection, then acts as its server side.
 async fn serve(mut stream: TcpStream, world: Rc<World>, random: Random) {
     let mut header = [0; HEADER_BYTES];
     if stream.read_exact(&mut header).await.is_err() {
-        // Of a client that has left.
+        // The client has closed.
         return;
     }
     let number = u64::from_ne_bytes(header) as usize;
@@ -107,7 +108,7 @@ async fn serve(mut stream: TcpStream, world: Rc<World>, random: Random) {
     converse(stream, Side { connection, side: 1 }, world, random).await;
 }
 
-/// Connects, after a few tries that it drops half-way, and is one side of the connection.
+/// Connects, after a few attempts that are dropped, and acts as the client side.
 pub async fn client(address: SocketAddr, number: usize, world: Rc<World>, mut random: Random) {
     while random.below(4) == 0 {
         poll_at_most(random.below(3), TcpStream::connect(address)).await;
@@ -124,7 +125,7 @@ pub async fn client(address: SocketAddr, number: usize, world: Rc<World>, mut ra
     converse(stream, side, world, random).await;
 }
 
-/// Sends and receives at once: in one task over borrowed halves, or in two over owned ones.
+/// Sends and receives concurrently: in one task over borrowed halves, or in two tasks over owned halves.
 async fn converse(mut stream: TcpStream, side: Side, world: Rc<World>, mut random: Random) {
     if random.below(30) == 0 {
         side.connection.may_break.set(true);
@@ -141,7 +142,7 @@ async fn converse(mut stream: TcpStream, side: Side, world: Rc<World>, mut rando
         let (read, write) = stream.split();
         let reader = Reader { half: read, side: side.clone(), has_ended: false };
         let writer = Writer { half: write, side: side.clone() };
-        // The borrowed half does not end its direction when it is dropped: the whole stream does.
+        // Dropping the borrowed half does not shut down its direction. Dropping the stream does.
         let receiving = async {
             if receive_all(reader, &world, receiver).await.is_some() {
                 leave(&shutdown_handle, &world, random);
@@ -168,7 +169,7 @@ async fn converse(mut stream: TcpStream, side: Side, world: Rc<World>, mut rando
     }
 }
 
-/// Sends to a peer in another program, which receives until the end.
+/// Sends to a peer in another program, which receives until EOF.
 pub async fn send_to_peer(address: SocketAddr, connection: Rc<Connection>, world: Rc<World>, random: Random) {
     let side = Side { connection, side: 0 };
     let stream = match TcpStream::connect(address).await {
@@ -179,7 +180,7 @@ pub async fn send_to_peer(address: SocketAddr, connection: Rc<Connection>, world
     send_all(Writer { half: write, side }, &world, random, false).await;
 }
 
-/// Breaks a connection from which a program receives no more: both sides may wait for room to send.
+/// Breaks a connection on which this program receives no more, because both sides may wait for room to send.
 fn leave(shutdown_handle: &ShutdownHandle, world: &World, mut random: Random) {
     if world.ends_early && random.below(2) == 0 {
         return;
@@ -190,35 +191,35 @@ fn leave(shutdown_handle: &ShutdownHandle, world: &World, mut random: Random) {
     }
 }
 
-/// What became of a future that was not always polled to its end.
-enum Tried<T> {
+/// Outcome of a future that may have been dropped before it completed.
+enum Attempt<T> {
     Done(T),
     Dropped,
 }
 
-impl Tried<io::Result<()>> {
-    /// A send takes all of its bytes or none.
-    fn of(self, length: usize) -> Tried<io::Result<usize>> {
+impl Attempt<io::Result<()>> {
+    /// Converts the result of a send, which accepts either all of its bytes or none.
+    fn of(self, length: usize) -> Attempt<io::Result<usize>> {
         match self {
-            Self::Done(result) => Tried::Done(result.map(|()| length)),
-            Self::Dropped => Tried::Dropped,
+            Self::Done(result) => Attempt::Done(result.map(|()| length)),
+            Self::Dropped => Attempt::Dropped,
         }
     }
 }
 
-/// Awaits a future in one of the ways in which programs do, or drops it half-way.
-async fn attempt<F: Future>(future: F, world: &World, random: &mut Random) -> Tried<F::Output> {
+/// Awaits a future in one of the ways used by applications, or drops it while it is pending.
+async fn attempt<F: Future>(future: F, world: &World, random: &mut Random) -> Attempt<F::Output> {
     match random.below(6) {
         0 => match poll_at_most(random.below(4), future).await {
-            Some(output) => Tried::Done(output),
+            Some(output) => Attempt::Done(output),
             None => {
                 yield_now().await;
-                Tried::Dropped
+                Attempt::Dropped
             }
         },
         1 => match timeout(Duration::from_micros(random.below(200) as u64), future).await {
-            Ok(output) => Tried::Done(output),
-            Err(_) => Tried::Dropped,
+            Ok(output) => Attempt::Done(output),
+            Err(_) => Attempt::Dropped,
         },
         2 => {
             let mut future = pin!(future);
@@ -226,25 +227,25 @@ async fn attempt<F: Future>(future: F, world: &World, random: &mut Random) -> Tr
             let polled = future.as_mut().poll(&mut Context::from_waker(&waker));
             drop_hostile(waker);
             match polled {
-                Poll::Ready(output) => Tried::Done(output),
+                Poll::Ready(output) => Attempt::Done(output),
                 Poll::Pending if random.below(2) == 0 => {
                     yield_now().await;
-                    Tried::Dropped
+                    Attempt::Dropped
                 }
-                Poll::Pending => Tried::Done(future.await),
+                Poll::Pending => Attempt::Done(future.await),
             }
         }
-        _ => Tried::Done(future.await),
+        _ => Attempt::Done(future.await),
     }
 }
 
-/// Drops a waker that may panic, as a careful program does.
+/// Drops a value whose destructor may panic, and contains the panic.
 pub fn drop_hostile<T>(hostile: T) {
     std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| drop(hostile))).ok();
 }
 
-/// What both directions do now and then.
-async fn digress(world: &Rc<World>, random: &mut Random) {
+/// Random side activity of both directions.
+async fn do_side_activity(world: &Rc<World>, random: &mut Random) {
     match random.below(12) {
         0 => yield_now().await,
         1 => sleep(Duration::from_micros(random.below(300) as u64)).await,
@@ -262,7 +263,7 @@ async fn digress(world: &Rc<World>, random: &mut Random) {
             }
         }
         3 => {
-            // A result that misbehaves when it is dropped.
+            // A result whose destructor misbehaves.
             let guard = world.hostility.guard(random);
             spawn(async move { guard }).detach();
         }
@@ -271,7 +272,7 @@ async fn digress(world: &Rc<World>, random: &mut Random) {
             let pause = sleep(Duration::from_micros(100));
             world.survivors.borrow_mut().push(Survivor::Future(Box::pin(pause)));
         }
-        // Jobs run at their own pace, which no seed decides.
+        // Jobs run at their own pace, which does not depend on the seed.
         6 if world.has_threads() => {
             let guard = world.hostility.guard(random);
             drop(spawn_blocking(move || guard));
@@ -288,7 +289,7 @@ where
     let mut writer = writer;
     let side = writer.side.clone();
     for _ in 0..random.below(12) {
-        digress(world, &mut random).await;
+        do_side_activity(world, &mut random).await;
         let length = 1 + match random.below(4) {
             0 => random.below(10),
             1 => random.below(5000),
@@ -310,24 +311,24 @@ where
             }
             4 => attempt(half.write_more(&bytes), world, &mut random).await,
             _ => match attempt(half.flush(), world, &mut random).await {
-                Tried::Done(Ok(())) | Tried::Dropped => continue,
-                Tried::Done(Err(error)) => return side.check_error(&error),
+                Attempt::Done(Ok(())) | Attempt::Dropped => continue,
+                Attempt::Done(Err(error)) => return side.check_error(&error),
             },
         };
         match tried {
-            Tried::Done(Ok(count)) => {
+            Attempt::Done(Ok(count)) => {
                 side.outgoing().accept(count);
                 world.note("accepted", count as u64);
             }
-            Tried::Done(Err(error)) => return side.check_error(&error),
-            Tried::Dropped => {}
+            Attempt::Done(Err(error)) => return side.check_error(&error),
+            Attempt::Dropped => {}
         }
     }
     if world.ends_early && random.below(20) == 0 {
         side.connection.may_break.set(true);
         return world.forget(writer);
     }
-    // An owned half ends its direction when it is dropped.
+    // Dropping an owned half shuts down its direction.
     if is_borrowed || random.below(2) == 0 {
         side.outgoing().end();
         if let Err(error) = writer.half.shutdown().await {
@@ -336,7 +337,7 @@ where
     }
 }
 
-/// Receives until the end, or gives the rest back when it has had enough.
+/// Receives until EOF, or returns the half early.
 async fn receive_all<H>(reader: Reader<H>, world: &Rc<World>, mut random: Random) -> Option<Reader<H>>
 where
     H: Deref<Target = TcpStream>,
@@ -346,15 +347,15 @@ where
     let patience = if random.below(5) == 0 { random.below(10) } else { usize::MAX };
     let mut kept = Vec::new();
     for _ in 0..patience {
-        digress(world, &mut random).await;
+        do_side_activity(world, &mut random).await;
         if random.below(2) == 0 {
             let received = match attempt(reader.half.recv(), world, &mut random).await {
-                Tried::Done(Ok(received)) => received,
-                Tried::Done(Err(error)) => {
+                Attempt::Done(Ok(received)) => received,
+                Attempt::Done(Err(error)) => {
                     side.check_error(&error);
                     return None;
                 }
-                Tried::Dropped => continue,
+                Attempt::Dropped => continue,
             };
             let Some(chunk) = received else {
                 side.incoming().check_end(side.connection.may_break.get());
@@ -373,27 +374,27 @@ where
         } else {
             let mut buffer = vec![0; 1 + random.below(20_000)];
             match attempt(reader.half.read(&mut buffer), world, &mut random).await {
-                Tried::Done(Ok(0)) => {
+                Attempt::Done(Ok(0)) => {
                     side.incoming().check_end(side.connection.may_break.get());
                     reader.has_ended = true;
                     return None;
                 }
-                Tried::Done(Ok(count)) => {
+                Attempt::Done(Ok(count)) => {
                     side.incoming().receive(&buffer[..count]);
                     world.note("read", count as u64);
                 }
-                Tried::Done(Err(error)) => {
+                Attempt::Done(Err(error)) => {
                     side.check_error(&error);
                     return None;
                 }
-                Tried::Dropped => {}
+                Attempt::Dropped => {}
             }
         }
     }
     Some(reader)
 }
 
-/// Leaves a receive that is pending when its runtime goes.
+/// Leaves a receive pending when its runtime is dropped.
 async fn leave_receiving(reader: Reader<Rc<TcpStream>>, world: &World, mut random: Random) {
     if random.below(4) != 0 {
         return;

@@ -1,5 +1,5 @@
-//! Foreign code that misbehaves when the runtime calls it: wakers and owners of bytes that panic, or that drop streams,
-//! handles and runtimes of this thread.
+//! Application code that misbehaves when the runtime calls it: wakers and byte owners that panic, or that drop
+//! streams, handles and runtimes of this thread.
 
 use std::any::Any;
 use std::cell::{Cell, RefCell};
@@ -14,10 +14,10 @@ use bytes::Bytes;
 
 use crate::common::Random;
 
-/// The payload of every panic that a program makes on purpose.
+/// Payload of every deliberate panic.
 pub struct Deliberate;
 
-/// Panics, unless the thread does already: that would end the process.
+/// Panics, unless the thread is already panicking: a second panic would abort the process.
 pub fn panic_deliberately() {
     if !thread::panicking() {
         panic_any(Deliberate);
@@ -25,16 +25,16 @@ pub fn panic_deliberately() {
 }
 
 thread_local! {
-    /// What hostile code of this thread drops when it is called.
+    /// Objects that hostile code of this thread drops when it is called.
     static VICTIMS: RefCell<Vec<Box<dyn Any>>> = const { RefCell::new(Vec::new()) };
 }
 
 thread_local! {
-    /// Whether a runtime runs on this thread: hostile code is called outside of it, too.
+    /// Whether a runtime runs on this thread. Hostile code may also be called outside of a runtime.
     static RUNS: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Calls `run`, during which a runtime runs on this thread.
+/// Calls `run`, and records that a runtime runs on this thread during the call.
 pub fn while_running<T>(run: impl FnOnce() -> T) -> T {
     RUNS.set(true);
     let result = catch_unwind(AssertUnwindSafe(run));
@@ -42,20 +42,20 @@ pub fn while_running<T>(run: impl FnOnce() -> T) -> T {
     result.unwrap_or_else(|panic| resume_unwind(panic))
 }
 
-/// Leaves something that the next hostile code may drop.
+/// Stores an object that hostile code may drop later.
 pub fn leave_victim(victim: impl Any) {
     VICTIMS.with(|victims| victims.borrow_mut().push(Box::new(victim)));
 }
 
 pub fn drop_victims() {
-    // One at a time: what is dropped may call hostile code again.
+    // One at a time: dropping an object may call hostile code again.
     while let Some(victim) = VICTIMS.with(|victims| victims.borrow_mut().pop()) {
         drop(victim);
     }
 }
 
 #[derive(Clone, Copy, Debug)]
-enum Deed {
+enum HostileAction {
     Nothing,
     Panic,
     DropVictim,
@@ -63,7 +63,7 @@ enum Deed {
     ReadClock,
 }
 
-impl Deed {
+impl HostileAction {
     fn random(random: &mut Random, panics: bool) -> Self {
         match random.below(6) {
             0 | 1 if panics => Self::Panic,
@@ -74,7 +74,7 @@ impl Deed {
         }
     }
 
-    fn carry_out(self) {
+    fn perform(self) {
         match self {
             Self::Nothing => {}
             Self::Panic => panic_deliberately(),
@@ -82,7 +82,7 @@ impl Deed {
                 let victim = VICTIMS.try_with(|victims| victims.try_borrow_mut().ok()?.pop());
                 drop(victim);
             }
-            // Hostile code may be called where no runtime runs.
+            // Hostile code may be called when no runtime runs.
             Self::Spawn if RUNS.get() => anello::spawn(async {}).detach(),
             Self::ReadClock if RUNS.get() => {
                 drop(sleep(time::monotonic_now()));
@@ -92,11 +92,11 @@ impl Deed {
     }
 }
 
-/// Makes hostile objects and counts those that live.
+/// Creates hostile objects and counts the live ones.
 #[derive(Clone, Default)]
 pub struct Hostility {
     alive: Arc<AtomicUsize>,
-    /// Whether they panic, too.
+    /// Whether the objects may also panic.
     pub panics: bool,
 }
 
@@ -114,24 +114,28 @@ impl Hostility {
         Token(Arc::clone(&self.alive))
     }
 
-    /// A waker that misbehaves when it is called and when it is dropped.
+    /// Returns a waker that misbehaves when it is called or dropped.
     pub fn waker(&self, random: &mut Random) -> Waker {
         Waker::from(Arc::new(HostileWaker {
-            on_wake: Deed::random(random, self.panics),
-            on_drop: Deed::random(random, self.panics),
+            on_wake: HostileAction::random(random, self.panics),
+            on_drop: HostileAction::random(random, self.panics),
             _token: self.token(),
         }))
     }
 
-    /// Bytes whose owner misbehaves when it is dropped.
+    /// Returns bytes whose owner misbehaves when it is dropped.
     pub fn bytes(&self, random: &mut Random, bytes: Vec<u8>) -> Bytes {
-        let on_drop = Deed::random(random, self.panics);
+        let on_drop = HostileAction::random(random, self.panics);
         Bytes::from_owner(HostileOwner { bytes, on_drop, _token: self.token() })
     }
 
-    /// Something that misbehaves when it is dropped.
+    /// Returns a value that misbehaves when it is dropped.
     pub fn guard(&self, random: &mut Random) -> impl Any + Send + use<> {
-        HostileOwner { bytes: Vec::new(), on_drop: Deed::random(random, self.panics), _token: self.token() }
+        HostileOwner {
+            bytes: Vec::new(),
+            on_drop: HostileAction::random(random, self.panics),
+            _token: self.token(),
+        }
     }
 }
 
@@ -144,26 +148,26 @@ impl Drop for Token {
 }
 
 struct HostileWaker {
-    on_wake: Deed,
-    on_drop: Deed,
+    on_wake: HostileAction,
+    on_drop: HostileAction,
     _token: Token,
 }
 
 impl Wake for HostileWaker {
     fn wake(self: Arc<Self>) {
-        self.on_wake.carry_out();
+        self.on_wake.perform();
     }
 }
 
 impl Drop for HostileWaker {
     fn drop(&mut self) {
-        self.on_drop.carry_out();
+        self.on_drop.perform();
     }
 }
 
 struct HostileOwner {
     bytes: Vec<u8>,
-    on_drop: Deed,
+    on_drop: HostileAction,
     _token: Token,
 }
 
@@ -175,8 +179,8 @@ impl AsRef<[u8]> for HostileOwner {
 
 impl Drop for HostileOwner {
     fn drop(&mut self) {
-        // Memory that the kernel still read would arrive as this.
+        // If the kernel still reads the memory, the peer receives these values.
         self.bytes.fill(0xee);
-        self.on_drop.carry_out();
+        self.on_drop.perform();
     }
 }

@@ -1,13 +1,14 @@
-//! Random programs: accept, connect, receive, send, sleep, spawn and abort, with futures dropped at any await point, the
-//! runtime dropped at any moment, objects that live longer than it, and wakers and destructors that misbehave.
+//! Random programs that accept, connect, receive, send, sleep, spawn and abort. Futures are dropped at any await
+//! point, and the runtime at any moment. Objects outlive the runtime, and wakers and destructors misbehave.
 //!
-//! Checked of each program, on the simulated kernels and in every way to run on Linux:
-//! - every accepted byte arrives once and in order, or the connection reports an error that something explains;
-//! - no wake-up is lost: a program that waits for its connections comes to its end;
-//! - what the runtime was given is dropped once, and descriptors and memory return to the base line.
+//! Each program is checked on the simulated kernels and with every setup on Linux:
+//! - Every accepted byte arrives once and in order, or the connection reports an error that is explained by the
+//!   program.
+//! - No wake-up is lost: a program that waits for its connections completes.
+//! - Every object passed to the runtime is dropped once, and descriptors and memory return to the baseline.
 //!
-//! `ANELLO_SEEDS` says how many seeds run on the simulated kernels (1000 by default) and, by a fiftieth of it, in each way
-//! to run on Linux; `ANELLO_SEED` runs one alone, as a failure tells.
+//! `ANELLO_SEEDS` sets the number of seeds on the simulated kernels (1000 by default). Each setup on Linux runs a
+//! fiftieth of that. `ANELLO_SEED` runs a single seed, which a failure prints.
 
 #[path = "../common/mod.rs"]
 mod common;
@@ -37,48 +38,48 @@ use common::{Random, Setup, hangs_after, on_each, within};
 use hostile::{Deliberate, Hostility};
 use model::{Connection, World};
 
-/// In virtual time: long after the last retry of anything.
+/// Virtual time after which no retry is pending any more.
 const LIMIT: Duration = Duration::from_secs(600);
 
-/// What lives longer than the task that made it, and perhaps than the runtime.
+/// Object that outlives the task that created it, and possibly the runtime.
 enum Survivor {
     Task(JoinHandle<()>),
     Future(Pin<Box<dyn Future<Output = ()>>>),
     Chunk(Chunk),
 }
 
-/// What happened in a program, in order.
+/// Events of a program, in order.
 type Trace = Vec<(&'static str, u64)>;
 
-/// Runs the program of a seed. What it returns is equal for equal seeds on the simulated kernels.
+/// Runs the program of a seed. On the simulated kernels, equal seeds return equal results.
 fn run(seed: u64, setup: &Setup, is_lossy: bool) -> Outcome {
     let mut random = Random::new(seed);
     let panics = random.below(2) == 0;
     let ends_early = random.below(2) == 0;
     let runtime =
         setup.builder().drain_timeout(Duration::from_millis(random.below(3) as u64)).build().unwrap();
-    let elsewhere = Elsewhere::of(setup, &runtime);
+    let elsewhere = WakerThread::of(setup, &runtime);
     let world = Rc::new(World::new(ends_early, Hostility::new(panics), elsewhere.sender()));
     for _ in 0..1 + random.below(2) {
         let program = program(Rc::clone(&world), Random::new(random.next()), is_lossy);
-        // A program panics when its main future is told to; the runtime goes on.
+        // The main future panics on request of the program, and the runtime is used again afterwards.
         contain(|| hostile::while_running(|| runtime.block_on(program)));
     }
     end(runtime, &world, &mut random);
     elsewhere.join(&world);
     let has_leaked = world.has_leaked.get();
-    assert!(has_leaked || Rc::strong_count(&world) == 1, "a task was neither run to its end nor dropped");
+    assert!(has_leaked || Rc::strong_count(&world) == 1, "a task has neither completed nor been dropped");
     if !has_leaked {
         expect_all_dropped(&world);
     }
     Outcome { trace: world.trace.take(), has_leaked, panics }
 }
 
-/// Runs senders to peers outside of the runtime, and drops the runtime at some moment: what it had accepted arrives.
+/// Runs senders to peers outside of the runtime, and drops the runtime at some moment. All accepted bytes must arrive.
 fn run_with_peers(seed: u64, setup: &Setup) {
     let mut random = Random::new(seed);
     let runtime = setup.builder().drain_timeout(hangs_after()).build().unwrap();
-    let elsewhere = Elsewhere::of(setup, &runtime);
+    let elsewhere = WakerThread::of(setup, &runtime);
     let hostility = Hostility::new(random.below(2) == 0);
     let world = Rc::new(World::new(false, hostility, elsewhere.sender()));
     let mut peers = Vec::new();
@@ -113,30 +114,30 @@ fn run_with_peers(seed: u64, setup: &Setup) {
     end(runtime, &world, &mut random);
     elsewhere.join(&world);
     for ((address, thread), connection) in threads.into_iter().zip(world.connections.take()) {
-        // For a peer that the program ended too early to connect to.
+        // Unblocks a peer to which the program did not connect, because it ended too early.
         drop(std::net::TcpStream::connect(address));
-        let received = thread.join().unwrap().expect("the connection is ended, not broken");
+        let received = thread.join().unwrap().expect("a connection closed with EOF");
         connection.directions[0].receive(&received);
-        // Also when the task was dropped before it was connected.
+        // Also for tasks that were dropped before they connected.
         connection.directions[0].end();
         connection.directions[0].check_end(false);
     }
     expect_all_dropped(&world);
 }
 
-/// Waits for jobs of the blocking pool that go on without their runtime, and then for no more foreign objects.
+/// Waits for jobs of the blocking pool that outlive their runtime, and then until no hostile object is left.
 fn expect_all_dropped(world: &World) {
     let started = Instant::now();
     while world.hostility.alive() != 0 {
-        assert!(started.elapsed() < hangs_after() / 4, "foreign objects were not dropped");
+        assert!(started.elapsed() < hangs_after() / 4, "hostile objects were not dropped");
         thread::yield_now();
     }
 }
 
-/// The other thread of a program, where there is one.
-struct Elsewhere(Option<(Sender<Waker>, thread::JoinHandle<()>)>);
+/// The second thread of a program, if any.
+struct WakerThread(Option<(Sender<Waker>, thread::JoinHandle<()>)>);
 
-impl Elsewhere {
+impl WakerThread {
     fn of(setup: &Setup, runtime: &Runtime) -> Self {
         if matches!(setup.kind, DriverKind::Sim(_)) {
             return Self(None);
@@ -162,7 +163,7 @@ impl Elsewhere {
         self.0.as_ref().map(|(sender, _)| sender.clone())
     }
 
-    /// Ends the thread, which may still have had wakers of the runtime's tasks when that was dropped.
+    /// Joins the thread, which may still have owned wakers of the runtime's tasks when the runtime was dropped.
     fn join(self, world: &World) {
         if let Some((sender, thread)) = self.0 {
             drop((sender, world.elsewhere.take()));
@@ -178,7 +179,7 @@ struct Outcome {
     panics: bool,
 }
 
-/// Opens connections, lets them run, and ends when they have, or before.
+/// Opens connections, lets them run, and ends when they have completed, or earlier.
 async fn program(world: Rc<World>, mut random: Random, is_lossy: bool) {
     let listener = TcpListener::bind(common::ANY_PORT).unwrap();
     let address = listener.local_addr().unwrap();
@@ -225,7 +226,7 @@ async fn pause(random: &mut Random) {
     }
 }
 
-/// Aborts a task of a connection, which may break that.
+/// Aborts a task of a connection, which may break the connection.
 fn abort_one(world: &World, random: &mut Random) {
     let survivors = world.survivors.borrow();
     if random.below(10) == 0
@@ -233,12 +234,12 @@ fn abort_one(world: &World, random: &mut Random) {
         && let Survivor::Task(task) = &survivors[random.below(survivors.len())]
     {
         task.abort();
-        // The task may own a connection whose number it does not know yet.
+        // The task may own a connection whose number it has not read yet.
         world.connections.borrow().iter().for_each(|connection| connection.may_break.set(true));
     }
 }
 
-/// Drops what was left for hostile code and that did not drop.
+/// Drops objects that were left for hostile code and were not dropped by it.
 async fn sweep() {
     let mut pause = Duration::from_micros(100);
     let mut waited = Duration::ZERO;
@@ -260,35 +261,35 @@ fn check_task(result: Result<(), anello::JoinError>) {
     }
 }
 
-/// Goes on after a panic that was intended, and passes on any other.
+/// Continues after a deliberate panic, and resumes any other panic.
 fn expect_deliberate(payload: Box<dyn std::any::Any + Send>) {
     if !payload.is::<Deliberate>() {
         panic::resume_unwind(payload);
     }
 }
 
-/// Ends a program's runtime and what has outlived it, in one order or another.
+/// Drops the runtime of a program and the objects that outlive it, in random order.
 fn end(runtime: Runtime, world: &World, random: &mut Random) {
     let order = random.below(4);
     match order {
-        // Everything first that the runtime's tasks do not own.
+        // First drops everything that is not owned by the runtime's tasks.
         0 => {
             drop_survivors(world, random);
             contain(hostile::drop_victims);
             drop(runtime);
         }
         1 => drop(runtime),
-        // The runtime by foreign code, from which ever place that calls it.
+        // The runtime is dropped by hostile code, wherever that is called.
         _ => hostile::leave_victim(runtime),
     }
     drop_survivors(world, random);
     contain(hostile::drop_victims);
-    // What these have left behind in turn.
+    // Objects that were left by these in turn.
     drop_survivors(world, random);
     contain(hostile::drop_victims);
 }
 
-/// Polls and drops what has outlived the runtime.
+/// Polls and drops the objects that have outlived the runtime.
 fn drop_survivors(world: &World, random: &mut Random) {
     let survivors = world.survivors.take();
     for survivor in survivors {
@@ -303,7 +304,7 @@ fn drop_survivors(world: &World, random: &mut Random) {
                     } else {
                         world.hostility.waker(random)
                     };
-                    // After a panic it must not be polled again, either.
+                    // After a panic, the future must not be polled again.
                     let mut polled = Poll::Ready(());
                     contain(|| polled = future.as_mut().poll(&mut Context::from_waker(&waker)));
                     actors::drop_hostile(waker);
@@ -319,9 +320,9 @@ fn drop_survivors(world: &World, random: &mut Random) {
     }
 }
 
-/// Does what hostile code may make panic.
-fn contain(what: impl FnOnce()) {
-    if let Err(payload) = catch_unwind(AssertUnwindSafe(what)) {
+/// Calls a function and contains deliberate panics of hostile code.
+fn contain(run: impl FnOnce()) {
+    if let Err(payload) = catch_unwind(AssertUnwindSafe(run)) {
         expect_deliberate(payload);
     }
 }
@@ -334,7 +335,7 @@ fn seeds(default: u64, divisor: u64) -> Vec<u64> {
     }
 }
 
-/// Runs the program of a seed; a failure tells the seed.
+/// Runs the program of a seed, and prints the seed on failure.
 fn with_seed<T>(seed: u64, setup: &Setup, run: impl FnOnce() -> T) -> T {
     catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|payload| {
         eprintln!("failed on {}: run it alone with ANELLO_SEED={seed}", setup.name);
@@ -346,11 +347,11 @@ fn run_seed(seed: u64, setup: &Setup, is_lossy: bool) -> Outcome {
     with_seed(seed, setup, || run(seed, setup, is_lossy))
 }
 
-/// Only one test at a time: descriptors and memory are those of the process.
+/// Serialises the tests: descriptors and memory are process-wide.
 fn alone() -> std::sync::MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     let guard = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
-    // Panics on purpose are no news.
+    // Deliberate panics are not printed.
     let before = panic::take_hook();
     panic::set_hook(Box::new(move |info| {
         if !info.payload().is::<Deliberate>() {
@@ -360,7 +361,7 @@ fn alone() -> std::sync::MutexGuard<'static, ()> {
     guard
 }
 
-/// The simulated kernel of a seed, with options and faults of its own. Whether it loses connections.
+/// Returns the simulated kernel of a seed with random options and faults, and whether it loses connections.
 fn simulated(seed: u64) -> (Setup, bool) {
     let mut random = Random::new(!seed);
     let model = if random.below(2) == 0 { SimModel::Completion } else { SimModel::Readiness };
@@ -368,7 +369,7 @@ fn simulated(seed: u64) -> (Setup, bool) {
     let is_lossy = random.below(3) == 0;
     let mut faults = if is_lossy { SimFaults::all(rate) } else { SimFaults::lossless(rate) };
     if !is_lossy {
-        // A listener without descriptors refuses its clients: politely, but they are lost.
+        // A listener without descriptors rejects its clients with an orderly close, but their data is lost.
         faults.descriptor_exhaustion = 0;
     }
     let kind = DriverKind::Sim(SimOptions::new(seed).model(model).faults(faults));
@@ -386,16 +387,16 @@ fn simulated(seed: u64) -> (Setup, bool) {
 }
 
 #[test]
-fn random_programs_on_the_simulated_kernels() {
+fn random_programs_on_simulated_kernels() {
     let _alone = alone();
     for seed in seeds(1000, 1) {
         within(hangs_after(), "sim", move || {
             let (setup, is_lossy) = simulated(seed);
             let first = run_seed(seed, &setup, is_lossy);
-            // The first run has filled caches; from then on memory returns to where it was.
+            // The first run has filled the caches. From then on, memory must return to the baseline.
             let before = memory::live_bytes();
             let second = run_seed(seed, &setup, is_lossy);
-            assert_eq!(first, second, "seed {seed} gives two different runs");
+            assert_eq!(first, second, "seed {seed} gives two different results");
             drop(second);
             if !first.has_leaked {
                 let grown = memory::live_bytes() - before;
@@ -420,7 +421,7 @@ fn random_programs_on_every_driver() {
 }
 
 #[test]
-fn accepted_bytes_reach_peers_whenever_the_runtime_is_dropped() {
+fn accepted_bytes_reach_peers_when_runtime_is_dropped() {
     let _alone = alone();
     on_each(common::all_drivers(), |setup| {
         for seed in seeds(1000, 50) {
@@ -439,7 +440,7 @@ fn random_wakes_among_workers_are_not_lost() {
     });
 }
 
-/// The descriptors of this process.
+/// Returns the number of open descriptors of this process.
 fn open_descriptors() -> usize {
     std::fs::read_dir("/proc/self/fd").unwrap().count()
 }

@@ -1,9 +1,9 @@
-//! The memory that the current thread has allocated and not freed.
+//! Number of bytes that the current thread has allocated and not freed.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 
-/// Counts the bytes of each thread.
+/// Allocator that counts the bytes of each thread.
 struct Counting;
 
 thread_local! {
@@ -15,34 +15,34 @@ pub fn live_bytes() -> isize {
 }
 
 fn count(bytes: isize) {
-    // A thread that is ending has no counter any more.
+    // The counter of an exiting thread has already been destroyed.
     LIVE_BYTES.try_with(|live| live.set(live.get() + bytes)).ok();
 }
 
-// SAFETY: every call is passed on unchanged to the system's allocator; counting does not allocate, because the counter
+// SAFETY: every call is forwarded unchanged to the system allocator. Counting does not allocate, because the counter
 // is initialised at compile time and has no destructor.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         count(layout.size() as isize);
-        // SAFETY: the caller's promise, passed on.
+        // SAFETY: the caller upholds the contract, which is that of the system allocator.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
         count(layout.size() as isize);
-        // SAFETY: the caller's promise, passed on.
+        // SAFETY: the caller upholds the contract, which is that of the system allocator.
         unsafe { System.alloc_zeroed(layout) }
     }
 
     unsafe fn realloc(&self, memory: *mut u8, layout: Layout, new_size: usize) -> *mut u8 {
         count(new_size as isize - layout.size() as isize);
-        // SAFETY: the caller's promise, passed on.
+        // SAFETY: the caller upholds the contract, which is that of the system allocator.
         unsafe { System.realloc(memory, layout, new_size) }
     }
 
     unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
         count(-(layout.size() as isize));
-        // SAFETY: the caller's promise, passed on.
+        // SAFETY: the caller upholds the contract, which is that of the system allocator.
         unsafe { System.dealloc(memory, layout) }
     }
 }

@@ -1,4 +1,4 @@
-//! What a connection has accepted and delivered, as the test counts it.
+//! Model of a connection: the accepted and delivered bytes, as counted by the test.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -8,24 +8,24 @@ use std::task::Waker;
 
 use super::hostile::Hostility;
 
-/// One connection of a program: both directions, and whether anything may break it.
+/// Connection of a program: both directions, and whether the connection may break.
 #[derive(Debug)]
 pub struct Connection {
-    /// The direction from the client to the server, and the other.
+    /// The direction from the client to the server, and the reverse direction.
     pub directions: [Direction; 2],
-    /// Something happened for which TCP resets a connection: a socket was closed with unread data, or the program aborted
-    /// it, or the simulated network loses connections. From then on an error is a report, not a fault.
+    /// Set once TCP may reset the connection: a socket was closed with unread data, the program aborted the
+    /// connection, or the simulated network loses connections. From then on, errors are expected.
     pub may_break: Cell<bool>,
 }
 
-/// The bytes of one direction: each has a value that follows from its position.
+/// Bytes of one direction. The value of each byte follows from its position.
 #[derive(Debug)]
 pub struct Direction {
     salt: u64,
-    /// Bytes of sends and writes that were ready.
+    /// Number of bytes in completed sends and writes.
     accepted: Cell<u64>,
     received: Cell<u64>,
-    /// The sender has shut its side down, or dropped it.
+    /// The sender has shut down or dropped its side.
     ended: Cell<bool>,
 }
 
@@ -43,7 +43,7 @@ impl Direction {
         Self { salt, accepted: Cell::new(0), received: Cell::new(0), ended: Cell::new(false) }
     }
 
-    /// The next bytes to send.
+    /// Returns the next bytes to send.
     pub fn next_bytes(&self, length: usize) -> Vec<u8> {
         let start = self.accepted.get();
         (start..start + length as u64).map(|position| self.byte_at(position)).collect()
@@ -54,15 +54,15 @@ impl Direction {
     }
 
     pub fn accept(&self, count: usize) {
-        assert!(!self.ended.get(), "bytes were accepted behind the end");
+        assert!(!self.ended.get(), "bytes were accepted after the shutdown");
         self.accepted.set(self.accepted.get() + count as u64);
     }
 
-    /// Checks bytes that have arrived: each once, and in order.
+    /// Checks that received bytes arrive once and in order.
     pub fn receive(&self, bytes: &[u8]) {
         let start = self.received.get();
         for (position, byte) in (start..).zip(bytes) {
-            assert_eq!(*byte, self.byte_at(position), "byte {position} is another one");
+            assert_eq!(*byte, self.byte_at(position), "byte {position} differs");
         }
         self.received.set(start + bytes.len() as u64);
         let (received, accepted) = (self.received.get(), self.accepted.get());
@@ -73,30 +73,30 @@ impl Direction {
         self.ended.set(true);
     }
 
-    /// Checks the end of the stream: every accepted byte came before it, unless the connection was broken.
+    /// Checks EOF: every accepted byte must have arrived before it, unless the connection may be broken.
     pub fn check_end(&self, may_break: bool) {
         if may_break {
             return;
         }
-        assert!(self.ended.get(), "the stream ends though its sender has not ended it");
+        assert!(self.ended.get(), "EOF although the sender has not shut down");
         assert_eq!(self.received.get(), self.accepted.get(), "accepted bytes were lost without an error");
     }
 }
 
-/// What one program shares among its tasks.
+/// State shared by the tasks of one program.
 pub struct World {
     pub connections: RefCell<Vec<Rc<Connection>>>,
-    /// Objects that live longer than the runtime.
+    /// Objects that outlive the runtime.
     pub survivors: RefCell<Vec<super::Survivor>>,
-    /// The program ends before its connections have.
+    /// The program ends before its connections are closed.
     pub ends_early: bool,
-    /// Something was forgotten: descriptors and memory stay.
+    /// Something was leaked on purpose: descriptors and memory do not return to the baseline.
     pub has_leaked: Cell<bool>,
     pub hostility: Hostility,
-    /// A thread that calls and drops wakers, and spawns tasks on the runtime; none on the simulated kernels, whose runs
-    /// replay exactly.
+    /// Thread that calls and drops wakers, and spawns tasks on the runtime. `None` on the simulated kernels, whose
+    /// runs must replay exactly.
     pub elsewhere: RefCell<Option<Sender<Waker>>>,
-    /// What happened, in order: equal for equal seeds on the simulated kernels.
+    /// Events in order. Equal seeds produce equal events on the simulated kernels.
     pub trace: RefCell<Vec<(&'static str, u64)>>,
 }
 
@@ -113,7 +113,7 @@ impl World {
         }
     }
 
-    /// Forgets something, as `mem::forget` does, but so that a leak checker still finds it.
+    /// Leaks a value like `mem::forget`, but keeps it reachable for leak checkers.
     pub fn forget<T>(&self, forgotten: T) {
         static FORGOTTEN: Mutex<Vec<usize>> = Mutex::new(Vec::new());
         self.has_leaked.set(true);
@@ -121,12 +121,12 @@ impl World {
         FORGOTTEN.lock().unwrap_or_else(PoisonError::into_inner).push(address);
     }
 
-    /// Whether other threads take part.
+    /// Returns whether other threads are involved.
     pub fn has_threads(&self) -> bool {
         self.elsewhere.borrow().is_some()
     }
 
-    /// Has a waker called by another thread.
+    /// Has another thread call a waker.
     pub fn call_elsewhere(&self, waker: Waker) {
         match &*self.elsewhere.borrow() {
             Some(elsewhere) => elsewhere.send(waker).expect("the thread listens until the program ends"),

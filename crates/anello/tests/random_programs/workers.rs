@@ -1,5 +1,5 @@
-//! Random wake-ups among workers: tokens travel between runtimes of different threads, whose tasks keep their threads
-//! busy, return, or panic right after they have woken another worker.
+//! Random wake-ups among workers: tokens are passed between runtimes of different threads. The tasks keep their
+//! threads busy, return, or panic immediately after they have woken another worker.
 
 use std::collections::VecDeque;
 use std::future::poll_fn;
@@ -14,19 +14,19 @@ use crate::common::{Random, Setup};
 
 const WORKERS: usize = 3;
 
-/// Tokens that travel at the same time.
+/// Number of tokens in circulation.
 const TOKENS: usize = 2;
 
-/// How often a token is passed on.
+/// Number of times a token is passed on.
 const HOPS: u64 = 40;
 
-/// What the workers share.
+/// State shared by the workers.
 #[derive(Default)]
 struct Tokens {
     inboxes: [Mutex<Inbox>; WORKERS],
-    /// Tokens that each worker has taken.
+    /// Number of tokens that each worker has taken.
     taken: [AtomicU64; WORKERS],
-    /// Held by the one worker that keeps its thread busy: two could wait for each other.
+    /// Held by the single worker that keeps its thread busy. Two busy workers could deadlock.
     busy: Mutex<()>,
 }
 
@@ -46,16 +46,17 @@ impl Tokens {
         self.inboxes[worker].lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn give(&self, worker: usize, token: Token) {
+    fn push(&self, worker: usize, token: Token) {
         let mut inbox = self.inbox(worker);
         inbox.tokens.push_back(token);
-        // Left for others: the wake-up of each must reach the task, whoever woke it before.
+        // The waker stays registered: the wake-up of every sender must reach the task, even if another sender has
+        // already woken it.
         let waker = inbox.waker.clone();
         drop(inbox);
         waker.into_iter().for_each(Waker::wake);
     }
 
-    /// Waits for the next token; `None` when the program is over.
+    /// Waits for the next token. Returns `None` when the program is over.
     async fn take(&self, worker: usize) -> Option<Token> {
         poll_fn(|context| {
             let mut inbox = self.inbox(worker);
@@ -83,22 +84,24 @@ impl Tokens {
     }
 }
 
-/// Runs the program of a seed, which hangs when a wake-up is lost.
+/// Runs the program of a seed. A lost wake-up makes it hang.
 pub fn run(seed: u64, setup: &Setup) {
     let tokens = Tokens::default();
     let (ended, ends) = mpsc::channel();
-    // A thread without a runtime, which gives tokens to workers whose wake-up may be queued by another worker.
-    let (ask, asked) = mpsc::channel::<usize>();
+    // A thread without a runtime, which passes tokens to workers that may have a wake-up queued by another worker.
+    let (requests, requested) = mpsc::channel::<usize>();
     thread::scope(|scope| {
         let (tokens, mut random) = (&tokens, Random::new(seed));
-        scope.spawn(move || asked.into_iter().for_each(|worker| tokens.give(worker, Token { hops_left: 0 })));
+        scope.spawn(move || {
+            requested.into_iter().for_each(|worker| tokens.push(worker, Token { hops_left: 0 }))
+        });
         for worker in 0..WORKERS {
-            let (random, ended, ask) = (Random::new(random.next()), ended.clone(), ask.clone());
-            scope.spawn(move || work(worker, setup, tokens, random, &ask, &ended));
+            let (random, ended, requests) = (Random::new(random.next()), ended.clone(), requests.clone());
+            scope.spawn(move || work(worker, setup, tokens, random, &requests, &ended));
         }
-        drop(ask);
+        drop(requests);
         for number in 0..TOKENS {
-            tokens.give(number % WORKERS, Token { hops_left: HOPS });
+            tokens.push(number % WORKERS, Token { hops_left: HOPS });
         }
         for _ in 0..TOKENS {
             ends.recv().expect("the workers live until the tokens have arrived");
@@ -113,14 +116,14 @@ fn work(
     setup: &Setup,
     tokens: &Tokens,
     mut random: Random,
-    ask: &mpsc::Sender<usize>,
+    requests: &mpsc::Sender<usize>,
     ended: &mpsc::Sender<()>,
 ) {
     let runtime = setup.runtime();
     let mut is_over = false;
     while !is_over {
         let run = AssertUnwindSafe(|| {
-            is_over = runtime.block_on(pass_on(worker, tokens, &mut random, ask, ended));
+            is_over = runtime.block_on(pass_on(worker, tokens, &mut random, requests, ended));
         });
         if let Err(payload) = catch_unwind(run)
             && !payload.is::<Deliberate>()
@@ -133,12 +136,13 @@ fn work(
     }
 }
 
-/// Whether the program is over; otherwise the worker is to enter its runtime again.
+/// Passes tokens on. Returns `true` when the program is over, and `false` if the worker should enter its runtime
+/// again.
 async fn pass_on(
     worker: usize,
     tokens: &Tokens,
     random: &mut Random,
-    ask: &mpsc::Sender<usize>,
+    requests: &mpsc::Sender<usize>,
     ended: &mpsc::Sender<()>,
 ) -> bool {
     while let Some(Token { hops_left }) = tokens.take(worker).await {
@@ -151,25 +155,25 @@ async fn pass_on(
         let next = (worker + 1 + random.below(WORKERS - 1)) % WORKERS;
         match random.below(8) {
             0 => {
-                tokens.give(next, Token { hops_left: hops_left - 1 });
-                wait_for_taken(worker, tokens, random, Some((next, ask)));
+                tokens.push(next, Token { hops_left: hops_left - 1 });
+                wait_for_taken(worker, tokens, random, Some((next, requests)));
             }
             1 => {
-                tokens.give(next, Token { hops_left: hops_left - 1 });
+                tokens.push(next, Token { hops_left: hops_left - 1 });
                 return false;
             }
             2 => {
-                tokens.give(next, Token { hops_left: hops_left - 1 });
+                tokens.push(next, Token { hops_left: hops_left - 1 });
                 panic_deliberately();
             }
-            _ => tokens.give(next, Token { hops_left: hops_left - 1 }),
+            _ => tokens.push(next, Token { hops_left: hops_left - 1 }),
         }
     }
     true
 }
 
-/// Keeps the thread busy until another worker has taken a token. Inside a task, a thread without a runtime gives that worker
-/// a token, whose wake-up must not wait for the one that this task has queued.
+/// Keeps the thread busy until another worker has taken a token. If this runs inside a task, a thread without a
+/// runtime passes a token to the other worker. Its wake-up must not wait for the one queued by this task.
 fn wait_for_taken(
     worker: usize,
     tokens: &Tokens,
@@ -178,12 +182,13 @@ fn wait_for_taken(
 ) {
     let Ok(_busy) = tokens.busy.try_lock() else { return };
     let other_worker = other.map_or((worker + 1 + random.below(WORKERS - 1)) % WORKERS, |(other, _)| other);
-    let before = tokens.taken[other_worker].load(Ordering::SeqCst);
+    let taken_before = tokens.taken[other_worker].load(Ordering::SeqCst);
     match other {
-        Some((other, ask)) => ask.send(other).expect("the thread listens"),
-        None => tokens.give(other_worker, Token { hops_left: 0 }),
+        Some((other, requests)) => requests.send(other).expect("the thread listens"),
+        None => tokens.push(other_worker, Token { hops_left: 0 }),
     }
-    while tokens.taken[other_worker].load(Ordering::SeqCst) == before && !tokens.inbox(other_worker).is_closed
+    while tokens.taken[other_worker].load(Ordering::SeqCst) == taken_before
+        && !tokens.inbox(other_worker).is_closed
     {
         thread::yield_now();
     }
