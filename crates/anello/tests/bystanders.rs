@@ -181,7 +181,7 @@ fn random_task_and_thread_operations() {
                 }),
             ];
             std::panic::set_hook(Box::new(|info| {
-                if !info.to_string().contains("on purpose") && !info.to_string().contains("dropped") {
+                if !info.to_string().contains("deliberate") && !info.to_string().contains("dropped") {
                     eprintln!("{info}")
                 }
             }));
@@ -210,7 +210,7 @@ fn random_task_and_thread_operations() {
                         })
                         .await;
                         match kind {
-                            0 => panic!("on purpose"),
+                            0 => panic!("deliberate"),
                             1 => {
                                 let _drop = PanicsOnDrop;
                                 yield_now().await;

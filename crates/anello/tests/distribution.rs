@@ -38,7 +38,7 @@ fn sockets_at_one_address(count: usize) -> (Vec<StdListener>, SocketAddr) {
         let socket = Socket::new(Domain::IPV4, Type::STREAM, None).expect("a socket");
         socket.set_reuse_port(true).expect("an option");
         socket.bind(&SockAddr::from(address)).expect("a port");
-        socket.listen(4096).expect("listens");
+        socket.listen(4096).expect("a listening socket");
         let listener = StdListener::from(socket);
         address = listener.local_addr().expect("an address");
         sockets.push(listener);
@@ -62,14 +62,14 @@ impl CountingWorkers {
             let (joined, counted) = (joined.clone(), Arc::clone(&counted));
             async move {
                 let member = joined.join(worker.index);
-                while let Some(stream) = member.accept().await.expect("accepts") {
+                while let Some(stream) = member.accept().await.expect("an accepted connection") {
                     counted[worker.index].fetch_add(1, Ordering::Relaxed);
                     anello::spawn(async move { echo(stream).await.ok() }).detach();
                 }
             }
         });
-        let workers = Some(workers.expect("starts"));
-        assert_eq!(group.wait_applied(hangs_after()).expect("all have joined"), members);
+        let workers = Some(workers.expect("workers"));
+        assert_eq!(group.wait_applied(hangs_after()).expect("all members have joined"), members);
         Self { group, served, workers }
     }
 
@@ -90,7 +90,7 @@ fn distribute(setup: &Setup, members: usize, sockets: usize, arrival: Arrival) -
     let counting = CountingWorkers::start(setup, group.clone(), members);
     if arrival != Arrival::Queued {
         group.resume();
-        assert_eq!(group.wait_applied(hangs_after()).expect("all accept"), members);
+        assert_eq!(group.wait_applied(hangs_after()).expect("all members accept"), members);
     }
     match arrival {
         Arrival::Sequential => (0..1000).for_each(|_| assert_echoed(client(address))),
@@ -160,8 +160,10 @@ fn connections_of_shared_unix_socket_are_balanced() {
     on_each(available(), |setup| {
         let directory = tempfile::tempdir().expect("a directory");
         let path = directory.path().join("socket");
-        let group =
-            ListenerGroup::<UnixListener>::new(vec![StdUnixListener::bind(&path).expect("listens")], 2);
+        let group = ListenerGroup::<UnixListener>::new(
+            vec![StdUnixListener::bind(&path).expect("a listening socket")],
+            2,
+        );
         let served = Arc::new([AtomicUsize::new(0), AtomicUsize::new(0)]);
         let (joined, counted) = (group.clone(), Arc::clone(&served));
         let workers = Workers::builder().unpinned_workers(2).runtime(setup.builder());
@@ -169,18 +171,18 @@ fn connections_of_shared_unix_socket_are_balanced() {
             let (joined, counted) = (joined.clone(), Arc::clone(&counted));
             async move {
                 let member = joined.join(worker.index);
-                while let Some(stream) = member.accept().await.expect("accepts") {
+                while let Some(stream) = member.accept().await.expect("an accepted connection") {
                     counted[worker.index].fetch_add(1, Ordering::Relaxed);
                     anello::spawn(async move { echo(stream).await.ok() }).detach();
                 }
             }
         });
-        let workers = workers.expect("starts");
-        assert_eq!(group.wait_applied(hangs_after()).expect("both accept"), 2);
+        let workers = workers.expect("workers");
+        assert_eq!(group.wait_applied(hangs_after()).expect("both members accept"), 2);
         for _ in 0..100 {
-            let mut client = StdUnixStream::connect(&path).expect("connects");
+            let mut client = StdUnixStream::connect(&path).expect("a connection");
             client.set_read_timeout(Some(hangs_after())).expect("a timeout");
-            client.write_all(b"ciao").expect("sends");
+            client.write_all(b"ciao").expect("room to send");
             assert_echoed(client);
         }
         group.close(PendingConnections::Serve);
@@ -210,7 +212,9 @@ fn no_connection_is_lost_while_members_join_leave_and_pause() {
                     }
                     let member = joined.join(worker.index);
                     for count in 1.. {
-                        let Some(stream) = member.accept().await.expect("accepts") else { break };
+                        let Some(stream) = member.accept().await.expect("an accepted connection") else {
+                            break;
+                        };
                         counted.fetch_add(1, Ordering::Relaxed);
                         anello::spawn(async move { echo(stream).await.ok() }).detach();
                         match worker.index {
@@ -227,7 +231,7 @@ fn no_connection_is_lost_while_members_join_leave_and_pause() {
                     }
                 }
             });
-            let workers = workers.expect("starts");
+            let workers = workers.expect("workers");
             let clients: Vec<_> = (0..8)
                 .map(|_| thread::spawn(move || (0..200).for_each(|_| assert_echoed(client(address)))))
                 .collect();
@@ -252,34 +256,36 @@ fn connections_transferred_to_exiting_worker_are_served_by_another() {
     on_each(available(), |setup| {
         let ((first, address), (second, at_second)) = (listener(), listener());
         let group = ListenerGroup::<TcpListener>::new(vec![first, second], 2);
-        let ((resume_worker, waits), (now_blocked, blocked)) = (mpsc::channel::<()>(), mpsc::channel::<()>());
-        let (waits, now_blocked) = (Mutex::new(Some(waits)), Mutex::new(now_blocked));
+        let ((resume_worker, resumed), (now_blocked, blocked)) =
+            (mpsc::channel::<()>(), mpsc::channel::<()>());
+        let (resumed, now_blocked) = (Mutex::new(Some(resumed)), Mutex::new(now_blocked));
         let joined = group.clone();
         let workers = Workers::builder().unpinned_workers(2).runtime(setup.builder());
         let workers = workers.start(move |worker| {
             let joined = joined.clone();
-            let waits = (worker.index == 1).then(|| waits.lock().expect("free").take().expect("once"));
-            let now_blocked = now_blocked.lock().expect("free").clone();
+            let resumed = (worker.index == 1)
+                .then(|| resumed.lock().expect("an unpoisoned lock").take().expect("once"));
+            let now_blocked = now_blocked.lock().expect("an unpoisoned lock").clone();
             async move {
                 let member = joined.join(worker.index);
-                let Some(waits) = waits else { return serve(member).await };
-                let stream = member.accept().await.expect("accepts").expect("a client");
+                let Some(resumed) = resumed else { return serve(member).await };
+                let stream = member.accept().await.expect("an accepted connection").expect("a client");
                 echo(stream).await.expect("the client disconnects after its response");
                 now_blocked.send(()).expect("a receiver");
-                waits.recv().expect("a message");
+                resumed.recv().expect("a message");
             }
         });
-        let workers = workers.expect("starts");
-        assert_eq!(group.wait_applied(hangs_after()).expect("both accept"), 2);
+        let workers = workers.expect("workers");
+        assert_eq!(group.wait_applied(hangs_after()).expect("both members accept"), 2);
         assert_echoed(client(at_second));
         blocked.recv().expect("the second worker is blocked");
         // About half of the connections are transferred.
         let clients: Vec<StdStream> = (0..100).map(|_| client(address)).collect();
         let waiting = |client: &StdStream| {
-            client.set_nonblocking(true).expect("a mode");
-            let waits = client.peek(&mut [0]).is_err_and(|error| error.kind() == ErrorKind::WouldBlock);
-            client.set_nonblocking(false).expect("a mode");
-            waits
+            client.set_nonblocking(true).expect("blocking mode is set");
+            let resumed = client.peek(&mut [0]).is_err_and(|error| error.kind() == ErrorKind::WouldBlock);
+            client.set_nonblocking(false).expect("blocking mode is set");
+            resumed
         };
         // When the last connection that the first worker keeps has its response, it has processed all connections.
         while clients.iter().filter(|client| waiting(client)).count() > 52 {

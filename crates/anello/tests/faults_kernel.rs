@@ -33,10 +33,7 @@ async fn check_runtime_works(seed: u64) {
         exchange(&mut client, &pattern(seed + size as u64, size)).await;
         let before = Instant::now();
         sleep(Duration::from_millis(1)).await;
-        assert!(
-            before.elapsed() >= Duration::from_millis(1),
-            "an interrupted wait is not the end of a sleep"
-        );
+        assert!(before.elapsed() >= Duration::from_millis(1), "an interrupted wait must not end a sleep");
     }
     client.shutdown().await.unwrap();
     assert!(client.recv().await.unwrap().is_none());
@@ -56,7 +53,7 @@ fn fault_01_interrupted_waits() {
                     || setup.options.disabled_features.multishot_receive
                     || setup.options.disabled_features.buffer_ring
                     || features.contains("multishot-recv");
-                assert!(features_expected, "{}: lost to an interruption: {features}", setup.name);
+                assert!(features_expected, "{}: features lost by an interruption: {features}", setup.name);
                 setup.run(check_runtime_works(1));
             });
         });
@@ -256,9 +253,7 @@ fn fault_06_no_memory_to_map_ring() {
 #[test]
 fn fault_06_no_memory_for_all_receive_buffers() {
     if freed_is_kept() {
-        return eprintln!(
-            "skipped: a checker's allocator takes memory of its own, which the limits do not know"
-        );
+        return eprintln!("skipped: the checker's allocator needs memory that the limits do not include");
     }
     Child::default().run("fault_06_no_memory_for_all_receive_buffers", || {
         use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};

@@ -174,8 +174,8 @@ fn closed_connections_leak_no_memory() {
                     // A response and EOF are in flight when the stream is dropped.
                     server.write_all(b"response").await.unwrap();
                     drop(server);
-                    let mut found = [0; 8];
-                    client.read_exact(&mut found).await.unwrap();
+                    let mut received = [0; 8];
+                    client.read_exact(&mut received).await.unwrap();
                 }
             };
             runtime.block_on(serve(500));
@@ -284,7 +284,7 @@ fn fault_20_small_messages_do_not_hold_large_buffers() {
                     }
                 }
                 let grown = usage().resident_bytes.saturating_sub(before);
-                assert!(!echoing.is_finished(), "{}: the queue was full before it was tried", setup.name);
+                assert!(!echoing.is_finished(), "{}: the queue was full before the test", setup.name);
                 echoing.abort();
                 // The queue holds 64 KiB of one-byte messages. With a buffer for each, it would use 256 MiB.
                 assert_grown_less(setup.name, grown, 4 * MEGABYTE);
@@ -297,7 +297,7 @@ fn fault_20_small_messages_do_not_hold_large_buffers() {
 fn fault_21_idle_flood() {
     let limit = raise_open_files();
     let count = 15_000.min(limit.saturating_sub(1000));
-    eprintln!("{count} idle connections, as the limit of open files allows");
+    eprintln!("{count} idle connections, as allowed by the limit of open files");
     on_both_drivers(move |setup| {
         let mut server = Server::start(setup, None);
         let connect = |number: usize| {
@@ -448,7 +448,7 @@ fn long_stream(setup: &Setup, total: u64) {
         last = now;
     }
     let filled = server.report();
-    let (mut reader, mut hash, mut found) = (stream, Sha256::new(), 0u64);
+    let (mut reader, mut hash, mut received) = (stream, Sha256::new(), 0u64);
     let mut buffer = vec![0; 100_000];
     let mut most = 0;
     loop {
@@ -457,13 +457,13 @@ fn long_stream(setup: &Setup, total: u64) {
             break;
         }
         hash.update(&buffer[..count]);
-        if found / (16 << 20) != (found + count as u64) / (16 << 20) {
+        if received / (16 << 20) != (received + count as u64) / (16 << 20) {
             std::thread::sleep(Duration::from_millis(20));
             most = most.max(server.report().usage.resident_bytes);
         }
-        found += count as u64;
+        received += count as u64;
     }
-    assert_eq!(found, total);
+    assert_eq!(received, total);
     assert_eq!(hash.finalize(), writing.join().unwrap(), "the received bytes differ");
     assert_grown_less(setup.name, filled.usage.resident_bytes.max(most), 32 * MEGABYTE);
     server.stop();
@@ -530,7 +530,7 @@ fn sender_does_not_starve_other_tasks() {
                 let before = polls.get();
                 yield_now().await;
                 let done = polls.get() - before;
-                assert!(done <= 256, "{}: {done} messages before others had their turn", setup.name);
+                assert!(done <= 256, "{}: {done} messages before other tasks ran", setup.name);
             }
             sending.abort();
             yield_now().await;
@@ -564,14 +564,14 @@ fn small_writes_over_slow_link() {
                 }
                 writer.shutdown().await.unwrap();
             });
-            let mut found = Vec::new();
+            let mut received = Vec::new();
             while let Some(chunk) = reader.recv().await.unwrap() {
-                found.extend_from_slice(&chunk);
-                if found.len() % 7 == 0 {
+                received.extend_from_slice(&chunk);
+                if received.len() % 7 == 0 {
                     yield_now().await;
                 }
             }
-            assert_same_bytes(&found, &message);
+            assert_same_bytes(&received, &message);
             writing.await.unwrap();
             assert_eq!(echoing.await.unwrap().unwrap(), 100_000);
         });

@@ -261,7 +261,7 @@ fn send_file_fails_when_peer_has_closed() {
             let error = ended.await;
             let kinds = [io::ErrorKind::BrokenPipe, io::ErrorKind::ConnectionReset];
             assert!(kinds.contains(&error.kind()), "{}: {error:?}", setup.name);
-            assert!(server.send("more").await.is_err(), "{}: the stream remembers", setup.name);
+            assert!(server.send("more").await.is_err(), "{}: the error must be permanent", setup.name);
         });
     });
 }

@@ -33,7 +33,7 @@ fn stream_dropped_outside_block_on_is_closed() {
         });
         drop(stream);
         peer.set_read_timeout(Some(patience(Duration::from_secs(2)))).unwrap();
-        assert_eq!(peer.read(&mut [0; 10]).expect("the end"), 0);
+        assert_eq!(peer.read(&mut [0; 10]).expect("EOF"), 0);
     });
 }
 
@@ -83,7 +83,7 @@ fn main_future_is_dropped_before_block_on_returns() {
             if polls < 10 { Poll::Pending } else { Poll::Ready(()) }
         }));
         peer.set_read_timeout(Some(patience(Duration::from_secs(2)))).unwrap();
-        assert_eq!(peer.read(&mut [0; 10]).expect("the end"), 0);
+        assert_eq!(peer.read(&mut [0; 10]).expect("EOF"), 0);
     });
 }
 

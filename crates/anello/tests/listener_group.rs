@@ -42,37 +42,38 @@ fn two_cores() -> Vec<usize> {
 fn first_worker_ends(setup: &Setup, exit: WorkerExit, accepts_before: bool) {
     let ((first, at_first), (second, at_second)) = (listener(), listener());
     let group = ListenerGroup::<TcpListener>::new(vec![first, second], 2);
-    let ((go_on, waits), (stands, when_stands)) = (mpsc::channel::<()>(), mpsc::channel::<()>());
-    let (waits, stands) = (Mutex::new(Some(waits)), Mutex::new(stands));
+    let ((resume_worker, resumed), (blocked, when_blocked)) = (mpsc::channel::<()>(), mpsc::channel::<()>());
+    let (resumed, blocked) = (Mutex::new(Some(resumed)), Mutex::new(blocked));
     let joined = group.clone();
     let workers = Workers::builder().cores(two_cores()).runtime(setup.builder());
     let workers = workers.start(move |worker| {
         let joined = joined.clone();
-        let waits = (worker.index == 0).then(|| waits.lock().expect("free").take().expect("once"));
-        let stands = stands.lock().expect("free").clone();
+        let resumed =
+            (worker.index == 0).then(|| resumed.lock().expect("an unpoisoned lock").take().expect("once"));
+        let blocked = blocked.lock().expect("an unpoisoned lock").clone();
         async move {
             let member = joined.join(worker.index);
-            let Some(waits) = waits else { return serve(member).await };
+            let Some(resumed) = resumed else { return serve(member).await };
             if accepts_before {
                 // Gives the driver time to arm the accept.
-                let stream = member.accept().await.expect("accepts").expect("a client");
-                echo(stream).await.expect("the client has had its answer, and goes");
+                let stream = member.accept().await.expect("an accepted connection").expect("a client");
+                echo(stream).await.expect("the client disconnects after its response");
                 let more = timeout(Duration::from_millis(1), member.accept()).await;
                 assert!(more.is_err());
             }
-            stands.send(()).expect("heard");
-            waits.recv().expect("a message");
+            blocked.send(()).expect("a receiver");
+            resumed.recv().expect("a message");
             assert!(exit == WorkerExit::Returns, "deliberate panic");
         }
     });
-    let workers = workers.expect("starts");
+    let workers = workers.expect("workers");
     if accepts_before {
         assert_echoed(client(at_first));
     }
-    when_stands.recv().expect("the first worker stands still");
+    when_blocked.recv().expect("the first worker is blocked");
     let waiting: Vec<StdStream> = (0..20).map(|_| client(at_first)).collect();
     assert_echoed(client(at_second));
-    go_on.send(()).expect("heard");
+    resume_worker.send(()).expect("a receiver");
     waiting.into_iter().for_each(assert_echoed);
     // Further clients, on both sockets.
     assert_echoed(client(at_first));
@@ -96,19 +97,19 @@ fn fault_39_connections_of_exited_worker_are_served_by_another() {
 #[test]
 fn fault_39_pending_connections_of_closed_group_are_served() {
     for setup in available() {
-        let ((listener, address), path) = (listener(), tempfile::tempdir().expect("a folder"));
+        let ((listener, address), path) = (listener(), tempfile::tempdir().expect("a directory"));
         let path = path.path().join("socket");
-        let unix = StdUnixListener::bind(&path).expect("listens");
+        let unix = StdUnixListener::bind(&path).expect("a listening socket");
         let tcp = ListenerGroup::<TcpListener>::new(vec![listener], 1);
         let unix = ListenerGroup::<UnixListener>::new(vec![unix], 1);
         let mut waiting: Vec<StdStream> = (0..10).map(|_| client(address)).collect();
-        let mut unix_client = StdUnixStream::connect(&path).expect("connects");
-        unix_client.write_all(b"ciao").expect("sends");
+        let mut unix_client = StdUnixStream::connect(&path).expect("a connection");
+        unix_client.write_all(b"ciao").expect("room to send");
         setup.run(async {
             let (member, unix_member) = (tcp.join(0), unix.join(0));
             // Some connections are accepted before the close.
             for _ in 0..3 {
-                let stream = member.accept().await.expect("accepts").expect("a client");
+                let stream = member.accept().await.expect("an accepted connection").expect("a client");
                 anello::spawn(async move { echo(stream).await.ok() }).detach();
             }
             waiting.push(client(address));
@@ -117,7 +118,7 @@ fn fault_39_pending_connections_of_closed_group_are_served() {
             // These clients disconnect.
             serve(member).await;
             serve(unix_member).await;
-            assert!(StdStream::connect(address).is_err(), "nobody listens any more");
+            assert!(StdStream::connect(address).is_err(), "the listener still accepts");
             let clients = thread::spawn(move || {
                 waiting.into_iter().for_each(assert_echoed);
                 assert_echoed(unix_client);
@@ -125,7 +126,7 @@ fn fault_39_pending_connections_of_closed_group_are_served() {
             while !clients.is_finished() {
                 sleep(Duration::from_millis(1)).await;
             }
-            clients.join().expect("all are answered");
+            clients.join().expect("a response for every client");
         });
     }
 }
@@ -144,36 +145,36 @@ fn paused_group_keeps_accept_queue_and_serves_accepted_connections() {
                 let (joined, served) = (joined.clone(), Arc::clone(&counted));
                 async move {
                     let member = joined.join(worker.index);
-                    while let Some(stream) = member.accept().await.expect("accepts") {
+                    while let Some(stream) = member.accept().await.expect("an accepted connection") {
                         served.fetch_add(1, Ordering::Relaxed);
                         anello::spawn(async move { echo(stream).await.ok() }).detach();
                     }
                 }
             })
-            .expect("starts");
-        assert_eq!(group.wait_applied(hangs_after()).expect("all have joined"), 2);
+            .expect("workers");
+        assert_eq!(group.wait_applied(hangs_after()).expect("all members have joined"), 2);
         let early = client(address);
         group.resume();
         assert_echoed(early);
         for round in 0..20 {
-            let before: Vec<StdStream> = (0..5).map(|_| client(address)).collect();
+            let early_clients: Vec<StdStream> = (0..5).map(|_| client(address)).collect();
             group.pause();
-            assert_eq!(group.wait_applied(hangs_after()).expect("all stop"), 2);
+            assert_eq!(group.wait_applied(hangs_after()).expect("all members stop"), 2);
             // No member accepts: connections that were not accepted before wait for a process that has the socket.
-            other.set_nonblocking(true).expect("a mode");
+            other.set_nonblocking(true).expect("blocking mode is set");
             let mut accepted_here = Vec::new();
             let after = client(address);
             while let Ok((stream, _)) = other.accept() {
                 accepted_here.push(thread::spawn(move || {
-                    stream.set_nonblocking(false).expect("a mode");
+                    stream.set_nonblocking(false).expect("blocking mode is set");
                     let (mut reader, mut writer) = (&stream, &stream);
-                    std::io::copy(&mut reader, &mut writer).expect("echoes");
+                    std::io::copy(&mut reader, &mut writer).expect("an echo");
                 }));
             }
-            assert!(!accepted_here.is_empty(), "round {round}: the last came when nobody accepted");
-            before.into_iter().for_each(assert_echoed);
+            assert!(!accepted_here.is_empty(), "round {round}: no connection was accepted before the pause");
+            early_clients.into_iter().for_each(assert_echoed);
             assert_echoed(after);
-            accepted_here.into_iter().for_each(|thread| thread.join().expect("ends"));
+            accepted_here.into_iter().for_each(|thread| thread.join().expect("an exit message"));
             group.resume();
             assert_echoed(client(address));
         }
@@ -197,14 +198,14 @@ fn wait_applied_in_task_submits_wake_ups() {
                 let joined = joined.clone();
                 async move { serve(joined.join(worker.index)).await }
             });
-            let workers = workers.expect("starts");
-            assert_eq!(group.wait_applied(hangs_after()).expect("both accept"), 2);
+            let workers = workers.expect("workers");
+            assert_eq!(group.wait_applied(hangs_after()).expect("both members accept"), 2);
             setup.run(async {
                 for _ in 0..10 {
                     group.pause();
-                    assert_eq!(group.wait_applied(hangs_after()).expect("both stop"), 2);
+                    assert_eq!(group.wait_applied(hangs_after()).expect("both members stop"), 2);
                     group.resume();
-                    assert_eq!(group.wait_applied(hangs_after()).expect("both accept"), 2);
+                    assert_eq!(group.wait_applied(hangs_after()).expect("both members accept"), 2);
                 }
                 group.close(PendingConnections::Leave);
                 workers.join().expect("both workers exit");
@@ -233,16 +234,16 @@ fn pending_connections_of_closed_shared_socket_are_served() {
                     }
                 }
             });
-            let workers = workers.expect("starts");
+            let workers = workers.expect("workers");
             if round % 2 == 0 {
-                assert_eq!(group.wait_applied(hangs_after()).expect("both accept"), 2);
+                assert_eq!(group.wait_applied(hangs_after()).expect("both members accept"), 2);
             }
             group.close(PendingConnections::Serve);
             waiting.into_iter().for_each(assert_echoed);
             while group.wait_applied(hangs_after()).expect("both workers exit") > 0 {
                 thread::yield_now();
             }
-            assert!(StdStream::connect(address).is_err(), "nobody listens any more");
+            assert!(StdStream::connect(address).is_err(), "the listener still accepts");
             all_served.store(true, Ordering::Relaxed);
             workers.join().expect("the workers exit");
         }
@@ -267,18 +268,20 @@ fn fault_39_connections_of_worker_exited_while_paused_are_served_after_resume() 
                 while !stop_requested.load(Ordering::Relaxed) {
                     let accepted = timeout(Duration::from_millis(1), member.accept()).await;
                     if let Ok(stream) = accepted {
-                        echo(stream.expect("accepts").expect("open")).await.expect("the client goes");
+                        echo(stream.expect("an accepted connection").expect("an open group"))
+                            .await
+                            .expect("the client disconnects");
                     }
                 }
             }
         });
-        let workers = workers.expect("starts");
+        let workers = workers.expect("workers");
         assert_echoed(client(at_first));
         group.pause();
-        assert_eq!(group.wait_applied(hangs_after()).expect("both stop"), 2);
+        assert_eq!(group.wait_applied(hangs_after()).expect("both members stop"), 2);
         let waiting: Vec<StdStream> = (0..10).map(|_| client(at_first)).collect();
         ends.store(true, Ordering::Relaxed);
-        while group.wait_applied(hangs_after()).expect("who is left has stopped") != 1 {
+        while group.wait_applied(hangs_after()).expect("the remaining member stops") != 1 {
             thread::yield_now();
         }
         group.resume();
@@ -302,7 +305,7 @@ fn is_served(client: &mut StdStream) -> bool {
         Ok(()) => true,
         Err(error) => {
             let kinds = [ErrorKind::ConnectionReset, ErrorKind::UnexpectedEof];
-            assert!(kinds.contains(&error.kind()), "neither served nor refused: {error}");
+            assert!(kinds.contains(&error.kind()), "neither served nor rejected: {error}");
             false
         }
     }
@@ -330,8 +333,8 @@ fn share_without_descriptors(setup: &Setup) {
         let joined = joined.clone();
         async move { serve(joined.join(worker.index)).await }
     });
-    let workers = workers.expect("starts");
-    assert_eq!(group.wait_applied(hangs_after()).expect("both have joined"), 2);
+    let workers = workers.expect("workers");
+    assert_eq!(group.wait_applied(hangs_after()).expect("both members have joined"), 2);
     let mut clients: Vec<StdStream> = (0..100).map(|_| client(address)).collect();
     leave_descriptors(10);
     group.resume();
@@ -369,7 +372,7 @@ fn fault_04_member_waits_for_descriptor_of_its_socket() {
                 assert!(accepted.is_none(), "{}: {accepted:?}", setup.name);
                 drop(taken);
                 raise_open_files();
-                assert!(accepting.await.expect("accepts").is_some(), "{}", setup.name);
+                assert!(accepting.await.expect("an accepted connection").is_some(), "{}", setup.name);
             });
         });
     });
@@ -393,7 +396,7 @@ fn fault_04_group_closed_without_descriptors_serves_pending_connections_later() 
                 assert!(accepted.is_none(), "{}: {accepted:?}", setup.name);
                 drop(taken);
                 raise_open_files();
-                assert!(accepting.await.expect("accepts").is_some(), "{}", setup.name);
+                assert!(accepting.await.expect("an accepted connection").is_some(), "{}", setup.name);
                 // The accept queue is empty, which is detected without a descriptor.
                 let taken = take_every_descriptor(&waiting);
                 let mut accepting = pin!(member.accept());
@@ -429,7 +432,7 @@ fn member_without_accept_ahead_holds_at_most_one_connection() {
             let clients: Vec<_> = (0..CLIENTS).map(|_| client(address)).collect();
             let mut taken = Vec::new();
             while taken.len() < CLIENTS {
-                taken.push(member.accept().await.expect("no error").expect("open"));
+                taken.push(member.accept().await.expect("no error").expect("an open group"));
                 // Gives the kernel the opportunity to accept ahead.
                 sleep(Duration::from_millis(1)).await;
                 assert!(accepted() <= taken.len() as u64 + 1, "{}: {} accepted", setup.name, accepted());
@@ -458,16 +461,16 @@ fn sockets_of_member_dropped_by_driver_move_to_another() {
             // Gives the driver time to arm the accept.
             assert!(timeout(Duration::from_millis(1), member.accept()).await.is_err());
             MEMBER.set(Some(member));
-            let mut stream = TcpStream::connect(at_second).await.expect("connects");
-            let mut peer = other.accept().await.expect("accepts").expect("a client");
-            stream.send(bytes_of_owner(|| drop(MEMBER.take()))).await.expect("sends");
-            stream.flush().await.expect("is sent");
-            assert!(peer.recv().await.expect("receives").is_some());
+            let mut stream = TcpStream::connect(at_second).await.expect("a connection");
+            let mut peer = other.accept().await.expect("an accepted connection").expect("a client");
+            stream.send(bytes_of_owner(|| drop(MEMBER.take()))).await.expect("room to send");
+            stream.flush().await.expect("the message is sent");
+            assert!(peer.recv().await.expect("received bytes").is_some());
             let client = spawn_blocking(move || assert_echoed(client(at_first)));
             let serving = anello::spawn(serve(other));
-            client.await.expect("is answered");
+            client.await.expect("a response");
             joined.close(PendingConnections::Serve);
-            serving.await.expect("ends");
+            serving.await.expect("an exit message");
         });
     });
 }

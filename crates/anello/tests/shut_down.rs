@@ -34,7 +34,7 @@ fn runtime_without_drain(setup: &Setup) -> Runtime {
 /// Drops a runtime. The drop must not unwind, even if destructors panic.
 #[track_caller]
 fn assert_drops(setup: &Setup, runtime: Runtime) {
-    assert!(catch_unwind(AssertUnwindSafe(|| drop(runtime))).is_ok(), "{}: unwinds", setup.name);
+    assert!(catch_unwind(AssertUnwindSafe(|| drop(runtime))).is_ok(), "{}: the drop unwound", setup.name);
 }
 
 fn poll_once<F: Future>(future: Pin<&mut F>, waker: &Waker) -> Poll<F::Output> {
@@ -135,14 +135,14 @@ fn unix_connect_after_its_runtime_fails() {
         let mut connecting = Box::pin(UnixStream::connect_addr(&address));
         runtime.block_on(async {
             let polled = poll_fn(|context| Poll::Ready(connecting.as_mut().poll(context))).await;
-            assert!(polled.is_pending(), "{}: there was room", setup.name);
+            assert!(polled.is_pending(), "{}: the backlog had room", setup.name);
             // The retry delay of the connect has elapsed by then.
             sleep(Duration::from_millis(20)).await;
         });
         listener.accept().unwrap();
         drop(runtime);
         let Poll::Ready(connected) = poll_once(connecting.as_mut(), Waker::noop()) else {
-            panic!("{}: waits for a runtime that is gone", setup.name)
+            panic!("{}: the future waits for a dropped runtime", setup.name)
         };
         assert_eq!(
             connected.err().map(|error| error.kind()),
@@ -191,9 +191,9 @@ fn memory_of_send_in_flight_outlives_panicking_wakers_at_shutdown() {
         peers[1].set_read_timeout(Some(patience(Duration::from_secs(10)))).unwrap();
         peers[1].read_to_end(&mut received).unwrap();
         assert_same_bytes(&received, &expected[..received.len()]);
-        assert!(received.len() < expected.len(), "{}: nothing was left to send", setup.name);
+        assert!(received.len() < expected.len(), "{}: all bytes had been sent", setup.name);
         drop(streams);
-        assert_eq!(freed.load(Ordering::SeqCst), 1, "{}: the memory is leaked, or freed twice", setup.name);
+        assert_eq!(freed.load(Ordering::SeqCst), 1, "{}: the memory was leaked or freed twice", setup.name);
         let dropped: Vec<_> = wakers.iter().map(|dropped| dropped.load(Ordering::SeqCst)).collect();
         assert_eq!(dropped, [1; 4], "{}", setup.name);
     });
@@ -213,7 +213,7 @@ fn assert_gone(setup: &Setup, action: DropAction, stream: &mut TcpStream) {
     drop(RUNTIME.take());
     let polled = poll_once(pin!(stream.recv()), Waker::noop());
     let Poll::Ready(Err(error)) = polled else {
-        panic!("{} {action:?}: {polled:?} of a runtime that is gone", setup.name)
+        panic!("{} {action:?}: {polled:?} from a stream of a dropped runtime", setup.name)
     };
     assert_eq!(error.kind(), ErrorKind::NotConnected, "{} {action:?}", setup.name);
 }
@@ -347,7 +347,7 @@ struct Local(mpsc::Sender<ThreadId>);
 impl Drop for Local {
     fn drop(&mut self) {
         self.0.send(thread::current().id()).unwrap();
-        panic!("a task panics when it is dropped");
+        panic!("deliberate panic of a dropped task");
     }
 }
 
@@ -411,7 +411,7 @@ struct Witness;
 impl Drop for Witness {
     fn drop(&mut self) {
         if DROPPED.load(Ordering::SeqCst) {
-            eprintln!("what a task uses was dropped while it runs");
+            eprintln!("a value in use by a task was dropped");
             std::process::abort();
         }
     }

@@ -86,7 +86,7 @@ fn dropping_runtime_does_not_wait_for_stalled_reader() {
             anello::yield_now().await;
         });
         drop(runtime);
-        assert_eq!(Arc::strong_count(&message.0), 1, "{}: the memory was not let go of", setup.name);
+        assert_eq!(Arc::strong_count(&message.0), 1, "{}: the memory was not released", setup.name);
         drop((stream, peer));
     });
 }
@@ -317,7 +317,7 @@ fn error_contains_address_in_use() {
             let error = TcpListener::bind(address).unwrap_err();
             assert_eq!(error.kind(), io::ErrorKind::AddrInUse);
             assert!(error.to_string().contains(&address.to_string()), "{error}");
-            assert!(TcpListener::bind("198.51.100.1:80").is_err(), "not an address of this machine");
+            assert!(TcpListener::bind("198.51.100.1:80").is_err(), "not a local address");
             assert!(TcpListener::bind(&[][..] as &[SocketAddr]).is_err());
             drop(listener);
             // The kernel releases the address with the next turn at the latest.
@@ -398,10 +398,10 @@ fn connect_from_local_address() {
             let error = TcpStream::connect_from("192.0.2.1:0".parse().unwrap(), address).await.unwrap_err();
             assert_eq!(error.kind(), io::ErrorKind::InvalidInput);
             assert!(error.to_string().contains("cannot connect from 192.0.2.1"), "{error}");
-            let nobody = std::net::TcpListener::bind(ANY_PORT).unwrap().local_addr().unwrap();
-            let error = TcpStream::connect_from(source, nobody).await.unwrap_err();
+            let closed_address = std::net::TcpListener::bind(ANY_PORT).unwrap().local_addr().unwrap();
+            let error = TcpStream::connect_from(source, closed_address).await.unwrap_err();
             assert_eq!(error.kind(), io::ErrorKind::ConnectionRefused);
-            assert!(error.to_string().starts_with(&format!("{nobody} from 127.0.0.9: ")), "{error}");
+            assert!(error.to_string().starts_with(&format!("{closed_address} from 127.0.0.9: ")), "{error}");
             let six: SocketAddr = "[::1]:0".parse().unwrap();
             assert!(TcpStream::connect_from(six, address).await.is_err(), "an address of another family");
             // A port chosen by the application.
@@ -422,7 +422,7 @@ fn ipv6_connection() {
         setup.run(async {
             let listener = match TcpListener::bind("[::1]:0") {
                 Ok(listener) => listener,
-                Err(error) => return eprintln!("skipped: no IPv6 here: {error}"),
+                Err(error) => return eprintln!("skipped: IPv6 unavailable: {error}"),
             };
             let mut client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
             let mut server = listener.accept().await.unwrap();

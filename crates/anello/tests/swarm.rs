@@ -69,13 +69,13 @@ fn run(seed: u64) -> Vec<(usize, &'static str, usize)> {
         for client in clients {
             let (number, ended) = client.await.expect("no client panics");
             let result = ended.unwrap_or_else(|_| panic!("client {number} hangs"));
-            assert!(result.is_ok() || !lossless, "client {number}, though nothing is lost: {result:?}");
+            assert!(result.is_ok() || !lossless, "client {number} failed on a lossless network: {result:?}");
         }
         serving.abort();
         sleep(Duration::from_millis(1)).await;
     });
     let metrics = runtime.metrics();
-    assert!(metrics.sockets <= 64, "sockets are left behind: {metrics:?}");
+    assert!(metrics.sockets <= 64, "leaked sockets: {metrics:?}");
     drop(runtime);
     trace.take()
 }
@@ -128,13 +128,13 @@ async fn client(
         };
         let (written, received) = both(writing, reading).await;
         written?;
-        assert!(received? == message, "client {number}, round {round}: other bytes came back");
+        assert!(received? == message, "client {number}, round {round}: the echoed bytes differ");
         trace.borrow_mut().push((number, "round", length));
     }
     stream.shutdown().await?;
     match stream.recv().await? {
         None => Ok(()),
-        Some(chunk) => panic!("client {number}: {} bytes that nobody sent", chunk.len()),
+        Some(chunk) => panic!("client {number}: {} unexpected bytes", chunk.len()),
     }
 }
 
@@ -230,7 +230,7 @@ fn broken_connection_does_not_return_eof() {
                 });
                 assert!(
                     !has_ended,
-                    "{model:?}, buffer ring {buffer_ring}, seed {seed}: ended without an error"
+                    "{model:?}, buffer ring {buffer_ring}, seed {seed}: EOF without an error"
                 );
             }
         }

@@ -68,15 +68,15 @@ fn fault_17_panic_does_not_affect_other_tasks() {
             let error = spawn(async move {
                 let _held = doomed;
                 yield_now().await;
-                std::panic::panic_any("on purpose, 17".to_owned());
+                std::panic::panic_any("deliberate, 17".to_owned());
             })
             .await
             .map(|(): ()| ())
             .unwrap_err();
             assert!(error.is_panic());
-            assert_eq!(error.to_string(), "task panicked: on purpose, 17");
+            assert_eq!(error.to_string(), "task panicked: deliberate, 17");
             let payload = error.into_panic().unwrap();
-            assert_eq!(payload.downcast_ref::<String>().map(String::as_str), Some("on purpose, 17"));
+            assert_eq!(payload.downcast_ref::<String>().map(String::as_str), Some("deliberate, 17"));
             assert!(doomed_client.recv().await.unwrap().is_none(), "its stream was closed");
             spawn(async { panic!("panic of a detached task") }).detach();
             client.write_all(b"alive").await.unwrap();
@@ -96,7 +96,7 @@ fn runtime_is_usable_after_panic_of_main_future() {
         let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
             runtime.block_on(async {
                 yield_now().await;
-                panic!("on purpose");
+                panic!("deliberate");
             });
         }));
         assert!(panicked.is_err());
@@ -150,7 +150,7 @@ fn task_that_spawns_and_panics_while_dropped_is_contained() {
     impl Drop for PanicsOnDrop {
         fn drop(&mut self) {
             spawn(std::future::pending::<()>()).detach();
-            panic!("on purpose, while dropped");
+            panic!("deliberate, while dropped");
         }
     }
     on_every_driver_and_sim(|setup| {
@@ -279,8 +279,8 @@ fn wake_up_is_not_lost_when_turn_has_other_work() {
                 // Requires the completion of the send, so that the next turn handles it. No task waits for it.
                 drop(common::poll_at_most(1, client.flush()).await);
                 if round % 50 == 0 {
-                    let mut found = [0; 50];
-                    server.read_exact(&mut found).await.unwrap();
+                    let mut received = [0; 50];
+                    server.read_exact(&mut received).await.unwrap();
                 }
                 shared.2.store(round, Ordering::SeqCst);
             }
@@ -330,7 +330,7 @@ fn ping_pong(one: &Setup, other: &Setup) {
     runtime.block_on(async {
         handle.spawn(async move { report.send(()).unwrap() }).detach();
     });
-    reports.recv_timeout(common::patience(Duration::from_secs(30))).expect("the wake stayed in a queue");
+    reports.recv_timeout(common::patience(Duration::from_secs(30))).expect("the wake-up stayed in a queue");
     // The same applies to a wake-up of the other runtime's main future.
     runtime.block_on(async { end.raise() });
     thread.join().unwrap();
@@ -372,7 +372,7 @@ fn task_can_be_aborted_from_another_thread() {
             });
             yield_now().await;
             let thread = thread::spawn(move || handle.abort());
-            assert!(client.recv().await.unwrap().is_none(), "its stream was closed, here");
+            assert!(client.recv().await.unwrap().is_none(), "its stream was closed on this thread");
             thread.join().unwrap();
             assert_eq!(dropped.load(Ordering::SeqCst), 1);
         });
@@ -480,7 +480,7 @@ fn worker_start_error_contains_cause() {
     let error = Workers::builder().unpinned_workers(0).start(|_| async {}).unwrap_err();
     assert!(error.to_string().contains("count is 0"), "{error}");
     let workers = Workers::builder().start(|worker| async move {
-        assert_ne!(worker.index, 0, "on purpose");
+        assert_ne!(worker.index, 0, "deliberate");
     });
     assert!(workers.unwrap().join().unwrap_err().to_string().contains("panicked"));
 }

@@ -79,7 +79,7 @@ fn timeout_cancels_future_at_deadline() {
             let mut received = [0; 7];
             timeout(Duration::from_secs(1000), server.read_exact(&mut received)).await.unwrap().unwrap();
             assert_eq!(&received, b"in time");
-            assert_eq!(timeout(Duration::ZERO, async { 1 }).await, Ok(1), "what is ready is never late");
+            assert_eq!(timeout(Duration::ZERO, async { 1 }).await, Ok(1), "a ready future never times out");
             assert!(timeout(Duration::ZERO, std::future::pending::<()>()).await.is_err());
             // Exceeds the range of the clock.
             assert!(poll_at_most(1, timeout(Duration::MAX, std::future::pending::<()>())).await.is_none());
@@ -211,7 +211,10 @@ fn virtual_clock_waits_for_blocking_work() {
                     done.store(true, Ordering::SeqCst);
                 });
                 let hour = spawn(sleep(Duration::from_secs(3600)));
-                timeout(Duration::from_secs(60), work).await.expect("the clock waits").unwrap();
+                timeout(Duration::from_secs(60), work)
+                    .await
+                    .expect("the virtual clock waits for the work")
+                    .unwrap();
                 let done_at = monotonic_now();
                 hour.await.unwrap();
                 assert!(is_done.load(Ordering::SeqCst));

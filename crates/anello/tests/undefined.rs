@@ -70,10 +70,14 @@ fn fault_15_futures_dropped_at_every_poll() {
             let enough = (0..POLLS_LIMIT).step_by(if cfg!(miri) { 5 } else { 1 }).find(|polls| {
                 let alive = Rc::new(());
                 let ended = drop_after_polls(setup, *polls, when, &alive);
-                assert_eq!(Rc::strong_count(&alive), 1, "{when:?} after {polls} polls: something is left");
+                assert_eq!(
+                    Rc::strong_count(&alive),
+                    1,
+                    "{when:?} after {polls} polls: the future was not dropped"
+                );
                 ended
             });
-            assert!(enough.is_some(), "{when:?}: the exchange never ends");
+            assert!(enough.is_some(), "{when:?}: the exchange did not complete");
         }
     });
 }
@@ -345,7 +349,7 @@ fn fault_15_results_outlive_their_runtime() {
         setup.run(async {
             let (mut client, server, chunk) = taken.await.unwrap();
             assert_eq!(b"result"[..chunk.len()], chunk[..]);
-            assert!(client.write_all(b"?").await.is_err(), "a stream of a runtime that is gone");
+            assert!(client.write_all(b"?").await.is_err(), "a stream of a dropped runtime");
             drop((chunk, server));
         });
     });
@@ -400,7 +404,7 @@ fn fault_15_tasks_abort_themselves_and_each_other() {
                 }
             });
             drop(runtime);
-            assert_eq!(Rc::strong_count(&alive), 1, "after {turns} turns: a future is left");
+            assert_eq!(Rc::strong_count(&alive), 1, "after {turns} turns: a future was not dropped");
         }
     });
 }

@@ -153,8 +153,12 @@ fn connect_waits_for_full_backlog() {
             let mut clients = vec![UnixStream::connect(&path.0).await.unwrap()];
             let base = current_metrics().unwrap().sockets;
             let waiting = UnixStream::connect(&path.0);
-            assert!(poll_at_most(3, waiting).await.is_none(), "{}: there was room", setup.name);
-            assert_eq!(current_metrics().unwrap().sockets, base, "an abandoned connect leaves nothing");
+            assert!(poll_at_most(3, waiting).await.is_none(), "{}: the backlog had room", setup.name);
+            assert_eq!(
+                current_metrics().unwrap().sockets,
+                base,
+                "an abandoned connect must not leak a socket"
+            );
             let later = path.0.clone();
             let connecting = spawn(async move { UnixStream::connect(later).await });
             yield_now().await;
@@ -185,10 +189,10 @@ fn long_stream_to_stalled_reader() {
                 let (block, mut hash) = (pattern(8, 100_003), Sha256::new());
                 let mut left = total;
                 while left > 0 {
-                    let piece = &block[..block.len().min(left)];
-                    writer.write_all(piece).unwrap();
-                    hash.update(piece);
-                    left -= piece.len();
+                    let part = &block[..block.len().min(left)];
+                    writer.write_all(part).unwrap();
+                    hash.update(part);
+                    left -= part.len();
                 }
                 writer.shutdown(std::net::Shutdown::Write).unwrap();
                 hash.finalize()
@@ -217,7 +221,7 @@ fn long_stream_to_stalled_reader() {
             ended.wait().await;
             let (received, hash) = reading.join().unwrap();
             assert_eq!(received, total);
-            assert_eq!(hash, writing.join().unwrap(), "the same bytes in the same order");
+            assert_eq!(hash, writing.join().unwrap(), "the received bytes differ");
         });
     });
 }
@@ -239,7 +243,7 @@ fn closed_peer_is_an_error_without_signal() {
                     Err(error) => Err(error),
                 };
                 assert_eq!(written.unwrap_err().kind(), io::ErrorKind::BrokenPipe, "{}", setup.name);
-                assert!(stream.send(pattern(1, 100_000)).await.is_err(), "it stays broken");
+                assert!(stream.send(pattern(1, 100_000)).await.is_err(), "the error must be permanent");
                 // The peer has closed with unread bytes: a reset.
                 let (mut stream, peer) = with_std().await;
                 stream.write_all(b"unread").await.unwrap();

@@ -102,7 +102,7 @@ fn wake_is_sent_despite_panic_of_main_future() {
             runtime.block_on(async {
                 let_others_sleep().await;
                 ran = Some(sleeper.spawn_report());
-                panic!("on purpose");
+                panic!("deliberate");
             })
         }));
         assert!(unwound.is_err());

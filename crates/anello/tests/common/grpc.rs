@@ -74,7 +74,7 @@ fn grpc_unary_streaming_and_error_responses_work() {
             let response = client.check(check_request("echo")).await.unwrap().into_inner();
             assert_eq!(response.status(), health_check_response::ServingStatus::NotServing);
             reporter.clear_service_status("echo").await;
-            assert!(responses.message().await.unwrap().is_none(), "the stream ends with its service");
+            assert!(responses.message().await.unwrap().is_none(), "the stream must end with its service");
 
             drop((responses, client));
             connection.await.unwrap().unwrap();

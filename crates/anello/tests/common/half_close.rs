@@ -27,8 +27,8 @@ fn messages() -> [Bytes; 4] {
 async fn assert_reads(stream: &mut Stream, expected: &[u8]) {
     let mut left = expected;
     while let Some(chunk) = stream.recv().await.unwrap() {
-        let (next, rest) = left.split_at_checked(chunk.len()).expect("no more than was sent");
-        assert!(chunk[..] == *next, "wrong bytes, {} before the end", left.len());
+        let (next, rest) = left.split_at_checked(chunk.len()).expect("at most the sent bytes");
+        assert!(chunk[..] == *next, "wrong bytes, {} bytes before EOF", left.len());
         left = rest;
     }
     assert!(left.is_empty(), "EOF {} bytes too early", left.len());

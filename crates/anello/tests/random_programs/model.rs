@@ -129,7 +129,7 @@ impl World {
     /// Has another thread call a waker.
     pub fn call_elsewhere(&self, waker: Waker) {
         match &*self.elsewhere.borrow() {
-            Some(elsewhere) => elsewhere.send(waker).expect("the thread listens until the program ends"),
+            Some(elsewhere) => elsewhere.send(waker).expect("a waker thread"),
             None => waker.wake(),
         }
     }

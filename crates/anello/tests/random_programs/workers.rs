@@ -104,7 +104,7 @@ pub fn run(seed: u64, setup: &Setup) {
             tokens.push(number % WORKERS, Token { hops_left: HOPS });
         }
         for _ in 0..TOKENS {
-            ends.recv().expect("the workers live until the tokens have arrived");
+            ends.recv().expect("workers that exit after the tokens arrive");
         }
         tokens.close();
     });
@@ -147,7 +147,7 @@ async fn pass_on(
 ) -> bool {
     while let Some(Token { hops_left }) = tokens.take(worker).await {
         if hops_left == 1 {
-            ended.send(()).expect("the program waits for the tokens");
+            ended.send(()).expect("a program that waits for the tokens");
         }
         if hops_left < 2 {
             continue;
@@ -184,7 +184,7 @@ fn wait_for_taken(
     let other_worker = other.map_or((worker + 1 + random.below(WORKERS - 1)) % WORKERS, |(other, _)| other);
     let taken_before = tokens.taken[other_worker].load(Ordering::SeqCst);
     match other {
-        Some((other, requests)) => requests.send(other).expect("the thread listens"),
+        Some((other, requests)) => requests.send(other).expect("a token thread"),
         None => tokens.push(other_worker, Token { hops_left: 0 }),
     }
     while tokens.taken[other_worker].load(Ordering::SeqCst) == taken_before
