@@ -322,8 +322,8 @@ fn panicking_waker_of_stream_does_not_affect_other_streams() {
     });
 }
 
-/// How often a task that does nothing but yield does so while something completes that was ready before: once until the
-/// driver has seen it, once until the task that waits for it has run, and a few more where an operation takes several turns.
+/// Maximum number of yields of a yielding task until an operation that was ready before completes: once until the
+/// driver has processed it, once until the waiting task has run, and a few more if an operation takes several turns.
 const MAX_YIELDS: usize = 16;
 
 #[test]

@@ -283,9 +283,9 @@ fn connections_transferred_to_exiting_worker_are_served_by_another() {
         let clients: Vec<StdStream> = (0..100).map(|_| client(address)).collect();
         let waiting = |client: &StdStream| {
             client.set_nonblocking(true).expect("blocking mode is set");
-            let resumed = client.peek(&mut [0]).is_err_and(|error| error.kind() == ErrorKind::WouldBlock);
+            let is_waiting = client.peek(&mut [0]).is_err_and(|error| error.kind() == ErrorKind::WouldBlock);
             client.set_nonblocking(false).expect("blocking mode is set");
-            resumed
+            is_waiting
         };
         // When the last connection that the first worker keeps has its response, it has processed all connections.
         while clients.iter().filter(|client| waiting(client)).count() > 52 {
