@@ -64,7 +64,7 @@ fn waiting_tasks_accept_while_other_tasks_cancel() {
                             let limit = if number % 2 == 0 {
                                 Duration::from_millis(1 + (rounds * 7 + number) % 5)
                             } else {
-                                hangs_after()
+                                hang_timeout()
                             };
                             if let Ok(stream) = timeout(limit, listener.accept()).await {
                                 drop(stream.unwrap());
@@ -163,18 +163,18 @@ fn random_joins_and_leaves_lose_no_connection() {
                     })
                 })
                 .collect();
-            group.wait_applied(patience(Duration::from_secs(10))).unwrap();
+            group.wait_applied(scaled_timeout(Duration::from_secs(10))).unwrap();
             let client_count = 200;
             for round in 0..client_count {
                 if random.below(20) == 0 {
                     group.pause();
                     if random.below(2) == 0 {
-                        group.wait_applied(patience(Duration::from_secs(10))).unwrap();
+                        group.wait_applied(scaled_timeout(Duration::from_secs(10))).unwrap();
                     }
                     group.resume();
                 }
                 let mut client = std::net::TcpStream::connect(addresses[round % addresses.len()]).unwrap();
-                client.set_read_timeout(Some(patience(Duration::from_secs(10)))).unwrap();
+                client.set_read_timeout(Some(scaled_timeout(Duration::from_secs(10)))).unwrap();
                 let mut response = Vec::new();
                 client.read_to_end(&mut response).unwrap();
                 assert_eq!(response, b"x");
@@ -184,7 +184,7 @@ fn random_joins_and_leaves_lose_no_connection() {
             group.close(PendingConnections::Serve);
             for mut client in waiting {
                 let mut response = Vec::new();
-                client.set_read_timeout(Some(patience(Duration::from_secs(10)))).unwrap();
+                client.set_read_timeout(Some(scaled_timeout(Duration::from_secs(10)))).unwrap();
                 client.read_to_end(&mut response).unwrap();
                 assert_eq!(response, b"x");
             }

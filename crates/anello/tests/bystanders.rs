@@ -66,7 +66,7 @@ impl Drop for PanicsOnDrop {
 
 #[test]
 fn panicking_abandoned_result_does_not_affect_blocking_pool() {
-    within(hangs_after(), "pool", || {
+    within(hang_timeout(), "pool", || {
         both_drivers().pop().unwrap().run(async {
             for _ in 0..MAX_BLOCKING_THREADS + 8 {
                 let (gone, is_gone) = mpsc::channel::<()>();

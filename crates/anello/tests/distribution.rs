@@ -17,7 +17,7 @@ use socket2::{Domain, SockAddr, Socket, Type};
 
 use common::child::raise_open_files;
 use common::groups::{assert_echoed, available, client, listener, serve};
-use common::{Setup, hangs_after, on_each};
+use common::{Setup, hang_timeout, on_each};
 
 /// Arrival pattern of 1,000 clients.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -69,7 +69,7 @@ impl CountingWorkers {
             }
         });
         let workers = Some(workers.expect("workers"));
-        assert_eq!(group.wait_applied(hangs_after()).expect("all members have joined"), members);
+        assert_eq!(group.wait_applied(hang_timeout()).expect("all members have joined"), members);
         Self { group, served, workers }
     }
 
@@ -90,7 +90,7 @@ fn distribute(setup: &Setup, members: usize, sockets: usize, arrival: Arrival) -
     let counting = CountingWorkers::start(setup, group.clone(), members);
     if arrival != Arrival::Queued {
         group.resume();
-        assert_eq!(group.wait_applied(hangs_after()).expect("all members accept"), members);
+        assert_eq!(group.wait_applied(hang_timeout()).expect("all members accept"), members);
     }
     match arrival {
         Arrival::Sequential => (0..1000).for_each(|_| assert_echoed(client(address))),
@@ -178,10 +178,10 @@ fn connections_of_shared_unix_socket_are_balanced() {
             }
         });
         let workers = workers.expect("workers");
-        assert_eq!(group.wait_applied(hangs_after()).expect("both members accept"), 2);
+        assert_eq!(group.wait_applied(hang_timeout()).expect("both members accept"), 2);
         for _ in 0..100 {
             let mut client = StdUnixStream::connect(&path).expect("a connection");
-            client.set_read_timeout(Some(hangs_after())).expect("a timeout");
+            client.set_read_timeout(Some(hang_timeout())).expect("a timeout");
             client.write_all(b"ciao").expect("room to send");
             assert_echoed(client);
         }
@@ -276,7 +276,7 @@ fn connections_transferred_to_exiting_worker_are_served_by_another() {
             }
         });
         let workers = workers.expect("workers");
-        assert_eq!(group.wait_applied(hangs_after()).expect("both members accept"), 2);
+        assert_eq!(group.wait_applied(hang_timeout()).expect("both members accept"), 2);
         assert_echoed(client(at_second));
         blocked.recv().expect("the second worker is blocked");
         // About half of the connections are transferred.

@@ -131,7 +131,7 @@ fn idle_percentage(server: &mut Server) -> f64 {
 
 fn connect(server: &Server) -> StdStream {
     let stream = StdStream::connect(server.address).unwrap();
-    stream.set_read_timeout(Some(common::patience(Duration::from_secs(30)))).unwrap();
+    stream.set_read_timeout(Some(common::scaled_timeout(Duration::from_secs(30)))).unwrap();
     stream
 }
 

@@ -17,7 +17,7 @@ use common::child::{Child, assert_grown_less, raise_open_files, usage};
 use common::server::{Server, serve_if_child};
 use common::{
     ANY_PORT, Random, Setup, assert_same_bytes, both_drivers, on_both_drivers, on_each, on_every_driver,
-    pair, patience, pattern, poll_at_most, sha256, within,
+    pair, pattern, poll_at_most, scaled_timeout, sha256, within,
 };
 use sha2::{Digest, Sha256};
 use socket2::{Domain, SockRef, Socket, Type};
@@ -391,7 +391,8 @@ fn fault_22_resets_while_receive_is_armed() {
             let mut receiving = Vec::new();
             while receiving.len() < CLIENTS as usize {
                 // A client that was reset before it was accepted may never be accepted.
-                let Ok(accepted) = timeout(patience(Duration::from_secs(2)), listener.accept()).await else {
+                let Ok(accepted) = timeout(scaled_timeout(Duration::from_secs(2)), listener.accept()).await
+                else {
                     break;
                 };
                 let Ok(mut stream) = accepted else { continue };
@@ -412,7 +413,7 @@ fn long_stream_to_stalled_reader() {
     let configured = std::env::var("ANELLO_STREAM_BYTES").ok().map(|text| text.parse().unwrap());
     let total: u64 = configured.unwrap_or(64 * MEGABYTE as u64);
     for setup in both_drivers() {
-        within(patience(Duration::from_secs(600)), setup.name, move || {
+        within(scaled_timeout(Duration::from_secs(600)), setup.name, move || {
             if setup.builder().build().is_ok() { long_stream(&setup, total) } else { eprintln!("skipped") }
         });
     }

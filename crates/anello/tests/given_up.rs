@@ -32,7 +32,7 @@ fn stream_dropped_outside_block_on_is_closed() {
             sleep(Duration::from_millis(5)).await;
         });
         drop(stream);
-        peer.set_read_timeout(Some(patience(Duration::from_secs(2)))).unwrap();
+        peer.set_read_timeout(Some(scaled_timeout(Duration::from_secs(2)))).unwrap();
         assert_eq!(peer.read(&mut [0; 10]).expect("EOF"), 0);
     });
 }
@@ -82,7 +82,7 @@ fn main_future_is_dropped_before_block_on_returns() {
             context.waker().wake_by_ref();
             if polls < 10 { Poll::Pending } else { Poll::Ready(()) }
         }));
-        peer.set_read_timeout(Some(patience(Duration::from_secs(2)))).unwrap();
+        peer.set_read_timeout(Some(scaled_timeout(Duration::from_secs(2)))).unwrap();
         assert_eq!(peer.read(&mut [0; 10]).expect("EOF"), 0);
     });
 }

@@ -122,7 +122,7 @@ fn build(kind: DriverKind, options: &DriverOptions) -> io::Result<Runtime> {
 /// If the driver is selected by name, expects an error with cause and remedy. With `auto`, expects epoll with a
 /// fallback reason, and that it serves connections.
 fn expect_setup_refused(part_of_message: &'static str) {
-    within(common::hangs_after(), part_of_message, move || {
+    within(common::hang_timeout(), part_of_message, move || {
         let options = DriverOptions::default();
         let error = build(DriverKind::Uring, &options).unwrap_err();
         assert!(is_uring_unavailable(&error), "{error:?}");

@@ -22,7 +22,7 @@ use anello::{Workers, allowed_cores, spawn_blocking};
 
 use common::child::{Child, limit_open_files, raise_open_files};
 use common::groups::{assert_echoed, available, client, listener, serve};
-use common::{Setup, bytes_of_owner, hangs_after, on_each, poll_at_most};
+use common::{Setup, bytes_of_owner, hang_timeout, on_each, poll_at_most};
 
 /// How the first worker exits.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -152,14 +152,14 @@ fn paused_group_keeps_accept_queue_and_serves_accepted_connections() {
                 }
             })
             .expect("workers");
-        assert_eq!(group.wait_applied(hangs_after()).expect("all members have joined"), 2);
+        assert_eq!(group.wait_applied(hang_timeout()).expect("all members have joined"), 2);
         let early = client(address);
         group.resume();
         assert_echoed(early);
         for round in 0..20 {
             let early_clients: Vec<StdStream> = (0..5).map(|_| client(address)).collect();
             group.pause();
-            assert_eq!(group.wait_applied(hangs_after()).expect("all members stop"), 2);
+            assert_eq!(group.wait_applied(hang_timeout()).expect("all members stop"), 2);
             // No member accepts: connections that were not accepted before wait for a process that has the socket.
             other.set_nonblocking(true).expect("blocking mode is set");
             let mut accepted_here = Vec::new();
@@ -199,13 +199,13 @@ fn wait_applied_in_task_submits_wake_ups() {
                 async move { serve(joined.join(worker.index)).await }
             });
             let workers = workers.expect("workers");
-            assert_eq!(group.wait_applied(hangs_after()).expect("both members accept"), 2);
+            assert_eq!(group.wait_applied(hang_timeout()).expect("both members accept"), 2);
             setup.run(async {
                 for _ in 0..10 {
                     group.pause();
-                    assert_eq!(group.wait_applied(hangs_after()).expect("both members stop"), 2);
+                    assert_eq!(group.wait_applied(hang_timeout()).expect("both members stop"), 2);
                     group.resume();
-                    assert_eq!(group.wait_applied(hangs_after()).expect("both members accept"), 2);
+                    assert_eq!(group.wait_applied(hang_timeout()).expect("both members accept"), 2);
                 }
                 group.close(PendingConnections::Leave);
                 workers.join().expect("both workers exit");
@@ -236,11 +236,11 @@ fn pending_connections_of_closed_shared_socket_are_served() {
             });
             let workers = workers.expect("workers");
             if round % 2 == 0 {
-                assert_eq!(group.wait_applied(hangs_after()).expect("both members accept"), 2);
+                assert_eq!(group.wait_applied(hang_timeout()).expect("both members accept"), 2);
             }
             group.close(PendingConnections::Serve);
             waiting.into_iter().for_each(assert_echoed);
-            while group.wait_applied(hangs_after()).expect("both workers exit") > 0 {
+            while group.wait_applied(hang_timeout()).expect("both workers exit") > 0 {
                 thread::yield_now();
             }
             assert!(StdStream::connect(address).is_err(), "the listener still accepts");
@@ -278,10 +278,10 @@ fn fault_39_connections_of_worker_exited_while_paused_are_served_after_resume() 
         let workers = workers.expect("workers");
         assert_echoed(client(at_first));
         group.pause();
-        assert_eq!(group.wait_applied(hangs_after()).expect("both members stop"), 2);
+        assert_eq!(group.wait_applied(hang_timeout()).expect("both members stop"), 2);
         let waiting: Vec<StdStream> = (0..10).map(|_| client(at_first)).collect();
         ends.store(true, Ordering::Relaxed);
-        while group.wait_applied(hangs_after()).expect("the remaining member stops") != 1 {
+        while group.wait_applied(hang_timeout()).expect("the remaining member stops") != 1 {
             thread::yield_now();
         }
         group.resume();
@@ -334,7 +334,7 @@ fn share_without_descriptors(setup: &Setup) {
         async move { serve(joined.join(worker.index)).await }
     });
     let workers = workers.expect("workers");
-    assert_eq!(group.wait_applied(hangs_after()).expect("both members have joined"), 2);
+    assert_eq!(group.wait_applied(hang_timeout()).expect("both members have joined"), 2);
     let mut clients: Vec<StdStream> = (0..100).map(|_| client(address)).collect();
     leave_descriptors(10);
     group.resume();

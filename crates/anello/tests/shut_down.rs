@@ -188,7 +188,7 @@ fn memory_of_send_in_flight_outlives_panicking_wakers_at_shutdown() {
         assert_drops(setup, runtime);
         // EOF or a reset once nothing is in flight. Until then, the kernel continues sending as this side reads.
         let mut received = Vec::new();
-        peers[1].set_read_timeout(Some(patience(Duration::from_secs(10)))).unwrap();
+        peers[1].set_read_timeout(Some(scaled_timeout(Duration::from_secs(10)))).unwrap();
         peers[1].read_to_end(&mut received).unwrap();
         assert_same_bytes(&received, &expected[..received.len()]);
         assert!(received.len() < expected.len(), "{}: all bytes had been sent", setup.name);

@@ -330,7 +330,9 @@ fn ping_pong(one: &Setup, other: &Setup) {
     runtime.block_on(async {
         handle.spawn(async move { report.send(()).unwrap() }).detach();
     });
-    reports.recv_timeout(common::patience(Duration::from_secs(30))).expect("the wake-up stayed in a queue");
+    reports
+        .recv_timeout(common::scaled_timeout(Duration::from_secs(30)))
+        .expect("the wake-up stayed in a queue");
     // The same applies to a wake-up of the other runtime's main future.
     runtime.block_on(async { end.raise() });
     thread.join().unwrap();
@@ -550,7 +552,7 @@ fn signal_kills_process_after_last_signals_handle_is_dropped() {
                 }
                 kill_self(rustix::process::Signal::TERM);
                 // Another thread may have received it.
-                thread::sleep(common::hangs_after());
+                thread::sleep(common::hang_timeout());
             });
         });
     });

@@ -117,7 +117,7 @@ fn wake_is_sent_despite_panic_of_main_future() {
 fn wake_is_sent_before_nested_runtime_waits_for_peer() {
     on_every_driver(|setup| {
         let sleeper = Sleeper::start(setup);
-        let inner = setup.builder().drain_timeout(hangs_after() * 2).build().unwrap();
+        let inner = setup.builder().drain_timeout(hang_timeout() * 2).build().unwrap();
         let listener = StdListener::bind(ANY_PORT).unwrap();
         let address = listener.local_addr().unwrap();
         let stream = inner.block_on(async {

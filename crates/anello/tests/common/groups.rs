@@ -6,7 +6,7 @@ use std::net::{SocketAddr, TcpListener as StdListener, TcpStream as StdStream};
 use anello::DriverKind;
 use anello::net::{GroupListener, GroupMember, echo};
 
-use super::{Setup, both_drivers, hangs_after, ladder};
+use super::{Setup, both_drivers, hang_timeout, ladder};
 
 pub fn available() -> Vec<Setup> {
     let mut setups = both_drivers();
@@ -33,7 +33,7 @@ pub fn listener() -> (StdListener, SocketAddr) {
 /// Returns a client that has sent the message to be echoed.
 pub fn client(address: SocketAddr) -> StdStream {
     let mut client = StdStream::connect(address).expect("a connection");
-    client.set_read_timeout(Some(hangs_after())).expect("a timeout");
+    client.set_read_timeout(Some(hang_timeout())).expect("a timeout");
     client.write_all(b"ciao").expect("room to send");
     client
 }

@@ -28,13 +28,13 @@ use anello::{
 use sha2::{Digest, Sha256};
 
 /// Time after which a test is considered to hang: a hundred times the time that any test needs.
-pub fn hangs_after() -> Duration {
-    patience(Duration::from_secs(60))
+pub fn hang_timeout() -> Duration {
+    scaled_timeout(Duration::from_secs(60))
 }
 
 /// Scales a time limit for hanging tests by `ANELLO_PATIENCE`, which is set if the processor is emulated or every
 /// memory access is checked.
-pub fn patience(limit: Duration) -> Duration {
+pub fn scaled_timeout(limit: Duration) -> Duration {
     limit * std::env::var("ANELLO_PATIENCE").map_or(1, |factor| factor.parse().unwrap())
 }
 
@@ -260,7 +260,7 @@ pub fn on_each(setups: Vec<Setup>, test: impl Fn(&Setup) + Send + Sync + 'static
     let test = Arc::new(test);
     for setup in setups {
         let (name, test) = (setup.name, Arc::clone(&test));
-        within(hangs_after(), name, move || {
+        within(hang_timeout(), name, move || {
             if setup.is_available() {
                 test(&setup);
             }

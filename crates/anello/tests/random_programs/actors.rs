@@ -344,9 +344,9 @@ where
 {
     let mut reader = reader;
     let side = reader.side.clone();
-    let patience = if random.below(5) == 0 { random.below(10) } else { usize::MAX };
+    let scaled_timeout = if random.below(5) == 0 { random.below(10) } else { usize::MAX };
     let mut kept = Vec::new();
-    for _ in 0..patience {
+    for _ in 0..scaled_timeout {
         do_side_activity(world, &mut random).await;
         if random.below(2) == 0 {
             let received = match attempt(reader.half.recv(), world, &mut random).await {

@@ -34,7 +34,7 @@ use std::time::{Duration, Instant};
 use anello::net::{Chunk, TcpListener};
 use anello::time::sleep;
 use anello::{DriverKind, JoinHandle, Runtime, SimFaults, SimModel, SimOptions, spawn, yield_now};
-use common::{Random, Setup, hangs_after, on_each, within};
+use common::{Random, Setup, hang_timeout, on_each, within};
 use hostile::{Deliberate, Hostility};
 use model::{Connection, World};
 
@@ -78,7 +78,7 @@ fn run(seed: u64, setup: &Setup, is_lossy: bool) -> Outcome {
 /// Runs senders to peers outside of the runtime, and drops the runtime at some moment. All accepted bytes must arrive.
 fn run_with_peers(seed: u64, setup: &Setup) {
     let mut random = Random::new(seed);
-    let runtime = setup.builder().drain_timeout(hangs_after()).build().unwrap();
+    let runtime = setup.builder().drain_timeout(hang_timeout()).build().unwrap();
     let elsewhere = WakerThread::of(setup, &runtime);
     let hostility = Hostility::new(random.below(2) == 0);
     let world = Rc::new(World::new(false, hostility, elsewhere.sender()));
@@ -129,7 +129,7 @@ fn run_with_peers(seed: u64, setup: &Setup) {
 fn expect_all_dropped(world: &World) {
     let started = Instant::now();
     while world.hostility.alive() != 0 {
-        assert!(started.elapsed() < hangs_after() / 4, "hostile objects were not dropped");
+        assert!(started.elapsed() < hang_timeout() / 4, "hostile objects were not dropped");
         thread::yield_now();
     }
 }
@@ -390,7 +390,7 @@ fn simulated(seed: u64) -> (Setup, bool) {
 fn random_programs_on_simulated_kernels() {
     let _alone = alone();
     for seed in seeds(1000, 1) {
-        within(hangs_after(), "sim", move || {
+        within(hang_timeout(), "sim", move || {
             let (setup, is_lossy) = simulated(seed);
             let first = run_seed(seed, &setup, is_lossy);
             // The first run has filled the caches. From then on, memory must return to the baseline.
