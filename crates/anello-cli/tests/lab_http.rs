@@ -235,7 +235,8 @@ fn own_http_server_passes_checks() {
     let (result, _, _) = run(&own, cells);
     for name in ["anello epoll", "anello epoll again", "anello io_uring"] {
         let is_forbidden = |outcome: &Outcome| {
-            name.contains("io_uring") && matches!(outcome, Outcome::Skipped(reason) if reason.contains("io_uring"))
+            name.contains("io_uring")
+                && matches!(outcome, Outcome::Skipped(reason) if reason.contains("io_uring"))
         };
         for outcome in Target::ALL.into_iter().flat_map(|target| outcomes(&result, name, target)) {
             assert!(is_timed(outcome) || is_forbidden(outcome), "{name}: {outcome:?}, {:?}", result.checks);
@@ -260,7 +261,8 @@ fn tls_servers_are_measured_with_requested_cipher() {
     let (result, html, _) = run_over("https", &own, cells);
     for name in ["anello epoll", "anello epoll again", "anello io_uring"] {
         let is_forbidden = |outcome: &Outcome| {
-            name.contains("io_uring") && matches!(outcome, Outcome::Skipped(reason) if reason.contains("io_uring"))
+            name.contains("io_uring")
+                && matches!(outcome, Outcome::Skipped(reason) if reason.contains("io_uring"))
         };
         for outcome in
             [Target::Hello, Target::Large].into_iter().flat_map(|target| outcomes(&result, name, target))
