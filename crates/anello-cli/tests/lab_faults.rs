@@ -175,10 +175,7 @@ fn fault_45_killed_contender_is_restarted() {
     let run = attempt_until(Signal::KILL, 1, |run| run.in_time);
     run.assert_run_completed();
     let what = &run.assert_restarted_once().what;
-    assert!(
-        what.starts_with("was killed by signal 9 (SIGKILL)") && what.contains("(load error: "),
-        "{what}"
-    );
+    assert!(what.starts_with("was killed by signal 9 (SIGKILL)") && what.contains("(load error: "), "{what}");
     assert!(run.stdout.contains("was killed by signal 9 (SIGKILL)"), "{}", run.stdout);
 }
 
