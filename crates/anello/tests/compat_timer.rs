@@ -182,5 +182,5 @@ fn sleep_without_runtime_panics_with_remedy() {
     }));
     let panic = polled.unwrap_err();
     let message = panic.downcast_ref::<&str>().copied();
-    assert!(message.is_some_and(|text| text.contains("inside Runtime::block_on")), "{message:?}");
+    assert!(message.is_some_and(|text| text.contains("in Runtime::block_on")), "{message:?}");
 }
