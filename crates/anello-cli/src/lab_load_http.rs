@@ -137,7 +137,7 @@ mod tests {
             (Trust::Certificate(identity.certificate()), false)
         );
         assert_eq!(tls(None).cipher, None);
-        assert!(super::tls(&identity.key(), None).unwrap_err().contains("no certificates"));
+        assert!(super::tls(&identity.key(), None).unwrap_err().contains("contains none"));
     }
 
     #[test]
