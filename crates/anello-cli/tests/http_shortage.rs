@@ -122,7 +122,10 @@ fn fault_04_lasting_shortage_is_logged_once_in_ten_seconds() {
         assert!(get(&address, "/hello.txt").ends_with(BODY));
         server.stop();
         let log_text = fs::read_to_string(log.path()).expect("UTF-8");
-        assert!((1..=2).contains(&log_text.matches("file descriptors exhausted").count()), "{driver}: {log_text}");
+        assert!(
+            (1..=2).contains(&log_text.matches("file descriptors exhausted").count()),
+            "{driver}: {log_text}"
+        );
     }
 }
 

@@ -143,10 +143,7 @@ fn spin_above_one_second_is_rejected() {
         assert!(errors[0].contains("--spin") && errors[0].contains("at most 1s"), "{command:?}: {errors:?}");
     }
     let errors = error_lines(&directory, &["http", "--config", "site.toml", "--check"]);
-    assert!(
-        errors[0].contains("site.toml:2: spin: ") && errors[0].contains("at most 1s"),
-        "{errors:?}"
-    );
+    assert!(errors[0].contains("site.toml:2: spin: ") && errors[0].contains("at most 1s"), "{errors:?}");
 }
 
 #[test]

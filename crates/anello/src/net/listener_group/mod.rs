@@ -60,7 +60,7 @@ use crate::time::sleep;
 ///     let member = group.join(0);
 ///     let _client = TcpStream::connect(address).await?;
 ///     group.close(PendingConnections::Serve);
-/// The client connected before the group was closed.
+///     // The client connected before the group was closed.
 ///     assert!(member.accept().await?.is_some());
 ///     assert!(member.accept().await?.is_none());
 ///     Ok::<(), std::io::Error>(())
