@@ -248,7 +248,7 @@ fn unreadable_logs_are_named() {
         (directory.path().join("missing"), "missing: "),
         (file("empty", ""), "empty: no intervals"),
         (file("text", "#\nhello\n"), "text: line 2: expected 4 columns"),
-        (file("histogram", "1.0,1.0,1.0,AAAA\n"), "histogram: line 1: "),
+        (file("histogram", "1.0,1.0,1.0,AAAA\n"), "histogram, line 1: "),
     ];
     for (path, expected) in cases {
         let (code, text, error) = merge(&[], &[&good, &path]);
