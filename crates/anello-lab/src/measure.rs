@@ -20,6 +20,7 @@ pub enum Measure {
     Memory,
     /// Combined CPU time of server and load per request, in nanoseconds: less is better. Used for HTTP only, see
     /// [`of_cell`](Self::of_cell).
+    #[serde(rename = "cpu_of_both")]
     TotalCpu,
 }
 
