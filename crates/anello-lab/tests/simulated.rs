@@ -59,7 +59,7 @@ fn row<'a>(result: &'a LabResult, name: &str, connections: usize) -> &'a Row {
 
 fn claims(result: &LabResult, name: &str) -> usize {
     let rows = result.cells.iter().flat_map(|cell| &cell.rows).filter(|row| row.contender == name);
-    rows.flat_map(|row| [row.rate_verdict, row.cpu_verdict])
+    rows.flat_map(|row| [row.comparison.rate_verdict, row.comparison.cpu_verdict])
         .filter(|verdict| matches!(verdict, Verdict::More | Verdict::Less))
         .count()
 }
@@ -87,8 +87,8 @@ fn ten_percent_difference_is_detected_in_19_of_20_runs() {
         let (_, result) = simulate(&config(&["dear", "cheap"], seed), Noise::USUAL, &servers);
         let result = result.unwrap();
         let correct = [1, 50].iter().all(|&connections| {
-            row(&result, "dear", connections).cpu_verdict == Verdict::More
-                && row(&result, "cheap", connections).cpu_verdict == Verdict::Less
+            row(&result, "dear", connections).comparison.cpu_verdict == Verdict::More
+                && row(&result, "cheap", connections).comparison.cpu_verdict == Verdict::Less
         });
         correct_runs += usize::from(correct);
     }
@@ -105,14 +105,14 @@ fn figures_without_noise_are_exact() {
     // Cost of a request: 12 µs, and 0.4 ns for each of 128 bytes.
     assert!((figures.cpu_ns.median - 12_051.2).abs() < 1.0, "{figures:?}");
     assert!((figures.cpu_low_decile_ns - 12_051.2).abs() < 1.0);
-    let ratio = dear.cpu_ratio.unwrap();
+    let ratio = dear.comparison.cpu_ratio.unwrap();
     assert!(
         (ratio.estimate - 12_051.2 / 6_051.2).abs() < 0.001 && ratio.high - ratio.low < 0.001,
         "{ratio:?}"
     );
     assert_eq!((dear.clean_slices, dear.stolen_slices, dear.spoilt_slices), (9, 0, 0));
-    assert_eq!(row(&result, REFERENCE, 1).cpu_verdict, Verdict::Reference);
-    assert_eq!(row(&result, TWIN, 1).cpu_verdict, Verdict::NoDifference);
+    assert_eq!(row(&result, REFERENCE, 1).comparison.cpu_verdict, Verdict::Reference);
+    assert_eq!(row(&result, TWIN, 1).comparison.cpu_verdict, Verdict::NoDifference);
     assert_eq!((simulation.processes_left(), simulation.sessions_left()), (0, 0));
     assert!(result.failures.is_empty());
 }
@@ -123,8 +123,8 @@ fn noisy_machine_gives_verdict_only_on_large_difference() {
     let noise = Noise { slice: 0.15, process: 0.12, drift: 0.1, stolen: 0.0, foreign: 0.3, ..Noise::NONE };
     let (_, result) = simulate(&config(&["near", "far"], 3), noise, &servers);
     let result = result.unwrap();
-    assert_eq!(row(&result, "near", 50).cpu_verdict, Verdict::TooNoisy);
-    assert_eq!(row(&result, "far", 50).cpu_verdict, Verdict::More);
+    assert_eq!(row(&result, "near", 50).comparison.cpu_verdict, Verdict::TooNoisy);
+    assert_eq!(row(&result, "far", 50).comparison.cpu_verdict, Verdict::More);
     let is_reported = result.findings.iter().any(|finding| {
         finding.kind == FindingKind::Resolution && finding.text.starts_with("Too noisy to compare servers")
     });
@@ -172,7 +172,7 @@ fn fault_45_contender_failing_to_start_is_skipped() {
     let result = result.unwrap();
     let uring = row(&result, "uring", 50);
     assert!(matches!(&uring.outcome, Outcome::Skipped(what) if what.contains("not permitted")), "{uring:?}");
-    assert_eq!(uring.cpu_verdict, Verdict::NotComparable);
+    assert_eq!(uring.comparison.cpu_verdict, Verdict::NotComparable);
     assert_eq!(row(&result, TWIN, 50).outcome, Outcome::Measured);
     assert!(result.failures.iter().all(|failure| failure.consequence == Consequence::SkippedPass));
     assert!(render_table(&result).contains("skipped: exited with status 1: io_uring_setup"));
@@ -237,7 +237,7 @@ fn wrong_bytes_disqualify_without_restart() {
     for connections in [1, 50] {
         let liar = row(&result, "liar", connections);
         assert!(matches!(&liar.outcome, Outcome::Failed(what) if what.contains("wrong bytes")), "{liar:?}");
-        assert_eq!((liar.restarts, liar.figures.is_none(), liar.cpu_ratio), (0, true, None));
+        assert_eq!((liar.restarts, liar.figures.is_none(), liar.comparison.cpu_ratio), (0, true, None));
     }
     assert_eq!(result.failures.len(), 2, "once in each cell: {:?}", result.failures);
 }
@@ -251,8 +251,8 @@ fn reference_failing_to_start_leaves_figures_without_ratios() {
     let result =
         run(&config(&[], 1), &mut simulation.load(), &mut simulation.machine(), &mut |_| {}, &stop).unwrap();
     let twin = row(&result, TWIN, 1);
-    assert!(twin.figures.is_some() && twin.cpu_ratio.is_none());
-    assert_eq!(twin.cpu_verdict, Verdict::NotComparable);
+    assert!(twin.figures.is_some() && twin.comparison.cpu_ratio.is_none());
+    assert_eq!(twin.comparison.cpu_verdict, Verdict::NotComparable);
     assert!(render_table(&result).contains("cannot be compared"));
     assert!(render_html(&result).contains("cannot be compared"));
 }

@@ -1,8 +1,8 @@
 //! Measures by which contenders are compared, and access to their values in a result.
 
 use crate::plan::cell::{Cell, Workload};
-use crate::result::Ratio;
-use crate::result::{CellResult, PairComparison, Row, Slice, Verdict};
+use crate::result::finding::Verdict;
+use crate::result::slice::Slice;
 
 /// A measure by which contenders are compared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
@@ -99,71 +99,6 @@ impl Measure {
             Measure::P99 => Some(slice.p99_ns as f64),
             Measure::Memory => slice.memory_per_connection(cell.connections),
             Measure::TotalCpu => Some(slice.cpu_of_both_ns_per_request()),
-        }
-    }
-
-    /// Returns the ratio of `row` for this measure.
-    #[must_use]
-    pub fn ratio(self, row: &Row) -> Option<Ratio> {
-        match self {
-            Measure::Rate => row.rate_ratio,
-            Measure::Cpu => row.cpu_ratio,
-            Measure::P50 => row.p50_ratio,
-            Measure::P99 => row.p99_ratio,
-            Measure::Memory => row.memory_ratio,
-            Measure::TotalCpu => row.cpu_of_both_ratio,
-        }
-    }
-
-    /// Returns the verdict of `row` for this measure.
-    #[must_use]
-    pub fn verdict(self, row: &Row) -> Verdict {
-        match self {
-            Measure::Rate => row.rate_verdict,
-            Measure::Cpu => row.cpu_verdict,
-            Measure::P50 => row.p50_verdict,
-            Measure::P99 => row.p99_verdict,
-            Measure::Memory => row.memory_verdict,
-            Measure::TotalCpu => row.cpu_of_both_verdict,
-        }
-    }
-
-    /// Returns the resolution of `cell` for this measure.
-    #[must_use]
-    pub fn resolution(self, cell: &CellResult) -> Option<f64> {
-        match self {
-            Measure::Rate => cell.rate_resolution,
-            Measure::Cpu => cell.cpu_resolution,
-            Measure::P50 => cell.p50_resolution,
-            Measure::P99 => cell.p99_resolution,
-            Measure::Memory => cell.memory_resolution,
-            Measure::TotalCpu => cell.cpu_of_both_resolution,
-        }
-    }
-
-    /// Returns the ratio of a pair comparison. Returns `None` for the median latency, which is not compared in pairs.
-    #[must_use]
-    pub fn pair_ratio(self, versus: &PairComparison) -> Option<Ratio> {
-        match self {
-            Measure::Rate => versus.rate_ratio,
-            Measure::Cpu => versus.cpu_ratio,
-            Measure::P50 => None,
-            Measure::P99 => versus.p99_ratio,
-            Measure::Memory => versus.memory_ratio,
-            Measure::TotalCpu => versus.cpu_of_both_ratio,
-        }
-    }
-
-    /// Returns the verdict of a pair comparison.
-    #[must_use]
-    pub fn pair_verdict(self, versus: &PairComparison) -> Verdict {
-        match self {
-            Measure::Rate => versus.rate_verdict,
-            Measure::Cpu => versus.cpu_verdict,
-            Measure::P50 => Verdict::NotComparable,
-            Measure::P99 => versus.p99_verdict,
-            Measure::Memory => versus.memory_verdict,
-            Measure::TotalCpu => versus.cpu_of_both_verdict,
         }
     }
 

@@ -15,7 +15,7 @@ fn contender_failing_check_is_reported_and_not_measured() {
     for cell in &result.cells {
         let loser = row(cell, "loser");
         assert!(matches!(&loser.outcome, Outcome::CheckFailed(why) if why.contains("1048576")), "{loser:?}");
-        assert_eq!((loser.figures.is_none(), loser.cpu_verdict), (true, Verdict::NotComparable));
+        assert_eq!((loser.figures.is_none(), loser.comparison.cpu_verdict), (true, Verdict::NotComparable));
         assert_eq!(row(cell, TWIN).outcome, Outcome::Measured);
     }
     assert!(result.slices.iter().all(|slice| slice.contender != 2));
@@ -284,7 +284,7 @@ fn every_peer_is_compared_and_findings_include_same_driver_family_only() {
         others.map(|versus| (versus.contender.as_str(), versus.peer.as_str())).collect();
     pairs.dedup();
     assert_eq!(pairs, [("anello epoll", "ring"), ("anello io_uring", "tokio")]);
-    assert!(result.other_versus.iter().all(|versus| versus.cpu_verdict == Verdict::Less));
+    assert!(result.other_versus.iter().all(|versus| versus.comparison.cpu_verdict == Verdict::Less));
     let findings = texts(&result, FindingKind::Peer);
     assert_eq!(findings.len(), 4, "{findings:?}");
     let of_others = ["anello epoll against ring", "anello io_uring against tokio"];

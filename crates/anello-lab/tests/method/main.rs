@@ -95,7 +95,7 @@ fn row<'a>(cell: &'a CellResult, name: &str) -> &'a Row {
 
 fn claims(cell: &CellResult, name: &str) -> usize {
     let row = row(cell, name);
-    let verdicts = [row.rate_verdict, row.cpu_verdict];
+    let verdicts = [row.comparison.rate_verdict, row.comparison.cpu_verdict];
     verdicts.into_iter().filter(|verdict| matches!(verdict, Verdict::More | Verdict::Less)).count()
 }
 
