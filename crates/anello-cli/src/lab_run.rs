@@ -126,16 +126,13 @@ pub fn run(arguments: &RunArguments) -> io::Result<ExitCode> {
     let load = LabLoad::new(driver.unwrap_or(LoadDriver::Auto), &disk_file.path)?;
     let mut load = load.with_identity(identity.as_ref(), &config.cells);
     let mut machine = LocalMachine::new().with_identity(identity);
-    config.load_driver = Some(load.driver_name());
-    config.instructions =
+    config.provenance.load_driver = Some(load.driver_name());
+    config.provenance.instructions =
         arguments.instructions.as_deref().map(|path| instructions(path, &config)).transpose()?;
     config.validate().map_err(invalid)?;
     announce(&config);
-    let mut display = Display {
-        bar: progress_bar(),
-        directory: config.output_directory.clone(),
-        save_error_reported: false,
-    };
+    let mut display =
+        Display { bar: progress_bar(), directory: arguments.out.clone(), save_error_reported: false };
     let result = run_from(&config, previous, &mut load, &mut machine, &mut display, &stop);
     display.bar.finish_and_clear();
     // Restores the CPU affinity of this thread, because writing the reports needs no reserved core.
@@ -206,7 +203,7 @@ fn configuration(
     let (file_name, text) = scenario_text(arguments, previous)?;
     let mut config = resolve(&file_name, &text, &resources(arguments.peers.as_deref(), disk_file)?)
         .map_err(|error| invalid(error.to_string()))?;
-    config.launcher = launcher()?;
+    config.startup.launcher = launcher()?;
     config.contenders.extend(adapt_to_cells(&arguments.contender, &config.cells)?);
     let executable = std::env::current_exe()?;
     for own in config.contenders.iter_mut().filter(|contender| contender.program == executable) {
@@ -215,15 +212,15 @@ fn configuration(
     }
     // An argument, such as a path, is not necessarily valid Unicode.
     let words = std::env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned());
-    config.repeat_command = repeat_command(words);
-    config.output_directory.clone_from(&arguments.out);
+    config.provenance.repeat_command = repeat_command(words);
     match previous {
         Some(previous) => {
             let plan = &previous.plan;
-            (config.seed, config.passes, config.rounds) = (plan.seed, plan.passes, plan.rounds);
+            (config.timing.seed, config.timing.passes, config.timing.rounds) =
+                (plan.seed, plan.passes, plan.rounds);
             (config.cells, config.check) = (plan.cells.clone(), plan.checked);
-            config.slice = Duration::from_nanos(plan.slice_ns);
-            config.warm_up = Duration::from_nanos(plan.warm_up_ns);
+            config.timing.slice = Duration::from_nanos(plan.slice_ns);
+            config.timing.warm_up = Duration::from_nanos(plan.warm_up_ns);
             config.scenario.scaling.clone_from(&plan.scenario.scaling);
         }
         None => apply_overrides(&mut config, arguments, machine::connections_limit())?,
@@ -250,10 +247,10 @@ fn apply_overrides(
             )));
         }
     }
-    config.seed = arguments.seed.unwrap_or(config.seed);
-    if let Some(rounds) = arguments.rounds.filter(|&rounds| rounds != config.rounds) {
-        notes.push(format!("{rounds} rounds instead of {}, by flag.", config.rounds));
-        config.rounds = rounds;
+    config.timing.seed = arguments.seed.unwrap_or(config.timing.seed);
+    if let Some(rounds) = arguments.rounds.filter(|&rounds| rounds != config.timing.rounds) {
+        notes.push(format!("{rounds} rounds instead of {}, by flag.", config.timing.rounds));
+        config.timing.rounds = rounds;
     }
     if arguments.skip_checks {
         config.check = false;
@@ -265,12 +262,12 @@ fn apply_overrides(
 
 /// Sets the number of passes so that their load takes about `time`. Returns a note if the number has changed.
 fn fit_passes(config: &mut LabConfig, time: Duration) -> Option<String> {
-    let passes = config.passes;
-    config.passes = 1;
+    let passes = config.timing.passes;
+    config.timing.passes = 1;
     let pass = config.load_time().as_secs_f64();
-    config.passes = ((time.as_secs_f64() / pass.max(1e-3)).round() as usize).clamp(1, 100_000);
-    (config.passes != passes)
-        .then(|| format!("{} passes instead of {passes}, by --load-time.", config.passes))
+    config.timing.passes = ((time.as_secs_f64() / pass.max(1e-3)).round() as usize).clamp(1, 100_000);
+    (config.timing.passes != passes)
+        .then(|| format!("{} passes instead of {passes}, by --load-time.", config.timing.passes))
 }
 
 /// Returns the cells with other connection counts (disk: queue depths), other message sizes, or both. An empty list
@@ -535,11 +532,11 @@ mod tests {
     #[test]
     fn unchanged_passes_give_no_note() {
         let mut config = LabConfig::quick(PathBuf::from("anello"));
-        let (passes, time) = (config.passes, config.load_time());
+        let (passes, time) = (config.timing.passes, config.load_time());
         assert_eq!(fit_passes(&mut config, time), None);
-        assert_eq!(config.passes, passes);
+        assert_eq!(config.timing.passes, passes);
         let note = fit_passes(&mut config, 3 * time);
         assert_eq!(note, Some(format!("{} passes instead of {passes}, by --load-time.", 3 * passes)));
-        assert_eq!(config.passes, 3 * passes);
+        assert_eq!(config.timing.passes, 3 * passes);
     }
 }

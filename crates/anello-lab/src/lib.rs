@@ -32,7 +32,7 @@ mod run;
 pub use judge::{analysis, pairs, peak, published, statistics, verdict};
 pub use lab::{run, run_from};
 pub use plan::cell::{self, Cell, DiskOperation, Group, Workload};
-pub use plan::config::{LabConfig, ScenarioRecord, echo_cells};
+pub use plan::config::{CoreLayout, LabConfig, Provenance, ScenarioRecord, Startup, Timing, echo_cells};
 pub use plan::contender::{self, Contender, Role};
 pub use plan::instructions::Instructions;
 pub use plan::scenario::{PRESETS, Resources, ScenarioError, drop_cells_over_limit, preset, resolve};

@@ -10,7 +10,8 @@ use anello_lab::raw::runs_of;
 use anello_lab::result::{Consequence, FindingKind, LabResult, Outcome, Quality, Row, Verdict};
 use anello_lab::simulation::{Fault, Noise, SimulatedServer, Simulation};
 use anello_lab::{
-    Contender, LabConfig, LabError, Progress, echo_cells, render_html, render_json, render_table, run,
+    Contender, CoreLayout, LabConfig, LabError, Progress, echo_cells, render_html, render_json, render_table,
+    run,
 };
 
 const REFERENCE: &str = "bare epoll";
@@ -21,17 +22,17 @@ fn config(others: &[&str], seed: u64) -> LabConfig {
     let contender = |name: &str| Contender::new(name, Path::new("server"), &["--name", name]);
     let mut contenders = vec![contender(REFERENCE), contender(REFERENCE).twin()];
     contenders.extend(others.iter().map(|name| contender(name)));
-    LabConfig {
+    let mut config = LabConfig {
         contenders,
         cells: echo_cells(&[128], &[1, 50]),
         // Checks have separate tests. With checks, a contender that fails to start is not measured at all.
         check: false,
-        slice: Duration::from_millis(50),
-        seed,
-        server_cores: vec![0],
-        load_cores: vec![1],
+        cores: CoreLayout::new(vec![0], vec![1]),
         ..LabConfig::quick(PathBuf::from("server"))
-    }
+    };
+    config.timing.slice = Duration::from_millis(50);
+    config.timing.seed = seed;
+    config
 }
 
 fn reference_servers() -> Vec<(&'static str, SimulatedServer)> {
@@ -45,7 +46,7 @@ fn simulate(
 ) -> (Simulation, Result<LabResult, LabError>) {
     let mut servers = reference_servers();
     servers.extend_from_slice(others);
-    let simulation = Simulation::new(config.seed, noise, &servers);
+    let simulation = Simulation::new(config.timing.seed, noise, &servers);
     let stop = AtomicBool::new(false);
     let result = run(config, &mut simulation.load(), &mut simulation.machine(), &mut |_| {}, &stop);
     (simulation, result)
@@ -183,7 +184,8 @@ fn fault_45_contender_failing_to_start_is_skipped() {
 fn fault_45_killed_contender_is_restarted_once_and_measured() {
     // The 9th slice is after the warm-up of a cell and before its last round.
     let servers = [("fragile", SimulatedServer::costing(6_000.0).with_fault(Fault::DiesOnce(9)))];
-    let config = LabConfig { passes: 5, rounds: 3, ..config(&["fragile"], 2) };
+    let mut config = config(&["fragile"], 2);
+    (config.timing.passes, config.timing.rounds) = (5, 3);
     let (simulation, result) = simulate(&config, Noise::USUAL, &servers);
     let result = result.unwrap();
     let restarts: usize =
@@ -325,7 +327,7 @@ fn progress_reaches_announced_count_despite_failures() {
 
 #[test]
 fn shared_core_is_reported() {
-    let shared = LabConfig { load_cores: vec![0], ..config(&[], 1) };
+    let shared = LabConfig { cores: CoreLayout::new(vec![0], vec![0]), ..config(&[], 1) };
     let result = simulate(&shared, Noise::USUAL, &[]).1.unwrap();
     assert!(render_table(&result).contains("share core 0"));
     assert!(render_html(&result).contains("share core 0"));
@@ -346,7 +348,8 @@ fn json_round_trip_preserves_result() {
 #[test]
 fn load_driver_uring_is_read_as_io_uring() {
     for (written, read) in [("uring", "io_uring"), ("io_uring", "io_uring"), ("epoll", "epoll")] {
-        let config = LabConfig { load_driver: Some(written.to_owned()), ..config(&[], 1) };
+        let mut config = config(&[], 1);
+        config.provenance.load_driver = Some(written.to_owned());
         let result = simulate(&config, Noise::NONE, &[]).1.unwrap();
         assert_eq!(result.plan.load_driver.as_deref(), Some(written));
         let back = LabResult::from_json(&render_json(&result).unwrap()).unwrap();

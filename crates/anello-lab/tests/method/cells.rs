@@ -10,7 +10,7 @@ use super::{REFERENCE, TWIN, config, row, servers, simulate, simulate_on, texts}
 #[test]
 fn cells_above_limit_are_reported_as_beyond_limit() {
     let mut config = config(&["small", "single"], Vec::new(), 1);
-    config.server_cores = vec![0, 1];
+    config.cores.server = vec![0, 1];
     config.cells = echo_cells(&[128], &[50, 500]);
     config.cells.push(Cell { server_cores: 2, ..Cell::echo(128, 50) });
     config.contenders[2].connections_limit = Some(100);
@@ -52,7 +52,8 @@ fn throttle_error_is_noted_once() {
 
 #[test]
 fn restarted_contender_releases_connections_above_limit() {
-    let config = LabConfig { rounds: 3, ..config(&["fragile"], echo_cells(&[128], &[100]), 1) };
+    let mut config = config(&["fragile"], echo_cells(&[128], &[100]), 1);
+    config.timing.rounds = 3;
     let fragile = SimulatedServer::costing(6_000.0).with_fault(Fault::DiesOnce(3));
     let field = servers(&[("fragile", fragile)]);
     let simulation = Simulation::new(1, Noise::NONE, &field).with_max_open_connections(250);
@@ -164,7 +165,11 @@ fn idle_connection_memory_uses_new_processes() {
     );
     assert_eq!(row(&result.cells[0], TWIN).comparison.memory_verdict, Verdict::NoDifference);
     assert!(large.figures.is_none());
-    assert_eq!(simulation.processes_started(), 3 * config.passes * config.rounds, "one for each slice");
+    assert_eq!(
+        simulation.processes_started(),
+        3 * config.timing.passes * config.timing.rounds,
+        "one for each slice"
+    );
     assert_eq!((simulation.processes_left(), simulation.sessions_left()), (0, 0));
     let has_finding = |text: &str| result.findings.iter().any(|finding| finding.text.contains(text));
     assert!(has_finding("large against bare epoll. Memory per connection: "));

@@ -85,7 +85,7 @@ fn contender_busy_when_idle_is_suspended_in_skipped_cells() {
 #[test]
 fn contender_failing_to_start_is_skipped_for_one_pass() {
     let mut config = config(&["late", "once"], echo_cells(&[128], &[1, 50]), 3);
-    (config.passes, config.rounds) = (3, 2);
+    (config.timing.passes, config.timing.rounds) = (3, 2);
     let field = [
         ("late", SimulatedServer::costing(6_000.0).with_fault(Fault::CannotStartOnce)),
         ("once", SimulatedServer::costing(6_000.0).with_fault(Fault::StartsOnce)),
@@ -112,7 +112,7 @@ fn contender_failing_to_start_is_skipped_for_one_pass() {
 #[test]
 fn skipped_contender_is_reported_as_not_measured() {
     let mut config = config(&["late"], echo_cells(&[128], &[1, 50]), 3);
-    config.passes = 5;
+    config.timing.passes = 5;
     let late = SimulatedServer::costing(6_000.0).with_fault(Fault::CannotStartOnce);
     let mut result = simulate(&config, Noise::NONE, &[("late", late)]);
     assert_eq!(texts(&result, FindingKind::Failure), Vec::<&str>::new(), "measured in all cells");

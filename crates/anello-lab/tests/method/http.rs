@@ -34,7 +34,7 @@ fn unsupported_target_is_skipped_without_failure() {
     let field = [("framework", costing(3_000.0)), ("files", costing(9_000.0))];
     let config = with_framework(&["framework", "files"], cells(&[Target::Page, Target::Fixed], &[50]));
     let result = simulate(&config, Noise::USUAL, &field);
-    let slices = config.passes * config.rounds * (3 + 4);
+    let slices = config.timing.passes * config.timing.rounds * (3 + 4);
     assert_eq!(config.slice_count(), slices, "without the slices of the skipped contender");
     assert_eq!(result.failures, []);
     let outcome = |cell: usize, name: &str| row(&result.cells[cell], name).outcome.clone();

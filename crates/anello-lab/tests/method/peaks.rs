@@ -10,7 +10,9 @@ use super::{REFERENCE, config, simulate};
 
 /// Returns a configuration with this server share in saturated closed loops.
 fn config_with(server_share: f64, others: &[&str], cells: Vec<Cell>) -> LabConfig {
-    LabConfig { server_share, ..config(others, cells, 1) }
+    let mut config = config(others, cells, 1);
+    config.cores.server_share = server_share;
+    config
 }
 
 fn peak_of(sweep: &Sweep, contender: usize) -> Peak {

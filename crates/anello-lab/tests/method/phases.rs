@@ -2,7 +2,7 @@
 
 use anello_lab::result::{CellResult, FindingKind, Quality, Verdict};
 use anello_lab::simulation::{Noise, SimulatedServer};
-use anello_lab::{Executable, LabConfig, echo_cells};
+use anello_lab::{Executable, echo_cells};
 
 use super::{TWIN, claims, config, row, simulate, texts};
 
@@ -13,7 +13,8 @@ const PHASES: Noise = Noise { slow_factor: 1.6, ..Noise::USUAL };
 fn equal_servers_show_no_difference_in_95_of_100_cells() {
     let sizes: Vec<usize> = (1..=100).collect();
     for (seed, noise) in [(1, Noise::USUAL), (2, PHASES)] {
-        let config = LabConfig { passes: 9, ..config(&["one"], echo_cells(&sizes, &[50]), seed) };
+        let mut config = config(&["one"], echo_cells(&sizes, &[50]), seed);
+        config.timing.passes = 9;
         let result = simulate(&config, noise, &[("one", SimulatedServer::costing(6_000.0))]);
         let quiet = |cell: &&CellResult| claims(cell, "one") + claims(cell, TWIN) == 0;
         let quiet = result.cells.iter().filter(quiet).count();
@@ -72,7 +73,8 @@ fn phases_neither_bias_ratios_nor_widen_intervals() {
 
 #[test]
 fn phases_are_reported_in_finding() {
-    let config = LabConfig { passes: 8, rounds: 3, ..config(&["one"], echo_cells(&[128], &[50]), 4) };
+    let mut config = config(&["one"], echo_cells(&[128], &[50]), 4);
+    (config.timing.passes, config.timing.rounds) = (8, 3);
     let result = simulate(&config, PHASES, &[("one", SimulatedServer::costing(6_000.0))]);
     assert!(
         result.findings.iter().any(|finding| finding.text.contains("slow and fast phases")),
