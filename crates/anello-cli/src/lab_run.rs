@@ -9,7 +9,7 @@ use std::time::Duration;
 use anello_lab::peers::{Peers, Protocol, State};
 use anello_lab::tls::Identity;
 use anello_lab::{
-    Cell, Contender, Instructions, LabConfig, LabResult, LocalMachine, Observer, PRESETS, Progress,
+    Cell, Contender, Instructions, LabConfig, LabResult, LocalMachine, Method, Observer, PRESETS, Progress,
     Resources, Workload, checkpoint, drop_cells_over_limit, machine, preset, resolve, run_from,
 };
 use indicatif::{ProgressBar, ProgressStyle};
@@ -47,7 +47,7 @@ pub struct RunArguments {
     #[arg(
         long,
         value_name = "FILE",
-        conflicts_with_all = ["preset", "smoke", "seed", "rounds", "load_time", "connections", "message_bytes", "skip_checks"],
+        conflicts_with_all = ["preset", "smoke", "seed", "rounds", "load_time", "connections", "message_bytes", "method", "skip_checks"],
     )]
     resume: Option<PathBuf>,
 
@@ -70,6 +70,11 @@ pub struct RunArguments {
     /// Message sizes in bytes to measure instead of those of the scenario, such as 128,1024.
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = parse_count)]
     message_bytes: Vec<usize>,
+
+    /// Share of their cores that servers have in saturated cells: saturated (80 %, or that of the scenario, so that
+    /// requests always wait) or whole-core; by default that of the scenario.
+    #[arg(long, value_name = "METHOD")]
+    method: Option<Method>,
 
     /// Skip the correctness checks of the contenders; the report mentions this.
     #[arg(long)]
@@ -219,6 +224,7 @@ fn configuration(
             (config.timing.seed, config.timing.passes, config.timing.rounds) =
                 (plan.seed, plan.passes, plan.rounds);
             (config.cells, config.check) = (plan.cells.clone(), plan.checked);
+            config.cores.server_share = plan.server_share;
             config.timing.slice = Duration::from_nanos(plan.slice_ns);
             config.timing.warm_up = Duration::from_nanos(plan.warm_up_ns);
             config.scenario.scaling.clone_from(&plan.scenario.scaling);
@@ -252,6 +258,7 @@ fn apply_overrides(
         notes.push(format!("{rounds} rounds instead of {}, by flag.", config.timing.rounds));
         config.timing.rounds = rounds;
     }
+    notes.extend(arguments.method.and_then(|method| config.set_method(method)));
     if arguments.skip_checks {
         config.check = false;
     }
@@ -527,6 +534,18 @@ mod tests {
             disk.cells.iter().all(|cell| cell.connections == 101),
             "operations in flight, not connections"
         );
+    }
+
+    #[test]
+    fn method_flag_sets_server_share() {
+        for (method, share, note) in
+            [("saturated", 0.8, ""), ("whole-core", 1.0, "Method whole-core instead of saturated, by flag.")]
+        {
+            let mut config = LabConfig::smoke(PathBuf::from("anello"));
+            config.scenario.scaling.clear();
+            apply_overrides(&mut config, &flags(&["--method", method]), 1000).unwrap();
+            assert_eq!((config.cores.server_share, config.scenario.scaling.concat().as_str()), (share, note));
+        }
     }
 
     #[test]

@@ -212,10 +212,7 @@ fn built_peer_provides_startable_contenders() {
     let [one, two] = contenders.as_slice() else { panic!("{contenders:?}") };
     let facts = (one.name.as_str(), one.driver.as_deref(), one.kind);
     assert_eq!(facts, ("fake one", Some("epoll"), Some(Kind::Loop)));
-    assert_eq!(
-        (two.version.as_deref(), two.built_with.as_deref()),
-        (Some("5.2"), Some("Shell (sh 1)"))
-    );
+    assert_eq!((two.version.as_deref(), two.built_with.as_deref()), (Some("5.2"), Some("Shell (sh 1)")));
     assert_eq!((two.connections_limit, two.warm_up), (Some(7), Duration::from_secs(3)));
     assert_eq!(two.features, ["twice"]);
 

@@ -188,7 +188,7 @@ fn figures_of(
     let reached_fraction = offered.map(|offered| answered as f64 / offered.max(1) as f64);
     let load_cores = result.plan.load_cores.len() as f64;
     let plan = &result.plan;
-    let share = cell.server_share(plan.server_share, &plan.server_cores, &plan.load_cores);
+    let share = plan.server_share_in(cell);
     let of_offered = |count: fn(&Slice) -> u64| {
         offered.map(|offered| {
             slices.iter().map(|slice| count(slice)).sum::<u64>() as f64 / offered.max(1) as f64

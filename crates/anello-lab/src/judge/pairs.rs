@@ -121,7 +121,7 @@ impl<'a> CleanSlices<'a> {
         }
         let mut passes = vec![Vec::new(); plan.passes];
         for (pass, value) in values {
-            passes[pass].push(value);
+            passes.get_mut(pass).into_iter().for_each(|values| values.push(value));
         }
         passes
     }

@@ -8,6 +8,7 @@ use crate::plan::cell::Cell;
 use crate::plan::contender::Contender;
 use crate::plan::instructions::Instructions;
 use crate::plan::limits::{MAX_SLICE_DURATION, check_base, check_cell, check_extent, names_without_twins};
+use crate::plan::method::Method;
 
 /// Default time to wait for the exit of a server with broken connections, before it counts as running.
 ///
@@ -168,6 +169,19 @@ impl LabConfig {
         cores.sort_unstable();
         cores.dedup();
         cores
+    }
+
+    /// Selects the method of measurement. [`Method::Saturated`] keeps the share of the scenario unless that is a whole
+    /// core. Returns a note if the method has changed.
+    pub fn set_method(&mut self, method: Method) -> Option<String> {
+        let previous = Method::of_share(self.cores.server_share);
+        (method != previous).then(|| {
+            self.cores.server_share = match method {
+                Method::Saturated => DEFAULT_SERVER_CPU_SHARE,
+                Method::WholeCore => 1.0,
+            };
+            format!("Method {method} instead of {previous}, by flag.")
+        })
     }
 
     /// Returns the CPU share of servers in a cell.

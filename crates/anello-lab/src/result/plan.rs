@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::plan::cell::Cell;
 use crate::plan::config::ScenarioRecord;
+use crate::plan::method::Method;
 
 /// Plan of a run.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -38,6 +39,10 @@ pub struct Plan {
     /// [`LabConfig`](crate::LabConfig).
     #[serde(default = "default_server_share")]
     pub server_share: f64,
+    /// Method of measurement. `None` in results that were written before the field existed; see
+    /// [`method_in`](Self::method_in).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub method: Option<Method>,
     /// File that the disk workers read and wrote; `None` if there were no disk workers or if the path is not valid
     /// UTF-8. A resumed run must use the same file, because its path is part of the workers' commands.
     #[serde(default)]
@@ -48,6 +53,38 @@ pub struct Plan {
     pub stolen_fraction_limit: f64,
     /// `true` if the contenders were checked before the measurements.
     pub checked: bool,
+}
+
+impl Plan {
+    /// Returns the method of the run. Older results do not name it; there it follows from the server share.
+    #[must_use]
+    pub fn method(&self) -> Method {
+        self.method.unwrap_or_else(|| Method::of_share(self.server_share))
+    }
+
+    /// Returns the CPU share of servers in a cell.
+    #[must_use]
+    pub fn server_share_in(&self, cell: &Cell) -> f64 {
+        cell.server_share(self.server_share, &self.server_cores, &self.load_cores)
+    }
+
+    /// Returns the method in a cell. Servers are limited only in saturated closed loops.
+    #[must_use]
+    pub fn method_in(&self, cell: &Cell) -> Method {
+        Method::of_share(self.server_share_in(cell))
+    }
+
+    /// Describes the method in a cell: "saturated: server limited to 80 % of its core", "whole core".
+    #[must_use]
+    pub fn method_description(&self, cell: &Cell) -> String {
+        match self.method_in(cell) {
+            Method::Saturated => {
+                let percent = self.server_share_in(cell) * 100.0;
+                format!("saturated: server limited to {percent:.0} % of its core")
+            }
+            Method::WholeCore => "whole core".to_owned(),
+        }
+    }
 }
 
 /// Server share of results that were written before the field existed.

@@ -7,6 +7,7 @@ use crate::plan::cell::Workload;
 use crate::plan::cell::{Cell, SATURATION_CONNECTIONS_PER_CORE};
 use crate::plan::config::LabConfig;
 use crate::plan::contender::Contender;
+use crate::plan::method::Method;
 use crate::result::Environment;
 use crate::result::executable::Hashes;
 use crate::result::measure::Measure;
@@ -191,6 +192,7 @@ fn plan(config: &LabConfig) -> Plan {
         load_cores: config.cores.load.clone(),
         load_driver: config.provenance.load_driver.clone(),
         server_share: config.cores.server_share,
+        method: Some(Method::of_share(config.cores.server_share)),
         disk_file: config.disk_file.clone(),
         reference: config.reference.clone(),
         stolen_fraction_limit: config.timing.stolen_fraction_limit,
