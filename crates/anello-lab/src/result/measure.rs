@@ -113,15 +113,3 @@ impl Measure {
         }
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn is_better_for_higher_rate_and_lower_cpu() {
-        assert_eq!(Measure::Rate.is_better(Verdict::More), Some(true));
-        assert_eq!(Measure::Cpu.is_better(Verdict::More), Some(false));
-        assert_eq!(Measure::Cpu.is_better(Verdict::NoDifference), None);
-    }
-}

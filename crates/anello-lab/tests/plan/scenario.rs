@@ -1,18 +1,15 @@
 //! Tests of scenario files and of their resolution on different machines.
 
-mod https;
-
+use std::path::PathBuf;
 use std::time::Duration;
 
-use super::*;
-use crate::plan::cell::{Cell, Workload};
-use crate::plan::config::echo_cells;
-use crate::plan::contender::Serves;
-use crate::plan::contender::{Contender, Role};
-use crate::plan::site::Target;
+use anello_lab::peers::Serves;
+use anello_lab::{
+    Cell, Contender, LabConfig, PRESETS, Resources, Role, Target, Workload, echo_cells, preset, resolve,
+};
 
 /// Returns a machine with this many cores.
-fn machine(cores: usize) -> Resources {
+pub fn machine(cores: usize) -> Resources {
     Resources {
         executable: PathBuf::from("/usr/bin/anello"),
         cores: (0..cores).collect(),
@@ -75,7 +72,7 @@ slice = "64ms"
 warm_up = "20ms"
 "#;
 
-fn resolve_error(text: &str) -> String {
+pub fn resolve_error(text: &str) -> String {
     resolve("mine.toml", text, &machine(2)).unwrap_err().to_string()
 }
 
@@ -193,7 +190,7 @@ fn disk_scenarios_have_own_contenders_and_keys() {
     assert_eq!(resolve("idle", &idle, &machine(2)).unwrap().cells.len(), 3);
 }
 
-const HTTP: &str = r#"
+pub const HTTP: &str = r#"
 name = "mine"
 title = "Mine"
 protocol = "http"
@@ -207,7 +204,7 @@ slice = "64ms"
 warm_up = "20ms"
 "#;
 
-fn names(config: &LabConfig) -> Vec<&str> {
+pub fn names(config: &LabConfig) -> Vec<&str> {
     config.contenders.iter().map(|contender| contender.name.as_str()).collect()
 }
 
