@@ -1,6 +1,7 @@
 //! Facts about the machine, from a file tree.
 
 use std::fs;
+use std::os::unix::fs::symlink;
 use std::path::Path;
 
 use anello_lab::Environment;
@@ -125,4 +126,126 @@ fn empty_file_tree_yields_no_facts() {
     assert_eq!(environment.stolen_ticks, None);
     assert_eq!(environment.kernel, "Linux unknown");
     assert!(!environment.facts().is_empty());
+}
+
+const MOUNTS: &str = "\
+    22 1 8:0 / / rw,relatime shared:1 - ext4 /dev/root rw\n\
+    23 22 0:21 / /no-such/memory rw - tmpfs tmpfs rw\n\
+    24 22 8:16 / /no-such/data rw,noatime - ext4 /dev/sdb rw\n\
+    25 24 8:17 / /no-such/data/fast\\040disk rw - xfs /dev/sdb1 rw\n\
+    26 22 0:40 /home /no-such/many rw - btrfs /dev/mapper/pool rw\n\
+    27 22 0:50 / /no-such/far rw - nfs4 host.example:/export rw\n\
+    28 22 0:51 / /no-such/twice rw - ext4 /dev/sdb rw\n\
+    29 28 0:52 / /no-such/twice rw - tmpfs tmpfs rw\n";
+
+/// Creates the file tree of a machine with two disks, a partition and a device mapper device.
+fn machine() -> tempfile::TempDir {
+    let root = tempfile::tempdir().unwrap();
+    let write = |path: &str, text: &str| write(root.path(), path, text);
+    write("proc/self/mountinfo", MOUNTS);
+    write("sys/devices/one/uevent", "MAJOR=8\nDEVNAME=sda\nDEVTYPE=disk\n");
+    write("sys/devices/two/uevent", "DEVNAME=sdb\n");
+    write("sys/devices/two/queue/scheduler", "none [mq-deadline] kyber\n");
+    write("sys/devices/two/sdb1/uevent", "DEVNAME=sdb1\n");
+    write("sys/class/block/dm-3/uevent", "DEVNAME=dm-3\n");
+    write("sys/class/block/dm-3/queue/scheduler", "none\n");
+    let link = |from: &str, to: &str| {
+        let from = root.path().join(from);
+        fs::create_dir_all(from.parent().unwrap()).unwrap();
+        symlink(to, from).unwrap();
+    };
+    link("sys/dev/block/8:0", "../../devices/one");
+    link("sys/dev/block/8:16", "../../devices/two");
+    link("sys/dev/block/8:17", "../../devices/two/sdb1");
+    link("dev/mapper/pool", "../dm-3");
+    root
+}
+
+fn describe(file: &str) -> String {
+    let root = machine();
+    Environment::capture(root.path(), &[], Some(Path::new(file))).disk.unwrap().to_string()
+}
+
+#[test]
+fn file_belongs_to_innermost_mount() {
+    assert_eq!(describe("/no-such/file"), "ext4 on sda, I/O scheduler unknown");
+    assert_eq!(describe("/no-such/data/file"), "ext4 on sdb, I/O scheduler mq-deadline");
+    assert_eq!(describe("/no-such/database/file"), "ext4 on sda, I/O scheduler unknown");
+    assert_eq!(describe("/no-such/twice/file"), "tmpfs on no known device, I/O scheduler unknown");
+}
+
+#[test]
+fn partition_reports_scheduler_of_its_disk() {
+    assert_eq!(describe("/no-such/data/fast disk/file"), "xfs on sdb1, I/O scheduler mq-deadline");
+}
+
+#[test]
+fn finds_device_by_name_if_device_number_is_unknown() {
+    assert_eq!(describe("/no-such/many/file"), "btrfs on dm-3, I/O scheduler none");
+}
+
+#[test]
+fn file_system_without_device_reports_no_device_and_no_host() {
+    assert_eq!(describe("/no-such/memory/file"), "tmpfs on no known device, I/O scheduler unknown");
+    assert_eq!(describe("/no-such/far/file"), "nfs4 on no known device, I/O scheduler unknown");
+    let nothing = tempfile::tempdir().unwrap();
+    let file = Some(Path::new("/no-such/file"));
+    assert_eq!(Environment::capture(nothing.path(), &[], file).disk, None);
+}
+
+const DIRECTORY: &str = "sys/devices/system/cpu/vulnerabilities";
+
+#[test]
+fn separates_mitigated_unmitigated_and_unaffected() {
+    let root = tempfile::tempdir().unwrap();
+    let capture = || Environment::capture(root.path(), &[], None);
+    assert_eq!(capture().vulnerable, None, "kernel does not report vulnerabilities");
+    for (name, line) in [
+        ("spectre_v2", "Mitigation: Retpolines; STIBP: disabled"),
+        ("taa", "Mitigation: Clear CPU buffers; SMT vulnerable"),
+        ("l1tf", "Mitigation: PTE Inversion; VMX: conditional cache flushes, SMT vulnerable"),
+        ("spectre_v1", "Mitigation: Enhanced IBRS; PBRSB-eIBRS: Vulnerable; BHI: Vulnerable"),
+        ("mds", "Vulnerable: Clear CPU buffers attempted, no microcode; SMT vulnerable"),
+        ("meltdown", "Vulnerable"),
+        ("itlb_multihit", "KVM: Mitigation: VMX disabled"),
+        ("tsx", "KVM: Vulnerable"),
+        ("srbds", "Unknown: Dependent on hypervisor status"),
+        ("retbleed", "Not affected"),
+    ] {
+        write(root.path(), &format!("{DIRECTORY}/{name}"), &format!("{line}\n"));
+    }
+    let environment = capture();
+    let mitigated = [
+        "itlb_multihit: VMX disabled",
+        "l1tf: PTE Inversion",
+        "spectre_v1: Enhanced IBRS",
+        "spectre_v2: Retpolines",
+        "taa: Clear CPU buffers",
+    ];
+    assert_eq!(environment.mitigations, mitigated);
+    let open = [
+        "l1tf: SMT vulnerable",
+        "mds: Vulnerable: Clear CPU buffers attempted, no microcode",
+        "meltdown: Vulnerable",
+        "spectre_v1: PBRSB-eIBRS: Vulnerable, BHI: Vulnerable",
+        "srbds: Unknown: Dependent on hypervisor status",
+        "taa: SMT vulnerable",
+        "tsx: KVM: Vulnerable",
+    ];
+    assert_eq!(environment.vulnerable.unwrap(), open);
+}
+
+#[test]
+fn last_boot_parameter_wins() {
+    let root = tempfile::tempdir().unwrap();
+    let capture = || Environment::capture(root.path(), &[], None);
+    assert_eq!(capture().mitigations_at_boot, None);
+    for (line, expected) in [
+        ("quiet nomitigations=off\n", None),
+        ("mitigations=off quiet\n", Some("off")),
+        ("mitigations=off mitigations=auto,nosmt -- mitigations=off\n", Some("auto,nosmt")),
+    ] {
+        write(root.path(), "proc/cmdline", line);
+        assert_eq!(capture().mitigations_at_boot.as_deref(), expected, "{line}");
+    }
 }
