@@ -134,7 +134,7 @@ pub fn run(arguments: &RunArguments) -> io::Result<ExitCode> {
     config.provenance.load_driver = Some(load.driver_name());
     config.provenance.instructions =
         arguments.instructions.as_deref().map(|path| instructions(path, &config)).transpose()?;
-    config.validate().map_err(invalid)?;
+    config.validate().map_err(|error| invalid(error.to_string()))?;
     announce(&config);
     let mut display =
         Display { bar: progress_bar(), directory: arguments.out.clone(), save_error_reported: false };
@@ -157,7 +157,7 @@ fn instructions(path: &Path, config: &LabConfig) -> io::Result<Instructions> {
     let with_path = |reason: String| format!("{}: {reason}", path.display());
     let text = fs::read_to_string(path)
         .map_err(|error| io::Error::new(error.kind(), with_path(error.to_string())))?;
-    let counts = Instructions::from_json(&text).map_err(|reason| invalid(with_path(reason)))?;
+    let counts = Instructions::from_json(&text).map_err(|reason| invalid(with_path(reason.to_string())))?;
     let contenders = config.contenders.iter().filter(|contender| contender.twin_of.is_none());
     let unknown: Vec<&str> =
         contenders.map(|contender| contender.name.as_str()).filter(|name| !counts.know(name)).collect();
