@@ -21,7 +21,6 @@ pub enum Cipher {
 
 impl Cipher {
     /// Returns the name of the cipher suite in rustls.
-    #[must_use]
     pub const fn suite(self) -> &'static str {
         match self {
             Cipher::Aes128Gcm => "TLS13_AES_128_GCM_SHA256",

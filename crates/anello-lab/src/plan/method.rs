@@ -18,7 +18,6 @@ pub enum Method {
 
 impl Method {
     /// Returns the method in which servers have this share of their cores.
-    #[must_use]
     pub fn of_share(server_share: f64) -> Method {
         if server_share < 1.0 { Method::Saturated } else { Method::WholeCore }
     }

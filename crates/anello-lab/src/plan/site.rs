@@ -49,7 +49,6 @@ impl Target {
     pub const ALL: [Target; 5] = [Target::Hello, Target::Page, Target::Large, Target::Huge, Target::Fixed];
 
     /// Returns the file name, or the path of the fixed response.
-    #[must_use]
     pub fn name(self) -> &'static str {
         match self {
             Target::Hello => "hello.txt",
@@ -61,13 +60,11 @@ impl Target {
     }
 
     /// Returns the request path: `/hello.txt`.
-    #[must_use]
     pub fn path(self) -> String {
         format!("/{}", self.file_name())
     }
 
     /// Returns the size of the body in bytes.
-    #[must_use]
     pub const fn bytes(self) -> usize {
         match self {
             Target::Hello | Target::Fixed => HELLO.len(),
@@ -78,7 +75,6 @@ impl Target {
     }
 
     /// Returns the body. It is generated on first use and kept until the process exits.
-    #[must_use]
     pub fn body(self) -> &'static [u8] {
         static BODIES: [OnceLock<Vec<u8>>; Target::ALL.len()] =
             [const { OnceLock::new() }; Target::ALL.len()];
@@ -90,13 +86,11 @@ impl Target {
     }
 
     /// Returns whether the response exceeds the socket buffer, so that it is sent at the speed of the reader.
-    #[must_use]
     pub const fn is_large(self) -> bool {
         self.bytes() >= LARGE_BYTES
     }
 
     /// Returns the size with a unit: "13 bytes", "6 KiB".
-    #[must_use]
     pub fn size_in_words(self) -> String {
         match self.bytes() {
             bytes if bytes % (1 << 20) == 0 => format!("{} MiB", bytes >> 20),
@@ -127,20 +121,17 @@ pub struct SupportedTargets {
 
 impl SupportedTargets {
     /// Converts the list of a contender. An empty list means that nothing is declared, and therefore everything.
-    #[must_use]
     pub fn of(serves: &[Serves]) -> SupportedTargets {
         let has = |resource| serves.is_empty() || serves.contains(&resource);
         SupportedTargets { files: has(Serves::Files), fixed: has(Serves::Fixed) }
     }
 
     /// Returns whether the server can serve `target`.
-    #[must_use]
     pub fn has(self, target: Target) -> bool {
         self.files || (self.fixed && target == Target::Fixed)
     }
 
     /// Returns all supported targets, ordered by size.
-    #[must_use]
     pub fn targets(self) -> Vec<Target> {
         let mut targets: Vec<Target> = Target::ALL.into_iter().filter(|&target| self.has(target)).collect();
         targets.sort_by_key(|target| target.bytes());

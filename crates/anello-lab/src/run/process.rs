@@ -98,7 +98,6 @@ impl ServerProcess {
     }
 
     /// Returns the process id.
-    #[must_use]
     pub fn id(&self) -> u32 {
         self.child.id()
     }

@@ -47,7 +47,6 @@ impl LabConfig {
     ///
     /// # Panics
     /// Panics if the embedded preset is invalid. A test excludes this.
-    #[must_use]
     pub fn quick(executable: PathBuf) -> LabConfig {
         LabConfig::preset("quick", executable).expect("preset fits any machine")
     }
@@ -57,7 +56,6 @@ impl LabConfig {
     ///
     /// # Panics
     /// Panics if the embedded preset is invalid. A test excludes this.
-    #[must_use]
     pub fn smoke(executable: PathBuf) -> LabConfig {
         LabConfig::preset("smoke", executable).expect("preset fits any machine")
     }

@@ -241,7 +241,6 @@ impl Resolver<'_> {
 
 /// Removes the cells with more than `limit` connections, the number that the lab may have open, and returns a note
 /// about them. Disk cells are kept because their count is a queue depth.
-#[must_use]
 pub fn drop_cells_over_limit(cells: &mut Vec<Cell>, limit: usize) -> Option<String> {
     let mut dropped: Vec<usize> = Vec::new();
     cells.retain(|cell| {

@@ -47,7 +47,6 @@ pub struct Resources {
 impl Resources {
     /// Returns the resources of this machine, without peers. `executable` is the `anello` command, `disk_file` the
     /// file of the disk workers.
-    #[must_use]
     pub fn of_this_machine(executable: PathBuf, disk_file: PathBuf) -> Resources {
         let cores = allowed_cores();
         Resources {
