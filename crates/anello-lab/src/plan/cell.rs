@@ -104,16 +104,22 @@ impl Workload {
 }
 
 /// Type of disk access.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, strum::Display,
+)]
 #[serde(rename_all = "snake_case")]
 pub enum DiskOperation {
     /// Reads at random offsets.
+    #[strum(to_string = "random reads")]
     RandomRead,
     /// Writes at random offsets.
+    #[strum(to_string = "random writes")]
     RandomWrite,
     /// Reads consecutive blocks.
+    #[strum(to_string = "sequential reads")]
     SequentialRead,
     /// Writes consecutive blocks.
+    #[strum(to_string = "sequential writes")]
     SequentialWrite,
 }
 
@@ -239,17 +245,6 @@ impl fmt::Display for Workload {
                 write!(formatter, "{operation}, {mode}, {block_bytes} bytes")
             }
         }
-    }
-}
-
-impl fmt::Display for DiskOperation {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str(match self {
-            DiskOperation::RandomRead => "random reads",
-            DiskOperation::RandomWrite => "random writes",
-            DiskOperation::SequentialRead => "sequential reads",
-            DiskOperation::SequentialWrite => "sequential writes",
-        })
     }
 }
 

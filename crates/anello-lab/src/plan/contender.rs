@@ -2,7 +2,6 @@
 //! `addr=IP:PORT` to standard output and then serves until it is terminated.
 
 use std::ffi::OsStr;
-use std::fmt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -36,8 +35,9 @@ pub enum Role {
 }
 
 /// Kind of a peer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, strum::Display)]
 #[serde(rename_all = "snake_case")]
+#[strum(serialize_all = "snake_case")]
 pub enum Kind {
     /// Runs tasks, coroutines or goroutines that wait for sockets, or handlers on its own executor with futures as
     /// operations, like Netty.
@@ -51,18 +51,6 @@ pub enum Kind {
     Framework,
     /// Complete server program that only needs configuration.
     Server,
-}
-
-impl fmt::Display for Kind {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.pad(match self {
-            Kind::Runtime => "runtime",
-            Kind::Library => "library",
-            Kind::Loop => "loop",
-            Kind::Framework => "framework",
-            Kind::Server => "server",
-        })
-    }
 }
 
 /// Resource that an HTTP server can serve.

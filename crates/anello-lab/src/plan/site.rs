@@ -11,7 +11,6 @@
 //!
 //! A `Site` is a directory with these files. Each run creates its own and removes it at the end.
 
-use std::fmt;
 use std::sync::OnceLock;
 
 use serde::{Deserialize, Serialize};
@@ -25,22 +24,40 @@ const LARGE_BYTES: usize = 64 << 10;
 const HELLO: &[u8] = b"Hello, World!";
 
 /// Resource of a request.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(
+    Debug,
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    Hash,
+    PartialOrd,
+    Ord,
+    Serialize,
+    Deserialize,
+    strum::Display,
+    strum::IntoStaticStr,
+)]
 pub enum Target {
     /// A file with 13 bytes of text.
     #[serde(rename = "hello.txt")]
+    #[strum(to_string = "hello.txt")]
     Hello,
     /// A file with a page of 6 KiB.
     #[serde(rename = "page.html")]
+    #[strum(to_string = "page.html")]
     Page,
     /// A file of 300 KiB.
     #[serde(rename = "300k.bin")]
+    #[strum(to_string = "300k.bin")]
     Large,
     /// A file of 10 MiB.
     #[serde(rename = "10m.bin")]
+    #[strum(to_string = "10m.bin")]
     Huge,
     /// A fixed response of 13 bytes from a handler. In servers without handlers, a file of this name.
     #[serde(rename = "/fixed")]
+    #[strum(to_string = "/fixed")]
     Fixed,
 }
 
@@ -50,13 +67,7 @@ impl Target {
 
     /// Returns the file name, or the path of the fixed response.
     pub fn name(self) -> &'static str {
-        match self {
-            Target::Hello => "hello.txt",
-            Target::Page => "page.html",
-            Target::Large => "300k.bin",
-            Target::Huge => "10m.bin",
-            Target::Fixed => "/fixed",
-        }
+        self.into()
     }
 
     /// Returns the request path: `/hello.txt`.
@@ -101,12 +112,6 @@ impl Target {
 
     pub(crate) fn file_name(self) -> &'static str {
         self.name().trim_start_matches('/')
-    }
-}
-
-impl fmt::Display for Target {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.pad(self.name())
     }
 }
 
