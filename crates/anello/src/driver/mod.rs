@@ -33,7 +33,6 @@ mod io_slice_cursor;
 mod notifier;
 mod op;
 mod options;
-pub(crate) mod page_cache;
 mod proactor;
 mod reactor;
 mod send_queue;

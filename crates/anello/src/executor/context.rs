@@ -15,10 +15,10 @@ use super::mailbox::{Mailbox, NotifyResult};
 #[cfg(feature = "compat-hyper")]
 use super::runtime_clock::RuntimeClock;
 use super::task::{Task, TaskPointer};
+use super::wheel::{TimerKey, Wheel};
 use crate::driver::table::Table;
 use crate::driver::{Clock, Driver, Key, Notifier, Wait, WakeQueue, catch_and_log_panic, log};
 use crate::net::LingerQueue;
-use crate::time::wheel::{TimerKey, Wheel};
 
 /// Number of polls after which the driver has a turn even if tasks are still ready. Every task that is already ready is
 /// polled once first.

@@ -16,6 +16,7 @@ use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, SocketAddrUnix, SocketFlags};
 use socket2::{Domain, Protocol, SockAddr, SockRef, Socket, Type};
 
+use super::catch_panic::log;
 use super::clock::Clock;
 use super::socket_options;
 pub use super::socket_options::PeerCredentials;
@@ -223,7 +224,7 @@ impl Sockets for OsSockets {
             rejected += 1;
         }
         if let Err(error) = listener.set_nonblocking(self.nonblocking) {
-            super::log(|| tracing::warn!(%error, "cannot restore the mode of the listening socket"));
+            log(|| tracing::warn!(%error, "cannot restore the mode of the listening socket"));
         }
         self.reserve = reserve_descriptor();
         rejected
