@@ -34,43 +34,15 @@ use super::direct_read::{DirectRead, ReadOutcome};
 use super::io_slice_cursor::IoSliceCursor;
 use super::op::Wait;
 use super::options::DriverOptions;
-use super::proactor::gone;
+use super::readiness_kernel::{Edge, ReadinessKernel, Socket};
 use super::send_queue::{Queued, SendBuf, SendQueue, WriteSide, after_shutdown};
-use super::sockets::{Family, ListenOptions, Sockets, is_file_error, is_per_connection_error};
+use super::sockets::{Family, ListenOptions, Sockets, gone, is_file_error, is_per_connection_error};
 use super::table::Table;
 use super::token::{Key, Kind, Token};
 use super::wake::{WakeQueue, WakerSlot};
 
 /// Maximum size of a deferred message on epoll. Deferring longer messages saves nothing.
 const DEFERRED_BYTES: usize = 4096;
-
-/// A kernel that reports readiness.
-pub(crate) trait ReadinessKernel: Sized {
-    type Sockets: Sockets;
-
-    fn sockets(&self) -> &Self::Sockets;
-    fn sockets_mut(&mut self) -> &mut Self::Sockets;
-    /// Registers a socket for edges in both directions, until it is closed.
-    fn watch(&mut self, socket: &Socket<Self>, token: Token) -> io::Result<()>;
-    fn unwatch(&mut self, socket: &Socket<Self>) -> io::Result<()>;
-    /// Waits for edges as requested. An interrupted or timed-out wait is not an error.
-    fn wait(&mut self, wait: Wait) -> io::Result<()>;
-    /// Returns the next edge of the last wait.
-    fn edge(&mut self) -> Option<Edge>;
-}
-
-/// A readiness event of a socket.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Edge {
-    pub token: Token,
-    pub readable: bool,
-    pub writable: bool,
-    /// Set if a short read does not mean that the socket is drained: the peer has shut down its write side, the
-    /// connection is broken, or there is urgent data, before which a read stops.
-    pub hung_up: bool,
-}
-
-type Socket<K> = <<K as ReadinessKernel>::Sockets as Sockets>::Socket;
 
 #[derive(Debug)]
 pub(crate) struct Reactor<K: ReadinessKernel> {

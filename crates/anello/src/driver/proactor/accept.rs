@@ -6,40 +6,15 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::task::{Poll, Waker, ready};
 
-use super::kernel::{CompletionKernel, Socket};
-use super::stream::Connect;
-use super::{Proactor, cancel_token, gone};
+use super::state::{Proactor, cancel_token};
+use super::stream::{Connect, Listener};
 use crate::driver::accept_sink::AcceptSink;
 use crate::driver::catch_panic::log;
+use crate::driver::completion_kernel::{CompletionKernel, Socket};
 use crate::driver::op::{Completion, Op};
-use crate::driver::sockets::{Family, ListenOptions, Sockets, is_per_connection_error, kernel_error};
+use crate::driver::sockets::{Family, ListenOptions, Sockets, gone, is_per_connection_error, kernel_error};
 use crate::driver::token::{Key, Kind, Token};
 use crate::driver::wake::{WakeQueue, WakerSlot};
-
-#[derive(Debug)]
-pub(super) struct Listener<S> {
-    pub socket: S,
-    family: Family,
-    /// Set if other workers accept from the same socket.
-    shared: bool,
-    armed: bool,
-    /// Whether the armed accept, or else the next one, may accept connections before the application polls for them.
-    /// See [`Proactor::set_accept_ahead`].
-    accepts_ahead: bool,
-    pub(super) cancelling: bool,
-    released: bool,
-    /// Receives the connections that the kernel accepts for a released listener until its accept operation has ended.
-    accept_sink: Option<Arc<dyn AcceptSink>>,
-    error: Option<i32>,
-    queue: VecDeque<S>,
-    waker: WakerSlot,
-}
-
-impl<S> Listener<S> {
-    pub(super) fn is_armed(&self) -> bool {
-        self.armed
-    }
-}
 
 impl<K: CompletionKernel> Proactor<K> {
     pub fn connect(&mut self, peer: SocketAddr, source: Option<SocketAddr>) -> io::Result<Key> {

@@ -4,13 +4,13 @@ use std::io;
 use std::num::NonZero;
 use std::task::{Poll, Waker};
 
-use super::kernel::CompletionKernel;
+use super::state::{Proactor, cancel_token};
 use super::stream::{HangupPoll, Receiving};
-use super::{Proactor, cancel_token, gone};
 use crate::driver::buffer::{Chunk, store_chunk};
+use crate::driver::completion_kernel::CompletionKernel;
 use crate::driver::direct_read::ReadOutcome;
 use crate::driver::op::{Completion, Op};
-use crate::driver::sockets::{Family, Sockets, kernel_error};
+use crate::driver::sockets::{Family, Sockets, gone, kernel_error};
 use crate::driver::token::{Key, Kind, Token};
 use crate::driver::wake::WakeQueue;
 

@@ -6,15 +6,15 @@ use std::num::NonZero;
 use std::os::fd::BorrowedFd;
 use std::task::{Poll, Waker, ready};
 
-use super::kernel::CompletionKernel;
+use super::state::{MAX_SEND_BYTES, Proactor, ZeroCopySend, cancel_token};
 use super::stream::Sending;
-use super::{MAX_SEND_BYTES, Proactor, ZeroCopySend, cancel_token, gone};
 use crate::driver::buffer::CLASS_BYTES;
 use crate::driver::catch_panic::log;
+use crate::driver::completion_kernel::CompletionKernel;
 use crate::driver::io_slice_cursor::IoSliceCursor;
 use crate::driver::op::{Completion, Op, SendMode};
 use crate::driver::send_queue::{Queued, SendBuf, WriteSide, after_shutdown};
-use crate::driver::sockets::{Family, Sockets, is_file_error, kernel_error};
+use crate::driver::sockets::{Family, Sockets, gone, is_file_error, kernel_error};
 use crate::driver::token::{Key, Kind, Token};
 use crate::driver::wake::WakeQueue;
 

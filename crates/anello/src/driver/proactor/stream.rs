@@ -1,9 +1,11 @@
-//! State of a stream: its operations in flight, queues and wakers.
+//! State of streams and listeners: their operations in flight, queues and wakers.
 
 use std::collections::VecDeque;
 use std::io;
 use std::num::NonZero;
+use std::sync::Arc;
 
+use crate::driver::accept_sink::AcceptSink;
 use crate::driver::buffer::Chunk;
 use crate::driver::direct_read::DirectRead;
 use crate::driver::send_queue::{SendQueue, WriteSide};
@@ -172,4 +174,24 @@ impl Received {
             self.queued.push_front(front);
         }
     }
+}
+
+/// A listener.
+#[derive(Debug)]
+pub(super) struct Listener<S> {
+    pub socket: S,
+    pub family: Family,
+    /// Set if other workers accept from the same socket.
+    pub shared: bool,
+    pub armed: bool,
+    /// Whether the armed accept, or else the next one, may accept connections before the application polls for them.
+    /// See `Proactor::set_accept_ahead`.
+    pub accepts_ahead: bool,
+    pub cancelling: bool,
+    pub released: bool,
+    /// Receives the connections that the kernel accepts for a released listener until its accept operation has ended.
+    pub accept_sink: Option<Arc<dyn AcceptSink>>,
+    pub error: Option<i32>,
+    pub queue: VecDeque<S>,
+    pub waker: WakerSlot,
 }

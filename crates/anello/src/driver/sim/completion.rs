@@ -17,10 +17,10 @@ use std::io;
 use std::rc::Rc;
 
 use super::super::buffer::{BufferRing, Pools};
+use super::super::completion_kernel::{Capabilities, CompletionKernel};
 use super::super::counters::DriverMetrics;
 use super::super::op::{Completion, Op, SendMode, Wait};
 use super::super::options::{DriverOptions, SendCompletion, TaskWork, ZeroCopy};
-use super::super::proactor::{Capabilities, CompletionKernel};
 use super::super::token::{Key, Kind, Token};
 use super::network::Network;
 use super::operation::{Memory, Operation, Request, Step, completion, is_broken};

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::io;
 
 use super::super::op::Wait;
-use super::super::reactor::{Edge, ReadinessKernel};
+use super::super::readiness_kernel::{Edge, ReadinessKernel};
 use super::super::token::Token;
 use super::network::{Id, Network};
 use super::sockets::{SimNetwork, SimSocket};

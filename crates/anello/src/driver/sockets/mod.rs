@@ -479,6 +479,15 @@ fn reserve_descriptor() -> Option<OwnedFd> {
     rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC).ok()
 }
 
+/// Returns the error for a stale key. Keys become stale only when the runtime is shut down or the stream is reset
+/// through its shutdown handle.
+pub(crate) fn gone() -> io::Error {
+    io::Error::new(
+        io::ErrorKind::NotConnected,
+        "socket closed: runtime shut down, or connection reset locally",
+    )
+}
+
 /// Converts a negative kernel result to an error.
 pub(crate) fn kernel_error(result: i32) -> io::Error {
     io::Error::from_raw_os_error(result.wrapping_neg())

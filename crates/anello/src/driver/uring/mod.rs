@@ -26,12 +26,12 @@ use socket2::SockAddr;
 
 use super::buffer::Pools;
 use super::catch_panic::log;
+use super::completion_kernel::{Capabilities, CompletionKernel};
 use super::counters::DriverMetrics;
 use super::notifier::Notifier;
 use super::op::{Completion, Op, SendMode, Wait};
 use super::options::DriverOptions;
 use super::options::ZeroCopy;
-use super::proactor::{Capabilities, CompletionKernel};
 use super::sockets::{OsSockets, is_loopback, raw};
 use super::table::Table;
 use super::token::{Key, Kind, Token};

@@ -3,9 +3,9 @@
 use std::cell::Cell;
 use std::net::{Ipv4Addr, SocketAddr};
 
+use super::super::super::completion_kernel::CompletionKernel;
 use super::super::super::op::{Completion, Op, SendMode, Wait};
 use super::super::super::options::DriverOptions;
-use super::super::super::proactor::CompletionKernel;
 use super::super::super::sockets::{ListenOptions, Sockets};
 use super::super::super::token::{Key, Kind, Token};
 use super::super::completion::SimCompletion;

@@ -3,11 +3,11 @@
 use std::io;
 use std::rc::Rc;
 
-use crate::driver::buffer::Pools;
-use crate::driver::counters::DriverMetrics;
-use crate::driver::op::{Completion, Op, SendMode, Wait};
-use crate::driver::sockets::Sockets;
-use crate::driver::token::{Key, Token};
+use super::buffer::Pools;
+use super::counters::DriverMetrics;
+use super::op::{Completion, Op, SendMode, Wait};
+use super::sockets::Sockets;
+use super::token::{Key, Token};
 
 /// A kernel that completes operations.
 pub(crate) trait CompletionKernel: Sized {
@@ -87,4 +87,4 @@ pub(crate) struct Capabilities {
     pub zero_copy: bool,
 }
 
-pub(super) type Socket<K> = <<K as CompletionKernel>::Sockets as Sockets>::Socket;
+pub(crate) type Socket<K> = <<K as CompletionKernel>::Sockets as Sockets>::Socket;
