@@ -22,10 +22,11 @@ use super::super::counters::DriverMetrics;
 use super::super::op::{Completion, Op, SendMode, Wait};
 use super::super::options::{DriverOptions, SendCompletion, TaskWork, ZeroCopy};
 use super::super::token::{Key, Kind, Token};
-use super::network::Network;
+use super::faults::SimFaults;
+use super::network::{Network, TURN_NS, deadlock_error};
 use super::operation::{Memory, Operation, Request, Step, completion, is_broken};
+use super::options::SimOptions;
 use super::sockets::{SimNetwork, SimSocket};
-use super::{SimOptions, TURN_NS, deadlock_error};
 
 #[derive(Debug)]
 pub(in super::super) struct SimCompletion {
@@ -384,7 +385,7 @@ impl SimCompletion {
         }
     }
 
-    fn fault(&self, rate: impl Fn(&super::SimFaults) -> u16) -> bool {
+    fn fault(&self, rate: impl Fn(&SimFaults) -> u16) -> bool {
         let mut network = self.network.lock();
         let rate = rate(&network.faults);
         network.fault(rate)

@@ -20,12 +20,16 @@
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque};
+use std::io;
 use std::net::{Ipv4Addr, Shutdown, SocketAddr};
 
 use super::super::clock::VirtualClock;
-use super::SimOptions;
 use super::faults::SimFaults;
+use super::options::SimOptions;
 use super::random::Random;
+
+/// Duration of a system call in nanoseconds. Virtual time thus passes even if no task waits.
+pub(super) const TURN_NS: u64 = 1_000;
 
 /// Delay before the first retry of a connect, in nanoseconds. It doubles with each retry.
 const CONNECT_RETRY_NS: u64 = 1_000_000_000;
@@ -605,4 +609,12 @@ impl Endpoint {
 fn overlap(one: SocketAddr, other: SocketAddr) -> bool {
     let any = one.ip().is_unspecified() || other.ip().is_unspecified();
     one.port() == other.port() && (one.ip() == other.ip() || any)
+}
+
+/// Returns the error of a wait without a deadline that no event can end.
+pub(super) fn deadlock_error() -> io::Error {
+    io::Error::new(
+        io::ErrorKind::Deadlock,
+        "deadlock: waiting without a deadline and no operation in flight (a wake-up was lost or never armed)",
+    )
 }

@@ -9,8 +9,8 @@ use std::rc::Rc;
 
 use super::super::clock::Clock;
 use super::super::sockets::{Family, ListenOptions, PeerCredentials, Sockets, StreamOption};
-use super::SimOptions;
 use super::network::{Endpoint, Id, Network};
+use super::options::SimOptions;
 
 /// Maximum number of bytes that one call sends from a file.
 const FILE_CHUNK_BYTES: usize = 16 * 1024;
