@@ -11,10 +11,10 @@ use std::thread;
 use std::time::Duration;
 
 use super::context::{
-    self, EnterGuard, Inbox, POLLS_PER_TURN, Shared, flush_wakes_before_blocking, with_current,
+    self, EnterGuard, Inbox, POLLS_PER_TURN, Shared, TaskPointer, flush_wakes_before_blocking, with_current,
 };
 use super::join::JoinHandle;
-use super::task::{self, TaskPointer};
+use super::task::Owner;
 use crate::driver::{
     Driver, DriverInfo, DriverKind, DriverMetrics, DriverOptions, Wait, WakeQueue, catch_and_log_panic, log,
 };
@@ -98,7 +98,7 @@ impl Runtime {
         let mut future = pin!(Some(future));
         // Swapped with the ready queue. Both have capacity from the start, so that a wake-up does not allocate.
         let mut batch = Vec::with_capacity(POLLS_PER_TURN);
-        let mut turn = Turn { wakes: WakeQueue::new(&task::WAKER_VTABLE, context::has_ready_tasks) };
+        let mut turn = Turn { wakes: WakeQueue::new(&context::WAKER_VTABLE, context::has_ready_tasks) };
         loop {
             if main.is_woken.load(Ordering::Relaxed) && main.is_woken.swap(false, Ordering::Acquire) {
                 self.shared.reset_budget();

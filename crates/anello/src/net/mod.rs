@@ -27,4 +27,3 @@ pub use unix_stream::UnixStream;
 
 pub use crate::driver::buffer::Chunk;
 pub use crate::driver::{PeerCredentials, SendBuf};
-pub(crate) use linger::LingerQueue;

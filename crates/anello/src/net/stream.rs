@@ -14,7 +14,8 @@ use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use super::{Chunk, LingerQueue, SendBuf};
+use super::linger::linger;
+use super::{Chunk, SendBuf};
 #[cfg(doc)]
 use super::{TcpStream, UnixStream};
 use crate::driver::{Driver, Key, StreamOption, wake_all};
@@ -548,8 +549,8 @@ impl Drop for Inner {
         let unsent = driver.release(self.key);
         drop(driver);
         // Accepted bytes are still sent, but a peer that never reads must not keep the connection open without limit.
-        if unsent && self.shared.linger_queue.borrow_mut().add(&self.shared, self.key) {
-            self.shared.spawn(LingerQueue::abort_expired(Rc::clone(&self.shared))).detach();
+        if unsent {
+            linger(&self.shared, self.key);
         }
         // It is unknown when the runtime runs again, so the connection is closed now.
         if !self.shared.is_current() {
