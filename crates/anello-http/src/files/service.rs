@@ -26,10 +26,8 @@ use super::response::{
 use super::stamp::FileStamp;
 use super::validator::Validator;
 use crate::h1::{EncodedResponse, FieldBlock, FieldName, Head, HttpDate, InvalidField, Method};
+use crate::message::{COPIED_BODY_BYTES, Request, Response};
 use crate::observe::metrics::WorkerMetrics;
-use crate::request::Request;
-use crate::response::Response;
-use crate::server::COPIED_BODY_BYTES;
 
 /// Serves the files of a directory. Create one instance per worker.
 ///
