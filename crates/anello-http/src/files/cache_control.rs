@@ -2,7 +2,7 @@
 
 use globset::{GlobBuilder, GlobMatcher};
 
-use super::options::InvalidOption;
+use super::invalid_option::InvalidOption;
 
 /// A `Cache-Control` value for the files that match a pattern.
 #[derive(Clone, Debug, PartialEq, Eq)]

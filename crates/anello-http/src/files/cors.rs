@@ -3,7 +3,7 @@
 //! Responses do not depend on cookies or other credentials, so `*` is safe on a public server. Credentialed access
 //! is never allowed.
 
-use super::options::InvalidOption;
+use super::invalid_option::InvalidOption;
 
 const OPTION: &str = "cors-origin";
 

@@ -7,7 +7,7 @@ use super::negotiate::Choice;
 use super::response::{full_response, or_internal_error, with_vary};
 
 use crate::h1::FieldName;
-use crate::response::Response;
+use crate::message::Response;
 
 /// Returns the page with the given status in the negotiated content coding. If no coding is acceptable, the
 /// uncompressed page is sent so that the client always gets the error text.

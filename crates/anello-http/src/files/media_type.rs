@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 
 use mime_guess::mime::Mime;
 
-use super::options::InvalidOption;
+use super::invalid_option::InvalidOption;
 
 /// Types that replace those of `mime_guess`.
 const OVERRIDDEN_TYPES: [(&str, &str); 14] = [

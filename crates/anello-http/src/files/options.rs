@@ -1,7 +1,6 @@
 //! Options of the file server.
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::num::NonZero;
 use std::slice;
 use std::thread::available_parallelism;
@@ -9,6 +8,7 @@ use std::time::Duration;
 
 use super::cache_control::CacheRule;
 use super::cors::CorsOrigins;
+pub use super::invalid_option::InvalidOption;
 use super::media_type::MediaTypes;
 use super::negotiate::Codings;
 use super::path::{Dotfiles, MAX_NAME_BYTES, resolve};
@@ -190,34 +190,6 @@ fn check_file(option: &'static str, path: Option<&str>) -> Result<(), InvalidOpt
     let reason = "must be the path of a file relative to the document root, as in \"errors/404.html\"";
     resolves_to_path(&target).ok_or_else(|| InvalidOption::new(option, path, reason))
 }
-
-/// Error for an invalid option. The message names the option, the value and the expected form.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct InvalidOption {
-    option: &'static str,
-    value: String,
-    reason: String,
-}
-
-impl InvalidOption {
-    pub(super) fn new(option: &'static str, value: &str, reason: impl Into<String>) -> Self {
-        Self { option, value: value.to_owned(), reason: reason.into() }
-    }
-
-    /// Returns the name of the option as used in flags and configuration files.
-    #[must_use]
-    pub fn option(&self) -> &'static str {
-        self.option
-    }
-}
-
-impl fmt::Display for InvalidOption {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(formatter, "{}: {:?}: {}", self.option, self.value, self.reason)
-    }
-}
-
-impl std::error::Error for InvalidOption {}
 
 #[cfg(test)]
 mod tests {

@@ -10,9 +10,8 @@ use rustix::io::Errno;
 use super::cache::{Contents, Entry, Variant, now};
 use super::multipart::{Boundary, Multipart};
 use super::range::{ByteRange, ContentRange, Selection, select};
-use crate::body::{Body, BodyPart};
 use crate::h1::{FieldName, InvalidField};
-use crate::response::Response;
+use crate::message::{Body, BodyPart, Response};
 
 /// Returns a response with the whole file.
 #[inline]

@@ -1,7 +1,5 @@
 //! Request handler for static files.
 
-mod validate;
-
 use std::io;
 use std::path::Path;
 use std::rc::Rc;
@@ -28,10 +26,8 @@ use super::response::{
 use super::stamp::FileStamp;
 use super::validator::Validator;
 use crate::h1::{EncodedResponse, FieldBlock, FieldName, Head, HttpDate, InvalidField, Method};
+use crate::message::{COPIED_BODY_BYTES, Request, Response};
 use crate::observe::metrics::WorkerMetrics;
-use crate::request::Request;
-use crate::response::Response;
-use crate::server::COPIED_BODY_BYTES;
 
 /// Serves the files of a directory. Create one instance per worker.
 ///
@@ -144,6 +140,26 @@ impl Files {
     #[must_use]
     pub fn cache_bytes(&self) -> usize {
         self.cache.bytes()
+    }
+
+    /// Returns an error for each file named in the options
+    /// ([`not_found_file`](FileOptions::not_found_file),
+    /// [`spa_fallback_file`](FileOptions::spa_fallback_file)) that cannot be sent. The files are
+    /// opened as for a request (`openat2(2)`). A server can start without them and then sends a line of text
+    /// instead.
+    pub async fn invalid_option_files(&self) -> Vec<InvalidOption> {
+        let option_files = [
+            ("not-found-file", &self.options.not_found_file),
+            ("spa-fallback", &self.options.spa_fallback_file),
+        ];
+        let mut invalid = Vec::new();
+        for (option, path) in option_files {
+            let Some(path) = path else { continue };
+            if let Err(reason) = check_opened(self.root.find(path).await) {
+                invalid.push(InvalidOption::new(option, path, reason));
+            }
+        }
+        invalid
     }
 
     /// Handles a request. Responds with 405 to methods other than GET, HEAD and OPTIONS, and with 501 to methods
@@ -555,4 +571,16 @@ fn revalidate(entry: &Entry, head: &Head) -> bool {
 
 fn is_current(cached: &Variant, stamp: &FileStamp) -> bool {
     cached.is_settled && cached.stamp == *stamp
+}
+
+fn check_opened(result: io::Result<Opened>) -> Result<(), String> {
+    match result {
+        Ok(Opened::File { .. }) => Ok(()),
+        Ok(Opened::Directory) => Err("it is a directory (specify a file)".to_owned()),
+        Ok(Opened::Other) => Err("it is not a regular file (specify a regular file)".to_owned()),
+        Err(error) => Err(format!(
+            "cannot open the file in the document root: {error} (create it, make it readable for this user, or \
+             remove the option)"
+        )),
+    }
 }

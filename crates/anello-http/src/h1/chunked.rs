@@ -254,6 +254,7 @@ pub fn write_last_chunk(out: &mut Vec<u8>, trailers: &FieldBlock) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::h1::fields::FieldName;
 
     /// Decodes a body that arrives in parts of `part_bytes` bytes. Returns the body, its trailers, and the number of
     /// bytes left of the last part. Returns the status of the rejection as the error, or 0 if the body is incomplete.
@@ -360,7 +361,7 @@ mod tests {
     #[test]
     fn decodes_encoded_chunks() {
         let mut trailers = FieldBlock::default();
-        trailers.push(super::super::FieldName::constant("Sum"), b"1").unwrap();
+        trailers.push(FieldName::constant("Sum"), b"1").unwrap();
         let mut out = Vec::new();
         for bytes in [1, 15, 16, 255, 256, 70_000] {
             write_chunk_start(&mut out, bytes);

@@ -12,12 +12,12 @@
 
 use super::chunked::{ChunkedDecoder, ChunkedEvent, take};
 use super::fields::Trailers;
-use super::framing::RequestFraming;
-use super::head::{Head, Method};
-use super::limits::Limits;
-use super::parse::{MAX_METHOD_BYTES, parse};
+use super::head::Head;
+use super::limits::{Limits, MAX_METHOD_BYTES};
+use super::parse::parse;
 use super::rejection::Rejection;
 use super::scanner::Scanner;
+use super::types::{Method, RequestFraming};
 
 /// Maximum memory of a recycled head, so that one long head does not hold its memory for the lifetime of the
 /// connection.

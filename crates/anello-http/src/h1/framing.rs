@@ -1,29 +1,9 @@
 //! Framing of requests: the effect of the header fields on the body and the connection (RFC 9112, sections 6.3 and
 //! 9.3). Messages that two implementations could interpret differently are rejected.
 
-use super::head::Version;
 use super::rejection::Rejection;
 use super::syntax::{elements, is_name, is_token, trim};
-
-/// The way the body of a request is delimited.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum RequestFraming {
-    /// There is no body.
-    #[default]
-    None,
-    /// By its length in bytes.
-    Length(u64),
-    /// By the chunked transfer coding, with optional trailers.
-    Chunked,
-}
-
-impl RequestFraming {
-    /// Returns `true` if a body follows the head.
-    #[must_use]
-    pub fn has_body(self) -> bool {
-        !matches!(self, Self::None | Self::Length(0))
-    }
-}
+use super::types::{RequestFraming, Version};
 
 /// Framing information collected from the fields. The decision is made when all fields are known, so that it does not
 /// depend on their order.

@@ -5,8 +5,10 @@ use std::fmt;
 use super::body::{BodyEncoder, ResponseFraming};
 use super::date::HttpDate;
 use super::fields::{FieldBlock, FieldName, InvalidField, write_field, write_valid};
-use super::head::{Method, RequestContext, Version};
+use super::rejection::Rejection;
+use super::status::{is_final, reason_phrase};
 use super::syntax;
+use super::types::{Method, RequestContext, Version};
 
 /// The interim response to `Expect: 100-continue`.
 pub const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
@@ -217,17 +219,32 @@ impl<'a> ResponseHead<'a> {
     }
 }
 
+impl Rejection {
+    /// Appends the complete response: `Connection: close`, and the reason as plain text. For [`Method::Head`]
+    /// ([`Decoder::rejected_method`](super::Decoder::rejected_method)) the text is omitted. `date` is the current time.
+    ///
+    /// Nothing may be sent after this response. A status that is not valid for a response (200 to 999) becomes 500.
+    pub fn write(&self, out: &mut Vec<u8>, method: Method, date: Option<&HttpDate>) {
+        let status = if is_final(self.status) { self.status } else { 500 };
+        let text = format!("{status} {}: {}\n", reason_phrase(status), self.reason);
+        let mut head = ResponseHead::begin_valid(out, RequestContext::rejected(method), status);
+        if let Some(date) = date {
+            head.date(date);
+        }
+        head.valid_field("Content-Type", b"text/plain; charset=utf-8");
+        let body = head.finish(BodyLength::Known(text.len() as u64));
+        if body.sends_body() {
+            out.extend_from_slice(text.as_bytes());
+        }
+    }
+}
+
 impl Drop for ResponseHead<'_> {
     fn drop(&mut self) {
         if let Some(start) = self.unfinished {
             self.out.truncate(start);
         }
     }
-}
-
-/// Returns `true` if a final response can have this status.
-pub(super) fn is_final(status: u16) -> bool {
-    (200..=999).contains(&status)
 }
 
 /// Appends a status line. The status must have three digits.
@@ -247,74 +264,6 @@ pub(super) fn write_content_length(out: &mut Vec<u8>, bytes: u64) {
     out.extend_from_slice(b"Content-Length: ");
     out.extend_from_slice(itoa::Buffer::new().format(bytes).as_bytes());
     out.extend_from_slice(b"\r\n\r\n");
-}
-
-/// Returns the reason phrase of a status, or an empty string if it is not registered.
-#[must_use]
-pub fn reason_phrase(status: u16) -> &'static str {
-    match status {
-        100 => "Continue",
-        101 => "Switching Protocols",
-        102 => "Processing",
-        103 => "Early Hints",
-        200 => "OK",
-        201 => "Created",
-        202 => "Accepted",
-        203 => "Non-Authoritative Information",
-        204 => "No Content",
-        205 => "Reset Content",
-        206 => "Partial Content",
-        207 => "Multi-Status",
-        208 => "Already Reported",
-        226 => "IM Used",
-        300 => "Multiple Choices",
-        301 => "Moved Permanently",
-        302 => "Found",
-        303 => "See Other",
-        304 => "Not Modified",
-        305 => "Use Proxy",
-        307 => "Temporary Redirect",
-        308 => "Permanent Redirect",
-        400 => "Bad Request",
-        401 => "Unauthorized",
-        402 => "Payment Required",
-        403 => "Forbidden",
-        404 => "Not Found",
-        405 => "Method Not Allowed",
-        406 => "Not Acceptable",
-        407 => "Proxy Authentication Required",
-        408 => "Request Timeout",
-        409 => "Conflict",
-        410 => "Gone",
-        411 => "Length Required",
-        412 => "Precondition Failed",
-        413 => "Content Too Large",
-        414 => "URI Too Long",
-        415 => "Unsupported Media Type",
-        416 => "Range Not Satisfiable",
-        417 => "Expectation Failed",
-        421 => "Misdirected Request",
-        422 => "Unprocessable Content",
-        423 => "Locked",
-        424 => "Failed Dependency",
-        425 => "Too Early",
-        426 => "Upgrade Required",
-        428 => "Precondition Required",
-        429 => "Too Many Requests",
-        431 => "Request Header Fields Too Large",
-        451 => "Unavailable For Legal Reasons",
-        500 => "Internal Server Error",
-        501 => "Not Implemented",
-        502 => "Bad Gateway",
-        503 => "Service Unavailable",
-        504 => "Gateway Timeout",
-        505 => "HTTP Version Not Supported",
-        506 => "Variant Also Negotiates",
-        507 => "Insufficient Storage",
-        508 => "Loop Detected",
-        511 => "Network Authentication Required",
-        _ => "",
-    }
 }
 
 /// The error for a status that no response can have.
@@ -442,5 +391,34 @@ mod tests {
         );
         let closing = upgrade(RequestContext { keeps_alive: false, ..GET }, 426).0;
         assert!(closing.contains("Connection: close, upgrade\r\n"), "{closing}");
+    }
+
+    fn encode_rejection(rejection: Rejection, date: Option<&HttpDate>) -> String {
+        let mut out = b"before".to_vec();
+        rejection.write(&mut out, Method::Get, date);
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn response_to_head_has_no_content() {
+        let mut out = Vec::new();
+        Rejection::new(400, "bad").write(&mut out, Method::Head, None);
+        let text = String::from_utf8(out).unwrap();
+        assert!(text.contains("\r\nContent-Length: 21\r\n") && text.ends_with("\r\n\r\n"), "{text}");
+    }
+
+    #[test]
+    fn encodes_complete_response_with_close() {
+        let date = HttpDate::from_unix(784_111_777);
+        assert_eq!(
+            encode_rejection(Rejection::new(431, "too much"), Some(&date)),
+            "beforeHTTP/1.1 431 Request Header Fields Too Large\r\nDate: Sun, 06 Nov 1994 08:49:37 GMT\r\n\
+             Content-Type: text/plain; charset=utf-8\r\nConnection: close\r\nContent-Length: 46\r\n\r\n\
+             431 Request Header Fields Too Large: too much\n"
+        );
+        assert!(
+            encode_rejection(Rejection::new(100, "odd"), None)
+                .starts_with("beforeHTTP/1.1 500 Internal Server Error\r\n")
+        );
     }
 }

@@ -11,8 +11,7 @@
 //! rejected in the same way wherever the input is split, and a head that arrives in a thousand parts costs no more than
 //! a complete one.
 
-use super::limits::Limits;
-use super::parse::MAX_METHOD_BYTES;
+use super::limits::{Limits, MAX_METHOD_BYTES};
 use super::rejection::Rejection;
 use super::syntax::{is_target_byte, is_token_byte, is_value_byte};
 use super::words::{below, equal, first_hit, not_letter_or_dash};

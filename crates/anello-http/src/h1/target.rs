@@ -2,8 +2,8 @@
 
 use std::net::Ipv6Addr;
 
-use super::head::{Method, TargetForm};
 use super::rejection::Rejection;
+use super::types::{Method, TargetForm};
 use super::words::{first_hit, not_host};
 
 /// The form of a target, and the position of its host.

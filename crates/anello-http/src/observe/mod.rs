@@ -56,5 +56,6 @@
 //! ```
 
 pub mod access_log;
+mod counter;
 pub mod health;
 pub mod metrics;

@@ -14,13 +14,11 @@ use super::options::ServerOptions;
 use super::output::{Outcome, Output, invalid_response_fallback, is_handler_error, valid_status};
 use super::panics::catch_handler_panic;
 use super::timer::{ConnectionTimer, ResetOnDrop};
-use super::transport::{Receiver, Sender};
-use super::upgrade::Upgraded;
 use super::worker::Worker;
 use crate::h1::{CONTINUE, Head, Rejection};
+use crate::message::{Request, RequestBody, Response, Upgrade, Upgraded};
 use crate::observe::metrics::CloseReason;
-use crate::request::{Request, RequestBody};
-use crate::response::{Response, Upgrade};
+use crate::transport::{Receiver, Sender};
 
 /// A connection with its input, its output and its worker.
 pub(crate) struct Connection<R: Receiver, W> {
@@ -171,7 +169,7 @@ impl<R: Receiver, W: Sender> Connection<R, W> {
         if let Some(record) = &mut self.record {
             record.begin(&head);
         }
-        let request = Request::new(head, body, Rc::clone(&self.timer));
+        let request = Request::new(head, body, self.timer.shutdown_handle.clone());
         let mut response = {
             let handler_future = pin!(async { handler(request).await });
             let mut handler_future = pin!(catch_handler_panic(handler_future));

@@ -8,10 +8,10 @@ use std::task::{Context, Poll, Waker, ready};
 use bytes::Bytes;
 
 use super::timer::{ConnectionTimer, Phase};
-use super::transport::Receiver;
 use crate::h1::{Decoder, Event, Head, Limits, Method, Rejection, Trailers};
+use crate::message::{BodySource, RequestBodyError, spare_head};
 use crate::observe::metrics::WorkerMetrics;
-use crate::request::{BodySource, RequestBodyError, spare_head};
+use crate::transport::Receiver;
 
 /// The receive side of a connection.
 pub(crate) struct Input<R: Receiver> {

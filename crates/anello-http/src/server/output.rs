@@ -15,16 +15,14 @@ use bytes::Bytes;
 
 use super::panics::{make_trailers, next_chunk};
 use super::timer::ConnectionTimer;
-use super::transport::Sender;
-use crate::body::{Body, BodyKind, BodyPart, ChunkStream, StreamEnd};
 use crate::h1::{
     BodyEncoder, BodyLength, FieldBlock, HttpDate, Method, Rejection, RequestContext, ResponseFraming,
     ResponseHead,
 };
-use crate::response::{Response, Upgrade};
-
-/// Bodies up to this length are copied into the output buffer, after their heads.
-pub(crate) const COPIED_BODY_BYTES: usize = 16 * 1024;
+use crate::message::{
+    Body, BodyKind, BodyPart, COPIED_BODY_BYTES, ChunkStream, Response, StreamEnd, Upgrade,
+};
+use crate::transport::Sender;
 
 /// The output buffer is flushed when it has reached this length.
 const FLUSH_THRESHOLD_BYTES: usize = 32 * 1024;

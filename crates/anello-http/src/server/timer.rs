@@ -65,7 +65,7 @@ pub(crate) struct ConnectionTimer {
     accept_order: u64,
     /// Cancels the connection as a whole.
     pub cancellation: Cancellation,
-    shutdown_handle: ShutdownHandle,
+    pub shutdown_handle: ShutdownHandle,
     clock: Rc<Clock>,
 }
 

@@ -24,7 +24,7 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{ServerConfig, ServerConnection};
 
-use super::transport::{Receiver, Sender};
+use crate::transport::{Receiver, Sender};
 
 /// Amount of plaintext read from a session at a time: the size of a record.
 const RECORD_BYTES: usize = 16 * 1024;

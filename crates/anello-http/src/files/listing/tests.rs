@@ -2,7 +2,9 @@ use proptest::prelude::*;
 use proptest::sample::select;
 
 use super::*;
-use crate::files::path::resolve;
+use crate::files::fields::FieldLines;
+use crate::files::path::{Dotfiles, resolve};
+use crate::files::stamp::Timestamp;
 
 fn file(bytes: u64) -> Contents {
     Contents::File { bytes }

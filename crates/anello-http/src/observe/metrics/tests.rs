@@ -224,7 +224,7 @@ proptest! {
         let pairs: Vec<(&str, &str)> =
             names.iter().map(String::as_str).zip(labels.iter().map(String::as_str)).collect();
         let mut text = Vec::new();
-        let mut out = Exposition::new(&mut text);
+        let mut out = Exposition(&mut text);
         out.family("a_total", FamilyKind::Counter, &help);
         out.sample("a_total", &pairs, Value::Integer(1));
         let families = parse(std::str::from_utf8(&text).unwrap()).unwrap();

@@ -6,7 +6,7 @@ use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 
-use super::transport::{Receiver, Sender};
+use crate::transport::{Receiver, Sender};
 
 /// Both halves of a connection, independent of its transport.
 trait Duplex {

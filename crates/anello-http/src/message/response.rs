@@ -5,9 +5,9 @@ use std::future::Future;
 use std::pin::Pin;
 use std::rc::Rc;
 
-use crate::body::{Body, BodyKind};
+use super::body::{Body, BodyKind};
+use super::upgraded::Upgraded;
 use crate::h1::{EncodedResponse, FieldBlock, FieldName, InvalidField, is_value};
-use crate::server::Upgraded;
 
 /// The response to a request.
 ///

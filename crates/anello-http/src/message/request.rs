@@ -8,21 +8,21 @@ use std::ops::Deref;
 use std::rc::{Rc, Weak};
 use std::task::{Context, Poll};
 
+use anello::net::ShutdownHandle;
 use bytes::Bytes;
 
 use crate::h1::{Head, Rejection, Trailers};
-use crate::server::ConnectionTimer;
 
 /// A request: its head, and its body, which is received on demand.
 pub struct Request {
     /// `Some` until the request is split into its parts or dropped.
     head: Option<Head>,
     body: RequestBody,
-    connection: Rc<ConnectionTimer>,
+    connection: ShutdownHandle,
 }
 
 impl Request {
-    pub(crate) fn new(head: Head, body: RequestBody, connection: Rc<ConnectionTimer>) -> Self {
+    pub(crate) fn new(head: Head, body: RequestBody, connection: ShutdownHandle) -> Self {
         Self { head: Some(head), body, connection }
     }
 
@@ -43,7 +43,7 @@ impl Request {
     /// disconnected.
     #[must_use]
     pub fn peer(&self) -> Option<SocketAddr> {
-        self.connection.peer()
+        self.connection.peer_addr().ok()
     }
 
     /// Splits the request into its head and its body.

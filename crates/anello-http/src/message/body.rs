@@ -11,6 +11,9 @@ use futures_core::Stream;
 
 use crate::h1::{EncodedResponse, FieldBlock};
 
+/// Bodies up to this length are copied into the output buffer, after their heads.
+pub(crate) const COPIED_BODY_BYTES: usize = 16 * 1024;
+
 /// The body of a response.
 pub struct Body(pub(crate) BodyKind);
 
