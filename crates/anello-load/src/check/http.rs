@@ -1,4 +1,4 @@
-//! Correctness checks for HTTP servers: the checks of [`super`], with known responses instead of echoes.
+//! Correctness checks for HTTP servers: the checks of [`check`](crate::check), with known responses instead of echoes.
 //!
 //! [`complete_bytes`] requests all pages over one connection, by GET and by HEAD. It detects wrong bytes, bodies in
 //! responses that must not have one, and connections that are not kept alive. [`stalled_reader`] requests large bodies
@@ -13,15 +13,17 @@ use std::time::Duration;
 use anello::time::{self, sleep};
 use bytes::Bytes;
 
-use super::{
+use crate::check::common::{
     OTHER_CONNECTIONS, REQUESTS_PER_CONNECTION, STALL_SAMPLE_INTERVAL, STALL_SAMPLES, STALLED_BUFFER_BYTES,
     exchange_once_on_each, with_timeout,
 };
-use crate::config::{LoadConfig, Protocol};
-use crate::connect;
-use crate::http::decoder::{Decoder, Head, HeadCache, Part};
-use crate::stream::{Address, Received, Stream};
-use crate::tls::{self, Tls};
+use crate::model::address::Address;
+use crate::model::config::{LoadConfig, Protocol};
+use crate::model::tls::Tls;
+use crate::wire::connect;
+use crate::wire::http::decoder::{Decoder, Head, HeadCache, Part};
+use crate::wire::stream::{Received, Stream};
+use crate::wire::tls_stream::TlsConnector;
 
 /// `Host` field of the requests.
 const HOST: &str = "localhost";
@@ -111,7 +113,11 @@ pub async fn stalled_reader(
         other_clients.push(client);
     }
     let mut stalled = connector.connect(timeout).await?;
-    stalled.stream.set_receive_buffer_bytes(STALLED_BUFFER_BYTES).map_err(|error| error.to_string())?;
+    stalled
+        .stream
+        .transport()
+        .set_receive_buffer_bytes(STALLED_BUFFER_BYTES)
+        .map_err(|error| error.to_string())?;
     for _ in 0..STALLED_REQUESTS {
         with_timeout(timeout, "request for a large response", stalled.send_request("GET", &large.path))
             .await?;
@@ -172,13 +178,13 @@ pub async fn many_connections(
 /// Address and TLS configuration of the server that the clients of a check connect to.
 struct Connector {
     address: Address,
-    tls: Option<Rc<tls::TlsConnector>>,
+    tls: Option<Rc<TlsConnector>>,
 }
 
 impl Connector {
     fn of(server: impl Into<Server>) -> Self {
         let Server { address, tls } = server.into();
-        Self { address: address.into(), tls: tls.as_ref().map(Tls::connector) }
+        Self { address: address.into(), tls: tls.as_ref().map(|tls| Rc::new(TlsConnector::new(tls))) }
     }
 
     async fn connect(&self, timeout: Duration) -> Result<Client, String> {
@@ -331,6 +337,3 @@ fn check_chunk(expected_body: &[u8], offset: usize, chunk: &[u8]) -> Result<(), 
     let equal_bytes = expected.iter().zip(chunk).take_while(|(expected, actual)| expected == actual).count();
     Err(format!("byte {} of {} is wrong", offset + equal_bytes, expected_body.len()))
 }
-
-#[cfg(test)]
-mod tests;

@@ -1,0 +1,62 @@
+//! Parts that the checks of all protocols share.
+
+use std::fmt::Display;
+use std::future::Future;
+use std::time::Duration;
+
+use anello::time;
+
+use crate::engine::session::Session;
+use crate::model::config::LoadConfig;
+use crate::model::errors::Errors;
+
+/// Socket buffer sizes of the stalled client, so that its buffers hold only a small part of the data. A window below
+/// the size of a loopback packet would slow down the transfer, so they are not smaller.
+pub(super) const STALLED_BUFFER_BYTES: usize = 256 << 10;
+
+/// Number of consecutive samples without progress after which the stalled client counts as blocked, and the time
+/// between two samples.
+pub(super) const STALL_SAMPLES: usize = 4;
+pub(super) const STALL_SAMPLE_INTERVAL: Duration = Duration::from_millis(100);
+
+/// Number of other connections that are opened before the stall, the same number during it, and the number of requests
+/// on each of them.
+pub(super) const OTHER_CONNECTIONS: usize = 3;
+pub(super) const REQUESTS_PER_CONNECTION: usize = 10;
+
+/// Opens the connections of a load, and sends one request on each.
+pub(super) async fn exchange_once_on_each(load: &LoadConfig) -> Result<(), String> {
+    let connections = load.connections;
+    let mut session = Session::connect(load).await.map_err(|error| error.to_string())?;
+    let summarize_errors = |errors: &Errors| {
+        let summaries =
+            errors.iter().map(|error| format!("{} × {}: {}", error.count, error.kind, error.example));
+        summaries.collect::<Vec<_>>().join("; ")
+    };
+    let connect_errors = summarize_errors(session.connect_errors());
+    if !connect_errors.is_empty() {
+        session.close().await;
+        return Err(format!("cannot open all of {connections} connections: {connect_errors}"));
+    }
+    let slice = session.run_slice(Duration::ZERO).await;
+    session.close().await;
+    let request_errors = summarize_errors(&slice.errors);
+    if !request_errors.is_empty() || slice.requests < connections as u64 {
+        return Err(format!(
+            "{} of {connections} connections received their reply: {request_errors}",
+            slice.requests
+        ));
+    }
+    Ok(())
+}
+
+pub(super) async fn with_timeout<T>(
+    timeout: Duration,
+    what: impl Display,
+    work: impl Future<Output = Result<T, String>>,
+) -> Result<T, String> {
+    match time::timeout(timeout, work).await {
+        Ok(done) => done.map_err(|cause| format!("{what}: {cause}")),
+        Err(_) => Err(format!("{what}: no complete reply within {timeout:?}")),
+    }
+}

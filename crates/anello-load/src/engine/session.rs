@@ -1,0 +1,382 @@
+//! A set of open connections, and slices of load over them.
+
+use std::fmt;
+use std::future::{Future, poll_fn};
+use std::io;
+use std::ops::ControlFlow;
+use std::pin::{Pin, pin};
+use std::rc::Rc;
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+
+use anello::JoinHandle;
+use anello::time::sleep;
+use hdrhistogram::Histogram;
+
+use crate::engine::connect_all::ConnectBatch;
+use crate::engine::connection::Connection;
+use crate::engine::measurement::{FinalInterval, MeasurementPlan, MeasurementRunner, Observer, TICK};
+use crate::engine::schedule::{Schedule, Share};
+use crate::engine::shared::{ProgressSnapshot, Shared};
+use crate::engine::slot::ConnectionSlot;
+use crate::model::config::{LoadConfig, Mode, Protocol};
+use crate::model::errors::{ErrorKind, Errors};
+use crate::model::interval::Interval;
+use crate::model::tls::HandshakeSummary;
+use crate::system::clock::nanoseconds;
+use crate::wire::exchange::Exchange;
+use crate::wire::http::{HttpShared, References, references};
+use crate::wire::message::Messages;
+
+/// A set of connections to one server, on the runtime of the calling thread. Dropping the session closes them.
+///
+/// ```no_run
+/// use std::time::Duration;
+///
+/// use anello_load::{LoadConfig, Session};
+///
+/// let server: std::net::SocketAddr = ([127, 0, 0, 1], 7000).into();
+/// let load = LoadConfig { connections: 50, verify: true, ..LoadConfig::echo(server, 128) };
+/// anello::Runtime::new()?.block_on(async {
+///     let mut session = Session::connect(&load).await?;
+///     for _ in 0..10 {
+///         let slice = session.run_slice(Duration::from_millis(20)).await;
+///         println!("{} requests, errors: {:?}", slice.requests, slice.errors);
+///     }
+///     session.close().await;
+///     Ok(())
+/// })
+/// # as std::io::Result<()>;
+/// # Ok::<(), std::io::Error>(())
+/// ```
+pub struct Session {
+    shared: Rc<Shared>,
+    /// All connections of this thread in the order of their index, including broken ones.
+    connections: Vec<Connection>,
+    slots: Vec<Rc<ConnectionSlot>>,
+    share: Share,
+    connect_errors: Errors,
+    load: LoadConfig,
+    /// Number of slices so far.
+    slices: u64,
+}
+
+impl fmt::Debug for Session {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("Session").field("load", &self.load).finish_non_exhaustive()
+    }
+}
+
+/// Results of one slice of load.
+#[derive(Clone, Debug)]
+pub struct Slice {
+    /// Requests answered: the reply was complete and, if verified, had the right bytes.
+    pub requests: u64,
+    /// Time from the start of the slice to the last reply or error, in nanoseconds. This includes the wait for the
+    /// replies to requests in flight.
+    pub elapsed_ns: u64,
+    /// Time to the complete reply in nanoseconds, one value per request, with three significant digits. Closed loop:
+    /// since the request was sent. Open loop: since the request was due.
+    pub latency: Histogram<u64>,
+    /// Open loop only: latency since the request was actually sent.
+    pub uncorrected: Option<Histogram<u64>>,
+    /// Open loop only: number of requests in the schedule.
+    pub offered: Option<u64>,
+    /// Open loop only: requests that were sent more than 1 ms after they were due.
+    pub late: u64,
+    /// Open loop only: requests of the schedule that were never sent, including requests not yet due when no
+    /// connection was left.
+    pub unsent: u64,
+    /// Requests answered on each connection that is not broken.
+    pub requests_by_connection: Vec<u64>,
+    /// Connections that were opened again, because the server had closed them or because each request uses its own
+    /// connection.
+    pub reopened: u64,
+    /// Errors. All but wrong bytes, status or length have broken a connection.
+    pub errors: Errors,
+}
+
+impl Session {
+    /// Opens the connections of `load`. Its duration, warm-up, ramp and number of threads are ignored: all connections
+    /// belong to the calling thread.
+    ///
+    /// Connections that cannot be opened within [`connect_timeout`](LoadConfig::connect_timeout) are reported by
+    /// [`connect_errors`](Self::connect_errors). The session uses the remaining ones.
+    ///
+    /// # Cancel safety
+    /// Dropping the future closes all connections.
+    ///
+    /// # Errors
+    /// Returns `InvalidInput` if [`LoadConfig::validate`] fails.
+    ///
+    /// # Panics
+    /// Panics if no runtime runs on the calling thread.
+    pub async fn connect(load: &LoadConfig) -> io::Result<Self> {
+        let load = LoadConfig { ramp: Duration::ZERO, threads: 1, cores: Vec::new(), ..load.clone() };
+        load.validate().map_err(|cause| io::Error::new(io::ErrorKind::InvalidInput, cause))?;
+        let share = Share::whole(load.connections);
+        let references = load.http_load().map(references).unwrap_or_default();
+        let no_tick = &mut |_| ControlFlow::Continue(());
+        Ok(Self::open(load, share, Instant::now(), references, no_tick).await)
+    }
+
+    /// Opens the connections of one thread's share of a valid load. Times are relative to `origin`.
+    pub(crate) async fn open(
+        load: LoadConfig,
+        share: Share,
+        origin: Instant,
+        references: References,
+        on_tick: &mut dyn FnMut(ProgressSnapshot) -> ControlFlow<()>,
+    ) -> Self {
+        let exchange = match &load.protocol {
+            Protocol::Messages { request_bytes, response_bytes } => {
+                Exchange::Messages(Messages::new(*request_bytes, *response_bytes, load.verify))
+            }
+            Protocol::Http(http) => Exchange::Http(HttpShared::new(http, load.verify, references)),
+        };
+        let shared = Rc::new(Shared::new(&load, exchange, origin));
+        let slots: Vec<_> = (0..share.count()).map(|_| Rc::new(ConnectionSlot::new())).collect();
+        let connection = |(slot_index, slot): (usize, &Rc<ConnectionSlot>)| {
+            Connection::new(
+                share.global_index(slot_index) as u64,
+                shared.exchange.new_decoder(),
+                Rc::clone(slot),
+            )
+        };
+        let connections = slots.iter().enumerate().map(connection).collect();
+        let mut session =
+            Self { shared, connections, slots, share, connect_errors: Errors::default(), load, slices: 0 };
+        // In a ramp, connections are opened one by one. If each request has its own, it is opened when the request is
+        // due.
+        if session.load.ramp.is_zero() && session.shared.keep_alive {
+            session.open_all(on_tick).await;
+        }
+        session
+    }
+
+    async fn open_all(&mut self, on_tick: &mut dyn FnMut(ProgressSnapshot) -> ControlFlow<()>) {
+        let batch =
+            Rc::new(ConnectBatch::new(Rc::clone(&self.shared), self.share, self.load.connect_timeout));
+        let openers = self.load.max_concurrent_connects.min(self.share.count());
+        let mut openers = AbortOnDrop((0..openers).map(|_| anello::spawn(Rc::clone(&batch).run())).collect());
+        let all = async {
+            while let Some(opener) = openers.0.pop() {
+                if let Err(error) = opener.await {
+                    batch.errors.borrow_mut().add(ErrorKind::Other, || error.to_string());
+                }
+            }
+        };
+        run_with_ticks(TICK, all, || on_tick(batch.snapshot())).await;
+        drop(openers);
+        for (slot_index, stream) in batch.streams.take() {
+            self.connections[slot_index].open(stream, &self.shared);
+        }
+        for connection in &mut self.connections {
+            if !connection.is_open() && !self.shared.reconnect {
+                connection.mark_broken(&self.shared);
+            }
+        }
+        self.connect_errors = batch.errors.take();
+    }
+
+    /// Returns the number of open connections.
+    #[must_use]
+    pub fn open_connections(&self) -> usize {
+        self.connections.iter().filter(|connection| connection.is_open()).count()
+    }
+
+    /// Returns the errors of the connections that could not be opened.
+    #[must_use]
+    pub fn connect_errors(&self) -> &Errors {
+        &self.connect_errors
+    }
+
+    /// Loads the server for `duration`, then waits for the replies to requests in flight.
+    ///
+    /// In a closed loop, every connection sends at least one request. In an open loop, the schedule starts with the
+    /// slice (a sweep uses its first rate), and requests that are queued for a busy connection at the end are still
+    /// sent for [`drain_timeout`](LoadConfig::drain_timeout). After `duration`, the slice takes at most this timeout
+    /// plus 1.25 times the [`stall_timeout`](LoadConfig::stall_timeout), whatever the server does. It ends early if no
+    /// connection is left. No request is in flight afterwards.
+    ///
+    /// # Cancel safety
+    /// Dropping the future closes all connections.
+    pub async fn run_slice(&mut self, duration: Duration) -> Slice {
+        let (start_ns, rate) = (self.shared.now_ns(), self.first_rate());
+        let slice = self.slices;
+        self.slices += 1;
+        let plan =
+            self.measurement_plan(start_ns, Duration::ZERO, duration, None, rate.map(|rate| (rate, slice)));
+        let interval = self.run_measurement(plan, &mut NoopObserver).await.interval;
+        Slice {
+            requests: interval.requests,
+            elapsed_ns: interval.elapsed_ns,
+            latency: interval.latency,
+            uncorrected: interval.uncorrected,
+            offered: interval.offered,
+            late: interval.late,
+            unsent: interval.unsent,
+            requests_by_connection: self.requests_by_connection(),
+            reopened: self.shared.reopened.take(),
+            errors: interval.errors,
+        }
+    }
+
+    fn first_rate(&self) -> Option<u64> {
+        match &self.load.mode {
+            Mode::Closed { .. } => None,
+            Mode::Open { per_second, .. } => Some(*per_second),
+            Mode::Sweep(sweep) => Some(sweep.first),
+        }
+    }
+
+    /// Returns the plan of a measurement. In an open loop, `rate` is the number of requests per second and the number
+    /// of the measurement, which varies the seed.
+    pub(crate) fn measurement_plan(
+        &self,
+        start_ns: u64,
+        warm_up: Duration,
+        duration: Duration,
+        interval: Option<Duration>,
+        rate: Option<(u64, u64)>,
+    ) -> MeasurementPlan {
+        let schedule = match &self.load.mode {
+            Mode::Closed { .. } => None,
+            Mode::Open { arrivals, seed, .. } => Some((*arrivals, *seed)),
+            Mode::Sweep(sweep) => Some((sweep.arrivals, sweep.seed)),
+        };
+        let schedule = schedule.zip(rate).map(|((arrivals, seed), (per_second, number))| {
+            Schedule::new(self.share, per_second, arrivals, seed.wrapping_add(number << 32))
+        });
+        MeasurementPlan {
+            start_ns,
+            warm_up_ns: nanoseconds(warm_up),
+            duration_ns: nanoseconds(duration),
+            interval_ns: interval.map(nanoseconds),
+            drain_ns: nanoseconds(self.load.drain_timeout),
+            stall_timeout_ns: nanoseconds(self.load.stall_timeout),
+            schedule,
+        }
+    }
+
+    /// Sets the times at which the connections are opened in a ramp that starts at `start_ns`.
+    pub(crate) fn start_ramp(&self, start_ns: u64) {
+        let (ramp_ns, count) = (u128::from(nanoseconds(self.load.ramp)), self.share.connections as u128);
+        for (slot_index, slot) in self.slots.iter().enumerate() {
+            let delay_ns = ramp_ns * self.share.global_index(slot_index) as u128 / count;
+            slot.open_at_ns.set(start_ns.saturating_add(u64::try_from(delay_ns).unwrap_or(u64::MAX)));
+        }
+    }
+
+    /// Runs a measurement to its end. Returns the results since the last interval that the observer has received. If
+    /// the observer returns `Break`, requests in flight are abandoned after a short time and do not count.
+    pub(crate) async fn run_measurement(
+        &mut self,
+        plan: MeasurementPlan,
+        observer: &mut dyn Observer,
+    ) -> FinalInterval {
+        let shared = Rc::clone(&self.shared);
+        let mut runner = MeasurementRunner::new(&shared, &self.slots, plan, observer);
+        let running =
+            self.connections.drain(..).map(|connection| anello::spawn(connection.run(Rc::clone(&shared))));
+        let mut tasks = AbortOnDrop(running.collect());
+        tasks.0.reverse();
+        let connections = &mut self.connections;
+        poll_fn(|context| {
+            while let Some(task) = tasks.0.last_mut() {
+                match Pin::new(task).poll(context) {
+                    Poll::Pending => {
+                        runner.poll(context);
+                        return Poll::Pending;
+                    }
+                    Poll::Ready(Ok(connection)) => connections.push(connection),
+                    Poll::Ready(Err(error)) => {
+                        shared.counters.record_error(ErrorKind::Other, 1, || error.to_string());
+                        self.slots[connections.len()].broken.set(true);
+                    }
+                }
+                tasks.0.pop();
+            }
+            Poll::Ready(())
+        })
+        .await;
+        runner.finish()
+    }
+
+    /// Returns the requests answered in the last measurement, for each connection that is not broken.
+    pub(crate) fn requests_by_connection(&self) -> Vec<u64> {
+        let open = self.connections.iter().filter(|connection| !connection.is_broken());
+        open.map(|connection| connection.answered).collect()
+    }
+
+    /// Returns the number of connections that have ever been open.
+    pub(crate) fn opened_connections(&self) -> usize {
+        self.connections.iter().filter(|connection| connection.was_opened()).count()
+    }
+
+    /// Returns the state that is shared with the connections.
+    pub(crate) fn shared(&self) -> &Shared {
+        &self.shared
+    }
+
+    /// Returns the TLS handshakes so far, including those of connections that were opened again. Empty without TLS.
+    #[must_use]
+    pub fn handshakes(&self) -> Vec<HandshakeSummary> {
+        self.shared.handshakes.borrow().handshakes()
+    }
+
+    /// Closes all connections, and gives the driver time to close their sockets.
+    pub async fn close(mut self) {
+        self.connections.iter_mut().for_each(Connection::send_close_notify);
+        drop(self);
+        // The driver needs a few turns: io_uring cancels pending receives first.
+        sleep(Duration::from_millis(1)).await;
+    }
+}
+
+/// Observer that ignores all events.
+struct NoopObserver;
+
+impl Observer for NoopObserver {
+    fn tick(&mut self, _: ProgressSnapshot) -> ControlFlow<()> {
+        ControlFlow::Continue(())
+    }
+
+    fn warmed_up(&mut self, _: Interval, _: u64) {}
+
+    fn interval(&mut self, _: u64, _: Interval, _: u64) {}
+}
+
+/// Tasks that are aborted on drop.
+struct AbortOnDrop<T>(Vec<JoinHandle<T>>);
+
+impl<T> Drop for AbortOnDrop<T> {
+    fn drop(&mut self) {
+        self.0.drain(..).for_each(|task| task.abort());
+    }
+}
+
+/// Waits for a future and calls `tick` once per period. Drops the future if `tick` returns `Break`.
+async fn run_with_ticks<F: Future>(
+    period: Duration,
+    future: F,
+    mut tick: impl FnMut() -> ControlFlow<()>,
+) -> Option<F::Output> {
+    let mut future = pin!(future);
+    let mut pause = sleep(period);
+    poll_fn(|context: &mut Context<'_>| {
+        loop {
+            if let Poll::Ready(output) = future.as_mut().poll(context) {
+                return Poll::Ready(Some(output));
+            }
+            if Pin::new(&mut pause).poll(context).is_pending() {
+                return Poll::Pending;
+            }
+            if tick().is_break() {
+                return Poll::Ready(None);
+            }
+            pause.reset(period);
+        }
+    })
+    .await
+}

@@ -1,0 +1,246 @@
+//! State shared by all connections of a session: protocol, deadlines and counters.
+
+use std::cell::{Cell, RefCell};
+use std::net::IpAddr;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use hdrhistogram::Histogram;
+
+use crate::model::address::Address;
+use crate::model::config::{LoadConfig, Mode};
+use crate::model::errors::{ErrorKind, Errors};
+use crate::model::interval::Interval;
+use crate::model::latency::latency_histogram;
+use crate::model::tls::HandshakeCounts;
+use crate::wire::exchange::Exchange;
+use crate::wire::tls_stream::TlsConnector;
+
+/// Delay after which a request of an open loop counts as late, in nanoseconds.
+const LATE_THRESHOLD_NS: u64 = 1_000_000;
+
+/// State shared by all connections of a session.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    origin: Instant,
+    pub exchange: Exchange,
+    pub target: Address,
+    /// Set if the connections use TLS.
+    pub tls: Option<Rc<TlsConnector>>,
+    pub connect_timeout: Duration,
+    /// Source addresses that the connections use in turn. Empty if the kernel chooses the address.
+    source_addresses: Vec<IpAddr>,
+    pub open_loop: bool,
+    /// Closed loop: pause between a reply and the next request.
+    pub think_time: Duration,
+    /// Maximum number of requests in flight on a connection.
+    pub max_in_flight: usize,
+    /// Set if a connection is used for more than one request.
+    pub keep_alive: bool,
+    /// Set if the server may close a connection between requests. The connection is then opened again.
+    pub server_may_close: bool,
+    /// Set if connections are opened again after an error.
+    pub reconnect: bool,
+    /// End of the warm-up. Requests that were due earlier do not count.
+    pub count_from_ns: Cell<u64>,
+    /// No request starts after this time.
+    pub deadline_ns: Cell<u64>,
+    /// Set when the load is stopped. Connections that have not sent a request need not send one then.
+    pub stopping: Cell<bool>,
+    /// Open loop: set when the schedule dispatches no more requests.
+    pub schedule_finished: Cell<bool>,
+    /// Open loop: set when the drain time is over. Requests that are still queued count as unsent.
+    pub queues_closed: Cell<bool>,
+    pub counters: Counters,
+    /// Number of times that connections were polled. The pacer uses it to detect that no connection had work.
+    pub polls: Cell<u64>,
+    /// Number of connections that were opened again.
+    pub reopened: Cell<u64>,
+    /// TLS handshakes of all connections.
+    pub handshakes: RefCell<HandshakeCounts>,
+}
+
+impl Shared {
+    pub fn new(load: &LoadConfig, exchange: Exchange, origin: Instant) -> Self {
+        let (open_loop, think_time) = match &load.mode {
+            Mode::Closed { think_time } => (false, *think_time),
+            Mode::Open { .. } | Mode::Sweep(_) => (true, Duration::ZERO),
+        };
+        let http = load.http_load();
+        Self {
+            origin,
+            exchange,
+            target: load.target.clone(),
+            tls: http.and_then(|http| http.tls.as_ref()).map(|tls| Rc::new(TlsConnector::new(tls))),
+            connect_timeout: load.connect_timeout,
+            source_addresses: load.effective_source_addresses(),
+            open_loop,
+            think_time,
+            max_in_flight: http.map_or(1, |http| if http.keep_alive { http.pipeline_depth } else { 1 }),
+            keep_alive: http.is_none_or(|http| http.keep_alive),
+            server_may_close: http.is_some(),
+            reconnect: load.reconnect || http.is_some_and(|http| !http.keep_alive),
+            count_from_ns: Cell::new(0),
+            deadline_ns: Cell::new(0),
+            stopping: Cell::new(false),
+            schedule_finished: Cell::new(true),
+            queues_closed: Cell::new(false),
+            counters: Counters::new(open_loop),
+            polls: Cell::new(0),
+            reopened: Cell::new(0),
+            handshakes: RefCell::default(),
+        }
+    }
+
+    /// Returns the nanoseconds since the origin of the session.
+    #[inline]
+    pub fn now_ns(&self) -> u64 {
+        self.origin.elapsed().as_nanos() as u64
+    }
+
+    /// Returns the source address of connection `index`, or `None` if the kernel chooses it.
+    pub fn source_address(&self, index: u64) -> Option<IpAddr> {
+        let count = self.source_addresses.len().max(1) as u64;
+        self.source_addresses.get((index % count) as usize).copied()
+    }
+}
+
+/// A request that has been sent or is about to be sent.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct InFlightRequest {
+    /// Time from which latency is measured. Open loop: when the request was due. Closed loop: when it was first sent.
+    pub due_ns: u64,
+    pub sent_ns: u64,
+}
+
+/// Counters of all connections since the last interval.
+#[derive(Debug)]
+pub(crate) struct Counters {
+    requests: Cell<u64>,
+    latency: RefCell<Histogram<u64>>,
+    /// Open loop only: latency from the actual send time.
+    uncorrected: RefCell<Option<Histogram<u64>>>,
+    pub errors: RefCell<Errors>,
+    pub offered: Cell<u64>,
+    late: Cell<u64>,
+    pub unsent: Cell<u64>,
+    abandoned: Cell<u64>,
+    sent_bytes: Cell<u64>,
+    received_bytes: Cell<u64>,
+    /// Open loop: delay of requests whose connection was free when they were due. Not reset by intervals.
+    pub schedule_error: RefCell<Histogram<u64>>,
+    /// Time of the last reply or error.
+    pub last_ns: Cell<u64>,
+    /// Number of open connections.
+    pub open: Cell<usize>,
+}
+
+impl Counters {
+    fn new(open_loop: bool) -> Self {
+        Self {
+            requests: Cell::new(0),
+            latency: RefCell::new(latency_histogram()),
+            uncorrected: RefCell::new(open_loop.then(latency_histogram)),
+            errors: RefCell::default(),
+            offered: Cell::new(0),
+            late: Cell::new(0),
+            unsent: Cell::new(0),
+            abandoned: Cell::new(0),
+            sent_bytes: Cell::new(0),
+            received_bytes: Cell::new(0),
+            schedule_error: RefCell::new(latency_histogram()),
+            last_ns: Cell::new(0),
+            open: Cell::new(0),
+        }
+    }
+
+    /// Records a valid reply.
+    #[inline]
+    pub fn record_reply(&self, request: InFlightRequest, replied_ns: u64) {
+        self.requests.set(self.requests.get() + 1);
+        self.latency.borrow_mut().saturating_record(replied_ns.saturating_sub(request.due_ns));
+        if let Some(uncorrected) = &mut *self.uncorrected.borrow_mut() {
+            uncorrected.saturating_record(replied_ns.saturating_sub(request.sent_ns));
+        }
+    }
+
+    /// Open loop: records the delay of a request. If `could_send` is set, only the load itself can have caused the
+    /// delay.
+    #[inline]
+    pub fn record_schedule_error(&self, request: InFlightRequest, could_send: bool) {
+        let error_ns = request.sent_ns.saturating_sub(request.due_ns);
+        if could_send {
+            self.schedule_error.borrow_mut().saturating_record(error_ns);
+        }
+        if error_ns > LATE_THRESHOLD_NS {
+            self.late.set(self.late.get() + 1);
+        }
+    }
+
+    #[inline]
+    pub fn add_sent_bytes(&self, bytes: usize) {
+        self.sent_bytes.set(self.sent_bytes.get() + bytes as u64);
+    }
+
+    #[inline]
+    pub fn add_received_bytes(&self, bytes: usize, now_ns: u64) {
+        self.received_bytes.set(self.received_bytes.get() + bytes as u64);
+        self.last_ns.set(now_ns);
+    }
+
+    /// Open loop: counts requests of the schedule that will never be sent.
+    pub fn add_unsent(&self, count: u64) {
+        self.unsent.set(self.unsent.get().saturating_add(count));
+    }
+
+    /// Counts requests in flight that are abandoned because the load is stopped.
+    pub fn add_abandoned(&self, count: u64) {
+        self.abandoned.set(self.abandoned.get() + count);
+    }
+
+    #[cold]
+    pub fn record_error(&self, kind: ErrorKind, count: u64, text: impl FnOnce() -> String) {
+        self.errors.borrow_mut().add_many(kind, count, text);
+    }
+
+    /// Returns the counts since the last interval.
+    pub fn snapshot(&self) -> ProgressSnapshot {
+        ProgressSnapshot {
+            open: self.open.get(),
+            requests: self.requests.get(),
+            errors: self.errors.borrow().total(),
+        }
+    }
+
+    /// Returns all results since the last interval and resets the counters.
+    pub fn take_interval(&self, start_ns: u64, elapsed_ns: u64) -> Interval {
+        let uncorrected = self
+            .uncorrected
+            .borrow_mut()
+            .as_mut()
+            .map(|uncorrected| std::mem::replace(uncorrected, latency_histogram()));
+        Interval {
+            elapsed_ns,
+            requests: self.requests.take(),
+            latency: self.latency.replace(latency_histogram()),
+            offered: uncorrected.as_ref().map(|_| self.offered.take()),
+            uncorrected,
+            late: self.late.take(),
+            unsent: self.unsent.take(),
+            abandoned: self.abandoned.take(),
+            sent_bytes: self.sent_bytes.take(),
+            received_bytes: self.received_bytes.take(),
+            errors: self.errors.take(),
+            open_connections: self.open.get(),
+            ..Interval::empty(start_ns, false)
+        }
+    }
+}
+
+/// Counts for progress reports.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ProgressSnapshot {
+    pub open: usize,
+    pub requests: u64,
+    pub errors: u64,
+}

@@ -1,0 +1,242 @@
+//! Measurements of one time interval of a run. All output is derived from these records.
+//!
+//! ```text
+//!  time       0 s            1 s            2 s
+//!  thread 0   ├──────────────┼──────────────┼─        add      same interval, other connections
+//!  thread 1   ├──────────────┼──────────────┼─          ↓
+//!  run        ├──────────────┼──────────────┼─        append → next interval
+//! ```
+//!
+//! Both operations are exact: histograms are added bucket by bucket.
+
+use hdrhistogram::Histogram;
+
+use crate::model::errors::Errors;
+use crate::model::latency::{Latency, add_histogram, latency_histogram};
+use crate::system::process::ProcessUsage;
+
+/// Measurements of one time interval of a run, summed over all threads, or of a single thread before summation.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Interval {
+    /// Start of the interval, in nanoseconds since the start of the measurement. The warm-up is not recorded.
+    pub start_ns: u64,
+    /// Length of the interval, in nanoseconds.
+    pub elapsed_ns: u64,
+    /// Requests with a complete reply and, if verification is enabled, the expected bytes.
+    pub requests: u64,
+    /// Request latency in nanoseconds, measured from the scheduled time (open loop) or from sending (closed loop).
+    pub latency: Histogram<u64>,
+    /// Open loop only: request latency in nanoseconds, measured from the actual time of sending.
+    pub uncorrected: Option<Histogram<u64>>,
+    /// Open loop only: requests scheduled in this interval.
+    pub offered: Option<u64>,
+    /// Open loop only: requests sent more than 1 ms after their scheduled time, usually because the connection was
+    /// still busy.
+    pub late: u64,
+    /// Open loop only: scheduled requests that were never sent.
+    pub unsent: u64,
+    /// Requests in flight that were cancelled because the load was stopped early.
+    pub abandoned: u64,
+    /// Bytes sent.
+    pub sent_bytes: u64,
+    /// Bytes received.
+    pub received_bytes: u64,
+    /// Errors by kind.
+    pub errors: Errors,
+    /// Connections open at the end of the interval.
+    pub open_connections: usize,
+    /// Resources used by the server process, and its memory at the end of the interval. `None` if the process was not
+    /// monitored or has exited.
+    pub server: Option<ProcessUsage>,
+    /// CPU time of the load generator, in nanoseconds.
+    pub load_cpu_ns: u64,
+    /// Steal time in nanoseconds: time that the hypervisor took from the cores of the load generator and, if the server
+    /// process is known, from the cores that the server may use. `None` if unknown.
+    pub stolen_ns: Option<u64>,
+}
+
+impl Interval {
+    /// Creates an empty interval. If `open_loop` is `true`, the open-loop fields are present.
+    #[must_use]
+    pub fn empty(start_ns: u64, open_loop: bool) -> Self {
+        Self {
+            start_ns,
+            elapsed_ns: 0,
+            requests: 0,
+            latency: latency_histogram(),
+            uncorrected: open_loop.then(latency_histogram),
+            offered: open_loop.then_some(0),
+            late: 0,
+            unsent: 0,
+            abandoned: 0,
+            sent_bytes: 0,
+            received_bytes: 0,
+            errors: Errors::default(),
+            open_connections: 0,
+            server: None,
+            load_cpu_ns: 0,
+            stolen_ns: None,
+        }
+    }
+
+    /// Returns the end of the interval, in nanoseconds since the start of the measurement.
+    #[must_use]
+    pub fn end_ns(&self) -> u64 {
+        self.start_ns.saturating_add(self.elapsed_ns)
+    }
+
+    /// Adds the measurements of other connections, such as those of another thread, in the same interval. All fields
+    /// are summed. Values that belong to a process or to the machine instead of a thread (`server`, `load_cpu_ns`,
+    /// `stolen_ns`) must therefore be present in only one of the intervals, or be set afterwards.
+    pub fn add(&mut self, other: &Self) {
+        self.sum(other);
+        self.open_connections += other.open_connections;
+        if let (Some(server), Some(others)) = (&mut self.server, &other.server) {
+            server.resident_bytes = server.resident_bytes.saturating_add(others.resident_bytes);
+        }
+        self.server = self.server.or(other.server);
+    }
+
+    /// Appends the following interval. The number of open connections and the memory are taken from `next`.
+    pub fn append(&mut self, next: &Self) {
+        self.sum(next);
+        self.open_connections = next.open_connections;
+        if let (Some(server), Some(others)) = (&mut self.server, &next.server) {
+            server.resident_bytes = others.resident_bytes;
+        }
+        self.server = self.server.or(next.server);
+    }
+
+    /// Sums the fields that [`add`](Self::add) and [`append`](Self::append) treat alike.
+    fn sum(&mut self, other: &Self) {
+        let end_ns = self.end_ns().max(other.end_ns());
+        self.start_ns = self.start_ns.min(other.start_ns);
+        self.elapsed_ns = end_ns - self.start_ns;
+        self.requests += other.requests;
+        add_histogram(&mut self.latency, &other.latency);
+        match (&mut self.uncorrected, &other.uncorrected) {
+            (Some(sum), Some(others)) => add_histogram(sum, others),
+            (sum @ None, others) => sum.clone_from(others),
+            (Some(_), None) => {}
+        }
+        self.offered = sum_of_known(self.offered, other.offered);
+        self.late += other.late;
+        self.unsent += other.unsent;
+        self.abandoned += other.abandoned;
+        self.sent_bytes += other.sent_bytes;
+        self.received_bytes += other.received_bytes;
+        self.errors.merge(other.errors.clone());
+        if let (Some(server), Some(others)) = (&mut self.server, &other.server) {
+            server.add_work(others);
+        }
+        self.load_cpu_ns += other.load_cpu_ns;
+        self.stolen_ns = sum_of_known(self.stolen_ns, other.stolen_ns);
+    }
+
+    /// Returns the number of requests answered per second, or 0 if the interval has no length.
+    #[must_use]
+    pub fn requests_per_second(&self) -> f64 {
+        if self.elapsed_ns == 0 { 0.0 } else { self.requests as f64 * 1e9 / self.elapsed_ns as f64 }
+    }
+
+    /// Returns the quantiles of the latency, or `None` if no request was answered.
+    #[must_use]
+    pub fn quantiles(&self) -> Option<Latency> {
+        Latency::of(&self.latency)
+    }
+
+    /// Returns the quantiles of the uncorrected latency, or `None` in a closed loop or if no request was answered.
+    #[must_use]
+    pub fn uncorrected_quantiles(&self) -> Option<Latency> {
+        self.uncorrected.as_ref().and_then(Latency::of)
+    }
+
+    /// Returns the CPU time of the server per request, in nanoseconds. Returns `None` if the CPU time is unknown or no
+    /// request was answered.
+    #[must_use]
+    pub fn server_cpu_ns_per_request(&self) -> Option<f64> {
+        let server = self.server.filter(|_| self.requests > 0)?;
+        Some(server.cpu_ns as f64 / self.requests as f64)
+    }
+
+    /// Returns the CPU time of the load generator per request, in nanoseconds, or `None` if no request was answered.
+    #[must_use]
+    pub fn load_cpu_ns_per_request(&self) -> Option<f64> {
+        (self.requests > 0).then(|| self.load_cpu_ns as f64 / self.requests as f64)
+    }
+}
+
+/// Adds the known values. Returns `None` if both are unknown.
+fn sum_of_known(one: Option<u64>, other: Option<u64>) -> Option<u64> {
+    match (one, other) {
+        (Some(one), Some(other)) => Some(one.saturating_add(other)),
+        (one, other) => one.or(other),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::errors::ErrorKind;
+
+    fn interval(start_ns: u64, latencies_ns: &[u64]) -> Interval {
+        let mut interval = Interval::empty(start_ns, true);
+        interval.elapsed_ns = 1_000_000_000;
+        for &latency_ns in latencies_ns {
+            interval.latency.saturating_record(latency_ns);
+            interval.uncorrected.as_mut().unwrap().saturating_record(latency_ns / 2);
+        }
+        interval.requests = latencies_ns.len() as u64;
+        interval.offered = Some(10);
+        interval.open_connections = 3;
+        interval.errors.add(ErrorKind::Reset, || "reset".to_owned());
+        interval.stolen_ns = (start_ns > 0).then_some(7);
+        interval.server = (start_ns > 0).then_some(ProcessUsage {
+            cpu_ns: 500,
+            voluntary_switches: 1,
+            involuntary_switches: 2,
+            resident_bytes: start_ns,
+        });
+        interval
+    }
+
+    #[test]
+    fn add_sums_threads() {
+        let mut sum = interval(5, &[1000, 2000]);
+        sum.add(&Interval { start_ns: 9, stolen_ns: None, server: None, ..interval(0, &[3000]) });
+        assert_eq!((sum.start_ns, sum.elapsed_ns, sum.open_connections), (5, 1_000_000_004, 6));
+        assert_eq!((sum.requests, sum.latency.len(), sum.uncorrected.as_ref().unwrap().len()), (3, 3, 3));
+        assert_eq!((sum.offered, sum.stolen_ns, sum.errors.total()), (Some(20), Some(7), 2));
+        assert_eq!((sum.server.unwrap().cpu_ns, sum.server.unwrap().resident_bytes), (500, 5));
+        assert_eq!(sum.server_cpu_ns_per_request(), Some(500.0 / 3.0));
+        assert_eq!(sum.load_cpu_ns_per_request(), Some(0.0));
+    }
+
+    #[test]
+    fn append_extends_interval() {
+        let second = 1_000_000_000;
+        let mut run = interval(0, &[1000]);
+        run.append(&interval(second, &[2000]));
+        run.append(&interval(2 * second, &[]));
+        assert_eq!((run.start_ns, run.elapsed_ns, run.open_connections), (0, 3 * second, 3));
+        assert_eq!(
+            run.server,
+            Some(ProcessUsage {
+                cpu_ns: 1000,
+                voluntary_switches: 2,
+                involuntary_switches: 4,
+                resident_bytes: 2 * second
+            })
+        );
+        assert!((run.requests_per_second() - 2.0 / 3.0).abs() < 1e-12);
+        assert_eq!(run.quantiles().unwrap().max_ns, run.latency.max());
+        assert!(run.uncorrected_quantiles().unwrap().p50_ns < run.quantiles().unwrap().p50_ns);
+    }
+
+    #[test]
+    fn empty_interval_has_no_quantiles() {
+        let empty = Interval::empty(0, false);
+        assert_eq!((empty.quantiles(), empty.uncorrected_quantiles(), empty.offered), (None, None, None));
+        assert_eq!((empty.requests_per_second(), empty.load_cpu_ns_per_request()), (0.0, None));
+    }
+}

@@ -1,0 +1,137 @@
+//! Encoding of requests and decoding of replies, for all protocols.
+//!
+//! An [`Exchange`] holds the state that all connections of a thread share. A [`ReplyDecoder`] is the receive state of
+//! one connection. Neither performs I/O. Both are enums over the protocols, so that a connection needs no type
+//! parameter. A session uses one protocol only, so the branch is always predicted.
+
+use bytes::Bytes;
+
+use crate::model::errors::{ConnectionError, ErrorKind};
+use crate::wire::http::{HttpReplyDecoder, HttpShared};
+use crate::wire::message::Messages;
+use crate::wire::reply::ReplyCheck;
+
+/// Protocol state shared by all connections of a thread.
+#[derive(Debug)]
+pub(crate) enum Exchange {
+    Messages(Messages),
+    Http(HttpShared),
+}
+
+/// Receive state of one connection.
+#[derive(Debug)]
+pub(crate) enum ReplyDecoder {
+    Messages(MessageReplyDecoder),
+    Http(Box<HttpReplyDecoder>),
+}
+
+/// Receive state of the message protocol: progress of the current reply, and whether it has matched so far.
+#[derive(Debug)]
+pub(crate) struct MessageReplyDecoder {
+    received_bytes: usize,
+    is_valid: bool,
+}
+
+impl Exchange {
+    /// Returns the decoder for a new connection.
+    pub fn new_decoder(&self) -> ReplyDecoder {
+        match self {
+            Self::Messages(_) => {
+                ReplyDecoder::Messages(MessageReplyDecoder { received_bytes: 0, is_valid: true })
+            }
+            Self::Http(_) => ReplyDecoder::Http(Box::default()),
+        }
+    }
+
+    /// Encodes `count` requests, starting with request number `sequence`. The message protocol sends one request at a
+    /// time.
+    #[inline]
+    pub fn requests(&self, connection: u64, sequence: u64, count: usize) -> Bytes {
+        match self {
+            Self::Messages(messages) => messages.message(connection, sequence),
+            Self::Http(http) => http.requests(connection, sequence, count),
+        }
+    }
+}
+
+impl ReplyDecoder {
+    /// Consumes the bytes at the front of `bytes` that belong to the reply to request `sequence`. Returns the result of
+    /// the check once the reply is complete.
+    #[inline]
+    pub fn receive(
+        &mut self,
+        exchange: &Exchange,
+        connection: u64,
+        sequence: u64,
+        bytes: &mut &[u8],
+    ) -> Result<Option<ReplyCheck>, ConnectionError> {
+        match (self, exchange) {
+            (Self::Messages(decoder), Exchange::Messages(messages)) => {
+                Ok(decoder.receive(messages, connection, sequence, bytes))
+            }
+            (Self::Http(decoder), Exchange::Http(http)) => decoder.receive(http, connection, sequence, bytes),
+            _ => unreachable!("decoder and exchange have different protocols"),
+        }
+    }
+
+    /// Handles EOF while request `sequence` is unanswered. Returns the result of the check if EOF completes the reply,
+    /// as it does for HTTP bodies without a length.
+    pub fn finish_at_eof(
+        &mut self,
+        exchange: &Exchange,
+        connection: u64,
+        sequence: u64,
+    ) -> Option<ReplyCheck> {
+        match (self, exchange) {
+            (Self::Http(decoder), Exchange::Http(http)) => decoder.finish_at_eof(http, connection, sequence),
+            _ => None,
+        }
+    }
+
+    /// Describes how much of the current reply has arrived. Returns `None` if nothing has.
+    pub fn progress(&self, exchange: &Exchange) -> Option<String> {
+        match (self, exchange) {
+            (Self::Messages(decoder), Exchange::Messages(messages)) if decoder.received_bytes > 0 => {
+                Some(format!("{} of {} bytes of a reply", decoder.received_bytes, messages.response_bytes()))
+            }
+            (Self::Http(decoder), _) if decoder.is_within_response() => Some("part of a response".to_owned()),
+            _ => None,
+        }
+    }
+
+    /// Returns `true` if the server closes the connection after the last reply.
+    #[inline]
+    pub fn closes_connection(&self) -> bool {
+        match self {
+            Self::Messages(_) => false,
+            Self::Http(decoder) => decoder.closes_connection,
+        }
+    }
+}
+
+impl MessageReplyDecoder {
+    #[inline]
+    fn receive(
+        &mut self,
+        messages: &Messages,
+        connection: u64,
+        sequence: u64,
+        bytes: &mut &[u8],
+    ) -> Option<ReplyCheck> {
+        let left = messages.response_bytes() - self.received_bytes;
+        let (reply, rest) = bytes.split_at(left.min(bytes.len()));
+        *bytes = rest;
+        self.is_valid &= messages.matches_request(connection, sequence, self.received_bytes, reply);
+        if reply.len() < left {
+            self.received_bytes += reply.len();
+            return None;
+        }
+        self.received_bytes = 0;
+        Some(match std::mem::replace(&mut self.is_valid, true) {
+            true => ReplyCheck::Valid,
+            false => ReplyCheck::invalid(ErrorKind::WrongBytes, || {
+                format!("reply to request {sequence} of connection {connection} does not match the request")
+            }),
+        })
+    }
+}
