@@ -6,10 +6,9 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-use anello_lab::contender::ServerProcess;
-use anello_lab::peers::{
-    Driver, Kind, Origin, Outcome, Peer, Peers, Protocol, ROOT, Serves, State, Toolchains,
-};
+use anello_lab::ServerProcess;
+use anello_lab::contender::ROOT;
+use anello_lab::peers::{Driver, Kind, Origin, Outcome, Peer, Peers, Protocol, Serves, State, Toolchains};
 
 #[path = "common/git.rs"]
 mod git;

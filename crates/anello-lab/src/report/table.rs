@@ -1,15 +1,15 @@
 //! The terminal table: findings, matrices for each group, bars, one block for each cell; at most [`WIDTH`] columns,
 //! plain text.
 
-use crate::cell::Workload;
-use crate::measure::Measure;
+use crate::plan::cell::Workload;
 use crate::report::format::{
     bytes, count, cut, grouped, interval, micros, percent, readable_time, sign, spread, times,
 };
 use crate::report::matrix::{render_bars, render_bases, render_matrices, render_peaks};
 use crate::report::text::{WIDTH, push_line, wrap};
+use crate::result::measure::Measure;
 use crate::result::{CellResult, Failure, Figures, FindingKind, LabResult, Outcome, Row, Verdict};
-use crate::statistics::{Estimate, Ratio};
+use crate::result::{Estimate, Ratio};
 
 /// Names of contenders are cut to this.
 const NAME_WIDTH: usize = 16;

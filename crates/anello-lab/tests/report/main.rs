@@ -11,7 +11,7 @@ use std::sync::LazyLock;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use anello_lab::result::ScenarioRecord;
+use anello_lab::ScenarioRecord;
 use anello_lab::simulation::{Fault, Noise, SimulatedServer, Simulation};
 use anello_lab::{Cell, Contender, Instructions, LabConfig, LabResult, Role, echo_cells, run};
 

@@ -1,0 +1,10 @@
+//! Results of a run: statistics, verdicts, findings, and the comparison with published figures.
+
+pub mod analysis;
+mod complete;
+mod findings;
+pub mod pairs;
+pub mod peak;
+pub mod published;
+pub mod statistics;
+pub mod verdict;
