@@ -13,9 +13,10 @@ use anello::{JoinHandle, WorkerContext};
 use anello_http::files::Files;
 use anello_http::{Request, Server};
 
+use super::service::{Service, open};
 use super::start_barrier::BarrierTicket;
-use super::{Service, open};
-use crate::listening::{WorkerListeners, finish_accepting};
+
+use crate::common::listening::{WorkerListeners, finish_accepting};
 
 /// Serves until a signal, or until the sockets were transferred to another process, then drains.
 pub async fn serve(service: Arc<Service>, worker: WorkerContext) -> io::Result<()> {

@@ -1,13 +1,18 @@
+use std::ffi::OsString;
 use std::path::Path;
 
-use clap::ArgAction;
+use clap::error::ErrorKind;
+use clap::{ArgAction, Args, Command};
 
-use super::key::{Key, keys};
-use super::*;
-use crate::Arguments;
+use super::key::{CHECK, CONFIG, DIRECTORY, HTTP, Key, keys};
+use super::read::{Failure, read_matches};
+use super::{Configuration, file, key};
+use crate::http::Arguments;
 
 fn command() -> Command {
-    Arguments::command()
+    Command::new("anello")
+        .subcommand(Arguments::augment_args(Command::new(HTTP)))
+        .subcommand(Command::new("echo"))
 }
 
 fn http() -> Command {
