@@ -48,7 +48,7 @@ use self::enter::{BUSY_PAUSE, Turn, enter, errno, flush_overflow, is_busy};
 use self::message::{BLOCKING_SEND_FLAGS, INLINE_SEND_FLAGS, MAX_IOVECS, Message};
 use self::pool::Pool;
 use self::token::{Kind, Token};
-use crate::Options;
+use crate::options::Options;
 
 /// Returns the names of the ring flags that this process can use.
 pub(crate) fn check() -> io::Result<&'static str> {
