@@ -59,6 +59,8 @@ use std::sync::Arc;
 use std::task::{Poll, Waker, ready};
 use std::time::Duration;
 
+use socket2::SockAddr;
+
 pub(crate) use accept_sink::AcceptSink;
 use buffer::Chunk;
 pub(crate) use catch_panic::{catch_and_log_panic, log};
@@ -77,8 +79,8 @@ pub use send_queue::SendBuf;
 use sim::{SimCompletion, SimReadiness};
 pub use sim::{SimFaults, SimModel, SimOptions};
 pub use sockets::PeerCredentials;
+pub(crate) use sockets::{End, ListenOptions, StreamOption, try_accept};
 use sockets::{Family, MAX_IO_SLICES, Sockets, gone};
-pub(crate) use sockets::{ListenOptions, StreamOption, try_accept};
 use spin::Spin;
 pub(crate) use token::Key;
 use uring::Uring;
@@ -573,45 +575,17 @@ impl Driver {
         })
     }
 
-    pub fn local_address(&self, key: Key) -> io::Result<SocketAddr> {
+    pub fn address(&self, key: Key, end: End) -> io::Result<SockAddr> {
         dispatch!(&*self.backend, machine => {
             let (sockets, socket) = machine.stream_socket(key)?;
-            sockets.local_address(socket)
+            sockets.address(socket, end)
         })
     }
 
-    pub fn peer_address(&self, key: Key) -> io::Result<SocketAddr> {
-        dispatch!(&*self.backend, machine => {
-            let (sockets, socket) = machine.stream_socket(key)?;
-            sockets.peer_address(socket)
-        })
-    }
-
-    pub fn listener_address(&self, key: Key) -> io::Result<SocketAddr> {
+    pub fn listener_address(&self, key: Key) -> io::Result<SockAddr> {
         dispatch!(&*self.backend, machine => {
             let (sockets, socket) = machine.listener_socket(key)?;
-            sockets.local_address(socket)
-        })
-    }
-
-    pub fn local_unix_address(&self, key: Key) -> io::Result<UnixAddress> {
-        dispatch!(&*self.backend, machine => {
-            let (sockets, socket) = machine.stream_socket(key)?;
-            sockets.local_unix_address(socket)
-        })
-    }
-
-    pub fn peer_unix_address(&self, key: Key) -> io::Result<UnixAddress> {
-        dispatch!(&*self.backend, machine => {
-            let (sockets, socket) = machine.stream_socket(key)?;
-            sockets.peer_unix_address(socket)
-        })
-    }
-
-    pub fn listener_unix_address(&self, key: Key) -> io::Result<UnixAddress> {
-        dispatch!(&*self.backend, machine => {
-            let (sockets, socket) = machine.listener_socket(key)?;
-            sockets.local_unix_address(socket)
+            sockets.address(socket, End::Local)
         })
     }
 

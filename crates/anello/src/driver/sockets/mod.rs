@@ -39,6 +39,13 @@ pub(crate) enum Family {
     Unix,
 }
 
+/// One of the two ends of a connection.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum End {
+    Local,
+    Peer,
+}
+
 /// A socket option of a stream.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum StreamOption {
@@ -96,11 +103,8 @@ pub(crate) trait Sockets {
     fn send_slices(&mut self, socket: &Self::Socket, slices: &[IoSlice<'_>]) -> io::Result<usize>;
     fn shutdown(&self, socket: &Self::Socket, how: Shutdown) -> io::Result<()>;
     fn set_option(&self, socket: &Self::Socket, option: StreamOption) -> io::Result<()>;
-    fn local_address(&self, socket: &Self::Socket) -> io::Result<SocketAddr>;
-    fn peer_address(&self, socket: &Self::Socket) -> io::Result<SocketAddr>;
+    fn address(&self, socket: &Self::Socket, end: End) -> io::Result<SockAddr>;
     fn family(&self, socket: &Self::Socket) -> io::Result<Family>;
-    fn local_unix_address(&self, socket: &Self::Socket) -> io::Result<UnixAddress>;
-    fn peer_unix_address(&self, socket: &Self::Socket) -> io::Result<UnixAddress>;
     fn peer_credentials(&self, socket: &Self::Socket) -> io::Result<PeerCredentials>;
     /// Takes ownership of a descriptor of the operating system. Simulated kernels return an error.
     fn import(&mut self, descriptor: OwnedFd) -> io::Result<Self::Socket>;
@@ -332,12 +336,12 @@ impl Sockets for OsSockets {
         }
     }
 
-    fn local_address(&self, socket: &OwnedFd) -> io::Result<SocketAddr> {
-        internet_address(SockRef::from(socket).local_addr()?)
-    }
-
-    fn peer_address(&self, socket: &OwnedFd) -> io::Result<SocketAddr> {
-        internet_address(SockRef::from(socket).peer_addr()?)
+    fn address(&self, socket: &OwnedFd, end: End) -> io::Result<SockAddr> {
+        let socket = SockRef::from(socket);
+        match end {
+            End::Local => socket.local_addr(),
+            End::Peer => socket.peer_addr(),
+        }
     }
 
     fn family(&self, socket: &OwnedFd) -> io::Result<Family> {
@@ -345,14 +349,6 @@ impl Sockets for OsSockets {
             Domain::IPV4 | Domain::IPV6 => Ok(Family::Internet),
             _ => Ok(Family::Unix),
         }
-    }
-
-    fn local_unix_address(&self, socket: &OwnedFd) -> io::Result<UnixAddress> {
-        unix_address(&SockRef::from(socket).local_addr()?)
-    }
-
-    fn peer_unix_address(&self, socket: &OwnedFd) -> io::Result<UnixAddress> {
-        unix_address(&SockRef::from(socket).peer_addr()?)
     }
 
     fn peer_credentials(&self, socket: &OwnedFd) -> io::Result<PeerCredentials> {
@@ -424,22 +420,6 @@ pub(crate) fn is_loopback(socket: BorrowedFd<'_>) -> bool {
     match SockRef::from(&socket).peer_addr().ok().and_then(|address| address.as_socket()) {
         Some(address) => address.ip().to_canonical().is_loopback(),
         None => true,
-    }
-}
-
-fn internet_address(address: SockAddr) -> io::Result<SocketAddr> {
-    address.as_socket().ok_or_else(|| io::Error::new(io::ErrorKind::Unsupported, "not an internet socket"))
-}
-
-fn unix_address(address: &SockAddr) -> io::Result<UnixAddress> {
-    if !address.is_unix() {
-        return Err(io::Error::new(io::ErrorKind::Unsupported, "not a Unix socket"));
-    }
-    match (address.as_pathname(), address.as_abstract_namespace()) {
-        (Some(path), _) => UnixAddress::from_pathname(path),
-        (None, Some(name)) => UnixAddress::from_abstract_name(name),
-        // The standard library represents an unnamed address by an empty path.
-        (None, None) => UnixAddress::from_pathname(""),
     }
 }
 

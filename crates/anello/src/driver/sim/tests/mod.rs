@@ -142,7 +142,7 @@ impl World {
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
         let options = ListenOptions { backlog: 16, reuse_port: false, nodelay: true };
         let key = self.driver.borrow_mut().listen(address, &options).unwrap();
-        let address = self.driver.borrow().listener_address(key).unwrap();
+        let address = self.driver.borrow().listener_address(key).unwrap().as_socket().unwrap();
         (Listener { world: self.clone(), key }, address)
     }
 
