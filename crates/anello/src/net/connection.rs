@@ -13,7 +13,7 @@ use std::time::Duration;
 use super::family::{Sealed as _, StreamFamily, Tcp};
 use super::linger::linger;
 use crate::driver::buffer::Chunk;
-use crate::driver::{Driver, End, Key, PeerCredentials, SendBuf, StreamOption, wake_all};
+use crate::driver::{Driver, End, FileRange, Key, PeerCredentials, SendBuf, StreamOption, wake_all};
 use crate::executor::{Shared, current};
 use crate::fs::File;
 
@@ -276,32 +276,21 @@ impl Connection {
             if !self.driver().is_simulated() {
                 file.read_ahead(offset + sent, chunk_bytes).await?;
             }
-            let mut left = chunk_bytes;
-            while left > 0 {
-                let at = offset + sent;
-                match poll_fn(|context| self.poll_send_file(file, at, left as usize, context)).await? {
+            let chunk_end = sent + chunk_bytes;
+            while sent < chunk_end {
+                let length = (chunk_end - sent) as usize;
+                let range = FileRange { file: file.as_fd(), offset: offset + sent, length };
+                let send = |driver: &mut Driver, waker: &Waker| driver.poll_send_file(self.key, range, waker);
+                match poll_fn(|context| self.polled(context, send)).await? {
                     0 => return Ok(sent),
                     count => {
                         sent += count as u64;
-                        left -= count as u64;
                         on_progress(count as u64);
                     }
                 }
             }
         }
         Ok(sent)
-    }
-
-    fn poll_send_file(
-        &self,
-        file: &File,
-        offset: u64,
-        length: usize,
-        context: &Context<'_>,
-    ) -> Poll<io::Result<usize>> {
-        self.polled(context, |driver, waker| {
-            driver.poll_send_file(self.key, file.as_fd(), offset, length, waker)
-        })
     }
 
     /// Ready when all accepted bytes are with the kernel, or will be submitted with the next turns.

@@ -10,7 +10,7 @@ use crate::driver::buffer::{Chunk, store_chunk};
 use crate::driver::completion_kernel::CompletionKernel;
 use crate::driver::direct_read::ReadOutcome;
 use crate::driver::op::{Completion, Op};
-use crate::driver::sockets::{Family, Sockets, gone, kernel_error};
+use crate::driver::sockets::{Family, Sockets, gone};
 use crate::driver::token::{Key, Kind, Token};
 use crate::driver::wake::WakeQueue;
 
@@ -52,8 +52,8 @@ impl<K: CompletionKernel> Proactor<K> {
         if stream.reads.eof {
             return Poll::Ready(Ok(()));
         }
-        if let Some(result) = stream.receive_error {
-            return Poll::Ready(Err(kernel_error(result.get())));
+        if let Some(errno) = stream.receive_error {
+            return Poll::Ready(Err(io::Error::from_raw_os_error(errno.get())));
         }
         let ring_armed = matches!(stream.receiving, Receiving::Ring | Receiving::Cancelling(_));
         if stream.direct && !ring_armed && stream.reads.readable {
@@ -236,7 +236,7 @@ impl<K: CompletionKernel> Proactor<K> {
             }
             // Bytes without a valid buffer indicate a kernel error. Data is missing, so the stream fails.
             (1.., None) => {
-                stream.receive_error = NonZero::new(-libc::EIO);
+                stream.receive_error = NonZero::new(libc::EIO);
                 self.stop_receiving(key);
             }
             (0, _) => {
@@ -268,7 +268,7 @@ impl<K: CompletionKernel> Proactor<K> {
                     stream.reads.readable = true;
                 }
             }
-            _ => stream.receive_error = NonZero::new(-errno),
+            _ => stream.receive_error = NonZero::new(errno),
         }
     }
 
@@ -287,7 +287,7 @@ impl<K: CompletionKernel> Proactor<K> {
             let hangup_mask = libc::POLLHUP | libc::POLLRDHUP | libc::POLLERR;
             stream.reads.short_read_is_inconclusive |= mask & hangup_mask as u32 != 0;
         } else if completion.result != -libc::ECANCELED {
-            stream.receive_error = NonZero::new(completion.result);
+            stream.receive_error = NonZero::new(-completion.result);
         }
         stream.receive_waker.wake(wakes);
         if stream.released {

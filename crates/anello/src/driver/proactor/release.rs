@@ -22,7 +22,7 @@ impl<K: CompletionKernel> Proactor<K> {
         let Some(stream) = self.streams.get_mut(key) else { return false };
         stream.released = true;
         stream.receive_waker = WakerSlot::default();
-        stream.send_waker = WakerSlot::default();
+        stream.sends.waker = WakerSlot::default();
         stream.received = Received::default();
         self.confirm_without_sleeping |= stream.is_unconfirmed();
         if stream.connect == Connect::InFlight {
@@ -32,16 +32,16 @@ impl<K: CompletionKernel> Proactor<K> {
         self.cancel_hangup_poll(key);
         self.cancel_writable_poll(key);
         self.finish(key);
-        self.streams.get(key).is_some_and(|stream| !stream.send_queue.is_empty())
+        self.streams.get(key).is_some_and(|stream| !stream.sends.queue.is_empty())
     }
 
     /// Releases the key and drops unsent bytes.
     pub fn abort(&mut self, key: Key) {
         self.reset_at_close(key);
         if let Some(stream) = self.streams.get_mut(key) {
-            stream.send_error = NonZero::new(-libc::ECONNABORTED);
+            stream.sends.error = NonZero::new(libc::ECONNABORTED);
             match stream.sending {
-                Sending::Idle | Sending::Polling => stream.send_queue.clear(),
+                Sending::Idle | Sending::Polling => stream.sends.queue.clear(),
                 // Confirmed by the next turn, which drops the rest after a short send.
                 Sending::Inline(_) => {}
                 Sending::Async => {
@@ -90,7 +90,7 @@ impl<K: CompletionKernel> Proactor<K> {
         let is_receiving = stream.receiving != Receiving::Idle || stream.hangup_poll.is_in_flight();
         if is_receiving || stream.sending != Sending::Idle {
             stream.receive_waker.wait(waker);
-            stream.send_waker.wait(waker);
+            stream.sends.waker.wait(waker);
             self.confirm_without_sleeping |= stream.is_unconfirmed();
             return Poll::Pending;
         }
@@ -107,7 +107,7 @@ impl<K: CompletionKernel> Proactor<K> {
             && !stream.hangup_poll.is_in_flight()
             && stream.sending == Sending::Idle
             && stream.connect != Connect::InFlight
-            && (stream.send_queue.is_empty() || stream.send_error.is_some());
+            && (stream.sends.queue.is_empty() || stream.sends.error.is_some());
         if stream.released && quiescent {
             self.streams.remove(key);
             self.kernel.detached(key);

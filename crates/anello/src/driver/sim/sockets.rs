@@ -3,14 +3,14 @@
 use std::cell::{RefCell, RefMut};
 use std::io::{self, IoSlice};
 use std::net::{Shutdown, SocketAddr};
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::os::unix::net::SocketAddr as UnixAddress;
 use std::rc::Rc;
 
 use socket2::SockAddr;
 
 use super::super::clock::Clock;
-use super::super::sockets::{End, Family, ListenOptions, PeerCredentials, Sockets, StreamOption};
+use super::super::sockets::{End, Family, FileRange, ListenOptions, PeerCredentials, Sockets, StreamOption};
 use super::network::{Endpoint, Id, Network};
 use super::options::SimOptions;
 
@@ -208,9 +208,7 @@ impl Sockets for SimNetwork {
         &mut self,
         socket: &SimSocket,
         _: Family,
-        file: BorrowedFd<'_>,
-        offset: u64,
-        length: usize,
+        FileRange { file, offset, length }: FileRange<'_>,
     ) -> io::Result<usize> {
         let mut bytes = vec![0; length.min(FILE_CHUNK_BYTES)];
         let count = rustix::io::pread(file, &mut bytes, offset)?;

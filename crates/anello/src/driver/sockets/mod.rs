@@ -58,6 +58,14 @@ pub(crate) enum StreamOption {
     UrgentInline,
 }
 
+/// Bytes of a file.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct FileRange<'a> {
+    pub file: BorrowedFd<'a>,
+    pub offset: u64,
+    pub length: usize,
+}
+
 /// Maximum number of slices per call (`IOV_MAX`).
 pub(crate) const MAX_IO_SLICES: usize = 1024;
 
@@ -89,16 +97,10 @@ pub(crate) trait Sockets {
     fn send_more(&mut self, socket: &Self::Socket, data: &[u8]) -> io::Result<usize>;
     /// Makes later calls of [`send_file`](Self::send_file) return instead of waiting. Has no other effect.
     fn prepare_send_file(&mut self, socket: &Self::Socket) -> io::Result<()>;
-    /// Sends bytes of a file from `offset` on. Returns 0 at the end of the file or if `length` is 0. Does not wait if
-    /// the socket was prepared.
-    fn send_file(
-        &mut self,
-        socket: &Self::Socket,
-        family: Family,
-        file: BorrowedFd<'_>,
-        offset: u64,
-        length: usize,
-    ) -> io::Result<usize>;
+    /// Sends bytes of a file. Returns 0 at the end of the file or if the length is 0. Does not wait if the socket was
+    /// prepared.
+    fn send_file(&mut self, socket: &Self::Socket, family: Family, range: FileRange<'_>)
+    -> io::Result<usize>;
     /// Sends at most [`MAX_IO_SLICES`] slices with one call.
     fn send_slices(&mut self, socket: &Self::Socket, slices: &[IoSlice<'_>]) -> io::Result<usize>;
     fn shutdown(&self, socket: &Self::Socket, how: Shutdown) -> io::Result<()>;
@@ -278,9 +280,7 @@ impl Sockets for OsSockets {
         &mut self,
         socket: &OwnedFd,
         family: Family,
-        file: BorrowedFd<'_>,
-        offset: u64,
-        length: usize,
+        FileRange { file, offset, length }: FileRange<'_>,
     ) -> io::Result<usize> {
         // Without the cork, an acknowledgement between two rounds makes the kernel send a partial segment: nearly one
         // additional segment per 300 KiB on loopback.
@@ -466,11 +466,6 @@ pub(crate) fn gone() -> io::Error {
         io::ErrorKind::NotConnected,
         "socket closed: runtime shut down, or connection reset locally",
     )
-}
-
-/// Converts a negative kernel result to an error.
-pub(crate) fn kernel_error(result: i32) -> io::Error {
-    io::Error::from_raw_os_error(result.wrapping_neg())
 }
 
 /// Returns the raw descriptor, for a submission queue entry.
