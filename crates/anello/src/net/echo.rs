@@ -6,14 +6,12 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use super::stream::Sealed;
-#[cfg(doc)]
-use super::{TcpStream, UnixStream};
 use crate::driver::SendBuf;
 use crate::driver::buffer::Chunk;
 
 /// Sends all received bytes back to the peer until EOF, then flushes. Returns the number of bytes echoed. Accepts a
-/// [`TcpStream`] or [`UnixStream`], which is closed when the future is dropped, or a mutable borrow of one, which
-/// stays open.
+/// [`TcpStream`](super::TcpStream) or [`UnixStream`](super::UnixStream), which is closed when the future is dropped, or
+/// a mutable borrow of one, which stays open.
 ///
 /// There is no copy and no allocation per message: chunks are sent from the buffer they were received into. The future
 /// is equivalent to a loop of `recv` and `send` in an `async` block, but is written by hand. This saves a few dozen

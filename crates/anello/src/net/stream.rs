@@ -6,13 +6,12 @@ use std::ops::Deref;
 use std::rc::Rc;
 
 use super::connection::{Connection, ShutdownHandle};
-#[cfg(doc)]
-use super::{TcpStream, UnixStream};
 use crate::driver::SendBuf;
 use crate::driver::buffer::Chunk;
 use crate::fs::File;
 
-/// Connection of this thread's runtime, of any family: a [`TcpStream`] or a [`UnixStream`].
+/// Connection of this thread's runtime, of any family: a
+/// [`TcpStream`](super::TcpStream) or a [`UnixStream`](super::UnixStream).
 ///
 /// Use this trait for code that supports both. Bytes are received and sent through the halves:
 ///
@@ -119,19 +118,19 @@ impl<P: Deref<Target: Stream>> ReadHalf<P> {
         self.0.connection()
     }
 
-    /// See [`TcpStream::recv`] and [`UnixStream::recv`], also for errors and cancel safety.
+    /// See [`StreamSocket::recv`](super::StreamSocket::recv), also for errors and cancel safety.
     #[inline]
     pub fn recv(&mut self) -> impl Future<Output = io::Result<Option<Chunk>>> + '_ {
         self.connection().recv()
     }
 
-    /// See [`TcpStream::read`] and [`UnixStream::read`], also for errors and cancel safety.
+    /// See [`StreamSocket::read`](super::StreamSocket::read), also for errors and cancel safety.
     #[inline]
     pub fn read<'a>(&'a mut self, buffer: &'a mut [u8]) -> impl Future<Output = io::Result<usize>> + 'a {
         self.connection().read(buffer)
     }
 
-    /// See [`TcpStream::read_exact`] and [`UnixStream::read_exact`], also for errors and cancel safety.
+    /// See [`StreamSocket::read_exact`](super::StreamSocket::read_exact), also for errors and cancel safety.
     pub async fn read_exact(&mut self, buffer: &mut [u8]) -> io::Result<()> {
         self.connection().read_exact(buffer).await
     }
@@ -143,19 +142,19 @@ impl<P: Deref<Target: Stream>> WriteHalf<P> {
         self.0.connection()
     }
 
-    /// See [`TcpStream::send`] and [`UnixStream::send`], also for errors and cancel safety.
+    /// See [`StreamSocket::send`](super::StreamSocket::send), also for errors and cancel safety.
     #[inline]
     pub fn send(&mut self, bytes: impl Into<SendBuf>) -> impl Future<Output = io::Result<()>> + '_ {
         self.connection().send(bytes.into())
     }
 
-    /// See [`TcpStream::write`] and [`UnixStream::write`], also for errors and cancel safety.
+    /// See [`StreamSocket::write`](super::StreamSocket::write), also for errors and cancel safety.
     #[inline]
     pub fn write<'a>(&'a mut self, bytes: &'a [u8]) -> impl Future<Output = io::Result<usize>> + 'a {
         self.connection().write(bytes)
     }
 
-    /// See [`TcpStream::write_vectored`] and [`UnixStream::write_vectored`], also for errors and cancel safety.
+    /// See [`StreamSocket::write_vectored`](super::StreamSocket::write_vectored), also for errors and cancel safety.
     #[inline]
     pub fn write_vectored<'a>(
         &'a mut self,
@@ -164,22 +163,22 @@ impl<P: Deref<Target: Stream>> WriteHalf<P> {
         self.connection().write_vectored(slices)
     }
 
-    /// See [`TcpStream::write_more`] and [`UnixStream::write_more`], also for errors and cancel safety.
+    /// See [`StreamSocket::write_more`](super::StreamSocket::write_more), also for errors and cancel safety.
     pub fn write_more<'a>(&'a mut self, bytes: &'a [u8]) -> impl Future<Output = io::Result<usize>> + 'a {
         self.connection().write_more(bytes)
     }
 
-    /// See [`TcpStream::write_all`] and [`UnixStream::write_all`], also for errors and cancel safety.
+    /// See [`StreamSocket::write_all`](super::StreamSocket::write_all), also for errors and cancel safety.
     pub async fn write_all(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.connection().write_all(bytes).await
     }
 
-    /// See [`TcpStream::flush`] and [`UnixStream::flush`], also for errors and cancel safety.
+    /// See [`StreamSocket::flush`](super::StreamSocket::flush), also for errors and cancel safety.
     pub fn flush(&mut self) -> impl Future<Output = io::Result<()>> + '_ {
         self.connection().flush()
     }
 
-    /// See [`TcpStream::send_file`] and [`UnixStream::send_file`], also for errors and cancel safety.
+    /// See [`StreamSocket::send_file`](super::StreamSocket::send_file), also for errors and cancel safety.
     pub fn send_file<'a>(
         &'a mut self,
         file: &'a File,
@@ -205,7 +204,7 @@ impl<P: Deref<Target: Stream>> WriteHalf<P> {
         self.connection().send_file(file, offset, length, on_progress)
     }
 
-    /// See [`TcpStream::shutdown`] and [`UnixStream::shutdown`], also for errors and cancel safety.
+    /// See [`StreamSocket::shutdown`](super::StreamSocket::shutdown), also for errors and cancel safety.
     pub async fn shutdown(&mut self) -> io::Result<()> {
         self.connection().shutdown()
     }

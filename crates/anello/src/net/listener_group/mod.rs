@@ -41,8 +41,6 @@ use super::stream::Stream;
 use super::stream_listener::StreamListener;
 use super::stream_socket::StreamSocket;
 use super::wait_queue::WaitQueue;
-#[cfg(doc)]
-use super::{TcpListener, UnixListener};
 use crate::driver::{log, try_accept};
 use crate::executor::{Shared, current};
 use crate::time::sleep;
@@ -77,7 +75,8 @@ pub struct ListenerGroup<L> {
     kind: PhantomData<fn() -> L>,
 }
 
-/// Listener type of a group: [`TcpListener`] or [`UnixListener`]. This trait is sealed.
+/// Listener type of a group: [`TcpListener`](super::TcpListener) or
+/// [`UnixListener`](super::UnixListener). This trait is sealed.
 pub trait GroupListener: sealed::Sealed + 'static {
     /// Type of the listening sockets that a group is created from.
     type Std: Into<OwnedFd> + From<OwnedFd>;
@@ -282,7 +281,7 @@ impl<L: GroupListener> GroupMember<L> {
     /// Accepts the next connection. Returns `None` once the group is closed and all connections to be served have been
     /// returned.
     ///
-    /// Accepts like [`TcpListener::accept`] and [`UnixListener::accept`]. Cancel-safe: if the future is dropped, the
+    /// Accepts like [`StreamListener::accept`]. Cancel-safe: if the future is dropped, the
     /// connection accepted for it is returned by the next call.
     ///
     /// # Errors
@@ -315,7 +314,7 @@ impl<L: GroupListener> GroupMember<L> {
     }
 
     /// Sets whether the driver may accept connections before [`accept`](Self::accept) is called, for all sockets of
-    /// this member; see [`TcpListener::set_accept_ahead`]. If it may not, at most 16 connections accepted by other
+    /// this member; see [`StreamListener::set_accept_ahead`]. If it may not, at most 16 connections accepted by other
     /// members are queued for this member ([`Distribution::Balanced`]).
     pub fn set_accept_ahead(&self, accepts_ahead: bool) {
         if self.accepts_ahead.replace(accepts_ahead) != accepts_ahead {
