@@ -19,6 +19,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
+use fastrand::Rng;
+
 use super::super::buffer::Chunk;
 use super::super::op::Wait;
 use super::super::options::DriverOptions;
@@ -27,7 +29,7 @@ use super::super::sockets::ListenOptions;
 use super::super::token::Key;
 use super::super::wake::WakeQueue;
 use super::super::{Backend, Driver, DriverKind, DriverMetrics};
-use super::random::Random;
+use super::network::chance;
 use super::{SimModel, SimOptions};
 
 const MODELS: [SimModel; 2] = [SimModel::Completion, SimModel::Readiness];
@@ -59,7 +61,7 @@ struct World {
     spawned: Rc<RefCell<Vec<Task>>>,
     /// Rate, in per mille, of streams that are aborted instead of released.
     abort_rate: Rc<Cell<u16>>,
-    random: Rc<RefCell<Random>>,
+    random: Rc<RefCell<Rng>>,
 }
 
 type Task = Pin<Box<dyn Future<Output = ()>>>;
@@ -72,15 +74,15 @@ impl World {
             trace: Rc::default(),
             spawned: Rc::default(),
             abort_rate: Rc::default(),
-            random: Rc::new(RefCell::new(Random::new(options.seed))),
+            random: Rc::new(RefCell::new(Rng::with_seed(options.seed))),
         }
     }
 
     /// Adds an event to the trace.
     fn note(&self, event: u64) {
         let now_ns = self.driver.borrow().now_ns();
-        let mut mixed = Random::new(self.trace.get() ^ event ^ now_ns.rotate_left(32));
-        self.trace.set(mixed.next());
+        let mut mixed = Rng::with_seed(self.trace.get() ^ event ^ now_ns.rotate_left(32));
+        self.trace.set(mixed.u64(..));
     }
 
     fn spawn(&self, task: impl Future<Output = ()> + 'static) {
@@ -257,7 +259,7 @@ impl Stream {
 impl Drop for Stream {
     fn drop(&mut self) {
         let mut driver = self.world.driver.borrow_mut();
-        if self.world.random.borrow_mut().chance(self.world.abort_rate.get()) {
+        if chance(&mut self.world.random.borrow_mut(), self.world.abort_rate.get()) {
             driver.abort(self.key);
         } else {
             driver.release(self.key);

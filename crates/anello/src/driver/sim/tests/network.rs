@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use super::super::super::sockets::{End, ListenOptions, Sockets, StreamOption};
 use super::super::SimOptions;
+use super::super::network::chance;
 use super::super::sockets::{SimNetwork, SimSocket};
 
 const LISTEN: ListenOptions = ListenOptions { backlog: 0, reuse_port: false, nodelay: true };
@@ -163,4 +164,13 @@ fn listeners_share_address_only_with_reuse_port() {
     }
     let counts = listeners.each_ref().map(|listener| network.refuse(listener));
     assert!(counts[0] > 0 && counts[1] > 0 && counts[0] + counts[1] == 20, "{counts:?}");
+}
+
+#[test]
+fn chance_matches_given_rate() {
+    let mut random = fastrand::Rng::with_seed(1);
+    let hits = (0..100_000).filter(|_| chance(&mut random, 100)).count();
+    assert!((9_000..11_000).contains(&hits), "{hits} of 100000 at 100 per mille");
+    assert!(!chance(&mut random, 0));
+    assert!(chance(&mut random, 1000));
 }

@@ -7,40 +7,42 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::rc::Rc;
 use std::task::Poll;
 
+use fastrand::Rng;
+
 use super::super::super::op::Wait;
 use super::super::super::options::{DriverOptions, SendCompletion, TaskWork, ZeroCopy};
 use super::super::super::wake::WakeQueue;
-use super::super::random::Random;
+use super::super::network::chance;
 use super::super::{SimFaults, SimModel, SimOptions};
 use super::{Listener, MODELS, Stream, Task, World, both, scaled, seeds};
 
 /// Returns random driver options that cover many code paths of a driver.
-fn driver_options(random: &mut Random) -> DriverOptions {
+fn driver_options(random: &mut Rng) -> DriverOptions {
     let mut options = DriverOptions::default();
-    options.initial_receive_buffers = 1 << random.below(4);
-    options.max_receive_buffers = options.initial_receive_buffers << random.below(4);
-    options.receive_buffer_bytes = 64 << random.below(7);
-    options.max_received_chunks = 1 + random.below(8) as usize;
-    options.max_send_queue_bytes = 1 << (8 + random.below(9));
-    options.direct_send_threshold_bytes = 1 << (6 + random.below(9));
-    options.deferred_send_threshold_edges = random.below(4) as usize;
-    options.cq_entries = 1 << random.below(8);
-    options.max_accept_queue = 1 + random.below(3) as usize;
+    options.initial_receive_buffers = 1 << random.u64(..4);
+    options.max_receive_buffers = options.initial_receive_buffers << random.u64(..4);
+    options.receive_buffer_bytes = 64 << random.u64(..7);
+    options.max_received_chunks = 1 + random.usize(..8);
+    options.max_send_queue_bytes = 1 << (8 + random.u64(..9));
+    options.direct_send_threshold_bytes = 1 << (6 + random.u64(..9));
+    options.deferred_send_threshold_edges = random.usize(..4);
+    options.cq_entries = 1 << random.u64(..8);
+    options.max_accept_queue = 1 + random.usize(..3);
     options.send_completion =
-        if random.chance(700) { SendCompletion::Inline } else { SendCompletion::PerSend };
-    options.one_shot_receive = random.chance(200);
-    options.disabled_features.multishot_accept = random.chance(200);
-    options.task_work = if random.chance(700) { TaskWork::Deferred } else { TaskWork::Cooperative };
-    options.disabled_features.buffer_ring = random.chance(100);
-    options.disabled_features.cqe_skip = random.chance(100);
-    if random.chance(300) {
-        options.zero_copy = ZeroCopy::Always { threshold_bytes: 1 << (4 + random.below(10)) };
+        if chance(random, 700) { SendCompletion::Inline } else { SendCompletion::PerSend };
+    options.one_shot_receive = chance(random, 200);
+    options.disabled_features.multishot_accept = chance(random, 200);
+    options.task_work = if chance(random, 700) { TaskWork::Deferred } else { TaskWork::Cooperative };
+    options.disabled_features.buffer_ring = chance(random, 100);
+    options.disabled_features.cqe_skip = chance(random, 100);
+    if chance(random, 300) {
+        options.zero_copy = ZeroCopy::Always { threshold_bytes: 1 << (4 + random.u64(..10)) };
     }
     options
 }
 
-fn pattern(random: &mut Random, length: usize) -> Vec<u8> {
-    (0..length.div_ceil(8)).flat_map(|_| random.next().to_ne_bytes()).take(length).collect()
+fn pattern(random: &mut Rng, length: usize) -> Vec<u8> {
+    (0..length.div_ceil(8)).flat_map(|_| random.u64(..).to_ne_bytes()).take(length).collect()
 }
 
 /// Sends all received bytes back until EOF.
@@ -60,15 +62,15 @@ async fn echo(stream: Stream) {
 
 /// Sends `data` in chunks of random sizes, then shuts down the write half.
 async fn send_all(stream: &Stream, data: &[u8], seed: u64) -> io::Result<()> {
-    let (mut random, mut rest) = (Random::new(seed), data);
+    let (mut random, mut rest) = (Rng::with_seed(seed), data);
     while !rest.is_empty() {
-        let bound = if random.chance(300) { 20_000 } else { 300 };
-        let (chunk, tail) = rest.split_at(rest.len().min(1 + random.below(bound) as usize));
-        match random.below(3) {
+        let bound = if chance(&mut random, 300) { 20_000 } else { 300 };
+        let (chunk, tail) = rest.split_at(rest.len().min(1 + random.usize(..bound)));
+        match random.u64(..3) {
             0 => stream.write(chunk).await?,
             _ => stream.send(chunk.to_vec()).await?,
         }
-        if random.chance(100) {
+        if chance(&mut random, 100) {
             stream.flush().await?;
         }
         rest = tail;
@@ -78,10 +80,10 @@ async fn send_all(stream: &Stream, data: &[u8], seed: u64) -> io::Result<()> {
 
 /// Receives until EOF, with `read` and `receive` in random order.
 async fn receive_all(stream: &Stream, received: &RefCell<Vec<u8>>, seed: u64) -> io::Result<()> {
-    let mut random = Random::new(seed);
+    let mut random = Rng::with_seed(seed);
     loop {
-        let count = if random.chance(300) {
-            let mut buffer = vec![0; 1 + random.below(3000) as usize];
+        let count = if chance(&mut random, 300) {
+            let mut buffer = vec![0; 1 + random.usize(..3000)];
             let count = stream.read(&mut buffer).await?;
             received.borrow_mut().extend_from_slice(&buffer[..count]);
             count
@@ -145,26 +147,26 @@ pub(super) fn run_echo(
     bytes: usize,
     abandon: bool,
 ) -> io::Result<(World, Vec<Rc<Client>>)> {
-    let mut random = Random::new(options.seed ^ 0xec40);
+    let mut random = Rng::with_seed(options.seed ^ 0xec40);
     let world = World::new(options, &driver_options(&mut random));
     world.abort_rate.set(if abandon { 300 } else { 0 });
     let (listener, address) = world.listen();
     world.spawn(serve(listener));
     let (mut clients, mut tasks) = (Vec::new(), Vec::<Task>::new());
-    let count = 1 + random.below(4);
+    let count = 1 + random.u64(..4);
     for _ in 0..count {
         let sent = pattern(&mut random, bytes / count as usize);
         let one = Rc::new(Client { sent, ..Client::default() });
         clients.push(Rc::clone(&one));
-        let task = client(world.clone(), address, one, random.next());
-        tasks.push(if abandon { Box::pin(drop_after(random.below(500), task)) } else { Box::pin(task) });
+        let task = client(world.clone(), address, one, random.u64(..));
+        tasks.push(if abandon { Box::pin(drop_after(random.u64(..500), task)) } else { Box::pin(task) });
     }
     world.run(tasks)?;
     Ok((world, clients))
 }
 
 pub(super) fn options(seed: u64, model: SimModel, faults: SimFaults) -> SimOptions {
-    let bytes = 64 << Random::new(seed).below(9);
+    let bytes = 64 << Rng::with_seed(seed).u64(..9);
     SimOptions::new(seed).model(model).faults(faults).socket_buffer_bytes(bytes as usize)
 }
 
@@ -237,21 +239,21 @@ fn fault_11_cancelled_connect_or_accept_leaves_no_socket_open() {
         let mut faults = SimFaults::lossless(300);
         faults.late_completions = 0;
         let options = options(seed, model, faults);
-        let world = World::new(&options, &driver_options(&mut Random::new(seed)));
+        let world = World::new(&options, &driver_options(&mut Rng::with_seed(seed)));
         let (listener, address) = world.listen();
-        let mut random = Random::new(seed);
+        let mut random = Rng::with_seed(seed);
         let mut tasks = Vec::<Task>::new();
         for _ in 0..8 {
             let world = world.clone();
             let connect = async move { drop(world.connect(address).await) };
-            tasks.push(Box::pin(drop_after(random.below(100), connect)));
+            tasks.push(Box::pin(drop_after(random.u64(..100), connect)));
         }
         let accept = async move {
             for _ in 0..4 {
                 drop(listener.accept().await);
             }
         };
-        tasks.push(Box::pin(drop_after(random.below(100), accept)));
+        tasks.push(Box::pin(drop_after(random.u64(..100), accept)));
         world.run(tasks).unwrap_or_else(|error| panic!("seed {seed}, {model:?}: {error}"));
         let metrics = world.shut_down().unwrap_or_else(|error| panic!("seed {seed}, {model:?}: {error}"));
         assert_eq!(metrics.late_completions, 0, "seed {seed}, {model:?}: a slot was released too early");
@@ -262,7 +264,7 @@ fn fault_11_cancelled_connect_or_accept_leaves_no_socket_open() {
 fn dropped_stream_sends_accepted_bytes() {
     for (seed, model) in seeds(200) {
         let options = options(seed, model, SimFaults::lossless([0, 100, 400][seed as usize % 3]));
-        let mut random = Random::new(seed);
+        let mut random = Rng::with_seed(seed);
         let world = World::new(&options, &driver_options(&mut random));
         let (listener, address) = world.listen();
         let data = pattern(&mut random, 3000);
