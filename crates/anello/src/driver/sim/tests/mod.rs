@@ -148,6 +148,20 @@ impl World {
         (Listener { world: self.clone(), key }, address)
     }
 
+    /// Returns both sides of a connection.
+    async fn connect_pair(&self, listener: &Listener, address: SocketAddr) -> (Stream, Stream) {
+        let near = self.connect(address).await.unwrap();
+        (near, listener.accept().await)
+    }
+
+    /// Runs one task to completion and returns its output.
+    fn run_one<T: 'static>(&self, task: impl Future<Output = T> + 'static) -> T {
+        let output = Rc::new(Cell::new(None));
+        let result = Rc::clone(&output);
+        self.run(vec![Box::pin(async move { result.set(Some(task.await)) })]).unwrap();
+        output.take().unwrap()
+    }
+
     async fn connect(&self, address: SocketAddr) -> io::Result<Stream> {
         let key = self.driver.borrow_mut().connect(address, None)?;
         let stream = Stream { world: self.clone(), key };
@@ -288,8 +302,32 @@ async fn both<A, B>(one: impl Future<Output = A>, other: impl Future<Output = B>
     (first.unwrap(), second.unwrap())
 }
 
-/// Returns `count` seeds, or as many as `ANELLO_SEEDS` requests, each with both models.
-fn seeds(count: u64) -> impl Iterator<Item = (u64, SimModel)> {
+/// Prints the seed and the model of a run that fails.
+struct Case(u64, SimModel);
+
+impl Drop for Case {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("failed with seed {} on {:?}", self.0, self.1);
+        }
+    }
+}
+
+/// Runs a test for the seeds below `count` on one model.
+fn for_seeds(count: u64, model: SimModel, mut test: impl FnMut(u64)) {
+    for seed in 0..scaled(count) {
+        let _case = Case(seed, model);
+        test(seed);
+    }
+}
+
+/// Runs a test for `count` seeds, or as many as `ANELLO_SEEDS` requests, each with both models.
+fn for_seeds_and_models(count: u64, test: impl Fn(u64, SimModel)) {
     let requested = std::env::var("ANELLO_SEEDS").ok().and_then(|count| count.parse().ok());
-    (0..requested.unwrap_or_else(|| scaled(count))).flat_map(|seed| MODELS.map(|model| (seed, model)))
+    for seed in 0..requested.unwrap_or_else(|| scaled(count)) {
+        for model in MODELS {
+            let _case = Case(seed, model);
+            test(seed, model);
+        }
+    }
 }
