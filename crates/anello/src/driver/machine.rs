@@ -11,7 +11,7 @@ use socket2::SockAddr;
 use super::counters::DriverMetrics;
 use super::sockets::{End, Family, ListenOptions, PeerCredentials, Sockets, StreamOption, gone};
 use super::token::Key;
-use super::wake::WakerSlot;
+use super::wake::{PollIo, WakerSlot};
 
 pub(crate) type SocketOf<M> = <<M as Machine>::Sockets as Sockets>::Socket;
 
@@ -52,9 +52,9 @@ pub(crate) trait Machine: Sized {
     fn attach_listener(&mut self, socket: SocketOf<Self>, family: Family) -> io::Result<Key>;
 
     /// Accepts the next connection, without attaching it as a stream.
-    fn poll_accepted(&mut self, key: Key, waker: &Waker) -> Poll<io::Result<(SocketOf<Self>, Family)>>;
+    fn poll_accepted(&mut self, key: Key, waker: &Waker) -> PollIo<(SocketOf<Self>, Family)>;
 
-    fn poll_accept(&mut self, key: Key, waker: &Waker) -> Poll<io::Result<Key>> {
+    fn poll_accept(&mut self, key: Key, waker: &Waker) -> PollIo<Key> {
         let (socket, family) = ready!(self.poll_accepted(key, waker))?;
         Poll::Ready(self.attach_accepted(socket, family))
     }
@@ -66,7 +66,7 @@ pub(crate) trait Machine: Sized {
         key: Key,
         waker: &Waker,
         should_attach: impl FnOnce() -> bool,
-    ) -> Poll<io::Result<Accepted>> {
+    ) -> PollIo<Accepted> {
         let (socket, family) = ready!(self.poll_accepted(key, waker))?;
         Poll::Ready(match should_attach() {
             true => self.attach_accepted(socket, family).map(Accepted::Stream),

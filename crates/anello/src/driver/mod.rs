@@ -58,7 +58,7 @@ use std::net::{Shutdown, SocketAddr};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::SocketAddr as UnixAddress;
 use std::sync::Arc;
-use std::task::{Poll, Waker};
+use std::task::Waker;
 use std::time::Duration;
 
 use socket2::SockAddr;
@@ -86,7 +86,7 @@ use sockets::{MAX_IO_SLICES, Sockets, gone};
 use spin::Spin;
 pub(crate) use token::Key;
 use uring::Uring;
-pub(crate) use wake::{WakeQueue, wake_all};
+pub(crate) use wake::{PollIo, WakeQueue, wake_all};
 
 /// The I/O driver of a runtime.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -179,18 +179,13 @@ macro_rules! dispatch {
 impl Backend {
     #[cold]
     #[inline(never)]
-    fn poll_receive(
-        &mut self,
-        key: Key,
-        received: &mut Option<Chunk>,
-        waker: &Waker,
-    ) -> Poll<io::Result<()>> {
+    fn poll_receive(&mut self, key: Key, received: &mut Option<Chunk>, waker: &Waker) -> PollIo<()> {
         dispatch!(self, machine => machine.poll_receive(key, received, waker))
     }
 
     #[cold]
     #[inline(never)]
-    fn poll_send(&mut self, key: Key, outgoing: &mut Option<SendBuf>, waker: &Waker) -> Poll<io::Result<()>> {
+    fn poll_send(&mut self, key: Key, outgoing: &mut Option<SendBuf>, waker: &Waker) -> PollIo<()> {
         dispatch!(self, machine => machine.poll_send(key, outgoing, waker))
     }
 }
@@ -339,7 +334,7 @@ impl Driver {
         dispatch!(&mut *self.backend, machine => machine.listen(address, options))
     }
 
-    pub fn poll_accept(&mut self, key: Key, waker: &Waker) -> Poll<io::Result<Key>> {
+    pub fn poll_accept(&mut self, key: Key, waker: &Waker) -> PollIo<Key> {
         dispatch!(&mut *self.backend, machine => machine.poll_accept(key, waker))
     }
 
@@ -350,7 +345,7 @@ impl Driver {
         key: Key,
         waker: &Waker,
         should_attach: impl FnOnce() -> bool,
-    ) -> Poll<io::Result<Accepted>> {
+    ) -> PollIo<Accepted> {
         dispatch!(&mut *self.backend, machine => machine.poll_accept_if(key, waker, should_attach))
     }
 
@@ -391,7 +386,7 @@ impl Driver {
         dispatch!(&mut *self.backend, machine => machine.import_stream(descriptor))
     }
 
-    pub fn poll_detach(&mut self, key: Key, waker: &Waker) -> Poll<io::Result<(OwnedFd, Vec<Chunk>)>> {
+    pub fn poll_detach(&mut self, key: Key, waker: &Waker) -> PollIo<(OwnedFd, Vec<Chunk>)> {
         dispatch!(&mut *self.backend, machine => machine.poll_detach(key, waker))
     }
 
@@ -407,18 +402,13 @@ impl Driver {
         dispatch!(&mut *self.backend, machine => machine.connect_unix(peer))
     }
 
-    pub fn poll_connect(&mut self, key: Key, waker: &Waker) -> Poll<io::Result<()>> {
+    pub fn poll_connect(&mut self, key: Key, waker: &Waker) -> PollIo<()> {
         dispatch!(&mut *self.backend, machine => machine.poll_connect(key, waker))
     }
 
     /// Receives the next bytes of a stream into `received`, which must be `None`. It remains `None` at EOF.
     #[inline(always)]
-    pub fn poll_receive(
-        &mut self,
-        key: Key,
-        received: &mut Option<Chunk>,
-        waker: &Waker,
-    ) -> Poll<io::Result<()>> {
+    pub fn poll_receive(&mut self, key: Key, received: &mut Option<Chunk>, waker: &Waker) -> PollIo<()> {
         match &mut *self.backend {
             Backend::Uring(uring) => uring.poll_receive(key, received, waker),
             Backend::Epoll(epoll) => epoll.poll_receive(key, received, waker),
@@ -426,7 +416,7 @@ impl Driver {
         }
     }
 
-    pub fn poll_read(&mut self, key: Key, buffer: &mut [u8], waker: &Waker) -> Poll<io::Result<usize>> {
+    pub fn poll_read(&mut self, key: Key, buffer: &mut [u8], waker: &Waker) -> PollIo<usize> {
         dispatch!(&mut *self.backend, machine => machine.poll_read(key, buffer, waker))
     }
 
@@ -438,17 +428,12 @@ impl Driver {
         max_bytes: usize,
         copy: impl FnOnce(&[u8]),
         waker: &Waker,
-    ) -> Poll<io::Result<usize>> {
+    ) -> PollIo<usize> {
         dispatch!(&mut *self.backend, machine => machine.poll_copy(key, max_bytes, copy, waker))
     }
 
     #[inline(always)]
-    pub fn poll_send(
-        &mut self,
-        key: Key,
-        outgoing: &mut Option<SendBuf>,
-        waker: &Waker,
-    ) -> Poll<io::Result<()>> {
+    pub fn poll_send(&mut self, key: Key, outgoing: &mut Option<SendBuf>, waker: &Waker) -> PollIo<()> {
         match &mut *self.backend {
             Backend::Uring(uring) => uring.poll_send(key, outgoing, waker),
             Backend::Epoll(epoll) => epoll.poll_send(key, outgoing, waker),
@@ -457,17 +442,17 @@ impl Driver {
     }
 
     /// Accepts as many bytes of the slices as fit into the send queue or as the kernel takes immediately.
-    pub fn poll_write(&mut self, key: Key, slices: &[IoSlice<'_>], waker: &Waker) -> Poll<io::Result<usize>> {
+    pub fn poll_write(&mut self, key: Key, slices: &[IoSlice<'_>], waker: &Waker) -> PollIo<usize> {
         let slices = &slices[..slices.len().min(MAX_IO_SLICES)];
         dispatch!(&mut *self.backend, machine => machine.poll_write(key, slices, waker))
     }
 
     /// Writes like [`poll_write`](Self::poll_write), for data that is soon followed by more data or by a shutdown.
-    pub fn poll_write_more(&mut self, key: Key, data: &[u8], waker: &Waker) -> Poll<io::Result<usize>> {
+    pub fn poll_write_more(&mut self, key: Key, data: &[u8], waker: &Waker) -> PollIo<usize> {
         dispatch!(&mut *self.backend, machine => machine.poll_write_more(key, data, waker))
     }
 
-    pub fn poll_flush(&mut self, key: Key, waker: &Waker) -> Poll<io::Result<()>> {
+    pub fn poll_flush(&mut self, key: Key, waker: &Waker) -> PollIo<()> {
         dispatch!(&mut *self.backend, machine => machine.poll_flush(key, waker))
     }
 
@@ -478,18 +463,13 @@ impl Driver {
 
     /// Sends bytes of a file after all bytes accepted before have been sent. Returns the number of bytes that the
     /// kernel took, or 0 at the end of the file.
-    pub fn poll_send_file(
-        &mut self,
-        key: Key,
-        range: FileRange<'_>,
-        waker: &Waker,
-    ) -> Poll<io::Result<usize>> {
+    pub fn poll_send_file(&mut self, key: Key, range: FileRange<'_>, waker: &Waker) -> PollIo<usize> {
         dispatch!(&mut *self.backend, machine => machine.poll_send_file(key, range, waker))
     }
 
     /// Returns `Ready` when all accepted bytes are in the kernel or will be submitted by the next turns; see the state
     /// machines.
-    pub fn poll_submitted(&mut self, key: Key, waker: &Waker) -> Poll<io::Result<()>> {
+    pub fn poll_submitted(&mut self, key: Key, waker: &Waker) -> PollIo<()> {
         dispatch!(&mut *self.backend, machine => machine.poll_submitted(key, waker))
     }
 

@@ -40,7 +40,7 @@ use super::send_side::{SendSide, WriteSide};
 use super::sockets::{Family, FileRange, Sockets, gone, is_per_connection_error};
 use super::table::Table;
 use super::token::{Key, Kind, Token};
-use super::wake::{WakeQueue, WakerSlot};
+use super::wake::{PollIo, WakeQueue, WakerSlot};
 
 /// Maximum size of a deferred message on epoll. Deferring longer messages saves nothing.
 const DEFERRED_BYTES: usize = 4096;
@@ -139,7 +139,7 @@ impl<K: ReadinessKernel> Reactor<K> {
         }
     }
 
-    pub fn poll_connect(&mut self, key: Key, waker: &Waker) -> Poll<io::Result<()>> {
+    pub fn poll_connect(&mut self, key: Key, waker: &Waker) -> PollIo<()> {
         let Some(stream) = self.streams.get_mut(key) else { return Poll::Ready(Err(gone())) };
         if let Some(error) = stream.connect_error.take() {
             return Poll::Ready(Err(error));
@@ -176,7 +176,7 @@ impl<K: ReadinessKernel> Reactor<K> {
     }
 
     /// Waits until all accepted bytes were sent, then removes the socket from the driver and returns it.
-    pub fn poll_detach(&mut self, key: Key, waker: &Waker) -> Poll<io::Result<(OwnedFd, Vec<Chunk>)>> {
+    pub fn poll_detach(&mut self, key: Key, waker: &Waker) -> PollIo<(OwnedFd, Vec<Chunk>)> {
         ready!(self.poll_flush(key, waker))?;
         let Some(stream) = self.streams.remove(key) else { return Poll::Ready(Err(gone())) };
         let socket = self
@@ -190,12 +190,7 @@ impl<K: ReadinessKernel> Reactor<K> {
 
     /// Receives the next bytes of a stream into `received`, which must be `None`. It remains `None` at EOF.
     #[inline(always)]
-    pub fn poll_receive(
-        &mut self,
-        key: Key,
-        received: &mut Option<Chunk>,
-        waker: &Waker,
-    ) -> Poll<io::Result<()>> {
+    pub fn poll_receive(&mut self, key: Key, received: &mut Option<Chunk>, waker: &Waker) -> PollIo<()> {
         if let Some(stream) = self.streams.get_mut(key)
             && !stream.reads.readable
         {
@@ -206,7 +201,7 @@ impl<K: ReadinessKernel> Reactor<K> {
     }
 
     #[inline(never)]
-    fn receive_now(&mut self, key: Key, received: &mut Option<Chunk>, waker: &Waker) -> Poll<io::Result<()>> {
+    fn receive_now(&mut self, key: Key, received: &mut Option<Chunk>, waker: &Waker) -> PollIo<()> {
         let Some(stream) = self.streams.get_mut(key) else { return Poll::Ready(Err(gone())) };
         if stream.reads.eof {
             return Poll::Ready(Ok(()));
@@ -227,7 +222,7 @@ impl<K: ReadinessKernel> Reactor<K> {
     }
 
     /// Receives into the caller's memory. Returns 0 at EOF.
-    pub fn poll_read(&mut self, key: Key, buffer: &mut [u8], waker: &Waker) -> Poll<io::Result<usize>> {
+    pub fn poll_read(&mut self, key: Key, buffer: &mut [u8], waker: &Waker) -> PollIo<usize> {
         let Some(stream) = self.streams.get_mut(key) else { return Poll::Ready(Err(gone())) };
         if stream.reads.eof || buffer.is_empty() {
             return Poll::Ready(Ok(0));
@@ -250,7 +245,7 @@ impl<K: ReadinessKernel> Reactor<K> {
         max_bytes: usize,
         copy: impl FnOnce(&[u8]),
         waker: &Waker,
-    ) -> Poll<io::Result<usize>> {
+    ) -> PollIo<usize> {
         if let Some(stream) = self.streams.get_mut(key)
             && !stream.reads.readable
         {
@@ -270,12 +265,7 @@ impl<K: ReadinessKernel> Reactor<K> {
 
     /// Accepts a buffer for sending if the queue has room. Takes the value of `outgoing` in that case.
     #[inline(never)]
-    pub fn poll_send(
-        &mut self,
-        key: Key,
-        outgoing: &mut Option<SendBuf>,
-        waker: &Waker,
-    ) -> Poll<io::Result<()>> {
+    pub fn poll_send(&mut self, key: Key, outgoing: &mut Option<SendBuf>, waker: &Waker) -> PollIo<()> {
         let Some(stream) = self.streams.get_mut(key) else { return Poll::Ready(Err(gone())) };
         stream.sends.check()?;
         if stream.sends.queue.queued_bytes() >= self.max_send_queue_bytes {
@@ -310,7 +300,7 @@ impl<K: ReadinessKernel> Reactor<K> {
 
     /// Writes like [`poll_write`](Self::poll_write), for data that is soon followed by more data or by a shutdown: the
     /// kernel may send both together.
-    pub fn poll_write_more(&mut self, key: Key, data: &[u8], waker: &Waker) -> Poll<io::Result<usize>> {
+    pub fn poll_write_more(&mut self, key: Key, data: &[u8], waker: &Waker) -> PollIo<usize> {
         if let Some(stream) = self.streams.get_mut(key)
             && stream.writable
             && stream.sends.queue.is_empty()
@@ -328,7 +318,7 @@ impl<K: ReadinessKernel> Reactor<K> {
     }
 
     /// Accepts as many bytes of the slices as the kernel takes immediately and the send queue has room for.
-    pub fn poll_write(&mut self, key: Key, slices: &[IoSlice<'_>], waker: &Waker) -> Poll<io::Result<usize>> {
+    pub fn poll_write(&mut self, key: Key, slices: &[IoSlice<'_>], waker: &Waker) -> PollIo<usize> {
         let Some(stream) = self.streams.get_mut(key) else { return Poll::Ready(Err(gone())) };
         stream.sends.check()?;
         let mut cursor = IoSliceCursor::new(slices);
@@ -366,7 +356,7 @@ impl<K: ReadinessKernel> Reactor<K> {
     }
 
     /// Returns `Ready` when the kernel has taken all accepted bytes.
-    pub fn poll_flush(&mut self, key: Key, waker: &Waker) -> Poll<io::Result<()>> {
+    pub fn poll_flush(&mut self, key: Key, waker: &Waker) -> PollIo<()> {
         let Some(stream) = self.streams.get_mut(key) else { return Poll::Ready(Err(gone())) };
         // Send deferred messages first.
         stream.send_pending(self.kernel.sockets_mut(), &mut self.metrics)?;
@@ -383,12 +373,7 @@ impl<K: ReadinessKernel> Reactor<K> {
 
     /// Sends bytes of a file after all bytes accepted before have been sent. Returns the number of bytes that the
     /// kernel took.
-    pub fn poll_send_file(
-        &mut self,
-        key: Key,
-        range: FileRange<'_>,
-        waker: &Waker,
-    ) -> Poll<io::Result<usize>> {
+    pub fn poll_send_file(&mut self, key: Key, range: FileRange<'_>, waker: &Waker) -> PollIo<usize> {
         ready!(self.poll_flush(key, waker))?;
         let Some(stream) = self.streams.get_mut(key) else { return Poll::Ready(Err(gone())) };
         if stream.writable {
@@ -403,7 +388,7 @@ impl<K: ReadinessKernel> Reactor<K> {
     }
 
     /// Returns `Ready` when all accepted bytes are in the kernel or will be sent by the next turn.
-    pub fn poll_submitted(&mut self, key: Key, waker: &Waker) -> Poll<io::Result<()>> {
+    pub fn poll_submitted(&mut self, key: Key, waker: &Waker) -> PollIo<()> {
         match self.streams.get(key) {
             Some(stream) if stream.writable && stream.sends.error.is_none() => Poll::Ready(Ok(())),
             _ => self.poll_flush(key, waker),
@@ -592,7 +577,7 @@ impl<K: ReadinessKernel> Machine for Reactor<K> {
         Ok(key)
     }
 
-    fn poll_accepted(&mut self, key: Key, waker: &Waker) -> Poll<io::Result<(Socket<K>, Family)>> {
+    fn poll_accepted(&mut self, key: Key, waker: &Waker) -> PollIo<(Socket<K>, Family)> {
         let Some(listener) = self.listeners.get_mut(key) else { return Poll::Ready(Err(gone())) };
         loop {
             match self.kernel.sockets_mut().accept(&listener.socket) {

@@ -9,7 +9,7 @@ use super::catch_panic::log;
 use super::counters::DriverMetrics;
 use super::send_queue::SendQueue;
 use super::sockets::{Family, FileRange, Sockets, is_file_error};
-use super::wake::{WakeQueue, WakerSlot};
+use super::wake::{PollIo, WakeQueue, WakerSlot};
 
 /// Whether a stream accepts bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -76,7 +76,7 @@ impl SendSide {
     }
 
     /// Returns `Ready` when the kernel has taken all accepted bytes.
-    pub fn poll_flush(&mut self, waker: &Waker) -> Poll<io::Result<()>> {
+    pub fn poll_flush(&mut self, waker: &Waker) -> PollIo<()> {
         self.check()?;
         if self.queue.is_empty() {
             return Poll::Ready(Ok(()));

@@ -13,7 +13,7 @@ use std::time::Duration;
 use super::family::{Sealed as _, StreamFamily, Tcp};
 use super::linger::linger;
 use crate::driver::buffer::Chunk;
-use crate::driver::{Driver, End, FileRange, Key, PeerCredentials, SendBuf, StreamOption, wake_all};
+use crate::driver::{Driver, End, FileRange, Key, PeerCredentials, PollIo, SendBuf, StreamOption, wake_all};
 use crate::executor::{Shared, current};
 use crate::fs::File;
 
@@ -113,7 +113,7 @@ impl Connection {
         self.driver().peer_credentials(self.key)
     }
 
-    pub fn poll_connect(&self, context: &Context<'_>) -> Poll<io::Result<()>> {
+    pub fn poll_connect(&self, context: &Context<'_>) -> PollIo<()> {
         self.shared.driver.borrow_mut().poll_connect(self.key, context.waker())
     }
 
@@ -127,7 +127,7 @@ impl Connection {
 
     /// Stores the next bytes in `into`, which must be `None`. It stays `None` at EOF.
     #[inline(always)]
-    pub fn poll_recv(&self, into: &mut Option<Chunk>, context: &Context<'_>) -> Poll<io::Result<()>> {
+    pub fn poll_recv(&self, into: &mut Option<Chunk>, context: &Context<'_>) -> PollIo<()> {
         if !self.shared.has_budget_or_yield(context) {
             return Poll::Pending;
         }
@@ -142,7 +142,7 @@ impl Connection {
         poll_fn(move |context| self.poll_read(buffer, context))
     }
 
-    pub fn poll_read(&self, buffer: &mut [u8], context: &Context<'_>) -> Poll<io::Result<usize>> {
+    pub fn poll_read(&self, buffer: &mut [u8], context: &Context<'_>) -> PollIo<usize> {
         if buffer.is_empty() {
             return Poll::Ready(Ok(0));
         }
@@ -155,7 +155,7 @@ impl Connection {
         max_bytes: usize,
         copy: impl FnOnce(&[u8]),
         context: &Context<'_>,
-    ) -> Poll<io::Result<usize>> {
+    ) -> PollIo<usize> {
         if max_bytes == 0 {
             return Poll::Ready(Ok(0));
         }
@@ -167,8 +167,8 @@ impl Connection {
     fn polled(
         &self,
         context: &Context<'_>,
-        poll: impl FnOnce(&mut Driver, &Waker) -> Poll<io::Result<usize>>,
-    ) -> Poll<io::Result<usize>> {
+        poll: impl FnOnce(&mut Driver, &Waker) -> PollIo<usize>,
+    ) -> PollIo<usize> {
         if !self.shared.has_budget_or_yield(context) {
             return Poll::Pending;
         }
@@ -209,7 +209,7 @@ impl Connection {
     }
 
     #[inline(always)]
-    pub fn poll_send(&self, outgoing: &mut Option<SendBuf>, context: &Context<'_>) -> Poll<io::Result<()>> {
+    pub fn poll_send(&self, outgoing: &mut Option<SendBuf>, context: &Context<'_>) -> PollIo<()> {
         // Sends count like receives: a peer that reads as fast as this side sends must not starve other tasks.
         if !self.shared.has_budget_or_yield(context) {
             return Poll::Pending;
@@ -239,7 +239,7 @@ impl Connection {
         })
     }
 
-    pub fn poll_write(&self, slices: &[IoSlice<'_>], context: &Context<'_>) -> Poll<io::Result<usize>> {
+    pub fn poll_write(&self, slices: &[IoSlice<'_>], context: &Context<'_>) -> PollIo<usize> {
         self.polled(context, |driver, waker| driver.poll_write(self.key, slices, waker))
     }
 
@@ -255,7 +255,7 @@ impl Connection {
         poll_fn(|context| self.poll_flush(context))
     }
 
-    pub fn poll_flush(&self, context: &Context<'_>) -> Poll<io::Result<()>> {
+    pub fn poll_flush(&self, context: &Context<'_>) -> PollIo<()> {
         self.shared.driver.borrow_mut().poll_flush(self.key, context.waker())
     }
 
@@ -294,7 +294,7 @@ impl Connection {
     }
 
     /// Ready when all accepted bytes are with the kernel, or will be submitted with the next turns.
-    pub fn poll_submitted(&self, context: &Context<'_>) -> Poll<io::Result<()>> {
+    pub fn poll_submitted(&self, context: &Context<'_>) -> PollIo<()> {
         self.shared.driver.borrow_mut().poll_submitted(self.key, context.waker())
     }
 

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use super::connection::Connection;
 use super::family::StreamFamily;
 use super::wait_queue::WaitQueue;
-use crate::driver::{self, AcceptSink, Key};
+use crate::driver::{self, AcceptSink, Key, PollIo};
 use crate::executor::{Shared, current};
 use crate::time::sleep;
 
@@ -74,7 +74,7 @@ impl Listener {
     }
 
     /// Polls for the next connection. Also returns errors for which [`is_exhausted`] is `true`.
-    pub fn poll_accept(&self, context: &Context<'_>) -> Poll<io::Result<Connection>> {
+    pub fn poll_accept(&self, context: &Context<'_>) -> PollIo<Connection> {
         if !self.shared.has_budget_or_yield(context) {
             return Poll::Pending;
         }
@@ -84,11 +84,7 @@ impl Listener {
     }
 
     /// Polls like `poll_accept`. If `keeps` returns `false`, the connection is returned as a descriptor.
-    pub fn poll_accept_if(
-        &self,
-        context: &Context<'_>,
-        keeps: impl FnOnce() -> bool,
-    ) -> Poll<io::Result<Accepted>> {
+    pub fn poll_accept_if(&self, context: &Context<'_>, keeps: impl FnOnce() -> bool) -> PollIo<Accepted> {
         if !self.shared.has_budget_or_yield(context) {
             return Poll::Pending;
         }

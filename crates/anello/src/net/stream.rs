@@ -179,13 +179,8 @@ impl<P: Deref<Target: Stream>> WriteHalf<P> {
     }
 
     /// See [`StreamSocket::send_file`](super::StreamSocket::send_file), also for errors and cancel safety.
-    pub fn send_file<'a>(
-        &'a mut self,
-        file: &'a File,
-        offset: u64,
-        length: u64,
-    ) -> impl Future<Output = io::Result<u64>> + 'a {
-        self.connection().send_file(file, offset, length, |_| {})
+    pub async fn send_file(&mut self, file: &File, offset: u64, length: u64) -> io::Result<u64> {
+        self.connection().send_file(file, offset, length, |_| {}).await
     }
 
     /// Sends a part of a file, like [`send_file`](Self::send_file). `on_progress` is called with the number of bytes

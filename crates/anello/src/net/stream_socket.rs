@@ -159,13 +159,8 @@ impl<F: StreamFamily> StreamSocket<F> {
     /// # Errors
     /// See [`send`](Self::send). Also returns an error if the file cannot be read or does not support `sendfile(2)`,
     /// such as a directory or a pipe. The connection stays usable in this case.
-    pub fn send_file<'a>(
-        &'a mut self,
-        file: &'a File,
-        offset: u64,
-        length: u64,
-    ) -> impl Future<Output = io::Result<u64>> + 'a {
-        self.connection.send_file(file, offset, length, |_| {})
+    pub async fn send_file(&mut self, file: &File, offset: u64, length: u64) -> io::Result<u64> {
+        self.connection.send_file(file, offset, length, |_| {}).await
     }
 
     /// Shuts down the write direction after the accepted bytes: calls `shutdown(2)` with `SHUT_WR` once the kernel has

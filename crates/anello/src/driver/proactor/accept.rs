@@ -13,7 +13,7 @@ use crate::driver::completion_kernel::CompletionKernel;
 use crate::driver::op::{Completion, Op};
 use crate::driver::sockets::{Family, Sockets, gone, is_per_connection_error};
 use crate::driver::token::{Key, Kind, Token};
-use crate::driver::wake::{WakeQueue, WakerSlot};
+use crate::driver::wake::{PollIo, WakeQueue, WakerSlot};
 
 impl<K: CompletionKernel> Proactor<K> {
     pub fn connect(&mut self, peer: SocketAddr, source: Option<SocketAddr>) -> io::Result<Key> {
@@ -26,7 +26,7 @@ impl<K: CompletionKernel> Proactor<K> {
         Ok(key)
     }
 
-    pub fn poll_connect(&mut self, key: Key, waker: &Waker) -> Poll<io::Result<()>> {
+    pub fn poll_connect(&mut self, key: Key, waker: &Waker) -> PollIo<()> {
         let Some(stream) = self.streams.get_mut(key) else { return Poll::Ready(Err(gone())) };
         match stream.connect {
             Connect::Done => Poll::Ready(Ok(())),

@@ -12,7 +12,7 @@ use crate::driver::direct_read::ReadOutcome;
 use crate::driver::op::{Completion, Op};
 use crate::driver::sockets::{Family, Sockets, gone};
 use crate::driver::token::{Key, Kind, Token};
-use crate::driver::wake::WakeQueue;
+use crate::driver::wake::{PollIo, WakeQueue};
 
 /// Number of consecutive reads that would have fitted a ring buffer after which a direct stream returns to the ring.
 const SMALL_READS_TO_RING: u8 = 64;
@@ -20,12 +20,7 @@ const SMALL_READS_TO_RING: u8 = 64;
 impl<K: CompletionKernel> Proactor<K> {
     /// Receives the next bytes of a stream into `received`, which must be `None`. It remains `None` at EOF.
     #[inline(always)]
-    pub fn poll_receive(
-        &mut self,
-        key: Key,
-        received: &mut Option<Chunk>,
-        waker: &Waker,
-    ) -> Poll<io::Result<()>> {
+    pub fn poll_receive(&mut self, key: Key, received: &mut Option<Chunk>, waker: &Waker) -> PollIo<()> {
         if let Some(stream) = self.streams.get_mut(key) {
             if let Some(chunk) = stream.received.pop() {
                 store_chunk(received, chunk);
@@ -40,12 +35,7 @@ impl<K: CompletionKernel> Proactor<K> {
     }
 
     #[inline(never)]
-    fn poll_receive_slow(
-        &mut self,
-        key: Key,
-        received: &mut Option<Chunk>,
-        waker: &Waker,
-    ) -> Poll<io::Result<()>> {
+    fn poll_receive_slow(&mut self, key: Key, received: &mut Option<Chunk>, waker: &Waker) -> PollIo<()> {
         let Some(stream) = self.streams.get_mut(key).filter(|stream| !stream.released) else {
             return Poll::Ready(Err(gone()));
         };
@@ -83,7 +73,7 @@ impl<K: CompletionKernel> Proactor<K> {
     }
 
     /// Copies received bytes into the caller's memory. Returns 0 at EOF.
-    pub fn poll_read(&mut self, key: Key, buffer: &mut [u8], waker: &Waker) -> Poll<io::Result<usize>> {
+    pub fn poll_read(&mut self, key: Key, buffer: &mut [u8], waker: &Waker) -> PollIo<usize> {
         self.poll_copy(key, buffer.len(), |bytes| buffer[..bytes.len()].copy_from_slice(bytes), waker)
     }
 
@@ -95,7 +85,7 @@ impl<K: CompletionKernel> Proactor<K> {
         max_bytes: usize,
         copy: impl FnOnce(&[u8]),
         waker: &Waker,
-    ) -> Poll<io::Result<usize>> {
+    ) -> PollIo<usize> {
         let mut received: Option<Chunk> = None;
         let Poll::Ready(result) = self.poll_receive(key, &mut received, waker) else { return Poll::Pending };
         result?;

@@ -1,6 +1,5 @@
 //! Releasing, aborting and detaching streams.
 
-use std::io;
 use std::num::NonZero;
 use std::os::fd::OwnedFd;
 use std::task::{Poll, Waker, ready};
@@ -14,7 +13,7 @@ use crate::driver::completion_kernel::CompletionKernel;
 use crate::driver::op::Op;
 use crate::driver::sockets::{Sockets, StreamOption, gone};
 use crate::driver::token::{Key, Kind, Token};
-use crate::driver::wake::WakerSlot;
+use crate::driver::wake::{PollIo, WakerSlot};
 
 impl<K: CompletionKernel> Proactor<K> {
     /// Releases the key. Accepted bytes are still sent. Returns `true` if any remain.
@@ -81,7 +80,7 @@ impl<K: CompletionKernel> Proactor<K> {
 
     /// Waits until all accepted bytes were sent and no operation is in flight. Then removes the socket from the driver
     /// and returns it with the received chunks that were not taken.
-    pub fn poll_detach(&mut self, key: Key, waker: &Waker) -> Poll<io::Result<(OwnedFd, Vec<Chunk>)>> {
+    pub fn poll_detach(&mut self, key: Key, waker: &Waker) -> PollIo<(OwnedFd, Vec<Chunk>)> {
         ready!(self.poll_flush(key, waker))?;
         self.stop_receiving(key);
         self.cancel_hangup_poll(key);

@@ -15,17 +15,12 @@ use crate::driver::send_queue::{Queued, SendBuf};
 use crate::driver::send_side::WriteSide;
 use crate::driver::sockets::{Family, FileRange, Sockets, gone};
 use crate::driver::token::{Key, Kind, Token};
-use crate::driver::wake::WakeQueue;
+use crate::driver::wake::{PollIo, WakeQueue};
 
 impl<K: CompletionKernel> Proactor<K> {
     /// Accepts a buffer for sending if the queue has room. Takes the value of `outgoing` in that case.
     #[inline(always)]
-    pub fn poll_send(
-        &mut self,
-        key: Key,
-        outgoing: &mut Option<SendBuf>,
-        waker: &Waker,
-    ) -> Poll<io::Result<()>> {
+    pub fn poll_send(&mut self, key: Key, outgoing: &mut Option<SendBuf>, waker: &Waker) -> PollIo<()> {
         // Fast path of nearly every message: the send is queued for the next turn, which also confirms it.
         if let Some(stream) = self.streams.get_mut(key)
             && stream.sending == Sending::Idle
@@ -43,12 +38,7 @@ impl<K: CompletionKernel> Proactor<K> {
     }
 
     #[inline(never)]
-    fn poll_send_slow(
-        &mut self,
-        key: Key,
-        outgoing: &mut Option<SendBuf>,
-        waker: &Waker,
-    ) -> Poll<io::Result<()>> {
+    fn poll_send_slow(&mut self, key: Key, outgoing: &mut Option<SendBuf>, waker: &Waker) -> PollIo<()> {
         let Some(stream) = self.streams.get_mut(key) else { return Poll::Ready(Err(gone())) };
         stream.sends.check()?;
         stream.sends.check_open()?;
@@ -69,7 +59,7 @@ impl<K: CompletionKernel> Proactor<K> {
 
     /// Accepts bytes of the slices. Long data is passed to the kernel immediately, and unsent bytes are queued;
     /// otherwise, a copy of as many bytes as the queue has room for is queued.
-    pub fn poll_write(&mut self, key: Key, slices: &[IoSlice<'_>], waker: &Waker) -> Poll<io::Result<usize>> {
+    pub fn poll_write(&mut self, key: Key, slices: &[IoSlice<'_>], waker: &Waker) -> PollIo<usize> {
         let Some(stream) = self.streams.get_mut(key) else { return Poll::Ready(Err(gone())) };
         stream.sends.check()?;
         let mut cursor = IoSliceCursor::new(slices);
@@ -125,7 +115,7 @@ impl<K: CompletionKernel> Proactor<K> {
 
     /// Writes like [`poll_write`](Self::poll_write), for data that is soon followed by more data or by a shutdown: the
     /// kernel may send both together.
-    pub fn poll_write_more(&mut self, key: Key, data: &[u8], waker: &Waker) -> Poll<io::Result<usize>> {
+    pub fn poll_write_more(&mut self, key: Key, data: &[u8], waker: &Waker) -> PollIo<usize> {
         if let Some(stream) = self.streams.get_mut(key)
             && stream.sending == Sending::Idle
             && stream.sends.error.is_none()
@@ -143,7 +133,7 @@ impl<K: CompletionKernel> Proactor<K> {
     }
 
     /// Returns `Ready` when the kernel has taken all accepted bytes.
-    pub fn poll_flush(&mut self, key: Key, waker: &Waker) -> Poll<io::Result<()>> {
+    pub fn poll_flush(&mut self, key: Key, waker: &Waker) -> PollIo<()> {
         let Some(stream) = self.streams.get_mut(key) else { return Poll::Ready(Err(gone())) };
         let flushed = stream.sends.poll_flush(waker);
         self.confirm_without_sleeping |= flushed.is_pending() && stream.is_unconfirmed();
@@ -160,12 +150,7 @@ impl<K: CompletionKernel> Proactor<K> {
 
     /// Sends bytes of a file after all bytes accepted before have been sent. Returns the number of bytes that the
     /// kernel took.
-    pub fn poll_send_file(
-        &mut self,
-        key: Key,
-        range: FileRange<'_>,
-        waker: &Waker,
-    ) -> Poll<io::Result<usize>> {
+    pub fn poll_send_file(&mut self, key: Key, range: FileRange<'_>, waker: &Waker) -> PollIo<usize> {
         ready!(self.poll_flush(key, waker))?;
         let Some(stream) = self.streams.get_mut(key) else { return Poll::Ready(Err(gone())) };
         if stream.sending == Sending::Idle {
@@ -208,7 +193,7 @@ impl<K: CompletionKernel> Proactor<K> {
 
     /// Returns `Ready` when all accepted bytes are in the kernel or will be submitted by the next turns. Returns
     /// `Pending` while the kernel has no room for some of them.
-    pub fn poll_submitted(&mut self, key: Key, waker: &Waker) -> Poll<io::Result<()>> {
+    pub fn poll_submitted(&mut self, key: Key, waker: &Waker) -> PollIo<()> {
         match self.streams.get(key) {
             Some(stream) if stream.is_unconfirmed() && stream.sends.error.is_none() => Poll::Ready(Ok(())),
             _ => self.poll_flush(key, waker),

@@ -16,7 +16,7 @@ use crate::driver::send_queue::Queued;
 use crate::driver::sockets::{Family, gone};
 use crate::driver::table::Table;
 use crate::driver::token::{Key, Kind, Token};
-use crate::driver::wake::WakerSlot;
+use crate::driver::wake::{PollIo, WakerSlot};
 
 /// Maximum number of bytes per send.
 pub(super) const MAX_SEND_BYTES: usize = 1 << 30;
@@ -179,7 +179,7 @@ impl<K: CompletionKernel> Machine for Proactor<K> {
         }))
     }
 
-    fn poll_accepted(&mut self, key: Key, waker: &Waker) -> Poll<io::Result<(Socket<K>, Family)>> {
+    fn poll_accepted(&mut self, key: Key, waker: &Waker) -> PollIo<(Socket<K>, Family)> {
         let Some(listener) = self.listeners.get_mut(key) else { return Poll::Ready(Err(gone())) };
         if let Some(socket) = listener.queue.pop_front() {
             let family = listener.family;
