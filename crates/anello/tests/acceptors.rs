@@ -126,11 +126,11 @@ fn random_joins_and_leaves_lose_no_connection() {
     on_both_drivers(|setup| {
         for seed in 0..8 {
             eprintln!("{}: seed {seed}", setup.name);
-            let mut random = Random::new(seed);
+            let mut random = Rng::with_seed(seed);
             let sockets: Vec<_> =
-                (0..1 + random.below(3)).map(|_| std::net::TcpListener::bind(ANY_PORT).unwrap()).collect();
+                (0..1 + random.usize(..3)).map(|_| std::net::TcpListener::bind(ANY_PORT).unwrap()).collect();
             let addresses: Vec<_> = sockets.iter().map(|socket| socket.local_addr().unwrap()).collect();
-            let members = 1 + random.below(4);
+            let members = 1 + random.usize(..4);
             let group = ListenerGroup::<TcpListener>::new(sockets, members);
             let threads: Vec<_> = (0..members)
                 .map(|number| {
@@ -166,9 +166,9 @@ fn random_joins_and_leaves_lose_no_connection() {
             group.wait_applied(scaled_timeout(Duration::from_secs(10))).unwrap();
             let client_count = 200;
             for round in 0..client_count {
-                if random.below(20) == 0 {
+                if random.usize(..20) == 0 {
                     group.pause();
-                    if random.below(2) == 0 {
+                    if random.usize(..2) == 0 {
                         group.wait_applied(scaled_timeout(Duration::from_secs(10))).unwrap();
                     }
                     group.resume();

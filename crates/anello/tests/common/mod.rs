@@ -311,10 +311,10 @@ pub async fn exchange<S: Stream>(stream: &mut S, message: &[u8]) {
 
 /// Returns pseudo-random bytes, so that a lost, duplicated or moved byte is detected.
 pub fn pattern(seed: u64, length: usize) -> Vec<u8> {
-    let mut random = Random::new(seed);
+    let mut random = Rng::with_seed(seed);
     let mut bytes = Vec::with_capacity(length + 8);
     while bytes.len() < length {
-        bytes.extend_from_slice(&random.next().to_ne_bytes());
+        bytes.extend_from_slice(&random.u64(..).to_ne_bytes());
     }
     bytes.truncate(length);
     bytes
@@ -340,27 +340,8 @@ pub fn sha256(bytes: &[u8]) -> [u8; 32] {
     Sha256::digest(bytes).into()
 }
 
-/// SplitMix64. All random values of a test derive from a seed that is constant or printed.
-#[derive(Clone)]
-pub struct Random(u64);
-
-impl Random {
-    pub fn new(seed: u64) -> Self {
-        Self(seed)
-    }
-
-    pub fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ (mixed >> 31)
-    }
-
-    pub fn below(&mut self, limit: usize) -> usize {
-        (self.next() % limit as u64) as usize
-    }
-}
+/// All random values of a test derive from a seed that is constant or printed.
+pub use fastrand::Rng;
 
 /// Flag that any thread can raise once, and that one task can wait for.
 #[derive(Clone, Default)]

@@ -77,14 +77,14 @@ impl<K: CompletionKernel> Proactor<K> {
             stream.hangup_poll = HangupPoll::Cancelling;
         }
         if loses_bytes {
-            let aborted = NonZero::new(-libc::ECONNABORTED);
-            stream.send_error = stream.send_error.or(aborted);
+            let aborted = NonZero::new(libc::ECONNABORTED);
+            stream.sends.error = stream.sends.error.or(aborted);
             stream.receive_error = stream.receive_error.or(aborted);
             stream.received = Received::default();
             // If EOF were reported after lost bytes, the data before them would appear complete.
             stream.reads.eof = false;
             stream.receive_waker.wake(wakes);
-            stream.send_waker.wake(wakes);
+            stream.sends.waker.wake(wakes);
             let reset = StreamOption::Linger(Some(Duration::ZERO));
             if let Err(error) = self.kernel.sockets().set_option(&stream.socket, reset) {
                 log(

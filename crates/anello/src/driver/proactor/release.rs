@@ -1,6 +1,5 @@
 //! Releasing, aborting and detaching streams.
 
-use std::io;
 use std::num::NonZero;
 use std::os::fd::OwnedFd;
 use std::task::{Poll, Waker, ready};
@@ -14,7 +13,7 @@ use crate::driver::completion_kernel::CompletionKernel;
 use crate::driver::op::Op;
 use crate::driver::sockets::{Sockets, StreamOption, gone};
 use crate::driver::token::{Key, Kind, Token};
-use crate::driver::wake::WakerSlot;
+use crate::driver::wake::{PollIo, WakerSlot};
 
 impl<K: CompletionKernel> Proactor<K> {
     /// Releases the key. Accepted bytes are still sent. Returns `true` if any remain.
@@ -22,7 +21,7 @@ impl<K: CompletionKernel> Proactor<K> {
         let Some(stream) = self.streams.get_mut(key) else { return false };
         stream.released = true;
         stream.receive_waker = WakerSlot::default();
-        stream.send_waker = WakerSlot::default();
+        stream.sends.waker = WakerSlot::default();
         stream.received = Received::default();
         self.confirm_without_sleeping |= stream.is_unconfirmed();
         if stream.connect == Connect::InFlight {
@@ -32,16 +31,16 @@ impl<K: CompletionKernel> Proactor<K> {
         self.cancel_hangup_poll(key);
         self.cancel_writable_poll(key);
         self.finish(key);
-        self.streams.get(key).is_some_and(|stream| !stream.send_queue.is_empty())
+        self.streams.get(key).is_some_and(|stream| !stream.sends.queue.is_empty())
     }
 
     /// Releases the key and drops unsent bytes.
     pub fn abort(&mut self, key: Key) {
         self.reset_at_close(key);
         if let Some(stream) = self.streams.get_mut(key) {
-            stream.send_error = NonZero::new(-libc::ECONNABORTED);
+            stream.sends.error = NonZero::new(libc::ECONNABORTED);
             match stream.sending {
-                Sending::Idle | Sending::Polling => stream.send_queue.clear(),
+                Sending::Idle | Sending::Polling => stream.sends.queue.clear(),
                 // Confirmed by the next turn, which drops the rest after a short send.
                 Sending::Inline(_) => {}
                 Sending::Async => {
@@ -81,7 +80,7 @@ impl<K: CompletionKernel> Proactor<K> {
 
     /// Waits until all accepted bytes were sent and no operation is in flight. Then removes the socket from the driver
     /// and returns it with the received chunks that were not taken.
-    pub fn poll_detach(&mut self, key: Key, waker: &Waker) -> Poll<io::Result<(OwnedFd, Vec<Chunk>)>> {
+    pub fn poll_detach(&mut self, key: Key, waker: &Waker) -> PollIo<(OwnedFd, Vec<Chunk>)> {
         ready!(self.poll_flush(key, waker))?;
         self.stop_receiving(key);
         self.cancel_hangup_poll(key);
@@ -90,7 +89,7 @@ impl<K: CompletionKernel> Proactor<K> {
         let is_receiving = stream.receiving != Receiving::Idle || stream.hangup_poll.is_in_flight();
         if is_receiving || stream.sending != Sending::Idle {
             stream.receive_waker.wait(waker);
-            stream.send_waker.wait(waker);
+            stream.sends.waker.wait(waker);
             self.confirm_without_sleeping |= stream.is_unconfirmed();
             return Poll::Pending;
         }
@@ -107,7 +106,7 @@ impl<K: CompletionKernel> Proactor<K> {
             && !stream.hangup_poll.is_in_flight()
             && stream.sending == Sending::Idle
             && stream.connect != Connect::InFlight
-            && (stream.send_queue.is_empty() || stream.send_error.is_some());
+            && (stream.sends.queue.is_empty() || stream.sends.error.is_some());
         if stream.released && quiescent {
             self.streams.remove(key);
             self.kernel.detached(key);

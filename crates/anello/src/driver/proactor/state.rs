@@ -1,19 +1,22 @@
 //! The tables of the state machine, and its other state.
 
+use std::collections::VecDeque;
 use std::io;
 use std::rc::Rc;
-use std::task::Waker;
+use std::task::{Poll, Waker};
 
 use super::stream::{Connect, Listener, Stream};
 use crate::driver::buffer::Pools;
 use crate::driver::completion_kernel::{Capabilities, CompletionKernel, Socket};
 use crate::driver::counters::DriverMetrics;
-use crate::driver::op::SendMode;
+use crate::driver::machine::Machine;
+use crate::driver::op::{Op, SendMode};
 use crate::driver::options::{DriverOptions, ZeroCopy};
 use crate::driver::send_queue::Queued;
 use crate::driver::sockets::{Family, gone};
 use crate::driver::table::Table;
 use crate::driver::token::{Key, Kind, Token};
+use crate::driver::wake::{PollIo, WakerSlot};
 
 /// Maximum number of bytes per send.
 pub(super) const MAX_SEND_BYTES: usize = 1 << 30;
@@ -105,10 +108,6 @@ impl<K: CompletionKernel> Proactor<K> {
         }
     }
 
-    pub fn attach(&mut self, socket: Socket<K>, family: Family) -> io::Result<Key> {
-        Ok(self.insert(socket, family, Connect::Done))
-    }
-
     pub(super) fn insert(&mut self, socket: Socket<K>, family: Family, connect: Connect) -> Key {
         let direct = !self.capabilities.ring_receive || family != Family::Internet;
         let key = self.streams.insert(Stream::new(socket, family, connect, direct));
@@ -117,35 +116,104 @@ impl<K: CompletionKernel> Proactor<K> {
         }
         key
     }
-
-    pub fn holds(&self, key: Key) -> bool {
-        self.streams.get(key).is_some()
-    }
-
-    /// Takes the wakers of the tasks waiting to read from or write to a stream.
-    pub fn take_wakers(&mut self, key: Key) -> [Option<Waker>; 2] {
-        let Some(stream) = self.streams.get_mut(key) else { return [None, None] };
-        [stream.receive_waker.take(), stream.send_waker.take()]
-    }
-
-    /// Returns the socket of a stream and the `Sockets` implementation to use it with.
-    pub fn stream_socket(&self, key: Key) -> io::Result<(&K::Sockets, &Socket<K>)> {
-        Ok((self.kernel.sockets(), &self.streams.get(key).ok_or_else(gone)?.socket))
-    }
-
-    /// Returns the socket of a listener and the `Sockets` implementation to use it with.
-    pub fn listener_socket(&self, key: Key) -> io::Result<(&K::Sockets, &Socket<K>)> {
-        Ok((self.kernel.sockets(), &self.listeners.get(key).ok_or_else(gone)?.socket))
-    }
-
-    pub fn metrics(&self) -> DriverMetrics {
-        let mut metrics = self.metrics;
-        metrics.sockets = (self.streams.len() + self.listeners.len()) as u64;
-        self.kernel.count(&mut metrics);
-        metrics
-    }
 }
 
 pub(super) fn cancel_token() -> Token {
     Token::internal(Kind::Cancel)
+}
+
+impl<K: CompletionKernel> Machine for Proactor<K> {
+    type Sockets = K::Sockets;
+
+    #[inline]
+    fn sockets(&self) -> &K::Sockets {
+        self.kernel.sockets()
+    }
+
+    #[inline]
+    fn sockets_mut(&mut self) -> &mut K::Sockets {
+        self.kernel.sockets_mut()
+    }
+
+    fn stream(&self, key: Key) -> Option<&Socket<K>> {
+        self.streams.get(key).map(|stream| &stream.socket)
+    }
+
+    fn listener(&self, key: Key) -> Option<&Socket<K>> {
+        self.listeners.get(key).map(|listener| &listener.socket)
+    }
+
+    fn wakers(&mut self, key: Key) -> Option<[&mut WakerSlot; 2]> {
+        self.streams.get_mut(key).map(|stream| [&mut stream.receive_waker, &mut stream.sends.waker])
+    }
+
+    fn metrics(&self) -> DriverMetrics {
+        let sockets = (self.streams.len() + self.listeners.len()) as u64;
+        let mut metrics = DriverMetrics { sockets, ..self.metrics };
+        self.kernel.count(&mut metrics);
+        metrics
+    }
+
+    fn listener_parts(&mut self, key: Key) -> Option<(&mut K::Sockets, &Socket<K>, &mut DriverMetrics)> {
+        let listener = self.listeners.get(key)?;
+        Some((self.kernel.sockets_mut(), &listener.socket, &mut self.metrics))
+    }
+
+    fn attach(&mut self, socket: Socket<K>, family: Family) -> io::Result<Key> {
+        Ok(self.insert(socket, family, Connect::Done))
+    }
+
+    fn attach_listener(&mut self, socket: Socket<K>, family: Family) -> io::Result<Key> {
+        Ok(self.listeners.insert(Listener {
+            socket,
+            family,
+            shared: false,
+            armed: false,
+            accepts_ahead: true,
+            cancelling: false,
+            released: false,
+            accept_sink: None,
+            error: None,
+            queue: VecDeque::new(),
+            waker: WakerSlot::default(),
+        }))
+    }
+
+    fn poll_accepted(&mut self, key: Key, waker: &Waker) -> PollIo<(Socket<K>, Family)> {
+        let Some(listener) = self.listeners.get_mut(key) else { return Poll::Ready(Err(gone())) };
+        if let Some(socket) = listener.queue.pop_front() {
+            let family = listener.family;
+            return Poll::Ready(Ok((socket, family)));
+        }
+        if let Some(errno) = listener.error.take() {
+            return Poll::Ready(Err(io::Error::from_raw_os_error(errno)));
+        }
+        listener.waker.wait(waker);
+        if !listener.armed {
+            listener.armed = true;
+            let multishot = listener.accepts_ahead && !listener.shared;
+            let op = Op::Accept { listener: &listener.socket, multishot };
+            self.kernel.push(Token::new(Kind::Accept, key), op);
+        }
+        Poll::Pending
+    }
+
+    /// Marks the listener as shared with other workers. The kernel wakes the worker that has waited longest. A
+    /// multishot accept would keep its position in the wait queue and get every connection; an accept that is armed
+    /// again moves to the end of the queue.
+    fn share_listener(&mut self, key: Key) {
+        if let Some(listener) = self.listeners.get_mut(key) {
+            listener.shared = true;
+        }
+    }
+
+    /// Sets whether the kernel may accept connections before the application polls for them. If not, each accept
+    /// operation accepts one connection, so that at most one open connection has not been returned to the application.
+    /// A multishot accept would take all connections in the backlog before it can be cancelled.
+    fn set_accept_ahead(&mut self, key: Key, accepts_ahead: bool) {
+        let Some(listener) = self.listeners.get_mut(key) else { return };
+        if std::mem::replace(&mut listener.accepts_ahead, accepts_ahead) && !accepts_ahead {
+            self.stop_accepting(key);
+        }
+    }
 }

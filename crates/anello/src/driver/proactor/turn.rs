@@ -45,6 +45,11 @@ impl<K: CompletionKernel> Proactor<K> {
         }
     }
 
+    /// Returns `true` if a turn would submit queued operations or read pending completions.
+    pub fn needs_turn(&self) -> bool {
+        self.kernel.needs_enter()
+    }
+
     /// Separate from `turn`, which handles receives on a fast path.
     #[inline(never)]
     pub(super) fn dispatch(&mut self, completion: &Completion, wakes: &mut WakeQueue) {

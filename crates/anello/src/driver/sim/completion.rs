@@ -250,7 +250,7 @@ impl SimCompletion {
         let mut network = self.network.lock();
         let ready = self.in_flight.iter().filter(|(_, operation)| operation.is_ready(&network));
         let mut some: Vec<u64> = ready.map(|(order, _)| *order).collect();
-        some.retain(|_| network.random.chance(500));
+        some.retain(|_| network.random.bool());
         drop(network);
         for order in some {
             self.run(order);
@@ -321,7 +321,7 @@ impl SimCompletion {
         };
         // A notification may follow a failed send, too.
         let mut network = self.network.lock();
-        let has_notification = result >= 0 || network.random.chance(500);
+        let has_notification = result >= 0 || network.random.bool();
         let at_ns = network.now_ns().saturating_add(network.some_delay_ns());
         drop(network);
         self.post(completion(token, result, has_notification));
@@ -527,7 +527,7 @@ impl CompletionKernel for SimCompletion {
             let mut network = self.network.lock();
             let kinds =
                 [Kind::Receive, Kind::Send, Kind::Readable, Kind::Writable, Kind::Connect, Kind::Hangup];
-            let kind = kinds[network.random.below(kinds.len() as u64) as usize];
+            let kind = kinds[network.random.usize(..kinds.len())];
             let at_ns = network.now_ns().saturating_add(network.some_delay_ns());
             drop(network);
             let order = self.next_order();

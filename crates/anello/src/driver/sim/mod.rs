@@ -2,7 +2,7 @@
 //! real time.
 //!
 //! ```text
-//!   Proactor ── Op ───> SimCompletion ─┐                       Random: all decisions, in order
+//!   Proactor ── Op ───> SimCompletion ─┐                       Rng: all decisions, in order
 //!            <─ Completion ────────────┤                         │
 //!                                      ├──> SimNetwork ──> Network: endpoints, listeners, timers, clock
 //!   Reactor ─── wait ──> SimReadiness ─┘
@@ -29,7 +29,6 @@ mod faults;
 mod network;
 mod operation;
 mod options;
-mod random;
 mod readiness;
 mod sockets;
 #[cfg(test)]

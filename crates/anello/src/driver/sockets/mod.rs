@@ -39,6 +39,13 @@ pub(crate) enum Family {
     Unix,
 }
 
+/// One of the two ends of a connection.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum End {
+    Local,
+    Peer,
+}
+
 /// A socket option of a stream.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum StreamOption {
@@ -49,6 +56,14 @@ pub(crate) enum StreamOption {
     SendBufferBytes(usize),
     /// Receive urgent data inline, in order with all other data.
     UrgentInline,
+}
+
+/// Bytes of a file.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct FileRange<'a> {
+    pub file: BorrowedFd<'a>,
+    pub offset: u64,
+    pub length: usize,
 }
 
 /// Maximum number of slices per call (`IOV_MAX`).
@@ -82,25 +97,16 @@ pub(crate) trait Sockets {
     fn send_more(&mut self, socket: &Self::Socket, data: &[u8]) -> io::Result<usize>;
     /// Makes later calls of [`send_file`](Self::send_file) return instead of waiting. Has no other effect.
     fn prepare_send_file(&mut self, socket: &Self::Socket) -> io::Result<()>;
-    /// Sends bytes of a file from `offset` on. Returns 0 at the end of the file or if `length` is 0. Does not wait if
-    /// the socket was prepared.
-    fn send_file(
-        &mut self,
-        socket: &Self::Socket,
-        family: Family,
-        file: BorrowedFd<'_>,
-        offset: u64,
-        length: usize,
-    ) -> io::Result<usize>;
+    /// Sends bytes of a file. Returns 0 at the end of the file or if the length is 0. Does not wait if the socket was
+    /// prepared.
+    fn send_file(&mut self, socket: &Self::Socket, family: Family, range: FileRange<'_>)
+    -> io::Result<usize>;
     /// Sends at most [`MAX_IO_SLICES`] slices with one call.
     fn send_slices(&mut self, socket: &Self::Socket, slices: &[IoSlice<'_>]) -> io::Result<usize>;
     fn shutdown(&self, socket: &Self::Socket, how: Shutdown) -> io::Result<()>;
     fn set_option(&self, socket: &Self::Socket, option: StreamOption) -> io::Result<()>;
-    fn local_address(&self, socket: &Self::Socket) -> io::Result<SocketAddr>;
-    fn peer_address(&self, socket: &Self::Socket) -> io::Result<SocketAddr>;
+    fn address(&self, socket: &Self::Socket, end: End) -> io::Result<SockAddr>;
     fn family(&self, socket: &Self::Socket) -> io::Result<Family>;
-    fn local_unix_address(&self, socket: &Self::Socket) -> io::Result<UnixAddress>;
-    fn peer_unix_address(&self, socket: &Self::Socket) -> io::Result<UnixAddress>;
     fn peer_credentials(&self, socket: &Self::Socket) -> io::Result<PeerCredentials>;
     /// Takes ownership of a descriptor of the operating system. Simulated kernels return an error.
     fn import(&mut self, descriptor: OwnedFd) -> io::Result<Self::Socket>;
@@ -274,9 +280,7 @@ impl Sockets for OsSockets {
         &mut self,
         socket: &OwnedFd,
         family: Family,
-        file: BorrowedFd<'_>,
-        offset: u64,
-        length: usize,
+        FileRange { file, offset, length }: FileRange<'_>,
     ) -> io::Result<usize> {
         // Without the cork, an acknowledgement between two rounds makes the kernel send a partial segment: nearly one
         // additional segment per 300 KiB on loopback.
@@ -332,12 +336,12 @@ impl Sockets for OsSockets {
         }
     }
 
-    fn local_address(&self, socket: &OwnedFd) -> io::Result<SocketAddr> {
-        internet_address(SockRef::from(socket).local_addr()?)
-    }
-
-    fn peer_address(&self, socket: &OwnedFd) -> io::Result<SocketAddr> {
-        internet_address(SockRef::from(socket).peer_addr()?)
+    fn address(&self, socket: &OwnedFd, end: End) -> io::Result<SockAddr> {
+        let socket = SockRef::from(socket);
+        match end {
+            End::Local => socket.local_addr(),
+            End::Peer => socket.peer_addr(),
+        }
     }
 
     fn family(&self, socket: &OwnedFd) -> io::Result<Family> {
@@ -345,14 +349,6 @@ impl Sockets for OsSockets {
             Domain::IPV4 | Domain::IPV6 => Ok(Family::Internet),
             _ => Ok(Family::Unix),
         }
-    }
-
-    fn local_unix_address(&self, socket: &OwnedFd) -> io::Result<UnixAddress> {
-        unix_address(&SockRef::from(socket).local_addr()?)
-    }
-
-    fn peer_unix_address(&self, socket: &OwnedFd) -> io::Result<UnixAddress> {
-        unix_address(&SockRef::from(socket).peer_addr()?)
     }
 
     fn peer_credentials(&self, socket: &OwnedFd) -> io::Result<PeerCredentials> {
@@ -427,22 +423,6 @@ pub(crate) fn is_loopback(socket: BorrowedFd<'_>) -> bool {
     }
 }
 
-fn internet_address(address: SockAddr) -> io::Result<SocketAddr> {
-    address.as_socket().ok_or_else(|| io::Error::new(io::ErrorKind::Unsupported, "not an internet socket"))
-}
-
-fn unix_address(address: &SockAddr) -> io::Result<UnixAddress> {
-    if !address.is_unix() {
-        return Err(io::Error::new(io::ErrorKind::Unsupported, "not a Unix socket"));
-    }
-    match (address.as_pathname(), address.as_abstract_namespace()) {
-        (Some(path), _) => UnixAddress::from_pathname(path),
-        (None, Some(name)) => UnixAddress::from_abstract_name(name),
-        // The standard library represents an unnamed address by an empty path.
-        (None, None) => UnixAddress::from_pathname(""),
-    }
-}
-
 /// Converts an address to the form that the kernel expects.
 fn kernel_address(address: &UnixAddress) -> io::Result<SocketAddrUnix> {
     match (address.as_pathname(), address.as_abstract_name()) {
@@ -486,11 +466,6 @@ pub(crate) fn gone() -> io::Error {
         io::ErrorKind::NotConnected,
         "socket closed: runtime shut down, or connection reset locally",
     )
-}
-
-/// Converts a negative kernel result to an error.
-pub(crate) fn kernel_error(result: i32) -> io::Error {
-    io::Error::from_raw_os_error(result.wrapping_neg())
 }
 
 /// Returns the raw descriptor, for a submission queue entry.

@@ -212,20 +212,13 @@ impl Pair {
 #[test]
 fn fault_16_million_timers_fire_in_order_and_never_early() {
     let count = if cfg!(miri) { 1000 } else { 1_000_000 };
-    let mut state: u64 = 0x16_16_16_16_16_16_16_16;
-    let mut random = move || {
-        // xorshift64 with a fixed seed
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        state
-    };
-    let start_ns = random() >> 8;
+    let mut random = fastrand::Rng::with_seed(16);
+    let start_ns = random.u64(..) >> 8;
     let mut pair = Pair::new(start_ns);
     for _ in 0..count {
         // Deadlines are distributed logarithmically, up to four years.
-        let span_ns = (4 * YEAR_NS) >> (random() % 40);
-        pair.insert(start_ns + random() % span_ns);
+        let span_ns = (4 * YEAR_NS) >> random.u32(..40);
+        pair.insert(start_ns + random.u64(..span_ns));
     }
     (0..count).step_by(5).for_each(|nth| pair.cancel(nth));
     pair.check();
