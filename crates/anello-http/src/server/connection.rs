@@ -159,7 +159,7 @@ impl<R: Receiver, W: Sender> Connection<R, W> {
         let options: &ServerOptions = &self.worker.options;
         let (has_body, max_discarded) = (head.framing().has_body(), options.max_discarded_body_bytes);
         let protocols = head.upgrade().map(|_| protocols_of(&head));
-        self.timer.begin_request(options.request_timeout.is_some());
+        self.timer.deadlines.begin_request(self.timer.now(), options.request_timeout.is_some());
         let body = if has_body {
             let input: Rc<RefCell<Input<R>>> = Rc::clone(&self.input);
             RequestBody::new(input)
@@ -189,7 +189,8 @@ impl<R: Receiver, W: Sender> Connection<R, W> {
         let is_body_consumed =
             !has_body || body_continues || self.input.borrow_mut().finish_body(max_discarded);
         // After a timeout, no more requests are received.
-        let closes = !is_body_consumed || self.worker.is_draining() || self.timer.expired_phase().is_some();
+        let closes =
+            !is_body_consumed || self.worker.is_draining() || self.timer.deadlines.expired().is_some();
         if !is_body_consumed && response.status() == 101 {
             // The rest of the body would be read as data of the other protocol.
             response = unread_body_response();
@@ -203,7 +204,7 @@ impl<R: Receiver, W: Sender> Connection<R, W> {
         if body_continues {
             self.input.borrow_mut().finish_body(max_discarded);
         }
-        self.timer.end_request();
+        self.timer.deadlines.end_request();
         let outcome = match outcome {
             Ok(outcome) => outcome,
             Err(error) => return Err(Box::pin(self.abort_response(error)).await),
@@ -315,7 +316,7 @@ impl<R: Receiver, W: Sender> Connection<R, W> {
     /// Runs the handler of the other protocol.
     async fn upgrade(mut self, upgrade: Box<Upgrade>) -> io::Result<()> {
         self.output.flush_to_socket().await?;
-        self.timer.disable();
+        self.timer.deadlines.disable();
         let Some(input) = Rc::into_inner(self.input) else {
             // A retained request body holds a strong reference only while it is polled.
             return Err(io::Error::other("cannot upgrade: the request body is still being read"));

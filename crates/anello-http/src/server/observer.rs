@@ -9,8 +9,9 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 use anello::current_metrics;
 
 use super::cancellation::CancelReason;
+use super::deadline::{Phase, Timeout};
 use super::output::is_handler_error;
-use super::timer::{ConnectionTimer, Phase};
+use super::timer::ConnectionTimer;
 use crate::h1::{Head, Version};
 use crate::observe::access_log::{FormattedPeer, LogEntry, RequestLine, WorkerLog};
 use crate::observe::metrics::{
@@ -109,13 +110,13 @@ impl ConnectionGuard<'_> {
         is_draining: bool,
         result: &io::Result<CloseReason>,
     ) {
-        self.reason = match (timer.expired_phase(), result) {
-            _ if timer.is_evicted() => CloseReason::Evicted,
-            (Some(Phase::FirstHead | Phase::Head), _) => CloseReason::HeaderTimeout,
-            (Some(Phase::Idle), _) => CloseReason::Idle,
-            (Some(Phase::Body), _) => CloseReason::BodyTimeout,
-            (Some(Phase::Send | Phase::Linger), _) => CloseReason::SendTimeout,
-            (Some(Phase::Handling), _) => CloseReason::RequestTimeout,
+        self.reason = match (timer.deadlines.expired(), result) {
+            _ if timer.deadlines.is_evicted() => CloseReason::Evicted,
+            (Some(Timeout::Phase(Phase::FirstHead | Phase::Head)), _) => CloseReason::HeaderTimeout,
+            (Some(Timeout::Phase(Phase::Idle)), _) => CloseReason::Idle,
+            (Some(Timeout::Phase(Phase::Body)), _) => CloseReason::BodyTimeout,
+            (Some(Timeout::Send | Timeout::Phase(Phase::Linger)), _) => CloseReason::SendTimeout,
+            (Some(Timeout::Request | Timeout::Phase(Phase::Handling)), _) => CloseReason::RequestTimeout,
             (None, Ok(CloseReason::Peer | CloseReason::Complete)) if is_draining => CloseReason::Drain,
             (None, Ok(reason)) => *reason,
             (None, Err(_)) if timer.cancellation.get() == Some(CancelReason::ServerShutdown) => {

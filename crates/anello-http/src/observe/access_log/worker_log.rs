@@ -117,11 +117,12 @@ impl WorkerLog {
     /// change, if the log is closed.
     fn send_batch(&mut self, next: Vec<u8>) -> bool {
         let next = Batch { bytes: next, lines: 0, buffers: Arc::clone(&self.batch.buffers) };
-        match self.messages.send(Message::Batch(mem::replace(&mut self.batch, next))) {
-            Err(SendError(Message::Batch(batch))) => self.batch = batch,
-            Ok(()) | Err(SendError(Message::Wake)) => return true,
+        let sent = self.messages.send(Message::Batch(mem::replace(&mut self.batch, next)));
+        if let Err(SendError(Message::Batch(batch))) = sent {
+            self.batch = batch;
+            return false;
         }
-        false
+        true
     }
 
     fn take_empty_buffer(&self) -> Option<Vec<u8>> {
