@@ -27,9 +27,6 @@ mod time_text;
 mod worker_log;
 mod writer;
 
-#[cfg(test)]
-mod tests;
-
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -179,5 +176,90 @@ impl AccessLogHandle {
     #[must_use]
     pub fn stats(&self) -> LogStats {
         self.shared.stats()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+    use std::io::{Read, Write};
+    use std::net::SocketAddr;
+    use std::os::fd::OwnedFd;
+    use std::time::Duration;
+
+    use rustix::pipe::fcntl_setpipe_size;
+
+    use super::*;
+
+    fn start_on(file: File) -> AccessLog {
+        let options = AccessLogOptions {
+            max_field_bytes: 24,
+            buffer_bytes: 1024,
+            max_buffers: 4,
+            close_timeout: Duration::from_millis(10),
+            ..AccessLogOptions::default()
+        };
+        AccessLog::start_on(Output::inherited(file), options).unwrap()
+    }
+
+    fn record(worker: &mut WorkerLog, body_bytes: u64) {
+        let peer = FormattedPeer::new(SocketAddr::from(([127, 0, 0, 1], 80)));
+        let (status, request, referer, user_agent) = (200, None, None, None);
+        let (unix_time_ns, duration_us) = (0, 0);
+        let peer = &peer;
+        worker.record(&LogEntry {
+            unix_time_ns,
+            duration_us,
+            peer,
+            request,
+            status,
+            body_bytes,
+            referer,
+            user_agent,
+        });
+    }
+
+    #[test]
+    fn blocked_write_causes_drops_without_blocking_workers_or_close() {
+        // A full pipe whose write end is in blocking mode, as standard output can be.
+        let (mut reader, writer) = io::pipe().unwrap();
+        let pipe_bytes = fcntl_setpipe_size(&writer, 4096).unwrap();
+        let mut writer = File::from(OwnedFd::from(writer));
+        writer.write_all(&vec![0; pipe_bytes]).unwrap();
+        let log = start_on(writer);
+        let (mut worker, handle) = (log.worker(0), log.handle());
+        let mut recorded = 0;
+        while worker.dropped_lines() < 1000 {
+            record(&mut worker, recorded);
+            recorded += 1;
+        }
+        drop(worker);
+        assert!(log.close().unwrap_err().to_string().contains("the writer is blocked"));
+        // Once the pipe is read, the writer thread continues and exits.
+        let mut text = String::new();
+        reader.read_to_string(&mut text).unwrap();
+        while handle.stats().written_lines + handle.stats().dropped_lines < recorded {
+            thread::yield_now();
+        }
+        let line =
+            |number| format!("127.0.0.1 - - [01/Jan/1970:00:00:00 +0000] \"-\" 200 {number} \"-\" \"-\"\n");
+        let text = text.trim_start_matches('\0');
+        let complete_lines = &text[..text.rfind('\n').map_or(0, |end| end + 1)];
+        assert_eq!(complete_lines, (0..handle.stats().written_lines).map(line).collect::<String>());
+    }
+
+    #[test]
+    fn departed_workers_release_their_memory() {
+        let log = start_on(File::create("/dev/null").unwrap());
+        let handle = log.handle();
+        let references = Arc::strong_count(&handle.shared);
+        for number in 0..100 {
+            record(&mut log.worker(0), number);
+        }
+        // The writer thread releases the buffers of workers whose log has been dropped.
+        while handle.stats().written_lines < 100 || Arc::strong_count(&handle.shared) > references {
+            thread::yield_now();
+        }
+        log.close().unwrap();
     }
 }

@@ -93,13 +93,15 @@ impl WorkerLog {
         self.dropped_lines
     }
 
-    #[cfg(test)]
-    pub(super) fn buffered_lines(&self) -> u64 {
+    /// Returns the number of lines that have not been flushed.
+    #[must_use]
+    pub fn buffered_lines(&self) -> u64 {
         self.batch.lines
     }
 
-    #[cfg(test)]
-    pub(super) fn buffers(&self) -> usize {
+    /// Returns the number of buffers that are allocated for this worker.
+    #[must_use]
+    pub fn buffers(&self) -> usize {
         self.batch.buffers.allocated.load(Ordering::Relaxed)
     }
 
