@@ -9,7 +9,6 @@
 //! allocates nothing.
 
 use std::borrow::Cow;
-use std::fmt;
 
 use percent_encoding::{AsciiSet, CONTROLS, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
 
@@ -130,25 +129,34 @@ pub(super) fn encoded_path(path: &str) -> percent_encoding::PercentEncode<'_> {
 
 /// Reason why a target does not resolve to a file. Errors with status 400 are not caused by ordinary clients.
 /// Errors with status 404 get the same response as a missing file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PathError {
     /// The target is neither a path nor an `http` or `https` URL, or it contains a `#`.
+    #[error("the target is neither a path that starts with a slash nor an http or https URL")]
     InvalidForm,
     /// A `%` is not followed by two hexadecimal digits.
+    #[error("invalid percent-encoding: % must be followed by two hexadecimal digits (a literal % is %25)")]
     InvalidPercentEncoding,
     /// The decoded path is not valid UTF-8.
+    #[error("the decoded path is not valid UTF-8")]
     InvalidUtf8,
     /// The path contains NUL or another control byte.
+    #[error("the path contains a control character")]
     ControlByte,
     /// A name is `.` or `..`.
+    #[error("the path contains a . or .. segment (resolve it before sending the request)")]
     DotSegment,
     /// A name contains an encoded slash, which file names cannot contain.
+    #[error("a name in the path contains a slash")]
     EncodedSlash,
     /// A name contains a backslash, which some clients and tools treat as a slash.
+    #[error("a name in the path contains a backslash")]
     Backslash,
     /// A name starts with a dot, and dotfiles are hidden.
+    #[error("a name in the path starts with a dot")]
     Hidden,
     /// The path or a name in it exceeds the limits of Linux.
+    #[error("the path or a name in it is too long")]
     TooLong,
 }
 
@@ -166,28 +174,6 @@ impl PathError {
         }
     }
 }
-
-impl fmt::Display for PathError {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str(match self {
-            Self::InvalidForm => {
-                "the target is neither a path that starts with a slash nor an http or https URL"
-            }
-            Self::InvalidPercentEncoding => {
-                "invalid percent-encoding: % must be followed by two hexadecimal digits (a literal % is %25)"
-            }
-            Self::InvalidUtf8 => "the decoded path is not valid UTF-8",
-            Self::ControlByte => "the path contains a control character",
-            Self::DotSegment => "the path contains a . or .. segment (resolve it before sending the request)",
-            Self::EncodedSlash => "a name in the path contains a slash",
-            Self::Backslash => "a name in the path contains a backslash",
-            Self::Hidden => "a name in the path starts with a dot",
-            Self::TooLong => "the path or a name in it is too long",
-        })
-    }
-}
-
-impl std::error::Error for PathError {}
 
 /// Resolves the target of a request line: a path (`/a/b?query`) or a URL (`http://host/a/b`). The caller must check
 /// the host of a URL.

@@ -1,7 +1,5 @@
 //! Encoding of response bodies.
 
-use std::fmt;
-
 use super::chunked::{write_chunk_end, write_chunk_start, write_last_chunk};
 use super::fields::FieldBlock;
 
@@ -136,29 +134,15 @@ impl BodyEncoder {
 }
 
 /// A mismatch between a body and the length in its head.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BodyError {
     /// The body is longer than its head says.
+    #[error("body longer than its Content-Length (close the connection)")]
     TooLong,
     /// The body is shorter than its head says.
+    #[error("body {bytes_left} bytes shorter than its Content-Length (close the connection)")]
     TooShort {
         /// Number of missing bytes.
         bytes_left: u64,
     },
 }
-
-impl fmt::Display for BodyError {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::TooLong => {
-                write!(formatter, "body longer than its Content-Length (close the connection)")
-            }
-            Self::TooShort { bytes_left } => write!(
-                formatter,
-                "body {bytes_left} bytes shorter than its Content-Length (close the connection)"
-            ),
-        }
-    }
-}
-
-impl std::error::Error for BodyError {}

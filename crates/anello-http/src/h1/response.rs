@@ -1,7 +1,5 @@
 //! Response heads.
 
-use std::fmt;
-
 use super::body::{BodyEncoder, ResponseFraming};
 use super::date::HttpDate;
 use super::fields::{FieldBlock, FieldName, InvalidField, write_field, write_valid};
@@ -267,13 +265,6 @@ pub(super) fn write_content_length(out: &mut Vec<u8>, bytes: u64) {
 }
 
 /// The error for a status that no response can have.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("invalid response status {0} (expected 101 or 200 to 999)")]
 pub struct InvalidStatus(pub u16);
-
-impl fmt::Display for InvalidStatus {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(formatter, "invalid response status {} (expected 101 or 200 to 999)", self.0)
-    }
-}
-
-impl std::error::Error for InvalidStatus {}

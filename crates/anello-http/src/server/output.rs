@@ -3,7 +3,6 @@
 
 use std::cell::RefCell;
 use std::error::Error;
-use std::fmt;
 use std::future::{Future, poll_fn};
 use std::io;
 use std::pin::pin;
@@ -66,7 +65,8 @@ pub(crate) enum Outcome {
 }
 
 /// The error of a handler that did not complete its response.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
+#[error("incomplete response: {0}")]
 struct HandlerError(Box<dyn Error + Send + Sync>);
 
 /// Returns `true` if the error was caused by the handler, not by the connection.
@@ -410,14 +410,6 @@ impl<W: Sender> Output<W> {
 fn handler_error(error: impl Into<Box<dyn Error + Send + Sync>>) -> io::Error {
     io::Error::other(HandlerError(error.into()))
 }
-
-impl fmt::Display for HandlerError {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(formatter, "incomplete response: {}", self.0)
-    }
-}
-
-impl Error for HandlerError {}
 
 /// Does the same as [`Output::poll_progress`].
 fn poll_progress(sender: &mut impl Sender, context: &mut Context<'_>) {
