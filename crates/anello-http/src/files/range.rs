@@ -69,7 +69,7 @@ pub enum Selection {
 #[must_use]
 pub fn select(range: &[u8], size_bytes: u64) -> Selection {
     let Some(set) = range_set(range).filter(|_| size_bytes > 0) else { return Selection::Whole };
-    let mut coalesced = CoalescedRanges::default();
+    let mut ranges = Vec::new();
     let mut count = 0;
     for spec in set.split(|&byte| byte == b',').map(trim).filter(|spec| !spec.is_empty()) {
         count += 1;
@@ -77,16 +77,16 @@ pub fn select(range: &[u8], size_bytes: u64) -> Selection {
             return Selection::Whole;
         }
         match RangeSpec::parse(spec, size_bytes) {
-            Some(RangeSpec::Satisfiable(range)) => coalesced.add(range),
+            Some(RangeSpec::Satisfiable(range)) => add_coalesced(&mut ranges, range),
             Some(RangeSpec::Unsatisfiable) => {}
             None => return Selection::Whole,
         }
     }
-    match coalesced.ranges() {
+    match ranges[..] {
         _ if count == 0 => Selection::Whole,
         [] => Selection::Unsatisfiable,
-        &[one] => Selection::One(one),
-        several => Selection::Several(several.to_vec()),
+        [one] => Selection::One(one),
+        _ => Selection::Several(ranges),
     }
 }
 
@@ -137,42 +137,21 @@ fn parse_number(digits: &[u8]) -> Option<u64> {
     })
 }
 
-/// Ranges in the order of the request, coalesced.
-#[derive(Default)]
-struct CoalescedRanges {
-    ranges: [ByteRange; MAX_RANGES],
-    count: usize,
-}
-
-impl CoalescedRanges {
-    fn ranges(&self) -> &[ByteRange] {
-        &self.ranges[..self.count]
-    }
-
-    /// Adds a range and coalesces it with all ranges that are near it, at the position of the first of them. The
-    /// result cannot be near another range, because that range would have been near one of the parts.
-    fn add(&mut self, mut range: ByteRange) {
-        let mut slot = None;
-        let mut next_index = 0;
-        for index in 0..self.count {
-            let other = self.ranges[index];
-            if other.should_coalesce(range) {
-                range = range.union(other);
-                if slot.is_some() {
-                    continue;
-                }
-                slot = Some(next_index);
-            }
-            self.ranges[next_index] = other;
-            next_index += 1;
+/// Adds a range to ranges in the order of the request. Coalesces it with all ranges that are near it, at the position of
+/// the first of them. The result cannot be near another range, because that range would have been near one of the parts.
+fn add_coalesced(ranges: &mut Vec<ByteRange>, range: ByteRange) {
+    let (mut union, mut slot, mut kept) = (range, None, 0);
+    ranges.retain(|other| {
+        let is_near = other.should_coalesce(range);
+        if is_near {
+            union = union.union(*other);
+            slot.get_or_insert(kept);
+        } else {
+            kept += 1;
         }
-        let slot = slot.unwrap_or_else(|| {
-            next_index += 1;
-            next_index - 1
-        });
-        self.ranges[slot] = range;
-        self.count = next_index;
-    }
+        !is_near
+    });
+    ranges.insert(slot.unwrap_or(kept), union);
 }
 
 /// Value of `Content-Range`, formatted by [`Display`](fmt::Display).

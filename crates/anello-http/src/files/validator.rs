@@ -24,6 +24,7 @@
 
 use std::fmt;
 use std::hash::BuildHasher;
+use std::io::Write;
 
 use foldhash::quality::FixedState;
 
@@ -77,35 +78,30 @@ pub struct EntityTag {
 
 impl EntityTag {
     fn new(stamp: &FileStamp, coding: Option<Coding>, is_strong: bool, is_constant: bool) -> Self {
-        let mut tag = Self { text: [0; TAG_BYTES], length: 0 };
-        tag.add(if is_strong { &b"\""[..] } else { b"W/\"" });
-        if is_constant {
-            tag.add(b"c");
-        }
-        let time = if is_constant { stamp.changed } else { stamp.modified };
-        tag.add_hexadecimal(time.seconds.cast_unsigned());
-        tag.add(b"-");
-        tag.add_hexadecimal(time.nanoseconds.into());
-        tag.add(b"-");
-        tag.add_hexadecimal(stamp.size_bytes);
-        if let Some(coding) = coding {
-            tag.add(b"-");
-            tag.add(coding.token().as_bytes());
-        }
-        tag.add(b"\"");
-        tag
+        let weak = if is_strong { "" } else { "W/" };
+        let (constant, time) = if is_constant { ("c", stamp.changed) } else { ("", stamp.modified) };
+        let (seconds, nanoseconds) = (time.seconds.cast_unsigned(), time.nanoseconds);
+        let (hyphen, coding) = coding.map_or(("", ""), |coding| ("-", coding.token()));
+        Self::format(format_args!(
+            "{weak}\"{constant}{seconds:x}-{nanoseconds:x}-{:x}{hyphen}{coding}\"",
+            stamp.size_bytes
+        ))
     }
 
     /// Returns a strong tag for content in memory, built from its hash and length. The tag is the same on all
     /// machines with the same architecture and server version.
     pub(super) fn from_content(content: &[u8]) -> Self {
-        let mut tag = Self { text: [0; TAG_BYTES], length: 0 };
-        tag.add(b"\"");
-        tag.add_hexadecimal(FixedState::with_seed(0).hash_one(content));
-        tag.add(b"-");
-        tag.add_hexadecimal(content.len() as u64);
-        tag.add(b"\"");
-        tag
+        let hash = FixedState::with_seed(0).hash_one(content);
+        Self::format(format_args!("\"{hash:x}-{:x}\"", content.len()))
+    }
+
+    fn format(tag: fmt::Arguments<'_>) -> Self {
+        let mut text = [0; TAG_BYTES];
+        let mut rest = &mut text[..];
+        let written = rest.write_fmt(tag);
+        debug_assert!(written.is_ok(), "{tag} is too long");
+        let length = (TAG_BYTES - rest.len()) as u8;
+        Self { text, length }
     }
 
     /// Returns the value of `ETag`.
@@ -125,20 +121,6 @@ impl EntityTag {
     fn opaque(&self) -> &[u8] {
         let start = if self.is_strong() { 0 } else { 2 };
         &self.text[start..usize::from(self.length)]
-    }
-
-    fn add(&mut self, bytes: &[u8]) {
-        let start = usize::from(self.length);
-        self.text[start..start + bytes.len()].copy_from_slice(bytes);
-        self.length += bytes.len() as u8;
-    }
-
-    fn add_hexadecimal(&mut self, number: u64) {
-        let digits = (u64::BITS - (number | 1).leading_zeros()).div_ceil(4);
-        for digit in (0..digits).rev() {
-            let value = (number >> (4 * digit)) as usize & 15;
-            self.add(&[b"0123456789abcdef"[value]]);
-        }
     }
 }
 

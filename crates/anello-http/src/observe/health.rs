@@ -78,9 +78,14 @@ impl Health {
     #[must_use]
     pub fn response(&self, format: HealthFormat) -> HealthResponse {
         let state = self.state();
+        let [text, json] = match state {
+            HealthState::Starting => ["starting\n", "{\"status\":\"starting\"}\n"],
+            HealthState::Ready => ["ready\n", "{\"status\":\"ready\"}\n"],
+            HealthState::Draining => ["draining\n", "{\"status\":\"draining\"}\n"],
+        };
         let (content_type, body) = match format {
-            HealthFormat::Text => ("text/plain; charset=utf-8", state.text()),
-            HealthFormat::Json => ("application/json", state.json()),
+            HealthFormat::Text => ("text/plain; charset=utf-8", text),
+            HealthFormat::Json => ("application/json", json),
         };
         HealthResponse { status: state.status(), content_type, body: body.as_bytes() }
     }
@@ -103,22 +108,6 @@ impl HealthState {
     #[must_use]
     pub fn status(self) -> u16 {
         if self == Self::Ready { 200 } else { 503 }
-    }
-
-    fn text(self) -> &'static str {
-        match self {
-            Self::Starting => "starting\n",
-            Self::Ready => "ready\n",
-            Self::Draining => "draining\n",
-        }
-    }
-
-    fn json(self) -> &'static str {
-        match self {
-            Self::Starting => "{\"status\":\"starting\"}\n",
-            Self::Ready => "{\"status\":\"ready\"}\n",
-            Self::Draining => "{\"status\":\"draining\"}\n",
-        }
     }
 }
 
