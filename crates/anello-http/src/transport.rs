@@ -19,8 +19,21 @@ pub(crate) trait Receiver: 'static {
     fn poll_receive(&mut self, context: &mut Context<'_>) -> Poll<io::Result<Option<Self::Chunk>>>;
 }
 
-/// The send side of a transport.
-pub(crate) trait Sender: 'static {
+/// The receive side of an upgraded connection.
+pub(crate) trait BytesReceiver {
+    /// Polls for the next bytes. Returns `None` at EOF.
+    fn poll_bytes(&mut self, context: &mut Context<'_>) -> Poll<io::Result<Option<Bytes>>>;
+}
+
+impl<R: Receiver> BytesReceiver for R {
+    fn poll_bytes(&mut self, context: &mut Context<'_>) -> Poll<io::Result<Option<Bytes>>> {
+        let chunk = ready!(self.poll_receive(context))?;
+        Poll::Ready(Ok(chunk.map(|chunk| Bytes::copy_from_slice(&chunk))))
+    }
+}
+
+/// The send side of a transport: the operations that work on a trait object.
+pub(crate) trait PollSender: 'static {
     /// Accepts as many of these bytes as fit, and returns their number.
     fn poll_write(&mut self, bytes: &[u8], context: &mut Context<'_>) -> Poll<io::Result<usize>>;
     /// Does the same as [`poll_write`](Self::poll_write), when more bytes or a shutdown follow immediately.
@@ -37,6 +50,10 @@ pub(crate) trait Sender: 'static {
     fn poll_close_notify(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>>;
     /// Sends the close notification, flushes all data and shuts down the write half.
     fn poll_shutdown(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>>;
+}
+
+/// The send side of a transport.
+pub(crate) trait Sender: PollSender {
     /// Sends shared bytes, without a copy if possible.
     fn send(&mut self, bytes: Bytes) -> impl Future<Output = io::Result<()>>;
     /// Sends a range of a file. Returns the number of bytes sent, which is smaller if the file is shorter. Calls
@@ -69,8 +86,8 @@ impl<S: Stream> Receiver for OwnedReadHalf<S> {
     }
 }
 
-impl<S: Stream> Sender for OwnedWriteHalf<S> {
-    // All three are cancel-safe: the futures keep no state between polls.
+impl<S: Stream> PollSender for OwnedWriteHalf<S> {
+    // All are cancel-safe: the futures keep no state between polls.
 
     #[inline]
     fn poll_write(&mut self, bytes: &[u8], context: &mut Context<'_>) -> Poll<io::Result<usize>> {
@@ -95,7 +112,9 @@ impl<S: Stream> Sender for OwnedWriteHalf<S> {
         ready!(self.poll_flush(context))?;
         pin!(self.shutdown()).poll(context)
     }
+}
 
+impl<S: Stream> Sender for OwnedWriteHalf<S> {
     async fn send(&mut self, bytes: Bytes) -> io::Result<()> {
         OwnedWriteHalf::send(self, bytes).await
     }

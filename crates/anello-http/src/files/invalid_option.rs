@@ -1,9 +1,8 @@
 //! The error for an invalid option.
 
-use std::fmt;
-
 /// Error for an invalid option. The message names the option, the value and the expected form.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{option}: {value:?}: {reason}")]
 pub struct InvalidOption {
     option: &'static str,
     value: String,
@@ -21,11 +20,3 @@ impl InvalidOption {
         self.option
     }
 }
-
-impl fmt::Display for InvalidOption {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(formatter, "{}: {:?}: {}", self.option, self.value, self.reason)
-    }
-}
-
-impl std::error::Error for InvalidOption {}

@@ -1,11 +1,10 @@
 //! Rejections of requests.
 
-use std::fmt;
-
 use super::status::reason_phrase;
 
 /// The reason why a request is rejected. The response has this status, and the connection is closed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{status} {}: {reason}", reason_phrase(*status))]
 pub struct Rejection {
     /// Status of the response. The decoder uses 400, 413, 414, 417, 431, 501 and 505.
     pub status: u16,
@@ -25,11 +24,3 @@ impl Rejection {
         Self::new(400, reason)
     }
 }
-
-impl fmt::Display for Rejection {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(formatter, "{} {}: {}", self.status, reason_phrase(self.status), self.reason)
-    }
-}
-
-impl std::error::Error for Rejection {}

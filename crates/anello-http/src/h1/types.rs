@@ -29,7 +29,7 @@ pub enum Method {
 impl Method {
     /// Returns the method with this name. Names are case-sensitive.
     #[inline]
-    pub(super) fn of(text: &[u8]) -> Self {
+    pub(crate) fn of(text: &[u8]) -> Self {
         match text {
             b"GET" => Self::Get,
             b"HEAD" => Self::Head,

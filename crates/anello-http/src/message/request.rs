@@ -224,22 +224,13 @@ impl fmt::Debug for RequestBody {
 
 /// The reason why a request body cannot be read. The handler's response is not sent, except after
 /// [`Rejected`](Self::Rejected), where it may still reach the client.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RequestBodyError {
     /// The body is malformed, too large or too slow. The server would send this rejection.
+    #[error("{0}")]
     Rejected(Rejection),
     /// The connection failed or was closed before the end of the body.
+    #[error("connection closed while reading the request body: {0}")]
     Io(std::io::Error),
 }
-
-impl fmt::Display for RequestBodyError {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Rejected(rejection) => rejection.fmt(formatter),
-            Self::Io(error) => write!(formatter, "connection closed while reading the request body: {error}"),
-        }
-    }
-}
-
-impl std::error::Error for RequestBodyError {}

@@ -176,12 +176,7 @@ impl Response {
     }
 
     fn with_media_type(media_type: &'static [u8], body: impl Into<Body>) -> Self {
-        let response = Self::new(200).with_body(body);
-        // The media types are constants of this crate.
-        match response.field(FieldName::CONTENT_TYPE, media_type) {
-            Ok(response) => response,
-            Err(_) => Self::new(500),
-        }
+        Self::new(200).with_body(body).with_valid_field(FieldName::CONTENT_TYPE, media_type)
     }
 
     /// Adds a field.
@@ -192,6 +187,15 @@ impl Response {
     pub fn field(mut self, name: FieldName<'_>, value: &[u8]) -> Result<Self, InvalidField> {
         self.fields.push(name, value)?;
         Ok(self)
+    }
+
+    /// Adds a field whose value comes from the server itself or has been validated. An invalid one, which does not
+    /// happen in practice, makes it a 500 response.
+    pub(crate) fn with_valid_field(self, name: FieldName<'_>, value: &[u8]) -> Self {
+        self.field(name, value).unwrap_or_else(|invalid| {
+            tracing::error!(%invalid, "cannot build response: invalid header field; sending 500");
+            Self::new(500)
+        })
     }
 
     /// Sets fields that were encoded once for many responses. They are sent before the response's own fields.

@@ -2,61 +2,25 @@
 
 use std::future::poll_fn;
 use std::io;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll};
 
 use bytes::Bytes;
 
-use crate::transport::{Receiver, Sender};
-
-/// Both halves of a connection, independent of its transport.
-trait Duplex {
-    fn poll_receive(&mut self, context: &mut Context<'_>) -> Poll<io::Result<Option<Bytes>>>;
-    fn poll_write(&mut self, bytes: &[u8], context: &mut Context<'_>) -> Poll<io::Result<usize>>;
-    fn poll_drive(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>>;
-    fn poll_flush(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>>;
-    fn poll_shutdown(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>>;
-}
-
-struct SplitDuplex<R, W> {
-    receiver: R,
-    sender: W,
-}
-
-impl<R: Receiver, W: Sender> Duplex for SplitDuplex<R, W> {
-    fn poll_receive(&mut self, context: &mut Context<'_>) -> Poll<io::Result<Option<Bytes>>> {
-        let chunk = ready!(self.receiver.poll_receive(context))?;
-        Poll::Ready(Ok(chunk.map(|chunk| Bytes::copy_from_slice(&chunk))))
-    }
-
-    fn poll_write(&mut self, bytes: &[u8], context: &mut Context<'_>) -> Poll<io::Result<usize>> {
-        self.sender.poll_write(bytes, context)
-    }
-
-    fn poll_drive(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.sender.poll_drive(context)
-    }
-
-    fn poll_flush(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.sender.poll_flush(context)
-    }
-
-    fn poll_shutdown(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.sender.poll_shutdown(context)
-    }
-}
+use crate::transport::{BytesReceiver, PollSender, Receiver};
 
 /// A connection that has switched to another protocol; see [`Response::upgrade`](crate::Response::upgrade).
 ///
 /// The server applies no timeouts to it. It is closed when dropped.
 pub struct Upgraded {
-    stream: Box<dyn Duplex>,
+    receiver: Box<dyn BytesReceiver>,
+    sender: Box<dyn PollSender>,
     /// Data received after the request, before the upgrade.
     buffered: Bytes,
 }
 
 impl Upgraded {
-    pub(crate) fn new<R: Receiver, W: Sender>(receiver: R, sender: W, buffered: Vec<u8>) -> Self {
-        Self { stream: Box::new(SplitDuplex { receiver, sender }), buffered: buffered.into() }
+    pub(crate) fn new(receiver: impl Receiver, sender: impl PollSender, buffered: Vec<u8>) -> Self {
+        Self { receiver: Box::new(receiver), sender: Box::new(sender), buffered: buffered.into() }
     }
 
     /// Waits for data. Returns `None` at EOF.
@@ -81,7 +45,7 @@ impl Upgraded {
         if !self.buffered.is_empty() {
             return Poll::Ready(Ok(Some(std::mem::take(&mut self.buffered))));
         }
-        self.stream.poll_receive(context)
+        self.receiver.poll_bytes(context)
     }
 
     /// Copies as many of `bytes` as fit into the send buffer and returns their number.
@@ -98,7 +62,7 @@ impl Upgraded {
     ///
     /// Returns the error of the connection.
     pub async fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        poll_fn(|context| self.stream.poll_write(bytes, context)).await
+        poll_fn(|context| self.sender.poll_write(bytes, context)).await
     }
 
     /// Copies all of `bytes` into the send buffer, waiting for space as often as needed.
@@ -116,7 +80,7 @@ impl Upgraded {
             bytes = &bytes[count..];
         }
         // The caller may wait for another event next, for an unlimited time.
-        poll_fn(|context| self.stream.poll_drive(context)).await
+        poll_fn(|context| self.sender.poll_drive(context)).await
     }
 
     /// Waits until the kernel has accepted all data.
@@ -129,7 +93,7 @@ impl Upgraded {
     ///
     /// Returns the error of the connection.
     pub async fn flush(&mut self) -> io::Result<()> {
-        poll_fn(|context| self.stream.poll_flush(context)).await
+        poll_fn(|context| self.sender.poll_flush(context)).await
     }
 
     /// Sends all data, then shuts down the write half.
@@ -142,7 +106,7 @@ impl Upgraded {
     ///
     /// Returns the error of the connection.
     pub async fn shutdown(&mut self) -> io::Result<()> {
-        poll_fn(|context| self.stream.poll_shutdown(context)).await
+        poll_fn(|context| self.sender.poll_shutdown(context)).await
     }
 }
 

@@ -16,6 +16,7 @@ mod accept;
 mod admission;
 mod cancellation;
 mod connection;
+mod deadline;
 mod input;
 mod observer;
 mod options;

@@ -10,9 +10,6 @@ mod format;
 mod html;
 mod json;
 
-#[cfg(test)]
-mod tests;
-
 pub use entries::{Contents, Listing};
 pub use format::Format;
 pub use html::CONTENT_SECURITY_POLICY;

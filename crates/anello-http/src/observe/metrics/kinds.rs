@@ -1,25 +1,15 @@
 //! Label values of the request and connection counters. The set is small and fixed, so a peer cannot create new time
 //! series.
 
-/// Label value of the request method.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum MethodClass {
-    /// `GET`
-    Get,
-    /// `HEAD`
-    Head,
-    /// `POST`
-    Post,
-    /// `PUT`
-    Put,
-    /// `DELETE`
-    Delete,
-    /// `OPTIONS`
-    Options,
-    /// `PATCH`
-    Patch,
-    /// Any other method, or a request whose head could not be parsed.
-    Other,
+use crate::h1::Method;
+
+/// Label values of the request method. The last one stands for all other methods, and for requests whose head could not
+/// be parsed.
+pub(super) const METHODS: [&str; 8] = ["GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH", "other"];
+
+/// Returns the index of the label value. The variants of [`Method`] have the same order.
+pub(super) fn method_index(method: Method) -> usize {
+    (method as usize).min(METHODS.len() - 1)
 }
 
 /// Why a connection was closed.
@@ -79,27 +69,6 @@ pub enum ParseErrorKind {
     Version,
     /// Any other status code.
     Other,
-}
-
-impl MethodClass {
-    /// Label values, in the order of the variants.
-    pub(super) const LABELS: [&str; 8] =
-        ["GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH", "other"];
-
-    /// Returns the class of a request method. The comparison is case-sensitive.
-    #[must_use]
-    pub fn of(method: &str) -> Self {
-        match method {
-            "GET" => Self::Get,
-            "HEAD" => Self::Head,
-            "POST" => Self::Post,
-            "PUT" => Self::Put,
-            "DELETE" => Self::Delete,
-            "OPTIONS" => Self::Options,
-            "PATCH" => Self::Patch,
-            _ => Self::Other,
-        }
-    }
 }
 
 impl CloseReason {
@@ -162,13 +131,12 @@ mod tests {
 
     #[test]
     fn labels_are_unique_and_in_order_of_variants() {
-        let all =
-            [&MethodClass::LABELS[..], &CloseReason::LABELS, &RejectReason::LABELS, &ParseErrorKind::LABELS];
+        let all = [&METHODS[..], &CloseReason::LABELS, &RejectReason::LABELS, &ParseErrorKind::LABELS];
         for labels in all {
             assert_eq!(labels.iter().collect::<HashSet<_>>().len(), labels.len(), "{labels:?}");
         }
         for (last, labels) in [
-            (MethodClass::Other as usize, all[0]),
+            (method_index(Method::Other), all[0]),
             (CloseReason::Evicted as usize, all[1]),
             (RejectReason::MaxConnections as usize, all[2]),
             (ParseErrorKind::Other as usize, all[3]),
@@ -180,10 +148,11 @@ mod tests {
 
     #[test]
     fn methods_and_statuses_map_to_their_classes() {
-        for (index, label) in MethodClass::LABELS.iter().enumerate() {
-            assert_eq!(MethodClass::of(label) as usize, index);
+        for (index, label) in METHODS.iter().enumerate() {
+            assert_eq!(method_index(Method::of(label.as_bytes())), index);
         }
-        assert_eq!(MethodClass::of("get"), MethodClass::Other, "methods are case-sensitive");
+        assert_eq!(METHODS[method_index(Method::of(b"get"))], "other", "methods are case-sensitive");
+        assert_eq!([Method::Trace, Method::Connect, Method::Other].map(method_index), [7; 3]);
         assert_eq!(
             [0, 99, 100, 199, 200, 304, 404, 599, 600, 65535].map(status_class),
             [0, 0, 0, 0, 1, 2, 3, 4, 4, 4]

@@ -6,7 +6,7 @@ use super::exposition::FamilyKind::{Counter, Gauge, Histogram};
 use super::exposition::Value::{Integer, Nanoseconds};
 use super::exposition::{Exposition, FamilyKind, Value, is_name};
 use super::histogram::{HistogramSum, bound_ns};
-use super::kinds::{CloseReason, MethodClass, ParseErrorKind, RejectReason, STATUS_CLASSES};
+use super::kinds::{CloseReason, METHODS, ParseErrorKind, RejectReason, STATUS_CLASSES};
 use super::process::ProcessSnapshot;
 use super::sample::{Sample, SampleKind};
 use super::worker::Block;
@@ -56,7 +56,7 @@ fn by_label(
 fn requests(blocks: &[Arc<Block>], out: &mut Exposition<'_>) {
     let name = "anello_http_requests_total";
     out.family(name, Counter, "Requests completed or rejected, by method and status class.");
-    for (method_index, method) in MethodClass::LABELS.into_iter().enumerate() {
+    for (method_index, method) in METHODS.into_iter().enumerate() {
         for (class, status) in STATUS_CLASSES.into_iter().enumerate() {
             let count = sum(blocks, |block| &block.requests[method_index][class]);
             out.sample(name, &[("method", method), ("status", status)], Integer(count));

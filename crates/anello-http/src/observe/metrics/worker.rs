@@ -6,8 +6,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, TryLockError};
 
 use super::histogram::Histogram;
-use super::kinds::{CloseReason, MethodClass, ParseErrorKind, RejectReason, STATUS_CLASSES, status_class};
+use super::kinds::{
+    CloseReason, METHODS, ParseErrorKind, RejectReason, STATUS_CLASSES, method_index, status_class,
+};
 use super::sample::Sample;
+use crate::h1::Method;
 use crate::observe::counter::Counter;
 
 /// Maximum number of samples that a worker can publish. Further samples are ignored.
@@ -19,7 +22,7 @@ pub const MAX_SAMPLES: usize = 64;
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub(super) struct Block {
-    pub(super) requests: [[Counter; STATUS_CLASSES.len()]; MethodClass::LABELS.len()],
+    pub(super) requests: [[Counter; STATUS_CLASSES.len()]; METHODS.len()],
     pub(super) durations: Histogram,
     pub(super) received_bytes: Counter,
     pub(super) sent_bytes: Counter,
@@ -57,15 +60,15 @@ impl WorkerMetrics {
     ///
     /// [`Server`](crate::Server) measures the duration from the end of the request head until the response has been
     /// queued for sending.
-    pub fn record_request(&self, method: MethodClass, status: u16, duration_ns: u64) {
+    pub fn record_request(&self, method: Method, status: u16, duration_ns: u64) {
         self.record_untimed_request(method, status);
         self.block.durations.record(duration_ns);
     }
 
     /// Records a request without a duration, such as one that could not be parsed. The request is not part of the
     /// duration histogram.
-    pub fn record_untimed_request(&self, method: MethodClass, status: u16) {
-        self.block.requests[method as usize][status_class(status)].add(1);
+    pub fn record_untimed_request(&self, method: Method, status: u16) {
+        self.block.requests[method_index(method)][status_class(status)].add(1);
     }
 
     /// Adds bytes received from a peer: request heads, bodies and any other data. With TLS, counts plaintext bytes.

@@ -1,16 +1,19 @@
 //! Tests of the rendered metrics, read back by a strict parser of the text format.
 
-mod parser;
-
 use anello::DriverMetrics;
-use parser::{Family, parse};
+use anello_http::h1::Method;
+use anello_http::observe::access_log::LogStats;
+use anello_http::observe::metrics::{
+    CloseReason, MetricsOptions, ParseErrorKind, RejectReason, Sample, ServerMetrics, driver_samples,
+};
 use proptest::prelude::*;
 
-use super::exposition::{Exposition, FamilyKind, Value};
-use super::*;
+use super::prometheus::{Family, parse};
 
 fn metrics(workers: usize) -> ServerMetrics {
-    ServerMetrics::new(MetricsOptions { workers, ..MetricsOptions::default() })
+    let mut options = MetricsOptions::default();
+    options.workers = workers;
+    ServerMetrics::new(options)
 }
 
 fn scrape(metrics: &ServerMetrics, log: Option<&LogStats>) -> Vec<Family> {
@@ -32,12 +35,12 @@ fn value(families: &[Family], name: &str, labels: &[(&str, &str)]) -> f64 {
 fn scrape_sums_counters_of_all_workers() {
     let metrics = metrics(3);
     let [one, other, departed] = [0, 1, 2].map(|index| metrics.worker(index).unwrap());
-    departed.record_request(MethodClass::Get, 200, 1024);
+    departed.record_request(Method::Get, 200, 1024);
     drop(departed);
-    one.record_request(MethodClass::Get, 206, 1025);
-    one.record_request(MethodClass::of("BREW"), 418, 20_000_000_000);
-    other.record_request(MethodClass::Head, 304, 3000);
-    other.record_untimed_request(MethodClass::Other, 400);
+    one.record_request(Method::Get, 206, 1025);
+    one.record_request(Method::Other, 418, 20_000_000_000);
+    other.record_request(Method::Head, 304, 3000);
+    other.record_untimed_request(Method::Other, 400);
     one.connection_accepted();
     other.connection_accepted();
     other.connection_accepted();
@@ -88,7 +91,8 @@ fn scrape_without_workers_is_complete() {
 
 #[test]
 fn scrape_includes_access_log_counts() {
-    let log = LogStats { written_lines: 5, written_bytes: 400, dropped_lines: 2, errors: 1, reopens: 3 };
+    let mut log = LogStats::default();
+    (log.written_lines, log.written_bytes, log.dropped_lines, log.errors, log.reopens) = (5, 400, 2, 1, 3);
     let families = scrape(&metrics(1), Some(&log));
     let counts = ["lines_written", "bytes_written", "lines_dropped", "errors", "reopens"]
         .map(|name| value(&families, &format!("anello_http_log_{name}_total"), &[]));
@@ -138,7 +142,9 @@ fn build_labels_are_escaped_and_unique() {
         ("not-a-name", "x".to_owned()),
         ("__reserved", "x".to_owned()),
     ];
-    let families = scrape(&ServerMetrics::new(MetricsOptions { workers: 1, build_labels }), None);
+    let mut options = MetricsOptions::default();
+    options.build_labels = build_labels;
+    let families = scrape(&ServerMetrics::new(options), None);
     let expected = [("version", env!("CARGO_PKG_VERSION")), ("driver", "io_uring \"6.18\"\n\\")];
     assert_eq!(value(&families, "anello_build_info", &expected), 1.0);
 }
@@ -163,7 +169,7 @@ fn scrape_during_updates_is_consistent() {
             std::thread::spawn(move || {
                 for duration_ns in 0..100_000 {
                     worker.connection_accepted();
-                    worker.record_request(MethodClass::Get, 200, duration_ns);
+                    worker.record_request(Method::Get, 200, duration_ns);
                     worker.publish(&[Sample::counter("turns", "Turns.", duration_ns)]);
                     worker.connection_closed(CloseReason::Complete);
                 }
@@ -220,17 +226,19 @@ fn parser_rejects_invalid_text() {
 proptest! {
     #[test]
     fn labels_and_help_round_trip(help: String, labels: Vec<String>) {
-        let names: Vec<String> = (0..labels.len()).map(|index| format!("label_{index}")).collect();
-        let pairs: Vec<(&str, &str)> =
-            names.iter().map(String::as_str).zip(labels.iter().map(String::as_str)).collect();
-        let mut text = Vec::new();
-        let mut out = Exposition(&mut text);
-        out.family("a_total", FamilyKind::Counter, &help);
-        out.sample("a_total", &pairs, Value::Integer(1));
-        let families = parse(std::str::from_utf8(&text).unwrap()).unwrap();
-        prop_assert_eq!(&families[0].help, &help);
-        let parsed: Vec<(&str, &str)> = families[0].samples[0].labels.iter()
-            .map(|(name, value)| (name.as_str(), value.as_str())).collect();
-        prop_assert_eq!(parsed, pairs);
+        // Names and help texts are constants, so the test leaks its own.
+        let leak = |text: String| -> &'static str { Box::leak(text.into_boxed_str()) };
+        let names = (0..labels.len()).map(|index| leak(format!("label_{index}")));
+        let mut options = MetricsOptions::default();
+        options.build_labels = names.zip(labels).collect();
+        let mut expected = vec![("version".to_owned(), env!("CARGO_PKG_VERSION").to_owned())];
+        expected.extend(options.build_labels.iter().map(|(name, value)| ((*name).to_owned(), value.clone())));
+        let metrics = ServerMetrics::new(options);
+        let worker = metrics.worker(0).unwrap();
+        prop_assert!(worker.publish(&[Sample::counter("a", leak(help.clone()), 1)]));
+        let families = scrape(&metrics, None);
+        let family = |name: &str| families.iter().find(|family| family.name == name).unwrap();
+        prop_assert_eq!(&family("anello_driver_a_total").help, &help);
+        prop_assert_eq!(&family("anello_build_info").samples[0].labels, &expected);
     }
 }

@@ -1,8 +1,6 @@
-use proptest::prelude::*;
-use proptest::sample::select;
+//! Tests of the resolution of request targets.
 
-use super::*;
-
+use anello_http::files::path::{Dotfiles, MAX_NAME_BYTES, PathError, TargetPath, resolve};
 fn resolved(target: &str) -> TargetPath<'_> {
     resolve(target, Dotfiles::Hide).unwrap_or_else(|error| panic!("{target}: {error}"))
 }
@@ -179,13 +177,6 @@ fn names_and_paths_of_maximum_length_are_accepted() {
 }
 
 #[test]
-fn unencoded_targets_are_borrowed() {
-    for target in ["/", "/a.html?b", "/a/b/", "/.well-known/x", "/café", "http://host/a/b/"] {
-        assert!(matches!(resolved(target).relative, Cow::Borrowed(_)), "{target}");
-    }
-}
-
-#[test]
 fn directory_redirect_stays_on_same_host() {
     let cases = [
         ("/a", "/a/"),
@@ -216,57 +207,6 @@ fn spa_routes_have_no_extension() {
 }
 
 #[test]
-fn spa_routes_may_have_invalid_file_names() {
-    let long = "a".repeat(MAX_NAME_BYTES + 1);
-    let [long_name, long_file, long_hidden] =
-        [&long, &format!("{long}.js"), &format!(".{long}")].map(|name| format!("/app/{name}"));
-    let long_path = "/a".repeat(2048);
-    for target in [
-        "/app/AC%2FDC",
-        "/app/AC%2fDC/",
-        "/app/a%5Cb?q=.",
-        "/app/a\\b",
-        "/v1.2/a%2Fb",
-        "/v1.2%2Fb/c",
-        "/.well-known/a%2Fb",
-        "http://host/app/a%2Fb",
-        &long_name,
-        &long_path,
-    ] {
-        assert_eq!(rejected(target).status(), 404, "{target}");
-        assert!(may_be_spa_route(target, Dotfiles::Hide), "{target}");
-    }
-    for target in [
-        "/app/a%2Fb.js",
-        "/app/a.b%2Fc",
-        "/app/a%2Fb%2ejs",
-        "/app/a%5Cb.js/",
-        "/..%2fetc/passwd",
-        "/app/%2e%2e%2f/etc",
-        "/app/..%5Cetc",
-        "/a%2f../etc",
-        "/a%5c..%5cetc",
-        "/a%2f./etc",
-        "/a%2f%00/b",
-        "/a%2f%ff/b",
-        "/a%2f%zz/b",
-        &long_file,
-    ] {
-        for dotfiles in [Dotfiles::Hide, Dotfiles::Serve] {
-            assert!(!may_be_spa_route(target, dotfiles), "{target} with {dotfiles:?}");
-        }
-        assert_eq!(rejected(target).status(), 404, "{target}");
-    }
-    let hidden = ["/.hidden/page", "/.git/a%2Fb", "/a%2F.git%2Fb/c", "/.git%5Ca/b", "/a%5C%2egit/b"];
-    for target in hidden {
-        assert!(!may_be_spa_route(target, Dotfiles::Hide), "{target}");
-        assert!(may_be_spa_route(target, Dotfiles::Serve), "{target}");
-    }
-    assert!(!may_be_spa_route(&format!("{long_hidden}/b"), Dotfiles::Hide));
-    assert!(may_be_spa_route(&format!("{long_hidden}/b"), Dotfiles::Serve));
-}
-
-#[test]
 fn errors_describe_their_cause() {
     let invalid_encoding =
         "invalid percent-encoding: % must be followed by two hexadecimal digits (a literal % is %25)";
@@ -275,109 +215,4 @@ fn errors_describe_their_cause() {
         rejected("/..").to_string(),
         "the path contains a . or .. segment (resolve it before sending the request)"
     );
-}
-
-/// Generates targets from fragments that attackers and clients use.
-fn targets() -> impl Strategy<Value = String> {
-    let fragments = [
-        "/",
-        "//",
-        ".",
-        "..",
-        "...",
-        "a",
-        "bc",
-        "%2e",
-        "%2E",
-        "%2f",
-        "%5c",
-        "\\",
-        "%00",
-        "%0a",
-        "%25",
-        "%252e",
-        "ü",
-        "%c3%bc",
-        "%c0%ae",
-        "%ff",
-        "%",
-        "%4",
-        "?",
-        "#",
-        " ",
-        "%20",
-        ".well-known",
-        "http://",
-        "host",
-        "*",
-        ":",
-        "\u{7f}",
-        "a.b",
-        "~",
-        "\u{202e}",
-    ];
-    let concatenated =
-        prop::collection::vec(select(fragments.to_vec()), 0..12).prop_map(|fragments| fragments.concat());
-    prop_oneof![concatenated.clone().prop_map(|rest| format!("/{rest}")), concatenated, any::<String>()]
-}
-
-proptest! {
-    #![proptest_config(ProptestConfig { cases: 2000, failure_persistence: None, ..ProptestConfig::default() })]
-
-    #[test]
-    fn fault_32_accepted_targets_stay_below_document_root(target in targets(), serve_dotfiles in any::<bool>()) {
-        let dotfiles = if serve_dotfiles { Dotfiles::Serve } else { Dotfiles::Hide };
-        let Ok(path) = resolve(&target, dotfiles) else { return Ok(()) };
-        let relative = path.relative();
-        prop_assert!(!relative.starts_with('/') && !relative.ends_with('/'));
-        prop_assert!(!relative.contains(['\0', '\\', '\n']));
-        prop_assert!(relative.len() <= MAX_PATH_BYTES);
-        if !relative.is_empty() {
-            for (index, name) in relative.split('/').enumerate() {
-                prop_assert!(!name.is_empty() && name != "." && name != "..", "{name:?}");
-                let is_well_known = index == 0 && name == ".well-known";
-                prop_assert!(serve_dotfiles || !name.starts_with('.') || is_well_known, "{name:?}");
-                prop_assert!(name.len() <= MAX_NAME_BYTES);
-            }
-        }
-        let location = path.redirect_location();
-        prop_assert!(location.starts_with('/') && !location.starts_with("//"));
-        prop_assert!(location.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-._~!$&'()*+,;=:@/?%".contains(&byte)));
-        let again = resolve(&location, dotfiles).unwrap();
-        prop_assert_eq!((again.relative(), again.is_directory()), (relative, true));
-    }
-
-    #[test]
-    fn fast_resolution_matches_slow_resolution(target in targets()) {
-        if let Some(path) = resolve_fast(&target) {
-            prop_assert_eq!(resolve_slow(&target, Dotfiles::Hide), Ok(path.clone()));
-            prop_assert_eq!(resolve_slow(&target, Dotfiles::Serve), Ok(path));
-        }
-    }
-
-    #[test]
-    fn rejected_targets_are_spa_routes_only_for_invalid_names(target in targets(), serve_dotfiles in any::<bool>()) {
-        let dotfiles = if serve_dotfiles { Dotfiles::Serve } else { Dotfiles::Hide };
-        let is_spa_route = may_be_spa_route(&target, dotfiles);
-        match resolve(&target, dotfiles) {
-            Ok(path) => prop_assert_eq!(is_spa_route, path.has_no_extension()),
-            Err(PathError::EncodedSlash | PathError::Backslash | PathError::TooLong) => {
-                let decoded = percent_decode_str(split_query(&target).unwrap().0).decode_utf8_lossy();
-                let has_dot_segment = decoded.split(['/', '\\']).any(|name| matches!(name, "." | ".."));
-                prop_assert!(!(is_spa_route && has_dot_segment));
-            }
-            Err(_) => prop_assert!(!is_spa_route),
-        }
-    }
-
-    #[test]
-    fn encoded_names_resolve_to_same_name(name in "[^/]{1,60}", directory in "[a-z]{0,3}") {
-        let at_top = directory.is_empty();
-        let target = format!("/{directory}{}{}", if at_top { "" } else { "/" }, encoded_name(&name));
-        let resolved = resolve(&target, Dotfiles::Hide);
-        match check_name(&name, at_top, Dotfiles::Hide) {
-            Ok(()) => prop_assert!(resolved.is_ok_and(|path| path.relative().rsplit('/').next() == Some(&name[..]))),
-            Err(error) => prop_assert_eq!(resolved, Err(error)),
-        }
-    }
 }

@@ -1,10 +1,11 @@
+//! Tests of directory listings.
+
+use anello_http::files::fields::FieldLines;
+use anello_http::files::listing::{Contents, Format, Listing};
+use anello_http::files::path::{Dotfiles, resolve};
+use anello_http::files::stamp::Timestamp;
 use proptest::prelude::*;
 use proptest::sample::select;
-
-use super::*;
-use crate::files::fields::FieldLines;
-use crate::files::path::{Dotfiles, resolve};
-use crate::files::stamp::Timestamp;
 
 fn file(bytes: u64) -> Contents {
     Contents::File { bytes }
@@ -219,7 +220,7 @@ proptest! {
         let mut resolved_names = Vec::new();
         for link in links(&page).into_iter().filter(|link| *link != "../") {
             prop_assert!(link.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-._~%/".contains(&byte)));
-            let target = format!("{}{link}", listing.full_path());
+            let target = if path.is_empty() { format!("/{link}") } else { format!("/{path}/{link}") };
             let resolved = resolve(&target, Dotfiles::Hide).unwrap();
             prop_assert_eq!(resolved.is_directory(), are_directories);
             resolved_names.push(resolved.relative().rsplit('/').next().unwrap().to_owned());

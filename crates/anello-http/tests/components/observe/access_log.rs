@@ -1,29 +1,29 @@
 //! Tests of the access log as a whole: workers, writer thread and file.
 
 use std::fs;
-use std::io::{Read, Write};
-use std::os::fd::OwnedFd;
+use std::io::{self, Read, Write};
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
 
+use anello_http::observe::access_log::{
+    AccessLog, AccessLogHandle, AccessLogOptions, FormattedPeer, LogEntry, LogTarget, RequestLine, WorkerLog,
+};
 use rustix::fs::{CWD, FileType, Mode, OFlags, fcntl_getfl, fcntl_setfl, mknodat};
 use tempfile::TempDir;
-
-use super::*;
 
 const SECOND_NS: u64 = 1_000_000_000;
 
 /// Options with few small buffers and a long close timeout.
 fn options(path: &Path) -> AccessLogOptions {
-    AccessLogOptions {
-        target: LogTarget::File(path.into()),
-        max_field_bytes: 24,
-        buffer_bytes: 1024,
-        max_buffers: 4,
-        retry_interval: Duration::from_millis(1),
-        close_timeout: Duration::from_secs(60),
-        ..AccessLogOptions::default()
-    }
+    let mut options = AccessLogOptions::default();
+    options.target = LogTarget::File(path.into());
+    options.max_field_bytes = 24;
+    options.buffer_bytes = 1024;
+    options.max_buffers = 4;
+    options.retry_interval = Duration::from_millis(1);
+    options.close_timeout = Duration::from_secs(60);
+    options
 }
 
 /// Creates a temporary directory and returns it with the path of a log file in it.
@@ -131,38 +131,6 @@ fn lines_are_appended_to_existing_file() {
 }
 
 #[test]
-fn old_lines_are_flushed_from_partly_filled_buffer() {
-    let (_directory, path) = temp_log();
-    let mut options = options(&path);
-    // This test passes in its own clock.
-    options.flush_interval = Duration::from_secs(1);
-    let log = AccessLog::start(options).unwrap();
-    let (mut worker, handle) = (log.worker(0), log.handle());
-    let written = |lines| wait_until(|| handle.stats().written_lines == lines);
-    record(&mut worker, 0, 100 * SECOND_NS);
-    worker.flush_old(101 * SECOND_NS - 1);
-    assert_eq!(worker.buffered_lines(), 1);
-    worker.flush_old(101 * SECOND_NS);
-    assert_eq!(worker.buffered_lines(), 0);
-    written(1);
-    // `record` flushes old lines too.
-    record(&mut worker, 1, 200 * SECOND_NS);
-    record(&mut worker, 2, 201 * SECOND_NS);
-    assert_eq!(worker.buffered_lines(), 0);
-    written(3);
-    // A clock that is set back must not delay the flush by the same amount.
-    record(&mut worker, 3, 300 * SECOND_NS);
-    worker.flush_old(200 * SECOND_NS);
-    assert_eq!(worker.buffered_lines(), 0);
-    written(4);
-    record(&mut worker, 4, 0);
-    assert!(worker.flush() && worker.flush());
-    written(5);
-    drop(worker);
-    log.close().unwrap();
-}
-
-#[test]
 fn stalled_fifo_reader_causes_drops_without_blocking_workers() {
     let (_directory, path) = temp_log();
     make_fifo(&path);
@@ -186,33 +154,6 @@ fn stalled_fifo_reader_causes_drops_without_blocking_workers() {
     // The writer thread notices that the log is abandoned, and every line is accounted for.
     wait_until(|| handle.stats().dropped_lines == recorded);
     assert_eq!(handle.stats().written_lines, 0);
-}
-
-#[test]
-fn blocked_write_causes_drops_without_blocking_workers_or_close() {
-    let (_directory, path) = temp_log();
-    // A pipe whose write end is in blocking mode, as standard output can be.
-    let (mut reader, writer) = std::io::pipe().unwrap();
-    let mut writer = fs::File::from(OwnedFd::from(writer));
-    fill(&mut writer);
-    let mut options = options(&path);
-    options.close_timeout = Duration::from_millis(10);
-    let log = AccessLog::start_on(Output::inherited(writer), options).unwrap();
-    let (mut worker, handle) = (log.worker(0), log.handle());
-    let mut recorded = 0;
-    while worker.dropped_lines() < 1000 {
-        record(&mut worker, recorded, 0);
-        recorded += 1;
-    }
-    drop(worker);
-    assert!(log.close().unwrap_err().to_string().contains("the writer is blocked"));
-    // Once the pipe is read, the writer thread continues and exits.
-    let mut text = String::new();
-    reader.read_to_string(&mut text).unwrap();
-    wait_until(|| handle.stats().written_lines + handle.stats().dropped_lines == recorded);
-    let text = text.trim_start_matches('\0');
-    let complete_lines = &text[..text.rfind('\n').map_or(0, |end| end + 1)];
-    assert_eq!(numbers(complete_lines), (0..handle.stats().written_lines).collect::<Vec<_>>());
 }
 
 #[test]
@@ -320,40 +261,6 @@ fn reopen_after_rename_switches_to_new_file() {
 }
 
 #[test]
-fn reopen_after_partial_write_repeats_whole_line_in_new_file() {
-    let (directory, path) = temp_log();
-    make_fifo(&path);
-    let mut reader = open_fifo(&path);
-    fill(&mut reader);
-    // Makes room for the first of two pages.
-    let mut page = [0; 4096];
-    reader.read_exact(&mut page).unwrap();
-    let mut options = options(&path);
-    options.buffer_bytes = 8192;
-    let log = AccessLog::start(options).unwrap();
-    let (mut worker, handle) = (log.worker(0), log.handle());
-    (0..100).for_each(|number| record(&mut worker, number, 0));
-    assert_eq!(worker.buffered_lines(), 100);
-    assert!(worker.flush());
-    wait_until(|| handle.stats().written_bytes == 4096);
-    fs::rename(&path, directory.path().join("access.log.1")).unwrap();
-    handle.reopen();
-    wait_until(|| handle.stats().written_lines == 100);
-    drop(worker);
-    log.close().unwrap();
-    let mut old_bytes = Vec::new();
-    while let Ok(length) = reader.read(&mut page) {
-        old_bytes.extend_from_slice(&page[..length]);
-    }
-    let old_text = String::from_utf8(old_bytes).unwrap();
-    let old_text = old_text.trim_start_matches('\0');
-    let (complete_lines, partial_line) = old_text.split_at(old_text.rfind('\n').unwrap() + 1);
-    let text = complete_lines.to_owned() + &fs::read_to_string(&path).unwrap();
-    assert!(!partial_line.is_empty(), "the page must end inside a line");
-    assert_eq!(numbers(&text), (0..100).collect::<Vec<_>>());
-}
-
-#[test]
 fn failed_reopen_keeps_old_file_and_is_retried() {
     let (directory, path) = temp_log();
     let logs = directory.path().join("logs");
@@ -374,63 +281,6 @@ fn failed_reopen_keeps_old_file_and_is_retried() {
     log.close().unwrap();
     assert_eq!(numbers(&fs::read_to_string(path.join("access.log")).unwrap()), [0]);
     assert_eq!(numbers(&fs::read_to_string(logs.join("access.log")).unwrap()), [1]);
-}
-
-#[test]
-fn buffers_are_reused() {
-    let (_directory, path) = temp_log();
-    let log = AccessLog::start(options(&path)).unwrap();
-    let (mut worker, handle) = (log.worker(0), log.handle());
-    for number in 0..2000 {
-        record(&mut worker, number, 0);
-        assert!(worker.flush());
-        wait_until(|| handle.stats().written_lines == number + 1);
-    }
-    // One buffer is in use and one is being returned; a third can be allocated before the first is back.
-    assert!(worker.buffers() <= 3, "{} buffers", worker.buffers());
-}
-
-#[test]
-fn buffers_are_freed_after_burst() {
-    let (_directory, path) = temp_log();
-    make_fifo(&path);
-    let mut reader = open_fifo(&path);
-    fill(&mut reader);
-    let mut options = options(&path);
-    options.max_buffers = 100;
-    let log = AccessLog::start(options).unwrap();
-    let (mut worker, handle) = (log.worker(0), log.handle());
-    for number in 0..50 {
-        record(&mut worker, number, 0);
-        assert!(worker.flush());
-    }
-    assert_eq!(worker.buffers(), 51);
-    let mut bytes = Vec::new();
-    while handle.stats().written_lines < 50 {
-        // Reads all available data, until the read would block.
-        assert_eq!(reader.read_to_end(&mut bytes).unwrap_err().kind(), io::ErrorKind::WouldBlock);
-    }
-    // The current buffer, and the buffers that are kept for reuse.
-    wait_until(|| worker.buffers() == 9);
-    record(&mut worker, 50, 0);
-    assert!(worker.flush());
-    assert_eq!(worker.buffers(), 9);
-    drop(worker);
-    log.close().unwrap();
-}
-
-#[test]
-fn departed_workers_are_removed() {
-    let (_directory, path) = temp_log();
-    let log = AccessLog::start(options(&path)).unwrap();
-    let handle = log.handle();
-    for number in 0..100 {
-        record(&mut log.worker(0), number, 0);
-    }
-    wait_until(|| handle.stats().written_lines == 100);
-    // The writer thread removes workers whose log has been dropped.
-    wait_until(|| log.handle.shared.registered_workers() == 0);
-    log.close().unwrap();
 }
 
 #[test]
@@ -477,5 +327,114 @@ fn start_with_invalid_options_returns_error_with_remedy() {
     AccessLog::start(small.clone()).unwrap().close().unwrap();
     small.max_buffers = 1;
     assert!(start_error(small).contains("at least 2 buffers"));
-    AccessLogOptions::default().validate().unwrap();
+    AccessLog::start(AccessLogOptions::default()).unwrap().close().unwrap();
+}
+
+#[test]
+fn old_lines_are_flushed_from_partly_filled_buffer() {
+    let (_directory, path) = temp_log();
+    let mut options = options(&path);
+    // This test passes in its own clock.
+    options.flush_interval = Duration::from_secs(1);
+    let log = AccessLog::start(options).unwrap();
+    let (mut worker, handle) = (log.worker(0), log.handle());
+    let written = |lines| wait_until(|| handle.stats().written_lines == lines);
+    record(&mut worker, 0, 100 * SECOND_NS);
+    worker.flush_old(101 * SECOND_NS - 1);
+    assert_eq!(worker.buffered_lines(), 1);
+    worker.flush_old(101 * SECOND_NS);
+    assert_eq!(worker.buffered_lines(), 0);
+    written(1);
+    // `record` flushes old lines too.
+    record(&mut worker, 1, 200 * SECOND_NS);
+    record(&mut worker, 2, 201 * SECOND_NS);
+    assert_eq!(worker.buffered_lines(), 0);
+    written(3);
+    // A clock that is set back must not delay the flush by the same amount.
+    record(&mut worker, 3, 300 * SECOND_NS);
+    worker.flush_old(200 * SECOND_NS);
+    assert_eq!(worker.buffered_lines(), 0);
+    written(4);
+    record(&mut worker, 4, 0);
+    assert!(worker.flush() && worker.flush());
+    written(5);
+    drop(worker);
+    log.close().unwrap();
+}
+
+#[test]
+fn reopen_after_partial_write_repeats_whole_line_in_new_file() {
+    let (directory, path) = temp_log();
+    make_fifo(&path);
+    let mut reader = open_fifo(&path);
+    fill(&mut reader);
+    // Makes room for the first of two pages.
+    let mut page = [0; 4096];
+    reader.read_exact(&mut page).unwrap();
+    let mut options = options(&path);
+    options.buffer_bytes = 8192;
+    let log = AccessLog::start(options).unwrap();
+    let (mut worker, handle) = (log.worker(0), log.handle());
+    (0..100).for_each(|number| record(&mut worker, number, 0));
+    assert_eq!(worker.buffered_lines(), 100);
+    assert!(worker.flush());
+    wait_until(|| handle.stats().written_bytes == 4096);
+    fs::rename(&path, directory.path().join("access.log.1")).unwrap();
+    handle.reopen();
+    wait_until(|| handle.stats().written_lines == 100);
+    drop(worker);
+    log.close().unwrap();
+    let mut old_bytes = Vec::new();
+    while let Ok(length) = reader.read(&mut page) {
+        old_bytes.extend_from_slice(&page[..length]);
+    }
+    let old_text = String::from_utf8(old_bytes).unwrap();
+    let old_text = old_text.trim_start_matches('\0');
+    let (complete_lines, partial_line) = old_text.split_at(old_text.rfind('\n').unwrap() + 1);
+    let text = complete_lines.to_owned() + &fs::read_to_string(&path).unwrap();
+    assert!(!partial_line.is_empty(), "the page must end inside a line");
+    assert_eq!(numbers(&text), (0..100).collect::<Vec<_>>());
+}
+
+#[test]
+fn buffers_are_reused() {
+    let (_directory, path) = temp_log();
+    let log = AccessLog::start(options(&path)).unwrap();
+    let (mut worker, handle) = (log.worker(0), log.handle());
+    for number in 0..2000 {
+        record(&mut worker, number, 0);
+        assert!(worker.flush());
+        wait_until(|| handle.stats().written_lines == number + 1);
+    }
+    // One buffer is in use and one is being returned; a third can be allocated before the first is back.
+    assert!(worker.buffers() <= 3, "{} buffers", worker.buffers());
+}
+
+#[test]
+fn buffers_are_freed_after_burst() {
+    let (_directory, path) = temp_log();
+    make_fifo(&path);
+    let mut reader = open_fifo(&path);
+    fill(&mut reader);
+    let mut options = options(&path);
+    options.max_buffers = 100;
+    let log = AccessLog::start(options).unwrap();
+    let (mut worker, handle) = (log.worker(0), log.handle());
+    for number in 0..50 {
+        record(&mut worker, number, 0);
+        assert!(worker.flush());
+    }
+    assert_eq!(worker.buffers(), 51);
+    let mut bytes = Vec::new();
+    while handle.stats().written_lines < 50 {
+        // Reads all available data, until the read would block.
+        assert_eq!(reader.read_to_end(&mut bytes).unwrap_err().kind(), io::ErrorKind::WouldBlock);
+    }
+    // The current buffer, and the buffers that are kept for reuse.
+    wait_until(|| worker.buffers() == 9);
+    record(&mut worker, 50, 0);
+    assert!(worker.flush());
+    assert_eq!(worker.buffers(), 9);
+    drop(worker);
+    log.close().unwrap();
 }
