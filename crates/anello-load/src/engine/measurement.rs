@@ -278,7 +278,7 @@ impl<'a> MeasurementRunner<'a> {
         if let Some(pacer) = self.pacer.take() {
             let remaining = pacer.remaining_requests(self.shared.count_from_ns.get());
             let counters = &self.shared.counters;
-            counters.offered.set(counters.offered.get().saturating_add(remaining));
+            counters.add_offered(remaining);
             counters.add_unsent(remaining);
             self.finish_schedule();
         }
@@ -395,7 +395,7 @@ impl Pacer {
             // In a ramp, a connection gets no requests before it is opened.
             if due_ns >= slot.open_at_ns.get() {
                 let counts = u64::from(due_ns >= shared.count_from_ns.get());
-                shared.counters.offered.set(shared.counters.offered.get() + counts);
+                shared.counters.add_offered(counts);
                 let mut due_queue = slot.due_queue.borrow_mut();
                 if slot.broken.get() || due_queue.len() >= self.max_queue_len {
                     shared.counters.add_unsent(counts);

@@ -9,7 +9,7 @@ use hdrhistogram::Histogram;
 
 use crate::model::address::Address;
 use crate::model::config::{LoadConfig, Mode};
-use crate::model::errors::{ErrorKind, Errors};
+use crate::model::errors::ErrorKind;
 use crate::model::interval::Interval;
 use crate::model::latency::latency_histogram;
 use crate::model::tls::HandshakeCounts;
@@ -113,20 +113,12 @@ pub(crate) struct InFlightRequest {
     pub sent_ns: u64,
 }
 
-/// Counters of all connections since the last interval.
+/// Results of all connections.
 #[derive(Debug)]
 pub(crate) struct Counters {
-    requests: Cell<u64>,
-    latency: RefCell<Histogram<u64>>,
-    /// Open loop only: latency from the actual send time.
-    uncorrected: RefCell<Option<Histogram<u64>>>,
-    pub errors: RefCell<Errors>,
-    pub offered: Cell<u64>,
-    late: Cell<u64>,
-    pub unsent: Cell<u64>,
-    abandoned: Cell<u64>,
-    sent_bytes: Cell<u64>,
-    received_bytes: Cell<u64>,
+    /// Results since the last interval. Its times and its number of open connections are set by
+    /// [`take_interval`](Self::take_interval).
+    interval: RefCell<Interval>,
     /// Open loop: delay of requests whose connection was free when they were due. Not reset by intervals.
     pub schedule_error: RefCell<Histogram<u64>>,
     /// Time of the last reply or error.
@@ -138,16 +130,7 @@ pub(crate) struct Counters {
 impl Counters {
     fn new(open_loop: bool) -> Self {
         Self {
-            requests: Cell::new(0),
-            latency: RefCell::new(latency_histogram()),
-            uncorrected: RefCell::new(open_loop.then(latency_histogram)),
-            errors: RefCell::default(),
-            offered: Cell::new(0),
-            late: Cell::new(0),
-            unsent: Cell::new(0),
-            abandoned: Cell::new(0),
-            sent_bytes: Cell::new(0),
-            received_bytes: Cell::new(0),
+            interval: RefCell::new(Interval::empty(0, open_loop)),
             schedule_error: RefCell::new(latency_histogram()),
             last_ns: Cell::new(0),
             open: Cell::new(0),
@@ -157,9 +140,10 @@ impl Counters {
     /// Records a valid reply.
     #[inline]
     pub fn record_reply(&self, request: InFlightRequest, replied_ns: u64) {
-        self.requests.set(self.requests.get() + 1);
-        self.latency.borrow_mut().saturating_record(replied_ns.saturating_sub(request.due_ns));
-        if let Some(uncorrected) = &mut *self.uncorrected.borrow_mut() {
+        let interval = &mut *self.interval.borrow_mut();
+        interval.requests += 1;
+        interval.latency.saturating_record(replied_ns.saturating_sub(request.due_ns));
+        if let Some(uncorrected) = &mut interval.uncorrected {
             uncorrected.saturating_record(replied_ns.saturating_sub(request.sent_ns));
         }
     }
@@ -173,67 +157,61 @@ impl Counters {
             self.schedule_error.borrow_mut().saturating_record(error_ns);
         }
         if error_ns > LATE_THRESHOLD_NS {
-            self.late.set(self.late.get() + 1);
+            self.interval.borrow_mut().late += 1;
         }
     }
 
     #[inline]
     pub fn add_sent_bytes(&self, bytes: usize) {
-        self.sent_bytes.set(self.sent_bytes.get() + bytes as u64);
+        self.interval.borrow_mut().sent_bytes += bytes as u64;
     }
 
     #[inline]
     pub fn add_received_bytes(&self, bytes: usize, now_ns: u64) {
-        self.received_bytes.set(self.received_bytes.get() + bytes as u64);
+        self.interval.borrow_mut().received_bytes += bytes as u64;
         self.last_ns.set(now_ns);
+    }
+
+    /// Open loop: counts requests of the schedule.
+    #[inline]
+    pub fn add_offered(&self, count: u64) {
+        if let Some(offered) = &mut self.interval.borrow_mut().offered {
+            *offered = offered.saturating_add(count);
+        }
     }
 
     /// Open loop: counts requests of the schedule that will never be sent.
     pub fn add_unsent(&self, count: u64) {
-        self.unsent.set(self.unsent.get().saturating_add(count));
+        let interval = &mut *self.interval.borrow_mut();
+        interval.unsent = interval.unsent.saturating_add(count);
     }
 
     /// Counts requests in flight that are abandoned because the load is stopped.
     pub fn add_abandoned(&self, count: u64) {
-        self.abandoned.set(self.abandoned.get() + count);
+        self.interval.borrow_mut().abandoned += count;
     }
 
     #[cold]
     pub fn record_error(&self, kind: ErrorKind, count: u64, text: impl FnOnce() -> String) {
-        self.errors.borrow_mut().add_many(kind, count, text);
+        self.interval.borrow_mut().errors.add_many(kind, count, text);
     }
 
     /// Returns the counts since the last interval.
     pub fn snapshot(&self) -> ProgressSnapshot {
+        let interval = self.interval.borrow();
         ProgressSnapshot {
             open: self.open.get(),
-            requests: self.requests.get(),
-            errors: self.errors.borrow().total(),
+            requests: interval.requests,
+            errors: interval.errors.total(),
         }
     }
 
-    /// Returns all results since the last interval and resets the counters.
+    /// Returns all results since the last interval and resets them.
     pub fn take_interval(&self, start_ns: u64, elapsed_ns: u64) -> Interval {
-        let uncorrected = self
-            .uncorrected
-            .borrow_mut()
-            .as_mut()
-            .map(|uncorrected| std::mem::replace(uncorrected, latency_histogram()));
-        Interval {
-            elapsed_ns,
-            requests: self.requests.take(),
-            latency: self.latency.replace(latency_histogram()),
-            offered: uncorrected.as_ref().map(|_| self.offered.take()),
-            uncorrected,
-            late: self.late.take(),
-            unsent: self.unsent.take(),
-            abandoned: self.abandoned.take(),
-            sent_bytes: self.sent_bytes.take(),
-            received_bytes: self.received_bytes.take(),
-            errors: self.errors.take(),
-            open_connections: self.open.get(),
-            ..Interval::empty(start_ns, false)
-        }
+        let mut current = self.interval.borrow_mut();
+        let empty = Interval::empty(0, current.offered.is_some());
+        let interval = std::mem::replace(&mut *current, empty);
+        Interval { start_ns, elapsed_ns, open_connections: self.open.get(), ..interval }
     }
 }
 
