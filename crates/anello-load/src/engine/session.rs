@@ -6,14 +6,14 @@ use std::io;
 use std::ops::ControlFlow;
 use std::pin::{Pin, pin};
 use std::rc::Rc;
-use std::task::{Context, Poll};
+use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use anello::JoinHandle;
-use anello::time::sleep;
+use anello::time::{sleep, timeout};
+use futures_util::stream::{self, StreamExt};
 use hdrhistogram::Histogram;
 
-use crate::engine::connect_all::ConnectBatch;
 use crate::engine::connection::Connection;
 use crate::engine::measurement::{FinalInterval, MeasurementPlan, MeasurementRunner, Observer, TICK};
 use crate::engine::schedule::{Schedule, Share};
@@ -154,29 +154,38 @@ impl Session {
         session
     }
 
+    /// Opens the connections, a limited number at a time, until none remain or the timeout has passed.
     async fn open_all(&mut self, on_tick: &mut dyn FnMut(ProgressSnapshot) -> ControlFlow<()>) {
-        let batch =
-            Rc::new(ConnectBatch::new(Rc::clone(&self.shared), self.share, self.load.connect_timeout));
-        let openers = self.load.max_concurrent_connects.min(self.share.count());
-        let mut openers = AbortOnDrop((0..openers).map(|_| anello::spawn(Rc::clone(&batch).run())).collect());
-        let all = async {
-            while let Some(opener) = openers.0.pop() {
-                if let Err(error) = opener.await {
-                    batch.errors.borrow_mut().add(ErrorKind::Other, || error.to_string());
+        let (shared, share) = (Rc::clone(&self.shared), self.share);
+        let deadline = Instant::now() + self.load.connect_timeout;
+        let connect = async |slot_index| {
+            let remaining = deadline.saturating_duration_since(Instant::now());
+            (slot_index, shared.connect(share.global_index(slot_index) as u64, remaining).await)
+        };
+        let all = stream::iter(0..share.count()).map(connect);
+        let mut connecting = pin!(all.buffer_unordered(self.load.max_concurrent_connects));
+        let mut next_tick = Instant::now() + TICK;
+        loop {
+            let until_tick = next_tick.saturating_duration_since(Instant::now());
+            match timeout(until_tick, connecting.next()).await {
+                Ok(Some((slot_index, Ok(stream)))) => self.connections[slot_index].open(stream, &shared),
+                Ok(Some((_, Err(error)))) => self.connect_errors.add(error.kind, || error.text),
+                Ok(None) => break,
+                Err(_) => {
+                    next_tick = Instant::now() + TICK;
+                    let errors = self.connect_errors.total();
+                    let snapshot = ProgressSnapshot { errors, ..shared.counters.snapshot() };
+                    if on_tick(snapshot).is_break() {
+                        break;
+                    }
                 }
             }
-        };
-        run_with_ticks(TICK, all, || on_tick(batch.snapshot())).await;
-        drop(openers);
-        for (slot_index, stream) in batch.streams.take() {
-            self.connections[slot_index].open(stream, &self.shared);
         }
         for connection in &mut self.connections {
-            if !connection.is_open() && !self.shared.reconnect {
-                connection.mark_broken(&self.shared);
+            if !connection.is_open() && !shared.reconnect {
+                connection.mark_broken(&shared);
             }
         }
-        self.connect_errors = batch.errors.take();
     }
 
     /// Returns the number of open connections.
@@ -354,29 +363,4 @@ impl<T> Drop for AbortOnDrop<T> {
     fn drop(&mut self) {
         self.0.drain(..).for_each(|task| task.abort());
     }
-}
-
-/// Waits for a future and calls `tick` once per period. Drops the future if `tick` returns `Break`.
-async fn run_with_ticks<F: Future>(
-    period: Duration,
-    future: F,
-    mut tick: impl FnMut() -> ControlFlow<()>,
-) -> Option<F::Output> {
-    let mut future = pin!(future);
-    let mut pause = sleep(period);
-    poll_fn(|context: &mut Context<'_>| {
-        loop {
-            if let Poll::Ready(output) = future.as_mut().poll(context) {
-                return Poll::Ready(Some(output));
-            }
-            if Pin::new(&mut pause).poll(context).is_pending() {
-                return Poll::Pending;
-            }
-            if tick().is_break() {
-                return Poll::Ready(None);
-            }
-            pause.reset(period);
-        }
-    })
-    .await
 }

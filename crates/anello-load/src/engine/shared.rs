@@ -1,19 +1,23 @@
 //! State shared by all connections of a session: protocol, deadlines and counters.
 
 use std::cell::{Cell, RefCell};
+use std::future::Future;
 use std::net::IpAddr;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
+use anello::time::timeout;
 use hdrhistogram::Histogram;
 
 use crate::model::address::Address;
 use crate::model::config::{LoadConfig, Mode};
-use crate::model::errors::ErrorKind;
+use crate::model::errors::{ConnectionError, ErrorKind};
 use crate::model::interval::Interval;
 use crate::model::latency::latency_histogram;
 use crate::model::tls::HandshakeCounts;
+use crate::wire::connect;
 use crate::wire::exchange::Exchange;
+use crate::wire::stream::Stream;
 use crate::wire::tls_stream::TlsConnector;
 
 /// Delay after which a request of an open loop counts as late, in nanoseconds.
@@ -24,9 +28,9 @@ const LATE_THRESHOLD_NS: u64 = 1_000_000;
 pub(crate) struct Shared {
     origin: Instant,
     pub exchange: Exchange,
-    pub target: Address,
+    target: Address,
     /// Set if the connections use TLS.
-    pub tls: Option<Rc<TlsConnector>>,
+    tls: Option<Rc<TlsConnector>>,
     pub connect_timeout: Duration,
     /// Source addresses that the connections use in turn. Empty if the kernel chooses the address.
     source_addresses: Vec<IpAddr>,
@@ -98,10 +102,29 @@ impl Shared {
         self.origin.elapsed().as_nanos() as u64
     }
 
-    /// Returns the source address of connection `index`, or `None` if the kernel chooses it.
-    pub fn source_address(&self, index: u64) -> Option<IpAddr> {
+    /// Opens connection `index` within `limit`, which is at most the connect timeout.
+    pub fn connect(
+        &self,
+        index: u64,
+        limit: Duration,
+    ) -> impl Future<Output = Result<Stream, ConnectionError>> + use<> {
         let count = self.source_addresses.len().max(1) as u64;
-        self.source_addresses.get((index % count) as usize).copied()
+        // `None` if the kernel chooses the address.
+        let source = self.source_addresses.get((index % count) as usize).copied();
+        let (target, tls, connect_timeout) = (self.target.clone(), self.tls.clone(), self.connect_timeout);
+        async move {
+            let connected = match limit.is_zero() {
+                true => None,
+                false => timeout(limit, connect::connect(&target, source, tls.as_ref())).await.ok(),
+            };
+            match connected {
+                Some(connected) => connected.map_err(|error| ConnectionError::from_connect_error(&error)),
+                None => Err(ConnectionError {
+                    kind: ErrorKind::ConnectTimeout,
+                    text: format!("cannot connect to {target}: timed out after {connect_timeout:?}"),
+                }),
+            }
+        }
     }
 }
 

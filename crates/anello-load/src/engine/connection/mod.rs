@@ -26,14 +26,13 @@ use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use anello::time::{Sleep, sleep, timeout};
+use anello::time::{Sleep, sleep};
 
 pub(crate) use self::state::Connection;
 use self::state::{ConnectionState, PollOutcome};
 use crate::engine::shared::{InFlightRequest, Shared};
 use crate::engine::slot::AbortReason;
 use crate::model::errors::{ConnectionError, ErrorKind};
-use crate::wire::connect;
 use crate::wire::stream::Received;
 
 impl Connection {
@@ -126,18 +125,8 @@ impl Connection {
                     return Poll::Ready(false);
                 }
                 ready!(self.poll_reserve_request(shared, context));
-                let (source, target) = (shared.source_address(self.index), shared.target.clone());
-                let (connect_timeout, tls) = (shared.connect_timeout, shared.tls.clone());
-                self.state = ConnectionState::Connecting(Box::pin(async move {
-                    match timeout(connect_timeout, connect::connect(&target, source, tls.as_ref())).await {
-                        Ok(Ok(stream)) => Ok(stream),
-                        Ok(Err(error)) => Err(ConnectionError::from_connect_error(&error)),
-                        Err(_) => Err(ConnectionError {
-                            kind: ErrorKind::ConnectTimeout,
-                            text: format!("cannot connect to {target}: timed out after {connect_timeout:?}"),
-                        }),
-                    }
-                }));
+                let connecting = shared.connect(self.index, shared.connect_timeout);
+                self.state = ConnectionState::Connecting(Box::pin(connecting));
             }
             ConnectionState::Waiting(delay) => {
                 if is_sleep_elapsed(delay, context) || self.is_finished(shared) {
