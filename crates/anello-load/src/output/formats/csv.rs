@@ -7,7 +7,6 @@
 //! of nested fields are joined with underscores.
 
 use std::borrow::Cow;
-use std::fmt;
 use std::io::{self, Write};
 
 use crate::model::interval::Interval;
@@ -62,6 +61,7 @@ const COLUMNS: &[Column] = &[
 ];
 
 /// Writer of the table. Every row is flushed immediately.
+#[derive(Debug)]
 pub struct CsvWriter<W> {
     output: W,
 }
@@ -98,12 +98,6 @@ impl<W: Write> CsvWriter<W> {
         let record = IntervalRecord::from(interval);
         let cells = COLUMNS.iter().map(|(_, cell)| cell(&record));
         write_row(&mut self.output, std::iter::once(kind.to_owned()).chain(cells))
-    }
-}
-
-impl<W> fmt::Debug for CsvWriter<W> {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.debug_struct("CsvWriter").finish_non_exhaustive()
     }
 }
 

@@ -7,7 +7,6 @@
 //!  {"type":"total",…}                                        totals; missing if the run was killed
 //! ```
 
-use std::fmt;
 use std::io::{self, Write};
 
 use serde::{Deserialize, Serialize};
@@ -46,6 +45,7 @@ pub struct Begin {
 }
 
 /// Writer of the stream. Every line is flushed immediately.
+#[derive(Debug)]
 pub struct NdjsonWriter<W> {
     output: W,
 }
@@ -88,11 +88,5 @@ impl<W: Write> NdjsonWriter<W> {
         text.push(b'\n');
         self.output.write_all(&text)?;
         self.output.flush()
-    }
-}
-
-impl<W> fmt::Debug for NdjsonWriter<W> {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.debug_struct("NdjsonWriter").finish_non_exhaustive()
     }
 }
