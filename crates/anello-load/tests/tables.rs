@@ -15,10 +15,10 @@ fn intervals() -> [Interval; 2] {
         full.uncorrected.as_mut().unwrap().saturating_record(number * 500);
     }
     full.requests = 1000;
-    full.offered = Some(1010);
-    (full.late, full.unsent) = (20, 10);
-    (full.sent_bytes, full.received_bytes) = (128_000, 256_000);
-    full.errors = errors();
+    full.counts.offered = Some(1010);
+    (full.counts.late, full.counts.unsent) = (20, 10);
+    (full.counts.sent_bytes, full.counts.received_bytes) = (128_000, 256_000);
+    full.counts.errors = errors();
     full.open_connections = 49;
     full.server = Some(ProcessUsage {
         cpu_ns: 7_500_000,

@@ -36,11 +36,11 @@ pub(super) async fn exchange_once_on_each(load: &LoadConfig) -> Result<(), Strin
     }
     let slice = session.run_slice(Duration::ZERO).await;
     session.close().await;
-    let request_errors = summarize_errors(&slice.errors);
-    if !request_errors.is_empty() || slice.requests < connections as u64 {
+    let request_errors = summarize_errors(&slice.interval.counts.errors);
+    if !request_errors.is_empty() || slice.interval.requests < connections as u64 {
         return Err(format!(
             "{} of {connections} connections received their reply: {request_errors}",
-            slice.requests
+            slice.interval.requests
         ));
     }
     Ok(())

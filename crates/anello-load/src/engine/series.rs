@@ -105,10 +105,10 @@ impl Series {
 /// Returns `true` if the interval contains any requests or errors.
 fn has_activity(interval: &Interval) -> bool {
     interval.requests > 0
-        || !interval.errors.is_empty()
-        || interval.unsent > 0
-        || interval.abandoned > 0
-        || interval.offered.is_some_and(|offered| offered > 0)
+        || !interval.counts.errors.is_empty()
+        || interval.counts.unsent > 0
+        || interval.counts.abandoned > 0
+        || interval.counts.offered.is_some_and(|offered| offered > 0)
 }
 
 /// Counters of the server process and the machine: their values at a point in time, or the difference of two samples.

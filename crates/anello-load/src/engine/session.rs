@@ -12,7 +12,6 @@ use std::time::{Duration, Instant};
 use anello::JoinHandle;
 use anello::time::{sleep, timeout};
 use futures_util::stream::{self, StreamExt};
-use hdrhistogram::Histogram;
 
 use crate::engine::connection::Connection;
 use crate::engine::measurement::{FinalInterval, MeasurementPlan, MeasurementRunner, Observer, TICK};
@@ -41,7 +40,7 @@ use crate::wire::message::Messages;
 ///     let mut session = Session::connect(&load).await?;
 ///     for _ in 0..10 {
 ///         let slice = session.run_slice(Duration::from_millis(20)).await;
-///         println!("{} requests, errors: {:?}", slice.requests, slice.errors);
+///         println!("{} requests, errors: {:?}", slice.interval.requests, slice.interval.counts.errors);
 ///     }
 ///     session.close().await;
 ///     Ok(())
@@ -70,30 +69,16 @@ impl fmt::Debug for Session {
 /// Results of one slice of load.
 #[derive(Clone, Debug)]
 pub struct Slice {
-    /// Requests answered: the reply was complete and, if verified, had the right bytes.
-    pub requests: u64,
-    /// Time from the start of the slice to the last reply or error, in nanoseconds. This includes the wait for the
-    /// replies to requests in flight.
-    pub elapsed_ns: u64,
-    /// Time to the complete reply in nanoseconds, one value per request, with three significant digits. Closed loop:
-    /// since the request was sent. Open loop: since the request was due.
-    pub latency: Histogram<u64>,
-    /// Open loop only: latency since the request was actually sent.
-    pub uncorrected: Option<Histogram<u64>>,
-    /// Open loop only: number of requests in the schedule.
-    pub offered: Option<u64>,
-    /// Open loop only: requests that were sent more than 1 ms after they were due.
-    pub late: u64,
-    /// Open loop only: requests of the schedule that were never sent, including requests not yet due when no
-    /// connection was left.
-    pub unsent: u64,
+    /// Measurements of the slice. It ends with the last reply or error, so its length includes the wait for the replies
+    /// to requests in flight. All errors but wrong bytes, status or length have broken a connection. In an open loop,
+    /// requests that were not yet due when no connection was left count as unsent. The resources of the server and of
+    /// the load generator are not measured.
+    pub interval: Interval,
     /// Requests answered on each connection that is not broken.
     pub requests_by_connection: Vec<u64>,
     /// Connections that were opened again, because the server had closed them or because each request uses its own
     /// connection.
     pub reopened: u64,
-    /// Errors. All but wrong bytes, status or length have broken a connection.
-    pub errors: Errors,
 }
 
 impl Session {
@@ -218,16 +203,9 @@ impl Session {
             self.measurement_plan(start_ns, Duration::ZERO, duration, None, rate.map(|rate| (rate, slice)));
         let interval = self.run_measurement(plan, &mut NoopObserver).await.interval;
         Slice {
-            requests: interval.requests,
-            elapsed_ns: interval.elapsed_ns,
-            latency: interval.latency,
-            uncorrected: interval.uncorrected,
-            offered: interval.offered,
-            late: interval.late,
-            unsent: interval.unsent,
+            interval,
             requests_by_connection: self.requests_by_connection(),
             reopened: self.shared.reopened.take(),
-            errors: interval.errors,
         }
     }
 

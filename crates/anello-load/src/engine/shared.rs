@@ -180,25 +180,25 @@ impl Counters {
             self.schedule_error.borrow_mut().saturating_record(error_ns);
         }
         if error_ns > LATE_THRESHOLD_NS {
-            self.interval.borrow_mut().late += 1;
+            self.interval.borrow_mut().counts.late += 1;
         }
     }
 
     #[inline]
     pub fn add_sent_bytes(&self, bytes: usize) {
-        self.interval.borrow_mut().sent_bytes += bytes as u64;
+        self.interval.borrow_mut().counts.sent_bytes += bytes as u64;
     }
 
     #[inline]
     pub fn add_received_bytes(&self, bytes: usize, now_ns: u64) {
-        self.interval.borrow_mut().received_bytes += bytes as u64;
+        self.interval.borrow_mut().counts.received_bytes += bytes as u64;
         self.last_ns.set(now_ns);
     }
 
     /// Open loop: counts requests of the schedule.
     #[inline]
     pub fn add_offered(&self, count: u64) {
-        if let Some(offered) = &mut self.interval.borrow_mut().offered {
+        if let Some(offered) = &mut self.interval.borrow_mut().counts.offered {
             *offered = offered.saturating_add(count);
         }
     }
@@ -206,17 +206,17 @@ impl Counters {
     /// Open loop: counts requests of the schedule that will never be sent.
     pub fn add_unsent(&self, count: u64) {
         let interval = &mut *self.interval.borrow_mut();
-        interval.unsent = interval.unsent.saturating_add(count);
+        interval.counts.unsent = interval.counts.unsent.saturating_add(count);
     }
 
     /// Counts requests in flight that are abandoned because the load is stopped.
     pub fn add_abandoned(&self, count: u64) {
-        self.interval.borrow_mut().abandoned += count;
+        self.interval.borrow_mut().counts.abandoned += count;
     }
 
     #[cold]
     pub fn record_error(&self, kind: ErrorKind, count: u64, text: impl FnOnce() -> String) {
-        self.interval.borrow_mut().errors.add_many(kind, count, text);
+        self.interval.borrow_mut().counts.errors.add_many(kind, count, text);
     }
 
     /// Returns the counts since the last interval.
@@ -225,14 +225,14 @@ impl Counters {
         ProgressSnapshot {
             open: self.open.get(),
             requests: interval.requests,
-            errors: interval.errors.total(),
+            errors: interval.counts.errors.total(),
         }
     }
 
     /// Returns all results since the last interval and resets them.
     pub fn take_interval(&self, start_ns: u64, elapsed_ns: u64) -> Interval {
         let mut current = self.interval.borrow_mut();
-        let empty = Interval::empty(0, current.offered.is_some());
+        let empty = Interval::empty(0, current.counts.offered.is_some());
         let interval = std::mem::replace(&mut *current, empty);
         Interval { start_ns, elapsed_ns, open_connections: self.open.get(), ..interval }
     }

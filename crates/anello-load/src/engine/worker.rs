@@ -264,14 +264,14 @@ impl Observer for WorkerObserver<'_> {
     }
 
     fn warmed_up(&mut self, warm_up: Interval, _: u64) {
-        self.worker.report(WorkerEvent::WarmedUp(warm_up.errors));
+        self.worker.report(WorkerEvent::WarmedUp(warm_up.counts.errors));
         self.sampled_at = Instant::now();
         (self.cpu_ns, self.delayed_ns) = (thread_cpu_ns(), thread_delayed_ns());
     }
 
     fn interval(&mut self, index: u64, interval: Interval, pacing_ns: u64) {
         self.requests += interval.requests;
-        self.errors += interval.errors.total();
+        self.errors += interval.counts.errors.total();
         let interval = self.with_cpu_usage(interval, pacing_ns, true);
         self.worker.report(WorkerEvent::Interval(index, Box::new(interval)));
     }

@@ -10,6 +10,7 @@
 //! Both operations are exact: histograms are added bucket by bucket.
 
 use hdrhistogram::Histogram;
+use serde::{Deserialize, Serialize};
 
 use crate::model::errors::Errors;
 use crate::model::latency::{Latency, add_histogram, latency_histogram};
@@ -28,21 +29,8 @@ pub struct Interval {
     pub latency: Histogram<u64>,
     /// Open loop only: request latency in nanoseconds, measured from the actual time of sending.
     pub uncorrected: Option<Histogram<u64>>,
-    /// Open loop only: requests scheduled in this interval.
-    pub offered: Option<u64>,
-    /// Open loop only: requests sent more than 1 ms after their scheduled time, usually because the connection was
-    /// still busy.
-    pub late: u64,
-    /// Open loop only: scheduled requests that were never sent.
-    pub unsent: u64,
-    /// Requests in flight that were cancelled because the load was stopped early.
-    pub abandoned: u64,
-    /// Bytes sent.
-    pub sent_bytes: u64,
-    /// Bytes received.
-    pub received_bytes: u64,
-    /// Errors by kind.
-    pub errors: Errors,
+    /// Counters.
+    pub counts: Counts,
     /// Connections open at the end of the interval.
     pub open_connections: usize,
     /// Resources used by the server process, and its memory at the end of the interval. `None` if the process was not
@@ -65,13 +53,7 @@ impl Interval {
             requests: 0,
             latency: latency_histogram(),
             uncorrected: open_loop.then(latency_histogram),
-            offered: open_loop.then_some(0),
-            late: 0,
-            unsent: 0,
-            abandoned: 0,
-            sent_bytes: 0,
-            received_bytes: 0,
-            errors: Errors::default(),
+            counts: Counts { offered: open_loop.then_some(0), ..Counts::default() },
             open_connections: 0,
             server: None,
             load_cpu_ns: 0,
@@ -119,13 +101,7 @@ impl Interval {
             (sum @ None, others) => sum.clone_from(others),
             (Some(_), None) => {}
         }
-        self.offered = sum_of_known(self.offered, other.offered);
-        self.late += other.late;
-        self.unsent += other.unsent;
-        self.abandoned += other.abandoned;
-        self.sent_bytes += other.sent_bytes;
-        self.received_bytes += other.received_bytes;
-        self.errors.merge(other.errors.clone());
+        self.counts.add(&other.counts);
         if let (Some(server), Some(others)) = (&mut self.server, &other.server) {
             server.add_work(others);
         }
@@ -166,6 +142,39 @@ impl Interval {
     }
 }
 
+/// Counters of a period.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Counts {
+    /// Open loop only: requests scheduled in the period.
+    pub offered: Option<u64>,
+    /// Open loop only: requests sent more than 1 ms after their scheduled time, usually because the connection was
+    /// still busy.
+    pub late: u64,
+    /// Open loop only: scheduled requests that were never sent.
+    pub unsent: u64,
+    /// Requests in flight that were cancelled because the load was stopped early.
+    #[serde(default)]
+    pub abandoned: u64,
+    /// Bytes sent. With TLS, counts the plaintext of requests only.
+    pub sent_bytes: u64,
+    /// Bytes received. With TLS, counts the plaintext of replies only.
+    pub received_bytes: u64,
+    /// Errors by kind.
+    pub errors: Errors,
+}
+
+impl Counts {
+    fn add(&mut self, other: &Self) {
+        self.offered = sum_of_known(self.offered, other.offered);
+        self.late += other.late;
+        self.unsent += other.unsent;
+        self.abandoned += other.abandoned;
+        self.sent_bytes += other.sent_bytes;
+        self.received_bytes += other.received_bytes;
+        self.errors.merge(other.errors.clone());
+    }
+}
+
 /// Adds the known values. Returns `None` if both are unknown.
 fn sum_of_known(one: Option<u64>, other: Option<u64>) -> Option<u64> {
     match (one, other) {
@@ -187,9 +196,9 @@ mod tests {
             interval.uncorrected.as_mut().unwrap().saturating_record(latency_ns / 2);
         }
         interval.requests = latencies_ns.len() as u64;
-        interval.offered = Some(10);
+        interval.counts.offered = Some(10);
         interval.open_connections = 3;
-        interval.errors.add(ErrorKind::Reset, || "reset".to_owned());
+        interval.counts.errors.add(ErrorKind::Reset, || "reset".to_owned());
         interval.stolen_ns = (start_ns > 0).then_some(7);
         interval.server = (start_ns > 0).then_some(ProcessUsage {
             cpu_ns: 500,
@@ -206,7 +215,7 @@ mod tests {
         sum.add(&Interval { start_ns: 9, stolen_ns: None, server: None, ..interval(0, &[3000]) });
         assert_eq!((sum.start_ns, sum.elapsed_ns, sum.open_connections), (5, 1_000_000_004, 6));
         assert_eq!((sum.requests, sum.latency.len(), sum.uncorrected.as_ref().unwrap().len()), (3, 3, 3));
-        assert_eq!((sum.offered, sum.stolen_ns, sum.errors.total()), (Some(20), Some(7), 2));
+        assert_eq!((sum.counts.offered, sum.stolen_ns, sum.counts.errors.total()), (Some(20), Some(7), 2));
         assert_eq!((sum.server.unwrap().cpu_ns, sum.server.unwrap().resident_bytes), (500, 5));
         assert_eq!(sum.server_cpu_ns_per_request(), Some(500.0 / 3.0));
         assert_eq!(sum.load_cpu_ns_per_request(), Some(0.0));
@@ -236,7 +245,10 @@ mod tests {
     #[test]
     fn empty_interval_has_no_quantiles() {
         let empty = Interval::empty(0, false);
-        assert_eq!((empty.quantiles(), empty.uncorrected_quantiles(), empty.offered), (None, None, None));
+        assert_eq!(
+            (empty.quantiles(), empty.uncorrected_quantiles(), empty.counts.offered),
+            (None, None, None)
+        );
         assert_eq!((empty.requests_per_second(), empty.load_cpu_ns_per_request()), (0.0, None));
     }
 }

@@ -2,8 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::model::errors::Errors;
-use crate::model::interval::Interval;
+use crate::model::interval::{Counts, Interval};
 use crate::model::latency::Latency;
 use crate::system::process::ProcessUsage;
 
@@ -23,21 +22,9 @@ pub struct IntervalRecord {
     pub latency: Option<Latency>,
     /// Open loop only: request latency measured from the actual time of sending.
     pub uncorrected: Option<Latency>,
-    /// Open loop only: requests scheduled in the interval.
-    pub offered: Option<u64>,
-    /// Open loop only: requests sent more than 1 ms after their scheduled time.
-    pub late: u64,
-    /// Open loop only: scheduled requests that were never sent.
-    pub unsent: u64,
-    /// Requests in flight that were cancelled because the load was stopped early.
-    #[serde(default)]
-    pub abandoned: u64,
-    /// Bytes sent.
-    pub sent_bytes: u64,
-    /// Bytes received.
-    pub received_bytes: u64,
-    /// Errors by kind.
-    pub errors: Errors,
+    /// Counters.
+    #[serde(flatten)]
+    pub counts: Counts,
     /// Connections open at the end of the interval.
     pub open_connections: usize,
     /// Resources used by the server process, and its memory at the end of the interval. `None` if the process was not
@@ -63,13 +50,7 @@ impl From<&Interval> for IntervalRecord {
             requests_per_second: interval.requests_per_second(),
             latency: interval.quantiles(),
             uncorrected: interval.uncorrected_quantiles(),
-            offered: interval.offered,
-            late: interval.late,
-            unsent: interval.unsent,
-            abandoned: interval.abandoned,
-            sent_bytes: interval.sent_bytes,
-            received_bytes: interval.received_bytes,
-            errors: interval.errors.clone(),
+            counts: interval.counts.clone(),
             open_connections: interval.open_connections,
             server: interval.server,
             server_cpu_ns_per_request: interval.server_cpu_ns_per_request(),

@@ -476,7 +476,7 @@ impl<'a, W: FnMut(Event<'_>) -> ControlFlow<()>> Run<'a, W> {
         let open_loop = !matches!(self.load.mode, Mode::Closed { .. });
         let total = self.total.take().unwrap_or_else(|| Interval::empty(0, open_loop));
         let load = self.load;
-        self.errors.merge(total.errors.clone());
+        self.errors.merge(total.counts.errors.clone());
         let busy_percent = self.usage.iter().map(ThreadUsage::busy_percent).fold(0.0, f64::max);
         let driver = self.driver.take();
         let elapsed_ns = total.end_ns();
@@ -512,13 +512,13 @@ impl<'a, W: FnMut(Event<'_>) -> ControlFlow<()>> Run<'a, W> {
             requests_per_second: throughput.requests as f64 * 1e9 / throughput.elapsed_ns.max(1) as f64,
             latency: total.quantiles(),
             uncorrected_latency: total.uncorrected_quantiles(),
-            offered: total.offered,
-            late: total.late,
-            unsent: total.unsent,
-            abandoned: total.abandoned,
+            offered: total.counts.offered,
+            late: total.counts.late,
+            unsent: total.counts.unsent,
+            abandoned: total.counts.abandoned,
             schedule_error: Latency::of(&self.schedule_error),
-            sent_bytes: total.sent_bytes,
-            received_bytes: total.received_bytes,
+            sent_bytes: total.counts.sent_bytes,
+            received_bytes: total.counts.received_bytes,
             requests_per_connection: Spread::of(&self.requests_by_connection),
             errors: self.errors,
             server: load.server_pid.and_then(|pid| ServerCost::of(pid, &total)),
