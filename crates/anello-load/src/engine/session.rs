@@ -18,7 +18,7 @@ use crate::engine::measurement::{FinalInterval, MeasurementPlan, MeasurementRunn
 use crate::engine::schedule::{Schedule, Share};
 use crate::engine::shared::{ProgressSnapshot, Shared};
 use crate::engine::slot::ConnectionSlot;
-use crate::model::config::{LoadConfig, Mode, Protocol};
+use crate::model::config::{LoadConfig, Protocol};
 use crate::model::errors::{ErrorKind, Errors};
 use crate::model::interval::Interval;
 use crate::model::tls::HandshakeSummary;
@@ -64,6 +64,19 @@ impl fmt::Debug for Session {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.debug_struct("Session").field("load", &self.load).finish_non_exhaustive()
     }
+}
+
+/// A request to run one measurement.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct MeasurementRequest {
+    /// Start, in nanoseconds since the origin of the session.
+    pub start_ns: u64,
+    pub warm_up: Duration,
+    pub duration: Duration,
+    /// Length of the intervals that the observer receives.
+    pub interval: Option<Duration>,
+    /// Open loop: requests per second of all threads, and the number of the measurement, which varies the seed.
+    pub rate: Option<(u64, u64)>,
 }
 
 /// Results of one slice of load.
@@ -196,12 +209,11 @@ impl Session {
     /// # Cancel safety
     /// Dropping the future closes all connections.
     pub async fn run_slice(&mut self, duration: Duration) -> Slice {
-        let (start_ns, rate) = (self.shared.now_ns(), self.first_rate());
-        let slice = self.slices;
+        let rate = self.load.mode.open_loop().map(|(per_second, ..)| (per_second, self.slices));
         self.slices += 1;
-        let plan =
-            self.measurement_plan(start_ns, Duration::ZERO, duration, None, rate.map(|rate| (rate, slice)));
-        let interval = self.run_measurement(plan, &mut NoopObserver).await.interval;
+        let (start_ns, warm_up) = (self.shared.now_ns(), Duration::ZERO);
+        let request = MeasurementRequest { start_ns, warm_up, duration, interval: None, rate };
+        let interval = self.run_measurement(&request, &mut NoopObserver).await.interval;
         Slice {
             interval,
             requests_by_connection: self.requests_by_connection(),
@@ -209,37 +221,16 @@ impl Session {
         }
     }
 
-    fn first_rate(&self) -> Option<u64> {
-        match &self.load.mode {
-            Mode::Closed { .. } => None,
-            Mode::Open { per_second, .. } => Some(*per_second),
-            Mode::Sweep(sweep) => Some(sweep.first),
-        }
-    }
-
-    /// Returns the plan of a measurement. In an open loop, `rate` is the number of requests per second and the number
-    /// of the measurement, which varies the seed.
-    pub(crate) fn measurement_plan(
-        &self,
-        start_ns: u64,
-        warm_up: Duration,
-        duration: Duration,
-        interval: Option<Duration>,
-        rate: Option<(u64, u64)>,
-    ) -> MeasurementPlan {
-        let schedule = match &self.load.mode {
-            Mode::Closed { .. } => None,
-            Mode::Open { arrivals, seed, .. } => Some((*arrivals, *seed)),
-            Mode::Sweep(sweep) => Some((sweep.arrivals, sweep.seed)),
-        };
-        let schedule = schedule.zip(rate).map(|((arrivals, seed), (per_second, number))| {
+    fn plan(&self, request: &MeasurementRequest) -> MeasurementPlan {
+        let schedule = self.load.mode.open_loop().zip(request.rate);
+        let schedule = schedule.map(|((_, arrivals, seed), (per_second, number))| {
             Schedule::new(self.share, per_second, arrivals, seed.wrapping_add(number << 32))
         });
         MeasurementPlan {
-            start_ns,
-            warm_up_ns: nanoseconds(warm_up),
-            duration_ns: nanoseconds(duration),
-            interval_ns: interval.map(nanoseconds),
+            start_ns: request.start_ns,
+            warm_up_ns: nanoseconds(request.warm_up),
+            duration_ns: nanoseconds(request.duration),
+            interval_ns: request.interval.map(nanoseconds),
             drain_ns: nanoseconds(self.load.drain_timeout),
             stall_timeout_ns: nanoseconds(self.load.stall_timeout),
             schedule,
@@ -259,9 +250,10 @@ impl Session {
     /// the observer returns `Break`, requests in flight are abandoned after a short time and do not count.
     pub(crate) async fn run_measurement(
         &mut self,
-        plan: MeasurementPlan,
+        request: &MeasurementRequest,
         observer: &mut dyn Observer,
     ) -> FinalInterval {
+        let plan = self.plan(request);
         let shared = Rc::clone(&self.shared);
         let mut runner = MeasurementRunner::new(&shared, &self.slots, plan, observer);
         let running =

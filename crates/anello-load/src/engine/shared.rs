@@ -66,9 +66,10 @@ pub(crate) struct Shared {
 
 impl Shared {
     pub fn new(load: &LoadConfig, exchange: Exchange, origin: Instant) -> Self {
-        let (open_loop, think_time) = match &load.mode {
-            Mode::Closed { think_time } => (false, *think_time),
-            Mode::Open { .. } | Mode::Sweep(_) => (true, Duration::ZERO),
+        let open_loop = load.mode.open_loop().is_some();
+        let think_time = match load.mode {
+            Mode::Closed { think_time } => think_time,
+            Mode::Open { .. } | Mode::Sweep(_) => Duration::ZERO,
         };
         let http = load.http_load();
         Self {

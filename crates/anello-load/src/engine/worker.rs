@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use anello::DriverInfo;
 use hdrhistogram::Histogram;
@@ -16,7 +16,7 @@ use rustix::time::{ClockId, clock_gettime};
 
 use crate::engine::measurement::{Observer, Throughput};
 use crate::engine::schedule::Share;
-use crate::engine::session::Session;
+use crate::engine::session::{MeasurementRequest, Session};
 use crate::engine::shared::ProgressSnapshot;
 use crate::model::config::LoadConfig;
 use crate::model::errors::Errors;
@@ -36,16 +36,6 @@ pub(crate) struct Worker {
     pub request_queue: Receiver<MeasurementRequest>,
     pub reports: Sender<WorkerReport>,
     pub shared_progress: Arc<SharedProgress>,
-}
-
-/// A request to run one measurement.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct MeasurementRequest {
-    pub start_ns: u64,
-    pub warm_up: Duration,
-    pub duration: Duration,
-    /// Open loop: requests per second of all threads, and the number of the measurement.
-    pub rate: Option<(u64, u64)>,
 }
 
 /// An event of a worker thread, with the index of the thread.
@@ -93,6 +83,13 @@ pub(crate) struct ThreadUsage {
 }
 
 impl ThreadUsage {
+    pub fn add(&mut self, other: &Self) {
+        self.elapsed_ns += other.elapsed_ns;
+        self.cpu_ns += other.cpu_ns;
+        self.delayed_ns += other.delayed_ns;
+        self.pacing_ns += other.pacing_ns;
+    }
+
     /// Returns the percentage of its time in which the thread had no spare capacity.
     pub fn busy_percent(&self) -> f64 {
         let busy_ns = (self.cpu_ns + self.delayed_ns).saturating_sub(self.pacing_ns);
@@ -163,20 +160,11 @@ impl Worker {
         session: &mut Session,
         request: &MeasurementRequest,
     ) -> MeasurementResult {
-        let interval = Some(self.load.interval);
-        let plan = session.measurement_plan(
-            request.start_ns,
-            request.warm_up,
-            request.duration,
-            interval,
-            request.rate,
-        );
         let mut observer = WorkerObserver::new(self);
-        let measured = session.run_measurement(plan, &mut observer).await;
+        let measured = session.run_measurement(request, &mut observer).await;
         let interval =
             observer.with_cpu_usage(measured.interval, measured.pacing_ns, measured.before_deadline);
         let shared = session.shared();
-        let empty_histogram = latency_histogram();
         MeasurementResult {
             final_interval: interval,
             throughput: measured.throughput,
@@ -185,7 +173,7 @@ impl Worker {
             open: session.open_connections(),
             reopened: shared.reopened.take(),
             handshakes: shared.handshakes.take().handshakes(),
-            schedule_error: shared.counters.schedule_error.replace(empty_histogram),
+            schedule_error: shared.counters.schedule_error.replace(latency_histogram()),
             usage: observer.usage,
         }
     }
@@ -248,10 +236,12 @@ impl WorkerObserver<'_> {
         let elapsed = std::mem::replace(&mut self.sampled_at, Instant::now()).elapsed();
         let load_cpu_ns = cpu_ns.saturating_sub(self.cpu_ns);
         if counts {
-            self.usage.elapsed_ns += nanoseconds(elapsed);
-            self.usage.cpu_ns += load_cpu_ns;
-            self.usage.delayed_ns += delayed_ns.saturating_sub(self.delayed_ns);
-            self.usage.pacing_ns += pacing_ns;
+            self.usage.add(&ThreadUsage {
+                elapsed_ns: nanoseconds(elapsed),
+                cpu_ns: load_cpu_ns,
+                delayed_ns: delayed_ns.saturating_sub(self.delayed_ns),
+                pacing_ns,
+            });
         }
         (self.cpu_ns, self.delayed_ns) = (cpu_ns, delayed_ns);
         Interval { load_cpu_ns, ..interval }
