@@ -256,16 +256,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn kind_name_matches_serialized_name() {
-        for (index, kind) in ErrorKind::ALL.into_iter().enumerate() {
-            assert_eq!(
-                (kind as usize, serde_json::to_string(&kind).unwrap()),
-                (index, format!("{:?}", kind.name()))
-            );
-        }
-    }
-
-    #[test]
     fn errors_are_counted_by_kind_and_keep_first_example() {
         let mut errors = Errors::default();
         assert!(errors.is_empty());

@@ -138,15 +138,3 @@ fn format_latency(latency: Option<Latency>, field: fn(&Latency) -> u64) -> Strin
 fn format_decimal(number: Option<f64>) -> String {
     number.map_or_else(String::new, |number| format!("{number:.3}"))
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn quotes_cells_with_special_characters() {
-        let mut row = Vec::new();
-        write_row(&mut row, ["plain", "a,b", "say \"so\"", "two\nlines", ""].into_iter()).unwrap();
-        assert_eq!(String::from_utf8(row).unwrap(), "plain,\"a,b\",\"say \"\"so\"\"\",\"two\nlines\",\n");
-    }
-}
