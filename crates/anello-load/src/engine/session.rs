@@ -133,7 +133,7 @@ impl Session {
             Protocol::Http(http) => Exchange::Http(HttpShared::new(http, load.verify, references)),
         };
         let shared = Rc::new(Shared::new(&load, exchange, origin));
-        let slots: Vec<_> = (0..share.count()).map(|_| Rc::new(ConnectionSlot::new())).collect();
+        let slots: Vec<_> = (0..share.count()).map(|_| Rc::<ConnectionSlot>::default()).collect();
         let connection = |(slot_index, slot): (usize, &Rc<ConnectionSlot>)| {
             Connection::new(
                 share.global_index(slot_index) as u64,
@@ -301,7 +301,7 @@ impl Session {
     /// Returns the TLS handshakes so far, including those of connections that were opened again. Empty without TLS.
     #[must_use]
     pub fn handshakes(&self) -> Vec<HandshakeSummary> {
-        self.shared.handshakes.borrow().handshakes()
+        self.shared.handshakes.borrow().clone()
     }
 
     /// Closes all connections, and gives the driver time to close their sockets.
@@ -316,15 +316,7 @@ impl Session {
 /// Observer that ignores all events.
 struct NoopObserver;
 
-impl Observer for NoopObserver {
-    fn tick(&mut self, _: ProgressSnapshot) -> ControlFlow<()> {
-        ControlFlow::Continue(())
-    }
-
-    fn warmed_up(&mut self, _: Interval, _: u64) {}
-
-    fn interval(&mut self, _: u64, _: Interval, _: u64) {}
-}
+impl Observer for NoopObserver {}
 
 /// Tasks that are aborted on drop.
 struct AbortOnDrop<T>(Vec<JoinHandle<T>>);

@@ -14,7 +14,7 @@ use crate::model::config::{LoadConfig, Mode};
 use crate::model::errors::{ConnectionError, ErrorKind};
 use crate::model::interval::Interval;
 use crate::model::latency::latency_histogram;
-use crate::model::tls::HandshakeCounts;
+use crate::model::tls::HandshakeSummary;
 use crate::wire::connect;
 use crate::wire::exchange::Exchange;
 use crate::wire::stream::Stream;
@@ -61,7 +61,7 @@ pub(crate) struct Shared {
     /// Number of connections that were opened again.
     pub reopened: Cell<u64>,
     /// TLS handshakes of all connections.
-    pub handshakes: RefCell<HandshakeCounts>,
+    pub handshakes: RefCell<Vec<HandshakeSummary>>,
 }
 
 impl Shared {

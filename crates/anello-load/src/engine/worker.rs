@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender};
 use std::thread;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anello::DriverInfo;
 use hdrhistogram::Histogram;
@@ -160,7 +160,13 @@ impl Worker {
         session: &mut Session,
         request: &MeasurementRequest,
     ) -> MeasurementResult {
-        let mut observer = WorkerObserver::new(self);
+        let mut observer = WorkerObserver {
+            worker: self,
+            requests: 0,
+            errors: 0,
+            usage: ThreadUsage::default(),
+            last_sample: ThreadSample::take(),
+        };
         let measured = session.run_measurement(request, &mut observer).await;
         let interval =
             observer.with_cpu_usage(measured.interval, measured.pacing_ns, measured.before_deadline);
@@ -172,7 +178,7 @@ impl Worker {
             opened: session.opened_connections(),
             open: session.open_connections(),
             reopened: shared.reopened.take(),
-            handshakes: shared.handshakes.take().handshakes(),
+            handshakes: shared.handshakes.take(),
             schedule_error: shared.counters.schedule_error.replace(latency_histogram()),
             usage: observer.usage,
         }
@@ -207,23 +213,19 @@ struct WorkerObserver<'a> {
     requests: u64,
     errors: u64,
     usage: ThreadUsage,
-    /// Clock values of the last sample, and its time.
-    cpu_ns: u64,
-    delayed_ns: u64,
-    sampled_at: Instant,
+    last_sample: ThreadSample,
 }
 
-impl<'a> WorkerObserver<'a> {
-    fn new(worker: &'a Worker) -> Self {
-        Self {
-            worker,
-            requests: 0,
-            errors: 0,
-            usage: ThreadUsage::default(),
-            sampled_at: Instant::now(),
-            cpu_ns: thread_cpu_ns(),
-            delayed_ns: thread_delayed_ns(),
-        }
+/// Clock values of the calling thread.
+struct ThreadSample {
+    at: Instant,
+    cpu_ns: u64,
+    delayed_ns: u64,
+}
+
+impl ThreadSample {
+    fn take() -> Self {
+        Self { at: Instant::now(), cpu_ns: thread_cpu_ns(), delayed_ns: thread_delayed_ns() }
     }
 }
 
@@ -231,19 +233,18 @@ impl WorkerObserver<'_> {
     /// Adds the CPU time of the thread since the last interval. If `counts` is set, that time is added to its usage as
     /// well.
     fn with_cpu_usage(&mut self, interval: Interval, pacing_ns: u64, counts: bool) -> Interval {
-        let (cpu_ns, delayed_ns) = (thread_cpu_ns(), thread_delayed_ns());
-        // Not the length of the interval, which ends with the last reply or error. The thread may have worked longer.
-        let elapsed = std::mem::replace(&mut self.sampled_at, Instant::now()).elapsed();
-        let load_cpu_ns = cpu_ns.saturating_sub(self.cpu_ns);
+        let last = std::mem::replace(&mut self.last_sample, ThreadSample::take());
+        let load_cpu_ns = self.last_sample.cpu_ns.saturating_sub(last.cpu_ns);
         if counts {
             self.usage.add(&ThreadUsage {
-                elapsed_ns: nanoseconds(elapsed),
+                // Not the length of the interval, which ends with the last reply or error. The thread may have worked
+                // longer.
+                elapsed_ns: nanoseconds(self.last_sample.at - last.at),
                 cpu_ns: load_cpu_ns,
-                delayed_ns: delayed_ns.saturating_sub(self.delayed_ns),
+                delayed_ns: self.last_sample.delayed_ns.saturating_sub(last.delayed_ns),
                 pacing_ns,
             });
         }
-        (self.cpu_ns, self.delayed_ns) = (cpu_ns, delayed_ns);
         Interval { load_cpu_ns, ..interval }
     }
 }
@@ -253,10 +254,9 @@ impl Observer for WorkerObserver<'_> {
         self.worker.tick(snapshot, self.requests, self.errors)
     }
 
-    fn warmed_up(&mut self, warm_up: Interval, _: u64) {
+    fn warmed_up(&mut self, warm_up: Interval) {
         self.worker.report(WorkerEvent::WarmedUp(warm_up.counts.errors));
-        self.sampled_at = Instant::now();
-        (self.cpu_ns, self.delayed_ns) = (thread_cpu_ns(), thread_delayed_ns());
+        self.last_sample = ThreadSample::take();
     }
 
     fn interval(&mut self, index: u64, interval: Interval, pacing_ns: u64) {
@@ -269,8 +269,7 @@ impl Observer for WorkerObserver<'_> {
 
 /// Returns the CPU time of the calling thread, in nanoseconds.
 fn thread_cpu_ns() -> u64 {
-    let time = clock_gettime(ClockId::ThreadCPUTime);
-    u64::try_from(time.tv_sec).unwrap_or(0) * 1_000_000_000 + u64::try_from(time.tv_nsec).unwrap_or(0)
+    Duration::try_from(clock_gettime(ClockId::ThreadCPUTime)).map_or(0, nanoseconds)
 }
 
 /// Returns the time that the calling thread has waited for a core, in nanoseconds; 0 if the kernel does not report it.

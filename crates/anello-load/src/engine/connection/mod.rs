@@ -84,7 +84,7 @@ impl Connection {
             let Poll::Ready(received) = stream.poll_receive(context) else {
                 // In a closed loop, a connection with requests in flight is woken by its socket alone.
                 if shared.open_loop || self.in_flight.is_empty() {
-                    self.slot.register_waker(context.waker(), self.in_flight.len() < shared.max_in_flight);
+                    self.slot.register_waker(context.waker(), self.in_flight.len() >= shared.max_in_flight);
                 }
                 return Poll::Pending;
             };
@@ -105,7 +105,7 @@ impl Connection {
     /// Polls a connection that is not open. Returns `true` if it has completed the measurement.
     #[cold]
     fn poll_disconnected(&mut self, shared: &Shared, context: &mut Context<'_>) -> Poll<bool> {
-        self.slot.register_waker(context.waker(), true);
+        self.slot.register_waker(context.waker(), false);
         match &mut self.state {
             ConnectionState::Broken => return Poll::Ready(true),
             ConnectionState::Closed => {

@@ -196,8 +196,7 @@ impl<'a, W: FnMut(Event<'_>) -> ControlFlow<()>> Run<'a, W> {
                     let rate = Some((per_second, number));
                     let totals = self.run_measurement(std::mem::take(&mut warm_up), rate)?;
                     if let Some(step) = self.results.add_step(self.load, per_second, &totals) {
-                        let flow = (self.on_event)(Event::Step(step));
-                        self.apply_control_flow(flow);
+                        self.emit(Event::Step(&step));
                     }
                     if self.results.ends_sweep(&sweep.knee) {
                         break;
@@ -289,16 +288,14 @@ impl<'a, W: FnMut(Event<'_>) -> ControlFlow<()>> Run<'a, W> {
         let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         self.results.began_unix_ns = nanoseconds(unix).saturating_add(first_ns.saturating_sub(self.now_ns()));
         self.began_ns = Some(first_ns);
-        let flow = (self.on_event)(Event::Began { unix_ns: self.results.began_unix_ns });
-        self.apply_control_flow(flow);
+        self.emit(Event::Began { unix_ns: self.results.began_unix_ns });
         first_ns
     }
 
     /// Reports the intervals that are complete on all threads, and adds them to the results.
     fn collect_complete(&mut self, measurement: &mut Measurement) {
         while let Some(interval) = measurement.series.next_complete(|| self.sampler.take_sample()) {
-            let flow = (self.on_event)(Event::Interval(&interval));
-            self.apply_control_flow(flow);
+            self.emit(Event::Interval(&interval));
             self.results.records.push((&interval).into());
             measurement.totals.append_interval(&interval);
         }
@@ -343,8 +340,7 @@ impl<'a, W: FnMut(Event<'_>) -> ControlFlow<()>> Run<'a, W> {
             requests: sum(&|thread_progress| thread_progress.requests.load(Ordering::Relaxed)),
             errors: sum(&|thread_progress| thread_progress.errors.load(Ordering::Relaxed)),
         };
-        let flow = (self.on_event)(Event::Progress(&progress));
-        self.apply_control_flow(flow);
+        self.emit(Event::Progress(&progress));
     }
 
     fn connections(&self) -> usize {
@@ -355,9 +351,9 @@ impl<'a, W: FnMut(Event<'_>) -> ControlFlow<()>> Run<'a, W> {
             .sum()
     }
 
-    /// Stops all threads if `flow` is `Break`.
-    fn apply_control_flow(&mut self, flow: ControlFlow<()>) {
-        if flow.is_break() {
+    /// Passes an event to the caller of the load. Stops all threads if it returns `Break`.
+    fn emit(&mut self, event: Event<'_>) {
+        if (self.on_event)(event).is_break() {
             self.results.interrupted = true;
             self.shared_progress.stop.store(true, Ordering::Relaxed);
         }

@@ -95,7 +95,9 @@ impl Results {
         self.requests_by_connection.extend(result.requests_by_connection);
         self.opened += result.opened;
         self.reopened += result.reopened;
-        HandshakeSummary::add(&mut self.handshakes, result.handshakes);
+        for summary in result.handshakes {
+            HandshakeSummary::add(&mut self.handshakes, summary);
+        }
         self.usage[thread].add(&result.usage);
         add_histogram(&mut totals.schedule_error, &result.schedule_error);
         totals.busy_percent = totals.busy_percent.max(result.usage.busy_percent());
@@ -105,7 +107,7 @@ impl Results {
     }
 
     /// Adds the step of a sweep. Returns `None` if nothing was measured.
-    pub fn add_step(&mut self, load: &LoadConfig, per_second: u64, totals: &Totals) -> Option<&Step> {
+    pub fn add_step(&mut self, load: &LoadConfig, per_second: u64, totals: &Totals) -> Option<Step> {
         let total = totals.interval.as_ref()?;
         let answered_in_time = totals.throughput.requests;
         self.steps.push(Step {
@@ -116,7 +118,7 @@ impl Results {
             schedule_error: Latency::of(&totals.schedule_error),
             load_was_bottleneck: total.requests > 0 && totals.busy_percent > BUSY_PERCENT_THRESHOLD,
         });
-        self.steps.last()
+        self.steps.last().cloned()
     }
 
     /// Checks whether the server kept up with the last step. Returns `true` if the sweep ends.

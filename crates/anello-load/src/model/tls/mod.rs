@@ -30,7 +30,6 @@ use rustls::{ClientConfig, RootCertStore};
 pub use handshakes::HandshakeSummary;
 
 pub(crate) use error::TlsError;
-pub(crate) use handshakes::{HandshakeCounts, Negotiated};
 use session_cache::SessionCache;
 use verifier::{TrustPolicy, Verifier};
 
