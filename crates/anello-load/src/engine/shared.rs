@@ -103,6 +103,17 @@ impl Shared {
         self.origin.elapsed().as_nanos() as u64
     }
 
+    /// Returns `true` if a request that was due at this time counts, because that is after the warm-up.
+    #[inline]
+    pub fn counts(&self, due_ns: u64) -> bool {
+        due_ns >= self.count_from_ns.get()
+    }
+
+    /// Returns the number of due times that count.
+    pub fn counted(&self, due_ns: impl IntoIterator<Item = u64>) -> u64 {
+        due_ns.into_iter().filter(|&due_ns| self.counts(due_ns)).count() as u64
+    }
+
     /// Opens connection `index` within `limit`, which is at most the connect timeout.
     pub fn connect(
         &self,
@@ -120,10 +131,10 @@ impl Shared {
             };
             match connected {
                 Some(connected) => connected.map_err(|error| ConnectionError::from_connect_error(&error)),
-                None => Err(ConnectionError {
-                    kind: ErrorKind::ConnectTimeout,
-                    text: format!("cannot connect to {target}: timed out after {connect_timeout:?}"),
-                }),
+                None => Err(ConnectionError::new(
+                    ErrorKind::ConnectTimeout,
+                    format!("cannot connect to {target}: timed out after {connect_timeout:?}"),
+                )),
             }
         }
     }

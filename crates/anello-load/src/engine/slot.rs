@@ -107,10 +107,7 @@ impl ConnectionSlot {
     pub fn clear_queue(&self, shared: &Shared) {
         let queued = std::mem::take(&mut *self.due_queue.borrow_mut());
         self.resend_count.set(0);
-        let count_from_ns = shared.count_from_ns.get();
-        shared
-            .counters
-            .add_unsent(queued.into_iter().filter(|&due_ns| due_ns >= count_from_ns).count() as u64);
+        shared.counters.add_unsent(shared.counted(queued));
     }
 
     /// Stores the waker of the task for [`wake`](Self::wake). `is_full` says whether the task cannot

@@ -124,13 +124,18 @@ pub(crate) struct ConnectionError {
 
 impl ConnectionError {
     #[cold]
+    pub fn new(kind: ErrorKind, text: impl Into<String>) -> Self {
+        Self { kind, text: text.into() }
+    }
+
+    #[cold]
     pub fn from_exchange_error(error: &io::Error) -> Self {
-        Self { kind: ErrorKind::from_exchange_error(error), text: error.to_string() }
+        Self::new(ErrorKind::from_exchange_error(error), error.to_string())
     }
 
     #[cold]
     pub fn from_connect_error(error: &io::Error) -> Self {
-        Self { kind: ErrorKind::from_connect_error(error), text: error.to_string() }
+        Self::new(ErrorKind::from_connect_error(error), error.to_string())
     }
 }
 

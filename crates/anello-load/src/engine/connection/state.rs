@@ -62,14 +62,6 @@ pub enum ConnectionState {
     Broken,
 }
 
-/// Result of polling an open connection.
-pub enum PollOutcome {
-    /// All requests of this measurement are complete.
-    Done,
-    /// The connection state has changed.
-    StateChanged,
-}
-
 impl Connection {
     /// Creates a connection that is not open.
     pub fn new(index: u64, decoder: ReplyDecoder, slot: Rc<ConnectionSlot>) -> Self {
@@ -144,7 +136,7 @@ impl Connection {
         }
         match check {
             ReplyCheck::Valid => {
-                if request.due_ns >= shared.count_from_ns.get() {
+                if shared.counts(request.due_ns) {
                     self.answered += 1;
                     shared.counters.record_reply(request, now_ns);
                 }
