@@ -6,7 +6,6 @@
 //! is empty if the value is not available. Column names and units are those of the [`IntervalRecord`] fields; the names
 //! of nested fields are joined with underscores.
 
-use std::borrow::Cow;
 use std::io::{self, Write};
 
 use crate::model::interval::Interval;
@@ -105,25 +104,11 @@ impl<W: Write> CsvWriter<W> {
 ///
 /// # Errors
 /// Returns any error of the output.
-pub fn write_row<T: AsRef<str>>(output: &mut impl Write, cells: impl Iterator<Item = T>) -> io::Result<()> {
-    let mut row = String::new();
-    for (index, cell) in cells.enumerate() {
-        if index > 0 {
-            row.push(',');
-        }
-        row.push_str(&quote(cell.as_ref()));
-    }
-    row.push('\n');
-    output.write_all(row.as_bytes())?;
-    output.flush()
-}
-
-/// Quotes a cell that contains a comma, a quote or a line break. Quotes inside the cell are doubled.
-fn quote(cell: &str) -> Cow<'_, str> {
-    match cell.contains([',', '"', '\r', '\n']) {
-        true => Cow::Owned(format!("\"{}\"", cell.replace('"', "\"\""))),
-        false => Cow::Borrowed(cell),
-    }
+pub fn write_row<T: AsRef<[u8]>>(output: &mut impl Write, cells: impl Iterator<Item = T>) -> io::Result<()> {
+    // Buffers the row, which is then written in one call.
+    let mut writer = csv::Writer::from_writer(output);
+    writer.write_record(cells)?;
+    writer.flush()
 }
 
 fn format_integer(number: Option<u64>) -> String {
