@@ -200,25 +200,27 @@ impl Decoder {
             )));
         }
         let line = self.partial.as_slice();
-        if self.state == State::ChunkEnd && !b"\r\n".starts_with(line) {
-            return Err(DecodeError("chunk data is longer than the chunk size".to_owned()));
-        }
-        if !line.ends_with(b"\n") {
-            return Ok(None);
-        }
+        let is_complete = line.ends_with(b"\n");
         let next = match self.state {
-            // httparse takes a line without digits for the size 0.
             State::ChunkSize => match httparse::parse_chunk_size(line) {
-                Ok(httparse::Status::Complete((_, size))) if line[0].is_ascii_hexdigit() => {
-                    self.line_bytes = 0;
-                    if size == 0 { State::Trailer } else { State::ChunkData(size) }
-                }
-                _ => return Err(DecodeError("invalid chunk size".to_owned())),
+                // httparse takes a line without digits for the size 0.
+                _ if !line.first().is_none_or(u8::is_ascii_hexdigit) => return Err(invalid_chunk_size()),
+                Ok(httparse::Status::Partial) if !is_complete => return Ok(None),
+                Ok(httparse::Status::Complete((_, 0))) => State::Trailer,
+                Ok(httparse::Status::Complete((_, size))) => State::ChunkData(size),
+                _ => return Err(invalid_chunk_size()),
             },
-            State::Trailer if line == b"\r\n" => State::Head,
-            State::Trailer => State::Trailer,
-            _ => State::ChunkSize,
+            State::ChunkEnd if !b"\r\n".starts_with(line) => {
+                return Err(DecodeError("chunk data is longer than the chunk size".to_owned()));
+            }
+            _ if !is_complete => return Ok(None),
+            State::ChunkEnd => State::ChunkSize,
+            _ if line == b"\r\n" => State::Head,
+            _ => State::Trailer,
         };
+        if self.state == State::ChunkSize {
+            self.line_bytes = 0;
+        }
         self.partial.clear();
         Ok(Some(next))
     }
@@ -261,6 +263,11 @@ impl Decoder {
             }
         }
     }
+}
+
+#[cold]
+fn invalid_chunk_size() -> DecodeError {
+    DecodeError("invalid chunk size".to_owned())
 }
 
 /// Removes up to `max_bytes` bytes from the front of `input`. Returns `None` if `input` is empty.
