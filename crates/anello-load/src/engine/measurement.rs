@@ -34,6 +34,7 @@ use crate::engine::schedule::Schedule;
 use crate::engine::shared::{ProgressSnapshot, Shared};
 use crate::engine::slot::ConnectionSlot;
 use crate::model::interval::Interval;
+use crate::system::clock::nanoseconds;
 
 /// Interval of timeout checks and progress reports. Timeout checks run more often if the stall timeout is short.
 pub(crate) const TICK: Duration = Duration::from_millis(100);
@@ -62,18 +63,17 @@ pub(crate) trait Observer {
     fn interval(&mut self, _index: u64, _interval: Interval, _pacing_ns: u64) {}
 }
 
-/// Parameters of one measurement. Points in time are nanoseconds since the origin of the session.
-#[derive(Debug)]
-pub(crate) struct MeasurementPlan {
+/// A request to run one measurement.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct MeasurementRequest {
+    /// Start, in nanoseconds since the origin of the session.
     pub start_ns: u64,
-    pub warm_up_ns: u64,
-    pub duration_ns: u64,
-    /// Length of an interval; `None` for a measurement without intervals.
-    pub interval_ns: Option<u64>,
-    pub drain_ns: u64,
-    pub stall_timeout_ns: u64,
-    /// Open loop: the times at which requests are due.
-    pub schedule: Option<Schedule>,
+    pub warm_up: Duration,
+    pub duration: Duration,
+    /// Length of the intervals that the observer receives.
+    pub interval: Option<Duration>,
+    /// Open loop: requests per second of all threads, and the number of the measurement, which varies the seed.
+    pub rate: Option<(u64, u64)>,
 }
 
 /// Results since the last interval.
@@ -101,7 +101,7 @@ pub(crate) struct MeasurementRunner<'a> {
     observer: &'a mut dyn Observer,
     pacer: Option<Pacer>,
     phase: Phase,
-    plan: MeasurementPlan,
+    interval_ns: Option<u64>,
     tick_ns: u64,
     next_tick_ns: u64,
     /// End of the next interval; `u64::MAX` if there is none.
@@ -133,32 +133,33 @@ impl<'a> MeasurementRunner<'a> {
     pub fn new(
         shared: &Rc<Shared>,
         slots: &'a [Rc<ConnectionSlot>],
-        mut plan: MeasurementPlan,
+        request: &MeasurementRequest,
+        schedule: Option<Schedule>,
         observer: &'a mut dyn Observer,
     ) -> Self {
-        let count_from_ns = plan.start_ns.saturating_add(plan.warm_up_ns);
-        let deadline_ns = count_from_ns.saturating_add(plan.duration_ns);
+        let count_from_ns = request.start_ns.saturating_add(nanoseconds(request.warm_up));
+        let deadline_ns = count_from_ns.saturating_add(nanoseconds(request.duration));
         shared.count_from_ns.set(count_from_ns);
         shared.deadline_ns.set(deadline_ns);
         shared.counters.last_ns.set(count_from_ns);
-        let pacer = plan.schedule.take().map(|schedule| {
-            Pacer::new(schedule, plan.start_ns, deadline_ns, MAX_QUEUED_REQUESTS / slots.len().max(1))
+        let pacer = schedule.map(|schedule| {
+            Pacer::new(schedule, request.start_ns, deadline_ns, MAX_QUEUED_REQUESTS / slots.len().max(1))
         });
         shared.schedule_finished.set(pacer.is_none());
         shared.queues_closed.set(false);
-        let tick_ns = (TICK.as_nanos() as u64).min(plan.stall_timeout_ns / 4).max(1_000_000);
+        let interval_ns = request.interval.map(nanoseconds);
+        let tick_ns = (TICK.as_nanos() as u64).min(shared.stall_timeout_ns / 4).max(1_000_000);
         Self {
             shared: Rc::clone(shared),
             slots,
             observer,
             pacer,
-            phase: if plan.warm_up_ns == 0 { Phase::Measuring } else { Phase::WarmUp },
+            phase: if request.warm_up.is_zero() { Phase::Measuring } else { Phase::WarmUp },
             tick_ns,
             next_tick_ns: 0,
-            next_interval_end_ns: plan
-                .interval_ns
+            next_interval_end_ns: interval_ns
                 .map_or(u64::MAX, |interval_ns| count_from_ns.saturating_add(interval_ns).min(deadline_ns)),
-            plan,
+            interval_ns,
             last_interval_end_ns: count_from_ns,
             interval_requests: 0,
             throughput: None,
@@ -224,7 +225,7 @@ impl<'a> MeasurementRunner<'a> {
             self.pacing_ns = 0;
             self.shared.counters.last_ns.set(count_from_ns);
         }
-        if let Some(interval_ns) = self.plan.interval_ns
+        if let Some(interval_ns) = self.interval_ns
             && now_ns >= self.next_interval_end_ns
             && self.phase == Phase::Measuring
         {
@@ -245,7 +246,7 @@ impl<'a> MeasurementRunner<'a> {
             // Connections that wait for a think time or for their turn in the ramp must notice the deadline.
             self.slots.iter().for_each(|slot| slot.wake());
         }
-        if self.phase == Phase::Draining && now_ns >= deadline_ns.saturating_add(self.plan.drain_ns) {
+        if self.phase == Phase::Draining && now_ns >= deadline_ns.saturating_add(self.shared.drain_ns) {
             self.phase = Phase::Finished;
             self.abandon_schedule();
             self.clear_queues();
@@ -294,7 +295,7 @@ impl<'a> MeasurementRunner<'a> {
 
     /// Aborts connections that have timed out, and asks the observer whether to continue.
     fn tick(&mut self, now_ns: u64) {
-        self.slots.iter().for_each(|slot| slot.check_timeout(now_ns, self.plan.stall_timeout_ns));
+        self.slots.iter().for_each(|slot| slot.check_timeout(now_ns, self.shared.stall_timeout_ns));
         if self.abort_at_ns.is_none() && self.observer.tick(self.shared.counters.snapshot()).is_break() {
             self.abort_at_ns = Some(now_ns.saturating_add(STOP_GRACE_NS));
             self.shared.deadline_ns.set(now_ns.min(self.shared.deadline_ns.get()));
@@ -315,7 +316,7 @@ impl<'a> MeasurementRunner<'a> {
         let phase_end_ns = match self.phase {
             Phase::WarmUp => self.shared.count_from_ns.get(),
             Phase::Measuring => deadline_ns,
-            Phase::Draining => deadline_ns.saturating_add(self.plan.drain_ns),
+            Phase::Draining => deadline_ns.saturating_add(self.shared.drain_ns),
             Phase::Finished => u64::MAX,
         };
         let mut wake_ns = phase_end_ns.min(self.next_tick_ns).min(self.next_interval_end_ns);

@@ -67,11 +67,11 @@ impl Series {
     /// Adds the part of an interval that a thread has measured.
     pub fn add_part(&mut self, thread: usize, number: u64, part: Interval) {
         self.next_indexes[thread] = number + 1;
-        match self.parts.entry(number) {
-            std::collections::btree_map::Entry::Vacant(entry) => {
-                entry.insert(part);
+        match self.parts.get_mut(&number) {
+            Some(sum) => sum.add(&part),
+            None => {
+                self.parts.insert(number, part);
             }
-            std::collections::btree_map::Entry::Occupied(mut entry) => entry.get_mut().add(&part),
         }
     }
 

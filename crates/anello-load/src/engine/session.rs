@@ -14,7 +14,7 @@ use anello::time::{sleep, timeout};
 use futures_util::stream::{self, StreamExt};
 
 use crate::engine::connection::Connection;
-use crate::engine::measurement::{FinalInterval, MeasurementPlan, MeasurementRunner, Observer, TICK};
+use crate::engine::measurement::{FinalInterval, MeasurementRequest, MeasurementRunner, Observer, TICK};
 use crate::engine::schedule::{Schedule, Share};
 use crate::engine::shared::{ProgressSnapshot, Shared};
 use crate::engine::slot::ConnectionSlot;
@@ -64,19 +64,6 @@ impl fmt::Debug for Session {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.debug_struct("Session").field("load", &self.load).finish_non_exhaustive()
     }
-}
-
-/// A request to run one measurement.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct MeasurementRequest {
-    /// Start, in nanoseconds since the origin of the session.
-    pub start_ns: u64,
-    pub warm_up: Duration,
-    pub duration: Duration,
-    /// Length of the intervals that the observer receives.
-    pub interval: Option<Duration>,
-    /// Open loop: requests per second of all threads, and the number of the measurement, which varies the seed.
-    pub rate: Option<(u64, u64)>,
 }
 
 /// Results of one slice of load.
@@ -221,20 +208,9 @@ impl Session {
         }
     }
 
-    fn plan(&self, request: &MeasurementRequest) -> MeasurementPlan {
-        let schedule = self.load.mode.open_loop().zip(request.rate);
-        let schedule = schedule.map(|((_, arrivals, seed), (per_second, number))| {
-            Schedule::new(self.share, per_second, arrivals, seed.wrapping_add(number << 32))
-        });
-        MeasurementPlan {
-            start_ns: request.start_ns,
-            warm_up_ns: nanoseconds(request.warm_up),
-            duration_ns: nanoseconds(request.duration),
-            interval_ns: request.interval.map(nanoseconds),
-            drain_ns: nanoseconds(self.load.drain_timeout),
-            stall_timeout_ns: nanoseconds(self.load.stall_timeout),
-            schedule,
-        }
+    fn schedule(&self, request: &MeasurementRequest) -> Option<Schedule> {
+        let ((_, arrivals, seed), (per_second, number)) = self.load.mode.open_loop().zip(request.rate)?;
+        Some(Schedule::new(self.share, per_second, arrivals, seed.wrapping_add(number << 32)))
     }
 
     /// Sets the times at which the connections are opened in a ramp that starts at `start_ns`.
@@ -253,9 +229,9 @@ impl Session {
         request: &MeasurementRequest,
         observer: &mut dyn Observer,
     ) -> FinalInterval {
-        let plan = self.plan(request);
+        let schedule = self.schedule(request);
         let shared = Rc::clone(&self.shared);
-        let mut runner = MeasurementRunner::new(&shared, &self.slots, plan, observer);
+        let mut runner = MeasurementRunner::new(&shared, &self.slots, request, schedule, observer);
         let running =
             self.connections.drain(..).map(|connection| anello::spawn(connection.run(Rc::clone(&shared))));
         let mut tasks = AbortOnDrop(running.collect());

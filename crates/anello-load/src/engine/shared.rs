@@ -15,6 +15,7 @@ use crate::model::errors::{ConnectionError, ErrorKind};
 use crate::model::interval::Interval;
 use crate::model::latency::latency_histogram;
 use crate::model::tls::HandshakeSummary;
+use crate::system::clock::nanoseconds;
 use crate::wire::connect;
 use crate::wire::exchange::Exchange;
 use crate::wire::stream::Stream;
@@ -32,6 +33,8 @@ pub(crate) struct Shared {
     /// Set if the connections use TLS.
     tls: Option<Rc<TlsConnector>>,
     pub connect_timeout: Duration,
+    pub stall_timeout_ns: u64,
+    pub drain_ns: u64,
     /// Source addresses that the connections use in turn. Empty if the kernel chooses the address.
     source_addresses: Vec<IpAddr>,
     pub open_loop: bool,
@@ -78,6 +81,8 @@ impl Shared {
             target: load.target.clone(),
             tls: http.and_then(|http| http.tls.as_ref()).map(|tls| Rc::new(TlsConnector::new(tls))),
             connect_timeout: load.connect_timeout,
+            stall_timeout_ns: nanoseconds(load.stall_timeout),
+            drain_ns: nanoseconds(load.drain_timeout),
             source_addresses: load.effective_source_addresses(),
             open_loop,
             think_time,

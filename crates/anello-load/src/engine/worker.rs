@@ -14,9 +14,9 @@ use hdrhistogram::Histogram;
 use rustix::thread::{CpuSet, sched_setaffinity};
 use rustix::time::{ClockId, clock_gettime};
 
-use crate::engine::measurement::{Observer, Throughput};
+use crate::engine::measurement::{MeasurementRequest, Observer, Throughput};
 use crate::engine::schedule::Share;
-use crate::engine::session::{MeasurementRequest, Session};
+use crate::engine::session::Session;
 use crate::engine::shared::ProgressSnapshot;
 use crate::model::config::LoadConfig;
 use crate::model::errors::Errors;
@@ -38,11 +38,8 @@ pub(crate) struct Worker {
     pub shared_progress: Arc<SharedProgress>,
 }
 
-/// An event of a worker thread, with the index of the thread.
-pub(crate) struct WorkerReport {
-    pub thread: usize,
-    pub event: WorkerEvent,
-}
+/// Index of a worker thread, and an event of it.
+pub(crate) type WorkerReport = (usize, WorkerEvent);
 
 pub(crate) enum WorkerEvent {
     /// All connections that could be opened are open.
@@ -190,7 +187,7 @@ impl Worker {
 
     fn report(&self, event: WorkerEvent) {
         // Fails if the load has been dropped. No report is needed then.
-        self.reports.send(WorkerReport { thread: self.share.thread, event }).ok();
+        self.reports.send((self.share.thread, event)).ok();
     }
 
     /// Publishes the progress of the thread. `requests` and `errors` are the counts before the current interval.

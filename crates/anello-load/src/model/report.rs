@@ -10,9 +10,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::model::config::{Arrivals, LoadConfig, Mode, Protocol};
 use crate::model::errors::Errors;
-use crate::model::interval::Interval;
+use crate::model::interval::{Interval, IntervalRecord};
 use crate::model::latency::Latency;
-use crate::model::record::IntervalRecord;
 use crate::model::tls::{HandshakeSummary, Trust};
 use crate::system::clock::nanoseconds;
 

@@ -19,9 +19,9 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 pub use self::results::Outcome;
 use self::results::{Results, Totals};
+use crate::engine::measurement::MeasurementRequest;
 use crate::engine::schedule::Share;
 use crate::engine::series::{Sampler, Series};
-use crate::engine::session::MeasurementRequest;
 use crate::engine::worker::{SharedProgress, ThreadProgress, ThreadUsage, Worker, WorkerEvent, WorkerReport};
 use crate::model::config::{LoadConfig, Mode};
 use crate::model::interval::Interval;
@@ -177,7 +177,7 @@ impl<'a, W: FnMut(Event<'_>) -> ControlFlow<()>> Run<'a, W> {
         let mut remaining_threads = self.load.threads;
         while remaining_threads > 0 {
             match self.next_report(Duration::ZERO)? {
-                Some(WorkerReport { event: WorkerEvent::Opened { driver, errors }, .. }) => {
+                Some((_, WorkerEvent::Opened { driver, errors })) => {
                     self.results.driver = Some(driver);
                     self.results.errors.merge(errors);
                     remaining_threads -= 1;
@@ -255,9 +255,8 @@ impl<'a, W: FnMut(Event<'_>) -> ControlFlow<()>> Run<'a, W> {
         }
     }
 
-    fn handle_report(&mut self, report: WorkerReport, measurement: &mut Measurement) {
-        let thread = report.thread;
-        match report.event {
+    fn handle_report(&mut self, (thread, event): WorkerReport, measurement: &mut Measurement) {
+        match event {
             WorkerEvent::WarmedUp(errors) => self.results.errors.merge(errors),
             WorkerEvent::Interval(number, part) => measurement.series.add_part(thread, number, *part),
             WorkerEvent::Done(result) => {
@@ -314,9 +313,9 @@ impl<'a, W: FnMut(Event<'_>) -> ControlFlow<()>> Run<'a, W> {
                 Err(RecvTimeoutError::Disconnected) => return Err(panicked()),
             }
         };
-        match report.event {
-            WorkerEvent::Failed(error) => Err(error),
-            _ => Ok(Some(report)),
+        match report {
+            (_, WorkerEvent::Failed(error)) => Err(error),
+            report => Ok(Some(report)),
         }
     }
 

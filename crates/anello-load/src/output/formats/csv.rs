@@ -9,8 +9,8 @@
 use std::io::{self, Write};
 
 use crate::model::interval::Interval;
+use crate::model::interval::IntervalRecord;
 use crate::model::latency::Latency;
-use crate::model::record::IntervalRecord;
 
 /// Name of a column, and the function that formats its cells.
 type Column = (&'static str, fn(&IntervalRecord) -> String);

@@ -11,8 +11,7 @@ use std::io::{self, Write};
 
 use serde::{Deserialize, Serialize};
 
-use crate::model::interval::Interval;
-use crate::model::record::IntervalRecord;
+use crate::model::interval::{Interval, IntervalRecord};
 
 /// Name of the format.
 pub const SCHEMA: &str = "anello-load-intervals";
