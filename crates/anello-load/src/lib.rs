@@ -124,7 +124,7 @@ pub use engine::session::{Session, Slice};
 pub use model::address::Address;
 pub use model::config::{Arrivals, HttpLoad, Knee, LoadConfig, Mode, Protocol, Sweep};
 pub use model::errors::{ErrorCount, ErrorKind, Errors};
-pub use model::interval::Interval;
+pub use model::interval::{Counts, Interval};
 pub use model::latency::{Latency, latency_histogram};
 pub use model::report::{
     KneeReport, ModeReport, ProtocolReport, Report, SCHEMA, SCHEMA_VERSION, ServerCost, Spread, Step,

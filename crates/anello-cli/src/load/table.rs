@@ -275,8 +275,8 @@ fn step_cells(step: &Step) -> [String; 8] {
         p99,
         p999,
         max,
-        group_digits(total.late as f64),
-        group_digits(total.unsent as f64),
+        group_digits(total.counts.late as f64),
+        group_digits(total.counts.unsent as f64),
         cpu,
     ]
 }

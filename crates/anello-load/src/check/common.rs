@@ -2,6 +2,7 @@
 
 use std::fmt::Display;
 use std::future::Future;
+use std::io;
 use std::time::Duration;
 
 use anello::time;
@@ -14,15 +15,10 @@ use crate::model::errors::Errors;
 /// the size of a loopback packet would slow down the transfer, so they are not smaller.
 pub(super) const STALLED_BUFFER_BYTES: usize = 256 << 10;
 
-/// Number of consecutive samples without progress after which the stalled client counts as blocked, and the time
-/// between two samples.
-pub(super) const STALL_SAMPLES: usize = 4;
-pub(super) const STALL_SAMPLE_INTERVAL: Duration = Duration::from_millis(100);
-
 /// Number of other connections that are opened before the stall, the same number during it, and the number of requests
 /// on each of them.
 pub(super) const OTHER_CONNECTIONS: usize = 3;
-pub(super) const REQUESTS_PER_CONNECTION: usize = 10;
+const REQUESTS_PER_CONNECTION: usize = 10;
 
 /// Opens the connections of a load, and sends one request on each.
 pub(super) async fn exchange_once_on_each(load: &LoadConfig) -> Result<(), String> {
@@ -40,14 +36,56 @@ pub(super) async fn exchange_once_on_each(load: &LoadConfig) -> Result<(), Strin
     }
     let slice = session.run_slice(Duration::ZERO).await;
     session.close().await;
-    let request_errors = summarize_errors(&slice.errors);
-    if !request_errors.is_empty() || slice.requests < connections as u64 {
+    let request_errors = summarize_errors(&slice.interval.counts.errors);
+    if !request_errors.is_empty() || slice.interval.requests < connections as u64 {
         return Err(format!(
             "{} of {connections} connections received their reply: {request_errors}",
-            slice.requests
+            slice.interval.requests
         ));
     }
     Ok(())
+}
+
+/// Opens the other connections and sends one request on each, before the stall.
+pub(super) async fn connect_others<C>(
+    connect: impl AsyncFn() -> Result<C, String>,
+    request: impl AsyncFn(&mut C) -> Result<(), String>,
+) -> Result<Vec<C>, String> {
+    let mut others = Vec::new();
+    for _ in 0..OTHER_CONNECTIONS {
+        let mut client = connect().await?;
+        request(&mut client).await?;
+        others.push(client);
+    }
+    Ok(others)
+}
+
+/// Opens as many connections again during the stall, and sends requests on all of them.
+pub(super) async fn serve_others<C>(
+    mut others: Vec<C>,
+    what: &str,
+    connect: impl AsyncFn() -> Result<C, String>,
+    request: impl AsyncFn(&mut C) -> Result<(), String>,
+) -> Result<(), String> {
+    for _ in 0..OTHER_CONNECTIONS {
+        others.push(connect().await.map_err(|cause| format!("{what}: {cause}"))?);
+    }
+    for client in &mut others {
+        for _ in 0..REQUESTS_PER_CONNECTION {
+            request(client).await?;
+        }
+    }
+    Ok(())
+}
+
+pub(super) async fn connect_within<T>(
+    timeout: Duration,
+    connecting: impl Future<Output = io::Result<T>>,
+) -> Result<T, String> {
+    match time::timeout(timeout, connecting).await {
+        Ok(connected) => connected.map_err(|error| format!("cannot connect: {error}")),
+        Err(_) => Err(format!("cannot connect: timed out after {timeout:?}")),
+    }
 }
 
 pub(super) async fn with_timeout<T>(
@@ -58,5 +96,16 @@ pub(super) async fn with_timeout<T>(
     match time::timeout(timeout, work).await {
         Ok(done) => done.map_err(|cause| format!("{what}: {cause}")),
         Err(_) => Err(format!("{what}: no complete reply within {timeout:?}")),
+    }
+}
+
+/// Compares received bytes with the expected bytes from `offset` on.
+pub(super) fn check_chunk(expected: &[u8], offset: usize, chunk: &[u8]) -> Result<(), String> {
+    let Some(part) = expected.get(offset..offset + chunk.len()) else {
+        return Err(format!("body has more than {} bytes", expected.len()));
+    };
+    match part.iter().zip(chunk).position(|(expected, actual)| expected != actual) {
+        None => Ok(()),
+        Some(index) => Err(format!("byte {} of {} is wrong", offset + index, expected.len())),
     }
 }

@@ -1,20 +1,19 @@
 //! Correctness checks for echo servers.
 
 use std::cell::Cell;
-use std::future::{Future, poll_fn};
 use std::net::SocketAddr;
-use std::pin::pin;
-use std::task::Poll;
 use std::time::Duration;
 
 use anello::net::{ReadHalf, TcpStream, WriteHalf};
 use anello::time::{self, sleep};
+use futures_util::future::try_join;
 
 use crate::check::common::{
-    OTHER_CONNECTIONS, REQUESTS_PER_CONNECTION, STALL_SAMPLE_INTERVAL, STALL_SAMPLES, STALLED_BUFFER_BYTES,
-    exchange_once_on_each, with_timeout,
+    OTHER_CONNECTIONS, STALLED_BUFFER_BYTES, check_chunk, connect_others, connect_within,
+    exchange_once_on_each, serve_others, with_timeout,
 };
 use crate::model::config::LoadConfig;
+use crate::wire::message::random_bytes;
 
 /// Message sizes: small values, values close to common buffer sizes of servers, and 1 MiB.
 const MESSAGE_BYTES: [usize; 14] =
@@ -23,6 +22,11 @@ const MESSAGE_BYTES: [usize; 14] =
 /// Bytes that are sent while the client does not read the replies. They exceed the buffers of both sockets: by default,
 /// the kernel lets those of the server grow to 6 MiB (receive) and 4 MiB (send).
 const STALLED_BYTES: usize = 16 << 20;
+
+/// Number of consecutive samples without progress after which the stalled client counts as blocked, and the time
+/// between two samples.
+const STALL_SAMPLES: usize = 4;
+const STALL_SAMPLE_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Maximum number of bytes per send or receive call.
 const CHUNK_BYTES: usize = 60_001;
@@ -33,10 +37,10 @@ const CHUNK_BYTES: usize = 60_001;
 /// # Errors
 /// Returns a description of what the server did instead.
 pub async fn complete_bytes(target: SocketAddr, timeout: Duration) -> Result<Vec<String>, String> {
-    let mut stream = connect(target, timeout).await?;
+    let mut stream = connect_within(timeout, TcpStream::connect(target)).await?;
     for (index, bytes) in MESSAGE_BYTES.into_iter().enumerate() {
         let echoed = exchange(&mut stream, index as u64, bytes);
-        with_timeout(timeout, &format!("message of {bytes} bytes"), echoed).await?;
+        with_timeout(timeout, format!("message of {bytes} bytes"), echoed).await?;
     }
     let total: usize = MESSAGE_BYTES.iter().sum();
     Ok(vec![format!(
@@ -56,38 +60,29 @@ pub async fn complete_bytes(target: SocketAddr, timeout: Duration) -> Result<Vec
 /// Returns a description of what the server did instead.
 pub async fn stalled_reader(target: SocketAddr, timeout: Duration) -> Result<Vec<String>, String> {
     const CONCURRENT_REQUEST: &str = "message of another client during the stall";
-    let mut established = Vec::new();
-    for seed in 0..OTHER_CONNECTIONS {
-        let mut stream = connect(target, timeout).await?;
-        with_timeout(timeout, "first message", exchange(&mut stream, seed as u64, 512)).await?;
-        established.push(stream);
-    }
-    let mut stalled = connect(target, timeout).await?;
+    let connect = async || connect_within(timeout, TcpStream::connect(target)).await;
+    let next_seed = Cell::new(0);
+    let request = async |what: &str, stream: &mut TcpStream| {
+        let seed = next_seed.replace(next_seed.get() + 1);
+        with_timeout(timeout, what, exchange(stream, seed, 512)).await
+    };
+    let established = connect_others(connect, async |stream| request("first message", stream).await).await?;
+    let mut stalled = connect().await?;
     let result = stalled.set_recv_buffer_size(STALLED_BUFFER_BYTES);
     result.and_then(|()| stalled.set_send_buffer_size(STALLED_BUFFER_BYTES)).map_err(|e| e.to_string())?;
+    let data = random_bytes(99, STALLED_BYTES);
     let (mut reader, mut writer) = stalled.split();
     let accepted_bytes = Cell::new(0);
     let serve_others = async {
         // If the server keeps accepting small amounts, continue with the other connections after the timeout.
         time::timeout(timeout, wait_until_stalled(&accepted_bytes)).await.ok();
         let accepted_bytes = accepted_bytes.get();
-        for _ in 0..OTHER_CONNECTIONS {
-            established.push(
-                connect(target, timeout).await.map_err(|cause| format!("{CONCURRENT_REQUEST}: {cause}"))?,
-            );
-        }
-        for (other, stream) in established.iter_mut().enumerate() {
-            for request in 0..REQUESTS_PER_CONNECTION {
-                let seed = (other * REQUESTS_PER_CONNECTION + request) as u64;
-                with_timeout(timeout, CONCURRENT_REQUEST, exchange(stream, seed, 512)).await?;
-            }
-        }
-        let received = receive(&mut reader, 99, STALLED_BYTES);
-        with_timeout(timeout, "data of the stalled reader", received).await?;
+        let request = async |stream: &mut TcpStream| request(CONCURRENT_REQUEST, stream).await;
+        serve_others(established, CONCURRENT_REQUEST, connect, request).await?;
+        with_timeout(timeout, "data of the stalled reader", receive(&mut reader, &data)).await?;
         Ok(accepted_bytes)
     };
-    let accepted_bytes =
-        try_join(serve_others, send(&mut writer, 99, STALLED_BYTES, &accepted_bytes)).await?;
+    let (accepted_bytes, ()) = try_join(serve_others, send(&mut writer, &data, &accepted_bytes)).await?;
     Ok(vec![format!(
         "{accepted_bytes} of {STALLED_BYTES} bytes accepted while the client did not read; {} other connections served \
          meanwhile; all bytes correct",
@@ -126,116 +121,43 @@ pub async fn many_connections(
     Ok(vec![format!("{connections} concurrent connections, each with one message echoed correctly")])
 }
 
-async fn connect(target: SocketAddr, timeout: Duration) -> Result<TcpStream, String> {
-    match time::timeout(timeout, TcpStream::connect(target)).await {
-        Ok(Ok(stream)) => Ok(stream),
-        Ok(Err(error)) => Err(format!("cannot connect: {error}")),
-        Err(_) => Err(format!("cannot connect: timed out after {timeout:?}")),
-    }
-}
-
 /// Sends `bytes` bytes and receives them at the same time.
 async fn exchange(stream: &mut TcpStream, seed: u64, bytes: usize) -> Result<(), String> {
+    let data = random_bytes(seed, bytes);
     let (mut reader, mut writer) = stream.split();
-    try_join(receive(&mut reader, seed, bytes), send(&mut writer, seed, bytes, &Cell::new(0))).await
+    try_join(receive(&mut reader, &data), send(&mut writer, &data, &Cell::new(0))).await?;
+    Ok(())
 }
 
-/// Sends `bytes` bytes. `accepted_bytes` counts the bytes that the socket has accepted so far.
+/// Sends `data`. `accepted_bytes` counts the bytes that the socket has accepted so far.
 async fn send(
     writer: &mut WriteHalf<&TcpStream>,
-    seed: u64,
-    bytes: usize,
+    data: &[u8],
     accepted_bytes: &Cell<usize>,
 ) -> Result<(), String> {
-    let mut pattern = PatternGenerator::new(seed);
-    let mut chunk = vec![0; CHUNK_BYTES.min(bytes)];
-    while accepted_bytes.get() < bytes {
-        let length = chunk.len().min(bytes - accepted_bytes.get());
-        pattern.fill(&mut chunk[..length]);
-        let written = writer.write_all(&chunk[..length]).await;
-        written.map_err(|error| format!("{} of {bytes} bytes sent, then: {error}", accepted_bytes.get()))?;
-        accepted_bytes.set(accepted_bytes.get() + length);
+    for chunk in data.chunks(CHUNK_BYTES) {
+        let accepted = accepted_bytes.get();
+        let written = writer.write_all(chunk).await;
+        written.map_err(|error| format!("{accepted} of {} bytes sent, then: {error}", data.len()))?;
+        accepted_bytes.set(accepted + chunk.len());
     }
     writer.flush().await.map_err(|error| error.to_string())
 }
 
-async fn receive(reader: &mut ReadHalf<&TcpStream>, seed: u64, bytes: usize) -> Result<(), String> {
-    let mut pattern = PatternGenerator::new(seed);
-    let (mut actual, mut expected) = (vec![0; CHUNK_BYTES], vec![0; CHUNK_BYTES]);
-    let mut received = 0;
-    while received < bytes {
-        let max_len = actual.len().min(bytes - received);
-        let length = match reader.read(&mut actual[..max_len]).await {
-            Ok(0) => return Err(format!("{received} of {bytes} bytes received, then EOF")),
-            Ok(length) => length,
-            Err(error) => return Err(format!("{received} of {bytes} bytes received, then: {error}")),
-        };
-        pattern.fill(&mut expected[..length]);
-        if let Some(offset) = (0..length).find(|&index| actual[index] != expected[index]) {
-            return Err(format!("byte {} of {bytes} is wrong", received + offset));
+/// Receives as many bytes as `expected` has, and compares them.
+async fn receive(reader: &mut ReadHalf<&TcpStream>, expected: &[u8]) -> Result<(), String> {
+    let (mut buffer, mut received) = (vec![0; CHUNK_BYTES], 0);
+    while received < expected.len() {
+        let max_len = CHUNK_BYTES.min(expected.len() - received);
+        let failed = |cause: &str| format!("{received} of {} bytes received, then{cause}", expected.len());
+        match reader.read(&mut buffer[..max_len]).await {
+            Ok(0) => return Err(failed(" EOF")),
+            Ok(length) => {
+                check_chunk(expected, received, &buffer[..length])?;
+                received += length;
+            }
+            Err(error) => return Err(failed(&format!(": {error}"))),
         }
-        received += length;
     }
     Ok(())
-}
-
-/// Polls two futures in the current task and returns the output of the first. Returns early if either fails, because
-/// the other may be waiting for it.
-async fn try_join<T>(
-    first: impl Future<Output = Result<T, String>>,
-    second: impl Future<Output = Result<(), String>>,
-) -> Result<T, String> {
-    let (mut first, mut second) = (pin!(first), pin!(second));
-    let (mut first_done, mut second_done) = (None, false);
-    poll_fn(move |context| {
-        if first_done.is_none()
-            && let Poll::Ready(done) = first.as_mut().poll(context)
-        {
-            match done {
-                Ok(value) => first_done = Some(value),
-                Err(cause) => return Poll::Ready(Err(cause)),
-            }
-        }
-        if !second_done && let Poll::Ready(done) = second.as_mut().poll(context) {
-            match done {
-                Ok(()) => second_done = true,
-                Err(cause) => return Poll::Ready(Err(cause)),
-            }
-        }
-        match first_done.take() {
-            Some(value) if second_done => Poll::Ready(Ok(value)),
-            output => {
-                first_done = output;
-                Poll::Pending
-            }
-        }
-    })
-    .await
-}
-
-/// Generator of pseudo-random bytes without repetition, so that lost, duplicated and shifted bytes are detected.
-struct PatternGenerator {
-    state: u64,
-    /// Number of bytes of the current word that have been used.
-    used: usize,
-}
-
-impl PatternGenerator {
-    fn new(seed: u64) -> Self {
-        Self { state: seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1, used: 8 }
-    }
-
-    fn fill(&mut self, bytes: &mut [u8]) {
-        for byte in bytes {
-            if self.used == 8 {
-                // xorshift64: the state is never 0.
-                self.state ^= self.state << 13;
-                self.state ^= self.state >> 7;
-                self.state ^= self.state << 17;
-                self.used = 0;
-            }
-            *byte = self.state.to_le_bytes()[self.used];
-            self.used += 1;
-        }
-    }
 }

@@ -7,7 +7,7 @@ use crate::model::report::Step;
 pub(crate) fn saturation_reason(knee: &Knee, steps: &[Step]) -> Option<String> {
     let (first, last) = (steps.first()?, steps.last()?);
     // Relative to the offered requests. They differ from the nominal rate during a ramp and with Poisson arrivals.
-    let offered = last.total.offered.filter(|&offered| offered > 0);
+    let offered = last.total.counts.offered.filter(|&offered| offered > 0);
     let percent = offered.map(|offered| last.answered_in_time as f64 * 100.0 / offered as f64);
     if let Some(percent) = percent.filter(|&percent| percent < f64::from(knee.min_answered_percent)) {
         return Some(format!(
@@ -36,7 +36,7 @@ mod tests {
     fn step(per_second: u64, answered_per_second: f64, latency_ns: u64) -> Step {
         let mut total = Interval::empty(0, true);
         total.latency.saturating_record(latency_ns);
-        total.offered = Some(per_second);
+        total.counts.offered = Some(per_second);
         Step {
             per_second,
             answered_per_second,
@@ -63,7 +63,7 @@ mod tests {
             "the first step can be saturated"
         );
         let mut few = step(1000, 800.0, 1);
-        few.total.offered = Some(820);
+        few.total.counts.offered = Some(820);
         assert_eq!(
             saturation_reason(&knee, &[few]),
             None,

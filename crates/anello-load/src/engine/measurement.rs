@@ -34,6 +34,7 @@ use crate::engine::schedule::Schedule;
 use crate::engine::shared::{ProgressSnapshot, Shared};
 use crate::engine::slot::ConnectionSlot;
 use crate::model::interval::Interval;
+use crate::system::clock::nanoseconds;
 
 /// Interval of timeout checks and progress reports. Timeout checks run more often if the stall timeout is short.
 pub(crate) const TICK: Duration = Duration::from_millis(100);
@@ -51,27 +52,28 @@ const MAX_DISPATCHED_PER_TURN: usize = 10_000;
 /// Receiver of the events of a measurement.
 pub(crate) trait Observer {
     /// Called on every tick. Stops the load by returning `Break`.
-    fn tick(&mut self, snapshot: ProgressSnapshot) -> ControlFlow<()>;
+    fn tick(&mut self, _snapshot: ProgressSnapshot) -> ControlFlow<()> {
+        ControlFlow::Continue(())
+    }
 
     /// Called at the end of the warm-up with its results.
-    fn warmed_up(&mut self, warm_up: Interval, pacing_ns: u64);
+    fn warmed_up(&mut self, _warm_up: Interval) {}
 
     /// Called at the end of an interval. `pacing_ns` is the time in which the pacer only polled the clock.
-    fn interval(&mut self, index: u64, interval: Interval, pacing_ns: u64);
+    fn interval(&mut self, _index: u64, _interval: Interval, _pacing_ns: u64) {}
 }
 
-/// Parameters of one measurement. Points in time are nanoseconds since the origin of the session.
-#[derive(Debug)]
-pub(crate) struct MeasurementPlan {
+/// A request to run one measurement.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct MeasurementRequest {
+    /// Start, in nanoseconds since the origin of the session.
     pub start_ns: u64,
-    pub warm_up_ns: u64,
-    pub duration_ns: u64,
-    /// Length of an interval; `None` for a measurement without intervals.
-    pub interval_ns: Option<u64>,
-    pub drain_ns: u64,
-    pub stall_timeout_ns: u64,
-    /// Open loop: the times at which requests are due.
-    pub schedule: Option<Schedule>,
+    pub warm_up: Duration,
+    pub duration: Duration,
+    /// Length of the intervals that the observer receives.
+    pub interval: Option<Duration>,
+    /// Open loop: requests per second of all threads, and the number of the measurement, which varies the seed.
+    pub rate: Option<(u64, u64)>,
 }
 
 /// Results since the last interval.
@@ -99,9 +101,7 @@ pub(crate) struct MeasurementRunner<'a> {
     observer: &'a mut dyn Observer,
     pacer: Option<Pacer>,
     phase: Phase,
-    stall_timeout_ns: u64,
-    drain_ns: u64,
-    interval_ns: u64,
+    interval_ns: Option<u64>,
     tick_ns: u64,
     next_tick_ns: u64,
     /// End of the next interval; `u64::MAX` if there is none.
@@ -133,35 +133,33 @@ impl<'a> MeasurementRunner<'a> {
     pub fn new(
         shared: &Rc<Shared>,
         slots: &'a [Rc<ConnectionSlot>],
-        plan: MeasurementPlan,
+        request: &MeasurementRequest,
+        schedule: Option<Schedule>,
         observer: &'a mut dyn Observer,
     ) -> Self {
-        let count_from_ns = plan.start_ns.saturating_add(plan.warm_up_ns);
-        let deadline_ns = count_from_ns.saturating_add(plan.duration_ns);
+        let count_from_ns = request.start_ns.saturating_add(nanoseconds(request.warm_up));
+        let deadline_ns = count_from_ns.saturating_add(nanoseconds(request.duration));
         shared.count_from_ns.set(count_from_ns);
         shared.deadline_ns.set(deadline_ns);
         shared.counters.last_ns.set(count_from_ns);
-        let pacer = plan.schedule.map(|schedule| {
-            Pacer::new(schedule, plan.start_ns, deadline_ns, MAX_QUEUED_REQUESTS / slots.len().max(1))
+        let pacer = schedule.map(|schedule| {
+            Pacer::new(schedule, request.start_ns, deadline_ns, MAX_QUEUED_REQUESTS / slots.len().max(1))
         });
         shared.schedule_finished.set(pacer.is_none());
         shared.queues_closed.set(false);
-        let tick_ns = (TICK.as_nanos() as u64).min(plan.stall_timeout_ns / 4).max(1_000_000);
-        let interval_ns = plan.interval_ns.unwrap_or(u64::MAX);
+        let interval_ns = request.interval.map(nanoseconds);
+        let tick_ns = (TICK.as_nanos() as u64).min(shared.stall_timeout_ns / 4).max(1_000_000);
         Self {
             shared: Rc::clone(shared),
             slots,
             observer,
             pacer,
-            phase: if plan.warm_up_ns == 0 { Phase::Measuring } else { Phase::WarmUp },
-            stall_timeout_ns: plan.stall_timeout_ns,
-            drain_ns: plan.drain_ns,
-            interval_ns,
+            phase: if request.warm_up.is_zero() { Phase::Measuring } else { Phase::WarmUp },
             tick_ns,
             next_tick_ns: 0,
-            next_interval_end_ns: plan
-                .interval_ns
+            next_interval_end_ns: interval_ns
                 .map_or(u64::MAX, |interval_ns| count_from_ns.saturating_add(interval_ns).min(deadline_ns)),
+            interval_ns,
             last_interval_end_ns: count_from_ns,
             interval_requests: 0,
             throughput: None,
@@ -223,19 +221,22 @@ impl<'a> MeasurementRunner<'a> {
         if self.phase == Phase::WarmUp && now_ns >= count_from_ns.min(deadline_ns) {
             self.phase = Phase::Measuring;
             let warm_up = self.shared.counters.take_interval(0, 0);
-            self.observer.warmed_up(warm_up, std::mem::take(&mut self.pacing_ns));
+            self.observer.warmed_up(warm_up);
+            self.pacing_ns = 0;
             self.shared.counters.last_ns.set(count_from_ns);
         }
-        if now_ns >= self.next_interval_end_ns && self.phase == Phase::Measuring {
-            let index = (self.next_interval_end_ns - count_from_ns).saturating_sub(1) / self.interval_ns;
+        if let Some(interval_ns) = self.interval_ns
+            && now_ns >= self.next_interval_end_ns
+            && self.phase == Phase::Measuring
+        {
+            let index = (self.next_interval_end_ns - count_from_ns).saturating_sub(1) / interval_ns;
             let interval = self.interval(now_ns);
             self.interval_requests += interval.requests;
             self.observer.interval(index, interval, std::mem::take(&mut self.pacing_ns));
             self.last_interval_end_ns = now_ns;
             // A thread that was delayed for longer than an interval skips intervals.
-            let elapsed_intervals = (now_ns - count_from_ns) / self.interval_ns;
-            let next_ns =
-                count_from_ns.saturating_add((elapsed_intervals + 1).saturating_mul(self.interval_ns));
+            let elapsed_intervals = (now_ns - count_from_ns) / interval_ns;
+            let next_ns = count_from_ns.saturating_add((elapsed_intervals + 1).saturating_mul(interval_ns));
             self.next_interval_end_ns =
                 if now_ns >= deadline_ns { u64::MAX } else { next_ns.min(deadline_ns) };
         }
@@ -245,7 +246,7 @@ impl<'a> MeasurementRunner<'a> {
             // Connections that wait for a think time or for their turn in the ramp must notice the deadline.
             self.slots.iter().for_each(|slot| slot.wake());
         }
-        if self.phase == Phase::Draining && now_ns >= deadline_ns.saturating_add(self.drain_ns) {
+        if self.phase == Phase::Draining && now_ns >= deadline_ns.saturating_add(self.shared.drain_ns) {
             self.phase = Phase::Finished;
             self.abandon_schedule();
             self.clear_queues();
@@ -278,7 +279,7 @@ impl<'a> MeasurementRunner<'a> {
         if let Some(pacer) = self.pacer.take() {
             let remaining = pacer.remaining_requests(self.shared.count_from_ns.get());
             let counters = &self.shared.counters;
-            counters.offered.set(counters.offered.get().saturating_add(remaining));
+            counters.add_offered(remaining);
             counters.add_unsent(remaining);
             self.finish_schedule();
         }
@@ -294,7 +295,7 @@ impl<'a> MeasurementRunner<'a> {
 
     /// Aborts connections that have timed out, and asks the observer whether to continue.
     fn tick(&mut self, now_ns: u64) {
-        self.slots.iter().for_each(|slot| slot.check_timeout(now_ns, self.stall_timeout_ns));
+        self.slots.iter().for_each(|slot| slot.check_timeout(now_ns, self.shared.stall_timeout_ns));
         if self.abort_at_ns.is_none() && self.observer.tick(self.shared.counters.snapshot()).is_break() {
             self.abort_at_ns = Some(now_ns.saturating_add(STOP_GRACE_NS));
             self.shared.deadline_ns.set(now_ns.min(self.shared.deadline_ns.get()));
@@ -315,7 +316,7 @@ impl<'a> MeasurementRunner<'a> {
         let phase_end_ns = match self.phase {
             Phase::WarmUp => self.shared.count_from_ns.get(),
             Phase::Measuring => deadline_ns,
-            Phase::Draining => deadline_ns.saturating_add(self.drain_ns),
+            Phase::Draining => deadline_ns.saturating_add(self.shared.drain_ns),
             Phase::Finished => u64::MAX,
         };
         let mut wake_ns = phase_end_ns.min(self.next_tick_ns).min(self.next_interval_end_ns);
@@ -395,7 +396,7 @@ impl Pacer {
             // In a ramp, a connection gets no requests before it is opened.
             if due_ns >= slot.open_at_ns.get() {
                 let counts = u64::from(due_ns >= shared.count_from_ns.get());
-                shared.counters.offered.set(shared.counters.offered.get() + counts);
+                shared.counters.add_offered(counts);
                 let mut due_queue = slot.due_queue.borrow_mut();
                 if slot.broken.get() || due_queue.len() >= self.max_queue_len {
                     shared.counters.add_unsent(counts);

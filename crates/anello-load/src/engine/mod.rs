@@ -1,6 +1,5 @@
 //! Execution of a load: schedule, connections, measurement, worker threads and the run of all of them.
 
-pub(crate) mod connect_all;
 pub(crate) mod connection;
 pub(crate) mod knee;
 pub(crate) mod measurement;

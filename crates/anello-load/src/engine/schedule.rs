@@ -13,6 +13,8 @@
 //! With Poisson arrivals, the threads are independent of each other, each at its share of the rate. The sum of their
 //! arrivals is a Poisson process at the full rate.
 
+use fastrand::Rng;
+
 use crate::model::config::Arrivals;
 
 /// One second, in nanoseconds.
@@ -56,7 +58,7 @@ pub(crate) struct Schedule {
     per_second: u64,
     /// Number of requests so far.
     index: u64,
-    random: Random,
+    random: Rng,
     /// Last due time of Poisson arrivals.
     poisson_ns: f64,
 }
@@ -64,7 +66,7 @@ pub(crate) struct Schedule {
 impl Schedule {
     /// Creates a schedule of `per_second` requests per second over all threads.
     pub fn new(share: Share, per_second: u64, arrivals: Arrivals, seed: u64) -> Self {
-        let random = Random(seed ^ (share.thread as u64 + 1).wrapping_mul(0xA076_1D64_78BD_642F));
+        let random = Rng::with_seed(seed ^ (share.thread as u64 + 1).wrapping_mul(0xA076_1D64_78BD_642F));
         Self { share, arrivals, per_second: per_second.max(1), index: 0, random, poisson_ns: 0.0 }
     }
 
@@ -122,32 +124,13 @@ impl Iterator for Schedule {
                 u64::try_from(request * SECOND_NS / u128::from(self.per_second)).ok()?
             }
             Arrivals::Poisson => {
-                self.poisson_ns += self.random.exponential() * self.poisson_mean_ns();
+                // From above 0 to 1, so that the logarithm is finite.
+                let uniform = 1.0 - self.random.f64();
+                self.poisson_ns -= uniform.ln() * self.poisson_mean_ns();
                 self.poisson_ns as u64
             }
         };
         Some((at_ns, local_index))
-    }
-}
-
-/// Seeded random number generator (splitmix64).
-#[derive(Clone, Debug)]
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        mixed ^ (mixed >> 31)
-    }
-
-    /// Returns an exponentially distributed number with mean 1.
-    fn exponential(&mut self) -> f64 {
-        // From 2^-53 to 1, so that the logarithm is finite.
-        let uniform = ((self.next() >> 11) + 1) as f64 / (1u64 << 53) as f64;
-        -uniform.ln()
     }
 }
 

@@ -67,11 +67,11 @@ impl Series {
     /// Adds the part of an interval that a thread has measured.
     pub fn add_part(&mut self, thread: usize, number: u64, part: Interval) {
         self.next_indexes[thread] = number + 1;
-        match self.parts.entry(number) {
-            std::collections::btree_map::Entry::Vacant(entry) => {
-                entry.insert(part);
+        match self.parts.get_mut(&number) {
+            Some(sum) => sum.add(&part),
+            None => {
+                self.parts.insert(number, part);
             }
-            std::collections::btree_map::Entry::Occupied(mut entry) => entry.get_mut().add(&part),
         }
     }
 
@@ -105,10 +105,10 @@ impl Series {
 /// Returns `true` if the interval contains any requests or errors.
 fn has_activity(interval: &Interval) -> bool {
     interval.requests > 0
-        || !interval.errors.is_empty()
-        || interval.unsent > 0
-        || interval.abandoned > 0
-        || interval.offered.is_some_and(|offered| offered > 0)
+        || !interval.counts.errors.is_empty()
+        || interval.counts.unsent > 0
+        || interval.counts.abandoned > 0
+        || interval.counts.offered.is_some_and(|offered| offered > 0)
 }
 
 /// Counters of the server process and the machine: their values at a point in time, or the difference of two samples.

@@ -6,20 +6,19 @@ use std::io;
 use std::ops::ControlFlow;
 use std::pin::{Pin, pin};
 use std::rc::Rc;
-use std::task::{Context, Poll};
+use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use anello::JoinHandle;
-use anello::time::sleep;
-use hdrhistogram::Histogram;
+use anello::time::{sleep, timeout};
+use futures_util::stream::{self, StreamExt};
 
-use crate::engine::connect_all::ConnectBatch;
 use crate::engine::connection::Connection;
-use crate::engine::measurement::{FinalInterval, MeasurementPlan, MeasurementRunner, Observer, TICK};
+use crate::engine::measurement::{FinalInterval, MeasurementRequest, MeasurementRunner, Observer, TICK};
 use crate::engine::schedule::{Schedule, Share};
 use crate::engine::shared::{ProgressSnapshot, Shared};
 use crate::engine::slot::ConnectionSlot;
-use crate::model::config::{LoadConfig, Mode, Protocol};
+use crate::model::config::{LoadConfig, Protocol};
 use crate::model::errors::{ErrorKind, Errors};
 use crate::model::interval::Interval;
 use crate::model::tls::HandshakeSummary;
@@ -41,7 +40,7 @@ use crate::wire::message::Messages;
 ///     let mut session = Session::connect(&load).await?;
 ///     for _ in 0..10 {
 ///         let slice = session.run_slice(Duration::from_millis(20)).await;
-///         println!("{} requests, errors: {:?}", slice.requests, slice.errors);
+///         println!("{} requests, errors: {:?}", slice.interval.requests, slice.interval.counts.errors);
 ///     }
 ///     session.close().await;
 ///     Ok(())
@@ -70,30 +69,16 @@ impl fmt::Debug for Session {
 /// Results of one slice of load.
 #[derive(Clone, Debug)]
 pub struct Slice {
-    /// Requests answered: the reply was complete and, if verified, had the right bytes.
-    pub requests: u64,
-    /// Time from the start of the slice to the last reply or error, in nanoseconds. This includes the wait for the
-    /// replies to requests in flight.
-    pub elapsed_ns: u64,
-    /// Time to the complete reply in nanoseconds, one value per request, with three significant digits. Closed loop:
-    /// since the request was sent. Open loop: since the request was due.
-    pub latency: Histogram<u64>,
-    /// Open loop only: latency since the request was actually sent.
-    pub uncorrected: Option<Histogram<u64>>,
-    /// Open loop only: number of requests in the schedule.
-    pub offered: Option<u64>,
-    /// Open loop only: requests that were sent more than 1 ms after they were due.
-    pub late: u64,
-    /// Open loop only: requests of the schedule that were never sent, including requests not yet due when no
-    /// connection was left.
-    pub unsent: u64,
+    /// Measurements of the slice. It ends with the last reply or error, so its length includes the wait for the replies
+    /// to requests in flight. All errors but wrong bytes, status or length have broken a connection. In an open loop,
+    /// requests that were not yet due when no connection was left count as unsent. The resources of the server and of
+    /// the load generator are not measured.
+    pub interval: Interval,
     /// Requests answered on each connection that is not broken.
     pub requests_by_connection: Vec<u64>,
     /// Connections that were opened again, because the server had closed them or because each request uses its own
     /// connection.
     pub reopened: u64,
-    /// Errors. All but wrong bytes, status or length have broken a connection.
-    pub errors: Errors,
 }
 
 impl Session {
@@ -135,7 +120,7 @@ impl Session {
             Protocol::Http(http) => Exchange::Http(HttpShared::new(http, load.verify, references)),
         };
         let shared = Rc::new(Shared::new(&load, exchange, origin));
-        let slots: Vec<_> = (0..share.count()).map(|_| Rc::new(ConnectionSlot::new())).collect();
+        let slots: Vec<_> = (0..share.count()).map(|_| Rc::<ConnectionSlot>::default()).collect();
         let connection = |(slot_index, slot): (usize, &Rc<ConnectionSlot>)| {
             Connection::new(
                 share.global_index(slot_index) as u64,
@@ -154,29 +139,38 @@ impl Session {
         session
     }
 
+    /// Opens the connections, a limited number at a time, until none remain or the timeout has passed.
     async fn open_all(&mut self, on_tick: &mut dyn FnMut(ProgressSnapshot) -> ControlFlow<()>) {
-        let batch =
-            Rc::new(ConnectBatch::new(Rc::clone(&self.shared), self.share, self.load.connect_timeout));
-        let openers = self.load.max_concurrent_connects.min(self.share.count());
-        let mut openers = AbortOnDrop((0..openers).map(|_| anello::spawn(Rc::clone(&batch).run())).collect());
-        let all = async {
-            while let Some(opener) = openers.0.pop() {
-                if let Err(error) = opener.await {
-                    batch.errors.borrow_mut().add(ErrorKind::Other, || error.to_string());
+        let (shared, share) = (Rc::clone(&self.shared), self.share);
+        let deadline = Instant::now() + self.load.connect_timeout;
+        let connect = async |slot_index| {
+            let remaining = deadline.saturating_duration_since(Instant::now());
+            (slot_index, shared.connect(share.global_index(slot_index) as u64, remaining).await)
+        };
+        let all = stream::iter(0..share.count()).map(connect);
+        let mut connecting = pin!(all.buffer_unordered(self.load.max_concurrent_connects));
+        let mut next_tick = Instant::now() + TICK;
+        loop {
+            let until_tick = next_tick.saturating_duration_since(Instant::now());
+            match timeout(until_tick, connecting.next()).await {
+                Ok(Some((slot_index, Ok(stream)))) => self.connections[slot_index].open(stream, &shared),
+                Ok(Some((_, Err(error)))) => self.connect_errors.add(error.kind, || error.text),
+                Ok(None) => break,
+                Err(_) => {
+                    next_tick = Instant::now() + TICK;
+                    let errors = self.connect_errors.total();
+                    let snapshot = ProgressSnapshot { errors, ..shared.counters.snapshot() };
+                    if on_tick(snapshot).is_break() {
+                        break;
+                    }
                 }
             }
-        };
-        run_with_ticks(TICK, all, || on_tick(batch.snapshot())).await;
-        drop(openers);
-        for (slot_index, stream) in batch.streams.take() {
-            self.connections[slot_index].open(stream, &self.shared);
         }
         for connection in &mut self.connections {
-            if !connection.is_open() && !self.shared.reconnect {
-                connection.mark_broken(&self.shared);
+            if !connection.is_open() && !shared.reconnect {
+                connection.mark_broken(&shared);
             }
         }
-        self.connect_errors = batch.errors.take();
     }
 
     /// Returns the number of open connections.
@@ -202,61 +196,21 @@ impl Session {
     /// # Cancel safety
     /// Dropping the future closes all connections.
     pub async fn run_slice(&mut self, duration: Duration) -> Slice {
-        let (start_ns, rate) = (self.shared.now_ns(), self.first_rate());
-        let slice = self.slices;
+        let rate = self.load.mode.open_loop().map(|(per_second, ..)| (per_second, self.slices));
         self.slices += 1;
-        let plan =
-            self.measurement_plan(start_ns, Duration::ZERO, duration, None, rate.map(|rate| (rate, slice)));
-        let interval = self.run_measurement(plan, &mut NoopObserver).await.interval;
+        let (start_ns, warm_up) = (self.shared.now_ns(), Duration::ZERO);
+        let request = MeasurementRequest { start_ns, warm_up, duration, interval: None, rate };
+        let interval = self.run_measurement(&request, &mut NoopObserver).await.interval;
         Slice {
-            requests: interval.requests,
-            elapsed_ns: interval.elapsed_ns,
-            latency: interval.latency,
-            uncorrected: interval.uncorrected,
-            offered: interval.offered,
-            late: interval.late,
-            unsent: interval.unsent,
+            interval,
             requests_by_connection: self.requests_by_connection(),
             reopened: self.shared.reopened.take(),
-            errors: interval.errors,
         }
     }
 
-    fn first_rate(&self) -> Option<u64> {
-        match &self.load.mode {
-            Mode::Closed { .. } => None,
-            Mode::Open { per_second, .. } => Some(*per_second),
-            Mode::Sweep(sweep) => Some(sweep.first),
-        }
-    }
-
-    /// Returns the plan of a measurement. In an open loop, `rate` is the number of requests per second and the number
-    /// of the measurement, which varies the seed.
-    pub(crate) fn measurement_plan(
-        &self,
-        start_ns: u64,
-        warm_up: Duration,
-        duration: Duration,
-        interval: Option<Duration>,
-        rate: Option<(u64, u64)>,
-    ) -> MeasurementPlan {
-        let schedule = match &self.load.mode {
-            Mode::Closed { .. } => None,
-            Mode::Open { arrivals, seed, .. } => Some((*arrivals, *seed)),
-            Mode::Sweep(sweep) => Some((sweep.arrivals, sweep.seed)),
-        };
-        let schedule = schedule.zip(rate).map(|((arrivals, seed), (per_second, number))| {
-            Schedule::new(self.share, per_second, arrivals, seed.wrapping_add(number << 32))
-        });
-        MeasurementPlan {
-            start_ns,
-            warm_up_ns: nanoseconds(warm_up),
-            duration_ns: nanoseconds(duration),
-            interval_ns: interval.map(nanoseconds),
-            drain_ns: nanoseconds(self.load.drain_timeout),
-            stall_timeout_ns: nanoseconds(self.load.stall_timeout),
-            schedule,
-        }
+    fn schedule(&self, request: &MeasurementRequest) -> Option<Schedule> {
+        let ((_, arrivals, seed), (per_second, number)) = self.load.mode.open_loop().zip(request.rate)?;
+        Some(Schedule::new(self.share, per_second, arrivals, seed.wrapping_add(number << 32)))
     }
 
     /// Sets the times at which the connections are opened in a ramp that starts at `start_ns`.
@@ -272,11 +226,12 @@ impl Session {
     /// the observer returns `Break`, requests in flight are abandoned after a short time and do not count.
     pub(crate) async fn run_measurement(
         &mut self,
-        plan: MeasurementPlan,
+        request: &MeasurementRequest,
         observer: &mut dyn Observer,
     ) -> FinalInterval {
+        let schedule = self.schedule(request);
         let shared = Rc::clone(&self.shared);
-        let mut runner = MeasurementRunner::new(&shared, &self.slots, plan, observer);
+        let mut runner = MeasurementRunner::new(&shared, &self.slots, request, schedule, observer);
         let running =
             self.connections.drain(..).map(|connection| anello::spawn(connection.run(Rc::clone(&shared))));
         let mut tasks = AbortOnDrop(running.collect());
@@ -322,7 +277,7 @@ impl Session {
     /// Returns the TLS handshakes so far, including those of connections that were opened again. Empty without TLS.
     #[must_use]
     pub fn handshakes(&self) -> Vec<HandshakeSummary> {
-        self.shared.handshakes.borrow().handshakes()
+        self.shared.handshakes.borrow().clone()
     }
 
     /// Closes all connections, and gives the driver time to close their sockets.
@@ -337,15 +292,7 @@ impl Session {
 /// Observer that ignores all events.
 struct NoopObserver;
 
-impl Observer for NoopObserver {
-    fn tick(&mut self, _: ProgressSnapshot) -> ControlFlow<()> {
-        ControlFlow::Continue(())
-    }
-
-    fn warmed_up(&mut self, _: Interval, _: u64) {}
-
-    fn interval(&mut self, _: u64, _: Interval, _: u64) {}
-}
+impl Observer for NoopObserver {}
 
 /// Tasks that are aborted on drop.
 struct AbortOnDrop<T>(Vec<JoinHandle<T>>);
@@ -354,29 +301,4 @@ impl<T> Drop for AbortOnDrop<T> {
     fn drop(&mut self) {
         self.0.drain(..).for_each(|task| task.abort());
     }
-}
-
-/// Waits for a future and calls `tick` once per period. Drops the future if `tick` returns `Break`.
-async fn run_with_ticks<F: Future>(
-    period: Duration,
-    future: F,
-    mut tick: impl FnMut() -> ControlFlow<()>,
-) -> Option<F::Output> {
-    let mut future = pin!(future);
-    let mut pause = sleep(period);
-    poll_fn(|context: &mut Context<'_>| {
-        loop {
-            if let Poll::Ready(output) = future.as_mut().poll(context) {
-                return Poll::Ready(Some(output));
-            }
-            if Pin::new(&mut pause).poll(context).is_pending() {
-                return Poll::Pending;
-            }
-            if tick().is_break() {
-                return Poll::Ready(None);
-            }
-            pause.reset(period);
-        }
-    })
-    .await
 }

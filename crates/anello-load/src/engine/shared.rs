@@ -1,19 +1,24 @@
 //! State shared by all connections of a session: protocol, deadlines and counters.
 
 use std::cell::{Cell, RefCell};
+use std::future::Future;
 use std::net::IpAddr;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
+use anello::time::timeout;
 use hdrhistogram::Histogram;
 
 use crate::model::address::Address;
 use crate::model::config::{LoadConfig, Mode};
-use crate::model::errors::{ErrorKind, Errors};
+use crate::model::errors::{ConnectionError, ErrorKind};
 use crate::model::interval::Interval;
 use crate::model::latency::latency_histogram;
-use crate::model::tls::HandshakeCounts;
+use crate::model::tls::HandshakeSummary;
+use crate::system::clock::nanoseconds;
+use crate::wire::connect;
 use crate::wire::exchange::Exchange;
+use crate::wire::stream::Stream;
 use crate::wire::tls_stream::TlsConnector;
 
 /// Delay after which a request of an open loop counts as late, in nanoseconds.
@@ -24,10 +29,12 @@ const LATE_THRESHOLD_NS: u64 = 1_000_000;
 pub(crate) struct Shared {
     origin: Instant,
     pub exchange: Exchange,
-    pub target: Address,
+    target: Address,
     /// Set if the connections use TLS.
-    pub tls: Option<Rc<TlsConnector>>,
+    tls: Option<Rc<TlsConnector>>,
     pub connect_timeout: Duration,
+    pub stall_timeout_ns: u64,
+    pub drain_ns: u64,
     /// Source addresses that the connections use in turn. Empty if the kernel chooses the address.
     source_addresses: Vec<IpAddr>,
     pub open_loop: bool,
@@ -57,14 +64,15 @@ pub(crate) struct Shared {
     /// Number of connections that were opened again.
     pub reopened: Cell<u64>,
     /// TLS handshakes of all connections.
-    pub handshakes: RefCell<HandshakeCounts>,
+    pub handshakes: RefCell<Vec<HandshakeSummary>>,
 }
 
 impl Shared {
     pub fn new(load: &LoadConfig, exchange: Exchange, origin: Instant) -> Self {
-        let (open_loop, think_time) = match &load.mode {
-            Mode::Closed { think_time } => (false, *think_time),
-            Mode::Open { .. } | Mode::Sweep(_) => (true, Duration::ZERO),
+        let open_loop = load.mode.open_loop().is_some();
+        let think_time = match load.mode {
+            Mode::Closed { think_time } => think_time,
+            Mode::Open { .. } | Mode::Sweep(_) => Duration::ZERO,
         };
         let http = load.http_load();
         Self {
@@ -73,6 +81,8 @@ impl Shared {
             target: load.target.clone(),
             tls: http.and_then(|http| http.tls.as_ref()).map(|tls| Rc::new(TlsConnector::new(tls))),
             connect_timeout: load.connect_timeout,
+            stall_timeout_ns: nanoseconds(load.stall_timeout),
+            drain_ns: nanoseconds(load.drain_timeout),
             source_addresses: load.effective_source_addresses(),
             open_loop,
             think_time,
@@ -98,10 +108,40 @@ impl Shared {
         self.origin.elapsed().as_nanos() as u64
     }
 
-    /// Returns the source address of connection `index`, or `None` if the kernel chooses it.
-    pub fn source_address(&self, index: u64) -> Option<IpAddr> {
+    /// Returns `true` if a request that was due at this time counts, because that is after the warm-up.
+    #[inline]
+    pub fn counts(&self, due_ns: u64) -> bool {
+        due_ns >= self.count_from_ns.get()
+    }
+
+    /// Returns the number of due times that count.
+    pub fn counted(&self, due_ns: impl IntoIterator<Item = u64>) -> u64 {
+        due_ns.into_iter().filter(|&due_ns| self.counts(due_ns)).count() as u64
+    }
+
+    /// Opens connection `index` within `limit`, which is at most the connect timeout.
+    pub fn connect(
+        &self,
+        index: u64,
+        limit: Duration,
+    ) -> impl Future<Output = Result<Stream, ConnectionError>> + use<> {
         let count = self.source_addresses.len().max(1) as u64;
-        self.source_addresses.get((index % count) as usize).copied()
+        // `None` if the kernel chooses the address.
+        let source = self.source_addresses.get((index % count) as usize).copied();
+        let (target, tls, connect_timeout) = (self.target.clone(), self.tls.clone(), self.connect_timeout);
+        async move {
+            let connected = match limit.is_zero() {
+                true => None,
+                false => timeout(limit, connect::connect(&target, source, tls.as_ref())).await.ok(),
+            };
+            match connected {
+                Some(connected) => connected.map_err(|error| ConnectionError::from_connect_error(&error)),
+                None => Err(ConnectionError::new(
+                    ErrorKind::ConnectTimeout,
+                    format!("cannot connect to {target}: timed out after {connect_timeout:?}"),
+                )),
+            }
+        }
     }
 }
 
@@ -113,20 +153,12 @@ pub(crate) struct InFlightRequest {
     pub sent_ns: u64,
 }
 
-/// Counters of all connections since the last interval.
+/// Results of all connections.
 #[derive(Debug)]
 pub(crate) struct Counters {
-    requests: Cell<u64>,
-    latency: RefCell<Histogram<u64>>,
-    /// Open loop only: latency from the actual send time.
-    uncorrected: RefCell<Option<Histogram<u64>>>,
-    pub errors: RefCell<Errors>,
-    pub offered: Cell<u64>,
-    late: Cell<u64>,
-    pub unsent: Cell<u64>,
-    abandoned: Cell<u64>,
-    sent_bytes: Cell<u64>,
-    received_bytes: Cell<u64>,
+    /// Results since the last interval. Its times and its number of open connections are set by
+    /// [`take_interval`](Self::take_interval).
+    interval: RefCell<Interval>,
     /// Open loop: delay of requests whose connection was free when they were due. Not reset by intervals.
     pub schedule_error: RefCell<Histogram<u64>>,
     /// Time of the last reply or error.
@@ -138,16 +170,7 @@ pub(crate) struct Counters {
 impl Counters {
     fn new(open_loop: bool) -> Self {
         Self {
-            requests: Cell::new(0),
-            latency: RefCell::new(latency_histogram()),
-            uncorrected: RefCell::new(open_loop.then(latency_histogram)),
-            errors: RefCell::default(),
-            offered: Cell::new(0),
-            late: Cell::new(0),
-            unsent: Cell::new(0),
-            abandoned: Cell::new(0),
-            sent_bytes: Cell::new(0),
-            received_bytes: Cell::new(0),
+            interval: RefCell::new(Interval::empty(0, open_loop)),
             schedule_error: RefCell::new(latency_histogram()),
             last_ns: Cell::new(0),
             open: Cell::new(0),
@@ -157,9 +180,10 @@ impl Counters {
     /// Records a valid reply.
     #[inline]
     pub fn record_reply(&self, request: InFlightRequest, replied_ns: u64) {
-        self.requests.set(self.requests.get() + 1);
-        self.latency.borrow_mut().saturating_record(replied_ns.saturating_sub(request.due_ns));
-        if let Some(uncorrected) = &mut *self.uncorrected.borrow_mut() {
+        let interval = &mut *self.interval.borrow_mut();
+        interval.requests += 1;
+        interval.latency.saturating_record(replied_ns.saturating_sub(request.due_ns));
+        if let Some(uncorrected) = &mut interval.uncorrected {
             uncorrected.saturating_record(replied_ns.saturating_sub(request.sent_ns));
         }
     }
@@ -173,67 +197,61 @@ impl Counters {
             self.schedule_error.borrow_mut().saturating_record(error_ns);
         }
         if error_ns > LATE_THRESHOLD_NS {
-            self.late.set(self.late.get() + 1);
+            self.interval.borrow_mut().counts.late += 1;
         }
     }
 
     #[inline]
     pub fn add_sent_bytes(&self, bytes: usize) {
-        self.sent_bytes.set(self.sent_bytes.get() + bytes as u64);
+        self.interval.borrow_mut().counts.sent_bytes += bytes as u64;
     }
 
     #[inline]
     pub fn add_received_bytes(&self, bytes: usize, now_ns: u64) {
-        self.received_bytes.set(self.received_bytes.get() + bytes as u64);
+        self.interval.borrow_mut().counts.received_bytes += bytes as u64;
         self.last_ns.set(now_ns);
+    }
+
+    /// Open loop: counts requests of the schedule.
+    #[inline]
+    pub fn add_offered(&self, count: u64) {
+        if let Some(offered) = &mut self.interval.borrow_mut().counts.offered {
+            *offered = offered.saturating_add(count);
+        }
     }
 
     /// Open loop: counts requests of the schedule that will never be sent.
     pub fn add_unsent(&self, count: u64) {
-        self.unsent.set(self.unsent.get().saturating_add(count));
+        let interval = &mut *self.interval.borrow_mut();
+        interval.counts.unsent = interval.counts.unsent.saturating_add(count);
     }
 
     /// Counts requests in flight that are abandoned because the load is stopped.
     pub fn add_abandoned(&self, count: u64) {
-        self.abandoned.set(self.abandoned.get() + count);
+        self.interval.borrow_mut().counts.abandoned += count;
     }
 
     #[cold]
     pub fn record_error(&self, kind: ErrorKind, count: u64, text: impl FnOnce() -> String) {
-        self.errors.borrow_mut().add_many(kind, count, text);
+        self.interval.borrow_mut().counts.errors.add_many(kind, count, text);
     }
 
     /// Returns the counts since the last interval.
     pub fn snapshot(&self) -> ProgressSnapshot {
+        let interval = self.interval.borrow();
         ProgressSnapshot {
             open: self.open.get(),
-            requests: self.requests.get(),
-            errors: self.errors.borrow().total(),
+            requests: interval.requests,
+            errors: interval.counts.errors.total(),
         }
     }
 
-    /// Returns all results since the last interval and resets the counters.
+    /// Returns all results since the last interval and resets them.
     pub fn take_interval(&self, start_ns: u64, elapsed_ns: u64) -> Interval {
-        let uncorrected = self
-            .uncorrected
-            .borrow_mut()
-            .as_mut()
-            .map(|uncorrected| std::mem::replace(uncorrected, latency_histogram()));
-        Interval {
-            elapsed_ns,
-            requests: self.requests.take(),
-            latency: self.latency.replace(latency_histogram()),
-            offered: uncorrected.as_ref().map(|_| self.offered.take()),
-            uncorrected,
-            late: self.late.take(),
-            unsent: self.unsent.take(),
-            abandoned: self.abandoned.take(),
-            sent_bytes: self.sent_bytes.take(),
-            received_bytes: self.received_bytes.take(),
-            errors: self.errors.take(),
-            open_connections: self.open.get(),
-            ..Interval::empty(start_ns, false)
-        }
+        let mut current = self.interval.borrow_mut();
+        let empty = Interval::empty(0, current.counts.offered.is_some());
+        let interval = std::mem::replace(&mut *current, empty);
+        Interval { start_ns, elapsed_ns, open_connections: self.open.get(), ..interval }
     }
 }
 

@@ -11,14 +11,11 @@ use anello::net::ShutdownHandle;
 
 use crate::engine::shared::Shared;
 
-/// Value of [`ConnectionSlot::oldest_sent_ns`] while no request is in flight.
-const IDLE: u64 = u64::MAX;
-
 /// Shared state of one connection of a load. The connection itself may be closed and opened again.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct ConnectionSlot {
-    /// Send time of the oldest request in flight.
-    oldest_sent_ns: Cell<u64>,
+    /// Send time of the oldest request in flight, if any.
+    oldest_sent_ns: Cell<Option<u64>>,
     abort_reason: Cell<Option<AbortReason>>,
     shutdown_handle: RefCell<Option<ShutdownHandle>>,
     /// Open loop: due times of the requests that wait to be sent.
@@ -26,8 +23,8 @@ pub(crate) struct ConnectionSlot {
     /// Number of requests at the front of `due_queue` that have been sent before.
     pub resend_count: Cell<usize>,
     waker: RefCell<Option<Waker>>,
-    /// Set if the task can send a request immediately.
-    can_send: Cell<bool>,
+    /// Set if the task cannot send a request before it has received a reply.
+    is_full: Cell<bool>,
     /// Time at which the connection is opened in a ramp.
     pub open_at_ns: Cell<u64>,
     /// Set if the connection has failed and is not opened again.
@@ -44,20 +41,6 @@ pub(crate) enum AbortReason {
 }
 
 impl ConnectionSlot {
-    pub fn new() -> Self {
-        Self {
-            oldest_sent_ns: Cell::new(IDLE),
-            abort_reason: Cell::new(None),
-            shutdown_handle: RefCell::new(None),
-            due_queue: RefCell::default(),
-            resend_count: Cell::new(0),
-            waker: RefCell::new(None),
-            can_send: Cell::new(true),
-            open_at_ns: Cell::new(0),
-            broken: Cell::new(false),
-        }
-    }
-
     /// Records that the connection is open. Clears the reason of an abort that happened while connecting, when there
     /// was nothing to close. The timeout is then checked again on the open connection.
     pub fn set_open(&self, shutdown_handle: ShutdownHandle) {
@@ -80,13 +63,13 @@ impl ConnectionSlot {
     /// Sets the send time of the oldest request in flight.
     #[inline]
     pub fn set_oldest_sent(&self, sent_ns: u64) {
-        self.oldest_sent_ns.set(sent_ns);
+        self.oldest_sent_ns.set(Some(sent_ns));
     }
 
     /// Records that no request is in flight.
     #[inline]
     pub fn set_idle(&self) {
-        self.oldest_sent_ns.set(IDLE);
+        self.oldest_sent_ns.set(None);
     }
 
     /// Returns the reason if the connection has been aborted since it was opened.
@@ -97,15 +80,15 @@ impl ConnectionSlot {
     /// Aborts the connection if a request has been in flight for too long. The task then receives EOF.
     #[inline]
     pub fn check_timeout(&self, now_ns: u64, stall_timeout_ns: u64) {
-        let oldest_sent_ns = self.oldest_sent_ns.get();
-        if oldest_sent_ns != IDLE && now_ns.saturating_sub(oldest_sent_ns) > stall_timeout_ns {
+        let is_late = |sent_ns: u64| now_ns.saturating_sub(sent_ns) > stall_timeout_ns;
+        if self.oldest_sent_ns.get().is_some_and(is_late) {
             self.abort(AbortReason::TimedOut);
         }
     }
 
     /// Aborts the connection if a request is in flight, because the load has been stopped.
     pub fn abort_if_busy(&self) {
-        if self.oldest_sent_ns.get() != IDLE {
+        if self.oldest_sent_ns.get().is_some() {
             self.abort(AbortReason::Interrupted);
         }
     }
@@ -124,16 +107,14 @@ impl ConnectionSlot {
     pub fn clear_queue(&self, shared: &Shared) {
         let queued = std::mem::take(&mut *self.due_queue.borrow_mut());
         self.resend_count.set(0);
-        let count_from_ns = shared.count_from_ns.get();
-        shared
-            .counters
-            .add_unsent(queued.into_iter().filter(|&due_ns| due_ns >= count_from_ns).count() as u64);
+        shared.counters.add_unsent(shared.counted(queued));
     }
 
-    /// Stores the waker of the task for [`wake`](Self::wake). `can_send` says whether the task can send a request.
+    /// Stores the waker of the task for [`wake`](Self::wake). `is_full` says whether the task cannot
+    /// send a request before it has received a reply.
     #[inline]
-    pub fn register_waker(&self, waker: &Waker, can_send: bool) {
-        self.can_send.set(can_send);
+    pub fn register_waker(&self, waker: &Waker, is_full: bool) {
+        self.is_full.set(is_full);
         let mut waker_cell = self.waker.borrow_mut();
         if !waker_cell.as_ref().is_some_and(|waker_cell| waker_cell.will_wake(waker)) {
             *waker_cell = Some(waker.clone());
@@ -151,7 +132,7 @@ impl ConnectionSlot {
     /// Wakes the task if it can send a request.
     #[inline]
     pub fn wake_if_ready(&self) {
-        if self.can_send.get() {
+        if !self.is_full.get() {
             self.wake();
         }
     }
@@ -175,7 +156,7 @@ mod tests {
         let server = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = server.local_addr().unwrap();
         anello::Runtime::new().unwrap().block_on(async {
-            let slot = ConnectionSlot::new();
+            let slot = ConnectionSlot::default();
             slot.set_oldest_sent(1);
             slot.check_timeout(20, 10);
             assert_eq!(slot.abort_reason(), Some(AbortReason::TimedOut));

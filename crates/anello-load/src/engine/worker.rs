@@ -14,7 +14,7 @@ use hdrhistogram::Histogram;
 use rustix::thread::{CpuSet, sched_setaffinity};
 use rustix::time::{ClockId, clock_gettime};
 
-use crate::engine::measurement::{Observer, Throughput};
+use crate::engine::measurement::{MeasurementRequest, Observer, Throughput};
 use crate::engine::schedule::Share;
 use crate::engine::session::Session;
 use crate::engine::shared::ProgressSnapshot;
@@ -38,21 +38,8 @@ pub(crate) struct Worker {
     pub shared_progress: Arc<SharedProgress>,
 }
 
-/// A request to run one measurement.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct MeasurementRequest {
-    pub start_ns: u64,
-    pub warm_up: Duration,
-    pub duration: Duration,
-    /// Open loop: requests per second of all threads, and the number of the measurement.
-    pub rate: Option<(u64, u64)>,
-}
-
-/// An event of a worker thread, with the index of the thread.
-pub(crate) struct WorkerReport {
-    pub thread: usize,
-    pub event: WorkerEvent,
-}
+/// Index of a worker thread, and an event of it.
+pub(crate) type WorkerReport = (usize, WorkerEvent);
 
 pub(crate) enum WorkerEvent {
     /// All connections that could be opened are open.
@@ -93,6 +80,13 @@ pub(crate) struct ThreadUsage {
 }
 
 impl ThreadUsage {
+    pub fn add(&mut self, other: &Self) {
+        self.elapsed_ns += other.elapsed_ns;
+        self.cpu_ns += other.cpu_ns;
+        self.delayed_ns += other.delayed_ns;
+        self.pacing_ns += other.pacing_ns;
+    }
+
     /// Returns the percentage of its time in which the thread had no spare capacity.
     pub fn busy_percent(&self) -> f64 {
         let busy_ns = (self.cpu_ns + self.delayed_ns).saturating_sub(self.pacing_ns);
@@ -163,20 +157,17 @@ impl Worker {
         session: &mut Session,
         request: &MeasurementRequest,
     ) -> MeasurementResult {
-        let interval = Some(self.load.interval);
-        let plan = session.measurement_plan(
-            request.start_ns,
-            request.warm_up,
-            request.duration,
-            interval,
-            request.rate,
-        );
-        let mut observer = WorkerObserver::new(self);
-        let measured = session.run_measurement(plan, &mut observer).await;
+        let mut observer = WorkerObserver {
+            worker: self,
+            requests: 0,
+            errors: 0,
+            usage: ThreadUsage::default(),
+            last_sample: ThreadSample::take(),
+        };
+        let measured = session.run_measurement(request, &mut observer).await;
         let interval =
             observer.with_cpu_usage(measured.interval, measured.pacing_ns, measured.before_deadline);
         let shared = session.shared();
-        let empty_histogram = latency_histogram();
         MeasurementResult {
             final_interval: interval,
             throughput: measured.throughput,
@@ -184,8 +175,8 @@ impl Worker {
             opened: session.opened_connections(),
             open: session.open_connections(),
             reopened: shared.reopened.take(),
-            handshakes: shared.handshakes.take().handshakes(),
-            schedule_error: shared.counters.schedule_error.replace(empty_histogram),
+            handshakes: shared.handshakes.take(),
+            schedule_error: shared.counters.schedule_error.replace(latency_histogram()),
             usage: observer.usage,
         }
     }
@@ -196,7 +187,7 @@ impl Worker {
 
     fn report(&self, event: WorkerEvent) {
         // Fails if the load has been dropped. No report is needed then.
-        self.reports.send(WorkerReport { thread: self.share.thread, event }).ok();
+        self.reports.send((self.share.thread, event)).ok();
     }
 
     /// Publishes the progress of the thread. `requests` and `errors` are the counts before the current interval.
@@ -219,23 +210,19 @@ struct WorkerObserver<'a> {
     requests: u64,
     errors: u64,
     usage: ThreadUsage,
-    /// Clock values of the last sample, and its time.
-    cpu_ns: u64,
-    delayed_ns: u64,
-    sampled_at: Instant,
+    last_sample: ThreadSample,
 }
 
-impl<'a> WorkerObserver<'a> {
-    fn new(worker: &'a Worker) -> Self {
-        Self {
-            worker,
-            requests: 0,
-            errors: 0,
-            usage: ThreadUsage::default(),
-            sampled_at: Instant::now(),
-            cpu_ns: thread_cpu_ns(),
-            delayed_ns: thread_delayed_ns(),
-        }
+/// Clock values of the calling thread.
+struct ThreadSample {
+    at: Instant,
+    cpu_ns: u64,
+    delayed_ns: u64,
+}
+
+impl ThreadSample {
+    fn take() -> Self {
+        Self { at: Instant::now(), cpu_ns: thread_cpu_ns(), delayed_ns: thread_delayed_ns() }
     }
 }
 
@@ -243,17 +230,18 @@ impl WorkerObserver<'_> {
     /// Adds the CPU time of the thread since the last interval. If `counts` is set, that time is added to its usage as
     /// well.
     fn with_cpu_usage(&mut self, interval: Interval, pacing_ns: u64, counts: bool) -> Interval {
-        let (cpu_ns, delayed_ns) = (thread_cpu_ns(), thread_delayed_ns());
-        // Not the length of the interval, which ends with the last reply or error. The thread may have worked longer.
-        let elapsed = std::mem::replace(&mut self.sampled_at, Instant::now()).elapsed();
-        let load_cpu_ns = cpu_ns.saturating_sub(self.cpu_ns);
+        let last = std::mem::replace(&mut self.last_sample, ThreadSample::take());
+        let load_cpu_ns = self.last_sample.cpu_ns.saturating_sub(last.cpu_ns);
         if counts {
-            self.usage.elapsed_ns += nanoseconds(elapsed);
-            self.usage.cpu_ns += load_cpu_ns;
-            self.usage.delayed_ns += delayed_ns.saturating_sub(self.delayed_ns);
-            self.usage.pacing_ns += pacing_ns;
+            self.usage.add(&ThreadUsage {
+                // Not the length of the interval, which ends with the last reply or error. The thread may have worked
+                // longer.
+                elapsed_ns: nanoseconds(self.last_sample.at - last.at),
+                cpu_ns: load_cpu_ns,
+                delayed_ns: self.last_sample.delayed_ns.saturating_sub(last.delayed_ns),
+                pacing_ns,
+            });
         }
-        (self.cpu_ns, self.delayed_ns) = (cpu_ns, delayed_ns);
         Interval { load_cpu_ns, ..interval }
     }
 }
@@ -263,15 +251,14 @@ impl Observer for WorkerObserver<'_> {
         self.worker.tick(snapshot, self.requests, self.errors)
     }
 
-    fn warmed_up(&mut self, warm_up: Interval, _: u64) {
-        self.worker.report(WorkerEvent::WarmedUp(warm_up.errors));
-        self.sampled_at = Instant::now();
-        (self.cpu_ns, self.delayed_ns) = (thread_cpu_ns(), thread_delayed_ns());
+    fn warmed_up(&mut self, warm_up: Interval) {
+        self.worker.report(WorkerEvent::WarmedUp(warm_up.counts.errors));
+        self.last_sample = ThreadSample::take();
     }
 
     fn interval(&mut self, index: u64, interval: Interval, pacing_ns: u64) {
         self.requests += interval.requests;
-        self.errors += interval.errors.total();
+        self.errors += interval.counts.errors.total();
         let interval = self.with_cpu_usage(interval, pacing_ns, true);
         self.worker.report(WorkerEvent::Interval(index, Box::new(interval)));
     }
@@ -279,8 +266,7 @@ impl Observer for WorkerObserver<'_> {
 
 /// Returns the CPU time of the calling thread, in nanoseconds.
 fn thread_cpu_ns() -> u64 {
-    let time = clock_gettime(ClockId::ThreadCPUTime);
-    u64::try_from(time.tv_sec).unwrap_or(0) * 1_000_000_000 + u64::try_from(time.tv_nsec).unwrap_or(0)
+    Duration::try_from(clock_gettime(ClockId::ThreadCPUTime)).map_or(0, nanoseconds)
 }
 
 /// Returns the time that the calling thread has waited for a core, in nanoseconds; 0 if the kernel does not report it.

@@ -391,6 +391,15 @@ impl HttpLoad {
 }
 
 impl Mode {
+    /// Returns the first rate, the arrivals and the seed of an open loop.
+    pub(crate) fn open_loop(&self) -> Option<(u64, Arrivals, u64)> {
+        match self {
+            Self::Closed { .. } => None,
+            Self::Open { per_second, arrivals, seed } => Some((*per_second, *arrivals, *seed)),
+            Self::Sweep(sweep) => Some((sweep.first, sweep.arrivals, sweep.seed)),
+        }
+    }
+
     fn validate(&self) -> Result<(), String> {
         let validate_rate = |per_second: u64| match (1..=MAX_REQUESTS_PER_SECOND).contains(&per_second) {
             true => Ok(()),

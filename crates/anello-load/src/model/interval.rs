@@ -10,6 +10,7 @@
 //! Both operations are exact: histograms are added bucket by bucket.
 
 use hdrhistogram::Histogram;
+use serde::{Deserialize, Serialize};
 
 use crate::model::errors::Errors;
 use crate::model::latency::{Latency, add_histogram, latency_histogram};
@@ -28,21 +29,8 @@ pub struct Interval {
     pub latency: Histogram<u64>,
     /// Open loop only: request latency in nanoseconds, measured from the actual time of sending.
     pub uncorrected: Option<Histogram<u64>>,
-    /// Open loop only: requests scheduled in this interval.
-    pub offered: Option<u64>,
-    /// Open loop only: requests sent more than 1 ms after their scheduled time, usually because the connection was
-    /// still busy.
-    pub late: u64,
-    /// Open loop only: scheduled requests that were never sent.
-    pub unsent: u64,
-    /// Requests in flight that were cancelled because the load was stopped early.
-    pub abandoned: u64,
-    /// Bytes sent.
-    pub sent_bytes: u64,
-    /// Bytes received.
-    pub received_bytes: u64,
-    /// Errors by kind.
-    pub errors: Errors,
+    /// Counters.
+    pub counts: Counts,
     /// Connections open at the end of the interval.
     pub open_connections: usize,
     /// Resources used by the server process, and its memory at the end of the interval. `None` if the process was not
@@ -65,13 +53,7 @@ impl Interval {
             requests: 0,
             latency: latency_histogram(),
             uncorrected: open_loop.then(latency_histogram),
-            offered: open_loop.then_some(0),
-            late: 0,
-            unsent: 0,
-            abandoned: 0,
-            sent_bytes: 0,
-            received_bytes: 0,
-            errors: Errors::default(),
+            counts: Counts { offered: open_loop.then_some(0), ..Counts::default() },
             open_connections: 0,
             server: None,
             load_cpu_ns: 0,
@@ -119,13 +101,7 @@ impl Interval {
             (sum @ None, others) => sum.clone_from(others),
             (Some(_), None) => {}
         }
-        self.offered = sum_of_known(self.offered, other.offered);
-        self.late += other.late;
-        self.unsent += other.unsent;
-        self.abandoned += other.abandoned;
-        self.sent_bytes += other.sent_bytes;
-        self.received_bytes += other.received_bytes;
-        self.errors.merge(other.errors.clone());
+        self.counts.add(&other.counts);
         if let (Some(server), Some(others)) = (&mut self.server, &other.server) {
             server.add_work(others);
         }
@@ -166,6 +142,39 @@ impl Interval {
     }
 }
 
+/// Counters of a period.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Counts {
+    /// Open loop only: requests scheduled in the period.
+    pub offered: Option<u64>,
+    /// Open loop only: requests sent more than 1 ms after their scheduled time, usually because the connection was
+    /// still busy.
+    pub late: u64,
+    /// Open loop only: scheduled requests that were never sent.
+    pub unsent: u64,
+    /// Requests in flight that were cancelled because the load was stopped early.
+    #[serde(default)]
+    pub abandoned: u64,
+    /// Bytes sent. With TLS, counts the plaintext of requests only.
+    pub sent_bytes: u64,
+    /// Bytes received. With TLS, counts the plaintext of replies only.
+    pub received_bytes: u64,
+    /// Errors by kind.
+    pub errors: Errors,
+}
+
+impl Counts {
+    fn add(&mut self, other: &Self) {
+        self.offered = sum_of_known(self.offered, other.offered);
+        self.late += other.late;
+        self.unsent += other.unsent;
+        self.abandoned += other.abandoned;
+        self.sent_bytes += other.sent_bytes;
+        self.received_bytes += other.received_bytes;
+        self.errors.merge(other.errors.clone());
+    }
+}
+
 /// Adds the known values. Returns `None` if both are unknown.
 fn sum_of_known(one: Option<u64>, other: Option<u64>) -> Option<u64> {
     match (one, other) {
@@ -174,69 +183,57 @@ fn sum_of_known(one: Option<u64>, other: Option<u64>) -> Option<u64> {
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::model::errors::ErrorKind;
+/// Summary of an [`Interval`], with quantiles instead of histograms. Times are in nanoseconds, sizes in bytes.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct IntervalRecord {
+    /// Start of the interval, relative to the start of the measurement.
+    pub start_ns: u64,
+    /// Length of the interval.
+    pub elapsed_ns: u64,
+    /// Requests with a complete reply and, if verification is enabled, the expected bytes.
+    pub requests: u64,
+    /// Requests answered per second.
+    pub requests_per_second: f64,
+    /// Request latency, measured from the scheduled time (open loop) or from sending (closed loop). `None` if no
+    /// request was answered.
+    pub latency: Option<Latency>,
+    /// Open loop only: request latency measured from the actual time of sending.
+    pub uncorrected: Option<Latency>,
+    /// Counters.
+    #[serde(flatten)]
+    pub counts: Counts,
+    /// Connections open at the end of the interval.
+    pub open_connections: usize,
+    /// Resources used by the server process, and its memory at the end of the interval. `None` if the process was not
+    /// monitored or has exited.
+    pub server: Option<ProcessUsage>,
+    /// CPU time of the server per request. `None` if the CPU time is unknown or no request was answered.
+    pub server_cpu_ns_per_request: Option<f64>,
+    /// CPU time of the load generator.
+    pub load_cpu_ns: u64,
+    /// CPU time of the load generator per request. `None` if no request was answered.
+    pub load_cpu_ns_per_request: Option<f64>,
+    /// Steal time: time that the hypervisor took from the cores of the load generator and the server. `None` if
+    /// unknown.
+    pub stolen_ns: Option<u64>,
+}
 
-    fn interval(start_ns: u64, latencies_ns: &[u64]) -> Interval {
-        let mut interval = Interval::empty(start_ns, true);
-        interval.elapsed_ns = 1_000_000_000;
-        for &latency_ns in latencies_ns {
-            interval.latency.saturating_record(latency_ns);
-            interval.uncorrected.as_mut().unwrap().saturating_record(latency_ns / 2);
+impl From<&Interval> for IntervalRecord {
+    fn from(interval: &Interval) -> Self {
+        Self {
+            start_ns: interval.start_ns,
+            elapsed_ns: interval.elapsed_ns,
+            requests: interval.requests,
+            requests_per_second: interval.requests_per_second(),
+            latency: interval.quantiles(),
+            uncorrected: interval.uncorrected_quantiles(),
+            counts: interval.counts.clone(),
+            open_connections: interval.open_connections,
+            server: interval.server,
+            server_cpu_ns_per_request: interval.server_cpu_ns_per_request(),
+            load_cpu_ns: interval.load_cpu_ns,
+            load_cpu_ns_per_request: interval.load_cpu_ns_per_request(),
+            stolen_ns: interval.stolen_ns,
         }
-        interval.requests = latencies_ns.len() as u64;
-        interval.offered = Some(10);
-        interval.open_connections = 3;
-        interval.errors.add(ErrorKind::Reset, || "reset".to_owned());
-        interval.stolen_ns = (start_ns > 0).then_some(7);
-        interval.server = (start_ns > 0).then_some(ProcessUsage {
-            cpu_ns: 500,
-            voluntary_switches: 1,
-            involuntary_switches: 2,
-            resident_bytes: start_ns,
-        });
-        interval
-    }
-
-    #[test]
-    fn add_sums_threads() {
-        let mut sum = interval(5, &[1000, 2000]);
-        sum.add(&Interval { start_ns: 9, stolen_ns: None, server: None, ..interval(0, &[3000]) });
-        assert_eq!((sum.start_ns, sum.elapsed_ns, sum.open_connections), (5, 1_000_000_004, 6));
-        assert_eq!((sum.requests, sum.latency.len(), sum.uncorrected.as_ref().unwrap().len()), (3, 3, 3));
-        assert_eq!((sum.offered, sum.stolen_ns, sum.errors.total()), (Some(20), Some(7), 2));
-        assert_eq!((sum.server.unwrap().cpu_ns, sum.server.unwrap().resident_bytes), (500, 5));
-        assert_eq!(sum.server_cpu_ns_per_request(), Some(500.0 / 3.0));
-        assert_eq!(sum.load_cpu_ns_per_request(), Some(0.0));
-    }
-
-    #[test]
-    fn append_extends_interval() {
-        let second = 1_000_000_000;
-        let mut run = interval(0, &[1000]);
-        run.append(&interval(second, &[2000]));
-        run.append(&interval(2 * second, &[]));
-        assert_eq!((run.start_ns, run.elapsed_ns, run.open_connections), (0, 3 * second, 3));
-        assert_eq!(
-            run.server,
-            Some(ProcessUsage {
-                cpu_ns: 1000,
-                voluntary_switches: 2,
-                involuntary_switches: 4,
-                resident_bytes: 2 * second
-            })
-        );
-        assert!((run.requests_per_second() - 2.0 / 3.0).abs() < 1e-12);
-        assert_eq!(run.quantiles().unwrap().max_ns, run.latency.max());
-        assert!(run.uncorrected_quantiles().unwrap().p50_ns < run.quantiles().unwrap().p50_ns);
-    }
-
-    #[test]
-    fn empty_interval_has_no_quantiles() {
-        let empty = Interval::empty(0, false);
-        assert_eq!((empty.quantiles(), empty.uncorrected_quantiles(), empty.offered), (None, None, None));
-        assert_eq!((empty.requests_per_second(), empty.load_cpu_ns_per_request()), (0.0, None));
     }
 }

@@ -19,10 +19,10 @@
 //! into an interval. It does not affect the totals of the whole run.
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::io::{self, Write};
 
 use hdrhistogram::Histogram;
+use thiserror::Error;
 
 use crate::model::latency::add_histogram;
 use crate::output::formats::hdr_log::{HdrLog, HdrLogWriter, LogError, LogRecord, ReportedErrors};
@@ -39,21 +39,14 @@ pub struct NamedLog {
 }
 
 /// Error in one of the logs to merge.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("{name}, {error}")]
 pub struct MergeError {
     /// Name of the log.
     pub name: String,
     /// Line number and cause.
     pub error: LogError,
 }
-
-impl fmt::Display for MergeError {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(formatter, "{}, {}", self.name, self.error)
-    }
-}
-
-impl std::error::Error for MergeError {}
 
 /// Latencies recorded in a period of time, in nanoseconds.
 #[derive(Clone, Debug)]

@@ -18,6 +18,8 @@ use nix::time::{clock_getcpuclockid, clock_gettime};
 use nix::unistd::Pid;
 use serde::{Deserialize, Serialize};
 
+use crate::system::clock::nanoseconds;
+
 /// Resource usage of a process, since its start or within an interval.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProcessUsage {
@@ -38,7 +40,9 @@ impl ProcessUsage {
     /// # Errors
     /// Returns an error if the process does not exist, or if the caller may not inspect it.
     pub fn of(pid: u32) -> io::Result<Self> {
-        Ok(ProcessSnapshot::read(pid)?.usage())
+        let (mut usage, threads) = read(pid)?;
+        threads.values().for_each(|switches| usage.add_work(switches));
+        Ok(usage)
     }
 
     /// Returns the usage since `earlier`, with the current memory. A counter that has decreased counts as 0. This
@@ -56,15 +60,8 @@ impl ProcessUsage {
     /// Adds CPU time and context switches. Memory stays unchanged.
     pub(crate) fn add_work(&mut self, other: &Self) {
         self.cpu_ns = self.cpu_ns.saturating_add(other.cpu_ns);
-        self.add_switches(Switches {
-            voluntary: other.voluntary_switches,
-            involuntary: other.involuntary_switches,
-        });
-    }
-
-    fn add_switches(&mut self, switches: Switches) {
-        self.voluntary_switches = self.voluntary_switches.saturating_add(switches.voluntary);
-        self.involuntary_switches = self.involuntary_switches.saturating_add(switches.involuntary);
+        self.voluntary_switches = self.voluntary_switches.saturating_add(other.voluntary_switches);
+        self.involuntary_switches = self.involuntary_switches.saturating_add(other.involuntary_switches);
     }
 }
 
@@ -73,10 +70,10 @@ impl ProcessUsage {
 #[derive(Debug)]
 pub struct ProcessMeter {
     pid: u32,
-    /// Last reading of each live thread.
-    threads: HashMap<u32, Switches>,
-    /// Last readings of the threads that have exited since the first reading.
-    exited_threads: Vec<Switches>,
+    /// Context switches of each live thread at the last reading.
+    threads: HashMap<u32, ProcessUsage>,
+    /// Last known context switches of the threads that have exited since the first reading.
+    exited: ProcessUsage,
 }
 
 impl ProcessMeter {
@@ -85,8 +82,8 @@ impl ProcessMeter {
     /// # Errors
     /// Returns the errors of [`ProcessUsage::of`].
     pub fn new(pid: u32) -> io::Result<Self> {
-        let snapshot = ProcessSnapshot::read(pid)?;
-        Ok(Self { pid, threads: snapshot.threads.into_iter().collect(), exited_threads: Vec::new() })
+        let (_, threads) = read(pid)?;
+        Ok(Self { pid, threads, exited: ProcessUsage::default() })
     }
 
     /// Returns the usage of the process up to now. For context switches, only differences between readings are
@@ -95,73 +92,46 @@ impl ProcessMeter {
     /// # Errors
     /// Returns the errors of [`ProcessUsage::of`], for example if the process has exited.
     pub fn read(&mut self) -> io::Result<ProcessUsage> {
-        Ok(self.update(ProcessSnapshot::read(self.pid)?))
+        let (usage, threads) = read(self.pid)?;
+        Ok(self.update(usage, threads))
     }
 
-    fn update(&mut self, snapshot: ProcessSnapshot) -> ProcessUsage {
-        let mut exited = std::mem::take(&mut self.threads);
-        for (thread, switches) in &snapshot.threads {
+    fn update(&mut self, mut usage: ProcessUsage, threads: HashMap<u32, ProcessUsage>) -> ProcessUsage {
+        for (thread, last) in std::mem::replace(&mut self.threads, threads) {
             // A reused thread id starts at 0 again.
-            if exited.get(thread).is_some_and(|previous| switches.voluntary >= previous.voluntary) {
-                exited.remove(thread);
+            let is_alive = |now: &ProcessUsage| now.voluntary_switches >= last.voluntary_switches;
+            if !self.threads.get(&thread).is_some_and(is_alive) {
+                self.exited.add_work(&last);
             }
         }
-        self.exited_threads.extend(exited.into_values());
-        let mut usage = snapshot.usage();
-        self.exited_threads.iter().for_each(|&switches| usage.add_switches(switches));
-        self.threads = snapshot.threads.into_iter().collect();
+        self.threads.values().chain([&self.exited]).for_each(|switches| usage.add_work(switches));
         usage
     }
 }
 
-/// Context switches of one thread.
-#[derive(Clone, Copy, Debug)]
-struct Switches {
-    voluntary: u64,
-    involuntary: u64,
-}
-
-/// One reading of a process.
-struct ProcessSnapshot {
-    /// All live threads, by id.
-    threads: Vec<(u32, Switches)>,
-    cpu_ns: u64,
-    resident_bytes: u64,
-}
-
-impl ProcessSnapshot {
-    fn read(pid: u32) -> io::Result<Self> {
-        let cpu_ns = process_cpu_ns(pid)?;
-        let status = fs::read_to_string(format!("/proc/{pid}/status"));
-        let status = status.map_err(|error| with_context(pid, "the memory", error))?;
-        let tasks = fs::read_dir(format!("/proc/{pid}/task"))
-            .map_err(|error| with_context(pid, "the threads", error))?;
-        let mut threads = Vec::new();
-        for task in tasks {
-            let task = task.map_err(|error| with_context(pid, "a thread", error))?;
-            let Some(thread) = task.file_name().to_str().and_then(|name| name.parse().ok()) else { continue };
-            // A thread can exit between the listing and this read.
-            let Ok(status) = fs::read_to_string(task.path().join("status")) else { continue };
-            let switches = Switches {
-                voluntary: field(&status, "voluntary_ctxt_switches:").unwrap_or(0),
-                involuntary: field(&status, "nonvoluntary_ctxt_switches:").unwrap_or(0),
-            };
-            threads.push((thread, switches));
-        }
-        // An exiting process has no `VmRSS` line.
-        let resident_bytes = field(&status, "VmRSS:").unwrap_or(0).saturating_mul(1024);
-        Ok(Self { threads, cpu_ns, resident_bytes })
-    }
-
-    fn usage(&self) -> ProcessUsage {
-        let mut usage = ProcessUsage {
-            cpu_ns: self.cpu_ns,
-            resident_bytes: self.resident_bytes,
+/// Reads the CPU time and the memory of a process, and the context switches of each live thread.
+fn read(pid: u32) -> io::Result<(ProcessUsage, HashMap<u32, ProcessUsage>)> {
+    let cpu_ns = process_cpu_ns(pid)?;
+    let status = fs::read_to_string(format!("/proc/{pid}/status"));
+    let status = status.map_err(|error| with_context(pid, "the memory", error))?;
+    let tasks =
+        fs::read_dir(format!("/proc/{pid}/task")).map_err(|error| with_context(pid, "the threads", error))?;
+    let mut threads = HashMap::new();
+    for task in tasks {
+        let task = task.map_err(|error| with_context(pid, "a thread", error))?;
+        let Some(thread) = task.file_name().to_str().and_then(|name| name.parse().ok()) else { continue };
+        // A thread can exit between the listing and this read.
+        let Ok(status) = fs::read_to_string(task.path().join("status")) else { continue };
+        let switches = ProcessUsage {
+            voluntary_switches: field(&status, "voluntary_ctxt_switches:").unwrap_or(0),
+            involuntary_switches: field(&status, "nonvoluntary_ctxt_switches:").unwrap_or(0),
             ..ProcessUsage::default()
         };
-        self.threads.iter().for_each(|&(_, switches)| usage.add_switches(switches));
-        usage
+        threads.insert(thread, switches);
     }
+    // An exiting process has no `VmRSS` line.
+    let resident_bytes = field(&status, "VmRSS:").unwrap_or(0).saturating_mul(1024);
+    Ok((ProcessUsage { cpu_ns, resident_bytes, ..ProcessUsage::default() }, threads))
 }
 
 /// Returns the CPU time that all threads of a process have spent in user space and in the kernel since its start, in
@@ -176,11 +146,7 @@ pub fn process_cpu_ns(pid: u32) -> io::Result<u64> {
     let clock = clock_getcpuclockid(Pid::from_raw(id));
     let time =
         clock.and_then(clock_gettime).map_err(|error| with_context(pid, "the CPU time", error.into()))?;
-    Ok(nanoseconds(time.tv_sec(), time.tv_nsec()))
-}
-
-fn nanoseconds(seconds: i64, nanoseconds: i64) -> u64 {
-    u64::try_from(seconds).unwrap_or(0) * 1_000_000_000 + u64::try_from(nanoseconds).unwrap_or(0)
+    Ok(nanoseconds(time.into()))
 }
 
 fn with_context(pid: u32, what: &str, error: io::Error) -> io::Error {
@@ -194,63 +160,27 @@ fn field(status: &str, name: &str) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
-    use nix::time::ClockId;
-
     use super::*;
-
-    fn snapshot(cpu_ns: u64, threads: &[(u32, u64)]) -> ProcessSnapshot {
-        let threads =
-            threads.iter().map(|&(thread, voluntary)| (thread, Switches { voluntary, involuntary: 1 }));
-        ProcessSnapshot { threads: threads.collect(), cpu_ns, resident_bytes: 4096 }
-    }
-
-    #[test]
-    fn usage_grows_over_time_and_missing_process_is_error() {
-        let pid = std::process::id();
-        let first = ProcessUsage::of(pid).unwrap();
-        let mut sink = 0u64;
-        while process_cpu_ns(pid).unwrap() <= first.cpu_ns {
-            sink = std::hint::black_box(sink + 1);
-        }
-        let now = ProcessUsage::of(pid).unwrap();
-        assert!(now.resident_bytes > 100_000 && now.since(&first).resident_bytes == now.resident_bytes);
-        for pid in [0, u32::MAX] {
-            let error = ProcessUsage::of(pid).unwrap_err().to_string();
-            assert!(error.contains(&format!("process {pid}")), "{error}");
-            assert!(ProcessMeter::new(pid).is_err());
-        }
-    }
 
     #[test]
     fn meter_keeps_switches_of_exited_threads() {
-        let mut meter = ProcessMeter { pid: 0, threads: HashMap::new(), exited_threads: Vec::new() };
-        let both = meter.update(snapshot(10, &[(1, 11), (2, 22)]));
+        let mut meter = ProcessMeter { pid: 0, threads: HashMap::new(), exited: ProcessUsage::default() };
+        let mut update = |cpu_ns, threads: &[(u32, u64)]| {
+            let switches = |&(thread, voluntary_switches)| {
+                let usage =
+                    ProcessUsage { voluntary_switches, involuntary_switches: 1, ..ProcessUsage::default() };
+                (thread, usage)
+            };
+            let usage = ProcessUsage { cpu_ns, ..ProcessUsage::default() };
+            meter.update(usage, threads.iter().map(switches).collect())
+        };
+        let both = update(10, &[(1, 11), (2, 22)]);
         assert_eq!((both.cpu_ns, both.voluntary_switches, both.involuntary_switches), (10, 33, 2));
         // Thread 2 exits after its last reading. Thread 1 continues.
-        let one = meter.update(snapshot(15, &[(1, 12)]));
+        let one = update(15, &[(1, 12)]);
         assert_eq!((one.since(&both).cpu_ns, one.since(&both).voluntary_switches), (5, 1));
         // The id of an exited thread is reused.
-        let again = meter.update(snapshot(15, &[(1, 3)]));
-        assert_eq!(again.since(&one).voluntary_switches, 3);
-    }
-
-    #[test]
-    fn cpu_time_includes_exited_threads() {
-        let pid = std::process::id();
-        let before_ns = process_cpu_ns(pid).unwrap();
-        let spent_ns = || {
-            clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID)
-                .map(|time| nanoseconds(time.tv_sec(), time.tv_nsec()))
-                .unwrap()
-        };
-        let spinning = std::thread::spawn(move || {
-            let mut sink = 0u64;
-            while spent_ns() < 5_000_000 {
-                sink = std::hint::black_box(sink + 1);
-            }
-        });
-        spinning.join().unwrap();
-        assert!(process_cpu_ns(pid).unwrap() >= before_ns + 5_000_000);
+        assert_eq!(update(15, &[(1, 3)]).since(&one).voluntary_switches, 3);
     }
 
     #[test]

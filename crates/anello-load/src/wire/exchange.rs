@@ -25,20 +25,18 @@ pub(crate) enum ReplyDecoder {
     Http(Box<HttpReplyDecoder>),
 }
 
-/// Receive state of the message protocol: progress of the current reply, and whether it has matched so far.
-#[derive(Debug)]
+/// Receive state of the message protocol: progress of the current reply, and whether a part of it was wrong.
+#[derive(Debug, Default)]
 pub(crate) struct MessageReplyDecoder {
     received_bytes: usize,
-    is_valid: bool,
+    is_wrong: bool,
 }
 
 impl Exchange {
     /// Returns the decoder for a new connection.
     pub fn new_decoder(&self) -> ReplyDecoder {
         match self {
-            Self::Messages(_) => {
-                ReplyDecoder::Messages(MessageReplyDecoder { received_bytes: 0, is_valid: true })
-            }
+            Self::Messages(_) => ReplyDecoder::default(),
             Self::Http(_) => ReplyDecoder::Http(Box::default()),
         }
     }
@@ -51,6 +49,12 @@ impl Exchange {
             Self::Messages(messages) => messages.message(connection, sequence),
             Self::Http(http) => http.requests(connection, sequence, count),
         }
+    }
+}
+
+impl Default for ReplyDecoder {
+    fn default() -> Self {
+        Self::Messages(MessageReplyDecoder::default())
     }
 }
 
@@ -121,15 +125,15 @@ impl MessageReplyDecoder {
         let left = messages.response_bytes() - self.received_bytes;
         let (reply, rest) = bytes.split_at(left.min(bytes.len()));
         *bytes = rest;
-        self.is_valid &= messages.matches_request(connection, sequence, self.received_bytes, reply);
+        self.is_wrong |= !messages.matches_request(connection, sequence, self.received_bytes, reply);
         if reply.len() < left {
             self.received_bytes += reply.len();
             return None;
         }
         self.received_bytes = 0;
-        Some(match std::mem::replace(&mut self.is_valid, true) {
-            true => ReplyCheck::Valid,
-            false => ReplyCheck::invalid(ErrorKind::WrongBytes, || {
+        Some(match std::mem::take(&mut self.is_wrong) {
+            false => ReplyCheck::Valid,
+            true => ReplyCheck::invalid(ErrorKind::WrongBytes, || {
                 format!("reply to request {sequence} of connection {connection} does not match the request")
             }),
         })

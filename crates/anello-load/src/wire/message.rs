@@ -40,7 +40,7 @@ impl Messages {
     /// Creates messages of `message_bytes` bytes, with replies of `response_bytes` bytes.
     pub fn new(message_bytes: usize, response_bytes: usize, verify: bool) -> Self {
         let window_bytes = if verify { WINDOW_BYTES } else { 0 };
-        let block = random_bytes(window_bytes + message_bytes).into();
+        let block = random_bytes(0, window_bytes + message_bytes).into();
         Self { block, message_bytes, response_bytes, verify }
     }
 
@@ -92,17 +92,10 @@ fn is_repetition(message: &[u8], reply_offset: usize, reply: &[u8]) -> bool {
     message[first..].starts_with(head) && rest.chunks(message.len()).all(|part| message.starts_with(part))
 }
 
-/// Returns `count` pseudo-random bytes, the same in every run (xorshift64*).
-fn random_bytes(count: usize) -> Vec<u8> {
-    let mut state = 0x9E37_79B9_7F4A_7C15_u64;
-    let mut bytes = Vec::with_capacity(count + 8);
-    while bytes.len() < count {
-        state ^= state >> 12;
-        state ^= state << 25;
-        state ^= state >> 27;
-        bytes.extend_from_slice(&state.wrapping_mul(0x2545_F491_4F6C_DD1D).to_le_bytes());
-    }
-    bytes.truncate(count);
+/// Returns pseudo-random bytes, which depend only on `seed`.
+pub(crate) fn random_bytes(seed: u64, count: usize) -> Vec<u8> {
+    let mut bytes = vec![0; count];
+    fastrand::Rng::with_seed(seed).fill(&mut bytes);
     bytes
 }
 

@@ -13,6 +13,6 @@ pub(crate) enum ReplyCheck {
 impl ReplyCheck {
     #[cold]
     pub fn invalid(kind: ErrorKind, text: impl FnOnce() -> String) -> Self {
-        Self::Invalid(Box::new(ConnectionError { kind, text: text() }))
+        Self::Invalid(Box::new(ConnectionError::new(kind, text())))
     }
 }

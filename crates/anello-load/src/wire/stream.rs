@@ -7,7 +7,7 @@ use std::task::{Context, Poll};
 use anello::net::Chunk;
 use bytes::Bytes;
 
-use crate::model::tls::Negotiated;
+use crate::model::tls::HandshakeSummary;
 use crate::wire::tls_stream::TlsStream;
 use crate::wire::transport::Transport;
 
@@ -92,11 +92,11 @@ impl Stream {
         }
     }
 
-    /// Returns the parameters that the TLS handshake has negotiated.
-    pub fn negotiated(&self) -> Option<Negotiated> {
+    /// Returns the outcome of the TLS handshake.
+    pub fn handshake_summary(&self) -> Option<HandshakeSummary> {
         match self {
             Self::Plain(_) => None,
-            Self::Tls(stream) => Some(stream.negotiated()),
+            Self::Tls(stream) => Some(stream.handshake_summary()),
         }
     }
 

@@ -21,7 +21,7 @@ use bytes::Bytes;
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection};
 
-use crate::model::tls::{Negotiated, Tls, TlsError};
+use crate::model::tls::{HandshakeSummary, Tls, TlsError};
 use crate::wire::transport::Transport;
 
 /// Approximate maximum amount of plaintext that is returned at a time.
@@ -274,8 +274,8 @@ impl TlsStream {
     }
 
     /// Returns the outcome of the handshake.
-    pub fn negotiated(&self) -> Negotiated {
-        Negotiated::of(&self.tls)
+    pub fn handshake_summary(&self) -> HandshakeSummary {
+        HandshakeSummary::of(&self.tls)
     }
 
     pub fn transport(&self) -> &Transport {

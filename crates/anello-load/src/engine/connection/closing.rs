@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anello::time::sleep;
 
-use crate::engine::connection::state::{Connection, ConnectionState, PollOutcome};
+use crate::engine::connection::state::{Connection, ConnectionState};
 use crate::engine::shared::Shared;
 use crate::engine::slot::AbortReason;
 use crate::model::errors::{ConnectionError, ErrorKind};
@@ -19,7 +19,7 @@ const RETRY_WINDOW: Duration = Duration::from_secs(1);
 
 impl Connection {
     /// Starts to close the connection after its last response.
-    pub(super) fn begin_close(&mut self, shared: &Shared) -> PollOutcome {
+    pub(super) fn begin_close(&mut self, shared: &Shared) {
         self.requeue_in_flight(shared);
         match std::mem::replace(&mut self.state, ConnectionState::Closed) {
             // The side that closes first keeps the port in TIME_WAIT for a minute. The server has announced that it
@@ -34,7 +34,6 @@ impl Connection {
             }
             other => self.state = other,
         }
-        PollOutcome::StateChanged
     }
 
     /// Queues the requests in flight to be sent again on another connection.
@@ -46,7 +45,7 @@ impl Connection {
                 continue;
             }
             if shared.queues_closed.get() {
-                shared.counters.add_unsent(u64::from(request.due_ns >= shared.count_from_ns.get()));
+                shared.counters.add_unsent(u64::from(shared.counts(request.due_ns)));
             } else {
                 self.slot.due_queue.borrow_mut().push_front(request.due_ns);
                 self.slot.resend_count.set(self.slot.resend_count.get() + 1);
@@ -61,7 +60,7 @@ impl Connection {
     }
 
     /// Handles EOF on an open connection.
-    pub(super) fn handle_eof(&mut self, shared: &Shared) -> PollOutcome {
+    pub(super) fn handle_eof(&mut self, shared: &Shared) {
         self.now_ns = shared.now_ns();
         let sequence = self.sequence - self.in_flight.len() as u64;
         let is_aborted = self.slot.abort_reason().is_some();
@@ -75,7 +74,7 @@ impl Connection {
             self.record_reply(&check, shared);
             self.requeue_in_flight(shared);
             self.close(shared);
-            return PollOutcome::StateChanged;
+            return;
         }
         if !is_aborted && shared.server_may_close && self.reserved_request.is_none() {
             let has_answered = self.has_answered();
@@ -86,7 +85,7 @@ impl Connection {
                 if !has_answered && open_ns < MAX_RECONNECT_DELAY.as_nanos() as u64 {
                     self.schedule_reconnect();
                 }
-                return PollOutcome::StateChanged;
+                return;
             }
             // The server closed the idle connection while the next request was on its way, so the request is sent
             // again. This happens at most once per request, because the next connection must answer a request first.
@@ -97,23 +96,20 @@ impl Connection {
             if has_answered && is_in_retry_window && self.decoder.progress(&shared.exchange).is_none() {
                 self.requeue_in_flight(shared);
                 self.close(shared);
-                return PollOutcome::StateChanged;
+                return;
             }
         }
         let suffix = if is_truncated { ", without a TLS close_notify" } else { "" };
-        self.fail_connection(
-            match self.decoder.progress(&shared.exchange) {
-                None => ConnectionError {
-                    kind: ErrorKind::ClosedEarly,
-                    text: "server closed the connection without a reply".to_owned(),
-                },
-                Some(progress) => ConnectionError {
-                    kind: ErrorKind::TruncatedReply,
-                    text: format!("server closed the connection after {progress}{suffix}"),
-                },
-            },
-            shared,
-        )
+        let error = match self.decoder.progress(&shared.exchange) {
+            None => {
+                ConnectionError::new(ErrorKind::ClosedEarly, "server closed the connection without a reply")
+            }
+            Some(progress) => ConnectionError::new(
+                ErrorKind::TruncatedReply,
+                format!("server closed the connection after {progress}{suffix}"),
+            ),
+        };
+        self.fail_connection(error, shared);
     }
 
     /// Closes the connection. It can be opened again.
@@ -151,38 +147,28 @@ impl Connection {
 
     /// Records the error for every lost request and closes the connection.
     #[cold]
-    pub(super) fn fail_connection(&mut self, error: ConnectionError, shared: &Shared) -> PollOutcome {
+    pub(super) fn fail_connection(&mut self, error: ConnectionError, shared: &Shared) {
         let now_ns = self.now(shared);
         let counters = &shared.counters;
-        let lost =
-            self.in_flight.len() + self.resend_queue.len() + usize::from(self.reserved_request.is_some());
-        let lost = (lost as u64).max(1);
+        let requests = self.in_flight.drain(..).chain(self.reserved_request.take());
+        let lost_ns: Vec<u64> =
+            requests.map(|request| request.due_ns).chain(self.resend_queue.drain(..)).collect();
+        let lost = (lost_ns.len() as u64).max(1);
         match self.slot.abort_reason() {
-            Some(AbortReason::Interrupted) => {
-                let (count_from_ns, lost) =
-                    (shared.count_from_ns.get(), self.in_flight.iter().chain(&self.reserved_request));
-                let lost = lost.map(|request| request.due_ns).chain(self.resend_queue.iter().copied());
-                counters.add_abandoned(lost.filter(|&due_ns| due_ns >= count_from_ns).count() as u64);
-            }
+            Some(AbortReason::Interrupted) => counters.add_abandoned(shared.counted(lost_ns)),
             Some(AbortReason::TimedOut) => counters.record_error(ErrorKind::Timeout, lost, || {
                 format!("connection {}: timed out waiting for a reply", self.index)
             }),
             None => counters.record_error(error.kind, lost, || error.text),
         }
         counters.last_ns.set(now_ns);
-        self.in_flight.clear();
-        self.resend_queue.clear();
-        self.reserved_request = None;
         self.close(shared);
         if !shared.reconnect {
             self.mark_broken(shared);
+        } else if self.consecutive_failures > 0 || error.kind == ErrorKind::Refused {
+            self.schedule_reconnect();
         } else {
-            if self.consecutive_failures > 0 || error.kind == ErrorKind::Refused {
-                self.schedule_reconnect();
-            } else {
-                self.consecutive_failures = 1;
-            }
+            self.consecutive_failures = 1;
         }
-        PollOutcome::StateChanged
     }
 }

@@ -26,14 +26,13 @@ use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use anello::time::{Sleep, sleep, timeout};
+use anello::time::{Sleep, sleep};
 
 pub(crate) use self::state::Connection;
-use self::state::{ConnectionState, PollOutcome};
+use self::state::ConnectionState;
 use crate::engine::shared::{InFlightRequest, Shared};
 use crate::engine::slot::AbortReason;
 use crate::model::errors::{ConnectionError, ErrorKind};
-use crate::wire::connect;
 use crate::wire::stream::Received;
 
 impl Connection {
@@ -56,98 +55,71 @@ impl Connection {
         shared.polls.set(shared.polls.get() + 1);
         self.now_ns = 0;
         loop {
-            if let ConnectionState::Open(_) = self.state {
-                match ready!(self.poll_open(shared, context)) {
-                    PollOutcome::Done => return Poll::Ready(()),
-                    PollOutcome::StateChanged => {}
-                }
-            } else if ready!(self.poll_disconnected(shared, context)) {
+            let is_finished = match self.state {
+                ConnectionState::Open(_) => ready!(self.poll_open(shared, context)),
+                _ => ready!(self.poll_disconnected(shared, context)),
+            };
+            if is_finished {
                 return Poll::Ready(());
             }
         }
     }
 
-    /// Sends the requests that are due and receives replies.
+    /// Sends the requests that are due and receives replies, until the connection is no longer open. Returns `true` if
+    /// it has completed the measurement.
     #[inline]
-    fn poll_open(&mut self, shared: &Shared, context: &mut Context<'_>) -> Poll<PollOutcome> {
+    fn poll_open(&mut self, shared: &Shared, context: &mut Context<'_>) -> Poll<bool> {
         loop {
             if let Err(error) = self.send(shared, context) {
-                return Poll::Ready(
-                    self.fail_connection(ConnectionError::from_exchange_error(&error), shared),
-                );
+                self.fail_connection(ConnectionError::from_exchange_error(&error), shared);
+                return Poll::Ready(false);
             }
             if self.in_flight.is_empty() && !self.has_unanswered() && self.is_finished(shared) {
-                return Poll::Ready(PollOutcome::Done);
+                return Poll::Ready(true);
             }
             let ConnectionState::Open(stream) = &mut self.state else {
-                return Poll::Ready(PollOutcome::StateChanged);
+                return Poll::Ready(false);
             };
             let Poll::Ready(received) = stream.poll_receive(context) else {
                 // In a closed loop, a connection with requests in flight is woken by its socket alone.
                 if shared.open_loop || self.in_flight.is_empty() {
-                    self.slot.register_waker(context.waker(), self.in_flight.len() < shared.max_in_flight);
+                    self.slot.register_waker(context.waker(), self.in_flight.len() >= shared.max_in_flight);
                 }
                 return Poll::Pending;
             };
             let outcome = match received {
                 Ok(Some(Received::Chunk(chunk))) => self.receive(&chunk, shared),
                 Ok(Some(Received::Plaintext(plaintext))) => self.receive_plaintext(plaintext, shared),
-                Ok(None) => return Poll::Ready(self.handle_eof(shared)),
+                Ok(None) => {
+                    self.handle_eof(shared);
+                    return Poll::Ready(false);
+                }
                 Err(error) => Err(ConnectionError::from_exchange_error(&error)),
             };
             match outcome {
-                Ok(false) => {}
-                Ok(true) => return Poll::Ready(self.begin_close(shared)),
-                Err(error) => return Poll::Ready(self.fail_connection(error, shared)),
+                Ok(false) => continue,
+                Ok(true) => self.begin_close(shared),
+                Err(error) => self.fail_connection(error, shared),
             }
+            return Poll::Ready(false);
         }
     }
 
     /// Polls a connection that is not open. Returns `true` if it has completed the measurement.
     #[cold]
     fn poll_disconnected(&mut self, shared: &Shared, context: &mut Context<'_>) -> Poll<bool> {
-        self.slot.register_waker(context.waker(), true);
+        self.slot.register_waker(context.waker(), false);
         match &mut self.state {
             ConnectionState::Broken => return Poll::Ready(true),
-            ConnectionState::Closed => {
-                if self.is_finished(shared) && (!self.has_unanswered() || shared.stopping.get()) {
-                    let (resend_queue, count_from_ns) =
-                        (std::mem::take(&mut self.resend_queue), shared.count_from_ns.get());
-                    let abandoned = resend_queue
-                        .into_iter()
-                        .filter(|&first_due_ns| first_due_ns >= count_from_ns)
-                        .count();
-                    shared.counters.add_abandoned(abandoned as u64);
-                    return Poll::Ready(true);
-                }
-                let delay_ns = self.slot.open_at_ns.get().saturating_sub(self.now(shared));
-                if delay_ns > 0 {
-                    self.state = ConnectionState::Waiting(sleep(Duration::from_nanos(delay_ns)));
-                    return Poll::Ready(false);
-                }
-                ready!(self.poll_reserve_request(shared, context));
-                let (source, target) = (shared.source_address(self.index), shared.target.clone());
-                let (connect_timeout, tls) = (shared.connect_timeout, shared.tls.clone());
-                self.state = ConnectionState::Connecting(Box::pin(async move {
-                    match timeout(connect_timeout, connect::connect(&target, source, tls.as_ref())).await {
-                        Ok(Ok(stream)) => Ok(stream),
-                        Ok(Err(error)) => Err(ConnectionError::from_connect_error(&error)),
-                        Err(_) => Err(ConnectionError {
-                            kind: ErrorKind::ConnectTimeout,
-                            text: format!("cannot connect to {target}: timed out after {connect_timeout:?}"),
-                        }),
-                    }
-                }));
-            }
+            ConnectionState::Closed => return self.poll_closed(shared, context),
             ConnectionState::Waiting(delay) => {
-                if is_sleep_elapsed(delay, context) || self.is_finished(shared) {
-                    self.state = ConnectionState::Closed;
-                    // A delay by the ramp is caused by the load itself and does not move `ready_since_ns`.
-                    if self.consecutive_failures > 0 {
-                        self.ready_since_ns = self.now(shared);
-                    }
-                } else {
+                if !is_sleep_elapsed(delay, context) && !self.is_finished(shared) {
                     return Poll::Pending;
+                }
+                self.state = ConnectionState::Closed;
+                // A delay by the ramp is caused by the load itself and does not move `ready_since_ns`.
+                if self.consecutive_failures > 0 {
+                    self.ready_since_ns = self.now(shared);
                 }
             }
             ConnectionState::Connecting(connecting) => match connecting.as_mut().poll(context) {
@@ -155,12 +127,10 @@ impl Connection {
                     self.open(stream, shared);
                     self.ready_since_ns = self.now(shared);
                 }
-                Poll::Ready(Err(error)) => {
-                    self.fail_connection(error, shared);
-                }
+                Poll::Ready(Err(error)) => self.fail_connection(error, shared),
                 Poll::Pending if self.slot.abort_reason().is_some() => {
-                    let text = "timed out while connecting for a request".to_owned();
-                    self.fail_connection(ConnectionError { kind: ErrorKind::Timeout, text }, shared);
+                    let text = "timed out while connecting for a request";
+                    self.fail_connection(ConnectionError::new(ErrorKind::Timeout, text), shared);
                 }
                 // No request waits for this connection.
                 Poll::Pending
@@ -173,16 +143,33 @@ impl Connection {
             ConnectionState::AwaitingEof(stream) => match ready!(stream.poll_eof(context)) {
                 Ok(Some(bytes)) => {
                     let text = format!("server sent at least {bytes} bytes after the last response");
-                    self.fail_connection(ConnectionError { kind: ErrorKind::ExcessData, text }, shared);
+                    self.fail_connection(ConnectionError::new(ErrorKind::ExcessData, text), shared);
                 }
                 _ if self.slot.abort_reason() == Some(AbortReason::TimedOut) => {
-                    let text = "server announced close but kept the connection open".to_owned();
-                    self.fail_connection(ConnectionError { kind: ErrorKind::Timeout, text }, shared);
+                    let text = "server announced close but kept the connection open";
+                    self.fail_connection(ConnectionError::new(ErrorKind::Timeout, text), shared);
                 }
                 Ok(None) | Err(_) => self.close(shared),
             },
             ConnectionState::Open(_) => {}
         }
+        Poll::Ready(false)
+    }
+
+    /// Starts to open a closed connection when that is due. Returns `true` if it has completed the measurement.
+    fn poll_closed(&mut self, shared: &Shared, context: &mut Context<'_>) -> Poll<bool> {
+        if self.is_finished(shared) && (!self.has_unanswered() || shared.stopping.get()) {
+            let abandoned = shared.counted(std::mem::take(&mut self.resend_queue));
+            shared.counters.add_abandoned(abandoned);
+            return Poll::Ready(true);
+        }
+        let delay_ns = self.slot.open_at_ns.get().saturating_sub(self.now(shared));
+        self.state = if delay_ns > 0 {
+            ConnectionState::Waiting(sleep(Duration::from_nanos(delay_ns)))
+        } else {
+            ready!(self.poll_reserve_request(shared, context));
+            ConnectionState::Connecting(Box::pin(shared.connect(self.index, shared.connect_timeout)))
+        };
         Poll::Ready(false)
     }
 
@@ -271,7 +258,7 @@ impl Connection {
     #[inline]
     fn record_sent(&mut self, count: usize, bytes: usize, shared: &Shared) {
         let now_ns = self.now(shared);
-        self.has_started |= now_ns >= shared.count_from_ns.get();
+        self.has_started |= shared.counts(now_ns);
         self.sequence += count as u64;
         shared.counters.add_sent_bytes(bytes);
         if self.in_flight.is_empty() {
@@ -292,14 +279,14 @@ impl Connection {
     }
 
     fn record_send_time(&mut self, request: InFlightRequest, shared: &Shared) {
-        self.has_started |= request.sent_ns >= shared.count_from_ns.get();
+        self.has_started |= shared.counts(request.sent_ns);
         // The schedule error of a request that is sent again was recorded the first time.
         let resend_count = self.slot.resend_count.get();
         if resend_count > 0 {
             self.slot.resend_count.set(resend_count - 1);
             return;
         }
-        if shared.open_loop && request.due_ns >= shared.count_from_ns.get() {
+        if shared.open_loop && shared.counts(request.due_ns) {
             shared.counters.record_schedule_error(request, request.due_ns >= self.ready_since_ns);
         }
     }
@@ -348,5 +335,5 @@ fn is_sleep_elapsed(sleep: &mut Sleep, context: &mut Context<'_>) -> bool {
 #[cold]
 fn excess_data_error(bytes: usize) -> ConnectionError {
     let text = format!("unexpected data after the last reply, in a chunk of {bytes} bytes");
-    ConnectionError { kind: ErrorKind::ExcessData, text }
+    ConnectionError::new(ErrorKind::ExcessData, text)
 }

@@ -10,11 +10,13 @@ use anello::time::{Sleep, sleep};
 use crate::engine::shared::{InFlightRequest, Shared};
 use crate::engine::slot::ConnectionSlot;
 use crate::model::errors::ConnectionError;
+use crate::model::tls::HandshakeSummary;
 use crate::wire::exchange::ReplyDecoder;
 use crate::wire::reply::ReplyCheck;
 use crate::wire::stream::Stream;
 
 /// A connection of the load, open or closed.
+#[derive(Default)]
 pub(crate) struct Connection {
     /// Index among all connections of the load.
     pub index: u64,
@@ -49,7 +51,9 @@ pub(crate) struct Connection {
     pub last_reply_ns: u64,
 }
 
+#[derive(Default)]
 pub enum ConnectionState {
+    #[default]
     Closed,
     Waiting(Sleep),
     Connecting(Pin<Box<dyn Future<Output = Result<Stream, ConnectionError>>>>),
@@ -58,44 +62,17 @@ pub enum ConnectionState {
     Broken,
 }
 
-/// Result of polling an open connection.
-pub enum PollOutcome {
-    /// All requests of this measurement are complete.
-    Done,
-    /// The connection state has changed.
-    StateChanged,
-}
-
 impl Connection {
     /// Creates a connection that is not open.
     pub fn new(index: u64, decoder: ReplyDecoder, slot: Rc<ConnectionSlot>) -> Self {
-        Self {
-            index,
-            sequence: 0,
-            answered: 0,
-            state: ConnectionState::Closed,
-            decoder,
-            in_flight: VecDeque::new(),
-            resend_queue: VecDeque::new(),
-            slot,
-            reserved_request: None,
-            think: None,
-            has_started: false,
-            ready_since_ns: 0,
-            now_ns: 0,
-            consecutive_failures: 0,
-            was_opened: false,
-            opened_ns: 0,
-            first_sequence: 0,
-            last_reply_ns: 0,
-        }
+        Self { index, decoder, slot, ..Self::default() }
     }
 
     /// Sets the stream of the connection, which is open from now on.
     pub fn open(&mut self, stream: Stream, shared: &Shared) {
         shared.counters.open.set(shared.counters.open.get() + 1);
-        if let Some(negotiated) = stream.negotiated() {
-            shared.handshakes.borrow_mut().count(negotiated);
+        if let Some(summary) = stream.handshake_summary() {
+            HandshakeSummary::add(&mut shared.handshakes.borrow_mut(), summary);
         }
         if self.was_opened {
             shared.reopened.set(shared.reopened.get() + 1);
@@ -159,7 +136,7 @@ impl Connection {
         }
         match check {
             ReplyCheck::Valid => {
-                if request.due_ns >= shared.count_from_ns.get() {
+                if shared.counts(request.due_ns) {
                     self.answered += 1;
                     shared.counters.record_reply(request, now_ns);
                 }

@@ -7,6 +7,8 @@
 //!    └──── reports ────────┘
 //! ```
 
+mod results;
+
 use std::io;
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -15,35 +17,20 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use anello::DriverInfo;
-use hdrhistogram::Histogram;
-
-use crate::engine::knee;
-use crate::engine::measurement::Throughput;
+pub use self::results::Outcome;
+use self::results::{Results, Totals};
+use crate::engine::measurement::MeasurementRequest;
 use crate::engine::schedule::Share;
 use crate::engine::series::{Sampler, Series};
-use crate::engine::worker::{
-    MeasurementRequest, MeasurementResult, SharedProgress, ThreadProgress, ThreadUsage, Worker, WorkerEvent,
-    WorkerReport,
-};
+use crate::engine::worker::{SharedProgress, ThreadProgress, ThreadUsage, Worker, WorkerEvent, WorkerReport};
 use crate::model::config::{LoadConfig, Mode};
-use crate::model::errors::Errors;
 use crate::model::interval::Interval;
-use crate::model::latency::{Latency, latency_histogram};
-use crate::model::record::IntervalRecord;
-use crate::model::report::{
-    KneeReport, ModeReport, ProtocolReport, Report, SCHEMA, SCHEMA_VERSION, ServerCost, Spread, Step,
-    TlsReport,
-};
-use crate::model::tls::HandshakeSummary;
+use crate::model::report::Step;
 use crate::system::clock::nanoseconds;
 use crate::wire::http::references;
 
 /// Interval of progress reports.
 const TICK: Duration = Duration::from_millis(100);
-
-/// A thread that is busy for a larger percentage of its time counts as the bottleneck.
-const BUSY_PERCENT_THRESHOLD: f64 = 95.0;
 
 /// Delay between the request for an open loop and its start, so that all threads are ready in time.
 const START_DELAY_NS: u64 = 2_000_000;
@@ -94,15 +81,6 @@ pub enum Event<'a> {
     Step(&'a Step),
 }
 
-/// Results of a load.
-#[derive(Clone, Debug)]
-pub struct Outcome {
-    /// Report of the load.
-    pub report: Report,
-    /// Totals of the whole measurement, with histograms.
-    pub total: Interval,
-}
-
 /// Runs a load to its end. If `on_event` returns `Break`, the load stops within a second.
 ///
 /// Starts the threads of the load, each with a runtime from `runtime`, and waits for them. `on_event` is called with
@@ -124,7 +102,7 @@ pub fn run(
     let connected = run.connect();
     let result = connected.and_then(|()| run.run_all());
     run.stop_threads();
-    result.map(|()| run.into_outcome())
+    result.map(|()| run.results.into_outcome(load))
 }
 
 /// State of a running load.
@@ -137,32 +115,20 @@ struct Run<'a, W> {
     reports: Receiver<WorkerReport>,
     threads: Vec<JoinHandle<()>>,
     sampler: Sampler,
-    began_unix_ns: u64,
     /// Start of the measurement, in nanoseconds since `origin`.
     began_ns: Option<u64>,
-    driver: Option<DriverInfo>,
-    interrupted: bool,
-    errors: Errors,
-    total: Option<Interval>,
-    /// Sum of all measurements.
-    throughput: Throughput,
-    records: Vec<IntervalRecord>,
-    schedule_error: Histogram<u64>,
-    usage: Vec<ThreadUsage>,
-    requests_by_connection: Vec<u64>,
-    opened: usize,
-    reopened: u64,
-    handshakes: Vec<HandshakeSummary>,
-    steps: Vec<Step>,
-    knee: Option<KneeReport>,
+    results: Results,
 }
 
-/// Results of one measurement, of all threads.
-struct MeasurementTotals {
-    total: Option<Interval>,
-    throughput: Throughput,
-    schedule_error: Histogram<u64>,
-    busy_percent: f64,
+/// A measurement that is running on all threads.
+struct Measurement {
+    request: MeasurementRequest,
+    /// End of the warm-up.
+    first_ns: u64,
+    is_warm: bool,
+    remaining_threads: usize,
+    series: Series,
+    totals: Totals,
 }
 
 impl<'a, W: FnMut(Event<'_>) -> ControlFlow<()>> Run<'a, W> {
@@ -185,22 +151,8 @@ impl<'a, W: FnMut(Event<'_>) -> ControlFlow<()>> Run<'a, W> {
             reports,
             threads: Vec::new(),
             sampler,
-            began_unix_ns: 0,
             began_ns: None,
-            driver: None,
-            interrupted: false,
-            errors: Errors::default(),
-            total: None,
-            throughput: Throughput::default(),
-            records: Vec::new(),
-            schedule_error: latency_histogram(),
-            usage: vec![ThreadUsage::default(); load.threads],
-            requests_by_connection: Vec::new(),
-            opened: 0,
-            reopened: 0,
-            handshakes: Vec::new(),
-            steps: Vec::new(),
-            knee: None,
+            results: Results { usage: vec![ThreadUsage::default(); load.threads], ..Results::default() },
         };
         for thread in 0..load.threads {
             let (sender, request_queue) = channel();
@@ -225,12 +177,11 @@ impl<'a, W: FnMut(Event<'_>) -> ControlFlow<()>> Run<'a, W> {
         let mut remaining_threads = self.load.threads;
         while remaining_threads > 0 {
             match self.next_report(Duration::ZERO)? {
-                Some(WorkerReport { event: WorkerEvent::Opened { driver, errors }, .. }) => {
-                    self.driver = Some(driver);
-                    self.errors.merge(errors);
+                Some((_, WorkerEvent::Opened { driver, errors })) => {
+                    self.results.driver = Some(driver);
+                    self.results.errors.merge(errors);
                     remaining_threads -= 1;
                 }
-                Some(WorkerReport { event: WorkerEvent::Failed(error), .. }) => return Err(error),
                 _ => self.report_progress(Phase::Connecting, Duration::ZERO, self.load.connect_timeout, None),
             }
         }
@@ -239,112 +190,93 @@ impl<'a, W: FnMut(Event<'_>) -> ControlFlow<()>> Run<'a, W> {
 
     fn run_all(&mut self) -> io::Result<()> {
         match &self.load.mode {
-            Mode::Closed { .. } => self.run_measurement(self.load.warm_up, None).map(|_| ()),
-            Mode::Open { per_second, .. } => {
-                self.run_measurement(self.load.warm_up, Some((*per_second, 0))).map(|_| ())
-            }
             Mode::Sweep(sweep) => {
                 let mut warm_up = self.load.warm_up;
                 for (number, per_second) in (0..).zip(sweep.rates()) {
-                    let totals =
-                        self.run_measurement(std::mem::take(&mut warm_up), Some((per_second, number)))?;
-                    self.record_step(per_second, &totals);
-                    let reason =
-                        knee::saturation_reason(&sweep.knee, &self.steps).filter(|_| !self.interrupted);
-                    let step = self.steps.len().saturating_sub(1);
-                    self.knee = reason.map(|why| KneeReport { step, per_second, why });
-                    // Connections that the server has closed without an error are opened again in the next step.
-                    let is_disconnected = self.requests_by_connection.is_empty();
-                    if self.knee.is_some() || self.interrupted || is_disconnected {
+                    let rate = Some((per_second, number));
+                    let totals = self.run_measurement(std::mem::take(&mut warm_up), rate)?;
+                    if let Some(step) = self.results.add_step(self.load, per_second, &totals) {
+                        self.emit(Event::Step(&step));
+                    }
+                    if self.results.ends_sweep(&sweep.knee) {
                         break;
                     }
                 }
-                Ok(())
+            }
+            mode => {
+                let rate = mode.open_loop().map(|(per_second, ..)| (per_second, 0));
+                self.run_measurement(self.load.warm_up, rate)?;
             }
         }
-    }
-
-    fn record_step(&mut self, per_second: u64, totals: &MeasurementTotals) {
-        let Some(total) = &totals.total else { return };
-        let seconds = self.load.duration.as_secs_f64().max(1e-9);
-        let step = Step {
-            per_second,
-            answered_per_second: totals.throughput.requests as f64 / seconds,
-            answered_in_time: totals.throughput.requests,
-            total: total.into(),
-            schedule_error: Latency::of(&totals.schedule_error),
-            load_was_bottleneck: total.requests > 0 && totals.busy_percent > BUSY_PERCENT_THRESHOLD,
-        };
-        let flow = (self.on_event)(Event::Step(&step));
-        self.apply_control_flow(flow);
-        self.steps.push(step);
+        Ok(())
     }
 
     /// Runs one measurement on all threads.
-    fn run_measurement(
-        &mut self,
-        warm_up: Duration,
-        rate: Option<(u64, u64)>,
-    ) -> io::Result<MeasurementTotals> {
-        let (load, threads) = (self.load, self.load.threads);
+    fn run_measurement(&mut self, warm_up: Duration, rate: Option<(u64, u64)>) -> io::Result<Totals> {
+        let mut measurement = self.start_measurement(warm_up, rate);
+        while measurement.remaining_threads > 0 {
+            let (now_ns, due_ns) = (self.now_ns(), measurement.series.sample_due_ns());
+            if due_ns.is_some_and(|due_ns| now_ns >= due_ns) {
+                measurement.series.add_sample(self.sampler.take_sample());
+                measurement.is_warm = true;
+                continue;
+            }
+            let wait = due_ns.map_or(TICK, |due_ns| Duration::from_nanos(due_ns - now_ns));
+            match self.next_report(wait)? {
+                Some(report) => self.handle_report(report, &mut measurement),
+                None => self.report_measurement_progress(&measurement),
+            }
+            self.collect_complete(&mut measurement);
+        }
+        self.collect_complete(&mut measurement);
+        self.results.totals.append(&measurement.totals);
+        Ok(measurement.totals)
+    }
+
+    fn start_measurement(&mut self, warm_up: Duration, rate: Option<(u64, u64)>) -> Measurement {
+        let (duration, interval) = (self.load.duration, self.load.interval);
         let start_ns = self.now_ns() + if rate.is_some() { START_DELAY_NS } else { 0 };
-        let request = MeasurementRequest { start_ns, warm_up, duration: load.duration, rate };
+        let request = MeasurementRequest { start_ns, warm_up, duration, interval: Some(interval), rate };
         for sender in &self.request_senders {
             // A thread that has exited has reported the reason.
             sender.send(request).ok();
         }
         let first_ns = start_ns.saturating_add(nanoseconds(warm_up));
-        let end_ns = first_ns.saturating_add(nanoseconds(load.duration));
-        let began_ns = self.record_start(first_ns);
-        let interval_ns = nanoseconds(load.interval);
-        let mut series = Series::new(threads, first_ns, end_ns, interval_ns, first_ns - began_ns);
-        let mut totals = MeasurementTotals {
-            total: None,
-            throughput: Throughput::default(),
-            schedule_error: latency_histogram(),
-            busy_percent: 0.0,
-        };
-        (self.requests_by_connection, self.opened) = (Vec::new(), 0);
-        let (mut remaining_threads, mut is_warm) = (threads, warm_up.is_zero());
-        while remaining_threads > 0 {
-            let now_ns = self.now_ns();
-            if series.sample_due_ns().is_some_and(|due_ns| now_ns >= due_ns) {
-                series.add_sample(self.sampler.take_sample());
-                is_warm = true;
-                continue;
-            }
-            let wait = series.sample_due_ns().map_or(TICK, |due_ns| Duration::from_nanos(due_ns - now_ns));
-            match self.next_report(wait)? {
-                Some(WorkerReport { event: WorkerEvent::Failed(error), .. }) => return Err(error),
-                Some(WorkerReport { event: WorkerEvent::WarmedUp(errors), .. }) => self.errors.merge(errors),
-                Some(WorkerReport { thread, event: WorkerEvent::Interval(number, part) }) => {
-                    series.add_part(thread, number, *part);
-                }
-                Some(WorkerReport { thread, event: WorkerEvent::Done(result) }) => {
-                    remaining_threads -= 1;
-                    self.record_result(thread, *result, &mut series, &mut totals);
-                }
-                Some(WorkerReport { event: WorkerEvent::Opened { .. }, .. }) => {}
-                None => {
-                    let since = |ns: u64| Duration::from_nanos(self.now_ns().saturating_sub(ns));
-                    match is_warm {
-                        true => {
-                            let (elapsed, rate) = (since(first_ns), rate.map(|(rate, _)| rate));
-                            self.report_progress(Phase::Measuring, elapsed, load.duration, rate);
-                        }
-                        false => {
-                            let (elapsed, rate) = (since(start_ns), rate.map(|(rate, _)| rate));
-                            self.report_progress(Phase::WarmUp, elapsed, warm_up, rate);
-                        }
-                    }
-                }
-            }
-            self.collect_complete(&mut series, &mut totals);
+        let end_ns = first_ns.saturating_add(nanoseconds(duration));
+        let offset_ns = first_ns - self.record_start(first_ns);
+        (self.results.requests_by_connection, self.results.opened) = (Vec::new(), 0);
+        Measurement {
+            request,
+            first_ns,
+            is_warm: warm_up.is_zero(),
+            remaining_threads: self.load.threads,
+            series: Series::new(self.load.threads, first_ns, end_ns, nanoseconds(interval), offset_ns),
+            totals: Totals::default(),
         }
-        self.collect_complete(&mut series, &mut totals);
-        self.throughput.requests += totals.throughput.requests;
-        self.throughput.elapsed_ns += totals.throughput.elapsed_ns;
-        Ok(totals)
+    }
+
+    fn handle_report(&mut self, (thread, event): WorkerReport, measurement: &mut Measurement) {
+        match event {
+            WorkerEvent::WarmedUp(errors) => self.results.errors.merge(errors),
+            WorkerEvent::Interval(number, part) => measurement.series.add_part(thread, number, *part),
+            WorkerEvent::Done(result) => {
+                measurement.remaining_threads -= 1;
+                self.shared_progress.threads[thread].open.store(result.open, Ordering::Relaxed);
+                let rest = self.results.add_thread(thread, *result, &mut measurement.totals);
+                measurement.series.finish_thread(thread, rest);
+            }
+            WorkerEvent::Opened { .. } | WorkerEvent::Failed(_) => {}
+        }
+    }
+
+    fn report_measurement_progress(&mut self, measurement: &Measurement) {
+        let request = &measurement.request;
+        let (phase, from_ns, planned) = match measurement.is_warm {
+            true => (Phase::Measuring, measurement.first_ns, request.duration),
+            false => (Phase::WarmUp, request.start_ns, request.warm_up),
+        };
+        let elapsed = Duration::from_nanos(self.now_ns().saturating_sub(from_ns));
+        self.report_progress(phase, elapsed, planned, request.rate.map(|(per_second, _)| per_second));
     }
 
     /// Records the start of the measurement unless it has started before. Returns its start.
@@ -353,53 +285,18 @@ impl<'a, W: FnMut(Event<'_>) -> ControlFlow<()>> Run<'a, W> {
             return began_ns;
         }
         let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        self.began_unix_ns = nanoseconds(unix).saturating_add(first_ns.saturating_sub(self.now_ns()));
+        self.results.began_unix_ns = nanoseconds(unix).saturating_add(first_ns.saturating_sub(self.now_ns()));
         self.began_ns = Some(first_ns);
-        let flow = (self.on_event)(Event::Began { unix_ns: self.began_unix_ns });
-        self.apply_control_flow(flow);
+        self.emit(Event::Began { unix_ns: self.results.began_unix_ns });
         first_ns
     }
 
-    fn record_result(
-        &mut self,
-        thread: usize,
-        result: MeasurementResult,
-        series: &mut Series,
-        totals: &mut MeasurementTotals,
-    ) {
-        self.requests_by_connection.extend(result.requests_by_connection);
-        self.opened += result.opened;
-        self.reopened += result.reopened;
-        HandshakeSummary::add(&mut self.handshakes, result.handshakes);
-        self.shared_progress.threads[thread].open.store(result.open, Ordering::Relaxed);
-        // Both histograms have the same layout.
-        if totals.schedule_error.add(&result.schedule_error).is_err()
-            || self.schedule_error.add(&result.schedule_error).is_err()
-        {
-            tracing::error!("cannot add histograms: layouts differ");
-        }
-        totals.busy_percent = totals.busy_percent.max(result.usage.busy_percent());
-        let usage = &mut self.usage[thread];
-        usage.elapsed_ns += result.usage.elapsed_ns;
-        usage.cpu_ns += result.usage.cpu_ns;
-        usage.delayed_ns += result.usage.delayed_ns;
-        usage.pacing_ns += result.usage.pacing_ns;
-        totals.throughput.requests += result.throughput.requests;
-        totals.throughput.elapsed_ns = totals.throughput.elapsed_ns.max(result.throughput.elapsed_ns);
-        series.finish_thread(thread, result.final_interval);
-    }
-
-    fn collect_complete(&mut self, series: &mut Series, totals: &mut MeasurementTotals) {
-        while let Some(interval) = series.next_complete(|| self.sampler.take_sample()) {
-            let flow = (self.on_event)(Event::Interval(&interval));
-            self.apply_control_flow(flow);
-            self.records.push((&interval).into());
-            for total in [&mut self.total, &mut totals.total] {
-                match total {
-                    None => *total = Some(interval.clone()),
-                    Some(total) => total.append(&interval),
-                }
-            }
+    /// Reports the intervals that are complete on all threads, and adds them to the results.
+    fn collect_complete(&mut self, measurement: &mut Measurement) {
+        while let Some(interval) = measurement.series.next_complete(|| self.sampler.take_sample()) {
+            self.emit(Event::Interval(&interval));
+            self.results.records.push((&interval).into());
+            measurement.totals.append_interval(&interval);
         }
     }
 
@@ -407,14 +304,18 @@ impl<'a, W: FnMut(Event<'_>) -> ControlFlow<()>> Run<'a, W> {
     fn next_report(&self, wait: Duration) -> io::Result<Option<WorkerReport>> {
         let panicked = || io::Error::other("load thread panicked (see the message above)");
         // A thread exits early only if it fails, and its last report has arrived by then.
-        if self.threads.iter().any(JoinHandle::is_finished) {
-            return self.reports.try_recv().map(Some).map_err(|_| panicked());
-        }
-        let wait = if wait.is_zero() { TICK } else { wait.min(TICK) };
-        match self.reports.recv_timeout(wait) {
-            Ok(message) => Ok(Some(message)),
-            Err(RecvTimeoutError::Timeout) => Ok(None),
-            Err(RecvTimeoutError::Disconnected) => Err(panicked()),
+        let report = if self.threads.iter().any(JoinHandle::is_finished) {
+            self.reports.try_recv().map_err(|_| panicked())?
+        } else {
+            match self.reports.recv_timeout(if wait.is_zero() { TICK } else { wait.min(TICK) }) {
+                Ok(report) => report,
+                Err(RecvTimeoutError::Timeout) => return Ok(None),
+                Err(RecvTimeoutError::Disconnected) => return Err(panicked()),
+            }
+        };
+        match report {
+            (_, WorkerEvent::Failed(error)) => Err(error),
+            report => Ok(Some(report)),
         }
     }
 
@@ -438,8 +339,7 @@ impl<'a, W: FnMut(Event<'_>) -> ControlFlow<()>> Run<'a, W> {
             requests: sum(&|thread_progress| thread_progress.requests.load(Ordering::Relaxed)),
             errors: sum(&|thread_progress| thread_progress.errors.load(Ordering::Relaxed)),
         };
-        let flow = (self.on_event)(Event::Progress(&progress));
-        self.apply_control_flow(flow);
+        self.emit(Event::Progress(&progress));
     }
 
     fn connections(&self) -> usize {
@@ -450,10 +350,10 @@ impl<'a, W: FnMut(Event<'_>) -> ControlFlow<()>> Run<'a, W> {
             .sum()
     }
 
-    /// Stops all threads if `flow` is `Break`.
-    fn apply_control_flow(&mut self, flow: ControlFlow<()>) {
-        if flow.is_break() {
-            self.interrupted = true;
+    /// Passes an event to the caller of the load. Stops all threads if it returns `Break`.
+    fn emit(&mut self, event: Event<'_>) {
+        if (self.on_event)(event).is_break() {
+            self.results.interrupted = true;
             self.shared_progress.stop.store(true, Ordering::Relaxed);
         }
     }
@@ -470,70 +370,6 @@ impl<'a, W: FnMut(Event<'_>) -> ControlFlow<()>> Run<'a, W> {
             // A thread that panicked has printed its message, and `next_report` has returned an error.
             thread.join().ok();
         }
-    }
-
-    fn into_outcome(mut self) -> Outcome {
-        let open_loop = !matches!(self.load.mode, Mode::Closed { .. });
-        let total = self.total.take().unwrap_or_else(|| Interval::empty(0, open_loop));
-        let load = self.load;
-        self.errors.merge(total.errors.clone());
-        let busy_percent = self.usage.iter().map(ThreadUsage::busy_percent).fold(0.0, f64::max);
-        let driver = self.driver.take();
-        let elapsed_ns = total.end_ns();
-        // A measurement that is shorter than a request has no replies before its deadline.
-        let throughput = Some(self.throughput).filter(|throughput| throughput.requests > 0);
-        let throughput = throughput.unwrap_or(Throughput { requests: total.requests, elapsed_ns });
-        let report = Report {
-            schema: SCHEMA.to_owned(),
-            schema_version: SCHEMA_VERSION,
-            began_unix_ns: self.began_unix_ns,
-            target: load.target.to_string(),
-            protocol: ProtocolReport::of(&load.protocol),
-            mode: ModeReport::of(&load.mode),
-            driver: driver.as_ref().map_or("", |driver| driver.name).to_owned(),
-            driver_features: driver.map_or_else(String::new, |driver| driver.features),
-            threads: load.threads,
-            cores: load.cores.clone(),
-            connections: load.connections,
-            connections_opened: self.opened,
-            connections_left: self.requests_by_connection.len(),
-            connections_reopened: self.reopened,
-            sources: load.effective_source_addresses(),
-            tls: TlsReport::of(load, self.handshakes),
-            verified: load.verify,
-            duration_ns: nanoseconds(load.duration),
-            warm_up_ns: nanoseconds(load.warm_up),
-            ramp_ns: nanoseconds(load.ramp),
-            interrupted: self.interrupted,
-            requests: total.requests,
-            elapsed_ns,
-            answered_in_time: self.throughput.requests,
-            in_time_ns: self.throughput.elapsed_ns,
-            requests_per_second: throughput.requests as f64 * 1e9 / throughput.elapsed_ns.max(1) as f64,
-            latency: total.quantiles(),
-            uncorrected_latency: total.uncorrected_quantiles(),
-            offered: total.offered,
-            late: total.late,
-            unsent: total.unsent,
-            abandoned: total.abandoned,
-            schedule_error: Latency::of(&self.schedule_error),
-            sent_bytes: total.sent_bytes,
-            received_bytes: total.received_bytes,
-            requests_per_connection: Spread::of(&self.requests_by_connection),
-            errors: self.errors,
-            server: load.server_pid.and_then(|pid| ServerCost::of(pid, &total)),
-            load_cpu_ns: total.load_cpu_ns,
-            load_cpu_ns_per_request: total.load_cpu_ns_per_request(),
-            load_pacing_ns: self.usage.iter().map(|usage| usage.pacing_ns).sum(),
-            load_busy_percent: busy_percent,
-            load_was_bottleneck: (total.requests > 0 && busy_percent > BUSY_PERCENT_THRESHOLD)
-                || self.steps.iter().any(|step| step.load_was_bottleneck),
-            stolen_ns: total.stolen_ns,
-            intervals: self.records,
-            steps: self.steps,
-            knee: self.knee,
-        };
-        Outcome { report, total }
     }
 }
 

@@ -8,9 +8,12 @@ use std::thread;
 
 use anello::{DriverKind, Runtime, RuntimeBuilder};
 
+use hdrhistogram::Histogram;
+
 use super::*;
 use crate::engine::schedule::Schedule;
 use crate::model::config::Arrivals;
+use crate::model::latency::latency_histogram;
 use crate::wire::message::Messages;
 
 const MESSAGE_BYTES: usize = 64;

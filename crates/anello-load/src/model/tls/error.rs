@@ -1,6 +1,5 @@
 //! TLS errors, with messages that suggest a remedy.
 
-use std::fmt;
 use std::io;
 
 use rustls::{AlertDescription, CertificateError, Error};
@@ -8,7 +7,8 @@ use rustls::{AlertDescription, CertificateError, Error};
 use super::verifier::is_ca_used_as_end_entity;
 
 /// Error of the TLS protocol, as opposed to an error of the underlying transport.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
 pub(crate) struct TlsError(String);
 
 impl TlsError {
@@ -75,11 +75,3 @@ fn remedy(error: &Error) -> Option<&'static str> {
         _ => return None,
     })
 }
-
-impl fmt::Display for TlsError {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str(&self.0)
-    }
-}
-
-impl std::error::Error for TlsError {}

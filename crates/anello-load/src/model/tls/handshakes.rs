@@ -1,28 +1,7 @@
 //! Outcomes of TLS handshakes, and their counts.
 
-use rustls::{CipherSuite, ClientConnection, HandshakeKind, NamedGroup, ProtocolVersion};
+use rustls::{ClientConnection, HandshakeKind, ProtocolVersion};
 use serde::{Deserialize, Serialize};
-
-/// Outcome of a handshake.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Negotiated {
-    version: Option<ProtocolVersion>,
-    suite: Option<CipherSuite>,
-    key_exchange: Option<NamedGroup>,
-    resumed: bool,
-}
-
-impl Negotiated {
-    /// Returns the outcome for a connection whose handshake is complete.
-    pub fn of(tls: &ClientConnection) -> Self {
-        Self {
-            version: tls.protocol_version(),
-            suite: tls.negotiated_cipher_suite().map(|suite| suite.suite()),
-            key_exchange: tls.negotiated_key_exchange_group().map(|group| group.name()),
-            resumed: tls.handshake_kind() == Some(HandshakeKind::Resumed),
-        }
-    }
-}
 
 /// Outcome of handshakes, and the number of handshakes with this outcome.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -40,21 +19,22 @@ pub struct HandshakeSummary {
 }
 
 impl HandshakeSummary {
-    fn of(negotiated: Negotiated, count: u64) -> Self {
+    /// Returns the outcome of a complete handshake.
+    pub(crate) fn of(tls: &ClientConnection) -> Self {
         const UNKNOWN: &str = "unknown";
-        let version = match negotiated.version {
+        let version = match tls.protocol_version() {
             Some(ProtocolVersion::TLSv1_3) => "TLS 1.3",
             Some(ProtocolVersion::TLSv1_2) => "TLS 1.2",
             _ => UNKNOWN,
         };
-        let suite = negotiated.suite.and_then(|suite| suite.as_str()).unwrap_or(UNKNOWN);
-        let group = negotiated.key_exchange.map(|group| group.as_str().unwrap_or(UNKNOWN).to_owned());
+        let suite = tls.negotiated_cipher_suite().and_then(|suite| suite.suite().as_str());
+        let group = tls.negotiated_key_exchange_group();
         Self {
             version: version.to_owned(),
-            cipher_suite: suite.to_owned(),
-            key_exchange: group,
-            resumed: negotiated.resumed,
-            count,
+            cipher_suite: suite.unwrap_or(UNKNOWN).to_owned(),
+            key_exchange: group.map(|group| group.name().as_str().unwrap_or(UNKNOWN).to_owned()),
+            resumed: tls.handshake_kind() == Some(HandshakeKind::Resumed),
+            count: 1,
         }
     }
 
@@ -71,34 +51,17 @@ impl HandshakeSummary {
         text
     }
 
-    /// Adds the counts in `others` to `all`.
-    pub(crate) fn add(all: &mut Vec<HandshakeSummary>, others: Vec<HandshakeSummary>) {
-        for other in others {
-            let has_same_outcome = |known: &&mut HandshakeSummary| {
-                HandshakeSummary { count: other.count, ..(**known).clone() } == other
-            };
-            match all.iter_mut().find(has_same_outcome) {
-                Some(known) => known.count += other.count,
-                None => all.push(other),
-            }
-        }
-    }
-}
-
-/// Handshake counts by outcome. A linear search suffices because one server and one load negotiate few outcomes.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct HandshakeCounts(Vec<(Negotiated, u64)>);
-
-impl HandshakeCounts {
-    pub fn count(&mut self, negotiated: Negotiated) {
-        match self.0.iter_mut().find(|(known, _)| *known == negotiated) {
-            Some((_, count)) => *count += 1,
-            None => self.0.push((negotiated, 1)),
+    /// Adds the count of `other` to the entry of `all` with the same outcome. A linear search suffices because one server
+    /// and one load negotiate few outcomes.
+    pub(crate) fn add(all: &mut Vec<Self>, other: Self) {
+        match all.iter_mut().find(|known| known.outcome() == other.outcome()) {
+            Some(known) => known.count += other.count,
+            None => all.push(other),
         }
     }
 
-    pub fn handshakes(&self) -> Vec<HandshakeSummary> {
-        self.0.iter().map(|&(negotiated, count)| HandshakeSummary::of(negotiated, count)).collect()
+    fn outcome(&self) -> (&str, &str, Option<&str>, bool) {
+        (&self.version, &self.cipher_suite, self.key_exchange.as_deref(), self.resumed)
     }
 }
 
@@ -106,28 +69,25 @@ impl HandshakeCounts {
 mod tests {
     use super::*;
 
-    const FULL: Negotiated = Negotiated {
-        version: Some(ProtocolVersion::TLSv1_3),
-        suite: Some(CipherSuite::TLS13_AES_128_GCM_SHA256),
-        key_exchange: Some(NamedGroup::X25519),
-        resumed: false,
-    };
-
     #[test]
     fn handshakes_are_counted_by_outcome() {
-        let mut counters = HandshakeCounts::default();
-        let resumed = Negotiated { resumed: true, ..FULL };
-        [FULL, resumed, FULL].into_iter().for_each(|negotiated| counters.count(negotiated));
-        let mut all = counters.handshakes();
-        let descriptions: Vec<String> = all.iter().map(HandshakeSummary::in_words).collect();
-        let expected = "TLS 1.3, TLS13_AES_128_GCM_SHA256, X25519";
-        assert_eq!(descriptions, [expected.to_owned(), format!("{expected}, resumed")]);
-        assert_eq!((all[0].count, all[1].count), (2, 1));
-        let mut others = HandshakeCounts::default();
-        others.count(resumed);
-        others.count(Negotiated { version: Some(ProtocolVersion::TLSv1_2), key_exchange: None, ..FULL });
-        HandshakeSummary::add(&mut all, others.handshakes());
-        assert_eq!(all.iter().map(|kind| kind.count).collect::<Vec<_>>(), [2, 2, 1]);
-        assert_eq!(all[2].in_words(), "TLS 1.2, TLS13_AES_128_GCM_SHA256");
+        let full = HandshakeSummary {
+            version: "TLS 1.3".to_owned(),
+            cipher_suite: "TLS13_AES_128_GCM_SHA256".to_owned(),
+            key_exchange: Some("X25519".to_owned()),
+            resumed: false,
+            count: 1,
+        };
+        let resumed = HandshakeSummary { resumed: true, ..full.clone() };
+        let older = HandshakeSummary { version: "TLS 1.2".to_owned(), key_exchange: None, ..full.clone() };
+        let mut all = Vec::new();
+        for summary in [&full, &resumed, &full, &HandshakeSummary { count: 5, ..resumed.clone() }, &older] {
+            HandshakeSummary::add(&mut all, summary.clone());
+        }
+        let described: Vec<_> = all.iter().map(|summary| (summary.in_words(), summary.count)).collect();
+        let words = "TLS 1.3, TLS13_AES_128_GCM_SHA256, X25519";
+        let older_words = "TLS 1.2, TLS13_AES_128_GCM_SHA256";
+        let expected = [(words.to_owned(), 2), (format!("{words}, resumed"), 6), (older_words.to_owned(), 1)];
+        assert_eq!(described, expected);
     }
 }

@@ -30,7 +30,6 @@ use rustls::{ClientConfig, RootCertStore};
 pub use handshakes::HandshakeSummary;
 
 pub(crate) use error::TlsError;
-pub(crate) use handshakes::{HandshakeCounts, Negotiated};
 use session_cache::SessionCache;
 use verifier::{TrustPolicy, Verifier};
 
@@ -254,35 +253,5 @@ mod tests {
             assert!(provider(Some(name)).is_ok());
         }
         assert!(provider(Some("RC4")).unwrap_err().contains("TLS13_AES_256_GCM_SHA384"));
-    }
-
-    #[test]
-    fn error_names_invalid_input() {
-        let error = |name: &str, options: TlsOptions| Tls::new(name, options).unwrap_err().to_string();
-        let trusting = |trust| TlsOptions { trust, ..TlsOptions::default() };
-        assert!(error("a b", trusting(Trust::AcceptAny)).contains("\"a b\""));
-        let absent = PathBuf::from("/no/such/file");
-        assert!(error("a", trusting(Trust::CaFile(absent.clone()))).contains("/no/such/file: "));
-        assert!(error("a", trusting(Trust::Certificate(absent))).contains("/no/such/file: "));
-        let empty = tempfile::NamedTempFile::new().unwrap();
-        let no_certificates = error("a", trusting(Trust::CaFile(empty.path().to_owned())));
-        assert!(no_certificates.contains("cannot load PEM certificates from"), "{no_certificates}");
-        assert!(no_certificates.ends_with(": file contains none"), "{no_certificates}");
-        let cipher = Some("x".to_owned());
-        assert!(error("a", TlsOptions { cipher, ..trusting(Trust::AcceptAny) }).contains("\"x\""));
-    }
-
-    #[test]
-    fn equal_configuration_compares_equal() {
-        let tls = |name: &str, resume| {
-            Tls::new(
-                name,
-                TlsOptions { trust: Trust::AcceptAny, session_resumption: resume, ..TlsOptions::default() },
-            )
-            .unwrap()
-        };
-        assert_eq!(tls("localhost", false), tls("localhost", false));
-        assert_ne!(tls("localhost", false), tls("localhost", true));
-        assert_ne!(tls("localhost", false), tls("::1", false));
     }
 }

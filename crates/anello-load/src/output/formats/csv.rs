@@ -6,13 +6,11 @@
 //! is empty if the value is not available. Column names and units are those of the [`IntervalRecord`] fields; the names
 //! of nested fields are joined with underscores.
 
-use std::borrow::Cow;
-use std::fmt;
 use std::io::{self, Write};
 
 use crate::model::interval::Interval;
+use crate::model::interval::IntervalRecord;
 use crate::model::latency::Latency;
-use crate::model::record::IntervalRecord;
 
 /// Name of a column, and the function that formats its cells.
 type Column = (&'static str, fn(&IntervalRecord) -> String);
@@ -37,15 +35,15 @@ const COLUMNS: &[Column] = &[
     ("uncorrected_p99_ns", |record| format_latency(record.uncorrected, |latency| latency.p99_ns)),
     ("uncorrected_p999_ns", |record| format_latency(record.uncorrected, |latency| latency.p999_ns)),
     ("uncorrected_max_ns", |record| format_latency(record.uncorrected, |latency| latency.max_ns)),
-    ("offered", |record| format_integer(record.offered)),
-    ("late", |record| record.late.to_string()),
-    ("unsent", |record| record.unsent.to_string()),
-    ("abandoned", |record| record.abandoned.to_string()),
-    ("sent_bytes", |record| record.sent_bytes.to_string()),
-    ("received_bytes", |record| record.received_bytes.to_string()),
-    ("errors", |record| record.errors.total().to_string()),
+    ("offered", |record| format_integer(record.counts.offered)),
+    ("late", |record| record.counts.late.to_string()),
+    ("unsent", |record| record.counts.unsent.to_string()),
+    ("abandoned", |record| record.counts.abandoned.to_string()),
+    ("sent_bytes", |record| record.counts.sent_bytes.to_string()),
+    ("received_bytes", |record| record.counts.received_bytes.to_string()),
+    ("errors", |record| record.counts.errors.total().to_string()),
     // One cell for all kinds, because adding a column would break readers. Readers count unknown kinds as `other`.
-    ("errors_by_kind", |record| record.errors.by_kind()),
+    ("errors_by_kind", |record| record.counts.errors.by_kind()),
     ("open_connections", |record| record.open_connections.to_string()),
     ("server_cpu_ns", |record| format_integer(record.server.map(|server| server.cpu_ns))),
     ("server_cpu_ns_per_request", |record| format_decimal(record.server_cpu_ns_per_request)),
@@ -62,6 +60,7 @@ const COLUMNS: &[Column] = &[
 ];
 
 /// Writer of the table. Every row is flushed immediately.
+#[derive(Debug)]
 pub struct CsvWriter<W> {
     output: W,
 }
@@ -101,35 +100,15 @@ impl<W: Write> CsvWriter<W> {
     }
 }
 
-impl<W> fmt::Debug for CsvWriter<W> {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.debug_struct("CsvWriter").finish_non_exhaustive()
-    }
-}
-
 /// Writes a row and flushes the output. Cells are quoted where necessary.
 ///
 /// # Errors
 /// Returns any error of the output.
-pub fn write_row<T: AsRef<str>>(output: &mut impl Write, cells: impl Iterator<Item = T>) -> io::Result<()> {
-    let mut row = String::new();
-    for (index, cell) in cells.enumerate() {
-        if index > 0 {
-            row.push(',');
-        }
-        row.push_str(&quote(cell.as_ref()));
-    }
-    row.push('\n');
-    output.write_all(row.as_bytes())?;
-    output.flush()
-}
-
-/// Quotes a cell that contains a comma, a quote or a line break. Quotes inside the cell are doubled.
-fn quote(cell: &str) -> Cow<'_, str> {
-    match cell.contains([',', '"', '\r', '\n']) {
-        true => Cow::Owned(format!("\"{}\"", cell.replace('"', "\"\""))),
-        false => Cow::Borrowed(cell),
-    }
+pub fn write_row<T: AsRef<[u8]>>(output: &mut impl Write, cells: impl Iterator<Item = T>) -> io::Result<()> {
+    // Buffers the row, which is then written in one call.
+    let mut writer = csv::Writer::from_writer(output);
+    writer.write_record(cells)?;
+    writer.flush()
 }
 
 fn format_integer(number: Option<u64>) -> String {
@@ -143,16 +122,4 @@ fn format_latency(latency: Option<Latency>, field: fn(&Latency) -> u64) -> Strin
 /// Formats a number with three decimals. Rates and per-request values are not more precise than that.
 fn format_decimal(number: Option<f64>) -> String {
     number.map_or_else(String::new, |number| format!("{number:.3}"))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn quotes_cells_with_special_characters() {
-        let mut row = Vec::new();
-        write_row(&mut row, ["plain", "a,b", "say \"so\"", "two\nlines", ""].into_iter()).unwrap();
-        assert_eq!(String::from_utf8(row).unwrap(), "plain,\"a,b\",\"say \"\"so\"\"\",\"two\nlines\",\n");
-    }
 }

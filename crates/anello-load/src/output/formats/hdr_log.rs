@@ -31,8 +31,6 @@
 //! numbers before it uses them, and its errors contain the line number. Histograms stay encoded until they are
 //! requested, because a decoded histogram takes about a hundred times as much memory.
 
-use std::borrow::Cow;
-use std::fmt;
 use std::io::{self, Read, Write};
 
 use base64::Engine as _;
@@ -40,6 +38,7 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 use flate2::read::ZlibDecoder;
 use hdrhistogram::Histogram;
 use hdrhistogram::serialization::{Deserializer, Serializer, V2DeflateSerializer};
+use thiserror::Error;
 
 use crate::model::errors::Errors;
 use crate::model::interval::Interval;
@@ -77,9 +76,9 @@ const NS_PER_MS: u64 = 1_000_000;
 const NS_PER_S: u64 = 1_000_000_000;
 
 /// Writer of an interval log. Every line is flushed immediately.
+#[derive(Debug)]
 pub struct HdrLogWriter<W> {
     output: W,
-    serializer: V2DeflateSerializer,
 }
 
 impl<W: Write> HdrLogWriter<W> {
@@ -95,12 +94,12 @@ impl<W: Write> HdrLogWriter<W> {
             let space = if line.starts_with('[') { " " } else { "" };
             writeln!(output, "#{space}{line}")?;
         }
-        let began = Milliseconds::of(began_unix_ns);
+        let began = format_seconds(round_to_ms(began_unix_ns));
         writeln!(output, "#latencies in nanoseconds, maxima in milliseconds\n{VERSION_LINE}")?;
         writeln!(output, "#[StartTime: {began} (seconds since epoch)]")?;
         writeln!(output, "#[BaseTime: {began} (seconds since epoch)]\n{LEGEND}")?;
         output.flush()?;
-        Ok(Self { output, serializer: V2DeflateSerializer::new() })
+        Ok(Self { output })
     }
 
     /// Writes an interval: a line with the latency and, if present, a line with the uncorrected latency and the tag
@@ -130,8 +129,8 @@ impl<W: Write> HdrLogWriter<W> {
         histogram: &Histogram<u64>,
     ) -> io::Result<()> {
         let tag = match tag {
-            None => Cow::Borrowed(""),
-            Some(tag) if is_tag(tag) => Cow::Owned(format!("Tag={tag},")),
+            None => String::new(),
+            Some(tag) if is_tag(tag) => format!("Tag={tag},"),
             Some(tag) => {
                 let problem =
                     format!("invalid tag {tag:?}: empty, or contains a comma, a space or a line break");
@@ -139,13 +138,11 @@ impl<W: Write> HdrLogWriter<W> {
             }
         };
         let mut encoded = Vec::new();
-        self.serializer.serialize(histogram, &mut encoded).map_err(io::Error::other)?;
-        let (start, end) = (Milliseconds::of(start_ns), Milliseconds::of(end_ns));
-        let length = Milliseconds(end.0.saturating_sub(start.0));
+        V2DeflateSerializer::new().serialize(histogram, &mut encoded).map_err(io::Error::other)?;
+        let (start_ms, end_ms) = (round_to_ms(start_ns), round_to_ms(end_ns));
+        let (start, length) = (format_seconds(start_ms), format_seconds(end_ms.saturating_sub(start_ms)));
         let max_ms = histogram.max() as f64 / NS_PER_MS as f64;
-        let line = format!("{tag}{start},{length},{max_ms:.3},{}\n", BASE64.encode(encoded));
-        self.output.write_all(line.as_bytes())?;
-        self.output.flush()
+        self.write_line(format!("{tag}{start},{length},{max_ms:.3},{}\n", BASE64.encode(encoded)))
     }
 
     /// Writes the comment with the error counts at the end of a run. The counts include errors before the first
@@ -154,7 +151,7 @@ impl<W: Write> HdrLogWriter<W> {
     /// # Errors
     /// Returns any error of the output.
     pub fn write_errors(&mut self, errors: &Errors) -> io::Result<()> {
-        self.write_error_counts(if errors.is_empty() { NO_ERRORS.to_owned() } else { errors.by_kind() })
+        self.write_reported_errors(&ReportedErrors { known: errors.clone(), is_complete: true })
     }
 
     /// Writes the comment with the reported errors of several runs. Writes nothing if the errors are unknown.
@@ -162,15 +159,19 @@ impl<W: Write> HdrLogWriter<W> {
     /// # Errors
     /// Returns any error of the output.
     pub fn write_reported_errors(&mut self, errors: &ReportedErrors) -> io::Result<()> {
-        match (errors.is_complete, errors.is_unknown()) {
-            (true, _) => self.write_errors(&errors.known),
-            (false, true) => Ok(()),
-            (false, false) => self.write_error_counts(format!("{};{UNKNOWN_ERRORS}", errors.known.by_kind())),
-        }
+        let known = errors.known.by_kind();
+        let counts = match (errors.is_complete, errors.known.is_empty()) {
+            (true, true) => NO_ERRORS.to_owned(),
+            (true, false) => known,
+            (false, true) => return Ok(()),
+            (false, false) => format!("{known};{UNKNOWN_ERRORS}"),
+        };
+        self.write_line(format!("#{ERRORS_NAME} {counts}]\n"))
     }
 
-    fn write_error_counts(&mut self, counts: String) -> io::Result<()> {
-        self.output.write_all(format!("#{ERRORS_NAME} {counts}]\n").as_bytes())?;
+    /// Writes a line in one call, so that two programs writing to the same pipe do not interleave their lines.
+    fn write_line(&mut self, line: String) -> io::Result<()> {
+        self.output.write_all(line.as_bytes())?;
         self.output.flush()
     }
 
@@ -180,27 +181,14 @@ impl<W: Write> HdrLogWriter<W> {
     }
 }
 
-impl<W> fmt::Debug for HdrLogWriter<W> {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.debug_struct("HdrLogWriter").finish_non_exhaustive()
-    }
+/// Rounds to whole milliseconds.
+fn round_to_ms(ns: u64) -> u64 {
+    ns / NS_PER_MS + u64::from(ns % NS_PER_MS >= NS_PER_MS / 2)
 }
 
-/// Time in whole milliseconds, displayed as seconds with three decimals.
-#[derive(Clone, Copy)]
-struct Milliseconds(u64);
-
-impl Milliseconds {
-    /// Rounds to the nearest millisecond.
-    fn of(ns: u64) -> Self {
-        Self(ns / NS_PER_MS + u64::from(ns % NS_PER_MS >= NS_PER_MS / 2))
-    }
-}
-
-impl fmt::Display for Milliseconds {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(formatter, "{}.{:03}", self.0 / 1000, self.0 % 1000)
-    }
+/// Formats milliseconds as seconds with three decimals.
+fn format_seconds(ms: u64) -> String {
+    format!("{}.{:03}", ms / 1000, ms % 1000)
 }
 
 /// Returns `true` if a tag can be written to a log: it is not empty and contains no delimiter.
@@ -209,21 +197,14 @@ fn is_tag(tag: &str) -> bool {
 }
 
 /// Error in a log.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("line {line}: {problem}")]
 pub struct LogError {
     /// Line number, starting at 1.
     pub line: usize,
     /// Description of the problem.
     pub problem: String,
 }
-
-impl fmt::Display for LogError {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(formatter, "line {}: {}", self.line, self.problem)
-    }
-}
-
-impl std::error::Error for LogError {}
 
 /// Parsed log whose histograms are still encoded.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -279,9 +260,11 @@ impl HdrLog {
     /// # Errors
     /// Returns a [`LogError`] for the first line that is neither an interval nor a valid comment.
     pub fn parse(text: &[u8]) -> Result<Self, LogError> {
-        let mut log = Self::default();
+        let mut log =
+            Self { errors: ReportedErrors { is_complete: true, ..Default::default() }, ..Self::default() };
         let mut base = TimeBase::default();
-        let mut error_comments = ErrorCommentParser::default();
+        // A run starts with its start-time header, or else with its first interval. It ends with its error counts.
+        let (mut has_error_counts, mut is_within_run) = (false, false);
         for (index, line) in text.split(|&byte| byte == b'\n').enumerate() {
             let at_line = |problem: String| LogError { line: index + 1, problem };
             let line = line.strip_suffix(b"\r").unwrap_or(line);
@@ -290,10 +273,17 @@ impl HdrLog {
                 let comment = String::from_utf8_lossy(comment);
                 if let Some(began_ns) = base.parse_comment(&comment).map_err(at_line)? {
                     log.began_ns = Some(log.began_ns.map_or(began_ns, |first| first.min(began_ns)));
-                    error_comments.start_log();
+                    // If the previous run has not reported its errors, they are unknown.
+                    log.errors.is_complete &= !is_within_run;
+                    is_within_run = true;
                 }
                 if let Some(errors) = parse_errors_comment(&comment).map_err(at_line)? {
-                    error_comments.add_errors(errors).map_err(|problem| at_line(problem.to_owned()))?;
+                    log.errors.is_complete &= errors.is_complete;
+                    log.errors
+                        .known
+                        .try_merge(errors.known)
+                        .map_err(|problem| at_line(problem.to_owned()))?;
+                    (has_error_counts, is_within_run) = (true, false);
                 }
                 continue;
             }
@@ -302,9 +292,9 @@ impl HdrLog {
                 continue;
             }
             log.records.push(LogRecord::parse(line, index + 1, &mut base).map_err(at_line)?);
-            error_comments.add_record();
+            is_within_run = true;
         }
-        log.errors = error_comments.finish();
+        log.errors.is_complete &= has_error_counts && !is_within_run;
         Ok(log)
     }
 
@@ -336,45 +326,6 @@ fn parse_errors_comment(comment: &str) -> Result<Option<ReportedErrors>, String>
         }
     });
     counts.map(Some).map_err(|problem| format!("invalid error counts {}: {problem}", excerpt(text)))
-}
-
-/// Collects the reported errors of the runs in a log, line by line. A run starts with its start-time header, or else
-/// with its first interval, and ends with its comment with the error counts.
-#[derive(Default)]
-struct ErrorCommentParser {
-    known: Errors,
-    has_errors_comment: bool,
-    /// Whether the current run has not reported its errors yet.
-    has_unreported_records: bool,
-    /// Whether an earlier run did not report its errors, or reported incomplete counts.
-    is_incomplete: bool,
-}
-
-impl ErrorCommentParser {
-    /// Handles the start of a run. If the previous run has not reported its errors, they are unknown.
-    fn start_log(&mut self) {
-        self.is_incomplete |= self.has_unreported_records;
-        self.has_unreported_records = true;
-    }
-
-    /// Handles an interval, which can be the start of a run without a header.
-    fn add_record(&mut self) {
-        self.has_unreported_records = true;
-    }
-
-    fn add_errors(&mut self, errors: ReportedErrors) -> Result<(), &'static str> {
-        self.has_errors_comment = true;
-        self.has_unreported_records = false;
-        self.is_incomplete |= !errors.is_complete;
-        self.known.try_merge(errors.known)
-    }
-
-    fn finish(self) -> ReportedErrors {
-        ReportedErrors {
-            known: self.known,
-            is_complete: self.has_errors_comment && !self.has_unreported_records && !self.is_incomplete,
-        }
-    }
 }
 
 /// Reference time for the starts of intervals, according to the headers read so far.
@@ -475,9 +426,12 @@ impl LogRecord {
             _ => bytes,
         };
         check(&plain)?;
-        Deserializer::new()
+        let histogram: Histogram<u64> = Deserializer::new()
             .deserialize(&mut plain.as_slice())
-            .map_err(|error| format!("cannot decode the histogram: {error}"))
+            .map_err(|error| format!("cannot decode the histogram: {error}"))?;
+        let mut counts = histogram.iter_recorded().map(|value| value.count_at_value());
+        let total = counts.try_fold(0u64, u64::checked_add);
+        total.map(|_| histogram).ok_or_else(|| "invalid histogram: sum of counts out of range".to_owned())
     }
 }
 
@@ -552,39 +506,17 @@ fn check(plain: &[u8]) -> Result<(), String> {
             counts.len()
         ));
     }
-    let (mut index, mut total) = (0u64, 0u64);
+    // Counts are numbers of up to nine bytes. All but the ninth have the high bit set if more bytes follow.
     let mut rest = counts;
     while !rest.is_empty() {
-        let (number, length) = read_varint(rest).ok_or("histogram truncated in a count")?;
-        rest = &rest[length..];
-        // ZigZag encoding: odd numbers are negative. -n stands for n counts of zero.
-        let magnitude = (number >> 1) + (number & 1);
-        let width = if number & 1 == 1 { magnitude } else { 1 };
-        index = index
-            .checked_add(width)
-            .filter(|&index| index <= u64::from(u32::MAX))
-            .ok_or("invalid histogram: too many counts")?;
-        if number & 1 == 0 {
-            total = total.checked_add(magnitude).ok_or("invalid histogram: sum of counts out of range")?;
+        if rest.starts_with(&[0xff; 9]) {
+            // -2^63, the negative of which overflows in the decoder.
+            return Err("invalid histogram: too many counts".to_owned());
         }
+        let length = 1 + rest.iter().take(8).take_while(|&byte| byte & 0x80 != 0).count();
+        rest = rest.get(length..).ok_or("histogram truncated in a count")?;
     }
     Ok(())
-}
-
-/// Decodes the number at the start of `bytes` and returns it with its encoded length. The first eight bytes carry seven
-/// bits each, the ninth byte carries eight. Returns `None` if `bytes` ends before the number does.
-fn read_varint(bytes: &[u8]) -> Option<(u64, usize)> {
-    let mut number = 0;
-    for (index, &byte) in bytes.iter().take(9).enumerate() {
-        if index == 8 {
-            return Some((number | u64::from(byte) << 56, 9));
-        }
-        number |= u64::from(byte & 0x7f) << (7 * index);
-        if byte & 0x80 == 0 {
-            return Some((number, index + 1));
-        }
-    }
-    None
 }
 
 /// Reads a big-endian number of four bytes at `offset`.

@@ -14,4 +14,4 @@ pub mod csv;
 pub mod hdr_log;
 pub mod ndjson;
 
-pub use crate::model::record::IntervalRecord;
+pub use crate::model::interval::IntervalRecord;

@@ -7,13 +7,11 @@
 //!  {"type":"total",…}                                        totals; missing if the run was killed
 //! ```
 
-use std::fmt;
 use std::io::{self, Write};
 
 use serde::{Deserialize, Serialize};
 
-use crate::model::interval::Interval;
-use crate::model::record::IntervalRecord;
+use crate::model::interval::{Interval, IntervalRecord};
 
 /// Name of the format.
 pub const SCHEMA: &str = "anello-load-intervals";
@@ -46,6 +44,7 @@ pub struct Begin {
 }
 
 /// Writer of the stream. Every line is flushed immediately.
+#[derive(Debug)]
 pub struct NdjsonWriter<W> {
     output: W,
 }
@@ -88,11 +87,5 @@ impl<W: Write> NdjsonWriter<W> {
         text.push(b'\n');
         self.output.write_all(&text)?;
         self.output.flush()
-    }
-}
-
-impl<W> fmt::Debug for NdjsonWriter<W> {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.debug_struct("NdjsonWriter").finish_non_exhaustive()
     }
 }

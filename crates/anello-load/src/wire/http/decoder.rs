@@ -26,7 +26,7 @@ const MAX_HEADERS: usize = 128;
 #[derive(Debug, Default)]
 pub(crate) struct Decoder {
     state: State,
-    /// The start of a head that is not complete yet.
+    /// The start of a head or a line that is not complete yet.
     partial: Vec<u8>,
     /// Number of bytes received of the current chunk-size line or trailer section.
     line_bytes: usize,
@@ -38,21 +38,13 @@ enum State {
     #[default]
     Head,
     Length(u64),
-    /// A chunk-size line. `digits` counts the digits so far. `rest` is set while the rest of the line is skipped.
-    ChunkSize {
-        size: u64,
-        digits: u32,
-        rest: bool,
-    },
+    /// A chunk-size line.
+    ChunkSize,
     ChunkData(u64),
-    /// The line ending after the data of a chunk. `has_cr` is set after the carriage return.
-    ChunkEnd {
-        has_cr: bool,
-    },
-    /// A line of the trailer section. `empty` is set while the line is empty.
-    Trailer {
-        empty: bool,
-    },
+    /// The line ending after the data of a chunk.
+    ChunkEnd,
+    /// A line of the trailer section.
+    Trailer,
     UntilClose,
 }
 
@@ -150,7 +142,7 @@ impl Decoder {
                         self.line_bytes = 0;
                         self.state = match head.framing {
                             Framing::Length(bytes) => State::Length(bytes),
-                            Framing::Chunked => State::ChunkSize { size: 0, digits: 0, rest: false },
+                            Framing::Chunked => State::ChunkSize,
                             Framing::UntilClose => State::UntilClose,
                         };
                         return Ok(Some(Part::Head(head)));
@@ -163,7 +155,7 @@ impl Decoder {
                         Part::Body(data)
                     }));
                 }
-                State::ChunkData(0) => self.state = State::ChunkEnd { has_cr: false },
+                State::ChunkData(0) => self.state = State::ChunkEnd,
                 State::ChunkData(remaining) => {
                     return Ok(take(input, remaining).map(|data| {
                         self.state = State::ChunkData(remaining - data.len() as u64);
@@ -171,13 +163,11 @@ impl Decoder {
                     }));
                 }
                 State::UntilClose => return Ok(take(input, u64::MAX).map(Part::Body)),
-                State::ChunkSize { .. } | State::ChunkEnd { .. } | State::Trailer { .. } => {
-                    let Some((&byte, rest)) = input.split_first() else { return Ok(None) };
-                    *input = rest;
-                    if self.parse_framing_byte(byte)? {
-                        return Ok(Some(self.finish_response()));
-                    }
-                }
+                State::ChunkSize | State::ChunkEnd | State::Trailer => match self.framing_line(input)? {
+                    None => return Ok(None),
+                    Some(State::Head) => return Ok(Some(self.finish_response())),
+                    Some(next) => self.state = next,
+                },
             }
         }
     }
@@ -196,44 +186,43 @@ impl Decoder {
         Part::End
     }
 
-    /// Decodes one byte of the chunk framing or the trailer section. Returns `true` if it is the last byte of the
-    /// response.
-    fn parse_framing_byte(&mut self, byte: u8) -> Result<bool, DecodeError> {
-        self.line_bytes += 1;
+    /// Decodes a line of the chunk framing or the trailer section. Returns the next state, which is [`State::Head`] after
+    /// the last line of the response, or `None` if the line is not complete yet.
+    fn framing_line(&mut self, input: &mut &[u8]) -> Result<Option<State>, DecodeError> {
+        let end = input.iter().position(|&byte| byte == b'\n').map_or(input.len(), |index| index + 1);
+        let (part, rest) = input.split_at(end);
+        *input = rest;
+        self.partial.extend_from_slice(part);
+        self.line_bytes += part.len();
         if self.line_bytes > MAX_HEAD_BYTES {
             return Err(DecodeError(format!(
                 "chunk-size line or trailer section exceeds {MAX_HEAD_BYTES} bytes"
             )));
         }
-        self.state = match (self.state, byte) {
-            (State::ChunkSize { size, digits: 1.., .. }, b'\n') => {
-                self.line_bytes = 0;
-                if size == 0 { State::Trailer { empty: true } } else { State::ChunkData(size) }
-            }
-            (State::ChunkSize { size, digits: digits @ 1.., .. }, b'\r' | b';' | b' ' | b'\t') => {
-                State::ChunkSize { size, digits, rest: true }
-            }
-            (state @ State::ChunkSize { rest: true, .. }, _) => state,
-            (State::ChunkSize { size, digits, rest: false }, _) => {
-                let digit = char::from(byte).to_digit(16).filter(|_| digits < 16);
-                let digit = digit.ok_or_else(|| DecodeError("invalid chunk size".to_owned()))?;
-                State::ChunkSize { size: size << 4 | u64::from(digit), digits: digits + 1, rest: false }
-            }
-            (State::ChunkEnd { has_cr: false }, b'\r') => State::ChunkEnd { has_cr: true },
-            (State::ChunkEnd { .. }, b'\n') => {
-                self.line_bytes = 0;
-                State::ChunkSize { size: 0, digits: 0, rest: false }
-            }
-            (State::ChunkEnd { .. }, _) => {
+        let line = self.partial.as_slice();
+        let is_complete = line.ends_with(b"\n");
+        let next = match self.state {
+            State::ChunkSize => match httparse::parse_chunk_size(line) {
+                // httparse takes a line without digits for the size 0.
+                _ if !line.first().is_none_or(u8::is_ascii_hexdigit) => return Err(invalid_chunk_size()),
+                Ok(httparse::Status::Partial) if !is_complete => return Ok(None),
+                Ok(httparse::Status::Complete((_, 0))) => State::Trailer,
+                Ok(httparse::Status::Complete((_, size))) => State::ChunkData(size),
+                _ => return Err(invalid_chunk_size()),
+            },
+            State::ChunkEnd if !b"\r\n".starts_with(line) => {
                 return Err(DecodeError("chunk data is longer than the chunk size".to_owned()));
             }
-            (State::Trailer { empty: true }, b'\n') => return Ok(true),
-            (State::Trailer { empty: false }, b'\n') => State::Trailer { empty: true },
-            (state @ State::Trailer { .. }, b'\r') => state,
-            (State::Trailer { .. }, _) => State::Trailer { empty: false },
-            (state, _) => state,
+            _ if !is_complete => return Ok(None),
+            State::ChunkEnd => State::ChunkSize,
+            _ if line == b"\r\n" => State::Head,
+            _ => State::Trailer,
         };
-        Ok(false)
+        if self.state == State::ChunkSize {
+            self.line_bytes = 0;
+        }
+        self.partial.clear();
+        Ok(Some(next))
     }
 
     /// Decodes a head that starts in this or in an earlier `input`. Returns `None` if it is not complete yet.
@@ -274,6 +263,11 @@ impl Decoder {
             }
         }
     }
+}
+
+#[cold]
+fn invalid_chunk_size() -> DecodeError {
+    DecodeError("invalid chunk size".to_owned())
 }
 
 /// Removes up to `max_bytes` bytes from the front of `input`. Returns `None` if `input` is empty.

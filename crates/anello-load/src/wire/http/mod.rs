@@ -199,7 +199,7 @@ impl HttpReplyDecoder {
 }
 
 fn malformed_error(error: &DecodeError) -> ConnectionError {
-    ConnectionError { kind: ErrorKind::Malformed, text: format!("invalid HTTP response: {}", error.0) }
+    ConnectionError::new(ErrorKind::Malformed, format!("invalid HTTP response: {}", error.0))
 }
 
 /// Encodes a request.
