@@ -9,6 +9,7 @@ pub mod cores;
 mod estimate;
 pub mod instructions;
 pub(crate) mod limits;
+pub mod method;
 pub mod peers;
 pub mod scenario;
 pub mod schedule;

@@ -161,12 +161,12 @@ fn render_row(row: &Row) -> String {
             format!(
                 "{name:NAME_WIDTH$} {} {} {}",
                 render_figures(figures),
-                render_ratio(row.rate_ratio, row.rate_verdict),
-                render_ratio(row.cpu_ratio, row.cpu_verdict)
+                render_ratio(row.comparison.rate_ratio, row.comparison.rate_verdict),
+                render_ratio(row.comparison.cpu_ratio, row.comparison.cpu_verdict)
             )
         }
         (Outcome::Measured, None, Some(memory)) => {
-            let ratio = render_ratio(row.memory_ratio, row.memory_verdict);
+            let ratio = render_ratio(row.comparison.memory_ratio, row.comparison.memory_verdict);
             let memory = format!("{} {}", bytes(memory.median), spread(memory));
             format!("{name:NAME_WIDTH$} {memory:>MEMORY_WIDTH$}  {ratio}")
         }

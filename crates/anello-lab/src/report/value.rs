@@ -1,6 +1,6 @@
 //! What a row of a result holds about each measure, and how it is called where it is shown.
 
-use crate::judge::analysis::driver_family;
+use crate::judge::comparability::driver_family;
 use crate::plan::cell::{Cell, Group, Workload};
 use crate::report::format::{bytes, count, micros};
 use crate::result::measure::Measure;

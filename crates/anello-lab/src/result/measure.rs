@@ -1,8 +1,8 @@
 //! Measures by which contenders are compared, and access to their values in a result.
 
 use crate::plan::cell::{Cell, Workload};
-use crate::result::Ratio;
-use crate::result::{CellResult, PairComparison, Row, Slice, Verdict};
+use crate::result::finding::Verdict;
+use crate::result::slice::Slice;
 
 /// A measure by which contenders are compared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
@@ -102,71 +102,6 @@ impl Measure {
         }
     }
 
-    /// Returns the ratio of `row` for this measure.
-    #[must_use]
-    pub fn ratio(self, row: &Row) -> Option<Ratio> {
-        match self {
-            Measure::Rate => row.rate_ratio,
-            Measure::Cpu => row.cpu_ratio,
-            Measure::P50 => row.p50_ratio,
-            Measure::P99 => row.p99_ratio,
-            Measure::Memory => row.memory_ratio,
-            Measure::TotalCpu => row.cpu_of_both_ratio,
-        }
-    }
-
-    /// Returns the verdict of `row` for this measure.
-    #[must_use]
-    pub fn verdict(self, row: &Row) -> Verdict {
-        match self {
-            Measure::Rate => row.rate_verdict,
-            Measure::Cpu => row.cpu_verdict,
-            Measure::P50 => row.p50_verdict,
-            Measure::P99 => row.p99_verdict,
-            Measure::Memory => row.memory_verdict,
-            Measure::TotalCpu => row.cpu_of_both_verdict,
-        }
-    }
-
-    /// Returns the resolution of `cell` for this measure.
-    #[must_use]
-    pub fn resolution(self, cell: &CellResult) -> Option<f64> {
-        match self {
-            Measure::Rate => cell.rate_resolution,
-            Measure::Cpu => cell.cpu_resolution,
-            Measure::P50 => cell.p50_resolution,
-            Measure::P99 => cell.p99_resolution,
-            Measure::Memory => cell.memory_resolution,
-            Measure::TotalCpu => cell.cpu_of_both_resolution,
-        }
-    }
-
-    /// Returns the ratio of a pair comparison. Returns `None` for the median latency, which is not compared in pairs.
-    #[must_use]
-    pub fn pair_ratio(self, versus: &PairComparison) -> Option<Ratio> {
-        match self {
-            Measure::Rate => versus.rate_ratio,
-            Measure::Cpu => versus.cpu_ratio,
-            Measure::P50 => None,
-            Measure::P99 => versus.p99_ratio,
-            Measure::Memory => versus.memory_ratio,
-            Measure::TotalCpu => versus.cpu_of_both_ratio,
-        }
-    }
-
-    /// Returns the verdict of a pair comparison.
-    #[must_use]
-    pub fn pair_verdict(self, versus: &PairComparison) -> Verdict {
-        match self {
-            Measure::Rate => versus.rate_verdict,
-            Measure::Cpu => versus.cpu_verdict,
-            Measure::P50 => Verdict::NotComparable,
-            Measure::P99 => versus.p99_verdict,
-            Measure::Memory => versus.memory_verdict,
-            Measure::TotalCpu => versus.cpu_of_both_verdict,
-        }
-    }
-
     /// Returns `Some(true)` if the contender is better by this verdict, `Some(false)` if it is worse, and `None` if
     /// there is no significant difference.
     #[must_use]
@@ -176,17 +111,5 @@ impl Measure {
             Verdict::Less => Some(!self.more_is_better()),
             _ => None,
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn is_better_for_higher_rate_and_lower_cpu() {
-        assert_eq!(Measure::Rate.is_better(Verdict::More), Some(true));
-        assert_eq!(Measure::Cpu.is_better(Verdict::More), Some(false));
-        assert_eq!(Measure::Cpu.is_better(Verdict::NoDifference), None);
     }
 }

@@ -100,7 +100,7 @@ pub fn measure(
     observer.progress(Progress::Begin { slices: config.slice_count() });
     let mut runner = Runner::new(config, load, machine, observer, stop, &mut result);
     runner.check_all();
-    for pass in 0..config.passes {
+    for pass in 0..config.timing.passes {
         if stop.load(Ordering::Relaxed) {
             break;
         }

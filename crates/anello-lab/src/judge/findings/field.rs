@@ -1,6 +1,6 @@
 //! The peers that count in the headline of an anello contender, and the words for them.
 
-use crate::judge::analysis::driver_family;
+use crate::judge::comparability::driver_family;
 use crate::result::{ContenderRecord, LabResult, PairComparison};
 
 /// Returns the comparisons that decide whether a peer is better than an anello contender. For HTTP workloads, these are

@@ -24,7 +24,10 @@ const MAX_NAMED_CELLS: usize = 6;
 /// Returns all findings of a result whose verdicts have been computed.
 pub fn findings(result: &LabResult) -> Vec<Finding> {
     let mut findings = Vec::new();
-    let mut add = |kind, text: String| findings.push(Finding { kind, text });
+    let mut add = |kind, text: String| {
+        let compares = matches!(kind, FindingKind::Headline | FindingKind::Peer | FindingKind::Contender);
+        findings.push(Finding { kind, text, method: compares.then(|| result.plan.method()) });
+    };
     if result.interrupted {
         add(
             FindingKind::Caution,

@@ -1,8 +1,8 @@
 //! Bottleneck of closed loops: the servers, the load generator, or both.
 
 use super::{counted, listed};
-use crate::judge::analysis::LOAD_BUSY_THRESHOLD;
 use crate::judge::statistics::quantile;
+use crate::judge::verdict::LOAD_BUSY_THRESHOLD;
 use crate::judge::verdict::SERVER_BUSY_THRESHOLD;
 use crate::result::{CellResult, Figures, LabResult, Quality};
 

@@ -1,7 +1,7 @@
 //! Problems at offered rates: overloaded servers, and requests that were sent late or not at all.
 
 use super::{listed, rows_of};
-use crate::judge::analysis::LATE_FRACTION_THRESHOLD;
+use crate::judge::verdict::LATE_FRACTION_THRESHOLD;
 use crate::result::{Figures, LabResult};
 
 /// Returns a sentence on the servers that did not reach the offered rate although the load generator did.

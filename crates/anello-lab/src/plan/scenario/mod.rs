@@ -52,6 +52,3 @@ impl LabConfig {
         LabConfig::preset("smoke", executable).expect("preset fits any machine")
     }
 }
-
-#[cfg(test)]
-mod tests;

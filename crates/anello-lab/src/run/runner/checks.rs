@@ -80,7 +80,7 @@ impl Runner<'_> {
             return;
         }
         let start_ns = self.machine.now_ns();
-        if let Err(what) = self.start(index, &self.config.server_cores[..1]) {
+        if let Err(what) = self.start(index, &self.config.cores.server[..1]) {
             let elapsed_ns = self.machine.now_ns().saturating_sub(start_ns);
             // The contender cannot be checked and is therefore not timed, even if a later start would succeed.
             let (contender, details) = (contender.name.clone(), vec![what.clone()]);

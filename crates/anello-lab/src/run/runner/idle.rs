@@ -21,9 +21,9 @@ impl Runner<'_> {
     pub(super) fn run_idle_cell(&mut self, pass: usize, cell: usize) {
         self.stop_all();
         self.start_cell(pass, cell);
-        let mut random = Random::for_position(self.config.seed, pass, Some(cell));
+        let mut random = Random::for_position(self.config.timing.seed, pass, Some(cell));
         let mut skipped = HashSet::new();
-        for round in 0..self.config.rounds {
+        for round in 0..self.config.timing.rounds {
             for index in random.order(self.config.contenders.len()) {
                 if self.stopped() {
                     return;
@@ -87,7 +87,7 @@ impl Runner<'_> {
     ) -> Result<(Box<dyn LoadSession>, SliceLoad), SliceError> {
         let mut session =
             self.load.connect(address, &Cell { connections, ..*cell }).map_err(SliceError::Broken)?;
-        let load = session.run_slice(self.config.slice).map_err(SliceError::Broken)?;
+        let load = session.run_slice(self.config.timing.slice).map_err(SliceError::Broken)?;
         check(&load)?;
         Ok((session, load))
     }

@@ -130,7 +130,7 @@ impl<'a> Runner<'a> {
         let mut core_counts: Vec<usize> = self.config.cells.iter().map(|cell| cell.server_cores).collect();
         core_counts.sort_unstable();
         core_counts.dedup();
-        let mut random = Random::for_position(self.config.seed, pass, None);
+        let mut random = Random::for_position(self.config.timing.seed, pass, None);
         for index in random.order(core_counts.len()) {
             let server_cores = core_counts[index];
             let with_cores = |&cell: &usize| self.config.cells[cell].server_cores == server_cores;
@@ -212,7 +212,7 @@ impl<'a> Runner<'a> {
             return; // Idle cells start one contender at a time.
         }
         self.skipped.clear();
-        let mut random = Random::for_position(self.config.seed, pass, Some(usize::MAX - server_cores));
+        let mut random = Random::for_position(self.config.timing.seed, pass, Some(usize::MAX - server_cores));
         for index in random.order(self.config.contenders.len()) {
             if self.stopped() {
                 return;
@@ -222,7 +222,7 @@ impl<'a> Runner<'a> {
             {
                 continue;
             }
-            if let Err(what) = self.start(index, &self.config.server_cores[..server_cores]) {
+            if let Err(what) = self.start(index, &self.config.cores.server[..server_cores]) {
                 self.skipped.insert(index);
                 self.report(index, None, pass, what, Consequence::SkippedPass);
             }
@@ -232,7 +232,7 @@ impl<'a> Runner<'a> {
     fn run_cell(&mut self, pass: usize, cell: usize) {
         self.start_cell(pass, cell);
         let count = self.config.contenders.len();
-        let mut random = Random::for_position(self.config.seed, pass, Some(cell));
+        let mut random = Random::for_position(self.config.timing.seed, pass, Some(cell));
         let participants = (0..count).filter(|&index| self.participates(index, cell)).count();
         let keep_open =
             self.config.cells[cell].connections * participants <= self.machine.max_open_connections();
@@ -246,7 +246,7 @@ impl<'a> Runner<'a> {
                 contender_session.session = None;
             }
         }
-        for round in 0..self.config.rounds {
+        for round in 0..self.config.timing.rounds {
             for index in random.order(count) {
                 if self.stopped() {
                     return;
@@ -310,8 +310,8 @@ impl<'a> Runner<'a> {
         if !own_warm_up.is_zero() && self.warmed_up.insert(index) {
             self.warm_up(session.as_mut(), own_warm_up)?;
         }
-        if !self.config.warm_up.is_zero() {
-            let load = session.run_slice(self.config.warm_up).map_err(SliceError::Broken)?;
+        if !self.config.timing.warm_up.is_zero() {
+            let load = session.run_slice(self.config.timing.warm_up).map_err(SliceError::Broken)?;
             check(&load)?;
         }
         session.settle().map_err(SliceError::Broken)?;
@@ -423,10 +423,10 @@ impl<'a> Runner<'a> {
     /// broken connection before the exit of the server is visible, but the exit is the cause.
     fn root_cause(&mut self, index: usize, what: String) -> String {
         let Some(running) = &self.running[index] else { return what };
-        match self.machine.exit_description(running.pid, self.config.exit_timeout) {
+        match self.machine.exit_description(running.pid, self.config.startup.exit_timeout) {
             Some(exit) => format!("{exit} (load error: {what})"),
             None => {
-                format!("{what} (still running after {} s)", self.config.exit_timeout.as_secs_f64())
+                format!("{what} (still running after {} s)", self.config.startup.exit_timeout.as_secs_f64())
             }
         }
     }

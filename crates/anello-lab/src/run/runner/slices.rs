@@ -30,7 +30,7 @@ impl Runner<'_> {
                  between servers that cost less than the load may be understated."
             ));
         }
-        let load = session.run_slice(self.config.slice);
+        let load = session.run_slice(self.config.timing.slice);
         self.machine.unthrottle_servers();
         let load = load.map_err(SliceError::Broken)?;
         let load_cpu_ns = self.machine.load_cpu_ns().saturating_sub(load_cpu_before_ns);
@@ -76,7 +76,8 @@ impl Runner<'_> {
         let Measured { load, before, after, stolen_ns, throttled_ns, load_cpu_ns } = measured;
         let cpu_ns = after.cpu_ns.checked_sub(before.cpu_ns).filter(|&cpu_ns| cpu_ns > 0);
         let switches = |before: Option<u64>, after: Option<u64>| Some(after?.saturating_sub(before?));
-        let limit_ns = self.config.stolen_fraction_limit * load.elapsed_ns as f64 * self.cores.len() as f64;
+        let limit_ns =
+            self.config.timing.stolen_fraction_limit * load.elapsed_ns as f64 * self.cores.len() as f64;
         let quality = if load.requests == 0 || cpu_ns.is_none() {
             Quality::Invalid
         } else if *stolen_ns as f64 > limit_ns {

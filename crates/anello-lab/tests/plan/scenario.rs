@@ -1,18 +1,15 @@
 //! Tests of scenario files and of their resolution on different machines.
 
-mod https;
-
+use std::path::PathBuf;
 use std::time::Duration;
 
-use super::*;
-use crate::plan::cell::{Cell, Workload};
-use crate::plan::config::echo_cells;
-use crate::plan::contender::Serves;
-use crate::plan::contender::{Contender, Role};
-use crate::plan::site::Target;
+use anello_lab::peers::Serves;
+use anello_lab::{
+    Cell, Contender, LabConfig, PRESETS, Resources, Role, Target, Workload, echo_cells, preset, resolve,
+};
 
 /// Returns a machine with this many cores.
-fn machine(cores: usize) -> Resources {
+pub fn machine(cores: usize) -> Resources {
     Resources {
         executable: PathBuf::from("/usr/bin/anello"),
         cores: (0..cores).collect(),
@@ -49,16 +46,16 @@ fn sibling_threads_are_used_last_and_reported() {
     };
     let warns = |config: &LabConfig| config.scenario.scaling.iter().any(|note| note.contains("SMT"));
     let four = with(&[&[0, 1], &[0, 1], &[2, 3], &[2, 3]]);
-    assert_eq!((four.server_cores.as_slice(), four.load_cores.as_slice()), (&[0][..], &[2][..]));
+    assert_eq!((four.cores.server.as_slice(), four.cores.load.as_slice()), (&[0][..], &[2][..]));
     assert!(!warns(&four));
     let two = with(&[&[0, 1], &[0, 1]]);
-    assert_eq!((two.server_cores.as_slice(), two.load_cores.as_slice()), (&[0][..], &[1][..]));
+    assert_eq!((two.cores.server.as_slice(), two.cores.load.as_slice()), (&[0][..], &[1][..]));
     assert!(warns(&two));
     assert!(
         two.scenario.scaling.iter().any(|note| note.starts_with("Cores 0 and 1 are hardware threads of one"))
     );
     let separate = with(&[&[0], &[1]]);
-    assert_eq!((separate.load_cores.as_slice(), warns(&separate)), (&[1][..], false));
+    assert_eq!((separate.cores.load.as_slice(), warns(&separate)), (&[1][..], false));
     assert!(!warns(&with(&[&[0, 1]])), "the sibling is not used");
 }
 
@@ -75,7 +72,7 @@ slice = "64ms"
 warm_up = "20ms"
 "#;
 
-fn resolve_error(text: &str) -> String {
+pub fn resolve_error(text: &str) -> String {
     resolve("mine.toml", text, &machine(2)).unwrap_err().to_string()
 }
 
@@ -92,7 +89,7 @@ fn quick_takes_a_minute_and_smoke_takes_seconds() {
     let (load, total) = (smoke.load_time(), smoke.estimated_time());
     let mut slow = smoke.clone();
     slow.contenders[0].warm_up = Duration::from_secs(10);
-    let own_warm_up = Duration::from_secs(10) * slow.passes as u32;
+    let own_warm_up = Duration::from_secs(10) * slow.timing.passes as u32;
     assert_eq!((slow.load_time(), slow.estimated_time()), (load + own_warm_up, total + own_warm_up));
     assert!(LabConfig::preset("nginx", PathBuf::new()).unwrap_err().contains("joakimthun"));
 }
@@ -120,9 +117,10 @@ fn every_preset_resolves_on_every_machine_with_one_twin() {
             let reference = &config.contenders[config.reference_index().unwrap()];
             assert_eq!(reference.role == Role::Anello, name == "monoio-peak", "{name}");
             let idle = config.cells.iter().all(|cell| cell.workload == Workload::Idle);
-            let processes = if idle { config.rounds * config.passes } else { config.passes };
+            let processes =
+                if idle { config.timing.rounds * config.timing.passes } else { config.timing.passes };
             assert!(processes >= 7, "{name}: too few processes for a verdict if a slice is lost");
-            assert!(!config.server_cores.contains(&config.load_cores[0]) || cores == 1, "{name}");
+            assert!(!config.cores.server.contains(&config.cores.load[0]) || cores == 1, "{name}");
             let minutes = config.estimated_time().as_secs() / 60;
             assert!(minutes < 45, "{name} takes {minutes} minutes on {cores} cores");
         }
@@ -139,7 +137,7 @@ fn unavailable_resources_are_omitted_with_a_note() {
     assert!(scaling.contains("Peers omitted because they are not built: gnet"), "{scaling}");
     let large = peak(9);
     let largest = large.cells.iter().max_by_key(|cell| cell.server_cores).unwrap();
-    assert_eq!((largest.server_cores, large.server_cores.len(), large.load_cores[0]), (8, 8, 8));
+    assert_eq!((largest.server_cores, large.cores.server.len(), large.cores.load[0]), (8, 8, 8));
     assert!(large.cells.contains(&Cell { server_cores: 4, ..Cell::echo(100, 680) }));
     assert!(large.scenario.scaling.iter().any(|note| note.contains("The load is one thread")));
     let idle = Resources { connections_limit: 2_000, ..machine(2) };
@@ -156,15 +154,15 @@ fn contender_with_further_core_is_omitted_if_no_core_is_left() {
         contender.map(|contender| contender.command_line())
     };
     let small = options(2);
-    assert_eq!((pinned(&small), small.further_core), (None, None));
+    assert_eq!((pinned(&small), small.cores.further), (None, None));
     let scaling = small.scenario.scaling.join("\n");
     let omitted = "Omitted because they need a core in addition to those of servers and load, and only 2 are usable: SQPOLL \
                    pinned";
     assert!(scaling.contains(omitted), "{scaling}");
     let large = options(3);
     assert!(pinned(&large).unwrap().contains("--sqpoll-core 2 "), "{:?}", pinned(&large));
-    assert_eq!((large.server_cores.as_slice(), large.load_cores.as_slice()), (&[0][..], &[1][..]));
-    assert_eq!(large.further_core, Some(2));
+    assert_eq!((large.cores.server.as_slice(), large.cores.load.as_slice()), (&[0][..], &[1][..]));
+    assert_eq!(large.cores.further, Some(2));
     assert!(!large.scenario.scaling.join("\n").contains("Omitted"));
 }
 
@@ -192,7 +190,7 @@ fn disk_scenarios_have_own_contenders_and_keys() {
     assert_eq!(resolve("idle", &idle, &machine(2)).unwrap().cells.len(), 3);
 }
 
-const HTTP: &str = r#"
+pub const HTTP: &str = r#"
 name = "mine"
 title = "Mine"
 protocol = "http"
@@ -206,7 +204,7 @@ slice = "64ms"
 warm_up = "20ms"
 "#;
 
-fn names(config: &LabConfig) -> Vec<&str> {
+pub fn names(config: &LabConfig) -> Vec<&str> {
     config.contenders.iter().map(|contender| contender.name.as_str()).collect()
 }
 
@@ -455,7 +453,7 @@ fn single_cells_are_added_and_rates_extend_slices() {
            [[cells]]\nconnections = 7\nmessage_bytes = 1\nserver_cores = 5\n";
     let config = resolve("mine.toml", &text, &machine(2)).unwrap();
     assert_eq!(config.cells, [Cell { offered_per_second: Some(20_000), ..Cell::echo(100, 80) }]);
-    assert_eq!(config.slice, Duration::from_millis(250));
+    assert_eq!(config.timing.slice, Duration::from_millis(250));
     assert_eq!(config.scenario.scaling.len(), 2, "{:?}", config.scenario.scaling);
 }
 
@@ -509,12 +507,15 @@ fn validate_names_the_invalid_field() {
         config.validate().unwrap_err()
     };
     assert!(resolve_error(&|config| config.reference = "nginx".into()).contains("bare epoll"));
-    assert!(resolve_error(&|config| config.server_share = 0.0).contains("server_share"));
-    assert!(resolve_error(&|config| config.stolen_fraction_limit = f64::NAN).contains("stolen"));
-    assert!(resolve_error(&|config| config.rounds = 0).contains("rounds"));
-    assert!(resolve_error(&|config| config.passes = usize::MAX).contains("passes"));
-    assert!(resolve_error(&|config| (config.passes, config.rounds) = (90_000, 90_000)).contains("slices"));
-    assert!(resolve_error(&|config| config.slice = Duration::from_secs(4000)).contains("3600s"));
+    assert!(resolve_error(&|config| config.cores.server_share = 0.0).contains("server_share"));
+    assert!(resolve_error(&|config| config.timing.stolen_fraction_limit = f64::NAN).contains("stolen"));
+    assert!(resolve_error(&|config| config.timing.rounds = 0).contains("rounds"));
+    assert!(resolve_error(&|config| config.timing.passes = usize::MAX).contains("passes"));
+    assert!(
+        resolve_error(&|config| (config.timing.passes, config.timing.rounds) = (90_000, 90_000))
+            .contains("slices")
+    );
+    assert!(resolve_error(&|config| config.timing.slice = Duration::from_secs(4000)).contains("3600s"));
     assert!(resolve_error(&|config| config.cells[0].connections = usize::MAX).contains("at most"));
     assert!(resolve_error(&|config| config.cells = echo_cells(&[128], &[50, 0])).contains("at least 1"));
     assert!(resolve_error(&|config| config.cells = echo_cells(&[0], &[50])).contains("message size"));

@@ -1,18 +1,55 @@
-//! Consistency check of a result that was read from a file.
+//! Parsing of stored results.
 //!
 //! Result files can be edited, truncated or merged by hand. The rest of the crate relies on the checked properties: the
 //! lists are complete, indices are within their lists, and no number is unreasonably large.
 
 use std::fmt::Display;
 
+use serde::Deserialize;
+
 use crate::plan::limits::{check_cell, check_extent};
-use crate::result::LabResult;
+use crate::result::lab_result::{LabResult, SCHEMA, SCHEMA_VERSION};
+use crate::result::row::Row;
+
+impl LabResult {
+    /// Parses a result or a checkpoint without computing missing figures. Used to resume a run.
+    ///
+    /// # Errors
+    /// Returns the same errors as [`from_json`](Self::from_json).
+    pub(crate) fn as_written(text: &str) -> Result<LabResult, String> {
+        #[derive(Deserialize)]
+        struct Head {
+            schema: Option<String>,
+            schema_version: Option<u32>,
+        }
+        let head: Head =
+            serde_json::from_str(text).map_err(|error| format!("not the JSON of a run: {error}"))?;
+        match (head.schema.as_deref(), head.schema_version) {
+            (Some(SCHEMA), Some(SCHEMA_VERSION)) => {}
+            (Some(SCHEMA), Some(version)) => {
+                return Err(format!(
+                    "unsupported version {version} of the {SCHEMA} format: this program reads version \
+                     {SCHEMA_VERSION} (use the anello that wrote it, or repeat the run)"
+                ));
+            }
+            _ => return Err(format!("not a lab result: \"schema\" is not \"{SCHEMA}\"")),
+        }
+        let damaged = |why: String| format!("damaged result: {why}");
+        let mut result: LabResult = serde_json::from_str(text).map_err(|error| damaged(error.to_string()))?;
+        // Older results use the short name of the same driver.
+        if result.plan.load_driver.as_deref() == Some("uring") {
+            result.plan.load_driver = Some("io_uring".to_owned());
+        }
+        check(&result).map_err(damaged)?;
+        Ok(result)
+    }
+}
 
 /// Checks that a result is consistent.
 ///
 /// # Errors
 /// Returns a description of the first problem.
-pub fn check(result: &LabResult) -> Result<(), String> {
+fn check(result: &LabResult) -> Result<(), String> {
     let plan = &result.plan;
     let (contenders, cells) = (result.contenders.len(), plan.cells.len());
     if contenders == 0 || cells == 0 {
@@ -32,7 +69,7 @@ pub fn check(result: &LabResult) -> Result<(), String> {
         return Err(format!("it has figures of {} cells, but {cells} are planned", result.cells.len()));
     }
     let names = || result.contenders.iter().map(|contender| &contender.name);
-    let complete = |rows: &[crate::result::Row]| rows.iter().map(|row| &row.contender).eq(names());
+    let complete = |rows: &[Row]| rows.iter().map(|row| &row.contender).eq(names());
     if let Some(cell) = result.cells.iter().find(|cell| !complete(&cell.rows)) {
         return Err(format!("the rows of the cell \"{}\" do not match the contenders", cell.cell));
     }

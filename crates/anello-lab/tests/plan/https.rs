@@ -1,7 +1,9 @@
 //! Tests of scenarios with TLS.
 
-use super::*;
-use crate::plan::cipher::Cipher;
+use anello_lab::tls::Cipher;
+use anello_lab::{Cell, Contender, preset, resolve};
+
+use crate::scenario::{HTTP, machine, names, resolve_error};
 
 /// Returns the HTTP scenario with TLS.
 fn https() -> String {
