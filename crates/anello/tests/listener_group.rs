@@ -185,6 +185,19 @@ fn paused_group_keeps_accept_queue_and_serves_accepted_connections() {
     }
 }
 
+/// Starts two workers that serve the group, and waits until both have joined.
+fn two_workers(setup: &Setup, group: &ListenerGroup<TcpListener>) -> Workers<()> {
+    let joined = group.clone();
+    let workers = Workers::builder().cores(two_cores()).runtime(setup.builder());
+    let workers = workers.start(move |worker| {
+        let joined = joined.clone();
+        async move { serve(joined.join(worker.index)).await }
+    });
+    let workers = workers.expect("workers");
+    assert_eq!(group.wait_applied(hang_timeout()).expect("both members have joined"), 2);
+    workers
+}
+
 /// Two workers with one socket.
 #[test]
 fn wait_applied_in_task_submits_wake_ups() {
@@ -192,14 +205,7 @@ fn wait_applied_in_task_submits_wake_ups() {
         on_each(vec![setup], |setup| {
             let (listener, _) = listener();
             let group = ListenerGroup::<TcpListener>::new(vec![listener], 2);
-            let joined = group.clone();
-            let workers = Workers::builder().cores(two_cores()).runtime(setup.builder());
-            let workers = workers.start(move |worker| {
-                let joined = joined.clone();
-                async move { serve(joined.join(worker.index)).await }
-            });
-            let workers = workers.expect("workers");
-            assert_eq!(group.wait_applied(hang_timeout()).expect("both members accept"), 2);
+            let workers = two_workers(setup, &group);
             setup.run(async {
                 for _ in 0..10 {
                     group.pause();
@@ -327,14 +333,7 @@ fn fault_04_workers_of_shared_socket_reject_clients_without_descriptors() {
 fn share_without_descriptors(setup: &Setup) {
     let (listener, address) = listener();
     let group = ListenerGroup::<TcpListener>::new_paused(vec![listener], 2);
-    let joined = group.clone();
-    let workers = Workers::builder().cores(two_cores()).runtime(setup.builder());
-    let workers = workers.start(move |worker| {
-        let joined = joined.clone();
-        async move { serve(joined.join(worker.index)).await }
-    });
-    let workers = workers.expect("workers");
-    assert_eq!(group.wait_applied(hang_timeout()).expect("both members have joined"), 2);
+    let workers = two_workers(setup, &group);
     let mut clients: Vec<StdStream> = (0..100).map(|_| client(address)).collect();
     leave_descriptors(10);
     group.resume();
