@@ -355,6 +355,20 @@ fn take_every_descriptor(stream: &StdStream) -> Vec<StdStream> {
     std::iter::from_fn(|| stream.try_clone().ok()).collect()
 }
 
+/// Asserts that the member waits while all descriptors are taken, and then accepts the pending connection.
+async fn assert_accepts_after_release(
+    setup: &Setup,
+    member: &GroupMember<TcpListener>,
+    taken: Vec<StdStream>,
+) {
+    let mut accepting = pin!(member.accept());
+    let accepted = poll_at_most(10, accepting.as_mut()).await;
+    assert!(accepted.is_none(), "{}: {accepted:?}", setup.name);
+    drop(taken);
+    raise_open_files();
+    assert!(accepting.await.expect("an accepted connection").is_some(), "{}", setup.name);
+}
+
 #[test]
 fn fault_04_member_waits_for_descriptor_of_its_socket() {
     let name = "fault_04_member_waits_for_descriptor_of_its_socket";
@@ -366,12 +380,7 @@ fn fault_04_member_waits_for_descriptor_of_its_socket() {
             setup.run(async {
                 let member = group.join(0);
                 let taken = take_every_descriptor(&waiting);
-                let mut accepting = pin!(member.accept());
-                let accepted = poll_at_most(10, accepting.as_mut()).await;
-                assert!(accepted.is_none(), "{}: {accepted:?}", setup.name);
-                drop(taken);
-                raise_open_files();
-                assert!(accepting.await.expect("an accepted connection").is_some(), "{}", setup.name);
+                assert_accepts_after_release(setup, &member, taken).await;
             });
         });
     });
@@ -390,12 +399,7 @@ fn fault_04_group_closed_without_descriptors_serves_pending_connections_later() 
                 let waiting = client(address);
                 let taken = take_every_descriptor(&waiting);
                 group.close(PendingConnections::Serve);
-                let mut accepting = pin!(member.accept());
-                let accepted = poll_at_most(10, accepting.as_mut()).await;
-                assert!(accepted.is_none(), "{}: {accepted:?}", setup.name);
-                drop(taken);
-                raise_open_files();
-                assert!(accepting.await.expect("an accepted connection").is_some(), "{}", setup.name);
+                assert_accepts_after_release(setup, &member, taken).await;
                 // The accept queue is empty, which is detected without a descriptor.
                 let taken = take_every_descriptor(&waiting);
                 let mut accepting = pin!(member.accept());
