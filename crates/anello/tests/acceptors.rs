@@ -4,6 +4,7 @@ mod common;
 
 use std::cell::Cell;
 use std::io::Read;
+use std::net::SocketAddr;
 use std::rc::Rc;
 use std::thread;
 use std::time::Duration;
@@ -17,6 +18,17 @@ async fn until(is_true: impl Fn() -> bool) {
     while !is_true() {
         sleep(Duration::from_millis(1)).await;
     }
+}
+
+/// Connects three clients, and waits until all of them have been accepted.
+async fn connect_three(address: SocketAddr, accepted: &Cell<usize>) -> Vec<TcpStream> {
+    yield_now().await;
+    let mut clients = Vec::new();
+    for _ in 0..3 {
+        clients.push(TcpStream::connect(address).await.unwrap());
+    }
+    until(|| accepted.get() == 3).await;
+    clients
 }
 
 #[test]
@@ -36,12 +48,7 @@ fn several_tasks_accept_from_one_listener() {
                 })
                 .detach();
             }
-            yield_now().await;
-            let mut clients = Vec::new();
-            for _ in 0..3 {
-                clients.push(TcpStream::connect(address).await.unwrap());
-            }
-            until(|| accepted.get() == 3).await;
+            let _clients = connect_three(address, &accepted).await;
         });
     });
 }
@@ -108,12 +115,7 @@ fn several_tasks_accept_from_one_member() {
                 })
                 .detach();
             }
-            yield_now().await;
-            let mut clients = Vec::new();
-            for _ in 0..3 {
-                clients.push(TcpStream::connect(address).await.unwrap());
-            }
-            until(|| accepted.get() == 3).await;
+            let _clients = connect_three(address, &accepted).await;
             group.close(PendingConnections::Serve);
             until(|| ended.get() == 3).await;
         });

@@ -18,7 +18,7 @@ use std::time::Duration;
 use anello::net::{TcpListener, TcpStream, echo};
 use anello::time::{sleep, timeout};
 use anello::{DriverKind, DriverOptions, Runtime, SimFaults, SimModel, SimOptions, spawn};
-use common::{Rng, pair};
+use common::{Rng, pair, random_simulator};
 
 /// Virtual time after which no retry is pending any more.
 const LIMIT: Duration = Duration::from_secs(600);
@@ -29,25 +29,8 @@ type Trace = Rc<RefCell<Vec<(usize, &'static str, usize)>>>;
 /// Runs one seed, which determines the kernel, the faults and the load.
 fn run(seed: u64) -> Vec<(usize, &'static str, usize)> {
     let mut random = Rng::with_seed(seed);
-    let model = if random.usize(..2) == 0 { SimModel::Completion } else { SimModel::Readiness };
-    let rate = [0, 5, 50, 300][random.usize(..4)];
-    let lossless = random.usize(..2) == 0;
-    let mut faults = if lossless { SimFaults::lossless(rate) } else { SimFaults::all(rate) };
-    if lossless {
-        // A listener without descriptors rejects its clients with an orderly close, but their data is lost.
-        faults.descriptor_exhaustion = 0;
-    }
-    let mut options = DriverOptions::default();
-    options.initial_receive_buffers = 1 << random.usize(..7);
-    options.max_receive_buffers = options.initial_receive_buffers << random.usize(..3);
-    options.receive_buffer_bytes = 64 << random.usize(..7);
-    options.max_send_queue_bytes = 1 << (6 + random.usize(..11));
-    options.max_received_chunks = 1 + random.usize(..16);
-    options.max_accept_queue = 1 + random.usize(..8);
-    options.direct_send_threshold_bytes = 1 << (6 + random.usize(..11));
-    options.deferred_send_threshold_edges = random.usize(..4);
-    let simulated = SimOptions::new(seed).model(model).faults(faults);
-    let runtime = Runtime::builder().driver(DriverKind::Sim(simulated)).options(options).build().unwrap();
+    let (setup, is_lossy) = random_simulator(seed);
+    let runtime = setup.runtime();
     let trace = Trace::default();
     let noted = Rc::clone(&trace);
     runtime.block_on(async move {
@@ -69,7 +52,7 @@ fn run(seed: u64) -> Vec<(usize, &'static str, usize)> {
         for client in clients {
             let (number, ended) = client.await.expect("no client panics");
             let result = ended.unwrap_or_else(|_| panic!("client {number} hangs"));
-            assert!(result.is_ok() || !lossless, "client {number} failed on a lossless network: {result:?}");
+            assert!(result.is_ok() || is_lossy, "client {number} failed on a lossless network: {result:?}");
         }
         serving.abort();
         sleep(Duration::from_millis(1)).await;

@@ -30,7 +30,6 @@ use super::buffer::{Chunk, Pools, store_chunk};
 use super::catch_panic::log;
 use super::counters::DriverMetrics;
 use super::direct_read::{DirectRead, ReadOutcome};
-use super::io_slice_cursor::IoSliceCursor;
 use super::machine::Machine;
 use super::op::Wait;
 use super::options::DriverOptions;
@@ -320,12 +319,8 @@ impl<K: ReadinessKernel> Reactor<K> {
     /// Accepts as many bytes of the slices as the kernel takes immediately and the send queue has room for.
     pub fn poll_write(&mut self, key: Key, slices: &[IoSlice<'_>], waker: &Waker) -> PollIo<usize> {
         let Some(stream) = self.streams.get_mut(key) else { return Poll::Ready(Err(gone())) };
-        stream.sends.check()?;
-        let mut cursor = IoSliceCursor::new(slices);
+        let Some(mut cursor) = stream.sends.start_write(slices)? else { return Poll::Ready(Ok(0)) };
         let length = cursor.remaining_bytes();
-        if length == 0 {
-            return Poll::Ready(Ok(0));
-        }
         let mut written = 0;
         if stream.writable && stream.sends.queue.is_empty() {
             // Slices copied into one buffer can be deferred, and are sent by send(2) instead of sendmsg(2).

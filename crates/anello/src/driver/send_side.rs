@@ -1,12 +1,13 @@
 //! The send direction of a stream, common to both state machines.
 
-use std::io;
+use std::io::{self, IoSlice};
 use std::net::Shutdown;
 use std::num::NonZero;
 use std::task::{Poll, Waker};
 
 use super::catch_panic::log;
 use super::counters::DriverMetrics;
+use super::io_slice_cursor::IoSliceCursor;
 use super::send_queue::SendQueue;
 use super::sockets::{Family, FileRange, Sockets, is_file_error};
 use super::wake::{PollIo, WakeQueue, WakerSlot};
@@ -48,6 +49,13 @@ impl SendSide {
         } else {
             Err(io::Error::from_raw_os_error(libc::EPIPE))
         }
+    }
+
+    /// Returns a cursor over the bytes of a write, or `None` if there are none.
+    #[inline]
+    pub fn start_write<'a>(&self, slices: &'a [IoSlice<'a>]) -> io::Result<Option<IoSliceCursor<'a>>> {
+        self.check()?;
+        Ok(Some(IoSliceCursor::new(slices)).filter(|cursor| cursor.remaining_bytes() > 0))
     }
 
     /// Records the error of a failed send call and clears the queue. No send may be in flight.

@@ -22,8 +22,8 @@ use std::time::Duration;
 use anello::fs::File;
 use anello::net::{Stream, TcpListener, TcpStream};
 use anello::{
-    DisabledFeatures, DriverKind, DriverOptions, Runtime, RuntimeBuilder, SendCompletion, SimModel,
-    SimOptions, SubmissionPolling, TaskWork, ZeroCopy,
+    DisabledFeatures, DriverKind, DriverOptions, Runtime, RuntimeBuilder, SendCompletion, SimFaults,
+    SimModel, SimOptions, SubmissionPolling, TaskWork, ZeroCopy,
 };
 use sha2::{Digest, Sha256};
 
@@ -238,6 +238,31 @@ pub fn simulated_drivers() -> Vec<Setup> {
         sim("sim of completions, everything small", SimModel::Completion, smallest),
         sim("sim of readiness, everything small", SimModel::Readiness, smallest),
     ]
+}
+
+/// Returns the simulated kernel of a seed with random options and faults, and whether it loses connections.
+pub fn random_simulator(seed: u64) -> (Setup, bool) {
+    let mut random = Rng::with_seed(!seed);
+    let model = if random.usize(..2) == 0 { SimModel::Completion } else { SimModel::Readiness };
+    let rate = [0, 5, 50, 300][random.usize(..4)];
+    let is_lossy = random.usize(..3) == 0;
+    let mut faults = if is_lossy { SimFaults::all(rate) } else { SimFaults::lossless(rate) };
+    if !is_lossy {
+        // A listener without descriptors rejects its clients with an orderly close, but their data is lost.
+        faults.descriptor_exhaustion = 0;
+    }
+    let kind = DriverKind::Sim(SimOptions::new(seed).model(model).faults(faults));
+    let setup = Setup::new("sim", kind, |options| {
+        options.initial_receive_buffers = 1 << random.usize(..7);
+        options.max_receive_buffers = options.initial_receive_buffers << random.usize(..3);
+        options.receive_buffer_bytes = 64 << random.usize(..7);
+        options.max_send_queue_bytes = 1 << (6 + random.usize(..11));
+        options.max_received_chunks = 1 + random.usize(..16);
+        options.max_accept_queue = 1 + random.usize(..8);
+        options.direct_send_threshold_bytes = 1 << (6 + random.usize(..11));
+        options.deferred_send_threshold_edges = random.usize(..4);
+    });
+    (setup, is_lossy)
 }
 
 /// Runs the test on the two Linux drivers with their default options.

@@ -33,8 +33,8 @@ use std::time::{Duration, Instant};
 
 use anello::net::{Chunk, TcpListener};
 use anello::time::sleep;
-use anello::{DriverKind, JoinHandle, Runtime, SimFaults, SimModel, SimOptions, spawn, yield_now};
-use common::{Rng, Setup, hang_timeout, on_each, within};
+use anello::{DriverKind, JoinHandle, Runtime, spawn, yield_now};
+use common::{Rng, Setup, hang_timeout, on_each, random_simulator, within};
 use hostile::{Deliberate, Hostility};
 use model::{Connection, World};
 
@@ -362,37 +362,12 @@ fn alone() -> std::sync::MutexGuard<'static, ()> {
     guard
 }
 
-/// Returns the simulated kernel of a seed with random options and faults, and whether it loses connections.
-fn simulated(seed: u64) -> (Setup, bool) {
-    let mut random = Rng::with_seed(!seed);
-    let model = if random.usize(..2) == 0 { SimModel::Completion } else { SimModel::Readiness };
-    let rate = [0, 5, 50, 300][random.usize(..4)];
-    let is_lossy = random.usize(..3) == 0;
-    let mut faults = if is_lossy { SimFaults::all(rate) } else { SimFaults::lossless(rate) };
-    if !is_lossy {
-        // A listener without descriptors rejects its clients with an orderly close, but their data is lost.
-        faults.descriptor_exhaustion = 0;
-    }
-    let kind = DriverKind::Sim(SimOptions::new(seed).model(model).faults(faults));
-    let setup = Setup::new("sim", kind, |options| {
-        options.initial_receive_buffers = 1 << random.usize(..7);
-        options.max_receive_buffers = options.initial_receive_buffers << random.usize(..3);
-        options.receive_buffer_bytes = 64 << random.usize(..7);
-        options.max_send_queue_bytes = 1 << (6 + random.usize(..11));
-        options.max_received_chunks = 1 + random.usize(..16);
-        options.max_accept_queue = 1 + random.usize(..8);
-        options.direct_send_threshold_bytes = 1 << (6 + random.usize(..11));
-        options.deferred_send_threshold_edges = random.usize(..4);
-    });
-    (setup, is_lossy)
-}
-
 #[test]
 fn random_programs_on_simulated_kernels() {
     let _alone = alone();
     for seed in seeds(1000, 1) {
         within(hang_timeout(), "sim", move || {
-            let (setup, is_lossy) = simulated(seed);
+            let (setup, is_lossy) = random_simulator(seed);
             let first = run_seed(seed, &setup, is_lossy);
             // The first run has filled the caches. From then on, memory must return to the baseline.
             let before = memory::live_bytes();

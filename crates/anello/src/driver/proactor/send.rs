@@ -61,12 +61,8 @@ impl<K: CompletionKernel> Proactor<K> {
     /// otherwise, a copy of as many bytes as the queue has room for is queued.
     pub fn poll_write(&mut self, key: Key, slices: &[IoSlice<'_>], waker: &Waker) -> PollIo<usize> {
         let Some(stream) = self.streams.get_mut(key) else { return Poll::Ready(Err(gone())) };
-        stream.sends.check()?;
-        let mut cursor = IoSliceCursor::new(slices);
+        let Some(mut cursor) = stream.sends.start_write(slices)? else { return Poll::Ready(Ok(0)) };
         let length = cursor.remaining_bytes();
-        if length == 0 {
-            return Poll::Ready(Ok(0));
-        }
         let idle = stream.sending == Sending::Idle;
         // A copy that does not fit the smallest buffer class would be sent immediately anyway.
         let send_directly = length > CLASS_BYTES[0] || length >= self.limits.direct_send_threshold_bytes;
