@@ -172,13 +172,13 @@ impl Listings {
                 }
             })
         });
-        let job = async move {
+        // A task of its own, which continues if no request waits for it any more.
+        let task = spawn(async move {
             let result = work.await.map_err(io::Error::from).and_then(|result: io::Result<Page>| result);
             result.map_err(Rc::new)
-        };
+        });
+        let job = task.map(|result| result.unwrap_or_else(|error| Err(Rc::new(error.into()))));
         let job = job.boxed_local().shared();
-        // Continues if no request waits for it any more.
-        spawn(job.clone().map(drop)).detach();
         listings.push_back(Rc::new(CachedListing { path: path.into(), format, started_at, job }));
         Ok(())
     }
@@ -190,11 +190,11 @@ impl CachedListing {
     }
 
     fn is_complete(&self) -> bool {
-        self.job.peek().is_some()
+        self.job.clone().now_or_never().is_some()
     }
 
     fn is_failed(&self) -> bool {
-        matches!(self.job.peek(), Some(Err(_)))
+        matches!(self.job.clone().now_or_never(), Some(Err(_)))
     }
 }
 
@@ -349,8 +349,7 @@ mod tests {
                 assert!(cancelled.as_mut().poll(&mut context).is_pending());
             }
             let pending = listings.find_current("a", Format::Html).expect("pending listing");
-            // The cached listing and the task that waits for it.
-            assert_eq!(pending.job.strong_count(), Some(2));
+            assert_eq!(pending.job.strong_count(), Some(1));
         });
     }
 }
