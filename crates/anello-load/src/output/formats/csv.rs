@@ -105,10 +105,10 @@ impl<W: Write> CsvWriter<W> {
 /// # Errors
 /// Returns any error of the output.
 pub fn write_row<T: AsRef<[u8]>>(output: &mut impl Write, cells: impl Iterator<Item = T>) -> io::Result<()> {
-    // Buffers the row, which is then written in one call.
-    let mut writer = csv::Writer::from_writer(output);
-    writer.write_record(cells)?;
-    writer.flush()
+    let mut row = csv::Writer::from_writer(Vec::new());
+    row.write_record(cells)?;
+    output.write_all(&row.into_inner().map_err(csv::IntoInnerError::into_error)?)?;
+    output.flush()
 }
 
 fn format_integer(number: Option<u64>) -> String {
