@@ -6,6 +6,7 @@ pub mod build_identity;
 pub mod cores;
 pub mod driver_flags;
 pub mod duration;
+pub mod error;
 pub mod limits;
 pub mod listening;
 pub mod output;
