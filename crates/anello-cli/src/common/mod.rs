@@ -4,6 +4,7 @@ pub mod activation;
 pub mod address;
 pub mod build_identity;
 pub mod cores;
+pub mod count;
 pub mod driver_flags;
 pub mod duration;
 pub mod error;

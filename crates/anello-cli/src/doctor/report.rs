@@ -54,6 +54,9 @@ fn render_check(text: &mut String, check: &Check, value_columns: usize) {
 
 /// Writes the words after `head`, wrapped and indented to the end of `head`.
 fn wrapped(text: &mut String, head: &str, words: &str) {
+    if words.is_empty() {
+        return *text += &format!("{}\n", head.trim_end());
+    }
     let indent = " ".repeat(head.chars().count());
     let options = Options::new(WIDTH).initial_indent(head).subsequent_indent(&indent);
     let options = options.break_words(false).word_splitter(WordSplitter::NoHyphenation);
