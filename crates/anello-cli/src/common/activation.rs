@@ -8,7 +8,8 @@ use std::os::fd::OwnedFd;
 
 use listenfd::ListenFd;
 
-use crate::common::listening::ListeningSocket;
+use super::error::{Context, invalid_input};
+use super::listening::ListeningSocket;
 
 /// Number of the first passed descriptor.
 const FIRST_DESCRIPTOR: usize = 3;
@@ -24,26 +25,18 @@ pub struct PassedSockets {
 }
 
 impl PassedSockets {
-    /// Returns the sockets for a server that has no metrics endpoint.
-    ///
-    /// # Errors
-    /// Returns `InvalidInput` if a metrics socket was passed.
+    /// Returns the sockets for a server that has no metrics endpoint, or an error if a metrics socket was passed.
     pub fn without_metrics(self) -> io::Result<Vec<ListeningSocket>> {
         match self.metrics {
             None => Ok(self.sockets),
-            Some(_) => {
-                let message = "unexpected metrics socket in LISTEN_FDS (this server has no metrics endpoint)";
-                Err(io::Error::new(io::ErrorKind::InvalidInput, message))
-            }
+            Some(_) => Err(invalid_input(
+                "unexpected metrics socket in LISTEN_FDS (this server has no metrics endpoint)",
+            )),
         }
     }
 }
 
 /// Takes the sockets passed to this process, if any. Must be called before the process opens any descriptor.
-///
-/// # Errors
-/// Returns an error if a passed descriptor is not a listening stream socket, if more than one metrics socket was
-/// passed, or if the metrics socket is the only one.
 pub fn take() -> io::Result<PassedSockets> {
     let mut passed_descriptors = ListenFd::from_env();
     let names = env::var("LISTEN_FDNAMES").unwrap_or_default();
@@ -51,30 +44,24 @@ pub fn take() -> io::Result<PassedSockets> {
     let mut passed = PassedSockets::default();
     for index in 0..passed_descriptors.len() {
         let name = names.next().unwrap_or_default();
-        let to_error = |error: io::Error| {
-            let message =
-                format!("descriptor {} of LISTEN_FDS ({name:?}): {error}", index + FIRST_DESCRIPTOR);
-            io::Error::new(error.kind(), message)
-        };
-        let Some(descriptor) = descriptor(&mut passed_descriptors, index).map_err(to_error)? else {
-            continue;
-        };
-        match ListeningSocket::from_descriptor(descriptor).map_err(to_error)? {
+        let source = format!("descriptor {} of LISTEN_FDS ({name:?})", index + FIRST_DESCRIPTOR);
+        let Some(descriptor) = descriptor(&mut passed_descriptors, index).context(&source)? else { continue };
+        match ListeningSocket::from_descriptor(descriptor).context(&source)? {
             ListeningSocket::Internet(listener) if name == METRICS && passed.metrics.is_none() => {
                 passed.metrics = Some(listener);
             }
             _ if name == METRICS => {
-                let message =
+                let cause =
                     "duplicate or non-TCP metrics socket (pass at most one TCP socket with this name)";
-                return Err(to_error(io::Error::new(io::ErrorKind::InvalidInput, message)));
+                return Err(invalid_input(cause)).context(source);
             }
             socket => passed.sockets.push(socket),
         }
     }
     if passed.sockets.is_empty() && passed.metrics.is_some() {
-        let message =
-            "LISTEN_FDS contains only the metrics socket (also pass a socket to serve, under another name)";
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
+        return Err(invalid_input(
+            "LISTEN_FDS contains only the metrics socket (also pass a socket to serve, under another name)",
+        ));
     }
     Ok(passed)
 }
@@ -82,14 +69,11 @@ pub fn take() -> io::Result<PassedSockets> {
 /// Takes the descriptor at this index if it is a stream socket.
 fn descriptor(passed_descriptors: &mut ListenFd, index: usize) -> io::Result<Option<OwnedFd>> {
     // `take_tcp_listener` fails for a Unix socket and leaves the descriptor in place for the second attempt.
-    match passed_descriptors.take_tcp_listener(index) {
-        Ok(listener) => Ok(listener.map(OwnedFd::from)),
-        Err(not_tcp) => match passed_descriptors.take_unix_listener(index) {
-            Ok(listener) => Ok(listener.map(OwnedFd::from)),
-            Err(not_unix) => {
-                let remedy = "pass listening TCP or Unix stream sockets, ListenStream=";
-                Err(io::Error::new(not_tcp.kind(), format!("{not_tcp}, and {not_unix} ({remedy})")))
-            }
-        },
-    }
+    let not_tcp = match passed_descriptors.take_tcp_listener(index) {
+        Ok(listener) => return Ok(listener.map(OwnedFd::from)),
+        Err(error) => error,
+    };
+    let listener = passed_descriptors.take_unix_listener(index);
+    let remedy = "pass listening TCP or Unix stream sockets, ListenStream=";
+    Ok(listener.context_and_remedy(format_args!("{not_tcp}, and"), remedy)?.map(OwnedFd::from))
 }

@@ -2,6 +2,8 @@
 
 use std::io;
 
+use super::error::invalid_input;
+
 /// Core numbers in the order given on the command line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cores(pub Vec<usize>);
@@ -36,12 +38,9 @@ pub fn parse(text: &str) -> Result<Cores, String> {
 
 impl Cores {
     /// Checks that this process may run on all listed cores.
-    ///
-    /// # Errors
-    /// Returns `InvalidInput` if a core is outside the CPU affinity mask of this process.
     pub fn check(&self) -> io::Result<()> {
-        let invalid = |problem| io::Error::new(io::ErrorKind::InvalidInput, format!("--cores: {problem}"));
-        self.local_problem().map_or(Ok(()), |problem| Err(invalid(problem)))
+        let problem = self.local_problem();
+        problem.map_or(Ok(()), |problem| Err(invalid_input(format!("--cores: {problem}"))))
     }
 
     /// Returns an error message if a core is not in `allowed`.

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use anello::{
-    DriverKind, DriverOptions, Runtime, RuntimeBuilder, SendCompletion, SubmissionPolling, TaskWork, ZeroCopy,
+    DisabledFeatures, DriverInfo, DriverKind, DriverOptions, Runtime, RuntimeBuilder, SendCompletion,
+    SubmissionPolling, TaskWork, ZeroCopy,
 };
 use clap::error::ErrorKind;
 use clap::parser::ValueSource;
@@ -74,23 +75,43 @@ pub struct DriverFlags {
     max_receive_buffers: Option<u32>,
 
     /// Disable a kernel feature, as if the kernel were older (io_uring); can be repeated
-    #[arg(long, value_enum, value_name = "FEATURE")]
-    without: Vec<Feature>,
+    #[arg(long, value_name = "FEATURE", value_parser = FEATURES.map(|(name, _)| name))]
+    without: Vec<String>,
 }
 
+/// An io_uring flag: its name, and whether it differs from its default.
+type UringFlag = (&'static str, fn(&DriverFlags) -> bool);
+
 /// Flags that only the io_uring driver supports.
-const URING_FLAGS: [&str; 11] = [
-    "task_work",
-    "sqpoll",
-    "sqpoll_core",
-    "one_shot_receive",
-    "registered_files",
-    "completion_per_send",
-    "zero_copy_bytes",
-    "receive_buffer_bytes",
-    "initial_receive_buffers",
-    "max_receive_buffers",
-    "without",
+const URING_FLAGS: [UringFlag; 11] = [
+    ("task_work", |flags| !matches!(flags.task_work, TaskWorkMode::Deferred)),
+    ("sqpoll", |flags| flags.sqpoll.is_some()),
+    ("sqpoll_core", |flags| flags.sqpoll_core.is_some()),
+    ("one_shot_receive", |flags| flags.one_shot_receive),
+    ("registered_files", |flags| flags.registered_files),
+    ("completion_per_send", |flags| flags.completion_per_send),
+    ("zero_copy_bytes", |flags| flags.zero_copy_bytes.is_some()),
+    ("receive_buffer_bytes", |flags| flags.receive_buffer_bytes.is_some()),
+    ("initial_receive_buffers", |flags| flags.initial_receive_buffers.is_some()),
+    ("max_receive_buffers", |flags| flags.max_receive_buffers.is_some()),
+    ("without", |flags| !flags.without.is_empty()),
+];
+
+/// A kernel feature that `--without` disables, and its option.
+type Feature = (&'static str, fn(&mut DisabledFeatures) -> &mut bool);
+
+const FEATURES: [Feature; 11] = [
+    ("no-sqarray", |disabled| &mut disabled.no_sqarray),
+    ("defer-taskrun", |disabled| &mut disabled.defer_taskrun),
+    ("single-issuer", |disabled| &mut disabled.single_issuer),
+    ("coop-taskrun", |disabled| &mut disabled.coop_taskrun),
+    ("multishot-recv", |disabled| &mut disabled.multishot_receive),
+    ("multishot-accept", |disabled| &mut disabled.multishot_accept),
+    ("buffer-ring", |disabled| &mut disabled.buffer_ring),
+    ("msg-ring", |disabled| &mut disabled.msg_ring),
+    ("registered-ring", |disabled| &mut disabled.registered_ring),
+    ("cqe-skip", |disabled| &mut disabled.cqe_skip),
+    ("send-zc", |disabled| &mut disabled.zero_copy),
 ];
 
 /// Rejects io_uring flags on the command line together with `--driver epoll`, which would ignore them.
@@ -101,21 +122,21 @@ pub fn check(matches: &ArgMatches) -> Result<(), clap::Error> {
     if !matches!(matches.try_get_one::<DriverChoice>("driver"), Ok(Some(DriverChoice::Epoll))) {
         return Ok(());
     }
-    let is_given = |flag: &&str| {
+    let flags = long_flags(|(flag, _)| {
         matches.try_contains_id(flag).is_ok() && matches.value_source(flag) == Some(ValueSource::CommandLine)
-    };
-    let flags: Vec<String> = URING_FLAGS.iter().copied().filter(is_given).map(to_long_flag).collect();
+    });
     if flags.is_empty() {
         return Ok(());
     }
     let remedy = "remove them, or use --driver uring";
-    let message =
-        format!("--driver epoll cannot be used with the io_uring flags {} ({remedy})\n", flags.join(", "));
+    let message = format!("--driver epoll cannot be used with the io_uring flags {flags} ({remedy})\n");
     Err(clap::Error::raw(ErrorKind::ArgumentConflict, message))
 }
 
-fn to_long_flag(flag: &str) -> String {
-    format!("--{}", flag.replace('_', "-"))
+/// Returns the selected io_uring flags as on the command line, separated by commas.
+fn long_flags(is_selected: impl Fn(&UringFlag) -> bool) -> String {
+    let flags = URING_FLAGS.iter().filter(|flag| is_selected(flag));
+    flags.map(|(flag, _)| format!("--{}", flag.replace('_', "-"))).collect::<Vec<_>>().join(", ")
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -135,21 +156,6 @@ enum TaskWorkMode {
     Interrupting,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Feature {
-    NoSqarray,
-    DeferTaskrun,
-    SingleIssuer,
-    CoopTaskrun,
-    MultishotRecv,
-    MultishotAccept,
-    BufferRing,
-    MsgRing,
-    RegisteredRing,
-    CqeSkip,
-    SendZc,
-}
-
 impl DriverFlags {
     /// Creates a runtime builder with the selected driver and options.
     pub fn builder(&self) -> RuntimeBuilder {
@@ -161,40 +167,22 @@ impl DriverFlags {
         Runtime::builder().driver(kind).options(self.options())
     }
 
+    /// Reports why io_uring is not in use, and the flags that have no effect then.
+    pub fn report_fallback(&self, driver: &DriverInfo) {
+        if let Some(reason) = &driver.fallback_reason {
+            output::print_stderr(format_args!("anello: io_uring unavailable, using epoll: {reason}"));
+        }
+        self.report_ignored(driver.name);
+    }
+
     /// Reports io_uring flags that have no effect because the epoll driver is in use: `auto` fell back to it, or
     /// `ANELLO_DRIVER` overrides the flag.
     pub fn report_ignored(&self, driver: &str) {
-        let flags = self.explicit_uring_flags();
+        let flags = long_flags(|(_, is_given)| is_given(self));
         if driver == "epoll" && !flags.is_empty() {
-            let flags = flags.join(", ");
-            output::print_stderr(format_args!(
-                "anello: {flags} ignored by the epoll driver (remove them, or see anello doctor)"
-            ));
+            let remedy = "remove them, or see anello doctor";
+            output::print_stderr(format_args!("anello: {flags} ignored by the epoll driver ({remedy})"));
         }
-    }
-
-    /// Returns the io_uring flags that differ from their defaults.
-    fn explicit_uring_flags(&self) -> Vec<String> {
-        // In the order of `URING_FLAGS`.
-        let is_given: [bool; URING_FLAGS.len()] = [
-            !matches!(self.task_work, TaskWorkMode::Deferred),
-            self.sqpoll.is_some(),
-            self.sqpoll_core.is_some(),
-            self.one_shot_receive,
-            self.registered_files,
-            self.completion_per_send,
-            self.zero_copy_bytes.is_some(),
-            self.receive_buffer_bytes.is_some(),
-            self.initial_receive_buffers.is_some(),
-            self.max_receive_buffers.is_some(),
-            !self.without.is_empty(),
-        ];
-        URING_FLAGS
-            .into_iter()
-            .zip(is_given)
-            .filter(|(_, is_given)| *is_given)
-            .map(|(flag, _)| to_long_flag(flag))
-            .collect()
     }
 
     fn options(&self) -> DriverOptions {
@@ -223,18 +211,10 @@ impl DriverFlags {
         options.initial_receive_buffers =
             self.initial_receive_buffers.unwrap_or(options.initial_receive_buffers);
         options.max_receive_buffers = self.max_receive_buffers.unwrap_or(options.max_receive_buffers);
-        let without = |feature| self.without.contains(&feature);
-        options.disabled_features.no_sqarray = without(Feature::NoSqarray);
-        options.disabled_features.defer_taskrun = without(Feature::DeferTaskrun);
-        options.disabled_features.single_issuer = without(Feature::SingleIssuer);
-        options.disabled_features.coop_taskrun = without(Feature::CoopTaskrun);
-        options.disabled_features.multishot_receive = without(Feature::MultishotRecv);
-        options.disabled_features.multishot_accept = without(Feature::MultishotAccept);
-        options.disabled_features.buffer_ring = without(Feature::BufferRing);
-        options.disabled_features.msg_ring = without(Feature::MsgRing);
-        options.disabled_features.registered_ring = without(Feature::RegisteredRing);
-        options.disabled_features.cqe_skip = without(Feature::CqeSkip);
-        options.disabled_features.zero_copy = without(Feature::SendZc);
+        for (_, option) in FEATURES.iter().filter(|(name, _)| self.without.iter().any(|given| given == name))
+        {
+            *option(&mut options.disabled_features) = true;
+        }
         options
     }
 }
@@ -252,6 +232,6 @@ mod tests {
             help.contains("(io_uring") || arg.get_id() == "sqpoll_core"
         });
         let flags: Vec<&str> = uring_only.map(|arg| arg.get_id().as_str()).collect();
-        assert_eq!(flags, URING_FLAGS);
+        assert_eq!(flags, URING_FLAGS.map(|(flag, _)| flag));
     }
 }

@@ -14,22 +14,18 @@ pub fn parse(text: &str) -> Result<Duration, String> {
         format!("invalid duration {text:?} (expected a number and a unit, such as 250ms, 10s or 5m)")
     })?;
     let seconds = match unit {
-        "us" => 1e-6,
-        "ms" => 1e-3,
-        "s" => 1.0,
-        "m" => 60.0,
-        "h" => 3600.0,
-        "" => {
-            return Err(format!("invalid duration {text:?}: missing unit (for example {text}s or {text}ms)"));
-        }
-        other => {
-            return Err(format!(
-                "invalid duration {text:?}: unknown unit {other:?} (expected us, ms, s, m or h)"
-            ));
-        }
+        "us" => Ok(1e-6),
+        "ms" => Ok(1e-3),
+        "s" => Ok(1.0),
+        "m" => Ok(60.0),
+        "h" => Ok(3600.0),
+        "" => Err(format!("missing unit (for example {text}s or {text}ms)")),
+        other => Err(format!("unknown unit {other:?} (expected us, ms, s, m or h)")),
     };
-    Duration::try_from_secs_f64(number * seconds)
-        .map_err(|_| format!("invalid duration {text:?}: out of range"))
+    let duration = seconds.and_then(|seconds| {
+        Duration::try_from_secs_f64(number * seconds).map_err(|_| "out of range".to_owned())
+    });
+    duration.map_err(|problem| format!("invalid duration {text:?}: {problem}"))
 }
 
 /// Parses the duration that a worker spins before it sleeps: at most [`MAX_SPIN`].

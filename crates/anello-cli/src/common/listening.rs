@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::fs;
-use std::future::poll_fn;
+use std::future::pending;
 use std::io;
 use std::net::{SocketAddr, TcpListener as StdTcpListener};
 use std::os::fd::OwnedFd;
@@ -11,7 +11,6 @@ use std::os::unix::net::{SocketAddr as UnixAddress, UnixListener as StdUnixListe
 use std::path::{Path, PathBuf};
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::task::Poll;
 use std::time::Duration;
 
 use anello::JoinHandle;
@@ -19,9 +18,11 @@ use anello::net::{self, GroupMember, ListenerGroup, PendingConnections, TcpListe
 use anello::signal::Signals;
 use anello::time::timeout;
 use clap::ValueEnum;
+use futures_util::future::{Either, select};
 use socket2::{Domain, Protocol, SockAddr, SockRef, Socket, Type};
 
-use crate::common::address::Address;
+use super::address::Address;
+use super::error::{Context, invalid_input};
 
 /// Backlog of a listening socket, capped by `net.core.somaxconn`.
 const BACKLOG: i32 = 4096;
@@ -37,6 +38,19 @@ pub async fn finish_accepting(accept_tasks: &mut [JoinHandle<()>]) {
         if timeout(FINAL_ACCEPT_TIMEOUT, &mut *task).await.is_err() {
             tracing::warn!("exiting with connections still in the accept queue");
             task.abort();
+        }
+    }
+}
+
+/// Waits for the signal that aborts the drain. Logs an error of the signals, and then waits forever.
+pub async fn second_signal(signals: &mut Signals, signal_received: bool) {
+    // The first signal started this shutdown, so it takes one more. If accepting was stopped by another worker, this
+    // worker has yet to receive the first signal.
+    let remaining_signals = if signal_received { 1 } else { 2 };
+    for _ in 0..remaining_signals {
+        if let Err(error) = signals.recv().await {
+            tracing::error!(%error, "cannot wait for signals");
+            return pending().await;
         }
     }
 }
@@ -59,31 +73,24 @@ pub enum ListeningSocket {
 
 impl ListeningSocket {
     /// Creates a listening socket from an inherited descriptor.
-    ///
-    /// # Errors
-    /// Returns `InvalidInput` if the descriptor is not a listening TCP or Unix stream socket.
     pub fn from_descriptor(descriptor: OwnedFd) -> io::Result<Self> {
         let socket = SockRef::from(&descriptor);
-        let reject = |cause: String| {
-            let remedy = "pass listening TCP or Unix stream sockets, ListenStream=";
-            Err(io::Error::new(io::ErrorKind::InvalidInput, format!("{cause} ({remedy})")))
-        };
-        let (Ok(domain), Ok(kind)) = (socket.domain(), socket.r#type()) else {
-            return reject("not a socket".to_owned());
-        };
-        match (domain, kind) {
-            (Domain::IPV4 | Domain::IPV6 | Domain::UNIX, Type::STREAM) if socket.is_listener()? => {}
-            (Domain::IPV4 | Domain::IPV6 | Domain::UNIX, Type::STREAM) => {
-                return reject("socket is not listening".to_owned());
+        let cause = match (socket.domain(), socket.r#type()) {
+            (Ok(domain @ (Domain::IPV4 | Domain::IPV6 | Domain::UNIX)), Ok(Type::STREAM)) => {
+                if socket.is_listener()? {
+                    if domain == Domain::UNIX {
+                        return Ok(Self::Unix(descriptor.into()));
+                    }
+                    // Accepted sockets inherit the option.
+                    socket.set_tcp_nodelay(true)?;
+                    return Ok(Self::Internet(descriptor.into()));
+                }
+                "socket is not listening".to_owned()
             }
-            _ => return reject(format!("unsupported socket type {domain:?}, {kind:?}")),
-        }
-        if domain == Domain::UNIX {
-            return Ok(Self::Unix(descriptor.into()));
-        }
-        // Accepted sockets inherit the option.
-        socket.set_tcp_nodelay(true)?;
-        Ok(Self::Internet(descriptor.into()))
+            (Ok(domain), Ok(kind)) => format!("unsupported socket type {domain:?}, {kind:?}"),
+            _ => "not a socket".to_owned(),
+        };
+        Err(invalid_input(format!("{cause} (pass listening TCP or Unix stream sockets, ListenStream=)")))
     }
 
     pub fn address(&self) -> io::Result<Address> {
@@ -110,23 +117,19 @@ pub fn listen(address: &Address, workers: usize) -> io::Result<(Vec<ListeningSoc
         }
         Address::Unix(name) => name,
     };
-    let listener = bind_unix(name).map_err(|error| {
-        let remedy = match (error.kind(), name.as_pathname()) {
-            (io::ErrorKind::AddrInUse, Some(_)) => {
-                " (used by a running server, or not a socket; choose another path)"
-            }
-            _ => "",
-        };
-        io::Error::new(error.kind(), format!("{address}: {error}{remedy}"))
-    })?;
-    let file = name.as_pathname().map(SocketFile::new_owned).transpose()?;
+    let path = name.as_pathname();
+    let listener = match bind_unix(name) {
+        Err(error) if error.kind() == io::ErrorKind::AddrInUse && path.is_some() => Err(error)
+            .context_and_remedy(address, "used by a running server, or not a socket; choose another path"),
+        result => result.context(address),
+    }?;
+    let file = path.map(SocketFile::new_owned).transpose()?;
     Ok((vec![ListeningSocket::Unix(listener)], file))
 }
 
 /// Creates the error for a flag that conflicts with the sockets passed by the service manager.
 pub fn conflicting_flag_error(flag: &str) -> io::Error {
-    let message = format!("{flag} conflicts with the sockets passed in LISTEN_FDS (remove one of them)");
-    io::Error::new(io::ErrorKind::InvalidInput, message)
+    invalid_input(format!("{flag} conflicts with the sockets passed in LISTEN_FDS (remove one of them)"))
 }
 
 /// Role of a socket among the sockets bound to one address.
@@ -148,9 +151,9 @@ fn bind_tcp(address: SocketAddr, role: SocketRole) -> io::Result<StdTcpListener>
         // servers would share its clients.
         socket.set_reuse_port(role != SocketRole::Only)?;
         socket.listen(BACKLOG)?;
-        Ok(socket.into())
+        io::Result::Ok(socket.into())
     };
-    listen().map_err(|error: io::Error| io::Error::new(error.kind(), format!("{address}: {error}")))
+    listen().context(address)
 }
 
 /// Binds a Unix listener. Replaces a stale socket file, so that a restart after a crash needs no manual cleanup.
@@ -198,9 +201,6 @@ pub struct WorkerListeners {
 
 impl Listening {
     /// Uses the passed sockets if there are any; otherwise binds `address`, or `default` if no address was given.
-    ///
-    /// # Errors
-    /// Returns `InvalidInput` if both passed sockets and an address are given, and the errors of [`listen`].
     pub fn from_passed_or_bind(
         address: Option<&Address>,
         default: &str,
@@ -298,9 +298,6 @@ impl Listening {
 
     /// Waits until all workers have applied the last [`resume`](Self::resume) or [`pause`](Self::pause), and returns
     /// the number of workers.
-    ///
-    /// # Errors
-    /// Returns the error of [`ListenerGroup::wait_applied`] if the timeout expires.
     pub fn wait_applied(&self, timeout: Duration) -> io::Result<usize> {
         let internet = self.internet.as_ref().map(|group| group.wait_applied(timeout)).transpose()?;
         let unix = self.unix.as_ref().map(|group| group.wait_applied(timeout)).transpose()?;
@@ -345,14 +342,10 @@ impl Listening {
     /// Waits for a signal or until accepting is stopped. Returns `true` for a signal, and `false` if accepting was
     /// stopped by another worker that received the signal first.
     pub async fn wait_for_shutdown(&self, signals: &mut Signals) -> io::Result<bool> {
-        let (mut signal, mut closed) = (pin!(signals.recv()), pin!(self.wait_closed()));
-        poll_fn(|context| {
-            if let Poll::Ready(signal) = signal.as_mut().poll(context) {
-                return Poll::Ready(signal.map(|_| true));
-            }
-            closed.as_mut().poll(context).map(|()| Ok(false))
-        })
-        .await
+        match select(pin!(signals.recv()), pin!(self.wait_closed())).await {
+            Either::Left((signal, _)) => signal.map(|_| true),
+            Either::Right(_) => Ok(false),
+        }
     }
 
     /// Waits until accepting is stopped, for any reason.
@@ -381,11 +374,8 @@ impl Listening {
 /// Formats the addresses as in the ready line, separated by commas.
 impl fmt::Display for Listening {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (index, address) in self.addresses.iter().enumerate() {
-            let comma = if index == 0 { "" } else { "," };
-            write!(formatter, "{comma}{address}")?;
-        }
-        Ok(())
+        let addresses: Vec<_> = self.addresses.iter().map(ToString::to_string).collect();
+        formatter.write_str(&addresses.join(","))
     }
 }
 

@@ -7,9 +7,6 @@ use std::fmt::Display;
 use std::io::{self, Write};
 
 /// Writes text to standard output. A closed pipe is not an error.
-///
-/// # Errors
-/// Returns any other error of `write(2)`, such as `StorageFull`.
 pub fn show(text: &str) -> io::Result<()> {
     let mut output = io::stdout().lock();
     ignore_broken_pipe(output.write_all(text.as_bytes()).and_then(|()| output.flush()))

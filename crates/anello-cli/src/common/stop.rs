@@ -10,9 +10,6 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 const INTERRUPTED: i32 = 130;
 
 /// Returns a flag that the first SIGINT or SIGTERM sets. A second signal exits the process immediately.
-///
-/// # Errors
-/// Returns the error of `sigaction(2)`.
 pub fn flag() -> io::Result<Arc<AtomicBool>> {
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM] {

@@ -21,22 +21,3 @@ fn script(shell: Shell, mut command: Command) -> String {
     generate(shell, &mut command, name, &mut script);
     String::from_utf8_lossy(&script).into_owned()
 }
-
-#[cfg(test)]
-mod tests {
-    use clap::{CommandFactory, ValueEnum};
-
-    use super::*;
-
-    #[test]
-    fn script_of_each_shell_contains_all_commands() {
-        let command = crate::Arguments::command();
-        for shell in Shell::value_variants() {
-            let script = script(*shell, command.clone());
-            for visible in command.get_subcommands().filter(|subcommand| !subcommand.is_hide_set()) {
-                assert!(script.contains(visible.get_name()), "{shell} {}", visible.get_name());
-            }
-            assert!(script.contains("keep-alive-timeout"), "{shell}");
-        }
-    }
-}

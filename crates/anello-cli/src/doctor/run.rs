@@ -1,12 +1,13 @@
 //! Examines this host and prints the diagnosis.
 
-use std::io::{self, Write};
+use std::io;
 use std::process::ExitCode;
 
 use serde::Serialize;
 
 use super::flags::Arguments;
 use super::{collect, examine, facts, report};
+use crate::common::output;
 
 /// Schema version of the JSON. It is raised when a field is removed or changes its meaning; fields can be added without
 /// a new version.
@@ -29,14 +30,10 @@ pub fn run(arguments: Arguments) -> io::Result<ExitCode> {
     let text = if arguments.json {
         let version = env!("CARGO_PKG_VERSION");
         let document = Document { schema: SCHEMA, version, facts: &facts, diagnosis: &diagnosis };
-        let mut text = serde_json::to_string_pretty(&document)?;
-        text.push('\n');
-        text
+        serde_json::to_string_pretty(&document)? + "\n"
     } else {
         report::render(&diagnosis)
     };
-    let mut output = io::stdout().lock();
-    output.write_all(text.as_bytes())?;
-    output.flush()?;
-    Ok(if diagnosis.works { ExitCode::SUCCESS } else { ExitCode::from(1) })
+    output::show(&text)?;
+    Ok(if diagnosis.works { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

@@ -181,8 +181,5 @@ fn announce(service: &Service, workers: usize, flags: &DriverFlags) {
         service.listening.summary(),
         service.sandbox
     ));
-    if let Some(reason) = &driver.fallback_reason {
-        output::print_stderr(format_args!("anello: io_uring unavailable, using epoll: {reason}"));
-    }
-    flags.report_ignored(driver.name);
+    flags.report_fallback(driver);
 }

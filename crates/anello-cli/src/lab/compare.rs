@@ -7,9 +7,7 @@ use std::process::ExitCode;
 use anello_lab::compare::{Counted, compare_counting, render_comparison};
 
 use super::stored::read_result;
-
-/// Exit code for unreadable input files and invalid arguments.
-const UNREADABLE: u8 = 2;
+use crate::common::output::{print_stderr, show};
 
 /// Show significant changes between two runs, for example in CI.
 ///
@@ -41,25 +39,30 @@ pub struct CompareArguments {
 
 /// Compares two runs.
 pub fn run(arguments: &CompareArguments) -> io::Result<ExitCode> {
-    let (before, after) = match (read_result(&arguments.before), read_result(&arguments.after)) {
-        (Ok(before), Ok(after)) => (before, after),
-        (Err(error), _) | (_, Err(error)) => {
-            eprintln!("error: {error}");
-            return Ok(ExitCode::from(UNREADABLE));
-        }
+    let runs = read_result(&arguments.before).and_then(|before| Ok((before, read_result(&arguments.after)?)));
+    let (before, after) = match runs {
+        Ok(runs) => runs,
+        Err(error) => return Ok(unreadable(&error.to_string())),
     };
-    let unknown = Counted::unknown(&arguments.fail_on, &before, &after);
+    let unknown = Counted::unknown(&arguments.fail_on, &before, &after).join(", ");
     if !unknown.is_empty() {
-        eprintln!("error: --fail-on: unknown contender {} (in neither of the two runs)", unknown.join(", "));
-        return Ok(ExitCode::from(UNREADABLE));
+        return Ok(unreadable(&format!(
+            "--fail-on: unknown contender {unknown} (in neither of the two runs)"
+        )));
     }
     let comparison = compare_counting(&before, &after, arguments.threshold, &arguments.fail_on);
-    if arguments.json {
-        println!("{}", serde_json::to_string_pretty(&comparison)?);
-    } else {
-        println!("{}", render_comparison(&comparison).trim_end());
-    }
+    let text = match arguments.json {
+        true => serde_json::to_string_pretty(&comparison)?,
+        false => render_comparison(&comparison).trim_end().to_owned(),
+    };
+    show(&(text + "\n"))?;
     Ok(if comparison.regressions > 0 { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}
+
+/// Reports an unreadable input file or an invalid argument and returns the exit code for it.
+fn unreadable(cause: &str) -> ExitCode {
+    print_stderr(format_args!("error: {cause}"));
+    ExitCode::from(2)
 }
 
 /// Parses a value of `--fail-on`: a keyword or the name of a contender.

@@ -11,6 +11,7 @@ use anello_lab::{Contender, LabResult, PRESETS, Resources, resolve};
 
 use super::stored::read_result;
 use super::{disk_file, resources};
+use crate::common::error::Context;
 use crate::common::output::ignore_broken_pipe;
 
 /// Width of the name column.
@@ -129,10 +130,7 @@ fn list_runs(output: &mut impl Write, directory: &Path) -> io::Result<()> {
             return writeln!(output, "  none yet (start one with `anello lab run`)");
         }
         Err(error) => {
-            return Err(io::Error::new(
-                error.kind(),
-                format!("cannot read {}: {error}", directory.display()),
-            ));
+            return Err(error).context(format_args!("cannot read {}", directory.display()));
         }
     };
     let mut paths: Vec<PathBuf> = entries

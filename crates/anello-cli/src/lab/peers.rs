@@ -8,6 +8,9 @@ use std::process::ExitCode;
 
 use anello_lab::peers::{Built, Outcome, Peer, Peers, State, Toolchains};
 
+use crate::common::error::invalid_input;
+use crate::common::output::{print_stderr, show};
+
 /// Build or list the peers: servers with other runtimes or libraries that the lab compares with anello.
 #[derive(clap::Args)]
 pub struct Arguments {
@@ -68,18 +71,17 @@ fn build(arguments: &BuildArguments) -> io::Result<ExitCode> {
     let selected = if arguments.names.is_empty() {
         peers.all().iter().collect()
     } else {
-        let unknown = |reason| io::Error::new(io::ErrorKind::InvalidInput, reason);
-        peers.named(&arguments.names).map_err(unknown)?
+        peers.named(&arguments.names).map_err(invalid_input)?
     };
     let toolchains = Toolchains::from_environment();
     let mut all_built = true;
     for peer in &selected {
         if io::stderr().is_terminal() {
-            eprintln!("building {} ...", peer.manifest.name);
+            print_stderr(format_args!("building {} ...", peer.manifest.name));
         }
         let outcome = peer.build(&toolchains, arguments.force);
         all_built &= matches!(outcome, Outcome::UpToDate(_) | Outcome::Built(_));
-        println!("{:12} {}", peer.manifest.name, describe(&outcome));
+        show(&format!("{:12} {}\n", peer.manifest.name, describe(&outcome)))?;
     }
     let has_names = !arguments.names.is_empty();
     Ok(if all_built || !has_names { ExitCode::SUCCESS } else { ExitCode::FAILURE })
@@ -87,38 +89,25 @@ fn build(arguments: &BuildArguments) -> io::Result<ExitCode> {
 
 fn list(peers: &Peers) -> io::Result<ExitCode> {
     let toolchains = Toolchains::from_environment();
-    let heading =
-        ["peer", "contender", "protocol", "driver", "language", "version", "state"].map(str::to_owned);
-    let mut rows = vec![heading];
+    let heading = ["peer", "contender", "protocol", "driver", "language", "version", "state"];
+    let mut rows = vec![heading.map(str::to_owned)];
     for peer in peers.all() {
         let (version, state) = peer_status(peer, &toolchains);
-        for contender in &peer.manifest.contenders {
-            let (manifest, name) = (&peer.manifest, contender.name.clone());
+        let manifest = &peer.manifest;
+        rows.extend(manifest.contenders.iter().map(|contender| {
             let (protocol, driver) = (manifest.protocol.to_string(), contender.driver.to_string());
-            let (version, state) = (version.clone(), state.clone());
-            rows.push([
-                manifest.name.clone(),
-                name,
-                protocol,
-                driver,
-                manifest.language.clone(),
-                version,
-                state,
-            ]);
-        }
+            let (name, language) = (manifest.name.clone(), manifest.language.clone());
+            [name, contender.name.clone(), protocol, driver, language, version.clone(), state.clone()]
+        }));
     }
-    print!("{}", table(&rows));
+    show(&table(&rows))?;
     Ok(ExitCode::SUCCESS)
 }
 
 /// Formats rows as a table. Each column is as wide as its longest cell.
 fn table<const COLUMNS: usize>(rows: &[[String; COLUMNS]]) -> String {
-    let mut widths = [0; COLUMNS];
-    for row in rows {
-        for (width, cell) in widths.iter_mut().zip(row) {
-            *width = (*width).max(cell.chars().count());
-        }
-    }
+    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
+    let widths: [usize; COLUMNS] = std::array::from_fn(width);
     let line = |row: &[String; COLUMNS]| {
         let cells = row.iter().zip(widths).map(|(cell, width)| format!("{cell:width$}"));
         cells.collect::<Vec<_>>().join("  ").trim_end().to_owned() + "\n"
@@ -131,12 +120,10 @@ fn peer_status(peer: &Peer, toolchains: &Toolchains) -> (String, String) {
     let (version, state) = match peer.state() {
         State::Built(built) => (Some(built.version), "built".to_owned()),
         State::Outdated(built) => (Some(built.version), "built, but outdated".to_owned()),
-        State::NotBuilt => {
-            let missing = peer.missing_programs(toolchains);
-            let missing =
-                if missing.is_empty() { String::new() } else { format!(": {}", not_found(&missing)) };
-            (None, format!("not built{missing}"))
-        }
+        State::NotBuilt => match &peer.missing_programs(toolchains)[..] {
+            [] => (None, "not built".to_owned()),
+            missing => (None, format!("not built: {}", not_found(missing))),
+        },
     };
     let version = version.or_else(|| peer.manifest.version.clone()).unwrap_or_else(|| "system".to_owned());
     (version, state)

@@ -8,6 +8,7 @@ use std::process::ExitCode;
 use anello_lab::analysis::backfill;
 use anello_lab::raw::read_runs;
 
+use crate::common::error::Context;
 use crate::common::output::show;
 
 /// Create the HTML report again from one or more runs: their JSON, or HTML reports with embedded JSON.
@@ -40,9 +41,8 @@ pub fn run(arguments: &ReportArguments) -> io::Result<ExitCode> {
     // Runs of older versions lack the comparisons of all pairs and the combined CPU time of server and load.
     results.iter_mut().for_each(backfill);
     if let Some(path) = &arguments.markdown {
-        fs::write(path, anello_lab::render_markdown(&results)).map_err(|error| {
-            io::Error::new(error.kind(), format!("cannot write {}: {error}", path.display()))
-        })?;
+        let markdown = anello_lab::render_markdown(&results);
+        fs::write(path, markdown).context(format_args!("cannot write {}", path.display()))?;
     }
     let plots = anello_lab::write_html(&results, &arguments.out)?;
     let mut text = String::new();

@@ -13,12 +13,18 @@ use super::resolve::resolve;
 use super::tls_flags::TlsFlags;
 use super::url::{Url, parse_url};
 use super::values::{
-    AllowedErrors, Rate, Statuses, Target, parse_count, parse_header, parse_message_bytes, parse_rate,
-    parse_statuses, parse_target, parse_timeout,
+    AllowedErrors, Rate, Statuses, Target, parse_header, parse_rate, parse_statuses, parse_target,
 };
 use crate::common::cores::{self, Cores};
 use crate::common::driver_flags::DriverFlags;
-use crate::common::duration;
+use crate::common::error::{Context, invalid_input};
+use crate::common::{count, duration};
+
+/// Maximum number of connections and of threads.
+const MAX_COUNT: usize = 1_000_000;
+
+/// Maximum size of a message, 1 GiB.
+const MAX_MESSAGE_BYTES: usize = 1 << 30;
 
 /// Load a TCP server that replies to messages of a fixed size, such as an echo server.
 ///
@@ -37,12 +43,12 @@ pub struct TcpArguments {
     target: Target,
 
     /// Size of a request in bytes.
-    #[arg(long, short = 'b', value_name = "BYTES", default_value_t = 128, value_parser = parse_message_bytes)]
+    #[arg(long, short = 'b', value_name = "BYTES", default_value_t = 128, value_parser = count::up_to(MAX_MESSAGE_BYTES))]
     message_bytes: usize,
 
     /// Size of a reply in bytes; by default the size of a request. Byte i of a reply must equal byte i mod M of its
     /// request, where M is the size of the request, as sent by anello echo --response-bytes.
-    #[arg(long, value_name = "BYTES", value_parser = parse_message_bytes)]
+    #[arg(long, value_name = "BYTES", value_parser = count::up_to(MAX_MESSAGE_BYTES))]
     response_bytes: Option<usize>,
 
     #[command(flatten)]
@@ -131,7 +137,7 @@ impl HttpArguments {
         let tls = self.tls.of(&self.url)?;
         let mut paths = self.path.clone();
         if let Some(file) = &self.paths {
-            let text = fs::read_to_string(file).map_err(|error| with_path(file, &error))?;
+            let text = fs::read_to_string(file).context(format_args!("cannot read {}", file.display()))?;
             paths.extend(text.lines().map(str::trim).filter(|line| !line.is_empty()).map(str::to_owned));
         }
         if paths.is_empty() || self.url.path != "/" {
@@ -149,26 +155,21 @@ impl HttpArguments {
             http.keep_alive = !self.no_keep_alive;
             http.pipeline_depth = self.pipeline_depth;
             http.expected_status.clone_from(&self.expect_status.0);
-            http.expected_body = match &self.expect_file {
-                Some(file) => Some(fs::read(file).map_err(|error| with_path(file, &error))?.into()),
-                None => None,
-            };
+            let read =
+                |file: &PathBuf| fs::read(file).context(format_args!("cannot read {}", file.display()));
+            http.expected_body = self.expect_file.as_ref().map(read).transpose()?.map(Into::into);
             http.tls = tls;
         }
-        load.validate().map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?;
+        load.validate().map_err(invalid_input)?;
         Ok(load)
     }
-}
-
-fn with_path(file: &std::path::Path, error: &io::Error) -> io::Error {
-    io::Error::new(error.kind(), format!("cannot read {}: {error}", file.display()))
 }
 
 /// Flags shared by all protocols.
 #[derive(clap::Args)]
 pub struct CommonFlags {
     /// Number of connections.
-    #[arg(long, short = 'c', value_name = "N", default_value_t = 50, value_parser = parse_count)]
+    #[arg(long, short = 'c', value_name = "N", default_value_t = 50, value_parser = count::up_to(MAX_COUNT))]
     connections: usize,
 
     /// Duration of the measurement, or of each step of a sweep; pending replies at the end are awaited.
@@ -215,7 +216,7 @@ pub struct CommonFlags {
     think_time: Duration,
 
     /// Number of threads, each with its share of the connections; by default one per core of --cores, else 1.
-    #[arg(long, short = 't', value_name = "N", value_parser = parse_count)]
+    #[arg(long, short = 't', value_name = "N", value_parser = count::up_to(MAX_COUNT))]
     threads: Option<usize>,
 
     /// Cores to pin the threads to, such as 0 or 2-5.
@@ -235,11 +236,11 @@ pub struct CommonFlags {
     allowed: AllowedErrors,
 
     /// Maximum time for opening all connections, at most 24h.
-    #[arg(long, value_name = "DURATION", value_parser = parse_timeout, default_value = "10s")]
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse_nonzero, default_value = "10s")]
     connect_timeout: Duration,
 
     /// Maximum time from a request to the end of its reply, at most 24h.
-    #[arg(long, value_name = "DURATION", value_parser = parse_timeout, default_value = "5s")]
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse_nonzero, default_value = "5s")]
     timeout: Duration,
 
     /// Local addresses of the connections, used in turn, separated by commas.
@@ -287,9 +288,6 @@ pub struct CommonFlags {
 
 impl CommonFlags {
     /// Applies these flags to a load configuration.
-    ///
-    /// # Errors
-    /// Returns `InvalidInput` if the configuration is invalid.
     fn fill(&self, load: LoadConfig) -> io::Result<LoadConfig> {
         self.cores.as_ref().map_or(Ok(()), Cores::check)?;
         let cores = self.cores.as_ref().map(|cores| cores.0.clone()).unwrap_or_default();
@@ -311,7 +309,7 @@ impl CommonFlags {
             interval: self.interval,
             ..load
         };
-        load.validate().map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?;
+        load.validate().map_err(invalid_input)?;
         Ok(load)
     }
 

@@ -16,17 +16,17 @@ pub fn format_ns(ns: f64) -> String {
     format!("{value:.digits$} {unit}")
 }
 
+/// Formats a count with commas, such as 1,234,567.
+pub fn format_count(count: impl TryInto<u64>) -> String {
+    group_digits(count.try_into().unwrap_or(u64::MAX) as f64)
+}
+
 /// Formats a number as an integer with commas, such as 1,234,567.
 pub fn group_digits(number: f64) -> String {
-    let digits = format!("{:.0}", number.max(0.0));
-    let mut text = String::with_capacity(digits.len() * 4 / 3);
-    for (index, digit) in digits.chars().enumerate() {
-        if index > 0 && (digits.len() - index) % 3 == 0 {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
+    let digits = format!("{:.0}", number.max(0.0)).into_bytes();
+    // Groups of three digits from the end.
+    let groups = digits.rchunks(3).rev().map(String::from_utf8_lossy);
+    groups.collect::<Vec<_>>().join(",")
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use std::time::Duration;
 use anello_load::{Interval, Latency, Phase, Progress, Step};
 use indicatif::{ProgressBar, ProgressStyle};
 
-use super::format::{format_ns, group_digits};
+use super::format::{format_count, format_ns, group_digits};
 
 /// State of the progress line: elapsed time, current request rate, latency of the last interval, and errors.
 pub struct ProgressLine {
@@ -36,8 +36,7 @@ impl ProgressLine {
     /// Prints a line above the progress line at the end of a sweep step.
     pub fn step(&mut self, step: &Step) {
         let p99 = step.total.latency.map_or("-".to_owned(), |latency| format_ns(latency.p99_ns as f64));
-        let (offered, answered) =
-            (group_digits(step.per_second as f64), group_digits(step.answered_per_second));
+        let (offered, answered) = (format_count(step.per_second), group_digits(step.answered_per_second));
         self.bar.println(format!("{offered} offered/s: {answered} answered/s, p99 {p99}"));
         (self.latency, self.previous) = (None, None);
     }
@@ -53,7 +52,7 @@ impl ProgressLine {
             Phase::Measuring => format!("{} requests/s", group_digits(self.rate)),
         };
         if let Some(offered) = progress.offered_per_second {
-            text += &format!(" of {}", group_digits(offered as f64));
+            text += &format!(" of {}", format_count(offered));
         }
         if let Some(latency) = &self.latency {
             let (p50, p99) = (format_ns(latency.p50_ns as f64), format_ns(latency.p99_ns as f64));
@@ -61,7 +60,7 @@ impl ProgressLine {
         }
         text += &format!(", {} connections", progress.connections);
         if progress.errors > 0 {
-            text += &format!(", {} errors", group_digits(progress.errors as f64));
+            text += &format!(", {} errors", format_count(progress.errors));
         }
         self.bar.set_message(text);
     }

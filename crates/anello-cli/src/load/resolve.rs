@@ -4,6 +4,8 @@ use std::io;
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
 use std::time::Duration;
 
+use crate::common::error::Context;
+
 /// Connect timeout per address when a name has several addresses.
 const CONNECT_PROBE_TIMEOUT: Duration = Duration::from_secs(1);
 
@@ -11,18 +13,13 @@ const CONNECT_PROBE_TIMEOUT: Duration = Duration::from_secs(1);
 ///
 /// If the name has several addresses, as `localhost` usually has, returns the first one that accepts a connection, or
 /// the first one if none does.
-///
-/// # Errors
-/// Returns the error of the name lookup, or `NotFound` if the name has no address.
 pub fn resolve(host_and_port: &str) -> io::Result<SocketAddr> {
-    let with_name =
-        |error: io::Error| io::Error::new(error.kind(), format!("cannot resolve {host_and_port}: {error}"));
-    let mut addresses: Vec<SocketAddr> = host_and_port.to_socket_addrs().map_err(with_name)?.collect();
+    let what = format!("cannot resolve {host_and_port}");
+    let mut addresses: Vec<SocketAddr> = host_and_port.to_socket_addrs().context(&what)?.collect();
     addresses.dedup();
     let accepts = |address: &&SocketAddr| TcpStream::connect_timeout(address, CONNECT_PROBE_TIMEOUT).is_ok();
     let has_several = addresses.len() > 1;
     let accepting = addresses.iter().filter(|_| has_several).find(accepts);
-    accepting.or(addresses.first()).copied().ok_or_else(|| {
-        io::Error::new(io::ErrorKind::NotFound, format!("cannot resolve {host_and_port}: no address"))
-    })
+    let no_address = || io::Error::new(io::ErrorKind::NotFound, format!("{what}: no address"));
+    accepting.or(addresses.first()).copied().ok_or_else(no_address)
 }

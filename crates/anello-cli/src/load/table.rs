@@ -1,10 +1,8 @@
 //! The report of `anello load` as a text table.
 
-use std::fmt::Write as _;
-
 use anello_load::{Latency, ModeReport, ProtocolReport, Report, Step};
 
-use super::format::{format_ns, group_digits};
+use super::format::{format_count, format_ns, group_digits};
 
 /// Width of the name column.
 const NAME_WIDTH: usize = 14;
@@ -27,10 +25,10 @@ pub fn render(report: &Report) -> String {
     let interrupted = if report.interrupted { ", interrupted" } else { "" };
     let abandoned = match report.abandoned {
         0 => String::new(),
-        count => format!(", {} abandoned", group_digits(count as f64)),
+        count => format!(", {} abandoned", format_count(count)),
     };
     let seconds = report.elapsed_ns as f64 / 1e9;
-    let requests = group_digits(report.requests as f64);
+    let requests = format_count(report.requests);
     table.line("requests", &format!("{requests} in {seconds:.3} s{interrupted}{abandoned}"));
     if report.steps.is_empty() {
         table.line("requests/s", &rate(report));
@@ -43,7 +41,7 @@ pub fn render(report: &Report) -> String {
     let has_spread = report.connections > 1 && report.steps.is_empty();
     if let Some(spread) = report.requests_per_connection.filter(|_| has_spread) {
         let counts = [("min", spread.min), ("median", spread.median), ("max", spread.max)];
-        let counts = counts.map(|(name, count)| format!("{name} {}", group_digits(count as f64)));
+        let counts = counts.map(|(name, count)| format!("{name} {}", format_count(count)));
         table.line("spread", &format!("{} requests per connection", counts.join("   ")));
     }
     costs(&mut table, report);
@@ -51,10 +49,7 @@ pub fn render(report: &Report) -> String {
         table.line("errors", "none");
     }
     for error in report.errors.iter() {
-        table.line(
-            "ERRORS",
-            &format!("{} × {}: {}", group_digits(error.count as f64), error.kind, error.example),
-        );
+        table.line("ERRORS", &format!("{} × {}: {}", format_count(error.count), error.kind, error.example));
     }
     warnings(&mut table, report);
     table.text
@@ -67,8 +62,11 @@ struct Table {
 
 impl Table {
     fn line(&mut self, name: &str, value: &str) {
-        // Writing to a string cannot fail.
-        writeln!(self.text, "{name:<NAME_WIDTH$}{value}").ok();
+        self.text += &format!("{name:<NAME_WIDTH$}{value}\n");
+    }
+
+    fn warn(&mut self, text: &str) {
+        self.line("WARNING", text);
     }
 
     /// Writes a row of right-aligned cells after a name.
@@ -80,20 +78,17 @@ impl Table {
 
 fn protocol(protocol: &ProtocolReport) -> String {
     match protocol {
-        ProtocolReport::Messages { request_bytes, response_bytes } if request_bytes == response_bytes => {
-            format!("echo of {} bytes", group_digits(*request_bytes as f64))
-        }
         ProtocolReport::Messages { request_bytes, response_bytes } => {
-            format!(
-                "requests of {} bytes, replies of {} bytes",
-                group_digits(*request_bytes as f64),
-                group_digits(*response_bytes as f64)
-            )
+            let (request, response) = (format_count(*request_bytes), format_count(*response_bytes));
+            match request == response {
+                true => format!("echo of {request} bytes"),
+                false => format!("requests of {request} bytes, replies of {response} bytes"),
+            }
         }
         ProtocolReport::Http { paths, path_count, keep_alive, pipeline } => {
             let mut text = match paths.as_slice() {
                 [path] => format!("GET {path}"),
-                _ => format!("GET of {} paths", group_digits(*path_count as f64)),
+                _ => format!("GET of {} paths", format_count(*path_count)),
             };
             if *pipeline > 1 {
                 text += &format!(", pipeline depth {pipeline}");
@@ -107,25 +102,21 @@ fn protocol(protocol: &ProtocolReport) -> String {
 }
 
 fn load(report: &Report) -> String {
+    let schedule = |arrivals: &str, seed| match arrivals {
+        "poisson" => format!("Poisson (seed {seed})"),
+        other => other.to_owned(),
+    };
     let mode = match &report.mode {
         ModeReport::Closed { think_ns: 0 } => "closed loop".to_owned(),
-        ModeReport::Closed { think_ns } => {
-            format!("closed loop, think time {}", format_ns(*think_ns as f64))
-        }
+        ModeReport::Closed { think_ns } => format!("closed loop, think time {}", format_ns(*think_ns as f64)),
         ModeReport::Open { per_second, arrivals, seed } => {
-            format!(
-                "open loop, {} requests/s, {}",
-                group_digits(*per_second as f64),
-                arrivals_text(arrivals, *seed)
-            )
+            format!("open loop, {} requests/s, {}", format_count(*per_second), schedule(arrivals, *seed))
         }
-        ModeReport::Sweep { first, last, step, arrivals, seed } => format!(
-            "open loop, {} to {} requests/s in steps of {}, {}",
-            group_digits(*first as f64),
-            group_digits(*last as f64),
-            group_digits(*step as f64),
-            arrivals_text(arrivals, *seed)
-        ),
+        ModeReport::Sweep { first, last, step, arrivals, seed } => {
+            let ([first, last, step], schedule) =
+                ([*first, *last, *step].map(format_count), schedule(arrivals, *seed));
+            format!("open loop, {first} to {last} requests/s in steps of {step}, {schedule}")
+        }
     };
     let threads = match report.threads {
         1 => "1 thread".to_owned(),
@@ -136,23 +127,16 @@ fn load(report: &Report) -> String {
     format!("{mode}; {threads}{cores}, {}", report.driver)
 }
 
-fn arrivals_text(arrivals: &str, seed: u64) -> String {
-    match arrivals {
-        "poisson" => format!("Poisson (seed {seed})"),
-        other => other.to_owned(),
-    }
-}
-
 fn connections(report: &Report) -> String {
-    let mut text = group_digits(report.connections as f64);
+    let mut text = format_count(report.connections);
     if report.connections_opened < report.connections {
-        text = format!("{} of {text}", group_digits(report.connections_opened as f64));
+        text = format!("{} of {text}", format_count(report.connections_opened));
     }
     if report.connections_left < report.connections_opened {
-        text += &format!(", {} left at the end", group_digits(report.connections_left as f64));
+        text += &format!(", {} left at the end", format_count(report.connections_left));
     }
     if report.connections_reopened > 0 {
-        text += &format!(", reopened {} times", group_digits(report.connections_reopened as f64));
+        text += &format!(", reopened {} times", format_count(report.connections_reopened));
     }
     if report.sources.len() > 1 {
         text += &format!(", from {} addresses", report.sources.len());
@@ -167,10 +151,10 @@ fn connections(report: &Report) -> String {
 fn tls(table: &mut Table, report: &Report) {
     let Some(tls) = &report.tls else { return };
     for kind in &tls.handshakes {
-        table.line("TLS", &format!("{} × {}", group_digits(kind.count as f64), kind.in_words()));
+        table.line("TLS", &format!("{} × {}", format_count(kind.count), kind.in_words()));
     }
     if !tls.certificates_verified {
-        table.line("WARNING", "certificates were not verified: the identity of the server is unknown");
+        table.warn("certificates were not verified: the identity of the server is unknown");
     }
 }
 
@@ -193,11 +177,11 @@ fn schedule(table: &mut Table, report: &Report) {
     let Some(offered) = report.offered else { return };
     let share = |count: u64| {
         let percent = count as f64 * 100.0 / offered.max(1) as f64;
-        if count == 0 { "0".to_owned() } else { format!("{} ({percent:.2} %)", group_digits(count as f64)) }
+        if count == 0 { "0".to_owned() } else { format!("{} ({percent:.2} %)", format_count(count)) }
     };
     let text = format!(
         "{} offered, {} sent more than 1 ms late, {} not sent",
-        group_digits(offered as f64),
+        format_count(offered),
         share(report.late),
         share(report.unsent)
     );
@@ -223,10 +207,9 @@ fn latency(table: &mut Table, report: &Report) {
 }
 
 fn latency_cells(latency: &Latency) -> [String; 6] {
-    let quantiles =
-        [latency.p50_ns, latency.p90_ns, latency.p99_ns, latency.p999_ns, latency.max_ns].map(|ns| ns as f64);
-    let [p50, p90, p99, p999, max] = quantiles.map(format_ns);
-    [p50, p90, p99, p999, max, format_ns(latency.mean_ns)]
+    let Latency { p50_ns, p90_ns, p99_ns, p999_ns, max_ns, mean_ns, .. } = *latency;
+    let [p50, p90, p99, p999, max] = [p50_ns, p90_ns, p99_ns, p999_ns, max_ns].map(|ns| format_ns(ns as f64));
+    [p50, p90, p99, p999, max, format_ns(mean_ns)]
 }
 
 /// Writes the steps of a sweep, and its knee.
@@ -241,12 +224,10 @@ fn steps(table: &mut Table, report: &Report) {
             (false, true) => " !",
             (true, true) => " *!",
         };
-        table.row(&format!("  {}{marks}", group_digits(step.per_second as f64)), &step_cells(step));
+        table.row(&format!("  {}{marks}", format_count(step.per_second)), &step_cells(step));
     }
     match &report.knee {
-        Some(knee) => {
-            table.line("* knee", &format!("{}/s: {}", group_digits(knee.per_second as f64), knee.why))
-        }
+        Some(knee) => table.line("* knee", &format!("{}/s: {}", format_count(knee.per_second), knee.why)),
         None if report.interrupted => table.line("knee", "not found: interrupted"),
         None if !has_last_step(report) => table.line("knee", "not found: no connection left"),
         None => table.line("knee", "none: the server kept up to the last step"),
@@ -261,24 +242,16 @@ fn has_last_step(report: &Report) -> bool {
 
 fn step_cells(step: &Step) -> [String; 8] {
     let total = &step.total;
-    let quantiles = match &total.latency {
+    let [p50, p99, p999, max] = match &total.latency {
         None => ["-"; 4].map(str::to_owned),
-        Some(latency) => {
-            [latency.p50_ns, latency.p99_ns, latency.p999_ns, latency.max_ns].map(|ns| format_ns(ns as f64))
+        Some(Latency { p50_ns, p99_ns, p999_ns, max_ns, .. }) => {
+            [p50_ns, p99_ns, p999_ns, max_ns].map(|&ns| format_ns(ns as f64))
         }
     };
-    let [p50, p99, p999, max] = quantiles;
+    let answered = group_digits(step.answered_per_second);
     let cpu = total.server_cpu_ns_per_request.map_or("-".to_owned(), format_ns);
-    [
-        group_digits(step.answered_per_second),
-        p50,
-        p99,
-        p999,
-        max,
-        group_digits(total.counts.late as f64),
-        group_digits(total.counts.unsent as f64),
-        cpu,
-    ]
+    let counts = &total.counts;
+    [answered, p50, p99, p999, max, format_count(counts.late), format_count(counts.unsent), cpu]
 }
 
 /// Writes the CPU time of server and load.
@@ -287,14 +260,11 @@ fn costs(table: &mut Table, report: &Report) {
         cpu_ns.map_or("no requests".to_owned(), |cpu_ns| format!("{} per request", format_ns(cpu_ns)))
     };
     if let Some(server) = &report.server {
-        let switches = server.switches_per_request;
-        let switches =
-            switches.map_or_else(String::new, |count| format!(", {count:.2} context switches per request"));
-        let text = format!(
-            "{}{switches}, {:.1} MiB",
-            per_request(server.cpu_ns_per_request),
-            server.resident_bytes as f64 / f64::from(1 << 20)
-        );
+        let mut text = per_request(server.cpu_ns_per_request);
+        if let Some(count) = server.switches_per_request {
+            text += &format!(", {count:.2} context switches per request");
+        }
+        text += &format!(", {:.1} MiB", server.resident_bytes as f64 / f64::from(1 << 20));
         table.line("server CPU", &text);
     }
     let mut text = per_request(report.load_cpu_ns_per_request);
@@ -309,56 +279,48 @@ fn costs(table: &mut Table, report: &Report) {
 
 fn warnings(table: &mut Table, report: &Report) {
     let slow = report.steps.iter().filter(|step| step.load_was_bottleneck).count();
+    let is_closed = matches!(report.mode, ModeReport::Closed { .. });
     if slow > 0 {
         let knee = report.knee.as_ref().and_then(|knee| report.steps.get(knee.step));
-        let knee =
-            if knee.is_some_and(|step| step.load_was_bottleneck) { ", including the knee" } else { "" };
-        let text = format!(
-            "load generator saturated in {slow} of {} steps (!){knee} (increase --threads, or lower the rates)",
-            report.steps.len()
+        let knee = knee.filter(|step| step.load_was_bottleneck).map_or("", |_| ", including the knee");
+        let steps = report.steps.len();
+        table.warn(&format!(
+            "load generator saturated in {slow} of {steps} steps (!){knee} (increase --threads, or lower the rates)"
+        ));
+    } else if report.load_was_bottleneck && is_closed {
+        table.warn(
+            "load generator saturated: results measure the generator, not the server (increase --threads)",
         );
-        table.line("WARNING", &text);
     } else if report.load_was_bottleneck {
-        let text = match report.mode {
-            ModeReport::Closed { .. } => {
-                "load generator saturated: results measure the generator, not the server (increase --threads)"
-            }
-            _ => "load generator saturated (increase --threads, or lower the rate)",
-        };
-        table.line("WARNING", text);
+        table.warn("load generator saturated (increase --threads, or lower the rate)");
     }
     if let Some(server) = &report.server
         && server.cpu_ns_per_request.is_some_and(|cpu_ns| cpu_ns < MIN_PLAUSIBLE_CPU_NS)
     {
-        let text = format!(
+        table.warn(&format!(
             "process {} did not serve these requests (set --server-pid to the serving process, such as an nginx \
              worker)",
             server.pid
-        );
-        table.line("WARNING", &text);
+        ));
     }
-    let span_ns = report.elapsed_ns.max(1) as f64;
     if let Some(stolen_ns) = report.stolen_ns.filter(|&stolen_ns| stolen_ns > 0) {
-        let percent = stolen_ns as f64 * 100.0 / span_ns;
-        let intervals =
-            report.intervals.iter().filter(|interval| interval.stolen_ns.unwrap_or(0) > 0).count();
-        let text = format!(
-            "the hypervisor stole {} of CPU time ({percent:.1} % of a core), in {intervals} of {} intervals",
+        let percent = stolen_ns as f64 * 100.0 / report.elapsed_ns.max(1) as f64;
+        let stolen = report.intervals.iter().filter(|interval| interval.stolen_ns.unwrap_or(0) > 0).count();
+        table.warn(&format!(
+            "the hypervisor stole {} of CPU time ({percent:.1} % of a core), in {stolen} of {} intervals",
             format_ns(stolen_ns as f64),
             report.intervals.len()
-        );
-        table.line("WARNING", &text);
+        ));
     }
     // The corrected latency includes delays in the load generator itself.
     if let Some((error, latency)) = report.schedule_error.zip(report.latency)
         && error.p99_ns * 10 > latency.p99_ns
         && error.p99_ns > 100_000
     {
-        let text = format!(
+        table.warn(&format!(
             "the load generator sent 1 % of the requests at least {} late; the corrected latency includes this",
             format_ns(error.p99_ns as f64)
-        );
-        table.line("WARNING", &text);
+        ));
     }
 }
 

@@ -3,10 +3,11 @@
 use std::io;
 use std::path::PathBuf;
 
-use anello_load::tls::Trust;
+use anello_load::tls::{TlsRemedy, Trust};
 use anello_load::{Tls, TlsOptions};
 
 use super::url::Url;
+use crate::common::error::invalid_input;
 
 /// Options for https:// URLs.
 #[derive(clap::Args)]
@@ -32,11 +33,7 @@ pub struct TlsFlags {
 }
 
 impl TlsFlags {
-    /// Returns the TLS configuration for a URL; `None` for http://.
-    ///
-    /// # Errors
-    /// Returns `InvalidInput` if a TLS flag is combined with http://, else the error of an invalid certificate file or
-    /// cipher suite.
+    /// Returns the TLS configuration for a URL; `None` for http://, which permits no TLS flags.
     pub fn of(&self, url: &Url) -> io::Result<Option<Tls>> {
         if url.is_secure {
             let tls = Tls::new(url.server_name(), self.options());
@@ -46,10 +43,9 @@ impl TlsFlags {
         }
         match self.options() == TlsOptions::default() {
             true => Ok(None),
-            false => Err(io::Error::new(
-                io::ErrorKind::InvalidInput,
-                "--tls- flags require an https:// URL (use https://, or remove the flags)",
-            )),
+            false => {
+                Err(invalid_input("--tls- flags require an https:// URL (use https://, or remove the flags)"))
+            }
         }
     }
 
@@ -65,12 +61,9 @@ impl TlsFlags {
 
 /// Appends the flags that can help to the text of a TLS error.
 pub fn with_flags(text: String) -> String {
-    let flags = if text.contains("cipher suite in common") {
-        "--tls-cipher"
-    } else if ["verify nothing", "trust this certificate"].iter().any(|remedy| text.contains(remedy)) {
-        "--tls-ca, --tls-insecure"
-    } else {
-        return text;
-    };
-    format!("{text} ({flags})")
+    match TlsRemedy::of(&text) {
+        Some(TlsRemedy::Cipher) => text + " (--tls-cipher)",
+        Some(TlsRemedy::Trust) => text + " (--tls-ca, --tls-insecure)",
+        None => text,
+    }
 }

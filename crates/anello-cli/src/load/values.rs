@@ -1,11 +1,8 @@
 //! Flag values of `anello load`: addresses, rates, status codes and kinds of errors.
 
 use std::path::PathBuf;
-use std::time::Duration;
 
 use anello_load::{ErrorKind, Errors};
-
-use crate::common::duration;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rate {
@@ -97,21 +94,6 @@ pub fn parse_number(text: &str) -> Result<u64, String> {
     number.filter(|number| (1.0..=1e9).contains(number)).map(|number| number as u64).ok_or_else(|| {
         format!("invalid rate {text:?} (expected requests per second, such as 500, 50k or 1.5M)")
     })
-}
-
-pub fn parse_count(text: &str) -> Result<usize, String> {
-    let count = text.parse().ok().filter(|count| (1..=1_000_000).contains(count));
-    count.ok_or_else(|| "expected a number from 1 to 1000000".to_owned())
-}
-
-pub fn parse_message_bytes(text: &str) -> Result<usize, String> {
-    let bytes = text.parse().ok().filter(|bytes| (1..=1 << 30).contains(bytes));
-    bytes.ok_or_else(|| "expected a number of bytes from 1 to 1073741824 (1 GiB)".to_owned())
-}
-
-pub fn parse_timeout(text: &str) -> Result<Duration, String> {
-    let timeout = duration::parse(text)?;
-    if timeout.is_zero() { Err("must be greater than 0".to_owned()) } else { Ok(timeout) }
 }
 
 /// Errors that do not change the exit code.

@@ -2,12 +2,13 @@
 
 use std::path::Path;
 
+use anello_lab::Contender;
+
 use super::flags::RunArguments;
 
 /// Returns the command line that repeats this run, without its `--out`.
-pub fn repeat_command(words: impl Iterator<Item = String>) -> String {
+pub fn repeat_command(mut words: impl Iterator<Item = String>) -> String {
     let mut command = "anello".to_owned();
-    let mut words = words;
     while let Some(word) = words.next() {
         if word == "--out" {
             words.next();
@@ -20,34 +21,28 @@ pub fn repeat_command(words: impl Iterator<Item = String>) -> String {
 
 /// Returns the command line that resumes an interrupted run: its JSON, and the flags that the JSON does not contain.
 pub fn resume_command(arguments: &RunArguments, json: &Path) -> String {
+    let mut flags = vec![("--resume", json.to_string_lossy())];
+    for Contender { name, program, arguments, .. } in &arguments.contender {
+        let words = [program.display().to_string()].into_iter().chain(arguments.iter().cloned());
+        flags.push(("--contender", format!("{name}={}", words.collect::<Vec<_>>().join(" ")).into()));
+    }
+    flags.extend(arguments.peers.as_ref().map(|peers| ("--peers", peers.to_string_lossy())));
+    flags.push(("--out", arguments.out.to_string_lossy()));
     let mut command = "anello lab run".to_owned();
-    let mut add = |flag: &str, value: &str| {
+    for (flag, value) in flags {
         append_argument(&mut command, flag);
-        append_argument(&mut command, value);
-    };
-    add("--resume", &json.to_string_lossy());
-    for contender in &arguments.contender {
-        let mut definition = format!("{}={}", contender.name, contender.program.display());
-        contender.arguments.iter().for_each(|argument| definition += &format!(" {argument}"));
-        add("--contender", &definition);
+        append_argument(&mut command, &value);
     }
-    if let Some(peers) = &arguments.peers {
-        add("--peers", &peers.to_string_lossy());
-    }
-    add("--out", &arguments.out.to_string_lossy());
     command
 }
 
 /// Appends an argument to a command line, quoted if a shell requires it.
 fn append_argument(command: &mut String, argument: &str) {
-    let needs_quotes =
-        argument.is_empty() || argument.contains(|c: char| c.is_whitespace() || "'\"\\$;&|<>*?".contains(c));
-    command.push(' ');
-    if needs_quotes {
-        *command += &format!("'{}'", argument.replace('\'', r"'\''"));
-    } else {
-        command.push_str(argument);
-    }
+    let is_special = |character: char| character.is_whitespace() || "'\"\\$;&|<>*?".contains(character);
+    *command += &match argument.is_empty() || argument.contains(is_special) {
+        true => format!(" '{}'", argument.replace('\'', r"'\''")),
+        false => format!(" {argument}"),
+    };
 }
 
 #[cfg(test)]

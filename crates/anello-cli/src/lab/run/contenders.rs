@@ -5,6 +5,8 @@ use std::path::Path;
 
 use anello_lab::{Cell, Contender};
 
+use crate::common::error::invalid_input;
+
 /// Parses `NAME=COMMAND ARGUMENTS`.
 pub fn parse_contender(text: &str) -> Result<Contender, String> {
     let invalid =
@@ -16,21 +18,15 @@ pub fn parse_contender(text: &str) -> Result<Contender, String> {
 }
 
 /// Returns the contenders of the command line, configured for the protocol of the cells.
-///
-/// # Errors
-/// Returns `InvalidInput` if a cell uses TLS and the command of a contender has no certificate or key.
 pub fn adapt_to_cells(contenders: &[Contender], cells: &[Cell]) -> io::Result<Vec<Contender>> {
     let is_http = cells.iter().any(|cell| cell.workload.target().is_some());
     let is_secure = cells.iter().any(|cell| cell.workload.cipher().is_some());
     if let Some(plain) = contenders.iter().find(|contender| is_secure && !contender.serves_tls()) {
-        return Err(io::Error::new(
-            io::ErrorKind::InvalidInput,
-            format!(
-                "contender {} does not serve TLS, which this scenario requires (add {{certificate}} and {{key}} to \
-                 its command as the paths of these files)",
-                plain.name
-            ),
-        ));
+        return Err(invalid_input(format!(
+            "contender {} does not serve TLS, which this scenario requires (add {{certificate}} and {{key}} to its \
+             command as the paths of these files)",
+            plain.name
+        )));
     }
     let contenders = contenders.iter().cloned();
     Ok(contenders.map(|contender| if is_http { contender.serving_by_command() } else { contender }).collect())

@@ -37,12 +37,8 @@ impl Observer for Display {
             Progress::Cell { cell, .. } => bar.set_message(cell.to_string()),
             Progress::Slices { done } => bar.set_position(done as u64),
             Progress::Failed(failure) => {
-                bar.suspend(|| {
-                    print_stderr(format_args!(
-                        "{}: {} ({})",
-                        failure.contender, failure.what, failure.consequence
-                    ));
-                });
+                let message = format!("{}: {} ({})", failure.contender, failure.what, failure.consequence);
+                bar.suspend(|| print_stderr(message));
             }
             Progress::Analysis => bar.set_message("analyzing"),
             Progress::Checked(_) | Progress::Ready { .. } => {}
@@ -50,14 +46,12 @@ impl Observer for Display {
     }
 
     fn checkpoint(&mut self, result: &LabResult) {
-        if let Err(error) = checkpoint::save(result, &self.directory) {
-            // The run continues, because the final reports can still succeed.
-            if !self.save_error_reported {
-                self.bar.suspend(|| {
-                    print_stderr(format_args!("cannot save a checkpoint, --resume is not possible: {error}"));
-                });
-            }
-            self.save_error_reported = true;
+        // The run continues after an error, which is reported once, because the final reports can still succeed.
+        if let Err(error) = checkpoint::save(result, &self.directory)
+            && !std::mem::replace(&mut self.save_error_reported, true)
+        {
+            let message = format!("cannot save a checkpoint, --resume is not possible: {error}");
+            self.bar.suspend(|| print_stderr(message));
         }
     }
 }

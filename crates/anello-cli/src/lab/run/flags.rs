@@ -6,8 +6,11 @@ use std::time::Duration;
 use anello_lab::{Contender, Method, PRESETS};
 
 use super::contenders::parse_contender;
-use crate::common::duration;
+use crate::common::{count, duration};
 use crate::lab::load::LoadDriver;
+
+/// Maximum of counts.
+const MAX_COUNT: usize = 1 << 30;
 
 /// Compare servers with interleaved slices of load; by default anello and the baselines, in about a minute.
 ///
@@ -20,7 +23,7 @@ use crate::lab::load::LoadDriver;
 pub struct RunArguments {
     /// Predefined scenario: quick (the default), smoke, frevib, joakimthun, monoio-peak, monoio-fixed, few, go-uring,
     /// models, options, large, many, aa, http, files, tls, chen622, disk or idle.
-    #[arg(long, value_name = "NAME", value_parser = parse_preset, conflicts_with_all = ["scenario", "smoke"])]
+    #[arg(long, value_name = "NAME", value_parser = PRESETS.map(|(name, _)| name), hide_possible_values = true, conflicts_with_all = ["scenario", "smoke"])]
     pub preset: Option<String>,
 
     /// Scenario file (TOML; see docs/reference/lab-scenarios.md).
@@ -45,7 +48,7 @@ pub struct RunArguments {
     pub seed: Option<u64>,
 
     /// Number of rounds per cell and pass; in a round, each server gets one slice of load.
-    #[arg(long, value_name = "COUNT", value_parser = parse_count)]
+    #[arg(long, value_name = "COUNT", value_parser = count::up_to(MAX_COUNT))]
     pub rounds: Option<usize>,
 
     /// Approximate total time of load, such as 5m; sets the number of passes.
@@ -53,11 +56,11 @@ pub struct RunArguments {
     pub load_time: Option<Duration>,
 
     /// Connection counts to measure instead of those of the scenario, such as 1,50,300.
-    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = parse_count)]
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = count::up_to(MAX_COUNT))]
     pub connections: Vec<usize>,
 
     /// Message sizes in bytes to measure instead of those of the scenario, such as 128,1024.
-    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = parse_count)]
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = count::up_to(MAX_COUNT))]
     pub message_bytes: Vec<usize>,
 
     /// Share of their cores that servers have in saturated cells: saturated (80 %, or that of the scenario, so that
@@ -98,17 +101,4 @@ pub struct RunArguments {
     /// Directory for the reports; created if it does not exist.
     #[arg(long, value_name = "DIRECTORY", default_value = "anello-lab")]
     pub out: PathBuf,
-}
-
-fn parse_preset(name: &str) -> Result<String, String> {
-    let names: Vec<&str> = PRESETS.iter().map(|(name, _)| *name).collect();
-    match names.contains(&name) {
-        true => Ok(name.to_owned()),
-        false => Err(format!("unknown preset (expected one of {})", names.join(", "))),
-    }
-}
-
-fn parse_count(text: &str) -> Result<usize, String> {
-    let count = text.parse().ok().filter(|count| (1..=1 << 30).contains(count));
-    count.ok_or_else(|| "expected a whole number from 1 to 1073741824".to_owned())
 }

@@ -6,6 +6,7 @@ mod display;
 mod flags;
 mod overrides;
 
+use std::ffi::OsString;
 use std::fs;
 use std::io;
 use std::path::Path;
@@ -25,14 +26,14 @@ use self::overrides::apply_overrides;
 use super::disk_file::{DiskFile, disk_file, is_owned_by_lab};
 use super::load::{LabLoad, LoadDriver};
 use super::resources::resources;
+use crate::common::error::{Context, invalid_input};
 use crate::common::output::{print_stderr, show};
 use crate::common::{build_identity, stop};
 
 /// Runs the lab and writes the reports.
 pub fn run(arguments: &RunArguments) -> io::Result<ExitCode> {
     if std::env::var_os("ANELLO_DRIVER").is_some() {
-        let message = "ANELLO_DRIVER overrides the drivers under comparison (unset it)";
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
+        return Err(invalid_input("ANELLO_DRIVER overrides the drivers under comparison (unset it)"));
     }
     // Registered before the first child is started, so that Ctrl-C at any time ends the run with the results so far.
     let stop = stop::flag()?;
@@ -51,7 +52,7 @@ pub fn run(arguments: &RunArguments) -> io::Result<ExitCode> {
     config.provenance.load_driver = Some(load.driver_name());
     config.provenance.instructions =
         arguments.instructions.as_deref().map(|path| instructions(path, &config)).transpose()?;
-    config.validate().map_err(invalid)?;
+    config.validate().map_err(invalid_input)?;
     announce(&config);
     let mut display = Display::new(&arguments.out);
     let result = run_from(&config, previous, &mut load, &mut machine, &mut display, &stop);
@@ -70,10 +71,8 @@ pub fn run(arguments: &RunArguments) -> io::Result<ExitCode> {
 
 /// Reads instruction counts, and prints the contenders that have none.
 fn instructions(path: &Path, config: &LabConfig) -> io::Result<Instructions> {
-    let with_path = |reason: String| format!("{}: {reason}", path.display());
-    let text = fs::read_to_string(path)
-        .map_err(|error| io::Error::new(error.kind(), with_path(error.to_string())))?;
-    let counts = Instructions::from_json(&text).map_err(|reason| invalid(with_path(reason)))?;
+    let text = fs::read_to_string(path).context(path.display())?;
+    let counts = Instructions::from_json(&text).map_err(invalid_input).context(path.display())?;
     let contenders = config.contenders.iter().filter(|contender| contender.twin_of.is_none());
     let unknown: Vec<&str> =
         contenders.map(|contender| contender.name.as_str()).filter(|name| !counts.know(name)).collect();
@@ -111,10 +110,6 @@ fn announce(config: &LabConfig) {
     config.scenario.scaling.iter().for_each(|note| print_stderr(format_args!("  {note}")));
 }
 
-fn invalid(message: String) -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidInput, message)
-}
-
 /// Returns the configuration from scenario and flags, or from the resumed run.
 fn configuration(
     arguments: &RunArguments,
@@ -123,7 +118,7 @@ fn configuration(
 ) -> io::Result<LabConfig> {
     let (file_name, text) = scenario_text(arguments, previous)?;
     let mut config = resolve(&file_name, &text, &resources(arguments.peers.as_deref(), disk_file)?)
-        .map_err(|error| invalid(error.to_string()))?;
+        .map_err(|error| invalid_input(error.to_string()))?;
     config.startup.launcher = launcher()?;
     config.contenders.extend(adapt_to_cells(&arguments.contender, &config.cells)?);
     let executable = std::env::current_exe()?;
@@ -153,8 +148,7 @@ fn configuration(
 /// Returns the name of the scenario, for error messages, and its text.
 fn scenario_text(arguments: &RunArguments, previous: Option<&LabResult>) -> io::Result<(String, String)> {
     if let Some(path) = &arguments.scenario {
-        let text = fs::read_to_string(path)
-            .map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", path.display())))?;
+        let text = fs::read_to_string(path).context(path.display())?;
         return Ok((path.display().to_string(), text));
     }
     if let Some(previous) = previous {
@@ -162,15 +156,13 @@ fn scenario_text(arguments: &RunArguments, previous: Option<&LabResult>) -> io::
         return Ok((scenario.name.clone(), scenario.text.clone()));
     }
     let name = if arguments.smoke { "smoke" } else { arguments.preset.as_deref().unwrap_or("quick") };
-    let text = preset(name).ok_or_else(|| invalid(format!("unknown preset {name}")))?;
+    let text = preset(name).ok_or_else(|| invalid_input(format!("unknown preset {name}")))?;
     Ok((name.to_owned(), text.to_owned()))
 }
 
 /// Returns the command that starts servers so that the kernel kills them when this process exits, even after SIGKILL.
 fn launcher() -> io::Result<Vec<String>> {
-    let executable = std::env::current_exe()?.into_os_string().into_string();
-    let executable = executable.map_err(|path| {
-        io::Error::other(format!("path of the executable is not UTF-8: {}", path.display()))
-    })?;
+    let not_utf8 = |path: OsString| invalid_input(format!("executable is not UTF-8: {}", path.display()));
+    let executable = std::env::current_exe()?.into_os_string().into_string().map_err(not_utf8)?;
     Ok([&executable, "lab", "launch", &process::id().to_string()].map(str::to_owned).to_vec())
 }

@@ -6,6 +6,7 @@ use std::time::Duration;
 use anello_lab::{Cell, LabConfig, Workload, drop_cells_over_limit};
 
 use super::flags::RunArguments;
+use crate::common::error::invalid_input;
 
 /// Applies the flags that override the scenario, and drops cells with more than `connections_limit` connections. Adds a
 /// note to the report for each change.
@@ -20,13 +21,10 @@ pub fn apply_overrides(
         notes.push("The cells were changed by flags.".to_owned());
         notes.extend(drop_cells_over_limit(&mut config.cells, connections_limit));
         if config.cells.is_empty() {
-            return Err(io::Error::new(
-                io::ErrorKind::InvalidInput,
-                format!(
-                    "no cells left to measure: the lab can open at most {connections_limit} connections (lower \
+            return Err(invalid_input(format!(
+                "no cells left to measure: the lab can open at most {connections_limit} connections (lower \
                  --connections, or raise the limit of open files, `ulimit -Hn`)"
-                ),
-            ));
+            )));
         }
     }
     config.timing.seed = arguments.seed.unwrap_or(config.timing.seed);
@@ -64,11 +62,9 @@ fn override_cells(cells: &[Cell], connections: &[usize], message_bytes: &[usize]
             }
             workload => vec![workload],
         };
-        let own = [cell.connections];
-        let counts = if connections.is_empty() { &own } else { connections };
+        let counts = if connections.is_empty() { &[cell.connections] } else { connections };
         for workload in workloads {
-            let with_connections = |&connections: &usize| Cell { workload, connections, ..cell };
-            overridden.extend(counts.iter().map(with_connections));
+            overridden.extend(counts.iter().map(|&connections| Cell { workload, connections, ..cell }));
         }
     }
     overridden.sort();

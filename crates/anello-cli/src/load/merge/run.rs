@@ -1,7 +1,7 @@
 //! Reads the logs, adds them and prints the sums.
 
 use std::fs::{self, File};
-use std::io::{self, Write as _};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -9,68 +9,63 @@ use anello_load::formats::hdr_log::HdrLog;
 use anello_load::merge::{self, NamedLog};
 
 use super::flags::MergeArguments;
-use super::json::Report;
-use super::{csv, table};
+use super::output::{Report, csv, error_summary, table};
+use crate::common::error::{Context, invalid_input};
+use crate::common::output;
 
 /// Merges the logs and prints the result.
 pub fn run(arguments: &MergeArguments) -> io::Result<ExitCode> {
     let logs = arguments.logs.iter().map(|path| read(path)).collect::<io::Result<Vec<_>>>()?;
-    let invalid = |error| io::Error::new(io::ErrorKind::InvalidData, error);
-    let sums = merge::totals(&logs).map_err(invalid)?;
-    let errors = merge::errors(&logs).map_err(invalid)?;
+    let sums = merge::totals(&logs).map_err(invalid_data)?;
+    let errors = merge::errors(&logs).map_err(invalid_data)?;
     if let Some(path) = &arguments.hdr {
         refuse_to_overwrite(path, &arguments.logs)?;
-        let file = File::create(path).map_err(|error| with_path(path, error))?;
-        merge::write_log(&logs, file).map_err(|error| with_path(path, error))?;
+        let file = File::create(path).context(path.display())?;
+        merge::write_log(&logs, file).context(path.display())?;
     }
     if let Some(warning) = time_gap_warning(&logs) {
-        eprintln!("anello: {warning}");
+        output::print_stderr(format_args!("anello: {warning}"));
     }
     let text = match (arguments.json, arguments.csv) {
         (true, _) => serde_json::to_string_pretty(&Report::new(&logs, &sums, &errors))? + "\n",
         (_, true) => {
-            eprint!("{}", table::error_summary(&logs, &errors));
-            csv::render(&logs, &sums)?
+            error_summary(&logs, &errors).lines().for_each(output::print_stderr);
+            csv(&logs, &sums)?
         }
-        _ => table::render(&logs, &sums, &errors),
+        _ => table(&logs, &sums, &errors),
     };
-    let mut output = io::stdout().lock();
-    output.write_all(text.as_bytes())?;
-    output.flush()?;
+    output::show(&text)?;
     let has_responses = sums.iter().any(|sum| !sum.total.latency.is_empty());
     let is_allowed = arguments.allowed.allows(&errors.known);
     if !has_responses && is_allowed {
         // The output contains no other reason for exit code 1.
-        eprintln!("anello: no responses in any of the runs");
+        output::print_stderr("anello: no responses in any of the runs");
     }
-    Ok(ExitCode::from(if has_responses && is_allowed { 0 } else { 1 }))
-}
-
-fn with_path(path: &Path, error: io::Error) -> io::Error {
-    io::Error::new(error.kind(), format!("{}: {error}", path.display()))
+    Ok(if has_responses && is_allowed { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 fn read(path: &Path) -> io::Result<NamedLog> {
-    let text = fs::read(path).map_err(|error| with_path(path, error))?;
-    let invalid = |reason: String| with_path(path, io::Error::new(io::ErrorKind::InvalidData, reason));
-    let log = HdrLog::parse(&text).map_err(|error| invalid(error.to_string()))?;
+    let text = fs::read(path).context(path.display())?;
+    let log = HdrLog::parse(&text).map_err(invalid_data).context(path.display())?;
     // The log of a run without a successful connection contains only errors.
     if log.records.is_empty() && log.errors.known.is_empty() {
-        return Err(invalid("no intervals in the log".to_owned()));
+        return Err(invalid_data("no intervals in the log")).context(path.display());
     }
     Ok(NamedLog { name: path.display().to_string(), log })
+}
+
+fn invalid_data(error: impl ToString) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, error.to_string())
 }
 
 /// Returns an error if `path` is one of the logs, because writing the sum would overwrite it.
 fn refuse_to_overwrite(path: &Path, logs: &[PathBuf]) -> io::Result<()> {
     let Ok(target) = path.canonicalize() else { return Ok(()) };
-    match logs.iter().any(|log| log.canonicalize().is_ok_and(|log| log == target)) {
-        true => {
-            let reason = "cannot write the sum: the file is one of the logs to merge (choose another file)";
-            Err(with_path(path, io::Error::new(io::ErrorKind::InvalidInput, reason)))
-        }
-        false => Ok(()),
+    if logs.iter().any(|log| log.canonicalize().is_ok_and(|log| log == target)) {
+        let cause = "cannot write the sum: the file is one of the logs to merge (choose another file)";
+        return Err(invalid_input(cause)).context(path.display());
     }
+    Ok(())
 }
 
 /// Returns a warning if one log ends before another one starts, because the request rates of the sums are then
