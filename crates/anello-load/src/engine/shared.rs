@@ -25,7 +25,6 @@ use crate::wire::tls_stream::TlsConnector;
 const LATE_THRESHOLD_NS: u64 = 1_000_000;
 
 /// State shared by all connections of a session.
-#[derive(Debug)]
 pub(crate) struct Shared {
     origin: Instant,
     pub exchange: Exchange,

@@ -6,10 +6,10 @@
 
 use bytes::Bytes;
 
-use crate::model::errors::{ConnectionError, ErrorKind};
+use crate::model::errors::ErrorKind;
 use crate::wire::http::{HttpReplyDecoder, HttpShared};
 use crate::wire::message::Messages;
-use crate::wire::reply::ReplyCheck;
+use crate::wire::reply::{ReceiveResult, ReplyCheck, RequestId};
 
 /// Protocol state shared by all connections of a thread.
 #[derive(Debug)]
@@ -41,13 +41,12 @@ impl Exchange {
         }
     }
 
-    /// Encodes `count` requests, starting with request number `sequence`. The message protocol sends one request at a
-    /// time.
+    /// Encodes `count` requests, starting with `id`. The message protocol sends one request at a time.
     #[inline]
-    pub fn requests(&self, connection: u64, sequence: u64, count: usize) -> Bytes {
+    pub fn requests(&self, id: RequestId, count: usize) -> Bytes {
         match self {
-            Self::Messages(messages) => messages.message(connection, sequence),
-            Self::Http(http) => http.requests(connection, sequence, count),
+            Self::Messages(messages) => messages.message(id.connection, id.sequence),
+            Self::Http(http) => http.requests(id, count),
         }
     }
 }
@@ -59,35 +58,24 @@ impl Default for ReplyDecoder {
 }
 
 impl ReplyDecoder {
-    /// Consumes the bytes at the front of `bytes` that belong to the reply to request `sequence`. Returns the result of
-    /// the check once the reply is complete.
+    /// Consumes the bytes at the front of `bytes` that belong to the reply to request `id`. Returns the result of the
+    /// check once the reply is complete.
     #[inline]
-    pub fn receive(
-        &mut self,
-        exchange: &Exchange,
-        connection: u64,
-        sequence: u64,
-        bytes: &mut &[u8],
-    ) -> Result<Option<ReplyCheck>, ConnectionError> {
+    pub fn receive(&mut self, exchange: &Exchange, id: RequestId, bytes: &mut &[u8]) -> ReceiveResult {
         match (self, exchange) {
             (Self::Messages(decoder), Exchange::Messages(messages)) => {
-                Ok(decoder.receive(messages, connection, sequence, bytes))
+                Ok(decoder.receive(messages, id, bytes))
             }
-            (Self::Http(decoder), Exchange::Http(http)) => decoder.receive(http, connection, sequence, bytes),
+            (Self::Http(decoder), Exchange::Http(http)) => decoder.receive(http, id, bytes),
             _ => unreachable!("decoder and exchange have different protocols"),
         }
     }
 
-    /// Handles EOF while request `sequence` is unanswered. Returns the result of the check if EOF completes the reply,
-    /// as it does for HTTP bodies without a length.
-    pub fn finish_at_eof(
-        &mut self,
-        exchange: &Exchange,
-        connection: u64,
-        sequence: u64,
-    ) -> Option<ReplyCheck> {
+    /// Handles EOF while request `id` is unanswered. Returns the result of the check if EOF completes the reply, as it
+    /// does for HTTP bodies without a length.
+    pub fn finish_at_eof(&mut self, exchange: &Exchange, id: RequestId) -> Option<ReplyCheck> {
         match (self, exchange) {
-            (Self::Http(decoder), Exchange::Http(http)) => decoder.finish_at_eof(http, connection, sequence),
+            (Self::Http(decoder), Exchange::Http(http)) => decoder.finish_at_eof(http, id),
             _ => None,
         }
     }
@@ -115,13 +103,8 @@ impl ReplyDecoder {
 
 impl MessageReplyDecoder {
     #[inline]
-    fn receive(
-        &mut self,
-        messages: &Messages,
-        connection: u64,
-        sequence: u64,
-        bytes: &mut &[u8],
-    ) -> Option<ReplyCheck> {
+    fn receive(&mut self, messages: &Messages, id: RequestId, bytes: &mut &[u8]) -> Option<ReplyCheck> {
+        let RequestId { connection, sequence } = id;
         let left = messages.response_bytes() - self.received_bytes;
         let (reply, rest) = bytes.split_at(left.min(bytes.len()));
         *bytes = rest;

@@ -1,6 +1,18 @@
-//! Result of checking a reply.
+//! Numbers of requests, and results of checking their replies.
 
 use crate::model::errors::{ConnectionError, ErrorKind};
+
+/// A request of the load.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RequestId {
+    /// Index of the connection.
+    pub connection: u64,
+    /// Number of the request on its connection.
+    pub sequence: u64,
+}
+
+/// Result of checking the bytes received so far. `None` if the reply is not complete.
+pub(crate) type ReceiveResult = Result<Option<ReplyCheck>, ConnectionError>;
 
 /// Result of checking a complete reply.
 #[derive(Debug)]

@@ -12,7 +12,6 @@ use crate::wire::tls_stream::TlsStream;
 use crate::wire::transport::Transport;
 
 /// An open connection.
-#[derive(Debug)]
 pub(crate) enum Stream {
     Plain(Transport),
     /// TLS over a transport, after the handshake.

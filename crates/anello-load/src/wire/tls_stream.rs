@@ -9,7 +9,6 @@
 //!   no plaintext buffer.
 
 use std::cell::Cell;
-use std::fmt;
 use std::future::poll_fn;
 use std::io::{self, BufRead, Write};
 use std::rc::Rc;
@@ -72,12 +71,6 @@ impl TlsConnector {
         };
         poll_fn(|context| stream.poll_handshake(context)).await?;
         Ok(stream)
-    }
-}
-
-impl fmt::Debug for TlsConnector {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.debug_struct("TlsConnector").field("server_name", &self.server_name).finish_non_exhaustive()
     }
 }
 
@@ -284,15 +277,5 @@ impl TlsStream {
 
     pub fn into_transport(self) -> Transport {
         self.transport
-    }
-}
-
-impl fmt::Debug for TlsStream {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter
-            .debug_struct("TlsStream")
-            .field("transport", &self.transport)
-            .field("close_state", &self.close_state)
-            .finish_non_exhaustive()
     }
 }

@@ -56,19 +56,19 @@ impl Connection {
 
     /// Returns `true` if a request has been answered since the connection was opened.
     fn has_answered(&self) -> bool {
-        self.sequence - self.in_flight.len() as u64 > self.first_sequence
+        self.oldest_sequence() > self.first_sequence
     }
 
     /// Handles EOF on an open connection.
     pub(super) fn handle_eof(&mut self, shared: &Shared) {
         self.now_ns = shared.now_ns();
-        let sequence = self.sequence - self.in_flight.len() as u64;
+        let id = self.request_id(self.oldest_sequence());
         let is_aborted = self.slot.abort_reason().is_some();
         let is_truncated = matches!(&self.state, ConnectionState::Open(stream) if stream.is_truncated());
         if !is_aborted
             && !is_truncated
             && !self.in_flight.is_empty()
-            && let Some(check) = self.decoder.finish_at_eof(&shared.exchange, self.index, sequence)
+            && let Some(check) = self.decoder.finish_at_eof(&shared.exchange, id)
         {
             shared.counters.add_received_bytes(0, self.now_ns);
             self.record_reply(&check, shared);

@@ -226,7 +226,7 @@ impl Connection {
         if count == 0 {
             return Ok(());
         }
-        let bytes = shared.exchange.requests(self.index, self.sequence, count);
+        let bytes = shared.exchange.requests(self.request_id(self.sequence), count);
         let byte_count = bytes.len();
         // Read the clock before sending: on epoll, the data is sent in this call, and other threads may run before it
         // returns.
@@ -301,8 +301,8 @@ impl Connection {
             if self.in_flight.is_empty() {
                 return Err(excess_data_error(bytes.len()));
             }
-            let sequence = self.sequence - self.in_flight.len() as u64;
-            let check = self.decoder.receive(&shared.exchange, self.index, sequence, &mut rest)?;
+            let id = self.request_id(self.oldest_sequence());
+            let check = self.decoder.receive(&shared.exchange, id, &mut rest)?;
             let Some(check) = check else { return Ok(false) };
             if self.in_flight.len() == 1 && !rest.is_empty() {
                 return Err(excess_data_error(bytes.len()));

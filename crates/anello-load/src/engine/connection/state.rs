@@ -12,7 +12,7 @@ use crate::engine::slot::ConnectionSlot;
 use crate::model::errors::ConnectionError;
 use crate::model::tls::HandshakeSummary;
 use crate::wire::exchange::ReplyDecoder;
-use crate::wire::reply::ReplyCheck;
+use crate::wire::reply::{ReplyCheck, RequestId};
 use crate::wire::stream::Stream;
 
 /// A connection of the load, open or closed.
@@ -115,6 +115,17 @@ impl Connection {
     #[inline]
     pub fn has_unanswered(&self) -> bool {
         self.reserved_request.is_some() || !self.resend_queue.is_empty()
+    }
+
+    /// Returns the number of the oldest request in flight, or of the next request if there is none.
+    #[inline]
+    pub fn oldest_sequence(&self) -> u64 {
+        self.sequence - self.in_flight.len() as u64
+    }
+
+    #[inline]
+    pub fn request_id(&self, sequence: u64) -> RequestId {
+        RequestId { connection: self.index, sequence }
     }
 
     /// Records the reply to the oldest request in flight.

@@ -1,7 +1,6 @@
 //! Cache of TLS sessions for resumption.
 
 use std::collections::VecDeque;
-use std::fmt;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use rustls::NamedGroup;
@@ -15,10 +14,10 @@ const MAX_TICKETS: usize = 1 << 15;
 
 /// Session cache for the only server of a load. The cache in rustls is not used because it is limited to eight tickets
 /// per server.
-#[derive(Default)]
+#[derive(Debug, Default)]
 pub(super) struct SessionCache(Mutex<CachedSessions>);
 
-#[derive(Default)]
+#[derive(Debug, Default)]
 struct CachedSessions {
     group: Option<NamedGroup>,
     /// TLS 1.2 session. It can be resumed by any number of connections.
@@ -65,11 +64,5 @@ impl ClientSessionStore for SessionCache {
 
     fn take_tls13_ticket(&self, _: &ServerName<'static>) -> Option<Tls13ClientSessionValue> {
         self.lock().tickets.pop_back()
-    }
-}
-
-impl fmt::Debug for SessionCache {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.debug_struct("Sessions").finish_non_exhaustive()
     }
 }

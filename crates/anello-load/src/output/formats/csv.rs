@@ -59,7 +59,7 @@ const COLUMNS: &[Column] = &[
     ("stolen_ns", |record| format_integer(record.stolen_ns)),
 ];
 
-/// Writer of the table. Every row is flushed immediately.
+/// Writer of the table. Every row is flushed immediately. All methods return the errors of the output.
 #[derive(Debug)]
 pub struct CsvWriter<W> {
     output: W,
@@ -67,9 +67,6 @@ pub struct CsvWriter<W> {
 
 impl<W: Write> CsvWriter<W> {
     /// Creates a writer and writes the header line.
-    ///
-    /// # Errors
-    /// Returns any error of the output.
     pub fn new(mut output: W) -> io::Result<Self> {
         let names = COLUMNS.iter().map(|(name, _)| *name);
         write_row(&mut output, std::iter::once("row").chain(names))?;
@@ -77,17 +74,11 @@ impl<W: Write> CsvWriter<W> {
     }
 
     /// Writes the row of an interval.
-    ///
-    /// # Errors
-    /// Returns any error of the output.
     pub fn write(&mut self, interval: &Interval) -> io::Result<()> {
         self.write_record("interval", interval)
     }
 
     /// Writes the row with the totals of the measurement, and returns the output.
-    ///
-    /// # Errors
-    /// Returns any error of the output.
     pub fn finish(mut self, total: &Interval) -> io::Result<W> {
         self.write_record("total", total)?;
         Ok(self.output)

@@ -75,7 +75,7 @@ const MAX_TIME_NS: u64 = u64::MAX / 4;
 const NS_PER_MS: u64 = 1_000_000;
 const NS_PER_S: u64 = 1_000_000_000;
 
-/// Writer of an interval log. Every line is flushed immediately.
+/// Writer of an interval log. Every line is flushed immediately. All methods return the errors of the output.
 #[derive(Debug)]
 pub struct HdrLogWriter<W> {
     output: W,
@@ -85,9 +85,6 @@ impl<W: Write> HdrLogWriter<W> {
     /// Creates a writer and writes the header. `began_unix_ns` is the start of the measurement, in nanoseconds since
     /// the Unix epoch; the starts of intervals are relative to it. `comments` are free text for human readers, such as
     /// a description of the run. Every line of a comment becomes a comment line.
-    ///
-    /// # Errors
-    /// Returns any error of the output.
     pub fn new(mut output: W, began_unix_ns: u64, comments: &[&str]) -> io::Result<Self> {
         for line in comments.iter().flat_map(|comment| comment.lines()) {
             // The space prevents readers from parsing a comment as a header.
@@ -104,9 +101,6 @@ impl<W: Write> HdrLogWriter<W> {
 
     /// Writes an interval: a line with the latency and, if present, a line with the uncorrected latency and the tag
     /// [`UNCORRECTED`].
-    ///
-    /// # Errors
-    /// Returns any error of the output.
     pub fn write(&mut self, interval: &Interval) -> io::Result<()> {
         let (start_ns, end_ns) = (interval.start_ns, interval.end_ns());
         self.write_histogram(None, start_ns, end_ns, &interval.latency)?;
@@ -147,17 +141,11 @@ impl<W: Write> HdrLogWriter<W> {
 
     /// Writes the comment with the error counts at the end of a run. The counts include errors before the first
     /// interval.
-    ///
-    /// # Errors
-    /// Returns any error of the output.
     pub fn write_errors(&mut self, errors: &Errors) -> io::Result<()> {
         self.write_reported_errors(&ReportedErrors { known: errors.clone(), is_complete: true })
     }
 
     /// Writes the comment with the reported errors of several runs. Writes nothing if the errors are unknown.
-    ///
-    /// # Errors
-    /// Returns any error of the output.
     pub fn write_reported_errors(&mut self, errors: &ReportedErrors) -> io::Result<()> {
         let known = errors.known.by_kind();
         let counts = match (errors.is_complete, errors.known.is_empty()) {

@@ -43,7 +43,7 @@ pub struct Begin {
     pub began_unix_ns: u64,
 }
 
-/// Writer of the stream. Every line is flushed immediately.
+/// Writer of the stream. Every line is flushed immediately. All methods return the errors of the output.
 #[derive(Debug)]
 pub struct NdjsonWriter<W> {
     output: W,
@@ -51,9 +51,6 @@ pub struct NdjsonWriter<W> {
 
 impl<W: Write> NdjsonWriter<W> {
     /// Creates a writer and writes the first line.
-    ///
-    /// # Errors
-    /// Returns any error of the output.
     pub fn new(output: W, began_unix_ns: u64) -> io::Result<Self> {
         let mut writer = Self { output };
         writer.write_line(&Line::Begin(Begin {
@@ -65,17 +62,11 @@ impl<W: Write> NdjsonWriter<W> {
     }
 
     /// Writes the line of an interval.
-    ///
-    /// # Errors
-    /// Returns any error of the output.
     pub fn write(&mut self, interval: &Interval) -> io::Result<()> {
         self.write_line(&Line::Interval(interval.into()))
     }
 
     /// Writes the last line with the totals of the measurement, and returns the output.
-    ///
-    /// # Errors
-    /// Returns any error of the output.
     pub fn finish(mut self, total: &Interval) -> io::Result<W> {
         self.write_line(&Line::Total(total.into()))?;
         Ok(self.output)

@@ -9,7 +9,7 @@ use bytes::Bytes;
 
 use crate::model::config::HttpLoad;
 use crate::model::errors::{ConnectionError, ErrorKind};
-use crate::wire::reply::ReplyCheck;
+use crate::wire::reply::{ReceiveResult, ReplyCheck, RequestId};
 use decoder::{DecodeError, Decoder, Head, HeadCache, Part};
 use reference::{BodyMatch, Comparison, Reference};
 
@@ -75,43 +75,37 @@ impl HttpShared {
         }
     }
 
-    /// Returns the index of the page for request number `sequence` of a connection. A connection requests all pages in
+    /// Returns the index of the page of a request. A connection requests all pages in
     /// turn, and each connection starts with a different page.
     #[inline]
-    fn page(&self, connection: u64, sequence: u64) -> usize {
+    fn page(&self, id: RequestId) -> usize {
         match self.pages.len() {
             1 => 0,
-            count => (connection.wrapping_add(sequence) % count as u64) as usize,
+            count => (id.connection.wrapping_add(id.sequence) % count as u64) as usize,
         }
     }
 
-    /// Encodes `count` requests, starting with request number `sequence`.
+    /// Encodes `count` requests, starting with `id`.
     #[inline]
-    pub fn requests(&self, connection: u64, sequence: u64, count: usize) -> Bytes {
-        let first = &self.pages[self.page(connection, sequence)].request;
+    pub fn requests(&self, id: RequestId, count: usize) -> Bytes {
+        let first = &self.pages[self.page(id)].request;
         if count == 1 {
             return first.clone();
         }
         let mut all = Vec::with_capacity(first.len() * count);
-        for sequence in (sequence..).take(count) {
-            all.extend_from_slice(&self.pages[self.page(connection, sequence)].request);
+        for sequence in (id.sequence..).take(count) {
+            all.extend_from_slice(&self.pages[self.page(RequestId { sequence, ..id })].request);
         }
         all.into()
     }
 }
 
 impl HttpReplyDecoder {
-    /// Consumes the bytes at the front of `bytes` that belong to the response to request `sequence`. Returns the result
-    /// of the check once the response is complete.
+    /// Consumes the bytes at the front of `bytes` that belong to the response to request `id`. Returns the result of the
+    /// check once the response is complete.
     #[inline]
-    pub fn receive(
-        &mut self,
-        shared: &HttpShared,
-        connection: u64,
-        sequence: u64,
-        bytes: &mut &[u8],
-    ) -> Result<Option<ReplyCheck>, ConnectionError> {
-        let page = shared.page(connection, sequence);
+    pub fn receive(&mut self, shared: &HttpShared, id: RequestId, bytes: &mut &[u8]) -> ReceiveResult {
+        let page = shared.page(id);
         let cached = self.decoder.peek(bytes, &shared.pages[page].head.borrow());
         if let Some((head, head_bytes)) = cached
             && let Some(body_bytes) = head.body_bytes().and_then(|bytes| usize::try_from(bytes).ok())
@@ -126,12 +120,7 @@ impl HttpReplyDecoder {
         self.receive_parts(shared, page, bytes)
     }
 
-    fn receive_parts(
-        &mut self,
-        shared: &HttpShared,
-        page: usize,
-        bytes: &mut &[u8],
-    ) -> Result<Option<ReplyCheck>, ConnectionError> {
+    fn receive_parts(&mut self, shared: &HttpShared, page: usize, bytes: &mut &[u8]) -> ReceiveResult {
         let mut cache = shared.pages[page].head.borrow_mut();
         loop {
             match self.decoder.next(bytes, &mut cache).map_err(|error| malformed_error(&error))? {
@@ -144,14 +133,8 @@ impl HttpReplyDecoder {
     }
 
     /// Handles EOF. Returns the result of the check if EOF completes the response.
-    pub fn finish_at_eof(
-        &mut self,
-        shared: &HttpShared,
-        connection: u64,
-        sequence: u64,
-    ) -> Option<ReplyCheck> {
-        let page = shared.page(connection, sequence);
-        self.decoder.finish_at_eof().then(|| self.finish(shared, page))
+    pub fn finish_at_eof(&mut self, shared: &HttpShared, id: RequestId) -> Option<ReplyCheck> {
+        self.decoder.finish_at_eof().then(|| self.finish(shared, shared.page(id)))
     }
 
     /// Returns `true` if a part of a response has been received.
