@@ -29,7 +29,7 @@ pub mod report;
 pub mod result;
 mod run;
 
-pub use judge::{analysis, pairs, peak, published, statistics, verdict};
+pub use judge::{analysis, findings, pairs, peak, published, statistics, verdict};
 pub use lab::{run, run_from};
 pub use plan::cell::{self, Cell, DiskOperation, Group, Workload};
 pub use plan::config::{LabConfig, ScenarioRecord, echo_cells};

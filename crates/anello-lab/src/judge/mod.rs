@@ -2,7 +2,7 @@
 
 pub mod analysis;
 mod complete;
-mod findings;
+pub mod findings;
 pub mod pairs;
 pub mod peak;
 pub mod published;

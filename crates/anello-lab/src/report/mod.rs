@@ -1,28 +1,25 @@
-//! The forms of a result: a table for the terminal, JSON for programs, HTML for everyone else, its plots as files, and
-//! tables for documents.
+//! Reports of a run: text for the terminal, JSON, an HTML page, plots as SVG files, and Markdown.
 
-mod base;
 mod chart;
-mod drawings;
+mod details;
+mod document;
+mod figures;
 pub(crate) mod format;
-mod html;
-mod markdown;
-mod matrix;
+mod names;
+mod page;
 mod palette;
-mod peaks;
+mod published;
+mod ratios;
 pub mod raw;
 mod svg;
-mod table;
-pub(crate) mod text;
-mod value;
+pub(crate) mod table;
 
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-pub use html::{render_html, render_page};
-pub use markdown::render_markdown;
-pub use table::render_table;
+pub use document::{render_markdown, render_table};
+pub use page::{render_html, render_page};
 
 use crate::result::LabResult;
 use crate::run::replace::replace;
@@ -48,13 +45,16 @@ pub fn render_json(result: &LabResult) -> Result<String, serde_json::Error> {
     serde_json::to_string_pretty(result)
 }
 
-/// Every plot of the result as a file of its own: name with extension and text, in colours for a light ground.
+/// Renders all charts as SVG files: name with extension, and text.
 #[must_use]
 pub fn render_plots(result: &LabResult) -> Vec<(String, String)> {
-    let groups = drawings::drawings(result);
-    let all =
-        groups.iter().flat_map(|group| [&group.lines, &group.bars, &group.ratios, &group.curves]).flatten();
-    all.map(|drawing| (format!("{}.svg", drawing.name), svg::standalone(&drawing.svg))).collect()
+    let looks = palette::looks(&result.contenders, &result.plan.reference);
+    let plots = result.groups().into_iter().flat_map(|group| {
+        let charts = chart::GroupCharts::of(result, &group);
+        let plot = |chart: &chart::Chart| (format!("{}.svg", chart.name), svg::render(chart, &looks));
+        charts.all().map(plot).collect::<Vec<_>>()
+    });
+    plots.collect()
 }
 
 /// Writes all reports into `directory`, made if it does not exist, named after the start of the run: JSON, HTML, text and
