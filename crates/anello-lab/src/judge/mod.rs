@@ -1,7 +1,9 @@
 //! Results of a run: statistics, verdicts, findings, and the comparison with published figures.
 
 pub mod analysis;
-mod complete;
+mod cells;
+pub mod comparability;
+mod comparisons;
 pub mod findings;
 pub mod pairs;
 pub mod peak;

@@ -9,7 +9,7 @@
 //! it. The rate drops where that limit sets in, which is not a peak. A sweep therefore contains only cells with the
 //! same share: that of the cell with the most connections.
 
-use crate::plan::cell::{Cell, Group};
+use crate::plan::cell::Group;
 use crate::result::{CellResult, LabResult};
 
 /// Minimum number of cells of a sweep, each with a different number of connections.
@@ -41,7 +41,6 @@ pub struct Peak {
 
 /// Returns the sweeps of a run in the order of its groups. A sweep consists of at least [`MIN_CELLS`] closed-loop cells
 /// with the same server share, in which at least one contender was measured.
-#[must_use]
 pub fn sweeps(result: &LabResult) -> Vec<Sweep> {
     result.groups().into_iter().filter_map(|group| sweep(result, group)).collect()
 }
@@ -52,9 +51,8 @@ fn sweep(result: &LabResult, group: Group) -> Option<Sweep> {
     cells.sort_by_key(|cell| cell.cell.connections);
     cells.dedup_by_key(|cell| cell.cell.connections);
     let plan = &result.plan;
-    let share = |cell: &Cell| cell.server_share(plan.server_share, &plan.server_cores, &plan.load_cores);
-    let server_share = share(&cells.last()?.cell);
-    cells.retain(|cell| share(&cell.cell) == server_share);
+    let server_share = plan.server_share_in(&cells.last()?.cell);
+    cells.retain(|cell| plan.server_share_in(&cell.cell) == server_share);
     if cells.len() < MIN_CELLS {
         return None;
     }

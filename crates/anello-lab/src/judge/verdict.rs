@@ -10,7 +10,6 @@
 //! or [`MIN_PASSES`] passes. The ratio of the twins needs the same numbers. Above [`NOISY_RESOLUTION`], a difference
 //! that is not significant is "too noisy" instead of "no difference".
 
-use crate::judge::findings;
 use crate::judge::statistics::quantile;
 use crate::result::Ratio;
 use crate::result::measure::Measure;
@@ -28,18 +27,14 @@ pub const MIN_PASSES: usize = 3;
 /// Fraction of its core's time below which a server counts as waiting for the load.
 pub const SERVER_BUSY_THRESHOLD: f64 = 0.9;
 
-/// Computes the resolutions, the verdicts and the findings of `result`.
-pub fn judge(result: &mut LabResult) {
-    Measure::ALL.into_iter().for_each(|measure| judge_measure(result, measure));
-    let LabResult { versus, runtime_versus, other_versus, base_versus, .. } = result;
-    for pairs in [versus, runtime_versus, other_versus, base_versus] {
-        judge_pairs(&result.cells, pairs);
-    }
-    result.findings = findings::findings(result);
-}
+/// Fraction of its cores' time above which the load generator counts as saturated.
+pub const LOAD_BUSY_THRESHOLD: f64 = 0.95;
 
-/// Computes the resolution of every cell and the verdict on every row for one measure.
-pub(crate) fn judge_measure(result: &mut LabResult, measure: Measure) {
+/// Fraction of late or unsent requests above which a finding reports them.
+pub const LATE_FRACTION_THRESHOLD: f64 = 0.01;
+
+/// Computes the resolution of every cell and the verdict on every row and pair comparison for one measure.
+pub fn judge_measure(result: &mut LabResult, measure: Measure) {
     let twin = result
         .contenders
         .iter()
@@ -56,64 +51,36 @@ pub(crate) fn judge_measure(result: &mut LabResult, measure: Measure) {
             (own, median) => own.or(median),
         };
         for row in &mut cell.rows {
-            let verdict = if row.contender == result.plan.reference {
+            let (ratio, verdict) = row.comparison.get_mut(measure);
+            *verdict = if row.contender == result.plan.reference {
                 Verdict::Reference
             } else {
-                let ratio = measure.ratio(row);
                 ratio.map_or(Verdict::NotComparable, |ratio| verdict_on(ratio, resolution))
             };
-            match measure {
-                Measure::Rate => row.rate_verdict = verdict,
-                Measure::Cpu => row.cpu_verdict = verdict,
-                Measure::P50 => row.p50_verdict = verdict,
-                Measure::P99 => row.p99_verdict = verdict,
-                Measure::Memory => row.memory_verdict = verdict,
-                Measure::TotalCpu => row.cpu_of_both_verdict = verdict,
-            }
         }
-        match measure {
-            Measure::Rate => cell.rate_resolution = resolution,
-            Measure::Cpu => cell.cpu_resolution = resolution,
-            Measure::P50 => cell.p50_resolution = resolution,
-            Measure::P99 => cell.p99_resolution = resolution,
-            Measure::Memory => cell.memory_resolution = resolution,
-            Measure::TotalCpu => cell.cpu_of_both_resolution = resolution,
-        }
+        *cell.resolution.get_mut(measure) = resolution;
     }
+    let cells = std::mem::take(&mut result.cells);
+    result.pair_lists_mut().into_iter().for_each(|pairs| judge_pairs(&cells, pairs, measure));
+    result.cells = cells;
 }
 
 /// Computes the verdicts on pair comparisons by the same rule. The resolutions are those of `cells`.
-pub fn judge_pairs(cells: &[CellResult], pairs: &mut [PairComparison]) {
-    Measure::IN_PAIRS.into_iter().for_each(|measure| judge_pairs_by(cells, pairs, measure));
-}
-
-/// Computes the verdicts on pair comparisons for one measure.
-pub(crate) fn judge_pairs_by(cells: &[CellResult], pairs: &mut [PairComparison], measure: Measure) {
+pub fn judge_pairs(cells: &[CellResult], pairs: &mut [PairComparison], measure: Measure) {
     for versus in pairs {
         let Some(cell) = cells.iter().find(|cell| cell.cell == versus.cell) else { continue };
-        let ratio = measure.pair_ratio(versus);
-        let verdict =
-            ratio.map_or(Verdict::NotComparable, |ratio| verdict_on(ratio, measure.resolution(cell)));
-        match measure {
-            Measure::Rate => versus.rate_verdict = verdict,
-            Measure::Cpu => versus.cpu_verdict = verdict,
-            Measure::P50 => {}
-            Measure::P99 => versus.p99_verdict = verdict,
-            Measure::Memory => versus.memory_verdict = verdict,
-            Measure::TotalCpu => versus.cpu_of_both_verdict = verdict,
-        }
+        let (ratio, verdict) = versus.comparison.get_mut(measure);
+        *verdict = ratio.map_or(Verdict::NotComparable, |ratio| verdict_on(ratio, measure.resolution(cell)));
     }
 }
 
 /// Returns `true` if a ratio is based on at least [`MIN_PAIRS`] pairs and [`MIN_PASSES`] passes.
-#[must_use]
 pub fn has_enough_samples(ratio: &Ratio) -> bool {
     ratio.pairs >= MIN_PAIRS && ratio.passes >= MIN_PASSES
 }
 
 /// Returns the verdict on one ratio in a cell with the given resolution. Without a resolution, the noise floor is
 /// unknown and the verdict is [`Verdict::TooNoisy`].
-#[must_use]
 pub fn verdict_on(ratio: Ratio, resolution: Option<f64>) -> Verdict {
     let Some(resolution) = resolution.filter(|_| has_enough_samples(&ratio)) else {
         return Verdict::TooNoisy;
@@ -125,55 +92,5 @@ pub fn verdict_on(ratio: Ratio, resolution: Option<f64>) -> Verdict {
         Verdict::TooNoisy
     } else {
         Verdict::NoDifference
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn ratio(estimate: f64, half_width: f64) -> Ratio {
-        Ratio {
-            estimate,
-            low: estimate - half_width,
-            high: estimate + half_width,
-            pairs: 15,
-            passes: 5,
-            stretch: 1.0,
-        }
-    }
-
-    #[test]
-    fn difference_requires_interval_without_one_and_exceeded_resolution() {
-        assert_eq!(verdict_on(ratio(1.05, 0.02), Some(0.03)), Verdict::More);
-        assert_eq!(verdict_on(ratio(0.95, 0.02), Some(0.03)), Verdict::Less);
-        assert_eq!(
-            verdict_on(ratio(1.05, 0.06), Some(0.03)),
-            Verdict::NoDifference,
-            "the interval includes 1"
-        );
-        assert_eq!(verdict_on(ratio(1.05, 0.02), Some(0.06)), Verdict::NoDifference, "within the resolution");
-        assert_eq!(verdict_on(ratio(1.0, 0.0), Some(0.0)), Verdict::NoDifference);
-    }
-
-    #[test]
-    fn noisy_cell_allows_verdict_only_on_large_difference() {
-        assert_eq!(verdict_on(ratio(1.05, 0.02), Some(0.3)), Verdict::TooNoisy);
-        assert_eq!(verdict_on(ratio(3.0, 0.5), Some(0.3)), Verdict::More);
-    }
-
-    #[test]
-    fn too_few_pairs_or_passes_give_no_verdict() {
-        let of = |pairs, passes| verdict_on(Ratio { pairs, passes, ..ratio(3.0, 0.0) }, Some(0.01));
-        assert_eq!(of(MIN_PAIRS, MIN_PASSES), Verdict::More);
-        assert_eq!(of(1, 1), Verdict::TooNoisy, "an interval without width");
-        assert_eq!(of(MIN_PAIRS - 1, MIN_PASSES), Verdict::TooNoisy);
-        assert_eq!(of(30, MIN_PASSES - 1), Verdict::TooNoisy);
-    }
-
-    #[test]
-    fn unknown_resolution_gives_no_verdict() {
-        assert_eq!(verdict_on(ratio(1.05, 0.02), None), Verdict::TooNoisy);
-        assert_eq!(verdict_on(ratio(3.0, 0.02), None), Verdict::TooNoisy);
     }
 }

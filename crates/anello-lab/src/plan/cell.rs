@@ -47,25 +47,21 @@ pub enum Workload {
 
 impl Workload {
     /// Returns the noun for the counted unit of work: "request", or "operation" for disks.
-    #[must_use]
     pub fn unit(self) -> &'static str {
         if self.is_disk() { "operation" } else { "request" }
     }
 
     /// Returns the noun for the contender: "server", or "worker" for disks.
-    #[must_use]
     pub fn server_noun(self) -> &'static str {
         if self.is_disk() { "worker" } else { "server" }
     }
 
     /// Returns a workload of plain HTTP requests for `target`, one at a time on keep-alive connections.
-    #[must_use]
     pub const fn http(target: Target) -> Workload {
         Workload::Http { target, pipelining: 1, reconnect: false, cipher: None }
     }
 
     /// Returns this workload with TLS if it is HTTP; any other workload unchanged.
-    #[must_use]
     pub fn under(self, cipher: Cipher) -> Workload {
         match self {
             Workload::Http { target, pipelining, reconnect, .. } => {
@@ -76,7 +72,6 @@ impl Workload {
     }
 
     /// Returns the TLS cipher. `None` without TLS.
-    #[must_use]
     pub fn cipher(self) -> Option<Cipher> {
         match self {
             Workload::Http { cipher, .. } => cipher,
@@ -85,7 +80,6 @@ impl Workload {
     }
 
     /// Returns the requested resource over HTTP. `None` for other workloads.
-    #[must_use]
     pub fn target(self) -> Option<Target> {
         match self {
             Workload::Http { target, .. } => Some(target),
@@ -94,35 +88,38 @@ impl Workload {
     }
 
     /// Returns whether a response exceeds the socket buffer, so that it is sent at the speed of the reader.
-    #[must_use]
     pub fn has_large_answers(self) -> bool {
         self.target().is_some_and(Target::is_large)
     }
 
     /// Returns whether clients send requests over connections in a loop.
-    #[must_use]
     pub fn has_loops(self) -> bool {
         matches!(self, Workload::Echo { .. } | Workload::Http { .. })
     }
 
     /// Returns whether this is disk I/O.
-    #[must_use]
     pub fn is_disk(self) -> bool {
         matches!(self, Workload::Disk { .. })
     }
 }
 
 /// Type of disk access.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, strum::Display,
+)]
 #[serde(rename_all = "snake_case")]
 pub enum DiskOperation {
     /// Reads at random offsets.
+    #[strum(to_string = "random reads")]
     RandomRead,
     /// Writes at random offsets.
+    #[strum(to_string = "random writes")]
     RandomWrite,
     /// Reads consecutive blocks.
+    #[strum(to_string = "sequential reads")]
     SequentialRead,
     /// Writes consecutive blocks.
+    #[strum(to_string = "sequential writes")]
     SequentialWrite,
 }
 
@@ -146,7 +143,6 @@ pub const SATURATION_CONNECTIONS_PER_CORE: usize = 16;
 
 impl Cell {
     /// Returns a closed-loop echo cell on one core, with `message_bytes` per message.
-    #[must_use]
     pub const fn echo(message_bytes: usize, connections: usize) -> Cell {
         Cell {
             workload: Workload::Echo { message_bytes },
@@ -157,13 +153,11 @@ impl Cell {
     }
 
     /// Returns a closed-loop HTTP cell on one core, with keep-alive connections.
-    #[must_use]
     pub const fn http(target: Target, connections: usize) -> Cell {
         Cell { workload: Workload::http(target), ..Cell::echo(1, connections) }
     }
 
     /// Returns whether this is a closed loop: without an offered rate, each connection waits for its response.
-    #[must_use]
     pub fn is_closed_loop(&self) -> bool {
         self.workload.has_loops() && self.offered_per_second.is_none()
     }
@@ -171,7 +165,6 @@ impl Cell {
     /// Returns whether this closed loop has enough requests in flight to keep server and load busy:
     /// [`SATURATION_CONNECTIONS_PER_CORE`] connections per server core. Pipelined requests do not count, because
     /// those of one connection travel and are processed together.
-    #[must_use]
     pub fn is_saturated(&self) -> bool {
         self.is_closed_loop()
             && self.connections >= SATURATION_CONNECTIONS_PER_CORE.saturating_mul(self.server_cores)
@@ -185,7 +178,6 @@ impl Cell {
     /// not. With megabytes, the load copies and compares every byte and is much slower than the server, regardless
     /// of the share. In addition, throttled intervals would fall into the middle of responses and distort every
     /// latency.
-    #[must_use]
     pub fn server_share(&self, share: f64, server_cores: &[usize], load_cores: &[usize]) -> f64 {
         if !self.is_saturated() || self.workload.has_large_answers() || server_cores == load_cores {
             return 1.0;
@@ -194,7 +186,6 @@ impl Cell {
     }
 
     /// Returns the group whose chart contains this cell.
-    #[must_use]
     pub fn group(&self) -> Group {
         Group {
             workload: self.workload,
@@ -205,7 +196,6 @@ impl Cell {
 
     /// Returns the x position in the chart: the offered rate if there is one, else the number of connections (disk:
     /// the queue depth).
-    #[must_use]
     pub fn position(&self) -> f64 {
         match self.offered_per_second {
             Some(rate) => rate as f64,
@@ -255,17 +245,6 @@ impl fmt::Display for Workload {
                 write!(formatter, "{operation}, {mode}, {block_bytes} bytes")
             }
         }
-    }
-}
-
-impl fmt::Display for DiskOperation {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str(match self {
-            DiskOperation::RandomRead => "random reads",
-            DiskOperation::RandomWrite => "random writes",
-            DiskOperation::SequentialRead => "sequential reads",
-            DiskOperation::SequentialWrite => "sequential writes",
-        })
     }
 }
 
@@ -320,102 +299,4 @@ fn grouped_digits(number: u64) -> String {
         grouped.push(digit);
     }
     grouped
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_saturated_closed_loops_throttle_servers() {
-        let share = |cell: Cell| cell.server_share(0.8, &[0, 2], &[1]);
-        assert_eq!(share(Cell::echo(128, SATURATION_CONNECTIONS_PER_CORE)), 0.8);
-        assert_eq!(share(Cell::echo(128, SATURATION_CONNECTIONS_PER_CORE - 1)), 1.0);
-        assert_eq!(
-            share(Cell { server_cores: 2, ..Cell::echo(128, 2 * SATURATION_CONNECTIONS_PER_CORE) }),
-            0.4
-        );
-        assert_eq!(
-            share(Cell { server_cores: 2, ..Cell::echo(128, 2 * SATURATION_CONNECTIONS_PER_CORE - 1) }),
-            1.0
-        );
-        assert_eq!(share(Cell { offered_per_second: Some(1), ..Cell::echo(128, 300) }), 1.0);
-        assert_eq!(share(Cell { workload: Workload::Idle, ..Cell::echo(128, 300) }), 1.0);
-        assert_eq!(Cell::echo(128, 300).server_share(0.8, &[0], &[0]), 1.0, "the load shares the core");
-    }
-
-    #[test]
-    fn small_responses_throttle_servers_and_large_ones_do_not() {
-        let share = |cell: Cell| cell.server_share(0.8, &[0], &[1]);
-        for target in Target::ALL {
-            let expected = if [Target::Large, Target::Huge].contains(&target) { 1.0 } else { 0.8 };
-            assert_eq!(share(Cell::http(target, SATURATION_CONNECTIONS_PER_CORE)), expected, "{target}");
-            assert!(Cell::http(target, SATURATION_CONNECTIONS_PER_CORE).is_saturated());
-            assert_eq!(share(Cell::http(target, SATURATION_CONNECTIONS_PER_CORE - 1)), 1.0);
-            assert_eq!(share(Cell { offered_per_second: Some(1), ..Cell::http(target, 50) }), 1.0);
-        }
-        let deep = Workload::Http { target: Target::Hello, pipelining: 64, reconnect: false, cipher: None };
-        assert_eq!(
-            share(Cell { workload: deep, ..Cell::echo(1, 1) }),
-            1.0,
-            "pipelined requests of one connection"
-        );
-    }
-
-    #[test]
-    fn cells_have_readable_names() {
-        assert_eq!(Cell::echo(128, 1).to_string(), "1 connection, 128 bytes");
-        let rated = Cell { offered_per_second: Some(20_000), server_cores: 2, ..Cell::echo(1024, 80) };
-        assert_eq!(rated.to_string(), "80 connections, 1024 bytes, 20,000 requests/s offered, 2 cores");
-        let disk = Workload::Disk { operation: DiskOperation::RandomRead, direct: true, block_bytes: 4096 };
-        let deep = Cell { workload: disk, ..Cell::echo(1, 16) };
-        assert_eq!(deep.to_string(), "random reads, direct, 4096 bytes, queue depth 16");
-        assert_eq!(Cell::http(Target::Page, 50).to_string(), "50 connections, page.html");
-        assert_eq!(Workload::http(Target::Page).to_string(), "page.html (6 KiB)");
-        assert_eq!(Workload::http(Target::Huge).to_string(), "10m.bin");
-        let http = |pipelining, reconnect| Workload::Http {
-            target: Target::Fixed,
-            pipelining,
-            reconnect,
-            cipher: None,
-        };
-        assert_eq!(http(16, false).to_string(), "/fixed (13 bytes), pipelining 16");
-        let each = Cell { workload: http(1, true), ..Cell::echo(1, 2) };
-        assert_eq!(each.to_string(), "2 connections, /fixed, a connection per request");
-        let secure = Cell { workload: each.workload.under(Cipher::Aes128Gcm), ..each };
-        let expected = "2 connections, /fixed, TLS AES-128-GCM, a connection per request";
-        assert_eq!(secure.to_string(), expected);
-        let page = Workload::http(Target::Page).under(Cipher::Aes256Gcm);
-        assert_eq!(page.to_string(), "page.html (6 KiB), TLS AES-256-GCM");
-        let idle = Cell { workload: Workload::Idle, ..Cell::echo(1, 1000) };
-        assert_eq!(idle.to_string(), "1000 idle connections");
-        assert_eq!([0, 999, 1000, 1_234_567].map(grouped_digits), ["0", "999", "1,000", "1,234,567"]);
-    }
-
-    #[test]
-    fn plain_http_is_serialized_without_cipher() {
-        let serialized = |workload: Workload| serde_json::to_string(&workload).unwrap();
-        let plain = Workload::http(Target::Hello);
-        let expected = r#"{"kind":"http","target":"hello.txt","pipelining":1,"reconnect":false}"#;
-        assert_eq!(serialized(plain), expected);
-        let secure = plain.under(Cipher::Aes128Gcm);
-        assert_eq!(serialized(secure), expected.replace('}', r#","cipher":"aes-128-gcm"}"#));
-        for workload in [plain, secure] {
-            assert_eq!(serde_json::from_str::<Workload>(&serialized(workload)).unwrap(), workload);
-        }
-        assert_eq!(Workload::Idle.under(Cipher::Aes128Gcm), Workload::Idle);
-    }
-
-    #[test]
-    fn group_contains_cells_of_one_chart() {
-        assert_eq!(Cell::echo(128, 1).group(), Cell::echo(128, 300).group());
-        assert_ne!(Cell::echo(128, 1).group(), Cell::echo(1024, 1).group());
-        let rated =
-            |rate, connections| Cell { offered_per_second: Some(rate), ..Cell::echo(100, connections) };
-        assert_eq!(rated(1000, 80).group(), rated(2000, 80).group());
-        assert_ne!(rated(1000, 80).group(), rated(1000, 250).group());
-        assert_ne!(rated(1000, 80).group(), Cell::echo(100, 80).group());
-        assert_eq!(rated(1000, 80).group().to_string(), "100 bytes, 80 connections");
-        assert_eq!((rated(1000, 80).position(), Cell::echo(100, 80).position()), (1000.0, 80.0));
-    }
 }

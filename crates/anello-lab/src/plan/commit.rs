@@ -19,7 +19,6 @@ const COMMIT_DIGITS: usize = 12;
 
 /// Returns the commit of these directories of one repository, with [`CHANGED`] if tracked files in them differ from
 /// it. `None` if the first directory contains no tracked files or `git` is not available.
-#[must_use]
 pub fn of_sources(directories: &[&Path]) -> Option<String> {
     let (first, rest) = directories.split_first()?;
     let git = |words: &[&str], paths: &[&Path]| {
@@ -48,7 +47,6 @@ pub fn of_sources(directories: &[&Path]) -> Option<String> {
 
 /// Returns the commit in a version: the pseudo-version of a Go module ends with the time and the first 12 digits of
 /// a commit, as in `v0.0.0-20220926161041-69611e8b13d5`.
-#[must_use]
 pub fn of_version(version: &str) -> Option<&str> {
     let (rest, commit) = version.rsplit_once('-')?;
     let time = rest.rsplit(['-', '.']).next()?;
@@ -59,7 +57,6 @@ pub fn of_version(version: &str) -> Option<&str> {
 }
 
 /// Splits off the suffix of modified files. The second value is `true` if there was one.
-#[must_use]
 pub fn strip_dirty_suffix(commit: &str) -> (&str, bool) {
     let stripped = [CHANGED, OLD_DIRTY_SUFFIX].into_iter().find_map(|suffix| commit.strip_suffix(suffix));
     (stripped.unwrap_or(commit), stripped.is_some())
@@ -67,85 +64,10 @@ pub fn strip_dirty_suffix(commit: &str) -> (&str, bool) {
 
 /// Returns the short form of a commit, with [`CHANGED`] if it has the suffix of modified files in the current or
 /// the old form.
-#[must_use]
 pub fn short(commit: &str) -> String {
     let (commit, is_changed) = strip_dirty_suffix(commit);
     let digits = commit.chars().take_while(char::is_ascii_hexdigit).count();
     let (hash, rest) = commit.split_at(digits);
     let suffix = if is_changed { CHANGED } else { "" };
     format!("{}{rest}{suffix}", hash.get(..COMMIT_DIGITS).unwrap_or(hash))
-}
-
-#[cfg(test)]
-#[path = "../../tests/common/git.rs"]
-mod git_for_tests;
-
-#[cfg(test)]
-mod tests {
-    use std::fs;
-
-    use super::git_for_tests::{git, is_here};
-    use super::*;
-
-    #[test]
-    fn of_sources_returns_commit_and_change_suffix() {
-        let workspace = tempfile::tempdir().unwrap();
-        let path = |name: &str| workspace.path().join(name);
-        for directory in ["peer", "shared", "other", "untracked"] {
-            fs::create_dir(path(directory)).unwrap();
-            fs::write(path(directory).join("file"), "one").unwrap();
-        }
-        let (peer, shared) = (path("peer"), path("shared"));
-        assert_eq!(of_sources(&[&peer]), None, "not a repository");
-        if !is_here() {
-            return; // The rest of the test needs git.
-        }
-        let git = |words: &[&str]| git(workspace.path(), words);
-        git(&["init"]);
-        git(&["add", "peer", "shared", "other"]);
-        assert_eq!(of_sources(&[&peer]), None, "no commit yet");
-        git(&["commit", "-m", "one"]);
-        let commit = of_sources(&[&peer, Path::new("../shared")]).unwrap();
-        assert!(
-            commit.len() >= COMMIT_DIGITS && commit.chars().all(|digit| digit.is_ascii_hexdigit()),
-            "{commit}"
-        );
-        assert_eq!(of_sources(&[&path("untracked")]), None, "untracked directory has no commit");
-        let commit_of_both = || of_sources(&[&peer, Path::new("../shared")]);
-        fs::write(path("other/file"), "two").unwrap();
-        fs::write(peer.join("new"), "untracked").unwrap();
-        assert_eq!(
-            commit_of_both(),
-            Some(commit.clone()),
-            "changes elsewhere and untracked files are ignored"
-        );
-        fs::write(shared.join("file"), "two").unwrap();
-        assert_eq!(commit_of_both(), Some(format!("{commit}{CHANGED}")));
-        assert_eq!(of_sources(&[&peer]), Some(commit.clone()));
-        git(&["add", "shared"]);
-        assert_eq!(commit_of_both(), Some(format!("{commit}{CHANGED}")), "staged changes count as changes");
-        fs::write(shared.join("file"), "one").unwrap();
-        assert_eq!(commit_of_both(), Some(commit), "change was reverted");
-    }
-
-    #[test]
-    fn pseudo_version_contains_commit() {
-        assert_eq!(of_version("v0.0.0-20220926161041-69611e8b13d5"), Some("69611e8b13d5"));
-        assert_eq!(of_version("v1.2.4-0.20220926161041-69611e8b13d5"), Some("69611e8b13d5"));
-        for version in ["1.54.1", "4.2.18.Final", "v0.0.0-20220926-69611e8b13d5", "1-2-3", ""] {
-            assert_eq!(of_version(version), None, "{version}");
-        }
-    }
-
-    #[test]
-    fn short_commit_keeps_change_suffix() {
-        let long = "a".repeat(40);
-        assert_eq!(short(&long), "aaaaaaaaaaaa");
-        assert_eq!(short(&format!("{long}-dirty")), "aaaaaaaaaaaa+changes");
-        assert_eq!(short(&format!("{long}+changes")), "aaaaaaaaaaaa+changes");
-        assert_eq!(strip_dirty_suffix("69611e8b13d5-dirty"), ("69611e8b13d5", true));
-        assert_eq!(strip_dirty_suffix("69611e8b13d5"), ("69611e8b13d5", false));
-        assert_eq!(short("69611e8b13d5+changes"), "69611e8b13d5+changes");
-        assert_eq!(short("v1"), "v1");
-    }
 }

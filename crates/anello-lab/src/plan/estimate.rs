@@ -34,14 +34,13 @@ const TLS_BYTES_PER_SECOND: f64 = 2e9;
 
 impl LabConfig {
     /// Returns the number of slices in the whole run if nothing fails or is repeated.
-    #[must_use]
     pub fn slice_count(&self) -> usize {
-        self.cells.iter().map(|cell| self.slices_in(cell)).sum::<usize>() * self.passes
+        self.cells.iter().map(|cell| self.slices_in(cell)).sum::<usize>() * self.timing.passes
     }
 
     /// Returns the number of slices in a cell per pass: one for each participant in each round.
     pub(crate) fn slices_in(&self, cell: &Cell) -> usize {
-        self.participants_in(cell) * self.rounds
+        self.participants_in(cell) * self.timing.rounds
     }
 
     /// Returns the number of contenders that can be measured in a cell.
@@ -56,19 +55,18 @@ impl LabConfig {
     /// Returns the sum of `time_of_cell` over all cells, participants and passes.
     fn sum_over_participants(&self, time_of_cell: impl Fn(&Cell) -> Duration) -> Duration {
         let participants =
-            |cell: &Cell| saturating_u32(self.participants_in(cell).saturating_mul(self.passes));
+            |cell: &Cell| saturating_u32(self.participants_in(cell).saturating_mul(self.timing.passes));
         self.cells.iter().map(|cell| time_of_cell(cell).saturating_mul(participants(cell))).sum()
     }
 
     /// Returns the duration of all slices and warm-ups, including the contenders' own warm-ups, without starting
     /// and connecting.
-    #[must_use]
     pub fn load_time(&self) -> Duration {
         let own_warm_ups: Duration = self.contenders.iter().map(|contender| contender.warm_up).sum();
-        let slices = saturating_u32(self.rounds + 1);
-        self.slice * saturating_u32(self.slice_count())
-            + self.sum_over_participants(|cell| self.warm_up + in_flight_bytes_time(cell) * slices)
-            + own_warm_ups * saturating_u32(self.passes * self.core_counts())
+        let slices = saturating_u32(self.timing.rounds + 1);
+        self.timing.slice * saturating_u32(self.slice_count())
+            + self.sum_over_participants(|cell| self.timing.warm_up + in_flight_bytes_time(cell) * slices)
+            + own_warm_ups * saturating_u32(self.timing.passes * self.core_counts())
     }
 
     /// Returns the number of different server core counts among timed cells. All contenders restart for each of them.
@@ -78,16 +76,15 @@ impl LabConfig {
     }
 
     /// Returns the estimated duration of the whole run: slices, warm-ups, checks, starting and connecting.
-    #[must_use]
     pub fn estimated_time(&self) -> Duration {
         let contenders = saturating_u32(self.contenders.len());
-        let passes = saturating_u32(self.passes);
+        let passes = saturating_u32(self.timing.passes);
         let idle = self.cells.iter().filter(|cell| cell.workload == Workload::Idle).count();
         let disk = self.cells.iter().any(|cell| cell.workload.is_disk());
-        let starts_in_pass = saturating_u32(self.core_counts() + idle * self.rounds);
+        let starts_in_pass = saturating_u32(self.core_counts() + idle * self.timing.rounds);
         let starts = starts_in_pass.saturating_mul(contenders).saturating_mul(passes);
         let checks = if self.check && !disk { contenders } else { 0 };
-        let slices = saturating_u32(self.rounds + 1);
+        let slices = saturating_u32(self.timing.rounds + 1);
         self.load_time()
             + SERVER_START_TIME * starts
             + CHECK_TIME * checks

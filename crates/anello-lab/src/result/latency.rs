@@ -17,7 +17,6 @@ pub const CURVE_QUANTILES: [f64; 19] = [
 
 /// Returns a histogram for latencies from 1 ns to 60 s with three significant digits. Larger values are clamped by
 /// `saturating_record`.
-#[must_use]
 pub fn latency_histogram() -> Histogram<u64> {
     Histogram::new_with_bounds(1, 60_000_000_000, 3).expect("constant bounds are valid")
 }
@@ -59,7 +58,6 @@ pub fn add(sum: &mut Histogram<u64>, histogram: &Histogram<u64>) {
 
 /// Returns latencies in nanoseconds by quantile. Empty for an empty histogram. Quantiles that need more values are
 /// omitted, except for the last one, the maximum.
-#[must_use]
 pub fn curve(histogram: &Histogram<u64>) -> Vec<(f64, u64)> {
     let count = histogram.len() as f64;
     CURVE_QUANTILES
@@ -67,33 +65,4 @@ pub fn curve(histogram: &Histogram<u64>) -> Vec<(f64, u64)> {
         .filter(|&&quantile| count > 0.0 && (quantile >= 1.0 || (1.0 - quantile) * count >= 1.0))
         .map(|&quantile| (quantile, histogram.value_at_quantile(quantile)))
         .collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::result::latency::latency_histogram;
-
-    #[test]
-    fn histogram_round_trips_as_text() {
-        let mut histogram = latency_histogram();
-        (1..=10_000u64).for_each(|value| histogram.saturating_record(value * 1_000));
-        let text = encode(&histogram).unwrap();
-        assert!(text.len() < 4_000, "{} characters", text.len());
-        let decoded = decode(&text).unwrap();
-        assert_eq!(decoded, histogram);
-        assert!(decode("no base64!").unwrap_err().contains("base64"));
-        assert!(decode("AAAA").unwrap_err().contains("HdrHistogram"));
-    }
-
-    #[test]
-    fn curve_omits_quantiles_with_too_few_values() {
-        assert!(curve(&latency_histogram()).is_empty());
-        let mut histogram = latency_histogram();
-        (1..=100u64).for_each(|value| histogram.saturating_record(value * 1_000));
-        let curve = curve(&histogram);
-        assert!(curve.iter().any(|&(quantile, _)| quantile == 0.99));
-        assert!(curve.iter().all(|&(quantile, _)| quantile <= 0.99 || quantile == 1.0));
-        assert!(curve.windows(2).all(|pair| pair[0].1 <= pair[1].1));
-    }
 }

@@ -46,7 +46,6 @@ pub struct LocalMachine {
 
 impl LocalMachine {
     /// Creates a handle to the machine. Nothing changes until [`Machine::prepare`].
-    #[must_use]
     pub fn new() -> LocalMachine {
         let throttled_file = cpu_statistics(Path::new("/"));
         LocalMachine {
@@ -62,7 +61,6 @@ impl LocalMachine {
     }
 
     /// Returns this machine with `identity` as the TLS identity of its contenders.
-    #[must_use]
     pub fn with_identity(mut self, identity: Option<Identity>) -> LocalMachine {
         self.identity = identity;
         self
@@ -81,8 +79,8 @@ impl Machine for LocalMachine {
         if self.original_cores.is_none() {
             self.original_cores = sched_getaffinity(None).ok();
         }
-        if let Err(error) = sched_setaffinity(None, &cpu_set(&config.load_cores)) {
-            notes.push(format!("The load could not be pinned to cores {:?}: {error}.", config.load_cores));
+        if let Err(error) = sched_setaffinity(None, &cpu_set(&config.cores.load)) {
+            notes.push(format!("The load could not be pinned to cores {:?}: {error}.", config.cores.load));
         }
         raise_descriptor_limit();
         let (connections, limit) = (config.max_connections(), self.max_open_connections());
@@ -165,7 +163,7 @@ impl Machine for LocalMachine {
     ) -> Result<Running, String> {
         let contender = with_certificate(with_site(contender, &mut self.site)?, self.identity.as_ref())?;
         let (process, running) =
-            ServerProcess::start(&contender, &config.launcher, cores, config.start_timeout)?;
+            ServerProcess::start(&contender, &config.startup.launcher, cores, config.startup.start_timeout)?;
         self.processes.insert(running.pid, process);
         Ok(running)
     }
@@ -373,10 +371,10 @@ mod tests {
         let script = "sleep 60 & echo addr=127.0.0.1:9; wait";
         let contender = Contender::new("shell", Path::new("/bin/sh"), &["-c", script]);
         let mut machine = LocalMachine::new();
-        let running = machine.start(&contender, &config, &config.server_cores[..1]).unwrap();
+        let running = machine.start(&contender, &config, &config.cores.server[..1]).unwrap();
         let status = fs::read_to_string(format!("/proc/{}/status", running.pid)).unwrap();
         let allowed = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:")).unwrap();
-        assert_eq!(allowed.trim(), config.server_cores[0].to_string());
+        assert_eq!(allowed.trim(), config.cores.server[0].to_string());
         assert_eq!(machine.exit_description(running.pid, Duration::ZERO), None);
         drop(machine);
         assert!(!Path::new(&format!("/proc/{}", running.pid)).exists());
@@ -389,7 +387,7 @@ mod tests {
         let contender = Contender::new("shell", Path::new("/bin/sh"), &["-c", script, "{root}"]);
         let mut machine = LocalMachine::new();
         let mut root = || {
-            let running = machine.start(&contender, &config, &config.server_cores[..1]).unwrap();
+            let running = machine.start(&contender, &config, &config.cores.server[..1]).unwrap();
             running.ready_line.split_once("root=").unwrap().1.to_owned()
         };
         let first = root();

@@ -7,6 +7,7 @@ use crate::plan::cell::Workload;
 use crate::plan::cell::{Cell, SATURATION_CONNECTIONS_PER_CORE};
 use crate::plan::config::LabConfig;
 use crate::plan::contender::Contender;
+use crate::plan::method::Method;
 use crate::result::Environment;
 use crate::result::executable::Hashes;
 use crate::result::measure::Measure;
@@ -17,11 +18,11 @@ use crate::run::machine::Machine;
 pub fn new_result(config: &LabConfig, machine: &mut dyn Machine) -> LabResult {
     let mut notes = Vec::new();
     let mut hashes = Hashes::new();
-    if config.server_cores == config.load_cores {
+    if config.cores.server == config.cores.load {
         let workload = config.cells.first().map_or(Workload::Idle, |cell| cell.workload);
         notes.push(format!(
             "Only one core is usable: server and load share core {}, so {} is their combined result. Compare the {} instead.",
-            config.server_cores[0],
+            config.cores.server[0],
             Measure::Rate.name(workload),
             Measure::Cpu.name(workload)
         ));
@@ -45,34 +46,17 @@ pub fn new_result(config: &LabConfig, machine: &mut dyn Machine) -> LabResult {
                 .to_owned(),
         );
     }
+    let records = config.contenders.iter().map(|contender| contender_record(contender, &mut hashes));
     LabResult {
         schema: SCHEMA.to_owned(),
         schema_version: SCHEMA_VERSION,
         started_unix_s: machine.unix_time_s(),
-        elapsed_ns: 0,
-        interrupted: false,
         plan: plan(config),
-        findings: Vec::new(),
-        contenders: config
-            .contenders
-            .iter()
-            .map(|contender| contender_record(contender, &mut hashes))
-            .collect(),
-        checks: Vec::new(),
-        cells: Vec::new(),
-        versus: Vec::new(),
-        runtime_versus: Vec::new(),
-        base_versus: Vec::new(),
-        other_versus: Vec::new(),
-        failures: Vec::new(),
+        contenders: records.collect(),
         notes,
-        foreign_fraction: None,
         environment: machine.environment(config),
-        environment_after: Environment::default(),
-        completed: Vec::new(),
-        slices: Vec::new(),
-        latencies: Vec::new(),
-        instructions: config.instructions.clone(),
+        instructions: config.provenance.instructions.clone(),
+        ..LabResult::default()
     }
 }
 
@@ -94,18 +78,25 @@ pub fn resume(mut previous: LabResult, fresh: LabResult) -> Result<LabResult, St
     for (contender, current) in previous.contenders.iter_mut().zip(&fresh.contenders) {
         contender.base.clone_from(&current.base);
     }
+    let repeat_command = previous.plan.repeat_command;
+    // Drops the analysis, which is computed again at the end.
     Ok(LabResult {
-        interrupted: false,
-        plan: Plan { repeat_command: previous.plan.repeat_command.clone(), ..fresh.plan },
-        findings: Vec::new(),
-        cells: Vec::new(),
-        versus: Vec::new(),
-        runtime_versus: Vec::new(),
-        base_versus: Vec::new(),
-        other_versus: Vec::new(),
-        environment_after: Environment::default(),
+        schema: previous.schema,
+        schema_version: previous.schema_version,
+        started_unix_s: previous.started_unix_s,
+        elapsed_ns: previous.elapsed_ns,
+        plan: Plan { repeat_command, ..fresh.plan },
+        contenders: previous.contenders,
+        checks: previous.checks,
+        failures: previous.failures,
+        notes: previous.notes,
+        foreign_fraction: previous.foreign_fraction,
+        environment: previous.environment,
+        completed: previous.completed,
+        slices: previous.slices,
+        latencies: previous.latencies,
         instructions: fresh.instructions.or(previous.instructions),
-        ..previous
+        ..LabResult::default()
     })
 }
 
@@ -179,21 +170,22 @@ fn plan(config: &LabConfig) -> Plan {
     let nanoseconds = |duration: std::time::Duration| u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
     Plan {
         scenario: config.scenario.clone(),
-        version: config.version.clone(),
-        repeat_command: config.repeat_command.clone(),
-        seed: config.seed,
-        slice_ns: nanoseconds(config.slice),
-        warm_up_ns: nanoseconds(config.warm_up),
-        passes: config.passes,
-        rounds: config.rounds,
+        version: config.provenance.version.clone(),
+        repeat_command: config.provenance.repeat_command.clone(),
+        seed: config.timing.seed,
+        slice_ns: nanoseconds(config.timing.slice),
+        warm_up_ns: nanoseconds(config.timing.warm_up),
+        passes: config.timing.passes,
+        rounds: config.timing.rounds,
         cells: config.cells.clone(),
-        server_cores: config.server_cores.clone(),
-        load_cores: config.load_cores.clone(),
-        load_driver: config.load_driver.clone(),
-        server_share: config.server_share,
+        server_cores: config.cores.server.clone(),
+        load_cores: config.cores.load.clone(),
+        load_driver: config.provenance.load_driver.clone(),
+        server_share: config.cores.server_share,
+        method: Some(Method::of_share(config.cores.server_share)),
         disk_file: config.disk_file.clone(),
         reference: config.reference.clone(),
-        stolen_fraction_limit: config.stolen_fraction_limit,
+        stolen_fraction_limit: config.timing.stolen_fraction_limit,
         checked: config.check,
     }
 }

@@ -47,7 +47,7 @@ fn low_deciles_are_shown_after_cpu_ratios() {
     let page = render_html(&result);
     let rows = result.cells.iter().flat_map(|cell| &cell.rows);
     let ratios: Vec<_> =
-        rows.filter(|row| row.cpu_ratio.is_some()).filter_map(|row| row.cpu_low_ratio).collect();
+        rows.filter(|row| row.comparison.cpu_ratio.is_some()).filter_map(|row| row.cpu_low_ratio).collect();
     assert!(ratios.len() > result.cells.len());
     assert_eq!(page.matches(" title=\"low deciles: ").count(), ratios.len(), "CPU alone has them");
     for ratio in ratios {
@@ -94,7 +94,7 @@ fn table_shows_matrix_and_bars_within_width() {
     // The conclusion and the ratios come first.
     let conclusion = anello_lab::findings::conclusion(&sample());
     let start = format!(
-        "{conclusion}\nMethod: whole core; saturated (servers limited to 80 % of their core).\n\nEcho, 128 bytes: server CPU"
+        "{conclusion}\nMethod: whole core; saturated: server limited to 80 % of its core.\n\nEcho, 128 bytes: server CPU"
     );
     assert!(conclusion.split_whitespace().count() <= 20 && table.starts_with(&start), "{table}");
     assert!(table.contains("█") && table.contains("skipped") && table.contains("failed"), "{table}");

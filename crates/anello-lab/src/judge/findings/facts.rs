@@ -1,9 +1,9 @@
 //! Facts that a reader of the figures must know: noise floor, limitations, failures.
 
-use crate::judge::analysis::{LATE_FRACTION_THRESHOLD, LOAD_BUSY_THRESHOLD};
 use crate::judge::findings::conclusion;
 use crate::judge::statistics::quantile;
 use crate::judge::verdict::SERVER_BUSY_THRESHOLD;
+use crate::judge::verdict::{LATE_FRACTION_THRESHOLD, LOAD_BUSY_THRESHOLD};
 use crate::plan::cell::{Cell, Workload};
 use crate::result::FindingKind::{self, Caution, Contender, Failure, Resolution};
 use crate::result::measure::Measure;

@@ -13,8 +13,11 @@ use crate::result::{Finding, FindingKind, LabResult};
 
 /// Returns the findings of a result whose verdicts have been computed: the conclusion, then the facts.
 pub fn findings(result: &LabResult) -> Vec<Finding> {
+    let finding = |kind, text| {
+        let compares = matches!(kind, FindingKind::Headline | FindingKind::Contender);
+        Finding { kind, text, method: compares.then(|| result.plan.method()) }
+    };
     let facts = facts(result).into_iter();
-    let facts =
-        facts.map(|fact| Finding { kind: fact.kind, text: format!("{}: {}", fact.subject, fact.text) });
-    [Finding { kind: FindingKind::Headline, text: conclusion(result) }].into_iter().chain(facts).collect()
+    let facts = facts.map(|fact| finding(fact.kind, format!("{}: {}", fact.subject, fact.text)));
+    [finding(FindingKind::Headline, conclusion(result))].into_iter().chain(facts).collect()
 }

@@ -1,6 +1,6 @@
 //! Comparison of the anello contenders with their peers over all cells.
 
-use crate::judge::analysis::driver_family;
+use crate::judge::comparability::driver_family;
 use crate::plan::cell::Workload;
 use crate::plan::contender::Kind;
 use crate::result::measure::Measure;

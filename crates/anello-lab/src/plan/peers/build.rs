@@ -3,16 +3,16 @@
 //! A build runs the commands of the manifest in order and writes their output to `build.log`. After all commands
 //! have succeeded and the program exists, `built.json` records the build ([`Built`]).
 
-use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
 
-use super::{Origin, Peer};
+use crate::plan::peers::manifest::Manifest;
+use crate::plan::peers::origin::{Origin, PinnedLibrary};
+use crate::plan::peers::toolchains::Toolchains;
 
 /// Directories without sources in a peer's directory, created by tools that were run by hand.
 const NO_SOURCES: [&str; 4] = ["target", "build", "node_modules", ".git"];
@@ -20,10 +20,15 @@ const NO_SOURCES: [&str; 4] = ["target", "build", "node_modules", ".git"];
 /// Number of lines at the end of the log that are reported when a build fails.
 const LAST_LINES: usize = 8;
 
-/// Search path for the programs that build peers.
+/// A peer: its manifest and its directories.
 #[derive(Debug, Clone)]
-pub struct Toolchains {
-    path: OsString,
+pub struct Peer {
+    /// Parsed `peer.toml`.
+    pub manifest: Manifest,
+    /// Absolute path of the directory with `peer.toml` and the sources.
+    pub folder: PathBuf,
+    /// Absolute path of the output directory, which need not exist.
+    pub out: PathBuf,
 }
 
 /// Record of a finished build: the content of `built.json`.
@@ -84,69 +89,24 @@ pub enum Outcome {
     },
 }
 
-impl Toolchains {
-    /// Creates a search path from directories separated by colons. Build commands get it as their `PATH`.
-    #[must_use]
-    pub fn new(path: &OsStr) -> Toolchains {
-        Toolchains { path: path.to_owned() }
-    }
-
-    /// Uses the `PATH` of this process.
-    #[must_use]
-    pub fn from_environment() -> Toolchains {
-        Toolchains { path: std::env::var_os("PATH").unwrap_or_default() }
-    }
-
-    /// Returns the path of a program. `None` if it is not found.
-    #[must_use]
-    pub fn locate(&self, program: &str) -> Option<PathBuf> {
-        let directories =
-            std::env::split_paths(&self.path).filter(|directory| !directory.as_os_str().is_empty());
-        directories.map(|directory| directory.join(program)).find(|file| is_executable(file))
-    }
-
-    /// Creates a command with this search path and empty standard input.
-    fn command(&self, words: &[String], directory: &Path) -> io::Result<Command> {
-        let name = words.first().map_or("", String::as_str);
-        let program = if name.contains('/') { Some(directory.join(name)) } else { self.locate(name) };
-        let program = program
-            .ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, format!("{name} is not on PATH")))?;
-        let mut command = Command::new(program);
-        // `cargo run` of the workspace sets this variable. It would override the toolchain of the peer.
-        command
-            .args(&words[1..])
-            .current_dir(directory)
-            .env("PATH", &self.path)
-            .env_remove("RUSTUP_TOOLCHAIN");
-        command.stdin(Stdio::null());
-        Ok(command)
-    }
-
-    /// Returns the first non-empty line of a command's standard output or, if that is empty, standard error.
-    fn first_line(&self, words: &[String], directory: &Path) -> Result<String, String> {
-        let failed = |why: String| format!("{}: {why}", words.join(" "));
-        let output = self.command(words, directory).and_then(|mut command| command.output());
-        let Output { status, stdout, stderr } = output.map_err(|error| failed(error.to_string()))?;
-        if !status.success() {
-            return Err(failed(format!("failed with {status}")));
-        }
-        let text = [stdout, stderr].concat();
-        let text = String::from_utf8_lossy(&text);
-        let line = text.lines().map(str::trim).find(|line| !line.is_empty());
-        line.map(str::to_owned).ok_or_else(|| failed("printed nothing".to_owned()))
-    }
-}
-
 impl Peer {
+    /// Expands `{out}` and `{peer}` in a word of the manifest.
+    pub(super) fn expand(&self, word: &str) -> String {
+        word.replace("{out}", &self.out.to_string_lossy()).replace("{peer}", &self.folder.to_string_lossy())
+    }
+
+    /// Returns the library that the peer demonstrates.
+    pub(super) fn library(&self) -> PinnedLibrary<'_> {
+        PinnedLibrary { name: &self.manifest.library, directory: &self.folder }
+    }
+
     /// Returns the programs of the toolchain that are not found.
-    #[must_use]
     pub fn missing_programs(&self, toolchains: &Toolchains) -> Vec<String> {
         let missing = |program: &&String| toolchains.locate(program).is_none();
         self.manifest.toolchain.iter().filter(missing).cloned().collect()
     }
 
     /// Returns the build state. Runs no commands, so a changed compiler is not detected.
-    #[must_use]
     pub fn state(&self) -> State {
         let record = self.out.join("built.json");
         let read = || -> io::Result<(Built, SystemTime)> {
@@ -164,7 +124,6 @@ impl Peer {
 
     /// Builds the peer unless it is up to date and was built by the same compiler. `force` always builds. May take
     /// minutes and may download the dependencies of the lock file.
-    #[must_use]
     pub fn build(&self, toolchains: &Toolchains, force: bool) -> Outcome {
         let hint = self.manifest.hint.clone();
         let programs = self.missing_programs(toolchains);
@@ -216,10 +175,12 @@ impl Peer {
             Some(version) => version.clone(),
             None => toolchains.first_line(&self.manifest.version_command, &self.folder)?,
         };
+        let sources = self.manifest.sources.iter().map(Path::new);
+        let sources: Vec<&Path> = std::iter::once(self.folder.as_path()).chain(sources).collect();
         let built = Built {
             peer: self.manifest.name.clone(),
             library: self.manifest.library.clone(),
-            origin: self.origin(&version),
+            origin: Origin::current(self.library(), &version, &sources),
             version,
             compiler,
             commands,
@@ -290,9 +251,4 @@ fn last_lines(log: &Path) -> Vec<String> {
     let text = String::from_utf8_lossy(&text);
     let lines: Vec<&str> = text.lines().map(str::trim_end).filter(|line| !line.is_empty()).collect();
     lines[lines.len().saturating_sub(LAST_LINES)..].iter().map(|&line| line.to_owned()).collect()
-}
-
-fn is_executable(file: &Path) -> bool {
-    use std::os::unix::fs::PermissionsExt;
-    fs::metadata(file).is_ok_and(|metadata| metadata.is_file() && metadata.permissions().mode() & 0o111 != 0)
 }

@@ -1,6 +1,5 @@
 //! `peer.toml`: description, build and start of a peer. `peers/README.md` explains how to write one.
 
-use std::fmt;
 use std::fs;
 use std::io;
 use std::ops::Range;
@@ -8,7 +7,6 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-use super::in_file;
 use crate::plan::contender::{Kind, Serves};
 use crate::plan::toml_error::describe_toml_error;
 
@@ -87,8 +85,9 @@ pub struct ManifestContender {
 }
 
 /// I/O driver of a peer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, strum::Display)]
 #[serde(rename_all = "snake_case")]
+#[strum(serialize_all = "snake_case")]
 pub enum Driver {
     /// io_uring.
     IoUring,
@@ -97,8 +96,9 @@ pub enum Driver {
 }
 
 /// Protocol of a peer. Only peers with the same protocol are compared.
-#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, strum::Display)]
 #[serde(rename_all = "snake_case")]
+#[strum(serialize_all = "snake_case")]
 pub enum Protocol {
     /// Echoes all received bytes.
     #[default]
@@ -130,64 +130,56 @@ impl Manifest {
                 describe_toml_error(error.message()).replace('\n', " "),
             )
         })?;
-        let invalid = |key: &str, problem: &str| Err((line_of_key(text, key), problem.to_owned()));
-        let plain = |character: char| character.is_ascii_alphanumeric() || "-_.".contains(character);
-        if manifest.name.is_empty() || manifest.name.starts_with('.') || !manifest.name.chars().all(plain) {
-            return invalid("name", "name must consist of letters, digits, '-', '_' and '.'");
-        }
-        if manifest.version.is_some() != manifest.version_command.is_empty() {
-            return invalid("version", "either version or version_command is required");
-        }
-        match (manifest.protocol, manifest.serves.is_empty()) {
-            (Protocol::Http, true) => {
-                return invalid(
-                    "protocol",
-                    "protocol = \"http\" requires serves (\"files\", \"fixed\" or both)",
-                );
-            }
-            (Protocol::Echo, false) => {
-                return invalid("serves", "serves requires protocol = \"http\"");
-            }
-            _ => {}
-        }
-        if manifest.tls && manifest.protocol != Protocol::Http {
-            return invalid("tls", "tls requires protocol = \"http\"");
-        }
-        if manifest.compiler.is_empty() {
-            return invalid("compiler", "compiler must be the command that prints the compiler's version");
-        }
-        if manifest.program.is_empty() {
-            return invalid("program", "program must not be empty");
-        }
-        if manifest.build.is_empty() || manifest.build.iter().any(Vec::is_empty) {
-            return invalid("build", "build must contain commands, each a list of words");
-        }
-        if manifest.contenders.is_empty() {
-            return invalid("contender", "at least one [[contender]] is required");
-        }
-        if manifest.contenders.iter().any(|contender| contender.name.trim().is_empty()) {
-            return invalid("contender", "name of a contender must not be empty");
+        let is_plain = |character: char| character.is_ascii_alphanumeric() || "-_.".contains(character);
+        let is_http = manifest.protocol == Protocol::Http;
+        let problems = [
+            (
+                manifest.name.is_empty()
+                    || manifest.name.starts_with('.')
+                    || !manifest.name.chars().all(is_plain),
+                "name",
+                "name must consist of letters, digits, '-', '_' and '.'",
+            ),
+            (
+                manifest.version.is_some() != manifest.version_command.is_empty(),
+                "version",
+                "either version or version_command is required",
+            ),
+            (
+                is_http && manifest.serves.is_empty(),
+                "protocol",
+                "protocol = \"http\" requires serves (\"files\", \"fixed\" or both)",
+            ),
+            (!is_http && !manifest.serves.is_empty(), "serves", "serves requires protocol = \"http\""),
+            (!is_http && manifest.tls, "tls", "tls requires protocol = \"http\""),
+            (
+                manifest.compiler.is_empty(),
+                "compiler",
+                "compiler must be the command that prints the compiler's version",
+            ),
+            (manifest.program.is_empty(), "program", "program must not be empty"),
+            (
+                manifest.build.is_empty() || manifest.build.iter().any(Vec::is_empty),
+                "build",
+                "build must contain commands, each a list of words",
+            ),
+            (manifest.contenders.is_empty(), "contender", "at least one [[contender]] is required"),
+            (
+                manifest.contenders.iter().any(|contender| contender.name.trim().is_empty()),
+                "contender",
+                "name of a contender must not be empty",
+            ),
+        ];
+        if let Some((_, key, problem)) = problems.into_iter().find(|(is_invalid, ..)| *is_invalid) {
+            return Err((line_of_key(text, key), problem.to_owned()));
         }
         Ok(manifest)
     }
 }
 
-impl fmt::Display for Driver {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.pad(match self {
-            Driver::IoUring => "io_uring",
-            Driver::Epoll => "epoll",
-        })
-    }
-}
-
-impl fmt::Display for Protocol {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.pad(match self {
-            Protocol::Echo => "echo",
-            Protocol::Http => "http",
-        })
-    }
+/// Creates an error whose text starts with the path of a file.
+pub(super) fn in_file(file: &Path, text: &str) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, format!("{}: {text}", file.display()))
 }
 
 /// Returns the line number, from 1, of a position in a text.

@@ -21,6 +21,7 @@
 mod build;
 mod manifest;
 mod origin;
+mod toolchains;
 
 use std::collections::HashSet;
 use std::ffi::OsStr;
@@ -29,9 +30,12 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-pub use build::{Built, Outcome, State, Toolchains};
+pub use build::{Built, Outcome, Peer, State};
 pub use manifest::{Driver, Manifest, ManifestContender, Protocol};
 pub use origin::Origin;
+pub use toolchains::Toolchains;
+
+use manifest::in_file;
 
 use crate::plan::contender::{Contender, ROOT};
 pub use crate::plan::contender::{Kind, Serves};
@@ -41,44 +45,6 @@ pub use crate::plan::contender::{Kind, Serves};
 pub struct Peers {
     directory: PathBuf,
     peers: Vec<Peer>,
-}
-
-/// A peer: its manifest and its directories.
-#[derive(Debug, Clone)]
-pub struct Peer {
-    /// Parsed `peer.toml`.
-    pub manifest: Manifest,
-    /// Absolute path of the directory with `peer.toml` and the sources.
-    pub folder: PathBuf,
-    /// Absolute path of the output directory, which need not exist.
-    pub out: PathBuf,
-}
-
-/// A contender of a built peer, with the facts for the report.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct PeerContender {
-    /// Command of the contender.
-    pub contender: Contender,
-    /// Version of the library, from the manifest or from `version_command` at build time.
-    pub version: String,
-    /// Origin of the library and of the server.
-    pub origin: Origin,
-    /// Language and compiler: "Rust (rustc 1.95.0)".
-    pub built_with: String,
-    /// I/O driver.
-    pub driver: Driver,
-    /// Kind of the peer.
-    pub kind: Kind,
-    /// Resources that an HTTP server can serve. Empty for an echo server.
-    pub serves: Vec<Serves>,
-    /// `true` if it supports TLS through `--tls-cert FILE` and `--tls-key FILE`.
-    pub takes_tls: bool,
-    /// Further facts for the report.
-    pub features: Vec<String>,
-    /// Maximum number of connections that it supports.
-    pub connections_limit: Option<usize>,
-    /// Duration of the load before the first measurement, for virtual machines with a JIT compiler. Usually zero.
-    pub warm_up: Duration,
 }
 
 impl Peers {
@@ -134,7 +100,6 @@ impl Peers {
     }
 
     /// Returns all peers, ordered by name.
-    #[must_use]
     pub fn all(&self) -> &[Peer] {
         &self.peers
     }
@@ -163,8 +128,7 @@ impl Peers {
     /// Returns the contenders of all built peers with this protocol. `cores` is a list of cores such as `0,1`. It
     /// is passed on unchanged, so it may be a placeholder. Contenders that serve files have [`ROOT`] among their
     /// arguments.
-    #[must_use]
-    pub fn contenders(&self, protocol: Protocol, cores: &str) -> Vec<PeerContender> {
+    pub fn contenders(&self, protocol: Protocol, cores: &str) -> Vec<Contender> {
         let built = self.speaking(protocol).filter_map(|peer| match peer.state() {
             State::Built(built) => Some((peer, built)),
             State::Outdated(_) | State::NotBuilt => None,
@@ -190,49 +154,6 @@ impl Peers {
     }
 }
 
-impl Peer {
-    fn has_name(&self, name: &str) -> bool {
-        self.manifest.name == name
-            || self.folder.file_name() == Some(OsStr::new(name))
-            || self.manifest.contenders.iter().any(|contender| contender.name == name)
-    }
-
-    /// Expands `{out}` and `{peer}` in a word of the manifest.
-    fn expand(&self, word: &str) -> String {
-        word.replace("{out}", &self.out.to_string_lossy()).replace("{peer}", &self.folder.to_string_lossy())
-    }
-
-    /// Returns the contenders of a finished build.
-    fn contenders(&self, built: &Built, cores: &str) -> Vec<PeerContender> {
-        let manifest = &self.manifest;
-        let program: Vec<String> = manifest.program.iter().map(|word| self.expand(word)).collect();
-        let is_unrecorded = built.origin == Origin::default();
-        let origin = if is_unrecorded { self.pinned_origin(&built.version) } else { built.origin.clone() };
-        let contender = |contender: &ManifestContender| {
-            let mut arguments: Vec<&str> = program[1..].iter().map(String::as_str).collect();
-            arguments.extend(["--addr", "127.0.0.1:0", "--cores", cores]);
-            if manifest.serves.contains(&Serves::Files) {
-                arguments.extend(["--root", ROOT]);
-            }
-            arguments.extend(contender.arguments.iter().map(String::as_str));
-            PeerContender {
-                contender: Contender::new(&contender.name, Path::new(&program[0]), &arguments),
-                version: built.version.clone(),
-                origin: origin.clone(),
-                built_with: format!("{} ({})", manifest.language, built.compiler),
-                driver: contender.driver,
-                kind: manifest.kind,
-                serves: manifest.serves.clone(),
-                takes_tls: manifest.tls,
-                features: contender.features.clone(),
-                connections_limit: contender.connections_limit,
-                warm_up: Duration::from_secs(manifest.warm_up_s),
-            }
-        };
-        manifest.contenders.iter().map(contender).collect()
-    }
-}
-
 fn has_peers(directory: &Path) -> bool {
     let entries = fs::read_dir(directory).into_iter().flatten().flatten();
     entries.into_iter().any(|entry| entry.path().join("peer.toml").is_file())
@@ -244,7 +165,68 @@ fn absolute(path: &Path) -> io::Result<PathBuf> {
     fs::canonicalize(path).or_else(|_| std::path::absolute(path))
 }
 
-/// Creates an error whose text starts with the path of a file.
-fn in_file(file: &Path, text: &str) -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidData, format!("{}: {text}", file.display()))
+impl Peer {
+    fn has_name(&self, name: &str) -> bool {
+        self.manifest.name == name
+            || self.folder.file_name() == Some(OsStr::new(name))
+            || self.manifest.contenders.iter().any(|contender| contender.name == name)
+    }
+
+    /// Returns the contenders of a finished build.
+    fn contenders(&self, built: &Built, cores: &str) -> Vec<Contender> {
+        let manifest = &self.manifest;
+        let program: Vec<String> = manifest.program.iter().map(|word| self.expand(word)).collect();
+        let is_unrecorded = built.origin == Origin::default();
+        let origin =
+            if is_unrecorded { Origin::pinned(self.library(), &built.version) } else { built.origin.clone() };
+        let contender = |contender: &ManifestContender| {
+            let mut arguments: Vec<&str> = program[1..].iter().map(String::as_str).collect();
+            arguments.extend(["--addr", "127.0.0.1:0", "--cores", cores]);
+            if manifest.serves.contains(&Serves::Files) {
+                arguments.extend(["--root", ROOT]);
+            }
+            arguments.extend(contender.arguments.iter().map(String::as_str));
+            Contender {
+                driver: Some(contender.driver.to_string()),
+                version: Some(built.version.clone()),
+                commit: origin.library_commit.clone(),
+                library_checksum: origin.library_checksum.clone(),
+                server_commit: origin.server_commit.clone(),
+                built_with: Some(format!("{} ({})", manifest.language, built.compiler)),
+                features: contender.features.clone(),
+                connections_limit: contender.connections_limit,
+                warm_up: Duration::from_secs(manifest.warm_up_s),
+                kind: Some(manifest.kind),
+                serves: manifest.serves.clone(),
+                takes_tls: manifest.tls,
+                ..Contender::new(&contender.name, Path::new(&program[0]), &arguments)
+            }
+        };
+        manifest.contenders.iter().map(contender).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::origin::locked_checksum;
+    use super::*;
+
+    #[test]
+    fn lock_files_have_checksums_of_all_libraries() {
+        let peers = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../peers");
+        let out = tempfile::tempdir().unwrap();
+        for peer in Peers::open(&peers, out.path()).unwrap().all() {
+            let version = peer.manifest.version.as_deref();
+            let has_lock = ["Cargo.lock", "go.sum"].iter().any(|name| peer.folder.join(name).is_file());
+            let checksum = locked_checksum(&peer.folder, &peer.manifest.library, version.unwrap_or("0"));
+            match version {
+                Some(_) if has_lock => {
+                    let checksum = checksum.expect(&peer.manifest.name);
+                    let kind = if peer.manifest.language == "Go" { "h1:" } else { "sha256:" };
+                    assert!(checksum.starts_with(kind) && checksum.len() > 40, "{checksum}");
+                }
+                _ => assert_eq!(checksum, None, "{}", peer.manifest.name),
+            }
+        }
+    }
 }

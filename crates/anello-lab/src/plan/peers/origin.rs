@@ -5,7 +5,6 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use super::Peer;
 use crate::plan::commit::{self, CHANGED};
 
 /// Origin of a peer, as far as it is known.
@@ -22,31 +21,36 @@ pub struct Origin {
     pub server_commit: Option<String>,
 }
 
-impl Peer {
-    /// Determines the current origin. Must be called after a build, when the library has been downloaded. `version`
-    /// is the version of the library. Runs `git` and reads Cargo's directory of unpacked crates.
-    #[must_use]
-    pub fn origin(&self, version: &str) -> Origin {
-        let sources = self.manifest.sources.iter().map(Path::new);
-        let directories: Vec<&Path> = [self.folder.as_path()].into_iter().chain(sources).collect();
-        Origin { server_commit: commit::of_sources(&directories), ..self.pinned_origin(version) }
+/// A library, as pinned by the project in a directory.
+#[derive(Clone, Copy)]
+pub(super) struct PinnedLibrary<'a> {
+    pub(super) name: &'a str,
+    /// Directory of the lock file.
+    pub(super) directory: &'a Path,
+}
+
+impl Origin {
+    /// Determines the current origin. Must be called after a build, when the library has been downloaded. `sources` are
+    /// the directories of the peer's sources. Runs `git` and reads Cargo's directory of unpacked crates.
+    pub(super) fn current(library: PinnedLibrary<'_>, version: &str, sources: &[&Path]) -> Origin {
+        Origin { server_commit: commit::of_sources(sources), ..Origin::pinned(library, version) }
     }
 
     /// Determines the origin of the library, which depends only on lock file and version. Also available for a peer
     /// whose build record does not contain its origin.
-    pub(super) fn pinned_origin(&self, version: &str) -> Origin {
-        let library = &self.manifest.library;
+    pub(super) fn pinned(library: PinnedLibrary<'_>, version: &str) -> Origin {
+        let PinnedLibrary { name, directory } = library;
         let version_commit = || commit::of_version(version).map(str::to_owned);
         Origin {
-            library_checksum: locked_checksum(&self.folder, library, version),
-            library_commit: version_commit().or_else(|| published_commit(&cargo_home()?, library, version)),
+            library_checksum: locked_checksum(directory, name, version),
+            library_commit: version_commit().or_else(|| published_commit(&cargo_home()?, name, version)),
             server_commit: None,
         }
     }
 }
 
 /// Returns the checksum of the library in the lock file of the project in `directory`.
-fn locked_checksum(directory: &Path, library: &str, version: &str) -> Option<String> {
+pub(super) fn locked_checksum(directory: &Path, library: &str, version: &str) -> Option<String> {
     let read = |name: &str| fs::read_to_string(directory.join(name)).ok();
     if let Some(lock) = read("Cargo.lock") {
         return checksum_of_crate(&lock, library, version).map(|checksum| format!("sha256:{checksum}"));
@@ -102,26 +106,6 @@ fn cargo_home() -> Option<PathBuf> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plan::peers::Peers;
-
-    #[test]
-    fn lock_files_have_checksums_of_all_libraries() {
-        let peers = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../peers");
-        let out = tempfile::tempdir().unwrap();
-        for peer in Peers::open(&peers, out.path()).unwrap().all() {
-            let version = peer.manifest.version.as_deref();
-            let has_lock = ["Cargo.lock", "go.sum"].iter().any(|name| peer.folder.join(name).is_file());
-            let checksum = locked_checksum(&peer.folder, &peer.manifest.library, version.unwrap_or("0"));
-            match version {
-                Some(_) if has_lock => {
-                    let checksum = checksum.expect(&peer.manifest.name);
-                    let kind = if peer.manifest.language == "Go" { "h1:" } else { "sha256:" };
-                    assert!(checksum.starts_with(kind) && checksum.len() > 40, "{checksum}");
-                }
-                _ => assert_eq!(checksum, None, "{}", peer.manifest.name),
-            }
-        }
-    }
 
     #[test]
     fn checksum_matches_name_and_version() {

@@ -95,11 +95,3 @@ impl Tree<'_> {
 pub(super) fn bracketed_option(line: &str) -> Option<String> {
     Some(line.split_once('[')?.1.split_once(']')?.0.to_owned())
 }
-
-/// Writes a file of a test's tree.
-#[cfg(test)]
-pub(super) fn write(root: &Path, path: &str, text: &str) {
-    let path = root.join(path);
-    fs::create_dir_all(path.parent().unwrap()).unwrap();
-    fs::write(path, text).unwrap();
-}

@@ -130,7 +130,7 @@ impl<'a> Runner<'a> {
         let mut core_counts: Vec<usize> = self.config.cells.iter().map(|cell| cell.server_cores).collect();
         core_counts.sort_unstable();
         core_counts.dedup();
-        let mut random = Random::for_position(self.config.seed, pass, None);
+        let mut random = Random::for_position(self.config.timing.seed, pass, None);
         for index in random.order(core_counts.len()) {
             let server_cores = core_counts[index];
             let with_cores = |&cell: &usize| self.config.cells[cell].server_cores == server_cores;
@@ -212,7 +212,7 @@ impl<'a> Runner<'a> {
             return; // Idle cells start one contender at a time.
         }
         self.skipped.clear();
-        let mut random = Random::for_position(self.config.seed, pass, Some(usize::MAX - server_cores));
+        let mut random = Random::for_position(self.config.timing.seed, pass, Some(usize::MAX - server_cores));
         for index in random.order(self.config.contenders.len()) {
             if self.stopped() {
                 return;
@@ -222,7 +222,7 @@ impl<'a> Runner<'a> {
             {
                 continue;
             }
-            if let Err(what) = self.start(index, &self.config.server_cores[..server_cores]) {
+            if let Err(what) = self.start(index, &self.config.cores.server[..server_cores]) {
                 self.skipped.insert(index);
                 self.report(index, None, pass, what, Consequence::SkippedPass);
             }
@@ -232,7 +232,7 @@ impl<'a> Runner<'a> {
     fn run_cell(&mut self, pass: usize, cell: usize) {
         self.start_cell(pass, cell);
         let count = self.config.contenders.len();
-        let mut random = Random::for_position(self.config.seed, pass, Some(cell));
+        let mut random = Random::for_position(self.config.timing.seed, pass, Some(cell));
         let participants = (0..count).filter(|&index| self.participates(index, cell)).count();
         let keep_open =
             self.config.cells[cell].connections * participants <= self.machine.max_open_connections();
@@ -246,7 +246,7 @@ impl<'a> Runner<'a> {
                 contender_session.session = None;
             }
         }
-        for round in 0..self.config.rounds {
+        for round in 0..self.config.timing.rounds {
             for index in random.order(count) {
                 if self.stopped() {
                     return;
@@ -300,21 +300,19 @@ impl<'a> Runner<'a> {
         let cell = &self.config.cells[cell];
         let address = match &self.running[index] {
             Some(running) => running.address,
-            None => self.start(index, self.config.cores_of(cell)).map_err(SliceError::Broken)?,
+            None => self.start(index, self.config.cores_of(cell))?,
         };
-        let mut session = self
-            .load
-            .connect(address, cell)
-            .map_err(|error| SliceError::Broken(format!("cannot connect: {error}")))?;
+        let connected = self.load.connect(address, cell);
+        let mut session = connected.map_err(|error| format!("cannot connect: {error}"))?;
         let own_warm_up = self.config.contenders[index].warm_up;
         if !own_warm_up.is_zero() && self.warmed_up.insert(index) {
             self.warm_up(session.as_mut(), own_warm_up)?;
         }
-        if !self.config.warm_up.is_zero() {
-            let load = session.run_slice(self.config.warm_up).map_err(SliceError::Broken)?;
+        if !self.config.timing.warm_up.is_zero() {
+            let load = session.run_slice(self.config.timing.warm_up)?;
             check(&load)?;
         }
-        session.settle().map_err(SliceError::Broken)?;
+        session.settle()?;
         Ok(session)
     }
 
@@ -323,7 +321,7 @@ impl<'a> Runner<'a> {
         let mut remaining = duration;
         while !remaining.is_zero() && !self.stopped() {
             let step = remaining.min(WARM_UP_STEP);
-            check(&session.run_slice(step).map_err(SliceError::Broken)?)?;
+            check(&session.run_slice(step)?)?;
             remaining -= step;
         }
         Ok(())
@@ -386,7 +384,7 @@ impl<'a> Runner<'a> {
     }
 
     fn pid(&self, index: usize) -> Result<u32, SliceError> {
-        self.running[index].as_ref().map(|running| running.pid).ok_or_else(SliceError::not_running)
+        Ok(self.running[index].as_ref().ok_or_else(|| "is not running".to_owned())?.pid)
     }
 
     /// Handles the failure of a contender: restarts and reconnects it once, or drops it from the cell.
@@ -423,10 +421,10 @@ impl<'a> Runner<'a> {
     /// broken connection before the exit of the server is visible, but the exit is the cause.
     fn root_cause(&mut self, index: usize, what: String) -> String {
         let Some(running) = &self.running[index] else { return what };
-        match self.machine.exit_description(running.pid, self.config.exit_timeout) {
+        match self.machine.exit_description(running.pid, self.config.startup.exit_timeout) {
             Some(exit) => format!("{exit} (load error: {what})"),
             None => {
-                format!("{what} (still running after {} s)", self.config.exit_timeout.as_secs_f64())
+                format!("{what} (still running after {} s)", self.config.startup.exit_timeout.as_secs_f64())
             }
         }
     }
@@ -519,9 +517,9 @@ enum SliceError {
     WrongReply(String),
 }
 
-impl SliceError {
-    fn not_running() -> SliceError {
-        SliceError::Broken("is not running".to_owned())
+impl From<String> for SliceError {
+    fn from(what: String) -> SliceError {
+        SliceError::Broken(what)
     }
 }
 

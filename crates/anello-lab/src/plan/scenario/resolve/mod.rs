@@ -5,18 +5,21 @@ mod contenders;
 
 use std::ops::Range;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
-use crate::plan::config::{DEFAULT_SERVER_CPU_SHARE, LabConfig, ScenarioRecord};
+use crate::plan::config::{
+    CoreLayout, DEFAULT_SERVER_CPU_SHARE, LabConfig, Provenance, ScenarioRecord, Startup, Timing,
+};
 use crate::plan::contender::Contender;
 use crate::plan::cores::core_siblings;
 use crate::plan::cores::{allowed_cores, connections_limit};
-use crate::plan::limits::check_extent;
+use crate::plan::limits::{ConfigError, check_extent};
 use crate::plan::scenario::file::{Protocol, ScenarioError, ScenarioFile};
 
 pub use cells::drop_cells_over_limit;
 
 /// Minimum length of slices with an offered rate. The schedule needs several requests on every connection.
-const MIN_RATED_SLICE: std::time::Duration = std::time::Duration::from_millis(250);
+const MIN_RATED_SLICE: Duration = Duration::from_millis(250);
 
 /// Resources of a machine that a scenario can use.
 #[derive(Debug, Clone)]
@@ -44,7 +47,6 @@ pub struct Resources {
 impl Resources {
     /// Returns the resources of this machine, without peers. `executable` is the `anello` command, `disk_file` the
     /// file of the disk workers.
-    #[must_use]
     pub fn of_this_machine(executable: PathBuf, disk_file: PathBuf) -> Resources {
         let cores = allowed_cores();
         Resources {
@@ -107,7 +109,7 @@ impl Resolver<'_> {
             }
         }
         if self.file.name.get_ref().trim().is_empty() {
-            return self.error(self.file.name.span(), "name must not be empty".to_owned());
+            return self.error(self.file.name.span(), "name must not be empty");
         }
         self.check_protocol_keys()?;
         let mut contenders = self.contenders()?;
@@ -145,6 +147,7 @@ impl Resolver<'_> {
             slice = MIN_RATED_SLICE;
             self.notes.push("Slices last 250 ms, the minimum for offered rates.".to_owned());
         }
+        let is_disk = self.file.protocol() == Protocol::Disk;
         let config = LabConfig {
             scenario: ScenarioRecord {
                 name: self.file.name.get_ref().clone(),
@@ -157,49 +160,43 @@ impl Resolver<'_> {
             contenders,
             cells,
             check: self.file.check,
-            slice,
-            warm_up: self.file.warm_up,
-            passes: *self.file.passes.get_ref(),
-            rounds: *self.file.rounds.get_ref(),
-            seed: self.file.seed,
-            server_cores,
-            load_cores: vec![load_core],
-            server_share: self
-                .file
-                .server_share
-                .as_ref()
-                .map_or(DEFAULT_SERVER_CPU_SHARE, |share| *share.get_ref()),
-            further_core,
-            disk_file: match self.file.protocol() {
-                Protocol::Disk => self.resources.disk_file.to_str().map(str::to_owned),
-                Protocol::Echo | Protocol::Http | Protocol::Https | Protocol::Idle => None,
+            timing: Timing {
+                slice,
+                warm_up: self.file.warm_up,
+                passes: *self.file.passes.get_ref(),
+                rounds: *self.file.rounds.get_ref(),
+                seed: self.file.seed,
+                stolen_fraction_limit: 0.01,
             },
+            cores: CoreLayout {
+                further: further_core,
+                server_share: self
+                    .file
+                    .server_share
+                    .as_ref()
+                    .map_or(DEFAULT_SERVER_CPU_SHARE, |share| *share.get_ref()),
+                ..CoreLayout::new(server_cores, vec![load_core])
+            },
+            startup: Startup {
+                // The first disk worker creates the file.
+                start_timeout: Duration::from_secs(if is_disk { 300 } else { 10 }),
+                ..Startup::default()
+            },
+            disk_file: if is_disk { self.resources.disk_file.to_str().map(str::to_owned) } else { None },
             reference,
-            start_timeout: match self.file.protocol() {
-                // The first worker creates the file.
-                Protocol::Disk => std::time::Duration::from_secs(300),
-                Protocol::Echo | Protocol::Http | Protocol::Https | Protocol::Idle => {
-                    std::time::Duration::from_secs(10)
-                }
-            },
-            ..LabConfig::empty()
+            provenance: Provenance::default(),
         };
-        if config.reference_index().is_none() {
-            let names: Vec<&str> =
-                config.contenders.iter().map(|contender| contender.name.as_str()).collect();
-            let message = format!(
-                "the reference \"{}\" is not among the contenders (choose one of {})",
-                config.reference,
-                names.join(", ")
-            );
-            return self.error(self.file.reference.span(), message);
-        }
-        match (config.validate(), &self.file.server_share) {
-            (Ok(()), _) => Ok(config),
-            (Err(message), Some(share)) if message.starts_with("server_share") => {
-                self.error(share.span(), message)
+        match config.validate() {
+            Ok(()) => Ok(config),
+            Err(error) => {
+                let share = self.file.server_share.as_ref();
+                let span = match (&error, share) {
+                    (ConfigError::UnknownReference(..), _) => self.file.reference.span(),
+                    (ConfigError::ServerShare(_), Some(share)) => share.span(),
+                    _ => self.file.name.span(),
+                };
+                self.error(span, error)
             }
-            (Err(message), _) => self.error(self.file.name.span(), message),
         }
     }
 
@@ -234,8 +231,8 @@ impl Resolver<'_> {
         }
     }
 
-    fn error<T>(&self, span: Range<usize>, message: String) -> Result<T, ScenarioError> {
-        Err(ScenarioError::at(self.file_name, self.text, span, message))
+    fn error<T>(&self, span: Range<usize>, message: impl ToString) -> Result<T, ScenarioError> {
+        Err(ScenarioError::at(self.file_name, self.text, span, message.to_string()))
     }
 
     /// Rejects keys that belong to another protocol.

@@ -1,0 +1,36 @@
+//! Method of measurement: how much of their cores servers have in saturated closed loops.
+
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+/// Method of measurement in saturated closed loops.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, strum::Display)]
+#[serde(rename_all = "snake_case")]
+#[strum(serialize_all = "kebab-case")]
+pub enum Method {
+    /// Servers are limited to a share of their cores, so that requests always wait and the result shows the cost of a
+    /// busy server.
+    Saturated,
+    /// Servers have whole cores. A server that is faster than the load waits for it.
+    WholeCore,
+}
+
+impl Method {
+    /// Returns the method in which servers have this share of their cores.
+    pub fn of_share(server_share: f64) -> Method {
+        if server_share < 1.0 { Method::Saturated } else { Method::WholeCore }
+    }
+}
+
+impl FromStr for Method {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<Method, String> {
+        let methods = [Method::Saturated, Method::WholeCore];
+        methods
+            .into_iter()
+            .find(|method| method.to_string() == name)
+            .ok_or_else(|| format!("unknown method \"{name}\" (use saturated or whole-core)"))
+    }
+}
