@@ -9,6 +9,7 @@
 mod file;
 mod presets;
 mod resolve;
+mod resources;
 
 use std::path::PathBuf;
 
@@ -18,7 +19,8 @@ use crate::plan::config::LabConfig;
 
 pub use file::ScenarioError;
 pub use presets::{PRESETS, preset};
-pub use resolve::{Resources, drop_cells_over_limit, resolve};
+pub use resolve::{drop_cells_over_limit, resolve};
+pub use resources::Resources;
 
 /// Reason why a preset cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
