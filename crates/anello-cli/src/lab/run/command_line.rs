@@ -6,13 +6,13 @@ use anello_lab::Contender;
 
 use super::flags::RunArguments;
 
-/// Returns the command line that repeats this run, without its `--out`.
+/// Returns the command line that repeats this run, without its output files.
 pub fn repeat_command(mut words: impl Iterator<Item = String>) -> String {
     let mut command = "anello".to_owned();
     while let Some(word) = words.next() {
-        if word == "--out" {
+        if ["--out", "--json"].contains(&word.as_str()) {
             words.next();
-        } else if !word.starts_with("--out=") {
+        } else if !["--out=", "--json="].iter().any(|flag| word.starts_with(flag)) {
             append_argument(&mut command, &word);
         }
     }
@@ -50,8 +50,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn repeat_command_omits_out() {
-        let words = ["lab", "run", "--out", "a b", "--seed", "3", "--out=c", "--contender", "x=y z", "it's"];
+    fn repeat_command_omits_output_files() {
+        let words = [
+            "lab",
+            "run",
+            "--out",
+            "a b",
+            "--seed",
+            "3",
+            "--out=c",
+            "--json",
+            "d.json.gz",
+            "--json=e",
+            "--contender",
+            "x=y z",
+            "it's",
+        ];
         let command = repeat_command(words.iter().map(|&word| word.to_owned()));
         assert_eq!(command, r"anello lab run --seed 3 --contender 'x=y z' 'it'\''s'");
     }
