@@ -34,8 +34,32 @@ impl TlsError {
     }
 }
 
-/// Returns the cause or the remedy of an error in terms of the options of a load. `anello load` recognizes some of
-/// these texts and appends the matching flags.
+/// A TLS option that can resolve an error.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TlsRemedy {
+    /// Another cipher suite: [`TlsOptions::cipher`](super::TlsOptions::cipher).
+    Cipher,
+    /// Another policy for certificates: [`TlsOptions::trust`](super::TlsOptions::trust).
+    Trust,
+}
+
+impl TlsRemedy {
+    /// Returns the option that the message of a TLS error recommends to change.
+    #[must_use]
+    pub fn of(message: &str) -> Option<Self> {
+        if message.contains(OFFER_OTHER_SUITE) {
+            Some(Self::Cipher)
+        } else {
+            message.contains(VERIFY_NOTHING).then_some(Self::Trust)
+        }
+    }
+}
+
+/// The words of a message that recommend [`TlsRemedy::Cipher`] and [`TlsRemedy::Trust`].
+const OFFER_OTHER_SUITE: &str = "offer another suite";
+const VERIFY_NOTHING: &str = "verify nothing";
+
+/// Returns the cause or the remedy of an error in terms of the options of a load.
 fn remedy(error: &Error) -> Option<&'static str> {
     Some(match error {
         Error::InvalidCertificate(error) => match error {
@@ -74,4 +98,24 @@ fn remedy(error: &Error) -> Option<&'static str> {
         }
         _ => return None,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_name_the_option_to_change() {
+        for (error, option) in [
+            (Error::InvalidCertificate(CertificateError::UnknownIssuer), Some(TlsRemedy::Trust)),
+            (Error::InvalidCertificate(CertificateError::NotValidForName), Some(TlsRemedy::Trust)),
+            (Error::InvalidCertificate(CertificateError::Expired), Some(TlsRemedy::Trust)),
+            (Error::InvalidCertificate(CertificateError::Revoked), Some(TlsRemedy::Trust)),
+            (Error::AlertReceived(AlertDescription::HandshakeFailure), Some(TlsRemedy::Cipher)),
+            (Error::NoApplicationProtocol, None),
+        ] {
+            let message = TlsError::from_rustls(&error).to_string();
+            assert_eq!(TlsRemedy::of(&message), option, "{message}");
+        }
+    }
 }

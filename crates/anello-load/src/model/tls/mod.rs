@@ -27,6 +27,7 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, RootCertStore};
 
+pub use error::TlsRemedy;
 pub use handshakes::HandshakeSummary;
 
 pub(crate) use error::TlsError;
