@@ -126,7 +126,6 @@ impl FileOptions {
     }
 
     /// Returns all errors that [`validate`](Self::validate) checks for.
-    #[must_use]
     pub fn validation_errors(&self) -> Vec<InvalidOption> {
         let index_files = self.index_files.iter().map(|name| check_index_file(name));
         let named_files = [

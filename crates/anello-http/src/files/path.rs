@@ -66,19 +66,16 @@ pub struct TargetPath<'a> {
 impl<'a> TargetPath<'a> {
     /// Returns the path relative to the document root: names separated by single slashes, without leading or
     /// trailing slash. No name is empty, `.` or `..`. The path is empty for the document root itself.
-    #[must_use]
     pub fn relative(&self) -> &str {
         &self.relative
     }
 
     /// Returns `true` if the target ends with a slash. It then refers to a directory and does not match a file.
-    #[must_use]
     pub fn is_directory(&self) -> bool {
         self.is_directory
     }
 
     /// Returns the part after the question mark, as the client encoded it.
-    #[must_use]
     pub fn query(&self) -> Option<&'a str> {
         self.query
     }
@@ -86,7 +83,6 @@ impl<'a> TargetPath<'a> {
     /// Returns `true` if the last name has no extension, as is usual for routes of a single-page application. The
     /// application page is sent only for these: as the response for a missing asset (`app.js`), it would hide the
     /// error.
-    #[must_use]
     pub fn has_no_extension(&self) -> bool {
         self.relative.rsplit('/').next().is_none_or(|name| !name.contains('.'))
     }
@@ -94,7 +90,6 @@ impl<'a> TargetPath<'a> {
     /// Returns the `Location` of a redirect to the same path with a trailing slash and the same query, for requests
     /// that name a directory without the slash. The value starts with exactly one slash, so it cannot lead to
     /// another host, and contains only characters that RFC 3986 allows.
-    #[must_use]
     pub fn redirect_location(&self) -> String {
         let mut location = String::with_capacity(self.relative.len() + 2);
         location.push('/');
@@ -162,7 +157,6 @@ pub enum PathError {
 
 impl PathError {
     /// Returns the status of the response: 400 or 404.
-    #[must_use]
     pub fn status(self) -> u16 {
         match self {
             Self::InvalidForm

@@ -27,7 +27,6 @@ pub struct ByteRange {
 
 impl ByteRange {
     /// Returns the number of bytes, which is at least one.
-    #[must_use]
     pub fn length_bytes(self) -> u64 {
         self.last - self.first + 1
     }
@@ -66,7 +65,6 @@ pub enum Selection {
 /// assert_eq!(select(b"bytes=-100", 1000), Selection::One(ByteRange { first: 900, last: 999 }));
 /// assert_eq!(select(b"bytes=1000-", 1000), Selection::Unsatisfiable);
 /// ```
-#[must_use]
 pub fn select(range: &[u8], size_bytes: u64) -> Selection {
     let Some(set) = range_set(range).filter(|_| size_bytes > 0) else { return Selection::Whole };
     let mut ranges = Vec::new();
@@ -163,13 +161,11 @@ pub struct ContentRange {
 
 impl ContentRange {
     /// Creates the value for a response with this range of a file of `size_bytes` bytes.
-    #[must_use]
     pub fn of(range: ByteRange, size_bytes: u64) -> Self {
         Self { range: Some(range), size_bytes }
     }
 
     /// Creates the value for a 416 response, which contains only the size of the file.
-    #[must_use]
     pub fn unsatisfiable(size_bytes: u64) -> Self {
         Self { range: None, size_bytes }
     }

@@ -123,7 +123,6 @@ impl Files {
     }
 
     /// Returns the approximate memory use of the file cache in bytes.
-    #[must_use]
     pub fn cache_bytes(&self) -> usize {
         self.cache.bytes()
     }

@@ -22,7 +22,6 @@ pub struct Timestamp {
 impl Timestamp {
     /// Converts the timestamp to a `SystemTime`, truncated to whole seconds. Times outside the years 1970 to 9999,
     /// which the formats of HTTP cannot represent, are clamped to this range.
-    #[must_use]
     pub fn to_system_time(self) -> SystemTime {
         UNIX_EPOCH + Duration::from_secs(self.seconds.clamp(0, LAST_SECOND).unsigned_abs())
     }
@@ -56,7 +55,6 @@ impl FileStamp {
     /// equal contents: data that was read must be read again, not only revalidated.
     ///
     /// Returns `false` for change times in the future.
-    #[must_use]
     pub fn is_settled(&self, checked_at: Timestamp) -> bool {
         self.changed.plus_seconds(SETTLE_SECONDS) <= checked_at
     }

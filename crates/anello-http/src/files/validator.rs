@@ -58,7 +58,6 @@ impl Validator {
     /// assert_eq!(validator.tag.as_str(), "\"6ab13b80-5-d\"");
     /// assert_eq!(validator.last_modified_seconds, Some(1_790_000_000));
     /// ```
-    #[must_use]
     pub fn of(stamp: &FileStamp, coding: Option<Coding>, checked_at: Timestamp) -> Self {
         let is_settled = stamp.is_settled(checked_at);
         let is_constant = stamp.has_constant_modified();
@@ -105,14 +104,12 @@ impl EntityTag {
     }
 
     /// Returns the value of `ETag`.
-    #[must_use]
     pub fn as_str(&self) -> &str {
         // The text is ASCII.
         std::str::from_utf8(&self.text[..usize::from(self.length)]).unwrap_or_default()
     }
 
     /// Returns `true` if the tag is strong: equal tags mean equal bytes.
-    #[must_use]
     pub fn is_strong(&self) -> bool {
         self.text[0] == b'"'
     }

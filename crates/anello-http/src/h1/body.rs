@@ -42,20 +42,17 @@ impl BodyEncoder {
     }
 
     /// Returns how the body is delimited.
-    #[must_use]
     pub fn framing(&self) -> ResponseFraming {
         self.framing
     }
 
     /// Returns `true` if the body is sent. Otherwise it need not be produced.
-    #[must_use]
     #[inline]
     pub fn sends_body(&self) -> bool {
         self.framing != ResponseFraming::None
     }
 
     /// Returns `true` if another response can follow on this connection.
-    #[must_use]
     #[inline]
     pub fn keeps_alive(&self) -> bool {
         self.keeps_alive

@@ -70,7 +70,6 @@ pub enum ChunkedEvent<'a> {
 
 impl ChunkedDecoder {
     /// Creates a decoder for the start of a body.
-    #[must_use]
     pub fn new(limits: Limits) -> Self {
         Self {
             limits: limits.clamped(),
@@ -106,7 +105,6 @@ impl ChunkedDecoder {
     }
 
     /// Returns the number of bytes buffered until more arrive, which are those of an incomplete trailer section.
-    #[must_use]
     pub fn buffered_bytes(&self) -> usize {
         self.trailers.len()
     }

@@ -34,7 +34,6 @@ pub struct EncodedResponse {
 
 impl EncodedResponse {
     /// Encodes a response with these fields and this body.
-    #[must_use]
     pub fn new(fields: FieldBlock, body: &[u8]) -> Self {
         let mut encoded = Vec::with_capacity(fields.as_bytes().len() + 48 + body.len());
         encoded.extend_from_slice(fields.as_bytes());
@@ -45,19 +44,16 @@ impl EncodedResponse {
     }
 
     /// Returns the fields.
-    #[must_use]
     pub fn fields(&self) -> &Rc<FieldBlock> {
         &self.fields
     }
 
     /// Returns the body without copying it.
-    #[must_use]
     pub fn body(&self) -> Bytes {
         self.encoded.slice(self.head_bytes..)
     }
 
     /// Returns the length of the body in bytes.
-    #[must_use]
     #[inline]
     pub fn body_bytes(&self) -> usize {
         self.encoded.len() - self.head_bytes

@@ -132,7 +132,6 @@ impl Trailers {
     }
 
     /// Returns `true` if there are no trailers.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.len() == 0
     }
@@ -143,7 +142,6 @@ impl Trailers {
     }
 
     /// Returns the first value of this field, ignoring the case of the name.
-    #[must_use]
     pub fn field(&self, name: &str) -> Option<&[u8]> {
         self.0.first(name)
     }
@@ -206,7 +204,6 @@ impl<'a> FieldName<'a> {
     }
 
     /// Returns the name as it is sent.
-    #[must_use]
     pub const fn as_str(&self) -> &'a str {
         self.0
     }
@@ -243,7 +240,6 @@ impl FieldName<'static> {
     /// # Panics
     ///
     /// Panics if [`FieldName::new`] returns an error. In a constant, this is a compile error.
-    #[must_use]
     pub const fn constant(name: &'static str) -> Self {
         match Self::new(name) {
             Ok(name) => name,
@@ -281,7 +277,6 @@ impl FieldBlock {
     }
 
     /// Returns the encoded lines, each with its line end.
-    #[must_use]
     pub fn as_bytes(&self) -> &[u8] {
         &self.0
     }

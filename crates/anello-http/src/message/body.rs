@@ -73,7 +73,6 @@ pub(crate) type ChunkStream = Pin<Box<dyn Stream<Item = io::Result<Bytes>>>>;
 
 impl Body {
     /// Creates an empty body.
-    #[must_use]
     pub const fn empty() -> Self {
         Self(BodyKind::Empty)
     }
@@ -82,13 +81,11 @@ impl Body {
     ///
     /// If the file turns out to be shorter, the connection is closed before the body is complete, so that the client
     /// detects the truncation.
-    #[must_use]
     pub fn file(file: File, offset: u64, length: u64) -> Self {
         Self::parts(vec![BodyPart::File { file, offset, length }])
     }
 
     /// Creates a body from several parts, which are sent in order.
-    #[must_use]
     pub fn parts(parts: Vec<BodyPart>) -> Self {
         let length = parts.iter().fold(0_u64, |sum, part| sum.saturating_add(part.length()));
         Self(BodyKind::Parts { parts, length })
@@ -132,7 +129,6 @@ impl Body {
     }
 
     /// Returns the length in bytes, or `None` if it is unknown.
-    #[must_use]
     pub fn length(&self) -> Option<u64> {
         match &self.0 {
             BodyKind::Empty => Some(0),

@@ -28,7 +28,6 @@ impl Request {
 
     /// Returns the request head.
     #[inline]
-    #[must_use]
     pub fn head(&self) -> &Head {
         let Some(head) = &self.head else { unreachable!("the head is taken only by into_parts and drop") };
         head
@@ -41,7 +40,6 @@ impl Request {
 
     /// Returns the address of the client (`getpeername(2)`), or `None` for a Unix socket and for a client that has
     /// disconnected.
-    #[must_use]
     pub fn peer(&self) -> Option<SocketAddr> {
         self.connection.peer_addr().ok()
     }

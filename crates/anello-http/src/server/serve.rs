@@ -124,7 +124,6 @@ impl ServerBuilder {
     }
 
     /// Builds the server of this thread.
-    #[must_use]
     pub fn build(self) -> Server {
         let worker = Worker::new(self.options, self.observer, self.tls, self.shared_connections);
         Server { admission: Rc::new(Admission::new(Rc::clone(&worker))), worker }
@@ -133,7 +132,6 @@ impl ServerBuilder {
 
 impl Server {
     /// Returns a builder for a server.
-    #[must_use]
     pub fn builder() -> ServerBuilder {
         ServerBuilder::default()
     }
@@ -229,7 +227,6 @@ impl Server {
     }
 
     /// Returns the number of open connections.
-    #[must_use]
     pub fn connections(&self) -> usize {
         self.worker.connections()
     }

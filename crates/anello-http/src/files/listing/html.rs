@@ -24,7 +24,6 @@ pub const CONTENT_SECURITY_POLICY: &str = "default-src 'none'; style-src 'unsafe
 
 impl Listing {
     /// Renders the listing as `text/html; charset=utf-8`. Send it with [`CONTENT_SECURITY_POLICY`].
-    #[must_use]
     pub fn html(&self) -> String {
         let mut page = String::with_capacity(STYLE.len() + 2048 + self.entries.len() * ENTRY_OVERHEAD_BYTES);
         let title = escape(&self.full_path());

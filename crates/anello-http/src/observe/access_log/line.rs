@@ -84,7 +84,6 @@ pub struct RequestLine<'a> {
 impl<'a> RequestLine<'a> {
     /// Parses a request line without its line ending. Returns `None` if it does not have the form `METHOD TARGET
     /// HTTP/1.x`.
-    #[must_use]
     pub fn read(line: &'a [u8]) -> Option<Self> {
         let mut parts = line.split(|&byte| byte == b' ');
         let (method, target) = (str::from_utf8(parts.next()?).ok()?, parts.next()?);
@@ -116,7 +115,6 @@ impl FormattedPeer {
 
     /// Formats an IP address and port. An IPv4-mapped IPv6 address (`::ffff:203.0.113.9`) is formatted as IPv4. The
     /// zone of a link-local address is omitted.
-    #[must_use]
     pub fn new(address: SocketAddr) -> Self {
         let address = SocketAddr::new(address.ip().to_canonical(), address.port());
         let mut bytes = [0; Self::MAX_BYTES];
@@ -137,7 +135,6 @@ impl FormattedPeer {
     }
 
     /// Returns the text for a peer that is connected through a Unix socket and has no address.
-    #[must_use]
     pub fn unix() -> Self {
         let text = b"unix:";
         let mut bytes = [0; Self::MAX_BYTES];
@@ -146,13 +143,11 @@ impl FormattedPeer {
     }
 
     /// Returns the address with its port.
-    #[must_use]
     pub fn as_bytes(&self) -> &[u8] {
         &self.bytes[..usize::from(self.length)]
     }
 
     /// Returns the IP address without port and brackets.
-    #[must_use]
     pub fn ip(&self) -> &[u8] {
         &self.bytes[usize::from(self.ip_start)..usize::from(self.ip_end)]
     }

@@ -90,13 +90,11 @@ impl AccessLog {
     }
 
     /// Returns a handle to the log.
-    #[must_use]
     pub fn handle(&self) -> AccessLogHandle {
         self.handle.clone()
     }
 
     /// Creates the log of one worker. See [`AccessLogHandle::worker`].
-    #[must_use]
     pub fn worker(&self, index: usize) -> WorkerLog {
         self.handle.worker(index)
     }
@@ -149,7 +147,6 @@ impl AccessLogHandle {
     ///
     /// Each worker needs its own log, which has its own buffers. Once the access log is closed, all lines are dropped
     /// and counted.
-    #[must_use]
     pub fn worker(&self, index: usize) -> WorkerLog {
         WorkerLog::new(index, &self.shared, self.messages.clone())
     }
@@ -173,7 +170,6 @@ impl AccessLogHandle {
     }
 
     /// Returns the counts since the log was started.
-    #[must_use]
     pub fn stats(&self) -> LogStats {
         self.shared.stats()
     }

@@ -101,7 +101,6 @@ impl ParseErrorKind {
         ["malformed", "body", "target", "expectation", "fields", "coding", "version", "other"];
 
     /// Returns the class of a parse error that is reported with this status code.
-    #[must_use]
     pub fn of(status: u16) -> Self {
         match status {
             400 => Self::Malformed,
