@@ -6,7 +6,6 @@ use crate::h1::trim;
 /// Quality value in thousandths: 0 means "not acceptable", 1000 is the highest preference.
 pub type Quality = u16;
 
-/// Quality of members without a `q` parameter.
 const DEFAULT_QUALITY: Quality = 1000;
 
 /// Returns the members of a list, without parameters, and their weights. Empty members and members with a malformed

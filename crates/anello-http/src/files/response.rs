@@ -14,7 +14,6 @@ use super::range::{ByteRange, ContentRange, Selection, select};
 use crate::h1::FieldName;
 use crate::message::{Body, BodyPart, Response};
 
-/// Returns a response with the whole file.
 #[inline]
 pub(super) fn full_response(variant: &Variant) -> Response {
     let body = match &variant.contents {
@@ -25,7 +24,6 @@ pub(super) fn full_response(variant: &Variant) -> Response {
     Response::new(200).with_shared_fields(Rc::clone(&variant.fields)).with_body(body)
 }
 
-/// Returns a response with the requested ranges of a variant.
 pub(super) fn range_response(entry: &Entry, variant: &Variant, range: &[u8]) -> Response {
     let size_bytes = variant.stamp.size_bytes;
     match select(range, size_bytes) {
@@ -90,7 +88,6 @@ fn range_body_part(variant: &Variant, range: ByteRange) -> BodyPart {
     }
 }
 
-/// Returns a plain-text response with one line.
 pub(super) fn text_response(status: u16, line: &str) -> Response {
     Response::text(format!("{status} {}: {line}\n", crate::h1::reason_phrase(status))).with_status(status)
 }

@@ -69,7 +69,6 @@ pub enum FilesError {
     Folder(io::Error),
 }
 
-/// Result of resolving a path.
 enum FileLookup {
     Entry(Rc<Entry>),
     Response(Response),

@@ -32,7 +32,6 @@ const MAX_SIZE_DIGITS: u32 = 16;
 pub struct ChunkedDecoder {
     limits: Limits,
     state: ScanState,
-    /// Number of size digits read for the current chunk.
     digits: u32,
     /// The chunk size read so far, then the number of bytes missing from the chunk.
     left: u64,

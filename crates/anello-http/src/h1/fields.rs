@@ -57,7 +57,6 @@ impl Fields {
         self.ranges.len()
     }
 
-    /// Returns the value of the field at `index`.
     pub fn get(&self, index: u32) -> Option<&[u8]> {
         self.ranges.get(index as usize).map(|range| self.value(range))
     }

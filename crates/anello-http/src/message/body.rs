@@ -68,7 +68,6 @@ impl BodyPart {
     }
 }
 
-/// The chunks of a streamed body.
 pub(crate) type ChunkStream = Pin<Box<dyn Stream<Item = io::Result<Bytes>>>>;
 
 impl Body {

@@ -92,7 +92,6 @@ pub(crate) fn spare_head() -> Option<Head> {
     SPARE_HEADS.with_borrow_mut(Vec::pop)
 }
 
-/// The source of the chunks of a request body.
 pub(crate) trait BodySource {
     /// Returns the number of the request that the source currently reads the body of.
     fn body_number(&self) -> u64;

@@ -37,14 +37,12 @@ const STATUS_ABORTED: u16 = 503;
 /// this).
 const STATUS_CLIENT_CLOSED: u16 = 499;
 
-/// The next step of a connection.
 enum NextStep {
     Request(Head),
     /// Closes the connection, after this response, if there is one.
     Close(Option<Rejection>),
 }
 
-/// The state of the connection after a response.
 enum AfterResponse {
     KeepAlive,
     Close,
@@ -147,7 +145,6 @@ impl<R: Receiver, W: Sender> Connection<R, W> {
         }
     }
 
-    /// Serves one request.
     #[inline]
     async fn serve_request<H: AsyncFn(Request) -> Response>(
         &mut self,
@@ -229,7 +226,6 @@ impl<R: Receiver, W: Sender> Connection<R, W> {
         (body_continues, closes)
     }
 
-    /// Ends the record and the timer of a request.
     #[inline]
     fn end_request(&mut self, status: u16, body_continues: bool) {
         if let Some(record) = &mut self.record {

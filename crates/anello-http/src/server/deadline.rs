@@ -139,7 +139,6 @@ impl Deadlines {
         }
     }
 
-    /// Enters a phase.
     #[inline]
     pub fn enter(&self, phase: Phase, now: u64) {
         let previous = self.phase.replace(phase);
@@ -227,7 +226,6 @@ impl Deadlines {
         self.body_ends_at_close.get()
     }
 
-    /// Returns the deadline that has expired.
     pub fn expired(&self) -> Option<Timeout> {
         self.expired.get()
     }

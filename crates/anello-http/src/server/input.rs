@@ -181,7 +181,6 @@ impl<R: Receiver> Input<R> {
         }
     }
 
-    /// Counts received bytes.
     #[inline]
     fn count(&self, bytes: usize) {
         if let Some(metrics) = &self.metrics {
@@ -189,7 +188,6 @@ impl<R: Receiver> Input<R> {
         }
     }
 
-    /// Polls for the next event.
     fn poll_event(&mut self, context: &mut Context<'_>) -> Poll<Result<InputEvent, InputError>> {
         loop {
             let chunk = self.chunk.as_deref().unwrap_or_default();
@@ -218,7 +216,6 @@ impl<R: Receiver> Input<R> {
         self.decoder.rejected_method()
     }
 
-    /// Returns the first line of a rejected head.
     pub fn first_line(&self) -> Option<&[u8]> {
         self.decoder.first_line()
     }
@@ -326,7 +323,6 @@ impl<R: Receiver> Input<R> {
         }
     }
 
-    /// Polls for the next chunk of the body.
     fn poll_body(&mut self, context: &mut Context<'_>) -> Poll<Result<Option<Bytes>, RequestBodyError>> {
         if !self.is_in_body {
             return Poll::Ready(Ok(None));

@@ -42,7 +42,6 @@ thread_local! {
     static SPARE_BUFFERS: RefCell<Vec<Vec<u8>>> = const { RefCell::new(Vec::new()) };
 }
 
-/// The send side of a connection.
 pub(crate) struct Output<W> {
     sender: W,
     buffer: Vec<u8>,
@@ -98,12 +97,10 @@ impl<W: Sender> Output<W> {
         self.buffer.len() >= FLUSH_THRESHOLD_BYTES
     }
 
-    /// Returns `true` if the buffer is empty.
     pub fn is_empty(&self) -> bool {
         self.buffer.is_empty()
     }
 
-    /// Appends raw bytes.
     pub fn push(&mut self, bytes: &[u8]) {
         self.buffer.extend_from_slice(bytes);
     }
@@ -117,7 +114,6 @@ impl<W: Sender> Output<W> {
         self.body_bytes = head_end.map_or(0, |end| response.len() - end - 4) as u64;
     }
 
-    /// Returns the sender.
     pub fn into_sender(self) -> W {
         self.sender
     }

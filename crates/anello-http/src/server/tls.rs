@@ -98,7 +98,6 @@ impl fmt::Debug for TlsConfig {
     }
 }
 
-/// The TLS state shared by both halves of a connection.
 struct Session<S: Stream> {
     tls: TlsSession<ServerConnection>,
     writer: OwnedWriteHalf<S>,
@@ -163,7 +162,6 @@ impl<S: Stream> Session<S> {
     }
 }
 
-/// A waker for two tasks.
 struct WakeBoth(Waker, Waker);
 
 impl Wake for WakeBoth {
@@ -177,7 +175,6 @@ impl Wake for WakeBoth {
     }
 }
 
-/// The receive half.
 pub(super) struct TlsReceiver<S: Stream> {
     reader: OwnedReadHalf<S>,
     session: Rc<RefCell<Session<S>>>,
@@ -227,7 +224,6 @@ impl<S: Stream> Receiver for TlsReceiver<S> {
     }
 }
 
-/// The send half.
 pub(super) struct TlsSender<S: Stream> {
     session: Rc<RefCell<Session<S>>>,
     /// Number of plaintext bytes encrypted since the kernel was last known to have accepted everything.

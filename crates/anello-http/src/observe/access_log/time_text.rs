@@ -22,7 +22,6 @@ impl TimeText {
         Self { second: None, rfc3339: *b"0000-00-00T00:00:00.000Z", common: *b"00/Jan/0000:00:00:00 +0000" }
     }
 
-    /// Returns the time in RFC 3339 format, with milliseconds.
     pub(super) fn rfc3339(&mut self, unix_time_ns: u64) -> &[u8; 24] {
         self.set_second(unix_time_ns / 1_000_000_000);
         let milliseconds = (unix_time_ns / 1_000_000 % 1000) as u16;
@@ -31,7 +30,6 @@ impl TimeText {
         &self.rfc3339
     }
 
-    /// Returns the time as in the common log format.
     pub(super) fn common(&mut self, unix_time_ns: u64) -> &[u8; 26] {
         self.set_second(unix_time_ns / 1_000_000_000);
         &self.common
