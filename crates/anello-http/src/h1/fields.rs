@@ -183,7 +183,6 @@ impl<'a> FieldName<'a> {
     /// Checks a field name.
     ///
     /// # Errors
-    ///
     /// Returns [`InvalidField::Name`] if the name is not a token. Returns [`InvalidField::Reserved`] for `Connection`,
     /// `Content-Length`, `Keep-Alive`, `Transfer-Encoding` and `Upgrade`, which follow from the request and the body,
     /// and for `Date`, which the server adds.
@@ -237,7 +236,6 @@ impl FieldName<'static> {
     /// Checks a constant field name.
     ///
     /// # Panics
-    ///
     /// Panics if [`FieldName::new`] returns an error. In a constant, this is a compile error.
     pub const fn constant(name: &'static str) -> Self {
         match Self::new(name) {
@@ -266,7 +264,6 @@ impl FieldBlock {
     /// Adds a field.
     ///
     /// # Errors
-    ///
     /// Returns [`InvalidField::Value`], without adding anything, if the value contains a control byte such as CR, LF or
     /// NUL.
     #[inline]

@@ -132,11 +132,9 @@ impl RequestBody {
     /// The first call sends `100 Continue` to a client that waits for it (`Expect: 100-continue`).
     ///
     /// # Cancel safety
-    ///
     /// This method is cancel-safe: no data is lost.
     ///
     /// # Errors
-    ///
     /// Returns [`RequestBodyError::Rejected`] if the body is malformed, exceeds a limit or arrives too slowly, and
     /// [`RequestBodyError::Io`] if the connection fails or is closed. No more data follows an error.
     pub async fn next(&mut self) -> Result<Option<Bytes>, RequestBodyError> {
@@ -148,7 +146,6 @@ impl RequestBody {
     /// until it returns `Ready` or the body is dropped.
     ///
     /// # Errors
-    ///
     /// Returns the errors of [`next`](Self::next).
     pub fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Result<Option<Bytes>, RequestBodyError>> {
         let Some(source) = &self.source else { return Poll::Ready(Ok(None)) };
@@ -176,11 +173,9 @@ impl RequestBody {
     /// Reads the whole body. [`Limits::max_body_bytes`](crate::h1::Limits::max_body_bytes) limits its length.
     ///
     /// # Cancel safety
-    ///
     /// This method is not cancel-safe: the data read so far is lost.
     ///
     /// # Errors
-    ///
     /// Returns the errors of [`next`](Self::next).
     pub async fn collect(&mut self) -> Result<Vec<u8>, RequestBodyError> {
         let mut body = Vec::new();

@@ -26,11 +26,9 @@ impl Upgraded {
     /// Waits for data. Returns `None` at EOF.
     ///
     /// # Cancel safety
-    ///
     /// This method is cancel-safe: no data is lost.
     ///
     /// # Errors
-    ///
     /// Returns the error of the connection.
     pub async fn recv(&mut self) -> io::Result<Option<Bytes>> {
         poll_fn(|context| self.poll_recv(context)).await
@@ -39,7 +37,6 @@ impl Upgraded {
     /// Polls for data, like [`recv`](Self::recv).
     ///
     /// # Errors
-    ///
     /// Returns the error of the connection.
     pub fn poll_recv(&mut self, context: &mut Context<'_>) -> Poll<io::Result<Option<Bytes>>> {
         if !self.buffered.is_empty() {
@@ -55,11 +52,9 @@ impl Upgraded {
     /// needed.
     ///
     /// # Cancel safety
-    ///
     /// This method is cancel-safe: if it is cancelled, no data was accepted.
     ///
     /// # Errors
-    ///
     /// Returns the error of the connection.
     pub async fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         poll_fn(|context| self.sender.poll_write(bytes, context)).await
@@ -68,11 +63,9 @@ impl Upgraded {
     /// Copies all of `bytes` into the send buffer, waiting for space as often as needed.
     ///
     /// # Cancel safety
-    ///
     /// This method is not cancel-safe: it is unknown how many bytes were accepted.
     ///
     /// # Errors
-    ///
     /// Returns the error of the connection.
     pub async fn write_all(&mut self, mut bytes: &[u8]) -> io::Result<()> {
         while !bytes.is_empty() {
@@ -86,11 +79,9 @@ impl Upgraded {
     /// Waits until the kernel has accepted all data.
     ///
     /// # Cancel safety
-    ///
     /// This method is cancel-safe.
     ///
     /// # Errors
-    ///
     /// Returns the error of the connection.
     pub async fn flush(&mut self) -> io::Result<()> {
         poll_fn(|context| self.sender.poll_flush(context)).await
@@ -99,11 +90,9 @@ impl Upgraded {
     /// Sends all data, then shuts down the write half.
     ///
     /// # Cancel safety
-    ///
     /// This method is cancel-safe.
     ///
     /// # Errors
-    ///
     /// Returns the error of the connection.
     pub async fn shutdown(&mut self) -> io::Result<()> {
         poll_fn(|context| self.sender.poll_shutdown(context)).await

@@ -140,7 +140,6 @@ impl Server {
     /// returned task is aborted. Open connections continue then; [`drain`](Self::drain) closes them.
     ///
     /// # Cancellation
-    ///
     /// The handler's future, and the response body that it streams, is dropped at its current await point in these
     /// cases:
     /// - [`ServerOptions::request_timeout`] expires
@@ -157,7 +156,6 @@ impl Server {
     /// ([`ListenerGroup::close`](anello::net::ListenerGroup::close)) accepts them first.
     ///
     /// # Panics
-    ///
     /// Panics if no runtime runs on this thread.
     pub fn serve<H>(&self, listener: impl Accept, handler: H) -> JoinHandle<()>
     where
@@ -202,7 +200,6 @@ impl Server {
     /// Serves one connection that was accepted elsewhere, until it is closed.
     ///
     /// # Errors
-    ///
     /// Returns the error of the connection. It is usually caused by the client and needs no handling.
     pub async fn serve_connection<S, H>(&self, stream: S, handler: &H) -> io::Result<()>
     where

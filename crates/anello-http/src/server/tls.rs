@@ -47,7 +47,6 @@ impl TlsConfig {
     /// Reads a certificate chain and the private key of its first certificate from PEM files.
     ///
     /// # Errors
-    ///
     /// Returns `InvalidData` if a file cannot be read, contains no certificate or key, or the key does not match the
     /// certificate.
     pub fn from_pem_files(certificates: &Path, key: &Path) -> io::Result<Self> {

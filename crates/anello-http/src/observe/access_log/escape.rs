@@ -18,12 +18,16 @@ pub(super) fn push_hex_escaped(value: &[u8], max_bytes: usize, line: &mut Vec<u8
     if value.len() <= max_bytes && is_plain(value) {
         return line.extend_from_slice(value);
     }
-    let mut remaining_bytes = max_bytes;
+    let end = line.len().saturating_add(max_bytes);
     for &byte in value {
-        let [high, low] = hex(byte);
-        let escape = [b'\\', b'x', high, low];
-        let escaped = if needs_escape(byte) { &escape[..] } else { std::slice::from_ref(&byte) };
-        if !push_escaped(escaped, &mut remaining_bytes, line) {
+        let start = line.len();
+        if needs_escape(byte) {
+            let [high, low] = hex(byte);
+            line.extend_from_slice(&[b'\\', b'x', high, low]);
+        } else {
+            line.push(byte);
+        }
+        if truncate_beyond(end, start, line) {
             return;
         }
     }
@@ -35,50 +39,39 @@ pub(super) fn push_json(value: &[u8], max_bytes: usize, line: &mut Vec<u8>) {
     if value.len() <= max_bytes && is_plain(value) {
         return line.extend_from_slice(value);
     }
-    let mut remaining_bytes = max_bytes;
+    let end = line.len().saturating_add(max_bytes);
     for chunk in value.utf8_chunks() {
         let replaced = (!chunk.invalid().is_empty()).then_some(char::REPLACEMENT_CHARACTER);
         for character in chunk.valid().chars().chain(replaced) {
-            let mut escaped = [0; 2 * MAX_ESCAPE_BYTES];
-            let length = escape_json(character, &mut escaped);
-            if !push_escaped(&escaped[..length], &mut remaining_bytes, line) {
+            let start = line.len();
+            push_json_character(character, line);
+            if truncate_beyond(end, start, line) {
                 return;
             }
         }
     }
 }
 
-/// Escapes one character for a JSON string. Returns the number of bytes written to `escaped`.
-fn escape_json(character: char, escaped: &mut [u8; 2 * MAX_ESCAPE_BYTES]) -> usize {
+fn push_json_character(character: char, line: &mut Vec<u8>) {
     match character {
-        '"' | '\\' => {
-            escaped[..2].copy_from_slice(&[b'\\', character as u8]);
-            2
-        }
-        ' '..='~' => {
-            escaped[0] = character as u8;
-            1
-        }
+        '"' | '\\' => line.extend_from_slice(&[b'\\', character as u8]),
+        ' '..='~' => line.push(character as u8),
         _ => {
-            let mut units = [0; 2];
-            let units = character.encode_utf16(&mut units);
-            for (unit, slot) in units.iter().zip(escaped.chunks_exact_mut(MAX_ESCAPE_BYTES)) {
+            for unit in character.encode_utf16(&mut [0; 2]) {
                 let [high, low] = unit.to_be_bytes().map(hex);
-                slot.copy_from_slice(&[b'\\', b'u', high[0], high[1], low[0], low[1]]);
+                line.extend_from_slice(&[b'\\', b'u', high[0], high[1], low[0], low[1]]);
             }
-            units.len() * MAX_ESCAPE_BYTES
         }
     }
 }
 
-/// Appends an escaped character. If it does not fit, appends the truncation mark instead and returns `false`.
-fn push_escaped(escaped: &[u8], remaining_bytes: &mut usize, line: &mut Vec<u8>) -> bool {
-    if escaped.len() > *remaining_bytes {
-        line.extend_from_slice(TRUNCATION_MARK);
+/// Replaces the character at `start` by the truncation mark if it exceeds `end`, and returns `true` then.
+fn truncate_beyond(end: usize, start: usize, line: &mut Vec<u8>) -> bool {
+    if line.len() <= end {
         return false;
     }
-    *remaining_bytes -= escaped.len();
-    line.extend_from_slice(escaped);
+    line.truncate(start);
+    line.extend_from_slice(TRUNCATION_MARK);
     true
 }
 

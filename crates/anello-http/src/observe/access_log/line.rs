@@ -1,8 +1,8 @@
 //! Formatting of access log lines.
 
 use std::fmt;
-use std::io::Write;
 use std::net::SocketAddr;
+use std::ops::Range;
 use std::str::FromStr;
 
 use super::escape::{MAX_ESCAPE_BYTES, push_hex_escaped, push_json};
@@ -98,74 +98,49 @@ impl<'a> RequestLine<'a> {
 }
 
 /// The formatted address of a peer. Format it once per connection.
-#[derive(Clone, Copy)]
+#[derive(Clone, Debug)]
 pub struct FormattedPeer {
     /// `203.0.113.9:4711`, `[2001:db8::9]:4711` or `unix:`.
-    bytes: [u8; Self::MAX_BYTES],
-    length: u8,
-    /// Offset in `bytes` at which the IP address starts, after an opening bracket.
-    ip_start: u8,
-    /// Offset in `bytes` at which the IP address ends, before a closing bracket or the port.
-    ip_end: u8,
+    text: String,
+    /// The IP address in the text, without brackets and port.
+    ip: Range<usize>,
 }
 
 impl FormattedPeer {
-    /// Length of the longest address: eight groups of four digits, brackets and a port.
-    const MAX_BYTES: usize = "[ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff]:65535".len();
-
     /// Formats an IP address and port. An IPv4-mapped IPv6 address (`::ffff:203.0.113.9`) is formatted as IPv4. The
     /// zone of a link-local address is omitted.
     pub fn new(address: SocketAddr) -> Self {
         let address = SocketAddr::new(address.ip().to_canonical(), address.port());
-        let mut bytes = [0; Self::MAX_BYTES];
-        let mut rest = &mut bytes[..];
-        if write!(rest, "{address}").is_err() {
-            // Unreachable, since no address is longer. Otherwise the text would be truncated.
-            rest = &mut [];
-        }
-        let length = Self::MAX_BYTES - rest.len();
-        let port_start = bytes[..length].iter().rposition(|&byte| byte == b':').unwrap_or(length);
+        let text = address.to_string();
         let brackets = usize::from(address.is_ipv6());
-        Self {
-            bytes,
-            length: length as u8,
-            ip_start: brackets as u8,
-            ip_end: port_start.saturating_sub(brackets) as u8,
-        }
+        let port_start = text.rfind(':').unwrap_or(text.len());
+        Self { ip: brackets..port_start - brackets, text }
     }
 
     /// Returns the text for a peer that is connected through a Unix socket and has no address.
     pub fn unix() -> Self {
-        let text = b"unix:";
-        let mut bytes = [0; Self::MAX_BYTES];
-        bytes[..text.len()].copy_from_slice(text);
-        Self { bytes, length: text.len() as u8, ip_start: 0, ip_end: text.len() as u8 }
+        let text = "unix:".to_owned();
+        Self { ip: 0..text.len(), text }
     }
 
     /// Returns the address with its port.
     pub fn as_bytes(&self) -> &[u8] {
-        &self.bytes[..usize::from(self.length)]
+        self.text.as_bytes()
     }
 
     /// Returns the IP address without port and brackets.
     pub fn ip(&self) -> &[u8] {
-        &self.bytes[usize::from(self.ip_start)..usize::from(self.ip_end)]
+        &self.text.as_bytes()[self.ip.clone()]
     }
 }
 
-impl fmt::Debug for FormattedPeer {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "FormattedPeer({})", String::from_utf8_lossy(self.as_bytes()))
-    }
-}
+/// Names of the formats, in the order of the variants.
+const FORMAT_NAMES: [(&str, LogFormat); 3] =
+    [("common", LogFormat::Common), ("combined", LogFormat::Combined), ("json", LogFormat::Json)];
 
 impl fmt::Display for LogFormat {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Common => "common",
-            Self::Combined => "combined",
-            Self::Json => "json",
-        })
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(FORMAT_NAMES[*self as usize].0)
     }
 }
 
@@ -174,12 +149,9 @@ impl FromStr for LogFormat {
 
     /// Parses `common`, `combined` or `json`.
     fn from_str(name: &str) -> Result<Self, String> {
-        match name {
-            "common" => Ok(Self::Common),
-            "combined" => Ok(Self::Combined),
-            "json" => Ok(Self::Json),
-            _ => Err(format!("unknown log format {name:?} (expected common, combined or json)")),
-        }
+        let known = FORMAT_NAMES.iter().find(|(known, _)| *known == name);
+        let unknown = || format!("unknown log format {name:?} (expected common, combined or json)");
+        known.map(|(_, format)| *format).ok_or_else(unknown)
     }
 }
 
@@ -361,7 +333,7 @@ mod tests {
             (FormattedPeer::unix().as_bytes(), FormattedPeer::unix().ip()),
             (&b"unix:"[..], &b"unix:"[..])
         );
-        assert_eq!(format!("{:?}", peer()), "FormattedPeer(203.0.113.9:4711)");
+        assert!(format!("{:?}", peer()).contains("203.0.113.9:4711"));
     }
 
     #[test]
