@@ -111,7 +111,7 @@ impl<R: Receiver, W: Sender> Connection<R, W> {
         let observer = &self.worker.observer;
         observer.parse_error(rejection.status);
         let input = self.input.borrow();
-        self.output.push_rejection(rejection, input.rejected_method(), &self.worker.clock.date());
+        self.output.push_rejection(rejection, input.rejected_method());
         if let Some(record) = &self.record {
             record.record_rejection(observer, input.first_line(), rejection.status, self.output.body_bytes);
         }
@@ -172,9 +172,8 @@ impl<R: Receiver, W: Sender> Connection<R, W> {
             check_upgrade(&mut response, protocols.as_deref());
         }
         let (body_continues, closes) = self.conclude_body(&mut response, has_body);
-        let date = self.worker.clock.date();
         let status = response.status();
-        let outcome = self.output.respond(request_context, response, &date, closes).await;
+        let outcome = self.output.respond(request_context, response, closes).await;
         self.end_request(status, body_continues);
         let outcome = match outcome {
             Ok(outcome) => outcome,
@@ -210,8 +209,8 @@ impl<R: Receiver, W: Sender> Connection<R, W> {
         Request::new(head, body, self.timer.shutdown_handle.clone())
     }
 
-    /// Decides what becomes of the rest of the request body. Returns whether the response body still reads it, and
-    /// whether the connection must be closed after the response.
+    /// Decides what becomes of the rest of the request body. Returns whether the response body still reads it, and if
+    /// the connection must be closed after the response.
     #[inline]
     fn conclude_body(&mut self, response: &mut Response, has_body: bool) -> (bool, bool) {
         let body_continues = has_body && self.body_still_read(response);

@@ -70,7 +70,7 @@ pub(super) enum Timeout {
     Phase(Phase),
 }
 
-/// What must be done with the connection.
+/// A change to the connection, which the caller performs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Action {
     ShutdownRead,

@@ -15,8 +15,7 @@ use bytes::Bytes;
 use super::panics::{make_trailers, next_chunk};
 use super::timer::ConnectionTimer;
 use crate::h1::{
-    BodyEncoder, BodyLength, FieldBlock, HttpDate, Method, Rejection, RequestContext, ResponseFraming,
-    ResponseHead,
+    BodyEncoder, BodyLength, FieldBlock, Method, Rejection, RequestContext, ResponseFraming, ResponseHead,
 };
 use crate::message::{
     Body, BodyKind, BodyPart, COPIED_BODY_BYTES, ChunkStream, Response, StreamEnd, Upgrade,
@@ -106,9 +105,9 @@ impl<W: Sender> Output<W> {
     }
 
     /// Appends the response to a rejected request with this method.
-    pub fn push_rejection(&mut self, rejection: &Rejection, method: Method, date: &HttpDate) {
+    pub fn push_rejection(&mut self, rejection: &Rejection, method: Method) {
         let start = self.buffer.len();
-        rejection.write(&mut self.buffer, method, Some(date));
+        rejection.write(&mut self.buffer, method, Some(&self.timer.date()));
         let response = &self.buffer[start..];
         let head_end = response.windows(4).position(|window| window == b"\r\n\r\n");
         self.body_bytes = head_end.map_or(0, |end| response.len() - end - 4) as u64;
@@ -203,9 +202,8 @@ impl<W: Sender> Output<W> {
     #[inline]
     pub async fn respond(
         &mut self,
-        request_context: RequestContext,
+        context: RequestContext,
         response: Response,
-        date: &HttpDate,
         closes: bool,
     ) -> io::Result<Outcome> {
         if self.buffer.capacity() == 0
@@ -216,20 +214,19 @@ impl<W: Sender> Output<W> {
         }
         if !closes
             && let Some(encoded) = response.as_encoded()
-            && let Some(body_bytes) = encoded.write(&mut self.buffer, request_context, date)
+            && let Some(body_bytes) = encoded.write(&mut self.buffer, context, &self.timer.date())
         {
             self.body_bytes = body_bytes as u64;
             return Ok(Outcome::KeepAlive);
         }
-        self.respond_slow(request_context, response, date, closes).await
+        self.respond_slow(context, response, closes).await
     }
 
     /// Appends a response that was not encoded in advance.
     async fn respond_slow(
         &mut self,
-        request_context: RequestContext,
+        context: RequestContext,
         response: Response,
-        date: &HttpDate,
         closes: bool,
     ) -> io::Result<Outcome> {
         let response = if response.status() == valid_status(response.status()) {
@@ -242,9 +239,8 @@ impl<W: Sender> Output<W> {
         let Response { status, shared, fields, body, closes: response_closes, upgrade } = response;
         // Reset before anything can fail, because the value belongs to the previous response.
         self.body_bytes = 0;
-        let mut head =
-            ResponseHead::begin(&mut self.buffer, request_context, status).map_err(io::Error::other)?;
-        head.date(date);
+        let mut head = ResponseHead::begin(&mut self.buffer, context, status).map_err(io::Error::other)?;
+        head.date(&self.timer.date());
         if let Some(shared) = shared {
             head.block(&shared);
         }

@@ -83,6 +83,11 @@ impl ConnectionTimer {
     }
 
     #[inline]
+    pub fn date(&self) -> HttpDate {
+        self.clock.date()
+    }
+
+    #[inline]
     pub fn now(&self) -> u64 {
         self.clock.now.get()
     }
