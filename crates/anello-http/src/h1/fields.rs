@@ -313,23 +313,3 @@ pub enum InvalidField {
     #[error("invalid field value: control bytes such as CR, LF and NUL are not allowed (encode them)")]
     Value,
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn forbidden_trailers_are_omitted() {
-        let section =
-            b"A: 1 \r\nContent-length: 5\r\nb:\t 2 3\t\r\nEmpty:\r\nBlank:  \r\na:3\r\nHOST: x\r\n\r\n";
-        let trailers = Trailers::read(section);
-        let fields: Vec<_> = trailers.fields().collect();
-        let expected: [(&str, &[u8]); 5] =
-            [("A", b"1"), ("b", b"2 3"), ("Empty", b""), ("Blank", b""), ("a", b"3")];
-        assert_eq!(fields, expected);
-        assert_eq!(trailers.field("B"), Some(&b"2 3"[..]));
-        assert_eq!(trailers.fields_named("a").collect::<Vec<_>>(), [b"1", b"3"]);
-        assert_eq!(trailers.field("content-length"), None);
-        assert!(Trailers::read(b"\r\n").is_empty() && !trailers.is_empty());
-    }
-}
