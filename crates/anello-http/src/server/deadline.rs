@@ -363,15 +363,16 @@ mod tests {
     const TICK: TickLength = TickLength(Duration::from_secs(1));
 
     fn options() -> ServerOptions {
-        let mut options = ServerOptions::default();
-        options.header_timeout = Duration::from_secs(10);
-        options.keep_alive_timeout = Duration::from_secs(60);
-        options.body_timeout = Duration::from_secs(20);
-        options.min_body_bytes_per_second = 100;
-        options.send_timeout = Duration::from_secs(30);
-        options.request_timeout = Some(Duration::from_secs(1000));
-        options.linger_timeout = Duration::from_secs(2);
-        options
+        ServerOptions {
+            header_timeout: Duration::from_secs(10),
+            keep_alive_timeout: Duration::from_secs(60),
+            body_timeout: Duration::from_secs(20),
+            min_body_bytes_per_second: 100,
+            send_timeout: Duration::from_secs(30),
+            request_timeout: Some(Duration::from_secs(1000)),
+            linger_timeout: Duration::from_secs(2),
+            ..ServerOptions::default()
+        }
     }
 
     /// Applies events to a connection that is accepted at tick 100. Returns the actions, too.
