@@ -24,9 +24,7 @@ impl Upgraded {
     }
 
     /// Waits for data. Returns `None` at EOF.
-    ///
-    /// # Cancel safety
-    /// This method is cancel-safe: no data is lost.
+    /// Cancel-safe: no data is lost.
     ///
     /// # Errors
     /// Returns the error of the connection.
@@ -50,9 +48,7 @@ impl Upgraded {
     /// Under TLS, some of them may be held back until the next call if the client reads slowly: call
     /// [`flush`](Self::flush) before waiting for anything else. After [`write_all`](Self::write_all) this is not
     /// needed.
-    ///
-    /// # Cancel safety
-    /// This method is cancel-safe: if it is cancelled, no data was accepted.
+    /// Cancel-safe: if it is cancelled, no data was accepted.
     ///
     /// # Errors
     /// Returns the error of the connection.
@@ -61,9 +57,7 @@ impl Upgraded {
     }
 
     /// Copies all of `bytes` into the send buffer, waiting for space as often as needed.
-    ///
-    /// # Cancel safety
-    /// This method is not cancel-safe: it is unknown how many bytes were accepted.
+    /// Not cancel-safe: it is unknown how many bytes were accepted.
     ///
     /// # Errors
     /// Returns the error of the connection.
@@ -77,9 +71,7 @@ impl Upgraded {
     }
 
     /// Waits until the kernel has accepted all data.
-    ///
-    /// # Cancel safety
-    /// This method is cancel-safe.
+    /// Cancel-safe.
     ///
     /// # Errors
     /// Returns the error of the connection.
@@ -88,9 +80,7 @@ impl Upgraded {
     }
 
     /// Sends all data, then shuts down the write half.
-    ///
-    /// # Cancel safety
-    /// This method is cancel-safe.
+    /// Cancel-safe.
     ///
     /// # Errors
     /// Returns the error of the connection.

@@ -10,8 +10,6 @@ pub trait Accept: 'static {
     type Connection: Stream;
 
     /// Waits for the next connection. Returns `None` if no more will arrive.
-    ///
-    /// # Cancel safety
     /// Implementations must be cancel-safe.
     ///
     /// # Errors

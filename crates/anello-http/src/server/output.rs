@@ -161,10 +161,8 @@ impl<W: Sender> Output<W> {
         with_send_timer(&self.timer, poll_fn(|context| self.sender.poll_drive(context))).await
     }
 
-    /// Continues sending while the task waits for another event. An error of the connection is reported by the next
-    /// send.
     pub fn poll_progress(&mut self, context: &mut Context<'_>) {
-        poll_progress(&mut self.sender, context);
+        self.sender.poll_progress(context);
     }
 
     /// Sends the buffered data with a hint to the kernel that more data, or the shutdown of the write half, follows
@@ -370,7 +368,7 @@ impl<W: Sender> Output<W> {
                     let next = poll_fn(|context| {
                         let poll_result = next.as_mut().poll(context);
                         if poll_result.is_pending() {
-                            poll_progress(sender, context);
+                            sender.poll_progress(context);
                         }
                         poll_result
                     });
@@ -401,13 +399,6 @@ impl<W: Sender> Output<W> {
 
 fn handler_error(error: impl Into<Box<dyn Error + Send + Sync>>) -> io::Error {
     io::Error::other(HandlerError(error.into()))
-}
-
-/// Does the same as [`Output::poll_progress`].
-fn poll_progress(sender: &mut impl Sender, context: &mut Context<'_>) {
-    if let Poll::Ready(Err(error)) = sender.poll_drive(context) {
-        tracing::debug!(%error, "connection failed while waiting for the handler or the response body");
-    }
 }
 
 /// Awaits a send operation. The send timeout applies while it is pending.

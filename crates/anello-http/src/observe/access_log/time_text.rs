@@ -1,10 +1,7 @@
 //! Cached formatting of timestamps, in UTC. The date and time up to the second are formatted once per second;
 //! milliseconds are formatted for each line.
 
-use std::io::Write;
-use std::time::{Duration, UNIX_EPOCH};
-
-use httpdate::HttpDate;
+use crate::h1::HttpDate;
 
 /// The most recently formatted second, in both formats.
 #[derive(Clone, Debug)]
@@ -46,13 +43,8 @@ impl TimeText {
     #[cold]
     fn format(&mut self, second: u64) {
         // A 64-bit nanosecond count ends in the year 2554; HTTP dates are valid up to the year 9999.
-        let date = HttpDate::from(UNIX_EPOCH + Duration::from_secs(second));
-        let mut text = [b' '; 29];
-        if write!(&mut text[..], "{date}").is_err() {
-            // A date of a different length would be a bug in `httpdate`. A line with an outdated time is better than
-            // none.
-            return;
-        }
+        let date = HttpDate::from_unix(second);
+        let text = date.as_bytes();
         let (day, month, year, time) = (&text[5..7], &text[8..11], &text[12..16], &text[17..25]);
         self.rfc3339[..4].copy_from_slice(year);
         const MONTHS: &[u8; 36] = b"JanFebMarAprMayJunJulAugSepOctNovDec";
