@@ -1,5 +1,6 @@
 //! Connections that have switched to another protocol.
 
+use std::fmt;
 use std::future::poll_fn;
 use std::io;
 use std::task::{Context, Poll};
@@ -89,8 +90,8 @@ impl Upgraded {
     }
 }
 
-impl std::fmt::Debug for Upgraded {
-    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl fmt::Debug for Upgraded {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter
             .debug_struct("Upgraded")
             .field("buffered_bytes", &self.buffered.len())

@@ -363,7 +363,7 @@ impl<R: Receiver> BodySource for Input<R> {
     fn poll_chunk(&mut self, context: &mut Context<'_>) -> Poll<Result<Option<Bytes>, RequestBodyError>> {
         let poll_result = self.poll_body(context);
         if poll_result.is_ready() {
-            self.body_waker.clear();
+            self.body_waker.0 = None;
             return poll_result;
         }
         self.body_waker.register(context.waker());
@@ -389,10 +389,6 @@ impl BodyWaker {
         if !self.0.as_ref().is_some_and(|previous| previous.will_wake(waker)) {
             self.0 = Some(waker.clone());
         }
-    }
-
-    fn clear(&mut self) {
-        self.0 = None;
     }
 
     fn wake(&mut self) {

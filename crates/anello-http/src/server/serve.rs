@@ -236,12 +236,7 @@ impl Server {
     /// deadline.
     pub async fn drain(&self) -> usize {
         self.worker.begin_draining();
-        let all_closed = async {
-            while self.worker.connections() > 0 {
-                sleep(DRAIN_POLL_INTERVAL).await;
-            }
-        };
-        if timeout(self.worker.options.drain_timeout, all_closed).await.is_ok() {
+        if self.wait_until_closed(self.worker.options.drain_timeout, || {}).await {
             return 0;
         }
         self.abort_and_wait().await
@@ -253,17 +248,22 @@ impl Server {
     /// If the future is dropped, the remaining connections close on their own.
     pub async fn abort_and_wait(&self) -> usize {
         let aborted = self.worker.connections();
-        let all_closed = async {
-            while self.worker.connections() > 0 {
-                // Repeated, because a connection whose task has not started yet can only be aborted after it has.
-                self.abort_connections();
-                sleep(DRAIN_POLL_INTERVAL).await;
-            }
-        };
-        if timeout(ABORT_TIMEOUT, all_closed).await.is_err() {
+        // Repeated, because a connection whose task has not started yet can only be aborted after it has.
+        if !self.wait_until_closed(ABORT_TIMEOUT, || self.abort_connections()).await {
             tracing::debug!("some aborted requests have not terminated in time");
         }
         aborted
+    }
+
+    /// Waits until all connections are closed. Calls `before_wait` before each check. Returns `false` after a timeout.
+    async fn wait_until_closed(&self, limit: Duration, before_wait: impl Fn()) -> bool {
+        let all_closed = async {
+            while self.worker.connections() > 0 {
+                before_wait();
+                sleep(DRAIN_POLL_INTERVAL).await;
+            }
+        };
+        timeout(limit, all_closed).await.is_ok()
     }
 
     /// Aborts all connections immediately and drops their pending handlers.

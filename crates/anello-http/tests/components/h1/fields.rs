@@ -45,3 +45,18 @@ fn forbidden_trailers_are_omitted() {
     assert_eq!(trailers.field("content-length"), None);
     assert!(decode(b"\r\n").is_none() && !trailers.is_empty());
 }
+
+#[test]
+fn values_are_checked_at_every_offset() {
+    let is_value = |value: &[u8]| FieldBlock::default().push(FieldName::VARY, value).is_ok();
+    for length in 1..20 {
+        for offset in 0..length {
+            for byte in 0..=255 {
+                let mut text = vec![b'x'; length];
+                text[offset] = byte;
+                assert_eq!(is_value(&text), matches!(byte, b'\t' | b' '..=b'~' | 0x80..), "{text:?}");
+            }
+        }
+    }
+    assert!(is_value(b"") && is_value(b"a\tb"));
+}

@@ -1,5 +1,8 @@
 //! Tests of the rendered metrics, read back by a strict parser of the text format.
 
+use std::fs::File;
+use std::time::{SystemTime, UNIX_EPOCH};
+
 use anello::DriverMetrics;
 use anello_http::h1::Method;
 use anello_http::observe::access_log::LogStats;
@@ -204,6 +207,25 @@ fn scrape_without_workers_is_complete() {
 }
 
 #[test]
+fn scrape_reports_memory_descriptors_and_start_time() {
+    let metrics = metrics(0);
+    let plain = |families: &[Family], name: &str| value(families, &format!("process_{name}"), &[]);
+    let before = scrape(&metrics, None);
+    let files: Vec<File> = (0..100).map(|_| File::open("/dev/null").unwrap()).collect();
+    let after = scrape(&metrics, None);
+    drop(files);
+    let resident_bytes = plain(&before, "resident_memory_bytes");
+    assert!(resident_bytes > 100_000.0 && plain(&before, "virtual_memory_bytes") >= resident_bytes);
+    assert!(plain(&after, "cpu_seconds_total") >= plain(&before, "cpu_seconds_total"));
+    // Concurrent tests open and close descriptors too, but far fewer than 100.
+    assert!(plain(&after, "open_fds") > 100.0);
+    assert!(plain(&after, "max_fds") >= plain(&after, "open_fds"));
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs_f64();
+    let start = plain(&before, "start_time_seconds");
+    assert!((now - start).abs() < 86_400.0, "{start} and {now}");
+}
+
+#[test]
 fn scrape_includes_access_log_counts() {
     let mut log = LogStats::default();
     (log.written_lines, log.written_bytes, log.dropped_lines, log.errors, log.reopens) = (5, 400, 2, 1, 3);
@@ -253,13 +275,20 @@ fn build_labels_are_escaped_and_unique() {
         ("driver", "io_uring \"6.18\"\n\\".to_owned()),
         ("driver", "epoll".to_owned()),
         ("version", "0".to_owned()),
+        ("a9_B", "x".to_owned()),
+        ("", "x".to_owned()),
+        ("9a", "x".to_owned()),
         ("not-a-name", "x".to_owned()),
+        ("ä", "x".to_owned()),
+        ("a b", "x".to_owned()),
+        ("a\n", "x".to_owned()),
         ("__reserved", "x".to_owned()),
     ];
     let mut options = MetricsOptions::default();
     options.build_labels = build_labels;
     let families = scrape(&ServerMetrics::new(options), None);
-    let expected = [("version", env!("CARGO_PKG_VERSION")), ("driver", "io_uring \"6.18\"\n\\")];
+    let expected =
+        [("version", env!("CARGO_PKG_VERSION")), ("driver", "io_uring \"6.18\"\n\\"), ("a9_B", "x")];
     assert_eq!(value(&families, "anello_build_info", &expected), 1.0);
 }
 
@@ -269,8 +298,10 @@ fn worker_returns_each_index_once() {
     let first = metrics.worker(0).unwrap();
     assert!(metrics.clone().worker(0).is_none() && metrics.worker(2).is_none());
     assert!(metrics.worker(1).is_some());
+    first.add_received_bytes(5);
     drop(first);
-    assert!(metrics.worker(0).is_some());
+    metrics.worker(0).unwrap().add_received_bytes(6);
+    assert_eq!(value(&scrape(&metrics, None), "anello_http_received_bytes_total", &[]), 11.0);
     assert!(MetricsOptions::default().workers > 0);
 }
 
