@@ -103,10 +103,8 @@ impl Default for FileOptions {
     }
 }
 
-/// Default media type; browsers save it to disk.
 const UNKNOWN_MEDIA_TYPE: &str = "application/octet-stream";
 
-/// Maximum `revalidate_interval`.
 const MAX_REVALIDATE_INTERVAL: Duration = Duration::from_secs(24 * 3600);
 
 impl FileOptions {

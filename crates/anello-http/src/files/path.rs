@@ -190,32 +190,6 @@ pub fn resolve(target: &str, dotfiles: Dotfiles) -> Result<TargetPath<'_>, PathE
     }
 }
 
-/// Classes of bytes in [`resolve_fast`].
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Class {
-    Plain,
-    Dot,
-    Slash,
-    Query,
-    Other,
-}
-
-static CLASSES: [Class; 256] = {
-    let mut classes = [Class::Other; 256];
-    let mut byte = b'!';
-    while byte <= b'~' {
-        classes[byte as usize] = Class::Plain;
-        byte += 1;
-    }
-    classes[b'.' as usize] = Class::Dot;
-    classes[b'/' as usize] = Class::Slash;
-    classes[b'?' as usize] = Class::Query;
-    classes[b'%' as usize] = Class::Other;
-    classes[b'#' as usize] = Class::Other;
-    classes[b'\\' as usize] = Class::Other;
-    classes
-};
-
 /// Resolves a target without copying. Handles targets without percent-encoding, without names that start with a
 /// dot, and without names that could exceed the limits. Returns `None` for all others, which need [`resolve_slow`].
 #[inline]
@@ -227,15 +201,16 @@ pub(super) fn resolve_fast(target: &str) -> Option<TargetPath<'_>> {
     let mut end = bytes.len();
     let mut after_slash = true;
     for (index, &byte) in bytes.iter().enumerate().skip(1) {
-        match CLASSES[usize::from(byte)] {
-            Class::Plain => after_slash = false,
-            Class::Dot if !after_slash => {}
-            Class::Slash if !after_slash => after_slash = true,
-            Class::Query => {
+        match byte {
+            b'.' if !after_slash => {}
+            b'/' if !after_slash => after_slash = true,
+            b'?' => {
                 end = index;
                 break;
             }
-            Class::Dot | Class::Slash | Class::Other => return None,
+            b'.' | b'/' | b'%' | b'#' | b'\\' => return None,
+            b'!'..=b'~' => after_slash = false,
+            _ => return None,
         }
     }
     if end > MAX_NAME_BYTES {

@@ -67,23 +67,3 @@ impl FileStamp {
         self.modified.seconds <= 1 || FIRST_DAYS_OF_1980.contains(&self.modified.seconds)
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn at(seconds: i64, nanoseconds: u32) -> Timestamp {
-        Timestamp { seconds, nanoseconds }
-    }
-
-    #[test]
-    fn constant_modification_times_are_detected() {
-        let modified = |seconds| FileStamp { modified: at(seconds, 0), ..FileStamp::default() };
-        for seconds in [-1, 0, 1, 315_532_800, 315_619_200] {
-            assert!(modified(seconds).has_constant_modified(), "{seconds}");
-        }
-        for seconds in [2, 315_532_799, 315_705_600, 1_790_000_000] {
-            assert!(!modified(seconds).has_constant_modified(), "{seconds}");
-        }
-    }
-}

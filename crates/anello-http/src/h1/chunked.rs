@@ -32,7 +32,6 @@ const MAX_SIZE_DIGITS: u32 = 16;
 pub struct ChunkedDecoder {
     limits: Limits,
     state: ScanState,
-    /// Number of size digits read for the current chunk.
     digits: u32,
     /// The chunk size read so far, then the number of bytes missing from the chunk.
     left: u64,
@@ -87,7 +86,6 @@ impl ChunkedDecoder {
     /// and after the end of the body.
     ///
     /// # Errors
-    ///
     /// Rejects a malformed body (400), a body that is too long (413) and too many or too long trailers (431). The
     /// result of further calls is unspecified.
     pub fn decode<'a>(&mut self, input: &mut &'a [u8]) -> Result<Option<ChunkedEvent<'a>>, Rejection> {

@@ -99,7 +99,6 @@ impl Decoder {
     /// a request needs no bytes of its own.
     ///
     /// # Errors
-    ///
     /// Rejects malformed requests and requests that the server does not support. The rejection does not depend on how
     /// the input is split, and every further call returns it again. The connection must be closed.
     #[inline]
@@ -189,7 +188,6 @@ impl Decoder {
     /// Reports EOF from the peer.
     ///
     /// # Errors
-    ///
     /// Rejects a request that is partially received. The client may be unable to receive the response.
     pub fn finish_eof(&mut self) -> Result<(), Rejection> {
         match &self.state {

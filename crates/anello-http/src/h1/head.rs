@@ -72,7 +72,6 @@ impl Head {
         self.text(self.0.method_end + 1, self.0.target_end)
     }
 
-    /// Returns the target as bytes.
     #[inline]
     pub(crate) fn target_bytes(&self) -> &[u8] {
         let line = self.0.section_bytes;

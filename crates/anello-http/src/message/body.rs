@@ -68,7 +68,6 @@ impl BodyPart {
     }
 }
 
-/// The chunks of a streamed body.
 pub(crate) type ChunkStream = Pin<Box<dyn Stream<Item = io::Result<Bytes>>>>;
 
 impl Body {
@@ -149,14 +148,7 @@ impl Default for Body {
 
 impl fmt::Debug for Body {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let kind = match &self.0 {
-            BodyKind::Empty => "empty",
-            BodyKind::Bytes(_) => "bytes",
-            BodyKind::Encoded(_) => "encoded",
-            BodyKind::Parts { .. } => "parts",
-            BodyKind::Stream { .. } => "stream",
-        };
-        formatter.debug_struct("Body").field("kind", &kind).field("length", &self.length()).finish()
+        formatter.debug_struct("Body").field("length", &self.length()).finish_non_exhaustive()
     }
 }
 

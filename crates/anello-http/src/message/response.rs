@@ -175,7 +175,6 @@ impl Response {
     /// Adds a field.
     ///
     /// # Errors
-    ///
     /// Returns [`InvalidField::Value`] if the value contains a control byte such as CR, LF or NUL.
     pub fn field(mut self, name: FieldName<'_>, value: &[u8]) -> Result<Self, InvalidField> {
         self.fields.push(name, value)?;

@@ -47,7 +47,6 @@ impl TlsConfig {
     /// Reads a certificate chain and the private key of its first certificate from PEM files.
     ///
     /// # Errors
-    ///
     /// Returns `InvalidData` if a file cannot be read, contains no certificate or key, or the key does not match the
     /// certificate.
     pub fn from_pem_files(certificates: &Path, key: &Path) -> io::Result<Self> {
@@ -98,7 +97,6 @@ impl fmt::Debug for TlsConfig {
     }
 }
 
-/// The TLS state shared by both halves of a connection.
 struct Session<S: Stream> {
     tls: TlsSession<ServerConnection>,
     writer: OwnedWriteHalf<S>,
@@ -163,7 +161,6 @@ impl<S: Stream> Session<S> {
     }
 }
 
-/// A waker for two tasks.
 struct WakeBoth(Waker, Waker);
 
 impl Wake for WakeBoth {
@@ -177,7 +174,6 @@ impl Wake for WakeBoth {
     }
 }
 
-/// The receive half.
 pub(super) struct TlsReceiver<S: Stream> {
     reader: OwnedReadHalf<S>,
     session: Rc<RefCell<Session<S>>>,
@@ -227,7 +223,6 @@ impl<S: Stream> Receiver for TlsReceiver<S> {
     }
 }
 
-/// The send half.
 pub(super) struct TlsSender<S: Stream> {
     session: Rc<RefCell<Session<S>>>,
     /// Number of plaintext bytes encrypted since the kernel was last known to have accepted everything.

@@ -200,18 +200,15 @@ mod tests {
 
     fn record(worker: &mut WorkerLog, body_bytes: u64) {
         let peer = FormattedPeer::new(SocketAddr::from(([127, 0, 0, 1], 80)));
-        let (status, request, referer, user_agent) = (200, None, None, None);
-        let (unix_time_ns, duration_us) = (0, 0);
-        let peer = &peer;
         worker.record(&LogEntry {
-            unix_time_ns,
-            duration_us,
-            peer,
-            request,
-            status,
+            unix_time_ns: 0,
+            duration_us: 0,
+            peer: &peer,
+            request: None,
+            status: 200,
             body_bytes,
-            referer,
-            user_agent,
+            referer: None,
+            user_agent: None,
         });
     }
 

@@ -114,12 +114,7 @@ impl ServerMetrics {
     ///
     /// `log` contains the counts of the access log, if there is one. Reads three `/proc` files.
     pub fn render(&self, log: Option<&LogStats>, text: &mut Vec<u8>) {
-        render::render(
-            &self.inner.blocks,
-            &self.inner.build_labels,
-            log,
-            &self.inner.process.snapshot(),
-            text,
-        );
+        let Inner { blocks, build_labels, process } = &*self.inner;
+        render::render(blocks, build_labels, log, &process.snapshot(), text);
     }
 }
