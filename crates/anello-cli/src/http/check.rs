@@ -18,8 +18,6 @@ use super::descriptors::Descriptors;
 use super::flags::Arguments;
 use super::identity::Identity;
 use super::sandbox::{Sandbox, SandboxMode};
-use super::server_paths::ServerPaths;
-use super::service::usable_cores;
 use super::sockets::DEFAULT_ADDRESS;
 use crate::common::address::Address;
 use crate::common::cores::Cores;
@@ -136,9 +134,9 @@ impl Check<'_> {
 
     /// Checks that the open-file limit is high enough for the configured connections.
     fn descriptors(&mut self, arguments: &Arguments) {
-        let workers = arguments.cores.as_ref().map_or_else(usable_cores, |cores| cores.0.len());
         limits::raise_open_files();
-        let descriptors = Descriptors::of_process(workers, arguments.observer.metrics_addr.is_some());
+        let descriptors =
+            Descriptors::of_process(arguments.workers(), arguments.observer.metrics_addr.is_some());
         if let Some(error) = descriptors.problem(arguments.connections.max_connections()) {
             self.add_problem("max-connections", error);
         }
@@ -147,19 +145,12 @@ impl Check<'_> {
     /// Checks the sandbox if `--sandbox on` requires it. Skipped if the document root is unusable, which is reported
     /// elsewhere.
     fn sandbox(&mut self, arguments: &Arguments) {
-        let address = match &arguments.addr {
+        let socket_file = match &arguments.addr {
             Some(Address::Unix(address)) => address.as_pathname(),
             _ => None,
         };
-        let server_paths = ServerPaths {
-            directory: &arguments.directory,
-            socket_file: address,
-            handover: arguments.handover.as_deref(),
-            tls: &arguments.tls,
-            observer: &arguments.observer,
-        };
         if arguments.sandbox == SandboxMode::On
-            && let Ok(paths) = server_paths.allowed_paths()
+            && let Ok(paths) = arguments.allowed_paths(socket_file)
             && let Err(error) = Sandbox::probe(&paths)
         {
             self.add_problem("sandbox", error);
@@ -168,7 +159,7 @@ impl Check<'_> {
 
     /// Checks the driver, and with it the document root and the files named by options.
     fn files(&mut self, arguments: &Arguments) -> io::Result<()> {
-        let mut options = arguments.files.clone().into_options(1);
+        let mut options = arguments.files.options(1);
         let invalid = options.validation_errors();
         invalid.iter().for_each(|invalid| self.option(invalid));
         if !invalid.is_empty() {

@@ -115,15 +115,12 @@ impl LabLoad {
     fn open(&self, load: &anello_load::LoadConfig) -> Result<NetworkSession, String> {
         let runtime = Rc::clone(&self.runtime);
         let session = runtime.block_on(Session::connect(load)).map_err(|error| error.to_string())?;
-        let errors: Vec<String> = session
-            .connect_errors()
-            .iter()
-            .map(|error| {
-                format!("{} of {} connections failed: {}", error.count, load.connections, error.example)
-            })
-            .collect();
+        let errors = session.connect_errors().iter().map(|error| {
+            format!("{} of {} connections failed: {}", error.count, load.connections, error.example)
+        });
+        let errors = errors.collect::<Vec<_>>().join("; ");
         let session = NetworkSession { runtime, session: Some(session), handshakes: self.handshakes.clone() };
-        if errors.is_empty() { Ok(session) } else { Err(errors.join("; ")) }
+        if errors.is_empty() { Ok(session) } else { Err(errors) }
     }
 }
 
@@ -177,8 +174,8 @@ impl Load for LabLoad {
                 match check {
                     Check::CompleteBytes => check::complete_bytes(target, CHECK_TIMEOUT).await,
                     Check::StalledReader => check::stalled_reader(target, CHECK_TIMEOUT).await,
-                    Check::ManyConnections(connections) => {
-                        check::many_connections(target, connections, CHECK_TIMEOUT).await
+                    Check::ManyConnections(count) => {
+                        check::many_connections(target, count, CHECK_TIMEOUT).await
                     }
                     Check::CompleteAnswers(served) => {
                         http::check_complete_responses(server, served, timeout).await
@@ -186,8 +183,8 @@ impl Load for LabLoad {
                     Check::StalledDownload(served) => {
                         http::check_stalled_download(server, served, timeout).await
                     }
-                    Check::ManyRequests(served, connections) => {
-                        http::check_many_requests(server, served, connections, timeout).await
+                    Check::ManyRequests(served, count) => {
+                        http::check_many_requests(server, served, count, timeout).await
                     }
                 }
             };
@@ -228,19 +225,15 @@ impl LoadSession for NetworkSession {
         let slice = self.runtime.block_on(session.run_slice(duration));
         let (wrong, others): (Vec<_>, Vec<_>) =
             slice.errors.iter().partition(|error| WRONG_REPLY_KINDS.contains(&error.kind));
+        let errors = others.iter().map(|error| (format!("{}: {}", error.kind, error.example), error.count));
+        let wrong_example = wrong.iter().find(|error| error.kind != ErrorKind::WrongBytes);
         Ok(SliceLoad {
             requests: slice.requests,
             elapsed_ns: slice.elapsed_ns,
             latency: slice.latency,
-            errors: others
-                .iter()
-                .map(|error| (format!("{}: {}", error.kind, error.example), error.count))
-                .collect(),
+            errors: errors.collect(),
             wrong_replies: wrong.iter().map(|error| error.count).sum(),
-            wrong_example: wrong
-                .iter()
-                .find(|error| error.kind != ErrorKind::WrongBytes)
-                .map(|error| error.example.clone()),
+            wrong_example: wrong_example.map(|error| error.example.clone()),
             uncorrected: slice.uncorrected,
             offered: slice.offered,
             late: slice.late,
