@@ -3,7 +3,7 @@
 use std::io;
 use std::path::Path;
 
-use anello_lab::peers::{PeerContender, Peers, Protocol, State};
+use anello_lab::peers::{Peers, Protocol, State};
 use anello_lab::{Contender, Resources};
 
 /// Returns the resources of this machine: its cores and the peers built on it.
@@ -24,26 +24,8 @@ pub fn resources(peers_directory: Option<&Path>, disk_file: &Path) -> io::Result
 
 /// Returns the peers of a protocol: the contenders of built peers, and the names of the contenders of other peers.
 fn contenders_for(peers: &Peers, protocol: Protocol) -> (Vec<Contender>, Vec<String>) {
-    let built = peers.contenders(protocol, "{cores}").into_iter().map(peer_contender).collect();
+    let built = peers.contenders(protocol, "{cores}");
     let unbuilt = peers.speaking(protocol).filter(|peer| !matches!(peer.state(), State::Built(_)));
     let contenders = unbuilt.flat_map(|peer| &peer.manifest.contenders);
     (built, contenders.map(|contender| contender.name.clone()).collect())
-}
-
-fn peer_contender(peer: PeerContender) -> Contender {
-    Contender {
-        driver: Some(peer.driver.to_string()),
-        version: Some(peer.version),
-        commit: peer.origin.library_commit,
-        library_checksum: peer.origin.library_checksum,
-        server_commit: peer.origin.server_commit,
-        built_with: Some(peer.built_with),
-        features: peer.features,
-        connections_limit: peer.connections_limit,
-        warm_up: peer.warm_up,
-        kind: Some(peer.kind),
-        serves: peer.serves,
-        takes_tls: peer.takes_tls,
-        ..peer.contender
-    }
 }

@@ -250,7 +250,8 @@ fn step_cells(step: &Step) -> [String; 8] {
     };
     let answered = group_digits(step.answered_per_second);
     let cpu = total.server_cpu_ns_per_request.map_or("-".to_owned(), format_ns);
-    [answered, p50, p99, p999, max, format_count(total.late), format_count(total.unsent), cpu]
+    let counts = &total.counts;
+    [answered, p50, p99, p999, max, format_count(counts.late), format_count(counts.unsent), cpu]
 }
 
 /// Writes the CPU time of server and load.

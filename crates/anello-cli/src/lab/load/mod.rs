@@ -224,20 +224,20 @@ impl LoadSession for NetworkSession {
         let Some(session) = &mut self.session else { return Err("session is closed".to_owned()) };
         let slice = self.runtime.block_on(session.run_slice(duration));
         let (wrong, others): (Vec<_>, Vec<_>) =
-            slice.errors.iter().partition(|error| WRONG_REPLY_KINDS.contains(&error.kind));
+            slice.interval.counts.errors.iter().partition(|error| WRONG_REPLY_KINDS.contains(&error.kind));
         let errors = others.iter().map(|error| (format!("{}: {}", error.kind, error.example), error.count));
         let wrong_example = wrong.iter().find(|error| error.kind != ErrorKind::WrongBytes);
         Ok(SliceLoad {
-            requests: slice.requests,
-            elapsed_ns: slice.elapsed_ns,
-            latency: slice.latency,
+            requests: slice.interval.requests,
+            elapsed_ns: slice.interval.elapsed_ns,
+            latency: slice.interval.latency,
             errors: errors.collect(),
             wrong_replies: wrong.iter().map(|error| error.count).sum(),
             wrong_example: wrong_example.map(|error| error.example.clone()),
-            uncorrected: slice.uncorrected,
-            offered: slice.offered,
-            late: slice.late,
-            unsent: slice.unsent,
+            uncorrected: slice.interval.uncorrected,
+            offered: slice.interval.counts.offered,
+            late: slice.interval.counts.late,
+            unsent: slice.interval.counts.unsent,
             reopened: slice.reopened,
         })
     }

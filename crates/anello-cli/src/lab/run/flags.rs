@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use anello_lab::{Contender, PRESETS};
+use anello_lab::{Contender, Method, PRESETS};
 
 use super::contenders::parse_contender;
 use crate::common::{count, duration};
@@ -39,7 +39,7 @@ pub struct RunArguments {
     #[arg(
         long,
         value_name = "FILE",
-        conflicts_with_all = ["preset", "smoke", "seed", "rounds", "load_time", "connections", "message_bytes", "skip_checks"],
+        conflicts_with_all = ["preset", "smoke", "seed", "rounds", "load_time", "connections", "message_bytes", "method", "skip_checks"],
     )]
     pub resume: Option<PathBuf>,
 
@@ -62,6 +62,11 @@ pub struct RunArguments {
     /// Message sizes in bytes to measure instead of those of the scenario, such as 128,1024.
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = count::up_to(MAX_COUNT))]
     pub message_bytes: Vec<usize>,
+
+    /// Share of their cores that servers have in saturated cells: saturated (80 %, or that of the scenario, so that
+    /// requests always wait) or whole-core; by default that of the scenario.
+    #[arg(long, value_name = "METHOD")]
+    pub method: Option<Method>,
 
     /// Skip the correctness checks of the contenders; the report mentions this.
     #[arg(long)]

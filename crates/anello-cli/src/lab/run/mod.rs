@@ -49,12 +49,12 @@ pub fn run(arguments: &RunArguments) -> io::Result<ExitCode> {
     let load = LabLoad::new(driver.unwrap_or(LoadDriver::Auto), &disk_file.path)?;
     let mut load = load.with_identity(identity.as_ref(), &config.cells);
     let mut machine = LocalMachine::new().with_identity(identity);
-    config.load_driver = Some(load.driver_name());
-    config.instructions =
+    config.provenance.load_driver = Some(load.driver_name());
+    config.provenance.instructions =
         arguments.instructions.as_deref().map(|path| instructions(path, &config)).transpose()?;
     config.validate().map_err(invalid_input)?;
     announce(&config);
-    let mut display = Display::new(&config.output_directory);
+    let mut display = Display::new(&arguments.out);
     let result = run_from(&config, previous, &mut load, &mut machine, &mut display, &stop);
     display.bar.finish_and_clear();
     // Restores the CPU affinity of this thread, because writing the reports needs no reserved core.
@@ -119,7 +119,7 @@ fn configuration(
     let (file_name, text) = scenario_text(arguments, previous)?;
     let mut config = resolve(&file_name, &text, &resources(arguments.peers.as_deref(), disk_file)?)
         .map_err(|error| invalid_input(error.to_string()))?;
-    config.launcher = launcher()?;
+    config.startup.launcher = launcher()?;
     config.contenders.extend(adapt_to_cells(&arguments.contender, &config.cells)?);
     let executable = std::env::current_exe()?;
     for own in config.contenders.iter_mut().filter(|contender| contender.program == executable) {
@@ -128,15 +128,16 @@ fn configuration(
     }
     // An argument, such as a path, is not necessarily valid Unicode.
     let words = std::env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned());
-    config.repeat_command = repeat_command(words);
-    config.output_directory.clone_from(&arguments.out);
+    config.provenance.repeat_command = repeat_command(words);
     match previous {
         Some(previous) => {
             let plan = &previous.plan;
-            (config.seed, config.passes, config.rounds) = (plan.seed, plan.passes, plan.rounds);
+            (config.timing.seed, config.timing.passes, config.timing.rounds) =
+                (plan.seed, plan.passes, plan.rounds);
             (config.cells, config.check) = (plan.cells.clone(), plan.checked);
-            config.slice = Duration::from_nanos(plan.slice_ns);
-            config.warm_up = Duration::from_nanos(plan.warm_up_ns);
+            config.cores.server_share = plan.server_share;
+            config.timing.slice = Duration::from_nanos(plan.slice_ns);
+            config.timing.warm_up = Duration::from_nanos(plan.warm_up_ns);
             config.scenario.scaling.clone_from(&plan.scenario.scaling);
         }
         None => apply_overrides(&mut config, arguments, machine::connections_limit())?,

@@ -27,11 +27,12 @@ pub fn apply_overrides(
             )));
         }
     }
-    config.seed = arguments.seed.unwrap_or(config.seed);
-    if let Some(rounds) = arguments.rounds.filter(|&rounds| rounds != config.rounds) {
-        notes.push(format!("{rounds} rounds instead of {}, by flag.", config.rounds));
-        config.rounds = rounds;
+    config.timing.seed = arguments.seed.unwrap_or(config.timing.seed);
+    if let Some(rounds) = arguments.rounds.filter(|&rounds| rounds != config.timing.rounds) {
+        notes.push(format!("{rounds} rounds instead of {}, by flag.", config.timing.rounds));
+        config.timing.rounds = rounds;
     }
+    notes.extend(arguments.method.and_then(|method| config.set_method(method)));
     if arguments.skip_checks {
         config.check = false;
     }
@@ -42,12 +43,12 @@ pub fn apply_overrides(
 
 /// Sets the number of passes so that their load takes about `time`. Returns a note if the number has changed.
 fn fit_passes(config: &mut LabConfig, time: Duration) -> Option<String> {
-    let passes = config.passes;
-    config.passes = 1;
+    let passes = config.timing.passes;
+    config.timing.passes = 1;
     let pass = config.load_time().as_secs_f64();
-    config.passes = ((time.as_secs_f64() / pass.max(1e-3)).round() as usize).clamp(1, 100_000);
-    (config.passes != passes)
-        .then(|| format!("{} passes instead of {passes}, by --load-time.", config.passes))
+    config.timing.passes = ((time.as_secs_f64() / pass.max(1e-3)).round() as usize).clamp(1, 100_000);
+    (config.timing.passes != passes)
+        .then(|| format!("{} passes instead of {passes}, by --load-time.", config.timing.passes))
 }
 
 /// Returns the cells with other connection counts (disk: queue depths), other message sizes, or both. An empty list
@@ -123,13 +124,25 @@ mod tests {
     }
 
     #[test]
+    fn method_flag_sets_server_share() {
+        for (method, share, note) in
+            [("saturated", 0.8, ""), ("whole-core", 1.0, "Method whole-core instead of saturated, by flag.")]
+        {
+            let mut config = LabConfig::smoke(PathBuf::from("anello"));
+            config.scenario.scaling.clear();
+            apply_overrides(&mut config, &flags(&["--method", method]), 1000).unwrap();
+            assert_eq!((config.cores.server_share, config.scenario.scaling.concat().as_str()), (share, note));
+        }
+    }
+
+    #[test]
     fn unchanged_passes_give_no_note() {
         let mut config = LabConfig::quick(PathBuf::from("anello"));
-        let (passes, time) = (config.passes, config.load_time());
+        let (passes, time) = (config.timing.passes, config.load_time());
         assert_eq!(fit_passes(&mut config, time), None);
-        assert_eq!(config.passes, passes);
+        assert_eq!(config.timing.passes, passes);
         let note = fit_passes(&mut config, 3 * time);
         assert_eq!(note, Some(format!("{} passes instead of {passes}, by --load-time.", 3 * passes)));
-        assert_eq!(config.passes, 3 * passes);
+        assert_eq!(config.timing.passes, 3 * passes);
     }
 }
