@@ -1,10 +1,18 @@
 //! Resources of this machine: its cores and the peers built on it.
 
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anello_lab::peers::{Peers, Protocol, State};
 use anello_lab::{Contender, Resources};
+
+#[derive(clap::Args)]
+pub struct PeersFlag {
+    /// Directory with the peers' sources, one subdirectory per peer; by default peers in the current directory, else in
+    /// the workspace that this command was built from.
+    #[arg(long = "peers", value_name = "DIRECTORY")]
+    pub directory: Option<PathBuf>,
+}
 
 /// Returns the resources of this machine: its cores and the peers built on it.
 pub fn resources(peers_directory: Option<&Path>, disk_file: &Path) -> io::Result<Resources> {

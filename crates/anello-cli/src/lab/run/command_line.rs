@@ -26,7 +26,7 @@ pub fn resume_command(arguments: &RunArguments, json: &Path) -> String {
         let words = [program.display().to_string()].into_iter().chain(arguments.iter().cloned());
         flags.push(("--contender", format!("{name}={}", words.collect::<Vec<_>>().join(" ")).into()));
     }
-    flags.extend(arguments.peers.as_ref().map(|peers| ("--peers", peers.to_string_lossy())));
+    flags.extend(arguments.peers.directory.as_ref().map(|peers| ("--peers", peers.to_string_lossy())));
     flags.push(("--out", arguments.out.to_string_lossy()));
     let mut command = "anello lab run".to_owned();
     for (flag, value) in flags {

@@ -117,7 +117,7 @@ fn configuration(
     previous: Option<&LabResult>,
 ) -> io::Result<LabConfig> {
     let (file_name, text) = scenario_text(arguments, previous)?;
-    let mut config = resolve(&file_name, &text, &resources(arguments.peers.as_deref(), disk_file)?)
+    let mut config = resolve(&file_name, &text, &resources(arguments.peers.directory.as_deref(), disk_file)?)
         .map_err(|error| invalid_input(error.to_string()))?;
     config.startup.launcher = launcher()?;
     config.contenders.extend(adapt_to_cells(&arguments.contender, &config.cells)?);
