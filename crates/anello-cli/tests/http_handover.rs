@@ -17,7 +17,9 @@ use std::thread::{self, JoinHandle};
 use rustix::fs::FlockOperation;
 use rustix::process::Signal;
 
-use served::{BODY, Served, TIMEOUT, assert_ok_response, connect, document_root, drivers, request};
+use served::{
+    BODY, Served, TIMEOUT, assert_ok_response, connect, connect_and_request, document_root, drivers, request,
+};
 
 /// Client threads that send requests continuously until they are stopped.
 struct Load {
@@ -385,8 +387,7 @@ fn fault_38_successor_serves_sockets_of_dead_server() {
     let handover = test_directory.path().join("handover");
     let (listener, fake_server) = fake_server(&handover, b".");
     let address = listener.local_addr().expect("local address").to_string();
-    let mut queued_client = connect(&address);
-    queued_client.write_all(request(false).as_bytes()).expect("send request");
+    let queued_client = connect_and_request(&address);
     drop(listener);
     let server = start(files.path(), &address, &handover, &[]);
     fake_server.join().expect("fake server");
@@ -408,8 +409,7 @@ fn fault_39_queued_connections_are_served_at_shutdown() {
             server.signal(Signal::STOP);
             let queued_client: Vec<TcpStream> = (0..40)
                 .map(|_| {
-                    let mut client = connect(&address);
-                    client.write_all(request(false).as_bytes()).expect("send request");
+                    let client = connect_and_request(&address);
                     client
                 })
                 .collect();
@@ -454,8 +454,7 @@ fn passed_sockets_are_served_and_kept_by_service_manager() {
         assert_eq!(notify_socket.next(), "STOPPING=1\n");
         server.wait_exit();
         // Clients that connect in the meantime wait for the next server.
-        let mut queued_client = connect(&address);
-        queued_client.write_all(request(false).as_bytes()).expect("send request");
+        let queued_client = connect_and_request(&address);
         let server = Served::start_activated(files.path(), &arguments, &both(), &[]);
         assert_ok_response(queued_client);
         server.signal(Signal::TERM);
@@ -504,8 +503,7 @@ fn transferred_connections_are_served() {
         let server =
             Served::start_activated(files.path(), &["--driver", driver], &sockets.map(Into::into), &[]);
         for _ in 0..200 {
-            let mut client = connect(&address);
-            client.write_all(request(false).as_bytes()).expect("send request");
+            let client = connect_and_request(&address);
             assert_ok_response(client);
         }
         server.signal(Signal::TERM);

@@ -110,6 +110,14 @@ impl Arguments {
         self.cores.as_ref().map_or_else(usable_cores, |cores| cores.0.len())
     }
 
+    /// Returns the path of --addr, if it is a socket file.
+    pub fn socket_path(&self) -> Option<&Path> {
+        match &self.addr {
+            Some(Address::Unix(address)) => address.as_pathname(),
+            _ => None,
+        }
+    }
+
     /// Returns the paths that the server accesses while serving.
     pub fn allowed_paths(&self, socket_file: Option<&Path>) -> io::Result<AllowedPaths> {
         Ok(AllowedPaths {

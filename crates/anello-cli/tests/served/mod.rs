@@ -45,6 +45,13 @@ pub fn connect(address: &str) -> TcpStream {
     stream
 }
 
+/// Connects, sends a [`request`] with `Connection: close`, and does not wait for the response.
+pub fn connect_and_request(address: &str) -> TcpStream {
+    let mut client = connect(address);
+    client.write_all(request(false).as_bytes()).expect("send request");
+    client
+}
+
 /// Sends a request with `Connection: close` and returns the whole response.
 pub fn send_request(mut stream: impl Read + Write, line: &str, fields: &str) -> Vec<u8> {
     let request = format!("{line} HTTP/1.1\r\nHost: h\r\n{fields}Connection: close\r\n\r\n");

@@ -3,6 +3,7 @@
 //! The driver is selected once for all contenders and ignores `ANELLO_DRIVER`, because the load must be the same for
 //! each of them.
 
+mod checks;
 mod disk;
 mod driver;
 mod http;
@@ -20,7 +21,7 @@ use anello::{DriverKind, Runtime};
 use anello_lab::tls::{Cipher, Identity};
 use anello_lab::{Cell, Check, Load, LoadSession, SliceLoad, Workload};
 use anello_load::check::http::Server;
-use anello_load::{Arrivals, ErrorKind, Mode, Session, Tls, check};
+use anello_load::{Arrivals, ErrorKind, Mode, Session, Tls};
 
 use self::disk::{DiskCommand, DiskSession};
 pub use self::driver::LoadDriver;
@@ -28,12 +29,6 @@ use self::http::HandshakeKinds;
 
 /// Timeout for opening the connections of a contender in a cell, and for a response. A working server needs far less.
 const TIMEOUT: Duration = Duration::from_secs(5);
-
-/// Timeout of the checks, which open thousands of connections and transfer megabytes.
-const CHECK_TIMEOUT: Duration = Duration::from_secs(10);
-
-/// Timeout of the checks with TLS, where thousands of handshakes take seconds of CPU time on both sides.
-const TLS_CHECK_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Interval at which a running check polls the stop flag.
 const STOP_POLL_INTERVAL: Duration = Duration::from_millis(100);
@@ -168,28 +163,7 @@ impl Load for LabLoad {
 
     fn check(&mut self, target: SocketAddr, check: Check, stop: &AtomicBool) -> Result<Vec<String>, String> {
         let server = self.http_server(target, self.check_cipher)?;
-        let timeout = if server.tls.is_some() { TLS_CHECK_TIMEOUT } else { CHECK_TIMEOUT };
-        self.runtime.block_on(async {
-            let running_check = async {
-                match check {
-                    Check::CompleteBytes => check::complete_bytes(target, CHECK_TIMEOUT).await,
-                    Check::StalledReader => check::stalled_reader(target, CHECK_TIMEOUT).await,
-                    Check::ManyConnections(count) => {
-                        check::many_connections(target, count, CHECK_TIMEOUT).await
-                    }
-                    Check::CompleteAnswers(served) => {
-                        http::check_complete_responses(server, served, timeout).await
-                    }
-                    Check::StalledDownload(served) => {
-                        http::check_stalled_download(server, served, timeout).await
-                    }
-                    Check::ManyRequests(served, count) => {
-                        http::check_many_requests(server, served, count, timeout).await
-                    }
-                }
-            };
-            run_until_stopped(running_check, stop).await
-        })
+        self.runtime.block_on(run_until_stopped(checks::run(server, check), stop))
     }
 }
 
