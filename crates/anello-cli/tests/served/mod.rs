@@ -243,6 +243,16 @@ impl NotifySocket {
         &self.path
     }
 
+    /// Reloads and then stops the server, and checks the notifications.
+    pub fn reload_and_stop(&self, server: Served) {
+        server.signal(Signal::HUP);
+        assert!(self.next().starts_with("RELOADING=1\nMONOTONIC_USEC="));
+        assert_eq!(self.next(), "READY=1\n");
+        server.signal(Signal::TERM);
+        assert_eq!(self.next(), "STOPPING=1\n");
+        server.wait_exit();
+    }
+
     pub fn next(&self) -> String {
         let mut bytes = [0; 1000];
         let count = retry_interrupted(|| self.socket.recv(&mut bytes)).expect("notification");
