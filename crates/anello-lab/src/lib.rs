@@ -35,8 +35,11 @@ pub use plan::cell::{self, Cell, DiskOperation, Group, Workload};
 pub use plan::config::{CoreLayout, LabConfig, Provenance, ScenarioRecord, Startup, Timing, echo_cells};
 pub use plan::contender::{self, Contender, Role};
 pub use plan::instructions::Instructions;
+pub use plan::limits::{CellError, ConfigError};
 pub use plan::method::Method;
-pub use plan::scenario::{PRESETS, Resources, ScenarioError, drop_cells_over_limit, preset, resolve};
+pub use plan::scenario::{
+    PRESETS, PresetError, Resources, ScenarioError, drop_cells_over_limit, preset, resolve,
+};
 pub use plan::site::{self, Target};
 pub use plan::{commit, peers, schedule};
 pub use report::{

@@ -49,7 +49,7 @@ fn rejects_inconsistent_results_with_reason() {
     for (change, expected) in changes {
         let mut inconsistent = valid.clone();
         change(&mut inconsistent);
-        let error = read(&inconsistent).unwrap_err();
+        let error = read(&inconsistent).unwrap_err().to_string();
         assert!(error.starts_with("damaged result: ") && error.contains(expected), "{error}");
     }
 }

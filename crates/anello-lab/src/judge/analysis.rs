@@ -14,7 +14,7 @@ use crate::judge::findings::findings;
 use crate::judge::pairs::CleanSlices;
 use crate::judge::verdict::{judge_measure, judge_pairs};
 use crate::result::measure::Measure;
-use crate::result::{LabResult, Outcome, PhaseSummary};
+use crate::result::{LabResult, Outcome, PhaseSummary, ReadError};
 
 /// Computes the phases, cells, pair comparisons and findings of `result` from its plan, slices, latencies and failures.
 pub fn analyse(result: &mut LabResult) {
@@ -82,9 +82,9 @@ impl LabResult {
     /// figures; they are computed here, so that the checkpoint of a crashed run reads like an interrupted run.
     ///
     /// # Errors
-    /// Returns a description of the problem if the text is not JSON, has another schema or schema version, or contains
-    /// an inconsistent result.
-    pub fn from_json(text: &str) -> Result<LabResult, String> {
+    /// Returns [`ReadError`] if the text is not JSON, has another schema or schema version, or contains an inconsistent
+    /// result.
+    pub fn from_json(text: &str) -> Result<LabResult, ReadError> {
         let mut result = LabResult::as_written(text)?;
         if result.cells.is_empty() {
             analyse(&mut result);

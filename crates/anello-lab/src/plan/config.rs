@@ -7,7 +7,10 @@ use serde::{Deserialize, Serialize};
 use crate::plan::cell::Cell;
 use crate::plan::contender::Contender;
 use crate::plan::instructions::Instructions;
-use crate::plan::limits::{MAX_SLICE_DURATION, check_base, check_cell, check_extent, names_without_twins};
+use crate::plan::limits::{
+    ConfigError, MAX_SLICE_DURATION, MIN_SERVER_CPU_SHARE, check_base, check_cell, check_extent,
+    names_without_twins,
+};
 use crate::plan::method::Method;
 
 /// Default time to wait for the exit of a server with broken connections, before it counts as running.
@@ -22,9 +25,6 @@ pub const EXIT_TIMEOUT: Duration = Duration::from_secs(5);
 /// Default CPU share of servers in saturated closed loops. Measured with small messages on 50 and 300 connections:
 /// requests are always queued, while the load's core is 80 to 85 % busy.
 pub const DEFAULT_SERVER_CPU_SHARE: f64 = 0.8;
-
-/// Minimum CPU share of servers. With less, a server mostly waits for its core.
-const MIN_SERVER_CPU_SHARE: f64 = 0.1;
 
 /// The scenario of a run.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -207,50 +207,40 @@ impl LabConfig {
     ///
     /// # Errors
     /// Returns the first problem found, with its remedy.
-    pub fn validate(&self) -> Result<(), String> {
+    pub fn validate(&self) -> Result<(), ConfigError> {
         if self.reference_index().is_none() {
-            let names: Vec<&str> = self.contenders.iter().map(|contender| contender.name.as_str()).collect();
-            return Err(format!(
-                "the reference \"{}\" is not among the contenders (choose one of {})",
-                self.reference,
-                names.join(", ")
-            ));
+            let names = self.contenders.iter().map(|contender| contender.name.clone()).collect();
+            return Err(ConfigError::UnknownReference(self.reference.clone(), names));
         }
         for (index, contender) in self.contenders.iter().enumerate() {
             if self.contenders[..index].iter().any(|earlier| earlier.name == contender.name) {
-                return Err(format!("duplicate contender \"{}\" (rename one)", contender.name));
+                return Err(ConfigError::DuplicateContender(contender.name.clone()));
             }
         }
         let names = names_without_twins(&self.contenders);
         for contender in &self.contenders {
             contender.base.iter().try_for_each(|base| check_base(&contender.name, base, &names))?;
         }
-        check_extent(self.timing.passes, self.timing.rounds, self.cells.len(), self.contenders.len())?;
-        if self.timing.slice.is_zero() {
-            return Err("slice must be longer than 0".to_owned());
-        }
-        if self.timing.slice.max(self.timing.warm_up) > MAX_SLICE_DURATION {
-            return Err("slice and warm_up must be at most 3600s".to_owned());
-        }
-        if !(MIN_SERVER_CPU_SHARE..=1.0).contains(&self.cores.server_share) {
-            return Err(format!(
-                "server_share must be from {MIN_SERVER_CPU_SHARE} to 1, not {}",
-                self.cores.server_share
-            ));
-        }
-        if !(0.0..=1e9).contains(&self.timing.stolen_fraction_limit) {
-            return Err("stolen time limit must be a fraction, 0 or more".to_owned());
-        }
-        if self.cores.server.is_empty() || self.cores.load.is_empty() {
-            return Err("servers and load need at least one core each".to_owned());
-        }
-        if self.cells.is_empty() {
-            return Err("nothing to measure (add at least one cell)".to_owned());
+        let Timing { slice, warm_up, passes, rounds, .. } = self.timing;
+        check_extent(passes, rounds, self.cells.len(), self.contenders.len())?;
+        let problems = [
+            (slice.is_zero(), ConfigError::EmptySlice),
+            (slice.max(warm_up) > MAX_SLICE_DURATION, ConfigError::LongSlice),
+            (
+                !(MIN_SERVER_CPU_SHARE..=1.0).contains(&self.cores.server_share),
+                ConfigError::ServerShare(self.cores.server_share),
+            ),
+            (!(0.0..=1e9).contains(&self.timing.stolen_fraction_limit), ConfigError::StolenLimit),
+            (self.cores.server.is_empty() || self.cores.load.is_empty(), ConfigError::NoCores),
+            (self.cells.is_empty(), ConfigError::NoCells),
+        ];
+        if let Some((_, error)) = problems.into_iter().find(|(is_present, _)| *is_present) {
+            return Err(error);
         }
         for (index, cell) in self.cells.iter().enumerate() {
-            check_cell(cell, self.cores.server.len()).map_err(|error| format!("{cell}: {error}"))?;
+            check_cell(cell, self.cores.server.len()).map_err(|error| ConfigError::Cell(*cell, error))?;
             if self.cells[..index].contains(cell) {
-                return Err(format!("duplicate cell \"{cell}\" (remove one)"));
+                return Err(ConfigError::DuplicateCell(*cell));
             }
         }
         Ok(())

@@ -7,6 +7,7 @@
 //! connections and bytes.
 
 use serde::{Deserialize, Serialize};
+use thiserror::Error;
 
 use crate::plan::cell::{Cell, Workload};
 
@@ -39,23 +40,33 @@ pub struct InstructionCount {
     pub error: Option<String>,
 }
 
+/// Reason why a file with instruction counts cannot be used.
+#[derive(Debug, Clone, PartialEq, Error)]
+pub enum InstructionsError {
+    /// The text has another format.
+    #[error("not an output of `bench/instructions/run --json`: {0} (use a file written by it)")]
+    Format(String),
+    /// A count is not a positive number.
+    #[error(
+        "instructions per request of {} with {} connections and {} bytes are not a positive number (repeat the measurement)",
+        .0.server, .0.connections, .0.bytes
+    )]
+    Count(InstructionCount),
+}
+
 impl Instructions {
     /// Parses the output of `bench/instructions/run --json`.
     ///
     /// # Errors
     /// Returns an error with the remedy if the text has another format, or a count is not positive.
-    pub fn from_json(text: &str) -> Result<Instructions, String> {
-        let counts: Instructions = serde_json::from_str(text).map_err(|error| {
-            format!("not an output of `bench/instructions/run --json`: {error} (use a file written by it)")
-        })?;
+    pub fn from_json(text: &str) -> Result<Instructions, InstructionsError> {
+        let counts: Instructions =
+            serde_json::from_str(text).map_err(|error| InstructionsError::Format(error.to_string()))?;
         let is_invalid = |count: &&InstructionCount| {
             count.instructions_per_request.is_some_and(|value| !(value.is_finite() && value > 0.0))
         };
         match counts.cells.iter().find(is_invalid) {
-            Some(InstructionCount { server, connections, bytes, .. }) => Err(format!(
-                "instructions per request of {server} with {connections} connections and {bytes} bytes are not a positive \
-                 number (repeat the measurement)"
-            )),
+            Some(count) => Err(InstructionsError::Count(count.clone())),
             None => Ok(counts),
         }
     }

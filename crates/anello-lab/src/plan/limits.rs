@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use thiserror::Error;
+
 use crate::plan::cell::{Cell, Workload};
 use crate::plan::contender::{Contender, Serves};
 use crate::plan::site::SupportedTargets;
@@ -16,23 +18,113 @@ const MAX_COUNT: usize = 1 << 30;
 /// Maximum number of requests in flight on one connection.
 const MAX_PIPELINING: usize = 1024;
 
+/// Minimum CPU share of servers. With less, a server mostly waits for its core.
+pub(crate) const MIN_SERVER_CPU_SHARE: f64 = 0.1;
+
+/// Problem of a configuration, with its remedy.
+#[derive(Debug, Clone, PartialEq, Error)]
+pub enum ConfigError {
+    /// The reference is not one of these contenders.
+    #[error("the reference \"{0}\" is not among the contenders (choose one of {list})", list = .1.join(", "))]
+    UnknownReference(String, Vec<String>),
+    /// Two contenders have this name.
+    #[error("duplicate contender \"{0}\" (rename one)")]
+    DuplicateContender(String),
+    /// The base of a contender is itself or not one of the other contenders.
+    #[error(
+        "the base of \"{name}\" is \"{base}\", which is {} (use the contender that differs only in the property under \
+         test, one of {}, or remove the key)",
+        if base == name { "itself" } else { "not among the contenders" },
+        others.join(", ")
+    )]
+    Base {
+        /// Name of the contender.
+        name: String,
+        /// Name of its base.
+        base: String,
+        /// Names of the contenders that can be its base.
+        others: Vec<String>,
+    },
+    /// The number of passes or rounds is 0 or too large.
+    #[error("{key} must be at least 1 and at most {max}, not {number}")]
+    Count {
+        /// Key of the scenario: "passes", "rounds".
+        key: &'static str,
+        /// Configured number.
+        number: usize,
+        /// Maximum number.
+        max: usize,
+    },
+    /// The run has too many slices.
+    #[error("more than {MAX_SLICES} slices (reduce passes, rounds or cells)")]
+    TooManySlices,
+    /// The slice length is 0.
+    #[error("slice must be longer than 0")]
+    EmptySlice,
+    /// The slice or the warm-up is too long.
+    #[error("slice and warm_up must be at most {}s", MAX_SLICE_DURATION.as_secs())]
+    LongSlice,
+    /// The share of the servers' cores is out of range.
+    #[error("server_share must be from {MIN_SERVER_CPU_SHARE} to 1, not {0}")]
+    ServerShare(f64),
+    /// The limit of stolen time is not a fraction.
+    #[error("stolen time limit must be a fraction, 0 or more")]
+    StolenLimit,
+    /// Servers or load have no core.
+    #[error("servers and load need at least one core each")]
+    NoCores,
+    /// There are no cells.
+    #[error("nothing to measure (add at least one cell)")]
+    NoCells,
+    /// A cell is invalid.
+    #[error("{0}: {1}")]
+    Cell(Cell, CellError),
+    /// Two cells are equal.
+    #[error("duplicate cell \"{0}\" (remove one)")]
+    DuplicateCell(Cell),
+}
+
+/// Problem of a cell, with its remedy.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+#[allow(missing_docs, reason = "the messages describe the variants")]
+pub enum CellError {
+    #[error("connections (disk: depth) must be at least 1")]
+    NoConnections,
+    #[error("connections, depth, bytes, requests in flight and rate must be at most {MAX_COUNT}")]
+    TooLarge,
+    #[error("server_cores must be from 1 to {1} on this machine, not {0}")]
+    ServerCores(usize, usize),
+    #[error("the message size must be at least 1 byte")]
+    EmptyMessage,
+    #[error("the block size must be at least 1 byte")]
+    EmptyBlock,
+    #[error("pipelining must be from 1 (none) to {MAX_PIPELINING}")]
+    Pipelining,
+    #[error(
+        "reconnect and pipelining cannot be combined: a connection with one request has none to pipeline (list cells of \
+         both kinds as single [[cells]])"
+    )]
+    PipeliningReconnect,
+    #[error("an offered rate requires an echo or http workload")]
+    RateWithoutRequests,
+    #[error("the offered rate must be at least 1")]
+    NoRate,
+}
+
 /// Checks that a run of this size has at least one pass and round, and stays within the upper bounds.
 pub(crate) fn check_extent(
     passes: usize,
     rounds: usize,
     cells: usize,
     contenders: usize,
-) -> Result<(), String> {
-    for (name, number, max) in [("passes", passes, MAX_PASSES), ("rounds", rounds, MAX_ROUNDS)] {
+) -> Result<(), ConfigError> {
+    for (key, number, max) in [("passes", passes, MAX_PASSES), ("rounds", rounds, MAX_ROUNDS)] {
         if !(1..=max).contains(&number) {
-            return Err(format!("{name} must be at least 1 and at most {max}, not {number}"));
+            return Err(ConfigError::Count { key, number, max });
         }
     }
     let slices = [passes, rounds, cells, contenders].into_iter().try_fold(1usize, usize::checked_mul);
-    match slices {
-        Some(..=MAX_SLICES) => Ok(()),
-        _ => Err(format!("more than {MAX_SLICES} slices (reduce passes, rounds or cells)")),
-    }
+    slices.filter(|&slices| slices <= MAX_SLICES).map(|_| ()).ok_or(ConfigError::TooManySlices)
 }
 
 /// Returns the names of all contenders except twins, which are compared only with their original.
@@ -42,55 +134,43 @@ pub(crate) fn names_without_twins(contenders: &[Contender]) -> Vec<&str> {
 }
 
 /// Checks that `base`, the base of the contender called `name`, is a different one of `names`.
-pub(crate) fn check_base(name: &str, base: &str, names: &[&str]) -> Result<(), String> {
-    let others: Vec<&str> = names.iter().copied().filter(|other| *other != name).collect();
-    if others.contains(&base) {
+pub(crate) fn check_base(name: &str, base: &str, names: &[&str]) -> Result<(), ConfigError> {
+    let others = || names.iter().copied().filter(|other| *other != name);
+    if others().any(|other| other == base) {
         return Ok(());
     }
-    let problem = if base == name { "which is itself" } else { "which is not among the contenders" };
-    Err(format!(
-        "the base of \"{name}\" is \"{base}\", {problem} (use the contender that differs only in the property under test, \
-         one of {}, or remove the key)",
-        others.join(", ")
-    ))
+    let others = others().map(str::to_owned).collect();
+    Err(ConfigError::Base { name: name.to_owned(), base: base.to_owned(), others })
 }
 
-pub(crate) fn check_cell(cell: &Cell, server_cores: usize) -> Result<(), String> {
-    if cell.connections == 0 {
-        return Err("connections (disk: depth) must be at least 1".to_owned());
-    }
+/// Checks the numbers of a cell on a machine with this many server cores.
+pub(crate) fn check_cell(cell: &Cell, server_cores: usize) -> Result<(), CellError> {
     let bytes = match cell.workload {
         Workload::Echo { message_bytes } => message_bytes,
         Workload::Disk { block_bytes, .. } => block_bytes,
         Workload::Http { pipelining, .. } => pipelining.saturating_mul(cell.connections),
         Workload::Idle => 0,
     };
+    if cell.connections == 0 {
+        return Err(CellError::NoConnections);
+    }
     if cell.connections.max(bytes) > MAX_COUNT || cell.offered_per_second > Some(MAX_COUNT as u64) {
-        return Err(format!(
-            "connections, depth, bytes, requests in flight and rate must be at most {MAX_COUNT}"
-        ));
+        return Err(CellError::TooLarge);
     }
     if !(1..=server_cores).contains(&cell.server_cores) {
-        return Err(format!(
-            "server_cores must be from 1 to {server_cores} on this machine, not {}",
-            cell.server_cores
-        ));
+        return Err(CellError::ServerCores(cell.server_cores, server_cores));
     }
     match cell.workload {
-        Workload::Echo { message_bytes: 0 } => Err("the message size must be at least 1 byte".to_owned()),
-        Workload::Disk { block_bytes: 0, .. } => Err("the block size must be at least 1 byte".to_owned()),
+        Workload::Echo { message_bytes: 0 } => Err(CellError::EmptyMessage),
+        Workload::Disk { block_bytes: 0, .. } => Err(CellError::EmptyBlock),
         Workload::Http { pipelining, .. } if !(1..=MAX_PIPELINING).contains(&pipelining) => {
-            Err(format!("pipelining must be from 1 (none) to {MAX_PIPELINING}"))
+            Err(CellError::Pipelining)
         }
-        Workload::Http { pipelining: 2.., reconnect: true, .. } => Err(
-            "reconnect and pipelining cannot be combined: a connection with one request has none to pipeline (list cells of \
-             both kinds as single [[cells]])"
-                .to_owned(),
-        ),
+        Workload::Http { pipelining: 2.., reconnect: true, .. } => Err(CellError::PipeliningReconnect),
         Workload::Idle | Workload::Disk { .. } if cell.offered_per_second.is_some() => {
-            Err("an offered rate requires an echo or http workload".to_owned())
+            Err(CellError::RateWithoutRequests)
         }
-        _ if cell.offered_per_second == Some(0) => Err("the offered rate must be at least 1".to_owned()),
+        _ if cell.offered_per_second == Some(0) => Err(CellError::NoRate),
         _ => Ok(()),
     }
 }

@@ -8,7 +8,7 @@ pub mod contender;
 pub mod cores;
 mod estimate;
 pub mod instructions;
-pub(crate) mod limits;
+pub mod limits;
 pub mod method;
 pub mod peers;
 pub mod scenario;

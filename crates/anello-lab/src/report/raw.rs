@@ -49,7 +49,7 @@ pub fn read_runs(path: &Path) -> io::Result<Vec<LabResult>> {
 /// Returns a description of the invalid part.
 pub fn runs_of(text: &str) -> Result<Vec<LabResult>, String> {
     if !text.trim_start().starts_with('<') {
-        return LabResult::from_json(text).map(|result| vec![result]);
+        return LabResult::from_json(text).map(|result| vec![result]).map_err(|error| error.to_string());
     }
     let elements: Vec<&str> = text.split(ELEMENT).skip(1).collect();
     let Some(last) = elements.last() else { return Err("page has no raw data of a run".to_owned()) };
@@ -59,7 +59,7 @@ pub fn runs_of(text: &str) -> Result<Vec<LabResult>, String> {
     }
     let run = |element: &str| {
         let packed = element.split_once('>').and_then(|(_, rest)| rest.split_once(END));
-        LabResult::from_json(&unpack(packed.ok_or(TRUNCATED)?.0)?)
+        LabResult::from_json(&unpack(packed.ok_or(TRUNCATED)?.0)?).map_err(|error| error.to_string())
     };
     elements.into_iter().map(run).collect()
 }

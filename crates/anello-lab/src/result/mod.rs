@@ -27,3 +27,4 @@ pub use lab_result::{CheckRecord, Completed, LabResult, LatencyRecord, SCHEMA, S
 pub use plan::Plan;
 pub use row::{CellResult, Comparison, Outcome, PairComparison, PhaseSummary, Resolution, Row};
 pub use slice::{Quality, Slice};
+pub use stored::ReadError;

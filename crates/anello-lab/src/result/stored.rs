@@ -6,6 +6,7 @@
 use std::fmt::Display;
 
 use serde::Deserialize;
+use thiserror::Error;
 
 use crate::plan::limits::{check_cell, check_extent};
 use crate::result::lab_result::{LabResult, SCHEMA, SCHEMA_VERSION};
@@ -16,33 +17,47 @@ impl LabResult {
     ///
     /// # Errors
     /// Returns the same errors as [`from_json`](Self::from_json).
-    pub(crate) fn as_written(text: &str) -> Result<LabResult, String> {
+    pub(crate) fn as_written(text: &str) -> Result<LabResult, ReadError> {
         #[derive(Deserialize)]
         struct Head {
             schema: Option<String>,
             schema_version: Option<u32>,
         }
-        let head: Head =
-            serde_json::from_str(text).map_err(|error| format!("not the JSON of a run: {error}"))?;
+        let head: Head = serde_json::from_str(text).map_err(|error| ReadError::NotJson(error.to_string()))?;
         match (head.schema.as_deref(), head.schema_version) {
             (Some(SCHEMA), Some(SCHEMA_VERSION)) => {}
-            (Some(SCHEMA), Some(version)) => {
-                return Err(format!(
-                    "unsupported version {version} of the {SCHEMA} format: this program reads version \
-                     {SCHEMA_VERSION} (use the anello that wrote it, or repeat the run)"
-                ));
-            }
-            _ => return Err(format!("not a lab result: \"schema\" is not \"{SCHEMA}\"")),
+            (Some(SCHEMA), Some(version)) => return Err(ReadError::Version(version)),
+            _ => return Err(ReadError::OtherSchema),
         }
-        let damaged = |why: String| format!("damaged result: {why}");
-        let mut result: LabResult = serde_json::from_str(text).map_err(|error| damaged(error.to_string()))?;
+        let mut result: LabResult =
+            serde_json::from_str(text).map_err(|error| ReadError::Damaged(error.to_string()))?;
         // Older results use the short name of the same driver.
         if result.plan.load_driver.as_deref() == Some("uring") {
             result.plan.load_driver = Some("io_uring".to_owned());
         }
-        check(&result).map_err(damaged)?;
+        check(&result).map_err(ReadError::Damaged)?;
         Ok(result)
     }
+}
+
+/// Reason why a text is not a result that this version can read.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum ReadError {
+    /// The text is not the JSON of a run.
+    #[error("not the JSON of a run: {0}")]
+    NotJson(String),
+    /// The text has another schema.
+    #[error("not a lab result: \"schema\" is not \"{SCHEMA}\"")]
+    OtherSchema,
+    /// The result has this version of the schema.
+    #[error(
+        "unsupported version {0} of the {SCHEMA} format: this program reads version {SCHEMA_VERSION} (use the anello that \
+         wrote it, or repeat the run)"
+    )]
+    Version(u32),
+    /// The result is inconsistent.
+    #[error("damaged result: {0}")]
+    Damaged(String),
 }
 
 /// Checks that a result is consistent.
@@ -62,9 +77,9 @@ fn check(result: &LabResult) -> Result<(), String> {
     if let Some(hash) = executables.map(|executable| &executable.sha256).find(|sha256| !is_sha256(sha256)) {
         return Err(format!("the hash of a program is not 64 hexadecimal digits: {hash:?}"));
     }
-    check_extent(plan.passes, plan.rounds, cells, contenders)?;
+    check_extent(plan.passes, plan.rounds, cells, contenders).map_err(|error| error.to_string())?;
     let max_cores = plan.server_cores.len().max(1);
-    plan.cells.iter().try_for_each(|cell| check_cell(cell, max_cores))?;
+    plan.cells.iter().try_for_each(|cell| check_cell(cell, max_cores)).map_err(|error| error.to_string())?;
     if !result.cells.is_empty() && result.cells.len() != cells {
         return Err(format!("it has figures of {} cells, but {cells} are planned", result.cells.len()));
     }

@@ -1,28 +1,24 @@
 //! Times in UTC as text.
 
-/// Seconds since 1970 as 20261121T210703Z, for file names.
+use std::time::{Duration, UNIX_EPOCH};
+
+/// Returns seconds since 1970 as 20261121T210703Z, for file names.
 pub fn compact_time(unix_s: u64) -> String {
-    let (year, month, day, second) = calendar(unix_s);
-    format!("{year:04}{month:02}{day:02}T{:02}{:02}{:02}Z", second / 3600, second / 60 % 60, second % 60)
+    rfc3339(unix_s).replace(['-', ':'], "")
 }
 
-/// Seconds since 1970 as 2026-11-21 21:07 UTC.
+/// Returns seconds since 1970 as 2026-11-21 21:07 UTC.
 pub fn readable_time(unix_s: u64) -> String {
-    let (year, month, day, second) = calendar(unix_s);
-    format!("{year:04}-{month:02}-{day:02} {:02}:{:02} UTC", second / 3600, second / 60 % 60)
+    let text = rfc3339(unix_s);
+    let minutes = text.rsplit_once(':').map_or(text.as_str(), |(minutes, _)| minutes);
+    format!("{} UTC", minutes.replace('T', " "))
 }
 
-/// Year, month, day and second of the day, in UTC. Counts in eras of 400 years that begin in March, so that the leap
-/// day comes last.
-fn calendar(unix_s: u64) -> (u64, u64, u64, u64) {
-    let days = unix_s / 86_400 + 719_468;
-    let (era, day_of_era) = (days / 146_097, days % 146_097);
-    let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let shifted_month = (5 * day_of_year + 2) / 153;
-    let day = day_of_year - (153 * shifted_month + 2) / 5 + 1;
-    let month = if shifted_month < 10 { shifted_month + 3 } else { shifted_month - 9 };
-    (era * 400 + year_of_era + u64::from(month <= 2), month, day, unix_s % 86_400)
+/// Returns the time as 2026-11-21T21:07:03Z. Times that the calendar does not contain are those of 1970.
+fn rfc3339(unix_s: u64) -> String {
+    // The latest time that RFC 3339 can express.
+    let seconds = if unix_s < 253_402_300_800 { unix_s } else { 0 };
+    humantime::format_rfc3339_seconds(UNIX_EPOCH + Duration::from_secs(seconds)).to_string()
 }
 
 #[cfg(test)]

@@ -33,10 +33,12 @@ pub mod simulation;
 mod site;
 pub mod tls;
 
-use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use thiserror::Error;
+
 use crate::plan::config::LabConfig;
+use crate::plan::limits::ConfigError;
 use crate::result::{Failure, LabResult};
 use crate::run::load::Load;
 use crate::run::machine::Machine;
@@ -44,32 +46,22 @@ use crate::run::progress::{Observer, Progress};
 use crate::run::runner::Runner;
 
 /// Reason why a run has no result.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Error)]
 pub enum LabError {
-    /// The configuration is invalid. The text states cause and remedy.
-    Config(String),
+    /// The configuration is invalid.
+    #[error("cannot run: {0}")]
+    Config(#[from] ConfigError),
     /// The run cannot be resumed from this result. The text names the difference.
+    #[error("cannot resume the run: {0}")]
     Resume(String),
     /// No contender could be started. Contains the failure of each.
+    #[error("no contender could be started{}", list(.0))]
     NothingStarted(Vec<Failure>),
 }
 
-impl fmt::Display for LabError {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            LabError::Config(message) => formatter.write_str(message),
-            LabError::Resume(difference) => write!(formatter, "cannot resume the run: {difference}"),
-            LabError::NothingStarted(failures) => {
-                formatter.write_str("no contender could be started")?;
-                failures
-                    .iter()
-                    .try_for_each(|failure| write!(formatter, "\n  {}: {}", failure.contender, failure.what))
-            }
-        }
-    }
+fn list(failures: &[Failure]) -> String {
+    failures.iter().map(|failure| format!("\n  {}: {}", failure.contender, failure.what)).collect()
 }
-
-impl std::error::Error for LabError {}
 
 /// Measures the cells of `config` that `previous` has not completed. The result has no analysis.
 ///
@@ -83,7 +75,7 @@ pub fn measure(
     observer: &mut dyn Observer,
     stop: &AtomicBool,
 ) -> Result<LabResult, LabError> {
-    config.validate().map_err(LabError::Config)?;
+    config.validate()?;
     let mut result = record::new_result(config, machine);
     if let Some(previous) = previous {
         result = record::resume(previous, result).map_err(LabError::Resume)?;

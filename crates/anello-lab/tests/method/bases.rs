@@ -185,7 +185,7 @@ fn unknown_base_or_own_name_as_base_is_rejected() {
         ("two", "is \"two\", which is not among the contenders (use the contender that differs only"),
         (TWIN, "which is not among the contenders"),
     ] {
-        assert!(of(base).contains(why), "{}", of(base));
+        assert!(of(base).to_string().contains(why), "{}", of(base));
     }
 }
 

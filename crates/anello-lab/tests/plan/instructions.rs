@@ -33,8 +33,8 @@ fn counts_match_by_name_and_cell() {
 
 #[test]
 fn invalid_files_are_rejected() {
-    assert!(Instructions::from_json("{}").unwrap_err().contains("bench/instructions/run --json"));
+    assert!(Instructions::from_json("{}").unwrap_err().to_string().contains("bench/instructions/run --json"));
     assert!(Instructions::from_json("").is_err());
     let negative = FILE.replace("12290.5", "-1");
-    assert!(Instructions::from_json(&negative).unwrap_err().contains("repeat the measurement"));
+    assert!(Instructions::from_json(&negative).unwrap_err().to_string().contains("repeat the measurement"));
 }

@@ -91,7 +91,7 @@ fn quick_takes_a_minute_and_smoke_takes_seconds() {
     slow.contenders[0].warm_up = Duration::from_secs(10);
     let own_warm_up = Duration::from_secs(10) * slow.timing.passes as u32;
     assert_eq!((slow.load_time(), slow.estimated_time()), (load + own_warm_up, total + own_warm_up));
-    assert!(LabConfig::preset("nginx", PathBuf::new()).unwrap_err().contains("joakimthun"));
+    assert!(LabConfig::preset("nginx", PathBuf::new()).unwrap_err().to_string().contains("joakimthun"));
 }
 
 #[test]
@@ -504,7 +504,7 @@ fn validate_names_the_invalid_field() {
     let resolve_error = |change: &dyn Fn(&mut LabConfig)| {
         let mut config = good.clone();
         change(&mut config);
-        config.validate().unwrap_err()
+        config.validate().unwrap_err().to_string()
     };
     assert!(resolve_error(&|config| config.reference = "nginx".into()).contains("bare epoll"));
     assert!(resolve_error(&|config| config.cores.server_share = 0.0).contains("server_share"));

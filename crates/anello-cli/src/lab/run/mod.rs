@@ -52,7 +52,7 @@ pub fn run(arguments: &RunArguments) -> io::Result<ExitCode> {
     config.provenance.load_driver = Some(load.driver_name());
     config.provenance.instructions =
         arguments.instructions.as_deref().map(|path| instructions(path, &config)).transpose()?;
-    config.validate().map_err(invalid_input)?;
+    config.validate().map_err(|error| invalid_input(error.to_string()))?;
     announce(&config);
     let mut display = Display::new(&arguments.out);
     let result = run_from(&config, previous, &mut load, &mut machine, &mut display, &stop);

@@ -12,24 +12,34 @@ mod resolve;
 
 use std::path::PathBuf;
 
+use thiserror::Error;
+
 use crate::plan::config::LabConfig;
 
 pub use file::ScenarioError;
 pub use presets::{PRESETS, preset};
 pub use resolve::{Resources, drop_cells_over_limit, resolve};
 
+/// Reason why a preset cannot be used.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum PresetError {
+    /// There is no preset with this name.
+    #[error("unknown preset \"{0}\" (choose one of {list})", list = PRESETS.map(|(name, _)| name).join(", "))]
+    Unknown(String),
+    /// No part of the preset can run on this machine.
+    #[error(transparent)]
+    Scenario(#[from] ScenarioError),
+}
+
 impl LabConfig {
     /// Returns the named preset for this machine, without peers. `executable` is the `anello` command.
     ///
     /// # Errors
     /// Returns an error if the preset does not exist, or if no part of it can run on this machine.
-    pub fn preset(name: &str, executable: PathBuf) -> Result<LabConfig, String> {
-        let text = preset(name).ok_or_else(|| {
-            let names: Vec<&str> = PRESETS.iter().map(|(name, _)| *name).collect();
-            format!("unknown preset \"{name}\" (choose one of {})", names.join(", "))
-        })?;
+    pub fn preset(name: &str, executable: PathBuf) -> Result<LabConfig, PresetError> {
+        let text = preset(name).ok_or_else(|| PresetError::Unknown(name.to_owned()))?;
         let resources = Resources::of_this_machine(executable, std::env::temp_dir().join("anello-lab.disk"));
-        resolve(&format!("{name}.toml"), text, &resources).map_err(|error| error.to_string())
+        Ok(resolve(&format!("{name}.toml"), text, &resources)?)
     }
 
     /// Returns the `quick` preset, which takes about a minute: anello on both drivers and the baseline servers,

@@ -193,7 +193,7 @@ impl Resolver<'_> {
                 self.error(entry.span(), format!("cells of protocol {protocol} need a target"))
             }
             (_, Some(message_bytes), _) => Ok(Workload::Echo { message_bytes }),
-            (_, None, _) => self.error(entry.span(), "cells of protocol echo need message_bytes".to_owned()),
+            (_, None, _) => self.error(entry.span(), "cells of protocol echo need message_bytes"),
         }
     }
 
@@ -215,7 +215,7 @@ impl Resolver<'_> {
             counts => counts.iter().map(|count| *count.get_ref()).collect(),
         };
         if let Some(zero) = self.file.server_cores.iter().find(|count| *count.get_ref() == 0) {
-            return self.error(zero.span(), "server_cores must be at least 1".to_owned());
+            return self.error(zero.span(), "server_cores must be at least 1");
         }
         let available = self.cores_for_servers();
         let (fitting, excess): (Vec<usize>, Vec<usize>) =

@@ -103,7 +103,7 @@ impl<'a> Resolver<'a> {
                 .replace("{file}", &self.resources.disk_file.to_string_lossy())
         });
         let Some(program) = words.next().filter(|_| !inline.name.trim().is_empty()) else {
-            return self.error(span, "name and command of a contender must not be empty".to_owned());
+            return self.error(span, "name and command of a contender must not be empty");
         };
         let is_own = inline.role != Role::Peer;
         let contender = Contender {
@@ -126,10 +126,9 @@ impl<'a> Resolver<'a> {
             (Some(serves), Protocol::Http) if !serves.get_ref().is_empty() => {
                 Ok(Contender { serves: serves.get_ref().clone(), ..contender })
             }
-            (Some(serves), Protocol::Http) => self.error(
-                serves.span(),
-                "serves must not be empty (use \"files\", \"fixed\" or both)".to_owned(),
-            ),
+            (Some(serves), Protocol::Http) => {
+                self.error(serves.span(), "serves must not be empty (use \"files\", \"fixed\" or both)")
+            }
             (Some(serves), protocol) => {
                 let message = format!("key serves requires protocol http, not {protocol} (remove it)");
                 self.error(serves.span(), message)

@@ -13,7 +13,7 @@ use crate::plan::config::{
 use crate::plan::contender::Contender;
 use crate::plan::cores::core_siblings;
 use crate::plan::cores::{allowed_cores, connections_limit};
-use crate::plan::limits::check_extent;
+use crate::plan::limits::{ConfigError, check_extent};
 use crate::plan::scenario::file::{Protocol, ScenarioError, ScenarioFile};
 
 pub use cells::drop_cells_over_limit;
@@ -110,7 +110,7 @@ impl Resolver<'_> {
             }
         }
         if self.file.name.get_ref().trim().is_empty() {
-            return self.error(self.file.name.span(), "name must not be empty".to_owned());
+            return self.error(self.file.name.span(), "name must not be empty");
         }
         self.check_protocol_keys()?;
         let mut contenders = self.contenders()?;
@@ -187,22 +187,17 @@ impl Resolver<'_> {
             reference,
             provenance: Provenance::default(),
         };
-        if config.reference_index().is_none() {
-            let names: Vec<&str> =
-                config.contenders.iter().map(|contender| contender.name.as_str()).collect();
-            let message = format!(
-                "the reference \"{}\" is not among the contenders (choose one of {})",
-                config.reference,
-                names.join(", ")
-            );
-            return self.error(self.file.reference.span(), message);
-        }
-        match (config.validate(), &self.file.server_share) {
-            (Ok(()), _) => Ok(config),
-            (Err(message), Some(share)) if message.starts_with("server_share") => {
-                self.error(share.span(), message)
+        match config.validate() {
+            Ok(()) => Ok(config),
+            Err(error) => {
+                let share = self.file.server_share.as_ref();
+                let span = match (&error, share) {
+                    (ConfigError::UnknownReference(..), _) => self.file.reference.span(),
+                    (ConfigError::ServerShare(_), Some(share)) => share.span(),
+                    _ => self.file.name.span(),
+                };
+                self.error(span, error)
             }
-            (Err(message), _) => self.error(self.file.name.span(), message),
         }
     }
 
@@ -237,8 +232,8 @@ impl Resolver<'_> {
         }
     }
 
-    fn error<T>(&self, span: Range<usize>, message: String) -> Result<T, ScenarioError> {
-        Err(ScenarioError::at(self.file_name, self.text, span, message))
+    fn error<T>(&self, span: Range<usize>, message: impl ToString) -> Result<T, ScenarioError> {
+        Err(ScenarioError::at(self.file_name, self.text, span, message.to_string()))
     }
 
     /// Rejects keys that belong to another protocol.
