@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use anello_lab::Contender;
+use anello_lab::contender::shell_quote;
 
 use super::flags::RunArguments;
 
@@ -13,7 +14,7 @@ pub fn repeat_command(mut words: impl Iterator<Item = String>) -> String {
         if word == "--out" {
             words.next();
         } else if !word.starts_with("--out=") {
-            append_argument(&mut command, &word);
+            command += &format!(" {}", shell_quote(&word));
         }
     }
     command
@@ -28,21 +29,8 @@ pub fn resume_command(arguments: &RunArguments, json: &Path) -> String {
     }
     flags.extend(arguments.peers.directory.as_ref().map(|peers| ("--peers", peers.to_string_lossy())));
     flags.push(("--out", arguments.out.to_string_lossy()));
-    let mut command = "anello lab run".to_owned();
-    for (flag, value) in flags {
-        append_argument(&mut command, flag);
-        append_argument(&mut command, &value);
-    }
-    command
-}
-
-/// Appends an argument to a command line, quoted if a shell requires it.
-fn append_argument(command: &mut String, argument: &str) {
-    let is_special = |character: char| character.is_whitespace() || "'\"\\$;&|<>*?".contains(character);
-    *command += &match argument.is_empty() || argument.contains(is_special) {
-        true => format!(" '{}'", argument.replace('\'', r"'\''")),
-        false => format!(" {argument}"),
-    };
+    let flags = flags.iter().map(|(flag, value)| format!(" {flag} {}", shell_quote(value)));
+    "anello lab run".to_owned() + &flags.collect::<String>()
 }
 
 #[cfg(test)]
