@@ -40,8 +40,12 @@ enum Command {
     Http(Box<http::Arguments>),
     Bare(bare::Arguments),
     Doctor(doctor::Arguments),
-    Load(Box<load::Arguments>),
-    Lab(lab::Arguments),
+    /// Generate load for a server and report latency, throughput and errors.
+    #[command(subcommand)]
+    Load(load::Command),
+    /// Run benchmarks that compare servers on this machine.
+    #[command(subcommand)]
+    Lab(lab::Command),
     Man(man::Arguments),
     Completions(completions::Arguments),
 }
@@ -57,8 +61,8 @@ fn main() -> ExitCode {
         Command::Http(arguments) => http::run(*arguments, &configuration),
         Command::Bare(arguments) => bare::run(arguments),
         Command::Doctor(arguments) => doctor::run(arguments),
-        Command::Load(arguments) => load::run(*arguments),
-        Command::Lab(arguments) => lab::run(arguments),
+        Command::Load(command) => load::run(command),
+        Command::Lab(command) => lab::run(command),
         Command::Man(arguments) => man::run(&arguments, Arguments::command()),
         Command::Completions(arguments) => completions::run(&arguments, Arguments::command()),
     };

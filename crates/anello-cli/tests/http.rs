@@ -143,8 +143,7 @@ fn fault_37_download_exceeding_drain_timeout_is_aborted() {
             &["--driver", driver, "--drain-timeout", "100ms", "--send-timeout", "1h"],
         );
         let (_client, _) = download(document_root.path(), server.ready_value("addr"));
-        server.signal(Signal::TERM);
-        server.wait_exit();
+        server.stop();
     }
 }
 

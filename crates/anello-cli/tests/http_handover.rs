@@ -17,7 +17,9 @@ use std::thread::{self, JoinHandle};
 use rustix::fs::FlockOperation;
 use rustix::process::Signal;
 
-use served::{BODY, Served, TIMEOUT, assert_ok_response, connect, document_root, drivers, request};
+use served::{
+    BODY, Served, TIMEOUT, assert_ok_response, connect, connect_and_request, document_root, drivers, request,
+};
 
 /// Client threads that send requests continuously until they are stopped.
 struct Load {
@@ -171,8 +173,7 @@ fn fault_38_handover_transfers_all_sockets_and_socket_files() {
         client.set_read_timeout(Some(TIMEOUT)).expect("set timeout");
         client.write_all(request(false).as_bytes()).expect("send request");
         assert_ok_response(client);
-        second.signal(Signal::TERM);
-        second.wait_exit();
+        second.stop();
         assert!(!path.exists() && !handover.exists());
     }
 }
@@ -223,8 +224,7 @@ fn fault_38_failed_successor_leaves_server_running() {
         server.wait_exit();
         load.assert_still_serving(20);
         load.stop();
-        next.signal(Signal::TERM);
-        next.wait_exit();
+        next.stop();
     }
 }
 
@@ -297,8 +297,7 @@ fn fault_38_server_stopped_during_handover_leaves_socket_files() {
         let server = start(files.path(), &address, &handover, &["--driver", driver]);
         let mut successor = connect_successor();
         assert!(read_offer(&mut successor).starts_with(b"anello handover 1\nsd"));
-        server.signal(Signal::TERM);
-        server.wait_exit();
+        server.stop();
         // The successor has the sockets and would serve from now on.
         assert!(handover.exists() && socket.exists());
         for file in [&handover, &socket] {
@@ -310,8 +309,7 @@ fn fault_38_server_stopped_during_handover_leaves_socket_files() {
         read_offer(&mut successor);
         successor.write_all(b"G").expect("send message");
         assert_eq!(read_byte(&mut successor), b'x');
-        server.signal(Signal::TERM);
-        server.wait_exit();
+        server.stop();
         assert!(!handover.exists() && !socket.exists());
     }
 }
@@ -385,14 +383,12 @@ fn fault_38_successor_serves_sockets_of_dead_server() {
     let handover = test_directory.path().join("handover");
     let (listener, fake_server) = fake_server(&handover, b".");
     let address = listener.local_addr().expect("local address").to_string();
-    let mut queued_client = connect(&address);
-    queued_client.write_all(request(false).as_bytes()).expect("send request");
+    let queued_client = connect_and_request(&address);
     drop(listener);
     let server = start(files.path(), &address, &handover, &[]);
     fake_server.join().expect("fake server");
     assert_ok_response(queued_client);
-    server.signal(Signal::TERM);
-    server.wait_exit();
+    server.stop();
 }
 
 #[test]
@@ -408,8 +404,7 @@ fn fault_39_queued_connections_are_served_at_shutdown() {
             server.signal(Signal::STOP);
             let queued_client: Vec<TcpStream> = (0..40)
                 .map(|_| {
-                    let mut client = connect(&address);
-                    client.write_all(request(false).as_bytes()).expect("send request");
+                    let client = connect_and_request(&address);
                     client
                 })
                 .collect();
@@ -447,19 +442,12 @@ fn passed_sockets_are_served_and_kept_by_service_manager() {
         let mut client = UnixStream::connect(&path).expect("connect");
         client.write_all(request(false).as_bytes()).expect("send request");
         assert_ok_response(client);
-        server.signal(Signal::HUP);
-        assert!(notify_socket.next().starts_with("RELOADING=1\nMONOTONIC_USEC="));
-        assert_eq!(notify_socket.next(), "READY=1\n");
-        server.signal(Signal::TERM);
-        assert_eq!(notify_socket.next(), "STOPPING=1\n");
-        server.wait_exit();
+        notify_socket.reload_and_stop(server);
         // Clients that connect in the meantime wait for the next server.
-        let mut queued_client = connect(&address);
-        queued_client.write_all(request(false).as_bytes()).expect("send request");
+        let queued_client = connect_and_request(&address);
         let server = Served::start_activated(files.path(), &arguments, &both(), &[]);
         assert_ok_response(queued_client);
-        server.signal(Signal::TERM);
-        server.wait_exit();
+        server.stop();
         assert!(path.exists(), "socket file belongs to the service manager");
         fs::remove_file(&path).expect("remove file");
     }
@@ -504,12 +492,9 @@ fn transferred_connections_are_served() {
         let server =
             Served::start_activated(files.path(), &["--driver", driver], &sockets.map(Into::into), &[]);
         for _ in 0..200 {
-            let mut client = connect(&address);
-            client.write_all(request(false).as_bytes()).expect("send request");
-            assert_ok_response(client);
+            assert_ok_response(connect_and_request(&address));
         }
-        server.signal(Signal::TERM);
-        server.wait_exit();
+        server.stop();
     }
 }
 
@@ -596,12 +581,7 @@ fn abstract_notify_socket_works_inside_sandbox() {
         .env("NOTIFY_SOCKET", notify_socket.path());
     let server = Served::spawn(command);
     assert_eq!(notify_socket.next(), "READY=1\n");
-    server.signal(Signal::HUP);
-    assert!(notify_socket.next().starts_with("RELOADING=1\nMONOTONIC_USEC="));
-    assert_eq!(notify_socket.next(), "READY=1\n");
-    server.signal(Signal::TERM);
-    assert_eq!(notify_socket.next(), "STOPPING=1\n");
-    server.wait_exit();
+    notify_socket.reload_and_stop(server);
 }
 
 #[test]

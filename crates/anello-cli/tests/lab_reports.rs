@@ -148,12 +148,19 @@ fn list_includes_presets_contenders_peers_and_runs() {
 }
 
 #[test]
-fn list_with_closed_stdout_succeeds() {
+fn closed_stdout_is_not_an_error() {
     let directory = tempfile::tempdir().unwrap();
-    let mut command = Command::new(env!("CARGO_BIN_EXE_anello"));
-    command.args(["lab", "list", "--out"]).arg(directory.path());
-    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    drop(child.stdout.take());
-    let output = child.wait_with_output().unwrap();
-    assert_eq!((output.status.code(), text(&output.stderr).as_str()), (Some(0), ""));
+    let run = write_run(&directory.path().join("run.json"), 1, 6_000.0);
+    let out = directory.path().to_str().unwrap();
+    for arguments in [
+        &["list", "--out", out][..],
+        &["compare", &run, &run],
+        &["compare", &run, &run, "--json"],
+        &["peers", "list", "--peers", concat!(env!("CARGO_MANIFEST_DIR"), "/../../peers")],
+    ] {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_anello"));
+        command.arg("lab").args(arguments).stdout(std::io::pipe().unwrap().1).stderr(Stdio::piped());
+        let output = command.spawn().unwrap().wait_with_output().unwrap();
+        assert_eq!((output.status.code(), text(&output.stderr).as_str()), (Some(0), ""), "{arguments:?}");
+    }
 }

@@ -1,7 +1,6 @@
 //! Starts a baseline server or a disk worker.
 
-use std::io::{self, Write};
-use std::net::{SocketAddr, TcpListener};
+use std::io;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -9,38 +8,32 @@ use anello_bare::disk::Worker;
 use anello_bare::{Model, Options, UringOptions};
 
 use super::flags::{Address, Arguments, Baseline, DiskArguments, UringArguments, UringFlags};
+use crate::common::error::Context;
+use crate::common::output::announce;
 
 /// Serves until a signal kills the process.
 pub fn run(arguments: Arguments) -> io::Result<ExitCode> {
-    match arguments.baseline {
-        Baseline::Uring(UringArguments { address, configurable, options }) => {
-            let options = options.into_options();
-            let configurable = configurable || options != UringOptions::default();
-            echo(
-                Model::Uring,
-                address,
-                Options { uring: configurable.then_some(options), ..Options::default() },
-            )
+    let mut options = Options::default();
+    let (model, Address { addr }) = match arguments.baseline {
+        Baseline::Uring(UringArguments { address, configurable, options: flags }) => {
+            let flags = flags.into_options();
+            options.uring = (configurable || flags != UringOptions::default()).then_some(flags);
+            (Model::Uring, address)
         }
         Baseline::Epoll { address, spin } => {
-            echo(Model::Epoll, address, Options { spin, ..Options::default() })
+            options.spin = spin;
+            (Model::Epoll, address)
         }
-        Baseline::Poll(address) => echo(Model::Poll, address, Options::default()),
-        Baseline::Select(address) => echo(Model::Select, address, Options::default()),
-        Baseline::Threads(address) => echo(Model::Threads, address, Options::default()),
-        Baseline::Disk(arguments) => disk(&arguments),
-    }
-}
-
-fn echo(model: Model, Address { addr }: Address, options: Options) -> io::Result<ExitCode> {
+        Baseline::Poll(address) => (Model::Poll, address),
+        Baseline::Select(address) => (Model::Select, address),
+        Baseline::Threads(address) => (Model::Threads, address),
+        Baseline::Disk(arguments) => return disk(&arguments),
+    };
     let features = anello_bare::check(model, &options)?;
-    let listeners = anello_bare::listen_for(addr, &options).map_err(|error| with_address(addr, error))?;
-    let bound = bound_address(listeners.first())?;
-    match features {
-        Some(features) => println!("anello bare ready addr={bound} model={model} features={features}"),
-        None => println!("anello bare ready addr={bound} model={model}"),
-    }
-    io::stdout().flush()?;
+    let features = features.map(|features| format!(" features={features}")).unwrap_or_default();
+    let listeners = anello_bare::listen_for(addr, &options).context(addr)?;
+    let bound = listeners.first().ok_or_else(|| io::Error::other("no listening socket"))?.local_addr()?;
+    announce(&format!("anello bare ready addr={bound} model={model}{features}\n"));
     anello_bare::run(model, listeners, &options)?;
     Ok(ExitCode::SUCCESS)
 }
@@ -48,24 +41,15 @@ fn echo(model: Model, Address { addr }: Address, options: Options) -> io::Result
 fn disk(arguments: &DiskArguments) -> io::Result<ExitCode> {
     let DiskArguments { engine, file, create_bytes, address: Address { addr } } = arguments;
     let worker = Worker::open(*engine, file, *create_bytes)?;
-    let listener = anello_bare::listen(*addr).map_err(|error| with_address(*addr, error))?;
-    println!(
-        "anello bare disk ready addr={} engine={engine} file_bytes={} way=\"{}\" sync=\"direct writes only\"",
+    let listener = anello_bare::listen(*addr).context(addr)?;
+    announce(&format!(
+        "anello bare disk ready addr={} engine={engine} file_bytes={} way=\"{}\" sync=\"direct writes only\"\n",
         listener.local_addr()?,
         worker.file_bytes(),
         engine.description(),
-    );
-    io::stdout().flush()?;
+    ));
     worker.serve(&listener)?;
     Ok(ExitCode::SUCCESS)
-}
-
-fn with_address(address: SocketAddr, error: io::Error) -> io::Error {
-    io::Error::new(error.kind(), format!("{address}: {error}"))
-}
-
-fn bound_address(listener: Option<&TcpListener>) -> io::Result<SocketAddr> {
-    listener.ok_or_else(|| io::Error::other("no listening socket"))?.local_addr()
 }
 
 impl UringFlags {

@@ -9,24 +9,30 @@ pub trait Context<T> {
     /// Puts `what` before the text of the error.
     fn context(self, what: impl Display) -> io::Result<T>;
 
-    /// Puts `what` before the text of the error, and the remedy after it.
-    fn context_and_remedy(self, what: impl Display, remedy: impl Display) -> io::Result<T>;
+    /// Puts a remedy after the text of the error, in parentheses.
+    fn remedy(self, remedy: impl Display) -> io::Result<T>;
+
+    /// Puts `what` before the text of the error, and a remedy after it.
+    fn context_and_remedy(self, what: impl Display, remedy: impl Display) -> io::Result<T>
+    where
+        Self: Sized,
+    {
+        self.remedy(remedy).context(what)
+    }
 }
 
 impl<T, E: Into<io::Error>> Context<T> for Result<T, E> {
     fn context(self, what: impl Display) -> io::Result<T> {
-        self.map_err(|error| {
-            let error = error.into();
-            io::Error::new(error.kind(), format!("{what}: {error}"))
-        })
+        self.map_err(|error| with_text(error.into(), |error| format!("{what}: {error}")))
     }
 
-    fn context_and_remedy(self, what: impl Display, remedy: impl Display) -> io::Result<T> {
-        self.map_err(|error| {
-            let error = error.into();
-            io::Error::new(error.kind(), format!("{what}: {error} ({remedy})"))
-        })
+    fn remedy(self, remedy: impl Display) -> io::Result<T> {
+        self.map_err(|error| with_text(error.into(), |error| format!("{error} ({remedy})")))
     }
+}
+
+fn with_text(error: io::Error, text: impl FnOnce(&io::Error) -> String) -> io::Error {
+    io::Error::new(error.kind(), text(&error))
 }
 
 /// Creates an error for an invalid command line or configuration.

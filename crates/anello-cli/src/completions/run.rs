@@ -4,20 +4,16 @@ use std::io;
 use std::process::ExitCode;
 
 use clap::Command;
-use clap_complete::{Shell, generate};
+use clap_complete::generate;
 
 use super::flags::Arguments;
 use crate::common::output;
 
 /// Prints the completion script.
-pub fn run(arguments: &Arguments, command: Command) -> io::Result<ExitCode> {
-    output::show(&script(arguments.shell, command))?;
-    Ok(ExitCode::SUCCESS)
-}
-
-fn script(shell: Shell, mut command: Command) -> String {
+pub fn run(arguments: &Arguments, mut command: Command) -> io::Result<ExitCode> {
     let mut script = Vec::new();
     let name = command.get_name().to_owned();
-    generate(shell, &mut command, name, &mut script);
-    String::from_utf8_lossy(&script).into_owned()
+    generate(arguments.shell, &mut command, name, &mut script);
+    output::show(&String::from_utf8_lossy(&script))?;
+    Ok(ExitCode::SUCCESS)
 }

@@ -14,6 +14,8 @@ use anello_http::observe::metrics::{CONTENT_TYPE, ServerMetrics};
 use anello_http::server::Eviction;
 use anello_http::{Request, Response, Server};
 
+use crate::common::error::Context;
+
 /// Data served by the endpoints.
 pub struct AdminState {
     pub metrics: ServerMetrics,
@@ -23,9 +25,6 @@ pub struct AdminState {
 
 /// Starts the endpoint thread. It serves once the returned group is resumed, until the group is closed or the process
 /// exits.
-///
-/// # Errors
-/// Returns an error if the thread or its runtime cannot be started.
 pub fn start(
     listener: StdListener,
     state: AdminState,
@@ -37,18 +36,16 @@ pub fn start(
     thread::Builder::new().name("metrics".into()).spawn(move || {
         // The load is low, and epoll is available everywhere.
         let built = Runtime::builder().driver(DriverKind::Epoll).driver_from_environment(false).build();
-        let (runtime, result) = match built {
-            Ok(runtime) => (Some(runtime), Ok(())),
-            Err(error) => (None, Err(error)),
-        };
-        started_sender.send(result).ok();
-        let Some(runtime) = runtime else { return };
-        if let Err(error) = runtime.block_on(serve(joined, state, max_connections)) {
+        let mut runtime = None;
+        started_sender.send(built.map(|built| runtime = Some(built))).ok();
+        if let Some(runtime) = runtime
+            && let Err(error) = runtime.block_on(serve(joined, state, max_connections))
+        {
             tracing::error!(%error, "/metrics and /health endpoint stopped");
         }
     })?;
     let started = started.recv().unwrap_or_else(|_| Err(io::Error::other("thread exited during startup")));
-    started.map_err(|error| io::Error::new(error.kind(), format!("/metrics and /health: {error}")))?;
+    started.context("/metrics and /health")?;
     Ok(group)
 }
 

@@ -18,8 +18,6 @@ use super::descriptors::Descriptors;
 use super::flags::Arguments;
 use super::identity::Identity;
 use super::sandbox::{Sandbox, SandboxMode};
-use super::server_paths::ServerPaths;
-use super::service::usable_cores;
 use super::sockets::DEFAULT_ADDRESS;
 use crate::common::address::Address;
 use crate::common::cores::Cores;
@@ -48,14 +46,9 @@ pub fn run(arguments: &Arguments, configuration: &Configuration) -> io::Result<E
 
 /// Returns the non-default settings in the syntax of a configuration file.
 fn success_report(arguments: &Arguments, configuration: &Configuration) -> String {
-    let file_suffix =
-        arguments.config.as_ref().map(|path| format!(" with {}", path.display())).unwrap_or_default();
-    let mut text = format!("# anello http: configuration OK{file_suffix}. Non-default settings:\n");
-    for setting in &configuration.settings {
-        text.push_str(setting);
-        text.push('\n');
-    }
-    text
+    let file = arguments.config.as_ref().map(|path| format!(" with {}", path.display())).unwrap_or_default();
+    let settings = configuration.settings.iter().map(|setting| format!("{setting}\n")).collect::<String>();
+    format!("# anello http: configuration OK{file}. Non-default settings:\n{settings}")
 }
 
 struct Check<'a> {
@@ -100,26 +93,18 @@ impl Check<'_> {
     }
 
     fn addresses(&mut self, arguments: &Arguments) {
-        match (
-            &arguments.addr.clone().or_else(|| DEFAULT_ADDRESS.parse().ok()),
-            arguments.observer.metrics_addr,
-        ) {
-            (Some(Address::Internet(address)), Some(metrics))
-                if *address == metrics && metrics.port() != 0 =>
-            {
-                self.add_problem(
-                    "metrics-addr",
-                    format_args!("{metrics} is already the address of the file server (choose another)"),
-                );
-            }
-            (Some(Address::Unix(address)), _) => {
-                if let Some(path) = address.as_pathname()
-                    && let Err(error) = check_can_create(parent(path)).and_then(|()| check_socket_path(path))
-                {
-                    self.add_problem("addr", format_args!("{}: {error}", path.display()));
-                }
-            }
-            _ => {}
+        let address = arguments.addr.clone().or_else(|| DEFAULT_ADDRESS.parse().ok());
+        if let (Some(Address::Internet(address)), Some(metrics)) = (address, arguments.observer.metrics_addr)
+            && address == metrics
+            && metrics.port() != 0
+        {
+            let cause = "is already the address of the file server (choose another)";
+            self.add_problem("metrics-addr", format_args!("{metrics} {cause}"));
+        }
+        if let Some(path) = arguments.socket_path()
+            && let Err(error) = check_can_create(parent(path)).and_then(|()| check_socket_path(path))
+        {
+            self.add_problem("addr", format_args!("{}: {error}", path.display()));
         }
         if let Some(path) = &arguments.handover
             && let Err(error) = check_can_create(parent(path))
@@ -136,9 +121,9 @@ impl Check<'_> {
 
     /// Checks that the open-file limit is high enough for the configured connections.
     fn descriptors(&mut self, arguments: &Arguments) {
-        let workers = arguments.cores.as_ref().map_or_else(usable_cores, |cores| cores.0.len());
         limits::raise_open_files();
-        let descriptors = Descriptors::of_process(workers, arguments.observer.metrics_addr.is_some());
+        let descriptors =
+            Descriptors::of_process(arguments.workers(), arguments.observer.metrics_addr.is_some());
         if let Some(error) = descriptors.problem(arguments.connections.max_connections()) {
             self.add_problem("max-connections", error);
         }
@@ -147,19 +132,8 @@ impl Check<'_> {
     /// Checks the sandbox if `--sandbox on` requires it. Skipped if the document root is unusable, which is reported
     /// elsewhere.
     fn sandbox(&mut self, arguments: &Arguments) {
-        let address = match &arguments.addr {
-            Some(Address::Unix(address)) => address.as_pathname(),
-            _ => None,
-        };
-        let server_paths = ServerPaths {
-            directory: &arguments.directory,
-            socket_file: address,
-            handover: arguments.handover.as_deref(),
-            tls: &arguments.tls,
-            observer: &arguments.observer,
-        };
         if arguments.sandbox == SandboxMode::On
-            && let Ok(paths) = server_paths.allowed_paths()
+            && let Ok(paths) = arguments.allowed_paths(arguments.socket_path())
             && let Err(error) = Sandbox::probe(&paths)
         {
             self.add_problem("sandbox", error);
@@ -168,7 +142,7 @@ impl Check<'_> {
 
     /// Checks the driver, and with it the document root and the files named by options.
     fn files(&mut self, arguments: &Arguments) -> io::Result<()> {
-        let mut options = arguments.files.clone().into_options(1);
+        let mut options = arguments.files.options(1);
         let invalid = options.validation_errors();
         invalid.iter().for_each(|invalid| self.option(invalid));
         if !invalid.is_empty() {

@@ -4,6 +4,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::num::NonZero;
 use std::path::{Path, PathBuf};
+use std::thread;
 use std::time::Duration;
 
 use anello_http::ServerOptions;
@@ -17,11 +18,12 @@ use anello_http::server::TlsConfig;
 use clap::{Args, ValueEnum};
 
 use super::identity::IdentityFlags;
-use super::sandbox::SandboxMode;
+use super::sandbox::{AllowedPaths, SandboxMode};
 use crate::common::address::Address;
 use crate::common::cores::{self, Cores};
 use crate::common::driver_flags::DriverFlags;
 use crate::common::duration;
+use crate::common::error::Context;
 use crate::common::listening::Distribution;
 
 /// Serve the files of a directory over HTTP/1.1
@@ -98,6 +100,33 @@ pub struct Arguments {
 
     #[command(flatten)]
     pub driver: DriverFlags,
+}
+
+impl Arguments {
+    /// Returns the number of workers: one per core of --cores, or for each core that the CPU affinity
+    /// (`sched_getaffinity(2)`) and the cgroup quota allow.
+    pub fn workers(&self) -> usize {
+        let usable_cores = || thread::available_parallelism().map_or(1, NonZero::get);
+        self.cores.as_ref().map_or_else(usable_cores, |cores| cores.0.len())
+    }
+
+    /// Returns the path of --addr, if it is a socket file.
+    pub fn socket_path(&self) -> Option<&Path> {
+        match &self.addr {
+            Some(Address::Unix(address)) => address.as_pathname(),
+            _ => None,
+        }
+    }
+
+    /// Returns the paths that the server accesses while serving.
+    pub fn allowed_paths(&self, socket_file: Option<&Path>) -> io::Result<AllowedPaths> {
+        Ok(AllowedPaths {
+            served: self.directory.canonicalize()?,
+            reloaded: self.tls.files(),
+            appended: self.observer.access_log_file().map(PathBuf::from).into_iter().collect(),
+            sockets: socket_file.into_iter().chain(self.handover.as_deref()).map(PathBuf::from).collect(),
+        })
+    }
 }
 
 /// Flags for static files.
@@ -177,29 +206,30 @@ enum Precompressed {
 
 impl FileFlags {
     /// Returns the options of each of `workers` workers.
-    pub fn into_options(self, workers: usize) -> FileOptions {
+    pub fn options(&self, workers: usize) -> FileOptions {
+        let flags = self.clone();
         let coding = |precompressed: Precompressed| match precompressed {
             Precompressed::Br => Coding::Brotli,
             Precompressed::Zstd => Coding::Zstandard,
             Precompressed::Gzip => Coding::Gzip,
         };
         FileOptions {
-            index_files: self.index_files,
-            listing: self.listing,
-            max_listing_entries: self.max_listing_entries,
-            precompressed: self.precompressed.into_iter().map(coding).collect::<Codings>(),
-            cache_control: self.cache_control,
-            media_types: self.media_types.into_iter().collect(),
-            default_media_type: self.default_media_type,
-            not_found_file: self.not_found_file,
-            spa_fallback_file: self.spa_fallback,
-            dotfiles: if self.dotfiles { Dotfiles::Serve } else { Dotfiles::Hide },
-            cors_origins: self.cors_origins,
-            symlinks: if self.no_symlinks { Symlinks::Deny } else { Symlinks::FollowBeneath },
-            max_cache_bytes: self.max_cache_bytes,
-            max_cached_file_bytes: self.max_cached_file_bytes.min(self.max_cache_bytes),
+            index_files: flags.index_files,
+            listing: flags.listing,
+            max_listing_entries: flags.max_listing_entries,
+            precompressed: flags.precompressed.into_iter().map(coding).collect::<Codings>(),
+            cache_control: flags.cache_control,
+            media_types: flags.media_types.into_iter().collect(),
+            default_media_type: flags.default_media_type,
+            not_found_file: flags.not_found_file,
+            spa_fallback_file: flags.spa_fallback,
+            dotfiles: if flags.dotfiles { Dotfiles::Serve } else { Dotfiles::Hide },
+            cors_origins: flags.cors_origins,
+            symlinks: if flags.no_symlinks { Symlinks::Deny } else { Symlinks::FollowBeneath },
+            max_cache_bytes: flags.max_cache_bytes,
+            max_cached_file_bytes: flags.max_cached_file_bytes.min(flags.max_cache_bytes),
             workers,
-            revalidate_interval: self.revalidate_interval,
+            revalidate_interval: flags.revalidate_interval,
         }
     }
 }
@@ -249,10 +279,7 @@ impl ObserverFlags {
         options.format = self.access_log_format;
         options.target =
             self.access_log_file().map_or(LogTarget::Stdout, |file| LogTarget::File(file.to_owned()));
-        let with_path = |error: io::Error| {
-            io::Error::new(error.kind(), format!("access log {}: {error}", path.display()))
-        };
-        AccessLog::start(options).map(Some).map_err(with_path)
+        AccessLog::start(options).map(Some).context(format_args!("access log {}", path.display()))
     }
 }
 
@@ -271,8 +298,8 @@ pub struct TlsFlags {
 
 impl TlsFlags {
     /// Returns the paths of the certificate chain and the key.
-    pub fn files(&self) -> Vec<&Path> {
-        [&self.tls_cert, &self.tls_key].into_iter().flatten().map(PathBuf::as_path).collect()
+    fn files(&self) -> Vec<PathBuf> {
+        [&self.tls_cert, &self.tls_key].into_iter().flatten().cloned().collect()
     }
 
     pub fn read(&self) -> io::Result<Option<TlsConfig>> {

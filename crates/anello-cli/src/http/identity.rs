@@ -14,6 +14,7 @@ use rustix::process::{Gid, Uid, getegid, geteuid, getuid};
 use rustix::thread::{set_thread_groups, set_thread_res_gid, set_thread_res_uid};
 
 use super::sandbox::capabilities;
+use crate::common::error::{Context, invalid_input};
 
 /// Flags for the user and group of the process.
 #[derive(Args, Clone, Debug)]
@@ -42,9 +43,6 @@ pub struct Identity {
 
 impl IdentityFlags {
     /// Resolves the flags. Returns `None` if the process keeps its identity.
-    ///
-    /// # Errors
-    /// Returns `InvalidInput` for an unknown user or group, and the error of `getpwnam_r(3)` or `getgrnam_r(3)`.
     pub fn resolve(&self) -> io::Result<Option<Identity>> {
         let user = self.user.as_deref().map(find_user).transpose()?;
         let group = self.group.as_deref().map(find_group).transpose()?;
@@ -58,8 +56,8 @@ impl IdentityFlags {
             }
             (Some((uid, None)), Some(group)) => (uid, group, vec![group]),
             (Some((_, None)), None) => {
-                let reason = "no primary group: this UID is not in the user database (add --group)";
-                return Err(invalid(format!("{flags}: {reason}")));
+                let cause = "no primary group: this UID is not in the user database (add --group)";
+                return Err(invalid_input(cause)).context(flags);
             }
         };
         let is_unchanged = (uid, uid, group) == (geteuid(), getuid(), getegid());
@@ -81,22 +79,17 @@ fn find_user(value: &str) -> io::Result<(Uid, Option<User>)> {
     }
     match database_entry("--user", value, User::from_name(value))? {
         Some(entry) => Ok((Uid::from_raw(entry.uid.as_raw()), Some(entry))),
-        None => Err(invalid(format!("--user {value}: unknown user (create it or use another one)"))),
+        None => Err(invalid_input(format!("--user {value}: unknown user (create it or use another one)"))),
     }
 }
 
 /// Treats the errors that getpwnam(3) lists for "not found" as a missing entry, as for a missing user database.
 fn database_entry<T>(flag: &str, value: &str, entry: nix::Result<Option<T>>) -> io::Result<Option<T>> {
-    match entry {
-        Err(Errno::ENOENT | Errno::ESRCH | Errno::EBADF | Errno::EPERM) => Ok(None),
-        Err(error) => {
-            let reason = format!(
-                "{flag} {value}: cannot read the user database: {error} (use a numeric ID or repair the database)"
-            );
-            Err(io::Error::new(io::Error::from(error).kind(), reason))
-        }
-        Ok(entry) => Ok(entry),
+    if let Err(Errno::ENOENT | Errno::ESRCH | Errno::EBADF | Errno::EPERM) = entry {
+        return Ok(None);
     }
+    let remedy = "use a numeric ID or repair the database";
+    entry.context_and_remedy(format_args!("{flag} {value}: cannot read the user database"), remedy)
 }
 
 /// Returns the given group and the supplementary groups of the user.
@@ -112,7 +105,7 @@ fn find_group(value: &str) -> io::Result<Gid> {
     }
     match database_entry("--group", value, Group::from_name(value))? {
         Some(entry) => Ok(Gid::from_raw(entry.gid.as_raw())),
-        None => Err(invalid(format!("--group {value}: unknown group (create it or use another one)"))),
+        None => Err(invalid_input(format!("--group {value}: unknown group (create it or use another one)"))),
     }
 }
 
@@ -121,20 +114,11 @@ fn parse_id(value: &str) -> Option<u32> {
     value.parse().ok().filter(|number| *number != u32::MAX)
 }
 
-fn invalid(message: String) -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidInput, message)
-}
-
 impl Identity {
     /// Changes the owner and group of a socket file to this identity (`fchownat(2)`), so that this user can remove it.
-    ///
-    /// # Errors
-    /// Returns the error of `fchownat(2)`.
     pub fn chown_socket_file(&self, file: &Path) -> io::Result<()> {
         let result = chownat(CWD, file, Some(self.uid), Some(self.group), AtFlags::SYMLINK_NOFOLLOW);
-        result.map_err(|error| {
-            self.permission_error(error).unwrap_or_else(|error| with_path(&self.flags, file, error.into()))
-        })
+        self.describe(result, Some(file))
     }
 
     /// Assumes this identity: supplementary groups, group and user (`setgroups(2)`, `setresgid(2)`, `setresuid(2)`).
@@ -152,22 +136,18 @@ impl Identity {
             // The kernel drops the capabilities itself, unless the securebits disable that.
             if self.uid.is_root() { Ok(()) } else { capabilities::drop_all() }
         };
-        change().map_err(|error| self.permission_error(error).unwrap_or_else(|error| error.into()))
+        self.describe(change(), None)
     }
 
     /// Assumes this identity for the whole process, which must be single-threaded. See [`assume`](Self::assume).
-    ///
-    /// # Errors
-    /// Returns the errors of [`assume`](Self::assume), and an error if other threads are still running after one
-    /// second.
     pub fn assume_process_wide(&self) -> io::Result<()> {
         // The kernel can still list a joined thread for a moment.
         let deadline = Instant::now() + Duration::from_secs(1);
         while !is_single_threaded() {
             if Instant::now() > deadline {
-                let reason =
+                let cause =
                     "cannot change identity: other threads are running (a bug in anello, please report it)";
-                return Err(io::Error::other(format!("{}: {reason}", self.flags)));
+                return Err(io::Error::other(cause)).context(&self.flags);
             }
             thread::yield_now();
         }
@@ -175,32 +155,29 @@ impl Identity {
     }
 
     /// Runs a closure in a temporary thread that has assumed this identity.
-    ///
-    /// # Errors
-    /// Returns the errors of [`assume`](Self::assume) and of the closure.
     pub fn run_as<T: Send>(&self, closure: impl FnOnce() -> io::Result<T> + Send) -> io::Result<T> {
         let result = thread::scope(|scope| {
             let thread = scope.spawn(|| {
                 self.assume()?;
-                closure().map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", self.flags)))
+                closure().context(&self.flags)
             });
             thread.join()
         });
-        result.unwrap_or_else(|_| Err(io::Error::other(format!("{}: thread panicked", self.flags))))
+        result.unwrap_or_else(|_| Err(io::Error::other("thread panicked")).context(&self.flags))
     }
 
-    fn permission_error(&self, error: rustix::io::Errno) -> Result<io::Error, rustix::io::Errno> {
-        if error != rustix::io::Errno::PERM {
-            return Err(error);
+    /// Adds the flags, and the file if the error concerns one, to an error of the kernel.
+    fn describe(&self, result: rustix::io::Result<()>, file: Option<&Path>) -> io::Result<()> {
+        match (result, file) {
+            (Err(rustix::io::Errno::PERM), _) => {
+                let cause = "not permitted to change user or groups (start as root, with CAP_SETUID, CAP_SETGID and \
+                             CAP_CHOWN, or as that user without these flags)";
+                Err(io::Error::new(io::ErrorKind::PermissionDenied, cause)).context(&self.flags)
+            }
+            (result, Some(file)) => result.context(format_args!("{}: {}", self.flags, file.display())),
+            (result, None) => Ok(result?),
         }
-        let reason = "not permitted to change user or groups (start as root, with CAP_SETUID, CAP_SETGID and \
-                   CAP_CHOWN, or as that user without these flags)";
-        Ok(io::Error::new(io::ErrorKind::PermissionDenied, format!("{}: {reason}", self.flags)))
     }
-}
-
-fn with_path(flags: &str, file: &Path, error: io::Error) -> io::Error {
-    io::Error::new(error.kind(), format!("{flags}: {}: {error}", file.display()))
 }
 
 /// Returns `true` if the process has a single thread, or if /proc is unavailable.

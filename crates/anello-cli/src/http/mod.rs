@@ -16,7 +16,6 @@ mod notify;
 mod reload;
 mod run;
 mod sandbox;
-mod server_paths;
 mod service;
 mod sockets;
 mod start_barrier;

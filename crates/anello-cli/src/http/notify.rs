@@ -21,22 +21,17 @@ impl ServiceManager {
         let Some(name) = env::var_os("NOTIFY_SOCKET").filter(|name| !name.is_empty()) else {
             return Self(None);
         };
-        match connect(&name) {
-            Ok(socket) => Self(Some(socket)),
-            Err(error) => {
-                tracing::warn!(%error, ?name, "cannot connect to the service manager (NOTIFY_SOCKET)");
-                Self(None)
-            }
-        }
+        let socket = connect(&name).inspect_err(|error| {
+            tracing::warn!(%error, ?name, "cannot connect to the service manager (NOTIFY_SOCKET)");
+        });
+        Self(socket.ok())
     }
 
     /// Reports that the server accepts connections. After a handover (`took_over`), also sends `MAINPID`, so that the
     /// service manager supervises this process instead of the old one.
     pub fn ready(&self, took_over: bool) {
-        match took_over {
-            true => self.notify(&format!("MAINPID={}\nREADY=1\n", std::process::id())),
-            false => self.notify("READY=1\n"),
-        }
+        let main_pid = if took_over { format!("MAINPID={}\n", std::process::id()) } else { String::new() };
+        self.notify(&format!("{main_pid}READY=1\n"));
     }
 
     /// Reports that the server is shutting down.

@@ -44,7 +44,7 @@ fn reload(service: &Service) {
         log.reopen();
     }
     if let Some(tls) = &service.tls {
-        match service.tls_files.read() {
+        match service.flags.tls.read() {
             Ok(new) => new.iter().for_each(|new| tls.replace(new)),
             Err(error) => tracing::error!(%error, "cannot reload the certificate; still using the old one"),
         }

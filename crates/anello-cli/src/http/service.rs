@@ -2,11 +2,9 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::num::NonZero;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::sync::{Arc, OnceLock};
-use std::thread;
 
 use anello::DriverInfo;
 use anello_http::ServerOptions;
@@ -18,10 +16,11 @@ use anello_http::observe::metrics::ServerMetrics;
 use anello_http::server::TlsConfig;
 
 use super::directory_watch::DirectoryWatch;
-use super::flags::TlsFlags;
+use super::flags::Arguments;
 use super::notify::ServiceManager;
 use super::sandbox::Sandbox;
 use super::start_barrier::StartBarrier;
+use crate::common::error::{Context, invalid_input};
 use crate::common::listening::Listening;
 
 /// State shared by the workers.
@@ -29,15 +28,13 @@ pub struct Service {
     pub listening: Arc<Listening>,
     /// Driver of the first worker.
     pub driver: OnceLock<DriverInfo>,
-    pub directory: PathBuf,
     pub directory_watch: Arc<DirectoryWatch>,
     pub files: FileOptions,
     pub options: ServerOptions,
     /// Number of open connections of all workers, used if there are several workers.
     pub connections: Arc<AtomicUsize>,
-    /// TLS configuration at startup, and the flags to reload it.
+    /// TLS configuration at startup.
     pub tls: Option<TlsConfig>,
-    pub tls_files: TlsFlags,
     pub log: Option<AccessLogHandle>,
     pub metrics: Option<ServerMetrics>,
     /// Address of the /metrics and /health endpoints.
@@ -49,23 +46,16 @@ pub struct Service {
     pub sandbox: Sandbox,
     /// Opened once all workers are listening and the sandbox is sealed.
     pub start_barrier: StartBarrier,
-}
-
-/// Returns the number of cores that the CPU affinity (`sched_getaffinity(2)`) and the cgroup quota allow.
-pub fn usable_cores() -> usize {
-    thread::available_parallelism().map_or(1, NonZero::get)
+    pub flags: Arguments,
 }
 
 /// Opens the document root.
 pub fn open(directory: &Path, options: &FileOptions) -> io::Result<Files> {
-    Files::open(directory, options.clone()).map_err(|error| match error {
-        FilesError::Folder(error) => {
-            let message = format!(
-                "cannot open document root {}: {error} (must be a directory readable by this user)",
-                directory.display()
-            );
-            io::Error::new(error.kind(), message)
-        }
-        other => io::Error::new(io::ErrorKind::InvalidInput, other),
-    })
+    match Files::open(directory, options.clone()) {
+        Err(FilesError::Folder(error)) => Err(error).context_and_remedy(
+            format_args!("cannot open document root {}", directory.display()),
+            "must be a directory readable by this user",
+        ),
+        result => result.map_err(invalid_input),
+    }
 }

@@ -10,9 +10,11 @@ use std::time::Duration;
 
 use anello::net::{ListenerGroup, PendingConnections, TcpListener};
 
+use super::flags::Arguments;
 use super::handover::{HandoverListener, HandoverSource, StartLock, Successor, request_handover};
 use crate::common::activation::PassedSockets;
 use crate::common::address::Address;
+use crate::common::error::{Context, invalid_input};
 use crate::common::listening::{Listening, ListeningSocket, SocketFile, conflicting_flag_error};
 
 /// Default address to listen on.
@@ -20,15 +22,6 @@ pub const DEFAULT_ADDRESS: &str = "127.0.0.1:8080";
 
 /// Time limit for the workers to become ready, and again to start accepting.
 const START_TIMEOUT: Duration = Duration::from_secs(60);
-
-/// Addresses and paths from the command line.
-pub struct SocketRequest<'a> {
-    pub address: Option<&'a Address>,
-    pub metrics: Option<SocketAddr>,
-    /// Path of the handover socket.
-    pub handover: Option<&'a Path>,
-    pub workers: usize,
-}
 
 /// The acquired sockets, and the startup to run when the workers are ready.
 pub struct Sockets {
@@ -48,56 +41,49 @@ pub struct Startup {
 
 impl Sockets {
     /// Acquires the sockets.
-    ///
-    /// # Errors
-    /// Returns an error if a socket cannot be bound, if flags conflict with passed sockets, or if the handover fails.
-    pub fn open(request: &SocketRequest<'_>, passed: PassedSockets) -> io::Result<Self> {
+    pub fn open(flags: &Arguments, passed: PassedSockets) -> io::Result<Self> {
         if !passed.sockets.is_empty() {
-            return Self::from_passed(request, passed);
+            return Self::from_passed(flags, passed);
         }
-        let address = match request.address {
+        let address = match &flags.addr {
             Some(address) => address.clone(),
             None => DEFAULT_ADDRESS.parse().map_err(io::Error::other)?,
         };
-        let Some(path) = request.handover else { return Self::bind(request, &address, None) };
+        let Some(path) = &flags.handover else { return Self::bind(flags, &address) };
         // Held until this process has bound its own handover socket, or has received the sockets of the running
         // server.
         let _lock = StartLock::acquire(path)?;
         match request_handover(path)? {
-            Some(successor) => Self::from_predecessor(request, &address, path, successor),
-            None => Self::bind(request, &address, Some(path)),
+            Some(successor) => Self::from_predecessor(flags, &address, path, successor),
+            None => Self::bind(flags, &address),
         }
     }
 
-    fn bind(
-        request: &SocketRequest<'_>,
-        address: &Address,
-        handover_listener: Option<&Path>,
-    ) -> io::Result<Self> {
-        let listening = Listening::bind(address, request.workers)?;
-        let metrics = request.metrics.map(listen_for_metrics).transpose()?;
-        let handover_listener = handover_listener.map(HandoverListener::bind).transpose()?;
+    fn bind(flags: &Arguments, address: &Address) -> io::Result<Self> {
+        let listening = Listening::bind(address, flags.workers())?;
+        let metrics = flags.observer.metrics_addr.map(listen_for_metrics).transpose()?;
+        let handover_listener = flags.handover.as_deref().map(HandoverListener::bind).transpose()?;
         Ok(Self::new(listening, metrics, handover_listener, None))
     }
 
-    fn from_passed(request: &SocketRequest<'_>, passed: PassedSockets) -> io::Result<Self> {
-        if request.handover.is_some() {
-            return Err(conflicting_flag_error("--handover"));
+    fn from_passed(flags: &Arguments, passed: PassedSockets) -> io::Result<Self> {
+        let metrics_addr = flags.observer.metrics_addr;
+        for (flag, is_given) in [
+            ("--handover", flags.handover.is_some()),
+            ("--metrics-addr", metrics_addr.is_some() && passed.metrics.is_some()),
+            ("--addr", flags.addr.is_some()),
+        ] {
+            if is_given {
+                return Err(conflicting_flag_error(flag));
+            }
         }
-        let metrics = match (passed.metrics, request.metrics) {
-            (Some(_), Some(_)) => return Err(conflicting_flag_error("--metrics-addr")),
-            (Some(listener), None) => Some(listener),
-            (None, address) => address.map(listen_for_metrics).transpose()?,
-        };
-        if request.address.is_some() {
-            return Err(conflicting_flag_error("--addr"));
-        }
-        let listening = Listening::from_passed(passed.sockets, request.workers)?;
-        Ok(Self::new(listening, metrics, None, None))
+        let own_metrics = metrics_addr.map(listen_for_metrics).transpose()?;
+        let listening = Listening::from_passed(passed.sockets, flags.workers())?;
+        Ok(Self::new(listening, passed.metrics.or(own_metrics), None, None))
     }
 
     fn from_predecessor(
-        request: &SocketRequest<'_>,
+        flags: &Arguments,
         address: &Address,
         path: &Path,
         mut successor: Successor,
@@ -105,12 +91,11 @@ impl Sockets {
         for socket in &successor.sockets {
             let actual = socket.address()?;
             if !matches_request(address, &actual) {
-                let message = format!(
+                return Err(invalid_input(format!(
                     "--handover {}: the running server listens on {actual}, not on {address} (pass --addr {actual} or \
-                                 stop the running server)",
+                     stop the running server)",
                     path.display()
-                );
-                return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
+                )));
             }
         }
         let file = match &successor.sockets[..] {
@@ -120,8 +105,8 @@ impl Sockets {
             _ => None,
         };
         let sockets = std::mem::take(&mut successor.sockets);
-        let listening = Listening::new(sockets, request.workers, PendingConnections::Serve, file)?;
-        let metrics = match (successor.metrics.take(), request.metrics) {
+        let listening = Listening::new(sockets, flags.workers(), PendingConnections::Serve, file)?;
+        let metrics = match (successor.metrics.take(), flags.observer.metrics_addr) {
             (_, None) => None,
             (Some(listener), Some(address)) if is_same_address(address, listener.local_addr()?) => {
                 Some(listener)
@@ -148,13 +133,12 @@ impl Sockets {
 /// Creates the guard for a socket file of another process. That process may have bound a path relative to its own
 /// working directory.
 fn inherited_socket_file(path: &Path) -> io::Result<SocketFile> {
-    SocketFile::new_unowned(path).map_err(|error| {
-        let remedy = match path.is_relative() {
-            true => "start in the working directory of the running server",
-            false => "stop the running server, whose socket file was removed",
-        };
-        io::Error::new(error.kind(), format!("--addr unix:{}: {error} ({remedy})", path.display()))
-    })
+    let remedy = match path.is_relative() {
+        true => "start in the working directory of the running server",
+        false => "stop the running server, whose socket file was removed",
+    };
+    let flag = format_args!("--addr unix:{}", path.display());
+    SocketFile::new_unowned(path).context_and_remedy(flag, remedy)
 }
 
 /// Returns `true` if the actual address satisfies the requested one.
@@ -171,8 +155,7 @@ fn is_same_address(requested: SocketAddr, actual: SocketAddr) -> bool {
 }
 
 fn listen_for_metrics(address: SocketAddr) -> io::Result<StdTcpListener> {
-    StdTcpListener::bind(address)
-        .map_err(|error| io::Error::new(error.kind(), format!("--metrics-addr {address}: {error}")))
+    StdTcpListener::bind(address).context(format_args!("--metrics-addr {address}"))
 }
 
 /// The sockets of this process, which it transfers to a successor.
@@ -197,15 +180,13 @@ impl Startup {
         let Self { handover_listener, mut successor, handover_file } = self;
         let exit_guard = ExitGuard { took_over: successor.is_some(), handover_file };
         let handover = ServerHandover { listening: Arc::clone(listening), metrics };
-        let check_worker_count = |count: usize| match count {
-            count if count == workers => Ok(()),
-            count => Err(io::Error::other(format!("{count} of {workers} workers started"))),
-        };
         let ready_workers = handover.wait_applied(START_TIMEOUT)?;
         if listening.is_closed() {
             return Ok((false, exit_guard));
         }
-        check_worker_count(ready_workers)?;
+        if ready_workers != workers {
+            return Err(io::Error::other(format!("{ready_workers} of {workers} workers started")));
+        }
         if let Some(successor) = &mut successor {
             successor.report_ready()?;
         }

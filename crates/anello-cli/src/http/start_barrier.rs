@@ -14,9 +14,8 @@ pub struct StartBarrier {
 enum State {
     /// Number of workers that are not ready.
     Waiting(usize),
-    Released,
-    /// The first error, reported to all workers.
-    Failed(io::ErrorKind, String),
+    /// The outcome; an error is reported to all workers.
+    Decided(Result<(), (io::ErrorKind, String)>),
 }
 
 /// One worker's participation in the barrier. Dropping it before all workers are ready fails the barrier.
@@ -37,11 +36,10 @@ impl StartBarrier {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Fails the barrier unless it is already released.
-    fn fail_all(&self, kind: io::ErrorKind, reason: String) {
-        let mut state = self.lock();
-        if matches!(*state, State::Waiting(_)) {
-            *state = State::Failed(kind, reason);
+    /// Decides the outcome unless it is already decided.
+    fn decide(&self, state: &mut State, outcome: io::Result<()>) {
+        if let State::Waiting(_) = state {
+            *state = State::Decided(outcome.map_err(|error| (error.kind(), error.to_string())));
             self.changed.notify_all();
         }
     }
@@ -57,18 +55,12 @@ impl BarrierTicket<'_> {
         if let State::Waiting(missing_workers) = &mut *state {
             *missing_workers -= 1;
             if *missing_workers == 0 {
-                *state = match last() {
-                    Ok(()) => State::Released,
-                    Err(error) => State::Failed(error.kind(), error.to_string()),
-                };
-                self.0.changed.notify_all();
+                self.0.decide(&mut state, last());
             }
         }
         loop {
-            match &*state {
-                State::Waiting(_) => {}
-                State::Released => return Ok(()),
-                State::Failed(kind, reason) => return Err(io::Error::new(*kind, reason.clone())),
+            if let State::Decided(outcome) = &*state {
+                return outcome.clone().map_err(|(kind, reason)| io::Error::new(kind, reason));
             }
             state = self.0.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
@@ -76,14 +68,14 @@ impl BarrierTicket<'_> {
 
     /// Fails the barrier, because this worker cannot start.
     pub fn fail(&self, error: &io::Error) {
-        self.0.fail_all(error.kind(), error.to_string());
+        self.0.decide(&mut self.0.lock(), Err(io::Error::new(error.kind(), error.to_string())));
     }
 }
 
 impl Drop for BarrierTicket<'_> {
     fn drop(&mut self) {
-        // Has an effect only if the worker panicked: once `wait` or `fail` has returned, the state is final.
-        self.0.fail_all(io::ErrorKind::Other, "worker exited during startup".to_owned());
+        // Has an effect only if the worker panicked: once `wait` or `fail` has returned, the outcome is decided.
+        self.fail(&io::Error::other("worker exited during startup"));
     }
 }
 

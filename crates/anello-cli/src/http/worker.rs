@@ -38,7 +38,7 @@ async fn serve_listeners(
     ticket: &BarrierTicket<'_>,
 ) -> io::Result<()> {
     let mut signals = Signals::new(&[INTERRUPT, TERMINATE])?;
-    let mut files = open(&service.directory, &service.files)?;
+    let mut files = open(&service.flags.directory, &service.files)?;
     let mut builder = Server::builder().options(service.options.clone());
     if worker.count > 1 {
         builder = builder.shared_connection_count(Arc::clone(&service.connections));

@@ -9,8 +9,9 @@ use anello_lab::peers::Serves;
 use anello_lab::result::FindingKind;
 use anello_lab::{Contender, LabResult, PRESETS, Resources, resolve};
 
+use super::disk_file;
+use super::resources::{self, PeersFlag};
 use super::stored::read_result;
-use super::{disk_file, resources};
 use crate::common::error::Context;
 use crate::common::output::ignore_broken_pipe;
 
@@ -24,15 +25,14 @@ pub struct ListArguments {
     #[arg(long, value_name = "DIRECTORY", default_value = "anello-lab")]
     out: PathBuf,
 
-    /// Directory with the peers' sources; by default peers in the current directory, else in the workspace that this
-    /// command was built from.
-    #[arg(long, value_name = "DIRECTORY")]
-    peers: Option<PathBuf>,
+    #[command(flatten)]
+    peers: PeersFlag,
 }
 
 /// Prints the lists. A closed pipe on standard output is not an error.
 pub fn run(arguments: &ListArguments) -> io::Result<ExitCode> {
-    let resources = resources::resources(arguments.peers.as_deref(), &disk_file::default_disk_file())?;
+    let resources =
+        resources::resources(arguments.peers.directory.as_deref(), &disk_file::default_disk_file())?;
     ignore_broken_pipe(list_all(&mut io::stdout().lock(), &resources, &arguments.out))?;
     Ok(ExitCode::SUCCESS)
 }

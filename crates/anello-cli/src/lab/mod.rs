@@ -22,32 +22,27 @@ use self::list::ListArguments;
 use self::report::ReportArguments;
 use self::run::RunArguments;
 
-/// Run benchmarks that compare servers on this machine.
-#[derive(clap::Args)]
-pub struct Arguments {
-    #[command(subcommand)]
-    command: Command,
-}
-
 #[derive(clap::Subcommand)]
-enum Command {
+pub enum Command {
     Run(Box<RunArguments>),
     List(ListArguments),
     Report(ReportArguments),
     Compare(CompareArguments),
-    Peers(peers::Arguments),
+    /// Build or list the peers: servers with other runtimes or libraries that the lab compares with anello.
+    #[command(subcommand)]
+    Peers(peers::Command),
     #[command(hide = true)]
     Launch(LaunchArguments),
 }
 
 /// Runs a subcommand of `anello lab`.
-pub fn run(arguments: Arguments) -> io::Result<ExitCode> {
-    match arguments.command {
+pub fn run(command: Command) -> io::Result<ExitCode> {
+    match command {
         Command::Run(arguments) => run::run(&arguments),
         Command::List(arguments) => list::run(&arguments),
         Command::Report(arguments) => report::run(&arguments),
         Command::Compare(arguments) => compare::run(&arguments),
-        Command::Peers(arguments) => peers::run(&arguments),
+        Command::Peers(command) => peers::run(&command),
         Command::Launch(arguments) => Err(launch::run(&arguments)),
     }
 }

@@ -3,23 +3,16 @@
 //! The crate anello-lab implements the build. If a peer cannot be built, the command continues with the others.
 
 use std::io::{self, IsTerminal};
-use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anello_lab::peers::{Built, Outcome, Peer, Peers, State, Toolchains};
 
+use super::resources::PeersFlag;
 use crate::common::error::invalid_input;
 use crate::common::output::{print_stderr, show};
 
-/// Build or list the peers: servers with other runtimes or libraries that the lab compares with anello.
-#[derive(clap::Args)]
-pub struct Arguments {
-    #[command(subcommand)]
-    command: Command,
-}
-
 #[derive(clap::Subcommand)]
-enum Command {
+pub enum Command {
     Build(BuildArguments),
     List(ListArguments),
 }
@@ -31,7 +24,7 @@ enum Command {
 ///
 /// Exits with 0, or with 1 if a peer named on the command line cannot be built.
 #[derive(clap::Args)]
-struct BuildArguments {
+pub struct BuildArguments {
     /// Names of peers or of their contenders; all peers by default.
     names: Vec<String>,
 
@@ -40,34 +33,26 @@ struct BuildArguments {
     force: bool,
 
     #[command(flatten)]
-    directory: PeersDirectory,
+    peers: PeersFlag,
 }
 
 /// List the peers and whether they are built.
 #[derive(clap::Args)]
-struct ListArguments {
+pub struct ListArguments {
     #[command(flatten)]
-    directory: PeersDirectory,
-}
-
-#[derive(clap::Args)]
-struct PeersDirectory {
-    /// Directory with one subdirectory per peer; by default peers in the current directory, else in the workspace that
-    /// this command was built from.
-    #[arg(long, value_name = "DIRECTORY")]
-    peers: Option<PathBuf>,
+    peers: PeersFlag,
 }
 
 /// Runs a subcommand of `anello lab peers`.
-pub fn run(arguments: &Arguments) -> io::Result<ExitCode> {
-    match &arguments.command {
+pub fn run(command: &Command) -> io::Result<ExitCode> {
+    match command {
         Command::Build(arguments) => build(arguments),
-        Command::List(arguments) => list(&Peers::find(arguments.directory.peers.as_deref())?),
+        Command::List(arguments) => list(&Peers::find(arguments.peers.directory.as_deref())?),
     }
 }
 
 fn build(arguments: &BuildArguments) -> io::Result<ExitCode> {
-    let peers = Peers::find(arguments.directory.peers.as_deref())?;
+    let peers = Peers::find(arguments.peers.directory.as_deref())?;
     let selected = if arguments.names.is_empty() {
         peers.all().iter().collect()
     } else {

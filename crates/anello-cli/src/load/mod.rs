@@ -17,24 +17,17 @@ use std::process::ExitCode;
 use self::flags::{HttpArguments, TcpArguments};
 use self::merge::MergeArguments;
 
-/// Generate load for a server and report latency, throughput and errors.
-#[derive(clap::Args)]
-pub struct Arguments {
-    #[command(subcommand)]
-    command: Command,
-}
-
 // The two variants with many flags are boxed.
 #[derive(clap::Subcommand)]
-enum Command {
+pub enum Command {
     Tcp(Box<TcpArguments>),
     Http(Box<HttpArguments>),
     Merge(MergeArguments),
 }
 
 /// Runs a subcommand of `anello load`.
-pub fn run(arguments: Arguments) -> io::Result<ExitCode> {
-    match arguments.command {
+pub fn run(command: Command) -> io::Result<ExitCode> {
+    match command {
         Command::Tcp(arguments) => run::run(&arguments.load()?, &arguments.common),
         Command::Http(arguments) => run::run(&arguments.load()?, &arguments.common),
         Command::Merge(arguments) => merge::run(&arguments),

@@ -17,7 +17,7 @@ use super::progress::ProgressLine;
 use super::table;
 use super::tls_flags::with_flags;
 use crate::common::error::Context;
-use crate::common::{limits, stop};
+use crate::common::{limits, output, stop};
 
 /// Runs the load and prints the report.
 pub fn run(load: &LoadConfig, flags: &CommonFlags) -> io::Result<ExitCode> {
@@ -64,12 +64,10 @@ fn print(outcome: &Outcome, flags: &CommonFlags) -> io::Result<()> {
         true => serde_json::to_string_pretty(&outcome.report)? + "\n",
         false => table::render(&outcome.report),
     };
-    let mut output: Box<dyn Write> = match flags.streams_to_stdout() {
-        true => Box::new(io::stderr().lock()),
-        false => Box::new(io::stdout().lock()),
-    };
-    output.write_all(text.as_bytes())?;
-    output.flush()
+    if flags.streams_to_stdout() {
+        return io::stderr().write_all(text.as_bytes());
+    }
+    output::show(&text)
 }
 
 /// Files for the interval records, opened before the load starts, so that an invalid path fails before the load runs.

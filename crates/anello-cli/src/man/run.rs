@@ -9,6 +9,7 @@ use clap::Command;
 use clap_mangen::Man;
 
 use super::flags::Arguments;
+use crate::common::error::{Context, invalid_input};
 use crate::common::output;
 
 /// Prints one manual page, or writes all of them.
@@ -17,11 +18,10 @@ pub fn run(arguments: &Arguments, command: Command) -> io::Result<ExitCode> {
     match &arguments.out {
         Some(directory) => write(&pages, directory)?,
         None => {
-            let file_name = file_name(&[&["anello".to_owned()], &arguments.command[..]].concat().join("-"));
-            let page = pages.iter().find(|page| page.file_name == file_name).ok_or_else(|| {
+            let title = [&["anello".to_owned()], &arguments.command[..]].concat().join("-");
+            let page = pages.iter().find(|page| page.title == title).ok_or_else(|| {
                 let command = arguments.command.join(" ");
-                let message = format!("unknown command {command:?} (anello --help lists all commands)");
-                io::Error::new(io::ErrorKind::InvalidInput, message)
+                invalid_input(format!("unknown command {command:?} (anello --help lists all commands)"))
             })?;
             output::show(&page.text)?;
         }
@@ -31,12 +31,8 @@ pub fn run(arguments: &Arguments, command: Command) -> io::Result<ExitCode> {
 
 /// A manual page in roff format.
 struct Page {
-    file_name: String,
+    title: String,
     text: String,
-}
-
-fn file_name(title: &str) -> String {
-    format!("{title}.1")
 }
 
 /// Returns the pages of a command and all its visible subcommands.
@@ -51,21 +47,18 @@ fn pages(command: Command) -> io::Result<Vec<Page>> {
         let title = command.get_display_name().unwrap_or_else(|| command.get_name()).to_owned();
         let mut text = Vec::new();
         Man::new(command).source(&source).manual("anello").render(&mut text)?;
-        let text = String::from_utf8_lossy(&text).into_owned();
-        pages.push(Page { file_name: file_name(&title), text });
+        pages.push(Page { title, text: String::from_utf8_lossy(&text).into_owned() });
     }
     Ok(pages)
 }
 
 fn write(pages: &[Page], directory: &Path) -> io::Result<()> {
-    let with_path = |path: &Path, error: &io::Error| {
-        let message = format!("cannot write {}: {error} (choose another --out)", path.display());
-        io::Error::new(error.kind(), message)
-    };
-    fs::create_dir_all(directory).map_err(|error| with_path(directory, &error))?;
+    let what = |path: &Path| format!("cannot write {}", path.display());
+    let remedy = "choose another --out";
+    fs::create_dir_all(directory).context_and_remedy(what(directory), remedy)?;
     for page in pages {
-        let path = directory.join(&page.file_name);
-        fs::write(&path, &page.text).map_err(|error| with_path(&path, &error))?;
+        let path = directory.join(format!("{}.1", page.title));
+        fs::write(&path, &page.text).context_and_remedy(what(&path), remedy)?;
     }
     Ok(())
 }

@@ -45,6 +45,13 @@ pub fn connect(address: &str) -> TcpStream {
     stream
 }
 
+/// Connects, sends a [`request`] with `Connection: close`, and does not wait for the response.
+pub fn connect_and_request(address: &str) -> TcpStream {
+    let mut client = connect(address);
+    client.write_all(request(false).as_bytes()).expect("send request");
+    client
+}
+
 /// Sends a request with `Connection: close` and returns the whole response.
 pub fn send_request(mut stream: impl Read + Write, line: &str, fields: &str) -> Vec<u8> {
     let request = format!("{line} HTTP/1.1\r\nHost: h\r\n{fields}Connection: close\r\n\r\n");
@@ -234,6 +241,16 @@ impl NotifySocket {
     /// Returns the value for `NOTIFY_SOCKET`.
     pub fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// Reloads and then stops the server, and checks the notifications.
+    pub fn reload_and_stop(&self, server: Served) {
+        server.signal(Signal::HUP);
+        assert!(self.next().starts_with("RELOADING=1\nMONOTONIC_USEC="));
+        assert_eq!(self.next(), "READY=1\n");
+        server.signal(Signal::TERM);
+        assert_eq!(self.next(), "STOPPING=1\n");
+        server.wait_exit();
     }
 
     pub fn next(&self) -> String {

@@ -256,7 +256,9 @@ fn without_directory(word: &str) -> &str {
     name.filter(|_| path.is_absolute()).unwrap_or(word)
 }
 
-fn shell_quote(word: &str) -> String {
+/// Returns a word of a command line, quoted if a shell requires it.
+#[must_use]
+pub fn shell_quote(word: &str) -> String {
     let plain = |character: char| character.is_ascii_alphanumeric() || "-_./:=,@%+{}".contains(character);
     if !word.is_empty() && word.chars().all(plain) {
         word.to_owned()

@@ -10,6 +10,7 @@ mod estimate;
 pub mod instructions;
 pub mod limits;
 pub mod method;
+mod overrides;
 pub mod peers;
 pub mod scenario;
 pub mod schedule;

@@ -7,5 +7,6 @@ mod contender;
 mod git;
 mod https;
 mod instructions;
+mod overrides;
 mod scenario;
 mod schedule;

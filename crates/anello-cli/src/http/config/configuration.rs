@@ -7,6 +7,7 @@ use anello_http::files::options::InvalidOption;
 
 use super::key::DIRECTORY;
 use crate::common::cores::Cores;
+use crate::common::error::invalid_input;
 
 /// Information about a command line apart from the values of its flags.
 #[derive(Debug, Default)]
@@ -43,9 +44,6 @@ impl Configuration {
             .and_then(Cores::local_problem)
             .map(|reason| format!("{}: {reason}", self.location("cores")));
         let problems: Vec<_> = self.problems.iter().cloned().chain(invalid).chain(cores).collect();
-        match problems.is_empty() {
-            true => Ok(()),
-            false => Err(io::Error::new(io::ErrorKind::InvalidInput, problems.join("\nanello: "))),
-        }
+        if problems.is_empty() { Ok(()) } else { Err(invalid_input(problems.join("\nanello: "))) }
     }
 }

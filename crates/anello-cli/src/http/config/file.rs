@@ -36,10 +36,8 @@ pub fn read(path: &Path, http: &Command) -> Contents {
         Ok(text) => parse(&text, path, http),
         Err(error) => {
             let remedy = "--config takes a TOML file readable by this user";
-            Contents {
-                problems: vec![format!("{}: {error} ({remedy})", path.display())],
-                ..Contents::default()
-            }
+            let problems = vec![format!("{}: {error} ({remedy})", path.display())];
+            Contents { problems, ..Contents::default() }
         }
     }
 }
@@ -52,25 +50,21 @@ pub fn parse(text: &str, path: &Path, http: &Command) -> Contents {
     };
     let (table, errors) = DeTable::parse_recoverable(text);
     let mut contents = Contents::default();
+    contents.problems.extend(errors.iter().map(|error| {
+        format!("{}: invalid TOML: {}", location(error.span().unwrap_or_default()), error.message())
+    }));
     if !errors.is_empty() {
-        let messages = errors.iter().map(|error| {
-            format!("{}: invalid TOML: {}", location(error.span().unwrap_or_default()), error.message())
-        });
-        contents.problems.extend(messages);
         return contents;
     }
     let mut pairs: Vec<_> = table.get_ref().iter().collect();
     pairs.sort_by_key(|(key, _)| key.span().start);
     for (key, value) in pairs {
         let location = location(key.span());
-        match arguments(key.get_ref(), value, http) {
-            Ok(arguments) => {
-                contents.entries.push(Entry { name: key.get_ref().to_string(), location, arguments });
-            }
+        let name = key.get_ref().to_string();
+        match arguments(&name, value, http) {
+            Ok(arguments) => contents.entries.push(Entry { name, location, arguments }),
             Err(problems) => {
-                let messages =
-                    problems.iter().map(|reason| format!("{location}: {}: {reason}", key.get_ref()));
-                contents.problems.extend(messages);
+                contents.problems.extend(problems.iter().map(|cause| format!("{location}: {name}: {cause}")));
             }
         }
     }

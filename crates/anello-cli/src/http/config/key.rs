@@ -5,6 +5,7 @@ use std::ffi::OsString;
 use std::num::NonZero;
 
 use clap::{Arg, ArgAction, Command};
+use toml::Spanned;
 use toml::de::{DeInteger, DeValue};
 
 /// The subcommand that supports a configuration file.
@@ -65,25 +66,24 @@ impl<'a> Key<'a> {
     /// # Errors
     /// Returns all problems of the value, or of the items of a list.
     pub fn arguments(&self, value: &DeValue<'_>) -> Result<Vec<OsString>, Vec<String>> {
-        match value {
+        let items = match value {
             DeValue::Boolean(is_on) if self.accepts_no_value() => {
-                Ok(is_on.then(|| format!("--{}", self.name()).into()).into_iter().collect())
+                return Ok(is_on.then(|| format!("--{}", self.name()).into()).into_iter().collect());
             }
-            DeValue::Array(items) if self.is_list() && !items.is_empty() => {
-                let (mut arguments, mut problems) = (Vec::new(), Vec::new());
-                for item in items {
-                    match self.argument(item.get_ref()) {
-                        Ok(argument) => arguments.push(argument),
-                        Err(problem) => problems.push(problem),
-                    }
-                }
-                if problems.is_empty() { Ok(arguments) } else { Err(problems) }
+            DeValue::Array(items) if self.is_list() && items.is_empty() => {
+                return Err(vec!["empty list (remove the key to use the default)".to_owned()]);
             }
-            DeValue::Array(_) if self.is_list() => {
-                Err(vec!["empty list (remove the key to use the default)".to_owned()])
+            DeValue::Array(items) if self.is_list() => items.iter().map(Spanned::get_ref).collect(),
+            value => vec![value],
+        };
+        let (mut arguments, mut problems) = (Vec::new(), Vec::new());
+        for item in items {
+            match self.argument(item) {
+                Ok(argument) => arguments.push(argument),
+                Err(problem) => problems.push(problem),
             }
-            value => self.argument(value).map(|argument| vec![argument]).map_err(|problem| vec![problem]),
         }
+        if problems.is_empty() { Ok(arguments) } else { Err(problems) }
     }
 
     fn argument(&self, value: &DeValue<'_>) -> Result<OsString, String> {

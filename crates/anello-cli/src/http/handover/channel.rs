@@ -7,9 +7,10 @@ use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
 use rustix::cmsg_space;
+use rustix::io::retry_on_intr;
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
-    SendFlags,
+    SendFlags, recvmsg, sendmsg,
 };
 
 /// Greeting sent by the running server. Identifies the protocol and its version.
@@ -127,18 +128,10 @@ impl HandoverChannel {
         }
         // One byte per descriptor: the kernel does not merge messages that carry descriptors.
         let bytes = [message.to_byte()];
-        loop {
-            let sent = rustix::net::sendmsg(
-                &self.stream,
-                &[IoSlice::new(&bytes)],
-                &mut ancillary,
-                SendFlags::NOSIGNAL,
-            );
-            match sent {
-                Err(rustix::io::Errno::INTR) => {}
-                sent => return sent.map(drop).map_err(|error| describe_error(error.into())),
-            }
-        }
+        let sent = retry_on_intr(|| {
+            sendmsg(&self.stream, &[IoSlice::new(&bytes)], &mut ancillary, SendFlags::NOSIGNAL)
+        });
+        sent.map(drop).map_err(|error| describe_error(error.into()))
     }
 
     /// Receives a message, with its descriptor if it carries one.
@@ -146,13 +139,11 @@ impl HandoverChannel {
         let mut byte = [0];
         let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(1))];
         let mut ancillary = RecvAncillaryBuffer::new(&mut space);
-        let received = loop {
+        let received = retry_on_intr(|| {
             let mut bytes = [IoSliceMut::new(&mut byte)];
-            match rustix::net::recvmsg(&self.stream, &mut bytes, &mut ancillary, RecvFlags::CMSG_CLOEXEC) {
-                Err(rustix::io::Errno::INTR) => {}
-                received => break received.map_err(|error| describe_error(error.into()))?,
-            }
-        };
+            recvmsg(&self.stream, &mut bytes, &mut ancillary, RecvFlags::CMSG_CLOEXEC)
+        });
+        let received = received.map_err(|error| describe_error(error.into()))?;
         if received.bytes == 0 {
             return Err(describe_error(io::ErrorKind::UnexpectedEof.into()));
         }
@@ -182,17 +173,14 @@ fn protocol_mismatch() -> io::Error {
 }
 
 fn describe_error(error: io::Error) -> io::Error {
-    let text = match error.kind() {
-        _ if is_disconnected(&error) => "peer process disconnected".to_owned(),
-        io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => {
-            return io::Error::new(
-                io::ErrorKind::TimedOut,
-                format!("peer process did not reply within {REPLY_TIMEOUT:?}"),
-            );
+    use io::ErrorKind::{TimedOut, WouldBlock};
+    match error.kind() {
+        kind if is_disconnected(&error) => io::Error::new(kind, "peer process disconnected"),
+        WouldBlock | TimedOut => {
+            io::Error::new(TimedOut, format!("peer process did not reply within {REPLY_TIMEOUT:?}"))
         }
-        _ => return error,
-    };
-    io::Error::new(error.kind(), text)
+        _ => error,
+    }
 }
 
 #[cfg(test)]

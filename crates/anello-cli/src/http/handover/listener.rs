@@ -13,6 +13,7 @@ use rustix::fs::{Mode, fchmod};
 use socket2::{Domain, SockAddr, Socket, Type};
 
 use super::channel::{HandoverChannel, HandoverMessage};
+use crate::common::error::Context;
 use crate::common::listening::SocketFile;
 
 /// Maximum number of queued successors while one is being served.
@@ -55,11 +56,9 @@ impl HandoverListener {
             socket.bind(&SockAddr::unix(path)?)?;
             let file = SocketFile::new_owned(path)?;
             socket.listen(BACKLOG)?;
-            Ok(Self { listener: OwnedFd::from(socket).into(), file: Arc::new(file) })
+            io::Result::Ok(Self { listener: OwnedFd::from(socket).into(), file: Arc::new(file) })
         };
-        bind().map_err(|error: io::Error| {
-            io::Error::new(error.kind(), format!("--handover {}: {error}", path.display()))
-        })
+        bind().context(format_args!("--handover {}", path.display()))
     }
 
     /// Uses the handover socket of the predecessor.
@@ -194,10 +193,10 @@ fn transfer(
 fn expect_message(channel: &mut HandoverChannel, expected: HandoverMessage) -> io::Result<()> {
     match channel.recv()? {
         message if message == expected => Ok(()),
-        message => Err(io::Error::new(
-            io::ErrorKind::InvalidData,
-            format!("successor sent {message:?} instead of {expected:?}"),
-        )),
+        message => {
+            let cause = format!("successor sent {message:?} instead of {expected:?}");
+            Err(io::Error::new(io::ErrorKind::InvalidData, cause))
+        }
     }
 }
 

@@ -5,12 +5,13 @@ use std::io;
 use std::net::TcpListener;
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use rustix::fs::{FlockOperation, OFlags, flock};
 use rustix::io::retry_on_intr;
 
 use super::channel::{HandoverChannel, HandoverMessage, is_disconnected, is_timeout};
+use crate::common::error::Context;
 use crate::common::listening::ListeningSocket;
 
 /// Maximum number of attempts if the server exits during the request: its successor may be listening at the same path.
@@ -34,9 +35,8 @@ pub struct StartLock(#[expect(dead_code, reason = "held")] File);
 
 impl StartLock {
     pub fn acquire(path: &Path) -> io::Result<Self> {
-        let mut lock_path = path.as_os_str().to_owned();
-        lock_path.push(".lock");
-        let lock_path = PathBuf::from(lock_path);
+        let mut lock_path = path.to_owned();
+        lock_path.as_mut_os_string().push(".lock");
         // The directory can belong to an unprivileged user, so root must not follow links or block on a FIFO.
         let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits().cast_signed();
         let open_result =
@@ -48,40 +48,33 @@ impl StartLock {
             retry_on_intr(|| flock(&file, FlockOperation::LockExclusive))?;
             Ok(Self(file))
         });
-        lock_result.map_err(|error| {
-            let remedy = "use a path in a directory writable by this user";
-            io::Error::new(error.kind(), format!("--handover: {}: {error} ({remedy})", lock_path.display()))
-        })
+        let remedy = "use a path in a directory writable by this user";
+        lock_result.context_and_remedy(format_args!("--handover: {}", lock_path.display()), remedy)
     }
 }
 
 /// Requests the sockets of the server that listens at this path. Returns `None` if there is no server, after removing
 /// a stale socket file.
-///
-/// # Errors
-/// Returns `AddrInUse` if the listening process does not support the handover, `AlreadyExists` if the path is not a
-/// socket, and the errors of the transfer.
 pub fn request_handover(path: &Path) -> io::Result<Option<Successor>> {
-    let with_path =
-        |error: io::Error| io::Error::new(error.kind(), format!("--handover {}: {error}", path.display()));
+    receive_from(path).context(format_args!("--handover {}", path.display()))
+}
+
+fn receive_from(path: &Path) -> io::Result<Option<Successor>> {
     for _ in 0..MAX_ATTEMPTS {
         let stream = match UnixStream::connect(path) {
-            Ok(stream) => stream,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
-                remove_stale(path).map_err(with_path)?;
-                return Ok(None);
+                return remove_stale(path).map(|()| None);
             }
-            Err(error) => return Err(with_path(error)),
+            result => result?,
         };
         match HandoverChannel::new(stream).and_then(Successor::receive) {
-            Ok(successor) => return Ok(Some(successor)),
             Err(error) if is_disconnected(&error) => {}
-            Err(error) => return Err(with_path(error)),
+            result => return result.map(Some),
         }
     }
     let message = "path in use by a process without handover support (stop it or choose another path)";
-    Err(with_path(io::Error::new(io::ErrorKind::AddrInUse, message)))
+    Err(io::Error::new(io::ErrorKind::AddrInUse, message))
 }
 
 fn remove_stale(path: &Path) -> io::Result<()> {

@@ -25,18 +25,14 @@ pub struct DiskCommand {
 }
 
 /// Reply line of a disk worker, as JSON: the result of a command, or an error.
-#[derive(Deserialize)]
+#[derive(Default, Deserialize)]
+#[serde(default)]
 struct DiskReply {
     error: Option<String>,
-    #[serde(default)]
     operations: u64,
-    #[serde(default)]
     elapsed_ns: u64,
-    #[serde(default)]
     latency: String,
-    #[serde(default)]
     errors: Vec<(String, u64)>,
-    #[serde(default)]
     wrong_blocks: u64,
 }
 
@@ -53,10 +49,9 @@ impl DiskSession {
             let stream = TcpStream::connect_timeout(&target, TIMEOUT)?;
             stream.set_nodelay(true)?;
             stream.set_write_timeout(Some(TIMEOUT))?;
-            Ok(stream)
+            Ok(Self { stream: BufReader::new(stream), command, file: file.to_owned() })
         };
-        let stream = open().map_err(|error: io::Error| error.to_string())?;
-        Ok(Self { stream: BufReader::new(stream), command, file: file.to_owned() })
+        open().map_err(|error: io::Error| error.to_string())
     }
 
     fn request(&mut self, duration: Duration) -> io::Result<DiskReply> {
@@ -70,10 +65,7 @@ impl DiskSession {
         self.stream.get_mut().write_all(line.as_bytes())?;
         line.clear();
         if self.stream.read_line(&mut line)? == 0 {
-            return Err(io::Error::new(
-                io::ErrorKind::UnexpectedEof,
-                "the disk worker closed the connection",
-            ));
+            return Err(io::Error::other("the disk worker closed the connection"));
         }
         Ok(serde_json::from_str(&line)?)
     }

@@ -7,9 +7,9 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use anello_lab::Cell;
-use anello_lab::site::{SupportedTargets, Target};
+use anello_lab::site::Target;
 use anello_lab::tls::{Cipher, SERVER_NAME};
-use anello_load::check::http::{Page, Server, complete_bytes, many_connections, stalled_reader};
+use anello_load::check::http::Server;
 use anello_load::tls::{HandshakeSummary, Trust};
 use anello_load::{LoadConfig, Protocol, Tls, TlsOptions};
 
@@ -80,44 +80,6 @@ impl HandshakeKinds {
     }
 }
 
-/// Checks that a server returns complete and correct responses for all targets that it serves.
-pub async fn check_complete_responses(
-    server: Server,
-    served: SupportedTargets,
-    timeout: Duration,
-) -> Result<Vec<String>, String> {
-    let pages: Vec<Page> = served.targets().into_iter().map(|target| page(target, served)).collect();
-    complete_bytes(server, &pages, timeout).await
-}
-
-/// Checks that a client that stalls while reading the largest file does not affect other clients.
-pub async fn check_stalled_download(
-    server: Server,
-    served: SupportedTargets,
-    timeout: Duration,
-) -> Result<Vec<String>, String> {
-    let (large, small) = (page(Target::Huge, served), page(Target::Hello, served));
-    stalled_reader(server, &large, &small, timeout).await
-}
-
-/// Checks that requests on this number of simultaneous connections all receive their responses.
-pub async fn check_many_requests(
-    server: Server,
-    served: SupportedTargets,
-    connections: usize,
-    timeout: Duration,
-) -> Result<Vec<String>, String> {
-    let smallest = served.targets().first().copied().unwrap_or(Target::Fixed);
-    many_connections(server, connections, &page(smallest, served), timeout).await
-}
-
-/// Returns the request path and the expected body of a target. A server that answers the fixed target with a handler
-/// need not support HEAD for it.
-fn page(target: Target, served: SupportedTargets) -> Page {
-    let answers_head = !(target == Target::Fixed && served.fixed);
-    Page { path: target.path(), body: target.body().into(), answers_head }
-}
-
 #[cfg(test)]
 mod tests {
     use std::net::SocketAddr;
@@ -179,16 +141,5 @@ mod tests {
         // 3 GiB at 100 MB/s.
         assert_eq!(load(Target::Huge, (1, false), 300).stall_timeout.as_secs(), 1 + 31);
         assert_eq!(load(Target::Huge, (1, false), 300).connect_timeout, second);
-    }
-
-    #[test]
-    fn head_is_optional_only_for_handlers() {
-        let heads = |files, fixed| {
-            let served = SupportedTargets { files, fixed };
-            served.targets().into_iter().map(|target| page(target, served).answers_head).collect::<Vec<_>>()
-        };
-        assert_eq!(heads(true, false), [true; 5]);
-        assert_eq!(heads(true, true), [true, false, true, true, true]);
-        assert_eq!(heads(false, true), [false]);
     }
 }

@@ -3,6 +3,7 @@
 //! The driver is selected once for all contenders and ignores `ANELLO_DRIVER`, because the load must be the same for
 //! each of them.
 
+mod checks;
 mod disk;
 mod driver;
 mod http;
@@ -20,7 +21,7 @@ use anello::{DriverKind, Runtime};
 use anello_lab::tls::{Cipher, Identity};
 use anello_lab::{Cell, Check, Load, LoadSession, SliceLoad, Workload};
 use anello_load::check::http::Server;
-use anello_load::{Arrivals, ErrorKind, Mode, Session, Tls, check};
+use anello_load::{Arrivals, ErrorKind, Mode, Session, Tls};
 
 use self::disk::{DiskCommand, DiskSession};
 pub use self::driver::LoadDriver;
@@ -28,12 +29,6 @@ use self::http::HandshakeKinds;
 
 /// Timeout for opening the connections of a contender in a cell, and for a response. A working server needs far less.
 const TIMEOUT: Duration = Duration::from_secs(5);
-
-/// Timeout of the checks, which open thousands of connections and transfer megabytes.
-const CHECK_TIMEOUT: Duration = Duration::from_secs(10);
-
-/// Timeout of the checks with TLS, where thousands of handshakes take seconds of CPU time on both sides.
-const TLS_CHECK_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Interval at which a running check polls the stop flag.
 const STOP_POLL_INTERVAL: Duration = Duration::from_millis(100);
@@ -115,15 +110,12 @@ impl LabLoad {
     fn open(&self, load: &anello_load::LoadConfig) -> Result<NetworkSession, String> {
         let runtime = Rc::clone(&self.runtime);
         let session = runtime.block_on(Session::connect(load)).map_err(|error| error.to_string())?;
-        let errors: Vec<String> = session
-            .connect_errors()
-            .iter()
-            .map(|error| {
-                format!("{} of {} connections failed: {}", error.count, load.connections, error.example)
-            })
-            .collect();
+        let errors = session.connect_errors().iter().map(|error| {
+            format!("{} of {} connections failed: {}", error.count, load.connections, error.example)
+        });
+        let errors = errors.collect::<Vec<_>>().join("; ");
         let session = NetworkSession { runtime, session: Some(session), handshakes: self.handshakes.clone() };
-        if errors.is_empty() { Ok(session) } else { Err(errors.join("; ")) }
+        if errors.is_empty() { Ok(session) } else { Err(errors) }
     }
 }
 
@@ -171,28 +163,7 @@ impl Load for LabLoad {
 
     fn check(&mut self, target: SocketAddr, check: Check, stop: &AtomicBool) -> Result<Vec<String>, String> {
         let server = self.http_server(target, self.check_cipher)?;
-        let timeout = if server.tls.is_some() { TLS_CHECK_TIMEOUT } else { CHECK_TIMEOUT };
-        self.runtime.block_on(async {
-            let running_check = async {
-                match check {
-                    Check::CompleteBytes => check::complete_bytes(target, CHECK_TIMEOUT).await,
-                    Check::StalledReader => check::stalled_reader(target, CHECK_TIMEOUT).await,
-                    Check::ManyConnections(connections) => {
-                        check::many_connections(target, connections, CHECK_TIMEOUT).await
-                    }
-                    Check::CompleteAnswers(served) => {
-                        http::check_complete_responses(server, served, timeout).await
-                    }
-                    Check::StalledDownload(served) => {
-                        http::check_stalled_download(server, served, timeout).await
-                    }
-                    Check::ManyRequests(served, connections) => {
-                        http::check_many_requests(server, served, connections, timeout).await
-                    }
-                }
-            };
-            run_until_stopped(running_check, stop).await
-        })
+        self.runtime.block_on(run_until_stopped(checks::run(server, check), stop))
     }
 }
 
@@ -228,19 +199,15 @@ impl LoadSession for NetworkSession {
         let slice = self.runtime.block_on(session.run_slice(duration));
         let (wrong, others): (Vec<_>, Vec<_>) =
             slice.interval.counts.errors.iter().partition(|error| WRONG_REPLY_KINDS.contains(&error.kind));
+        let errors = others.iter().map(|error| (format!("{}: {}", error.kind, error.example), error.count));
+        let wrong_example = wrong.iter().find(|error| error.kind != ErrorKind::WrongBytes);
         Ok(SliceLoad {
             requests: slice.interval.requests,
             elapsed_ns: slice.interval.elapsed_ns,
             latency: slice.interval.latency,
-            errors: others
-                .iter()
-                .map(|error| (format!("{}: {}", error.kind, error.example), error.count))
-                .collect(),
+            errors: errors.collect(),
             wrong_replies: wrong.iter().map(|error| error.count).sum(),
-            wrong_example: wrong
-                .iter()
-                .find(|error| error.kind != ErrorKind::WrongBytes)
-                .map(|error| error.example.clone()),
+            wrong_example: wrong_example.map(|error| error.example.clone()),
             uncorrected: slice.interval.uncorrected,
             offered: slice.interval.counts.offered,
             late: slice.interval.counts.late,

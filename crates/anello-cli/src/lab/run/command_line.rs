@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use anello_lab::Contender;
+use anello_lab::contender::shell_quote;
 
 use super::flags::RunArguments;
 
@@ -13,7 +14,7 @@ pub fn repeat_command(mut words: impl Iterator<Item = String>) -> String {
         if ["--out", "--json"].contains(&word.as_str()) {
             words.next();
         } else if !["--out=", "--json="].iter().any(|flag| word.starts_with(flag)) {
-            append_argument(&mut command, &word);
+            command += &format!(" {}", shell_quote(&word));
         }
     }
     command
@@ -26,23 +27,10 @@ pub fn resume_command(arguments: &RunArguments, json: &Path) -> String {
         let words = [program.display().to_string()].into_iter().chain(arguments.iter().cloned());
         flags.push(("--contender", format!("{name}={}", words.collect::<Vec<_>>().join(" ")).into()));
     }
-    flags.extend(arguments.peers.as_ref().map(|peers| ("--peers", peers.to_string_lossy())));
+    flags.extend(arguments.peers.directory.as_ref().map(|peers| ("--peers", peers.to_string_lossy())));
     flags.push(("--out", arguments.out.to_string_lossy()));
-    let mut command = "anello lab run".to_owned();
-    for (flag, value) in flags {
-        append_argument(&mut command, flag);
-        append_argument(&mut command, &value);
-    }
-    command
-}
-
-/// Appends an argument to a command line, quoted if a shell requires it.
-fn append_argument(command: &mut String, argument: &str) {
-    let is_special = |character: char| character.is_whitespace() || "'\"\\$;&|<>*?".contains(character);
-    *command += &match argument.is_empty() || argument.contains(is_special) {
-        true => format!(" '{}'", argument.replace('\'', r"'\''")),
-        false => format!(" {argument}"),
-    };
+    let flags = flags.iter().map(|(flag, value)| format!(" {flag} {}", shell_quote(value)));
+    "anello lab run".to_owned() + &flags.collect::<String>()
 }
 
 #[cfg(test)]

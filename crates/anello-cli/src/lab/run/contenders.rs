@@ -3,7 +3,7 @@
 use std::io;
 use std::path::Path;
 
-use anello_lab::{Cell, Contender};
+use anello_lab::{Contender, LabConfig};
 
 use crate::common::error::invalid_input;
 
@@ -17,43 +17,27 @@ pub fn parse_contender(text: &str) -> Result<Contender, String> {
     Ok(Contender::new(name.trim(), Path::new(program), &words.collect::<Vec<_>>()))
 }
 
-/// Returns the contenders of the command line, configured for the protocol of the cells.
-pub fn adapt_to_cells(contenders: &[Contender], cells: &[Cell]) -> io::Result<Vec<Contender>> {
-    let is_http = cells.iter().any(|cell| cell.workload.target().is_some());
-    let is_secure = cells.iter().any(|cell| cell.workload.cipher().is_some());
-    if let Some(plain) = contenders.iter().find(|contender| is_secure && !contender.serves_tls()) {
-        return Err(invalid_input(format!(
-            "contender {} does not serve TLS, which this scenario requires (add {{certificate}} and {{key}} to its \
-             command as the paths of these files)",
-            plain.name
-        )));
-    }
-    let contenders = contenders.iter().cloned();
-    Ok(contenders.map(|contender| if is_http { contender.serving_by_command() } else { contender }).collect())
+/// Adds the contenders of the command line, configured for the protocol of the cells.
+pub fn add_contenders(config: &mut LabConfig, contenders: &[Contender]) -> io::Result<()> {
+    config.add_contenders(contenders).map_err(|name| {
+        invalid_input(format!(
+            "contender {name} does not serve TLS, which this scenario requires (add {{certificate}} and {{key}} to its \
+             command as the paths of these files)"
+        ))
+    })
 }
 
 #[cfg(test)]
 mod tests {
-    use anello_lab::Target;
-    use anello_lab::peers::Serves;
-    use anello_lab::tls::Cipher;
-
     use super::*;
 
     #[test]
-    fn contender_adapts_to_protocol_of_scenario() {
-        let plain = parse_contender("a=./a --root {root}").unwrap();
-        let secure = parse_contender("b=./b --pem {certificate} {key}").unwrap();
-        let target = Target::Hello;
-        let cell = Cell::http(target, 1);
-        let both = adapt_to_cells(&[plain.clone(), secure.clone()], &[cell]).unwrap();
-        assert_eq!(both[0].serves, [Serves::Files]);
-        let cipher = Cipher::Aes128Gcm;
-        let cells = [Cell { workload: cell.workload.under(cipher), ..cell }];
-        let error = adapt_to_cells(&[secure.clone(), plain], &cells).unwrap_err().to_string();
+    fn plain_contender_is_rejected_if_cells_use_tls() {
+        let mut config = LabConfig::preset("tls", "anello".into()).unwrap();
+        let error =
+            add_contenders(&mut config, &[parse_contender("a=./a").unwrap()]).unwrap_err().to_string();
         assert!(error.starts_with("contender a does not serve TLS"), "{error}");
         assert!(error.contains("{certificate} and {key}"), "{error}");
-        assert_eq!(adapt_to_cells(&[secure], &cells).unwrap().len(), 1);
     }
 
     #[test]

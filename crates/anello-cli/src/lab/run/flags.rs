@@ -8,6 +8,7 @@ use anello_lab::{Contender, Method, PRESETS};
 use super::contenders::parse_contender;
 use crate::common::{count, duration};
 use crate::lab::load::LoadDriver;
+use crate::lab::resources::PeersFlag;
 
 /// Maximum of counts.
 const MAX_COUNT: usize = 1 << 30;
@@ -78,10 +79,8 @@ pub struct RunArguments {
     #[arg(long, value_name = "NAME=COMMAND", value_parser = parse_contender)]
     pub contender: Vec<Contender>,
 
-    /// Directory with the peers' sources; by default peers in the current directory, else in the workspace that this
-    /// command was built from.
-    #[arg(long, value_name = "DIRECTORY")]
-    pub peers: Option<PathBuf>,
+    #[command(flatten)]
+    pub peers: PeersFlag,
 
     /// File of 1 GiB that disk workers read and write; by default in /var/tmp, or the file of the resumed run. A file
     /// that does not exist is created, and removed after the run.

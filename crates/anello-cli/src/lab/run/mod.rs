@@ -19,7 +19,7 @@ use anello_lab::{
 };
 
 use self::command_line::{repeat_command, resume_command};
-use self::contenders::adapt_to_cells;
+use self::contenders::add_contenders;
 use self::display::Display;
 pub use self::flags::RunArguments;
 use self::overrides::apply_overrides;
@@ -120,10 +120,10 @@ fn configuration(
     previous: Option<&LabResult>,
 ) -> io::Result<LabConfig> {
     let (file_name, text) = scenario_text(arguments, previous)?;
-    let mut config = resolve(&file_name, &text, &resources(arguments.peers.as_deref(), disk_file)?)
+    let mut config = resolve(&file_name, &text, &resources(arguments.peers.directory.as_deref(), disk_file)?)
         .map_err(|error| invalid_input(error.to_string()))?;
     config.startup.launcher = launcher()?;
-    config.contenders.extend(adapt_to_cells(&arguments.contender, &config.cells)?);
+    add_contenders(&mut config, &arguments.contender)?;
     let executable = std::env::current_exe()?;
     for own in config.contenders.iter_mut().filter(|contender| contender.program == executable) {
         own.commit = build_identity::commit();

@@ -1,9 +1,8 @@
 //! Flags that override the scenario of a run.
 
 use std::io;
-use std::time::Duration;
 
-use anello_lab::{Cell, LabConfig, Workload, drop_cells_over_limit};
+use anello_lab::{LabConfig, drop_cells_over_limit};
 
 use super::flags::RunArguments;
 use crate::common::error::invalid_input;
@@ -17,7 +16,7 @@ pub fn apply_overrides(
 ) -> io::Result<()> {
     let mut notes = Vec::new();
     if !(arguments.connections.is_empty() && arguments.message_bytes.is_empty()) {
-        config.cells = override_cells(&config.cells, &arguments.connections, &arguments.message_bytes);
+        config.override_cells(&arguments.connections, &arguments.message_bytes);
         notes.push("The cells were changed by flags.".to_owned());
         notes.extend(drop_cells_over_limit(&mut config.cells, connections_limit));
         if config.cells.is_empty() {
@@ -33,43 +32,16 @@ pub fn apply_overrides(
         config.timing.rounds = rounds;
     }
     notes.extend(arguments.method.and_then(|method| config.set_method(method)));
-    if arguments.skip_checks {
-        config.check = false;
-    }
-    notes.extend(arguments.load_time.and_then(|time| fit_passes(config, time)));
-    config.scenario.scaling.extend(notes);
-    Ok(())
-}
-
-/// Sets the number of passes so that their load takes about `time`. Returns a note if the number has changed.
-fn fit_passes(config: &mut LabConfig, time: Duration) -> Option<String> {
-    let passes = config.timing.passes;
-    config.timing.passes = 1;
-    let pass = config.load_time().as_secs_f64();
-    config.timing.passes = ((time.as_secs_f64() / pass.max(1e-3)).round() as usize).clamp(1, 100_000);
-    (config.timing.passes != passes)
-        .then(|| format!("{} passes instead of {passes}, by --load-time.", config.timing.passes))
-}
-
-/// Returns the cells with other connection counts (disk: queue depths), other message sizes, or both. An empty list
-/// leaves the values of the cells unchanged.
-fn override_cells(cells: &[Cell], connections: &[usize], message_bytes: &[usize]) -> Vec<Cell> {
-    let mut overridden: Vec<Cell> = Vec::new();
-    for &cell in cells {
-        let workloads = match cell.workload {
-            Workload::Echo { .. } if !message_bytes.is_empty() => {
-                message_bytes.iter().map(|&message_bytes| Workload::Echo { message_bytes }).collect()
-            }
-            workload => vec![workload],
-        };
-        let counts = if connections.is_empty() { &[cell.connections] } else { connections };
-        for workload in workloads {
-            overridden.extend(counts.iter().map(|&connections| Cell { workload, connections, ..cell }));
+    config.check &= !arguments.skip_checks;
+    if let Some(time) = arguments.load_time {
+        let passes = config.timing.passes;
+        config.fit_passes(time);
+        if config.timing.passes != passes {
+            notes.push(format!("{} passes instead of {passes}, by --load-time.", config.timing.passes));
         }
     }
-    overridden.sort();
-    overridden.dedup();
-    overridden
+    config.scenario.scaling.extend(notes);
+    Ok(())
 }
 
 #[cfg(test)]
@@ -79,16 +51,6 @@ mod tests {
     use anello_lab::echo_cells;
 
     use super::*;
-
-    #[test]
-    fn overridden_cells_keep_other_values() {
-        let cells = echo_cells(&[128, 1024], &[1, 50]);
-        assert_eq!(override_cells(&cells, &[7], &[]), echo_cells(&[128, 1024], &[7]));
-        assert_eq!(override_cells(&cells, &[], &[9]), echo_cells(&[9], &[1, 50]));
-        assert_eq!(override_cells(&cells, &[7], &[9]), echo_cells(&[9], &[7]));
-        let idle = Cell { workload: Workload::Idle, ..Cell::echo(1, 1000) };
-        assert_eq!(override_cells(&[idle], &[7], &[9]), [Cell { connections: 7, ..idle }]);
-    }
 
     /// Parses the flags of a run.
     fn flags(words: &[&str]) -> RunArguments {
@@ -138,11 +100,16 @@ mod tests {
     #[test]
     fn unchanged_passes_give_no_note() {
         let mut config = LabConfig::quick(PathBuf::from("anello"));
-        let (passes, time) = (config.timing.passes, config.load_time());
-        assert_eq!(fit_passes(&mut config, time), None);
-        assert_eq!(config.timing.passes, passes);
-        let note = fit_passes(&mut config, 3 * time);
-        assert_eq!(note, Some(format!("{} passes instead of {passes}, by --load-time.", 3 * passes)));
+        config.scenario.scaling.clear();
+        let (passes, seconds) = (config.timing.passes, config.load_time().as_secs_f64());
+        for (factor, note) in [
+            (1.0, String::new()),
+            (3.0, format!("{} passes instead of {passes}, by --load-time.", 3 * passes)),
+        ] {
+            let time = format!("{}s", factor * seconds);
+            apply_overrides(&mut config, &flags(&["--load-time", &time]), 100).unwrap();
+            assert_eq!(config.scenario.scaling.concat(), note);
+        }
         assert_eq!(config.timing.passes, 3 * passes);
     }
 }

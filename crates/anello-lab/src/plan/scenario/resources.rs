@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use crate::plan::contender::Contender;
 use crate::plan::cores::{allowed_cores, connections_limit, core_siblings};
+use crate::plan::peers::{self, Peers, State};
 
 /// Resources of a machine that a scenario can use.
 #[derive(Debug, Clone)]
@@ -44,6 +45,20 @@ impl Resources {
             unbuilt_http_peers: Vec::new(),
             disk_file,
         }
+    }
+
+    /// Adds the peers: the contenders of built peers, and the names of the contenders of other peers.
+    #[must_use]
+    pub fn with_peers(self, peers: &Peers) -> Resources {
+        let contenders_of = |protocol| {
+            let unbuilt = peers.speaking(protocol).filter(|peer| !matches!(peer.state(), State::Built(_)));
+            let unbuilt = unbuilt.flat_map(|peer| &peer.manifest.contenders);
+            let names = unbuilt.map(|contender| contender.name.clone()).collect();
+            (peers.contenders(protocol, "{cores}"), names)
+        };
+        let (peers, unbuilt_peers) = contenders_of(peers::Protocol::Echo);
+        let (http_peers, unbuilt_http_peers) = contenders_of(peers::Protocol::Http);
+        Resources { peers, unbuilt_peers, http_peers, unbuilt_http_peers, ..self }
     }
 
     /// Returns the cores in order of use: one hardware thread of each physical core in ascending order, then the
