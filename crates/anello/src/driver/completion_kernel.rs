@@ -37,7 +37,7 @@ pub(crate) trait CompletionKernel: Sized {
     fn enter(&mut self, wait: Wait) -> io::Result<()>;
 
     /// Returns the next completion, or `None` if all posted completions have been read, including those that did not
-    /// fit the queue.
+    /// fit the queue. Also returns `None` if completions were dropped while such completions were fetched.
     fn completion(&mut self) -> Option<Completion>;
 
     /// Called with the completions of connects, wake-ups and messages, for which the kernel layer holds resources.

@@ -277,8 +277,18 @@ impl Ring {
     /// memory to keep them. The kernel counts them in shared memory before the enter that caused them returns.
     #[inline]
     pub fn has_dropped(&mut self) -> bool {
-        let dropped = self.submission(self.parameters.cq_off.overflow).load(Ordering::Relaxed);
+        let dropped = self.dropped_count();
         std::mem::replace(&mut self.dropped, dropped) != dropped
+    }
+
+    /// Returns `true` if the next call of [`has_dropped`](Self::has_dropped) will.
+    pub fn is_drop_unreported(&self) -> bool {
+        self.dropped != self.dropped_count()
+    }
+
+    #[inline]
+    fn dropped_count(&self) -> u32 {
+        self.submission(self.parameters.cq_off.overflow).load(Ordering::Relaxed)
     }
 
     /// Returns the status flags that the kernel sets in shared memory.
