@@ -112,10 +112,12 @@ pub(crate) trait Sockets {
     fn import(&mut self, descriptor: OwnedFd) -> io::Result<Self::Socket>;
     /// Converts a socket into a descriptor of the operating system, in blocking mode.
     fn export(&mut self, socket: Self::Socket) -> io::Result<OwnedFd>;
-    /// Returns the time of the clock that the timers use, in nanoseconds.
-    fn now_ns(&self) -> u64;
-    /// Returns that clock, which can be read while the driver is borrowed.
+    /// Returns the clock that the timers use, which can be read while the driver is borrowed.
     fn clock(&self) -> Clock;
+    /// Returns the time of that clock in nanoseconds.
+    fn now_ns(&self) -> u64 {
+        self.clock().now_ns()
+    }
 }
 
 /// Sockets of the Linux kernel.
@@ -367,10 +369,6 @@ impl Sockets for OsSockets {
     fn export(&mut self, socket: OwnedFd) -> io::Result<OwnedFd> {
         SockRef::from(&socket).set_nonblocking(false)?;
         Ok(socket)
-    }
-
-    fn now_ns(&self) -> u64 {
-        self.clock().now_ns()
     }
 
     #[inline]
