@@ -56,7 +56,6 @@ pub(crate) trait CompletionKernel: Sized {
     /// Returns the receive memory, whose ring is registered with the kernel.
     fn pools(&self) -> &Rc<Pools>;
 
-    /// Returns the capabilities of the kernel.
     fn capabilities(&self) -> Capabilities;
 
     /// Creates the socket of a successful accept.
@@ -73,7 +72,6 @@ pub(crate) trait CompletionKernel: Sized {
     fn count(&self, metrics: &mut DriverMetrics);
 }
 
-/// Capabilities of a completion-based kernel.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Capabilities {
     pub ring_receive: bool,

@@ -48,7 +48,6 @@ pub(crate) trait Machine: Sized {
         self.attach(socket, family)
     }
 
-    /// Adds a listening socket.
     fn attach_listener(&mut self, socket: SocketOf<Self>, family: Family) -> io::Result<Key>;
 
     /// Accepts the next connection, without attaching it as a stream.

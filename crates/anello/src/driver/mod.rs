@@ -132,7 +132,6 @@ impl fmt::Display for DriverKind {
 /// Maximum wait per turn while remaining bytes are sent during shutdown. No notification wakes the driver then.
 const SHUT_DOWN_STEP_NS: u64 = 10_000_000;
 
-/// The driver of a runtime.
 #[derive(Debug)]
 pub(crate) struct Driver {
     /// Dropped only if the kernel no longer uses any of its memory; see the `Drop` implementation.
@@ -487,7 +486,6 @@ impl Driver {
         dispatch!(&*self.backend, machine => machine.sockets().now_ns())
     }
 
-    /// Returns the driver's clock.
     pub fn clock(&self) -> Clock {
         dispatch!(&*self.backend, machine => machine.sockets().clock())
     }

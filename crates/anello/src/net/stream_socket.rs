@@ -29,7 +29,6 @@ impl<F: StreamFamily> StreamSocket<F> {
         Self { connection, family: PhantomData }
     }
 
-    /// Creates the stream of an accepted connection.
     pub(super) fn accepted(connection: Connection) -> io::Result<Self> {
         if !F::INHERITS_OPTIONS {
             connection.set(StreamOption::UrgentInline)?;

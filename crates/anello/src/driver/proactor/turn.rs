@@ -88,7 +88,6 @@ impl<K: CompletionKernel> Proactor<K> {
         }
     }
 
-    /// Releases every key.
     pub fn release_all(&mut self) {
         for key in self.listeners.keys() {
             self.release_listener(key);

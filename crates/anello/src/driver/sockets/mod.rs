@@ -21,7 +21,6 @@ use super::clock::Clock;
 use super::socket_options;
 pub use super::socket_options::PeerCredentials;
 
-/// Settings of a listener.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ListenOptions {
     pub backlog: u32,
@@ -46,7 +45,6 @@ pub(crate) enum End {
     Peer,
 }
 
-/// A socket option of a stream.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum StreamOption {
     NoDelay(bool),
@@ -58,7 +56,6 @@ pub(crate) enum StreamOption {
     UrgentInline,
 }
 
-/// Bytes of a file.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct FileRange<'a> {
     pub file: BorrowedFd<'a>,
@@ -120,7 +117,6 @@ pub(crate) trait Sockets {
     }
 }
 
-/// Sockets of the Linux kernel.
 #[derive(Debug)]
 pub(crate) struct OsSockets {
     /// Whether new sockets are set to `O_NONBLOCK`. io_uring needs them without: on a socket with that flag, it does

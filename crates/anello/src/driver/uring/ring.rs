@@ -122,7 +122,6 @@ impl Ring {
 
     // ---- Submission ----------------------------------------------------------------------------------------------
 
-    /// Returns the submission index of the next entry.
     #[inline]
     pub fn submission_index(&self) -> u32 {
         self.tail
@@ -134,7 +133,6 @@ impl Ring {
         self.consumed.wrapping_sub(submission_index).cast_signed() > 0
     }
 
-    /// Returns the number of entries that the kernel has not consumed.
     #[inline]
     pub fn unsubmitted(&self) -> u32 {
         self.tail.wrapping_sub(self.consumed)
@@ -268,7 +266,6 @@ impl Ring {
         self.completion_head != self.completion_tail
     }
 
-    /// Returns `true` if the queue contains an unread completion.
     pub fn has_completion(&self) -> bool {
         self.completion_head != self.submission(self.parameters.cq_off.tail).load(Ordering::Acquire)
     }
