@@ -1,4 +1,4 @@
-//! What the state machines have in common for every kind of kernel: adding sockets, and calls on sockets that never wait.
+//! The common part of the state machines: adding sockets, and calls on sockets that never wait.
 
 use std::io;
 use std::net::{Shutdown, SocketAddr};

@@ -30,7 +30,7 @@ impl<F: StreamFamily> StreamSocket<F> {
     }
 
     pub(super) fn accepted(connection: Connection) -> io::Result<Self> {
-        if !F::INHERITS_OPTIONS {
+        if !F::ACCEPTED_HAS_OPTIONS {
             connection.set(StreamOption::UrgentInline)?;
         }
         Ok(Self::new(connection))
