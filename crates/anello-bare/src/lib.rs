@@ -25,6 +25,7 @@ mod accept;
 pub mod disk;
 mod epoll;
 mod model;
+mod names;
 mod options;
 mod poll;
 mod select;
@@ -32,8 +33,6 @@ mod stream;
 mod threads;
 #[allow(unsafe_code)]
 mod uring;
-#[allow(unsafe_code)]
-mod uring_options;
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
@@ -42,7 +41,7 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 pub use accept::ACCEPT_PAUSE;
-pub use model::{Model, UnknownModel};
+pub use model::Model;
 pub use options::{MAX_RINGS, Options, TaskWork, UringOptions, Variant, parse_core, variants};
 
 /// Backlog of a listener created by [`listen`]: the maximum number of connections that wait to be accepted. The
@@ -106,8 +105,7 @@ pub fn check(model: Model, options: &Options) -> io::Result<Option<String>> {
     };
     match (conflict, model, &options.uring) {
         (Some(reason), _, _) => Err(io::Error::new(io::ErrorKind::InvalidInput, reason)),
-        (None, Model::Uring, None) => uring::check().map(|flags| Some(flags.to_owned())),
-        (None, Model::Uring, Some(uring)) => uring_options::check(uring).map(|()| Some(uring.to_string())),
+        (None, Model::Uring, uring) => uring::check(uring.as_ref()).map(Some),
         (None, _, _) => Ok(None),
     }
 }
@@ -125,8 +123,8 @@ pub fn run(model: Model, listeners: Vec<TcpListener>, options: &Options) -> io::
     for listener in &listeners {
         sockopt::set_tcp_nodelay(listener, true)?;
     }
-    if let (Model::Uring, Some(uring)) = (model, &options.uring) {
-        return uring_options::run(listeners, options, uring);
+    if let (Model::Uring, Some(uring)) = (model, options.uring) {
+        return uring::run_rings(listeners, options, uring);
     }
     let Ok([listener]) = <[TcpListener; 1]>::try_from(listeners) else {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "this server requires exactly one listener"));

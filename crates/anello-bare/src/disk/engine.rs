@@ -3,14 +3,14 @@
 use std::fmt;
 use std::fs::File;
 use std::io;
-use std::str::FromStr;
 
 use super::block::Block;
 use super::request::RequestQueue;
 use super::{linux_aio, posix_aio, pread, threads, uring};
+use crate::names::write_name;
 
 /// I/O interface that reads and writes a file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, clap::ValueEnum)]
 pub enum Engine {
     /// `pread(2)` and `pwrite(2)` on the worker's own thread, one request at a time at any depth.
     Pread,
@@ -27,21 +27,6 @@ pub enum Engine {
 }
 
 impl Engine {
-    /// All engines, oldest first.
-    pub const ALL: [Engine; 5] =
-        [Engine::Pread, Engine::Threads, Engine::PosixAio, Engine::LinuxAio, Engine::Uring];
-
-    /// Returns the name that [`FromStr`] parses and [`Display`](fmt::Display) writes.
-    pub fn name(self) -> &'static str {
-        match self {
-            Engine::Pread => "pread",
-            Engine::Threads => "threads",
-            Engine::PosixAio => "posix-aio",
-            Engine::LinuxAio => "linux-aio",
-            Engine::Uring => "uring",
-        }
-    }
-
     /// Returns a description of the engine for the ready line.
     pub fn description(self) -> &'static str {
         match self {
@@ -86,16 +71,6 @@ impl Engine {
 
 impl fmt::Display for Engine {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.pad(self.name())
-    }
-}
-
-impl FromStr for Engine {
-    type Err = String;
-
-    fn from_str(name: &str) -> Result<Engine, String> {
-        Engine::ALL.into_iter().find(|engine| engine.name() == name).ok_or_else(|| {
-            format!("unknown engine {name:?} (expected pread, threads, posix-aio, linux-aio or uring)")
-        })
+        write_name(self, formatter)
     }
 }
