@@ -24,11 +24,10 @@
 mod accept;
 pub mod disk;
 mod epoll;
+mod level;
 mod model;
 mod names;
 mod options;
-mod poll;
-mod select;
 mod stream;
 mod threads;
 #[allow(unsafe_code)]
@@ -132,8 +131,8 @@ pub fn run(model: Model, listeners: Vec<TcpListener>, options: &Options) -> io::
     match model {
         Model::Uring => uring::run(listener, options),
         Model::Epoll => epoll::run(listener, options),
-        Model::Poll => poll::run(listener),
-        Model::Select => select::run(listener, options),
+        Model::Poll => level::run_poll(&listener, options),
+        Model::Select => level::run_select(&listener, options),
         Model::Threads => threads::run(listener, options),
     }
 }
@@ -145,27 +144,4 @@ fn raise_open_file_limit() -> io::Result<()> {
         setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum })?;
     }
     Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn check_rejects_options_of_another_model() {
-        let spin = Options { spin: std::time::Duration::from_micros(1), ..Options::default() };
-        let uring = Options { uring: Some(UringOptions::default()), ..Options::default() };
-        check(Model::Epoll, &spin).unwrap();
-        for (model, options) in [(Model::Poll, &spin), (Model::Uring, &spin), (Model::Epoll, &uring)] {
-            let error = check(model, options).unwrap_err();
-            assert_eq!(error.kind(), io::ErrorKind::InvalidInput, "{model}: {error}");
-        }
-    }
-
-    #[test]
-    fn accepted_sockets_inherit_nodelay() {
-        let listener = listen("127.0.0.1:0".parse().unwrap()).unwrap();
-        let _client = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-        assert!(listener.accept().unwrap().0.nodelay().unwrap());
-    }
 }

@@ -24,18 +24,3 @@ impl fmt::Display for Model {
         write_name(self, formatter)
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use clap::ValueEnum;
-
-    use super::*;
-
-    #[test]
-    fn names_round_trip() {
-        for model in Model::value_variants() {
-            assert_eq!(Model::from_str(&model.to_string(), false), Ok(*model));
-        }
-        assert!(Model::from_str("kqueue", false).is_err());
-    }
-}

@@ -352,47 +352,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn validate_conflicting_options_reports_cause() {
-        let idle = Some(Duration::from_secs(1));
-        let default = UringOptions::default;
-        let invalid = [
-            (
-                UringOptions { sqpoll: idle, task_work: Some(TaskWork::Deferred), ..default() },
-                "DEFER_TASKRUN",
-            ),
-            (UringOptions { sqpoll_core: Some(0), ..default() }, "--sqpoll"),
-            (UringOptions { sqpoll: Some(Duration::ZERO), ..default() }, "milliseconds"),
-            (
-                UringOptions { bundles: true, per_connection_buffers: true, ..default() },
-                "--per-connection-buffers",
-            ),
-            (UringOptions { bundles: true, sqpoll: idle, ..default() }, "order"),
-            (UringOptions { bundles: true, forced_async: true, ..default() }, "order"),
-            (
-                UringOptions { completion_per_send: true, zero_copy_sends: true, ..default() },
-                "--zero-copy-sends",
-            ),
-            (UringOptions { linked_timeout: Some(Duration::ZERO), ..default() }, "--linked-timeout"),
-            (UringOptions { rings: 0, ..default() }, "--rings"),
-            (UringOptions { shared_workers: true, ..default() }, "--rings 2"),
-        ];
-        for (options, part) in invalid {
-            let error = options.validate().expect_err(part);
-            assert_eq!(error.kind(), io::ErrorKind::InvalidInput);
-            assert!(error.to_string().contains(part), "{error}");
-        }
-        default().validate().expect("the default is valid");
-    }
-
-    #[test]
-    fn last_core_is_in_affinity_mask() {
-        assert_eq!(parse_core("3"), Ok(3));
-        assert!(parse_core("first").is_err());
-        let last = parse_core("last").unwrap();
-        assert!(rustix::thread::sched_getaffinity(None).unwrap().is_set(last as usize));
-    }
-
-    #[test]
     fn options_imply_required_modes() {
         let sqpoll = UringOptions { sqpoll: Some(Duration::from_secs(1)), ..UringOptions::default() };
         assert!(!sqpoll.completes_sends_inline());
@@ -403,13 +362,5 @@ mod tests {
             linked_timeout.to_string(),
             "deferred,one-shot-receive,buffer-ring,sends-at-submission,linked-timeout=1000ms,rings=1"
         );
-    }
-
-    #[test]
-    fn variants_have_unique_names_and_existing_baselines() {
-        for (index, variant) in variants().iter().enumerate() {
-            assert!(variants()[..index].iter().all(|other| other.name != variant.name), "{}", variant.name);
-            assert!(variants().iter().any(|other| other.name == variant.baseline), "{}", variant.name);
-        }
     }
 }

@@ -52,11 +52,6 @@ impl Engine {
         }
     }
 
-    /// Returns the number of requests that the engine keeps in flight if `requested` are requested.
-    pub(super) fn effective_depth(self, requested: usize) -> usize {
-        if self == Engine::Pread { 1 } else { requested }
-    }
-
     /// Sets up the engine for a file and for blocks, each of which belongs to the slot with the same index.
     pub(super) fn start(self, file: File, blocks: &mut [Block]) -> io::Result<Box<dyn RequestQueue>> {
         Ok(match self {

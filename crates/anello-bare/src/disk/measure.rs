@@ -22,7 +22,7 @@ const SIGNIFICANT_DIGITS: u8 = 3;
 /// Executes a valid command.
 pub(super) fn measure(engine: Engine, file: File, file_bytes: u64, command: &Command) -> io::Result<Outcome> {
     probe_direct_io(&file, command)?;
-    let depth = engine.effective_depth(command.depth);
+    let depth = if engine == Engine::Pread { 1 } else { command.depth };
     let writes = command.operation.writes();
     let mut blocks: Vec<Block> = (0..depth).map(|_| Block::new(command.block_bytes)).collect();
     let mut queue = engine.start(file, &mut blocks)?;
@@ -33,16 +33,17 @@ pub(super) fn measure(engine: Engine, file: File, file_bytes: u64, command: &Com
     let duration = Duration::from_nanos(command.duration_ns);
     let start = Instant::now();
     let mut now = start;
+    let mut start_times = vec![start; depth];
     loop {
         while now - start < duration
             && let Some((slot, mut block)) = free_blocks.pop()
         {
-            let (offset, generation) = offsets.next_offset(slot);
+            let offset = offsets.next_offset(slot);
             if writes {
-                pattern::fill(block.bytes_mut(), offset, generation);
+                pattern::fill(block.bytes_mut(), offset, offsets.rng.u64(..));
             }
             now = Instant::now();
-            offsets.start_times[slot] = now;
+            start_times[slot] = now;
             queue.start(Request { slot, writes, offset, block })?;
         }
         if free_blocks.len() == depth {
@@ -52,7 +53,7 @@ pub(super) fn measure(engine: Engine, file: File, file_bytes: u64, command: &Com
         now = Instant::now();
         for Completion { slot, block, result } in completions.drain(..) {
             let offset = offsets.release(slot);
-            statistics.record(result, writes, &block, offset, now - offsets.start_times[slot])?;
+            statistics.record(result, writes, &block, offset, now - start_times[slot])?;
             free_blocks.push((slot, block));
         }
     }
@@ -85,11 +86,10 @@ struct OffsetGenerator {
     is_random: bool,
     block_bytes: u64,
     blocks: u64,
-    rng_state: u64,
+    rng: fastrand::Rng,
     next_block: u64,
     /// Block of each slot's request; `u64::MAX` for a free slot.
     blocks_in_flight: Vec<u64>,
-    start_times: Vec<Instant>,
 }
 
 impl OffsetGenerator {
@@ -100,19 +100,16 @@ impl OffsetGenerator {
             is_random: command.operation.is_random(),
             block_bytes,
             blocks,
-            rng_state: command.seed,
+            rng: fastrand::Rng::with_seed(command.seed),
             next_block: command.seed % blocks,
             blocks_in_flight: vec![u64::MAX; depth],
-            start_times: vec![Instant::now(); depth],
         }
     }
 
-    /// Returns an offset for the slot's request, and a generation for the data if it is a write.
-    fn next_offset(&mut self, slot: usize) -> (u64, u64) {
-        self.rng_state = self.rng_state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let random_number = pattern::mix(self.rng_state);
+    /// Returns an offset for the slot's request.
+    fn next_offset(&mut self, slot: usize) -> u64 {
         if self.is_random {
-            self.next_block = ((u128::from(random_number) * u128::from(self.blocks)) >> 64) as u64;
+            self.next_block = self.rng.u64(..self.blocks);
         }
         // There are more blocks than slots, so one is free.
         while self.blocks_in_flight.contains(&self.next_block) {
@@ -121,7 +118,7 @@ impl OffsetGenerator {
         self.blocks_in_flight[slot] = self.next_block;
         let offset = self.next_block * self.block_bytes;
         self.next_block = (self.next_block + 1) % self.blocks;
-        (offset, random_number)
+        offset
     }
 
     /// Marks the slot's block as free and returns the offset of its request.
@@ -200,7 +197,7 @@ mod tests {
     fn sequence_starts_at_seed_and_wraps_around() {
         let mut offsets = offset_generator(Operation::SequentialRead, 1);
         let block_numbers = (0..12).map(|_| {
-            let (offset, _) = offsets.next_offset(0);
+            let offset = offsets.next_offset(0);
             assert_eq!(offsets.release(0), offset);
             offset / 4096
         });
@@ -213,7 +210,7 @@ mod tests {
         let mut reached = std::collections::BTreeSet::new();
         for round in 0..1000 {
             let drawn: std::collections::BTreeSet<u64> =
-                (0..9).map(|slot| offsets.next_offset(slot).0).collect();
+                (0..9).map(|slot| offsets.next_offset(slot)).collect();
             assert_eq!(drawn.len(), 9, "round {round}");
             reached.extend(drawn);
             (0..9).for_each(|slot| assert!(offsets.release(slot) < 10 * 4096));
