@@ -26,7 +26,6 @@ pub mod disk;
 mod epoll;
 mod level;
 mod model;
-mod names;
 mod options;
 mod stream;
 mod threads;

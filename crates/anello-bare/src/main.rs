@@ -57,16 +57,10 @@ fn serve(arguments: &Arguments) -> io::Result<()> {
     let (model, options) = (arguments.model, arguments.options());
     let features = check(model, &options)?;
     let listeners = listen_for(arguments.addr, &options)?;
-    let mut output = io::stdout().lock();
-    write!(output, "anello-bare ready model={model}")?;
-    if let Some(listener) = listeners.first() {
-        write!(output, " addr={}", listener.local_addr()?)?;
-    }
-    if let Some(features) = features {
-        write!(output, " features={features}")?;
-    }
-    writeln!(output)?;
-    output.flush()?;
+    let address = listeners[0].local_addr()?;
+    let features = features.map(|features| format!(" features={features}")).unwrap_or_default();
+    println!("anello-bare ready model={model} addr={address}{features}");
+    io::stdout().flush()?;
     run(model, listeners, &options)
 }
 

@@ -1,11 +1,8 @@
 //! The I/O models.
 
-use std::fmt;
-
-use crate::names::write_name;
-
 /// I/O model: how the server waits until it can receive or send.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, clap::ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, clap::ValueEnum, strum::Display)]
+#[strum(serialize_all = "kebab-case")]
 pub enum Model {
     /// io_uring: multishot accept, multishot receive into provided buffers, one io_uring_enter(2) per turn. Linux 6.0.
     Uring,
@@ -17,10 +14,4 @@ pub enum Model {
     Select,
     /// One blocking thread per connection.
     Threads,
-}
-
-impl fmt::Display for Model {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write_name(self, formatter)
-    }
 }

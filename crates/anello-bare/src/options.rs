@@ -11,8 +11,6 @@ use std::time::Duration;
 
 use rustix::thread::CpuSet;
 
-use crate::names::write_name;
-
 /// Options of [`run`](crate::run). The defaults are the fastest measured settings.
 #[derive(Clone, Debug)]
 pub struct Options {
@@ -79,7 +77,7 @@ pub struct UringOptions {
     pub forced_async: bool,
     /// Link a timeout to each receive (IORING_OP_LINK_TIMEOUT): a client that sends nothing for this time is
     /// disconnected. Receives are then one-shot.
-    #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
+    #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
     pub linked_timeout: Option<Duration>,
     /// Post one completion for all buffers that a receive filled (IORING_RECVSEND_BUNDLE, Linux 6.10). With or
     /// without this option, several received buffers are sent by one gathered send.
@@ -132,7 +130,8 @@ pub const MAX_RINGS: u16 = 256;
 const MAX_SPIN: Duration = Duration::from_secs(1);
 
 /// Time at which the kernel runs task work, which completes requests.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum, strum::Display)]
+#[strum(serialize_all = "kebab-case")]
 pub enum TaskWork {
     /// When the thread waits for completions, repeated until no work is left (IORING_SETUP_DEFER_TASKRUN, Linux
     /// 6.1).
@@ -144,12 +143,6 @@ pub enum TaskWork {
     Cooperative,
     /// Immediately: a running thread is interrupted.
     Interrupting,
-}
-
-impl fmt::Display for TaskWork {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write_name(self, formatter)
-    }
 }
 
 impl UringOptions {
@@ -219,42 +212,33 @@ impl UringOptions {
 /// Writes the options in effect, separated by commas, for the ready line.
 impl fmt::Display for UringOptions {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match (self.sqpoll, self.sqpoll_core) {
-            (Some(idle), Some(core)) => {
-                write!(formatter, "sqpoll={}ms,sqpoll-core={core}", idle.as_millis())?
-            }
-            (Some(idle), None) => write!(formatter, "sqpoll={}ms", idle.as_millis())?,
-            _ => write!(formatter, "{}", self.task_work.unwrap_or(TaskWork::Deferred))?,
-        }
-        formatter.write_str(if self.uses_multishot_receive() {
-            ",multishot-receive"
-        } else {
-            ",one-shot-receive"
-        })?;
-        formatter.write_str(if self.per_connection_buffers { ",own-buffers" } else { ",buffer-ring" })?;
-        formatter.write_str(if self.zero_copy_sends {
-            ",zero-copy-sends"
+        let task_work = self.task_work.unwrap_or(TaskWork::Deferred).to_string();
+        let sends = if self.zero_copy_sends {
+            "zero-copy-sends"
         } else if self.completes_sends_inline() {
-            ",sends-at-submission"
+            "sends-at-submission"
         } else {
-            ",completion-per-send"
-        })?;
+            "completion-per-send"
+        };
+        let named = |is_set: bool, name: &str| if is_set { name.to_owned() } else { String::new() };
         let features = [
-            (self.registered_files, ",registered-files"),
-            (self.forced_async, ",forced-async"),
-            (self.bundles, ",bundles"),
-            (self.shared_workers, ",shared-workers"),
+            self.sqpoll.map_or(task_work, |idle| format!("sqpoll={}ms", idle.as_millis())),
+            self.sqpoll_core.map(|core| format!("sqpoll-core={core}")).unwrap_or_default(),
+            if self.uses_multishot_receive() { "multishot-receive" } else { "one-shot-receive" }.into(),
+            if self.per_connection_buffers { "own-buffers" } else { "buffer-ring" }.into(),
+            sends.into(),
+            named(self.registered_files, "registered-files"),
+            named(self.forced_async, "forced-async"),
+            named(self.bundles, "bundles"),
+            named(self.shared_workers, "shared-workers"),
+            self.linked_timeout
+                .map(|timeout| format!("linked-timeout={}ms", timeout.as_millis()))
+                .unwrap_or_default(),
+            if self.spin.is_zero() { String::new() } else { format!("spin={}us", self.spin.as_micros()) },
+            format!("rings={}", self.rings),
         ];
-        for (_, feature) in features.into_iter().filter(|(is_set, _)| *is_set) {
-            formatter.write_str(feature)?;
-        }
-        if let Some(timeout) = self.linked_timeout {
-            write!(formatter, ",linked-timeout={}ms", timeout.as_millis())?;
-        }
-        if !self.spin.is_zero() {
-            write!(formatter, ",spin={}us", self.spin.as_micros())?;
-        }
-        write!(formatter, ",rings={}", self.rings)
+        let features: Vec<String> = features.into_iter().filter(|feature| !feature.is_empty()).collect();
+        formatter.write_str(&features.join(","))
     }
 }
 
@@ -292,22 +276,8 @@ fn parse_milliseconds(text: &str) -> Result<Duration, std::num::ParseIntError> {
 
 /// Parses a duration of at most [`MAX_SPIN`].
 fn parse_spin(text: &str) -> Result<Duration, String> {
-    let spin = parse_duration(text)?;
+    let spin = humantime::parse_duration(text).map_err(|error| error.to_string())?;
     if spin <= MAX_SPIN { Ok(spin) } else { Err("expected at most 1s, e.g. 50us".to_owned()) }
-}
-
-/// Parses whole microseconds, milliseconds or seconds: 50us, 250ms, 60s.
-fn parse_duration(text: &str) -> Result<Duration, String> {
-    let units = [
-        ("us", Duration::from_micros as fn(u64) -> Duration),
-        ("ms", Duration::from_millis),
-        ("s", Duration::from_secs),
-    ];
-    let value = units.into_iter().find_map(|(unit, make)| {
-        let number = text.strip_suffix(unit)?;
-        number.parse().ok().map(make)
-    });
-    value.ok_or_else(|| "expected a duration, e.g. 50us, 250ms or 60s".to_owned())
 }
 
 /// Returns all variants: each io_uring option by itself, the default first, then the combinations that are needed to

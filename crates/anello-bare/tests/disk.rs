@@ -276,3 +276,25 @@ fn read_all_or_fail(worker: &Worker) -> Outcome {
         assert!(read.duration_ns < 60_000_000_000, "no read failed");
     }
 }
+
+#[test]
+fn command_out_of_bounds_reports_bound() {
+    let directory = test_directory();
+    let worker = Worker::open(Engine::Pread, &file(&directory), Some(1 << 20)).expect("opens");
+    let valid = || Command { depth: 16, ..command(Operation::RandomRead) };
+    perform(&worker, &valid());
+    let invalid = [
+        (Command { block_bytes: 0, ..valid() }, "multiple of 512"),
+        (Command { block_bytes: 1000, ..valid() }, "multiple of 512"),
+        (Command { block_bytes: 32 << 20, ..valid() }, "16777216"),
+        (Command { depth: 0, ..valid() }, "1 to 256"),
+        (Command { depth: 257, ..valid() }, "1 to 256"),
+        (Command { depth: 256, block_bytes: 8 << 20, ..valid() }, "1 GiB"),
+        (Command { duration_ns: u64::MAX, ..valid() }, "an hour"),
+        (Command { block_bytes: 65536, ..valid() }, "file too small"),
+    ];
+    for (command, part) in invalid {
+        let error = worker.perform(&command).expect_err(part).to_string();
+        assert!(error.contains(part), "{error}");
+    }
+}

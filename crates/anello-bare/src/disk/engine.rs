@@ -1,16 +1,15 @@
 //! Selection of a disk engine.
 
-use std::fmt;
 use std::fs::File;
 use std::io;
 
 use super::block::Block;
 use super::request::RequestQueue;
 use super::{linux_aio, posix_aio, pread, threads, uring};
-use crate::names::write_name;
 
 /// I/O interface that reads and writes a file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, clap::ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, clap::ValueEnum, strum::Display)]
+#[strum(serialize_all = "kebab-case")]
 pub enum Engine {
     /// `pread(2)` and `pwrite(2)` on the worker's own thread, one request at a time at any depth.
     Pread,
@@ -61,11 +60,5 @@ impl Engine {
             Engine::LinuxAio => Box::new(linux_aio::LinuxAio::new(file, blocks.len())?),
             Engine::Uring => Box::new(uring::Uring::new(file, blocks)?),
         })
-    }
-}
-
-impl fmt::Display for Engine {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write_name(self, formatter)
     }
 }

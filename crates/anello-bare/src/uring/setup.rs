@@ -19,66 +19,47 @@ const MAX_REGISTERED_FILES: u64 = 1 << 16;
 /// Maximum numbers of worker threads of a ring: for bounded requests, and for unbounded requests (sockets).
 const MAX_WORKERS: [u32; 2] = [4, 64];
 
-/// Setup flags of a ring.
-struct SetupFlags {
+/// Sets of flags with their names, newest kernel first: task work, SINGLE_ISSUER, NO_SQARRAY. Each set has one flag
+/// less than the preceding set.
+const FLAG_SETS: [(&str, TaskWork, bool, bool); 4] = [
+    // Linux 6.6
+    ("no-sqarray,defer-taskrun,single-issuer,coop-taskrun", TaskWork::Deferred, true, true),
+    // Linux 6.1
+    ("defer-taskrun,single-issuer,coop-taskrun", TaskWork::Deferred, true, false),
+    // Linux 6.0
+    ("single-issuer,coop-taskrun", TaskWork::Cooperative, true, false),
+    // Linux 5.19
+    ("coop-taskrun", TaskWork::Cooperative, false, false),
+];
+
+fn builder(
     task_work: TaskWork,
     single_issuer: bool,
     no_sqarray: bool,
-}
-
-/// Sets of flags with their names, newest kernel first. Each set has one flag less than the preceding set.
-const FLAG_SETS: [(&str, SetupFlags); 4] = [
-    // Linux 6.6
-    (
-        "no-sqarray,defer-taskrun,single-issuer,coop-taskrun",
-        SetupFlags { task_work: TaskWork::Deferred, single_issuer: true, no_sqarray: true },
-    ),
-    // Linux 6.1
-    (
-        "defer-taskrun,single-issuer,coop-taskrun",
-        SetupFlags { task_work: TaskWork::Deferred, single_issuer: true, no_sqarray: false },
-    ),
-    // Linux 6.0
-    (
-        "single-issuer,coop-taskrun",
-        SetupFlags { task_work: TaskWork::Cooperative, single_issuer: true, no_sqarray: false },
-    ),
-    // Linux 5.19
-    (
-        "coop-taskrun",
-        SetupFlags { task_work: TaskWork::Cooperative, single_issuer: false, no_sqarray: false },
-    ),
-];
-
-impl SetupFlags {
-    fn builder(&self) -> Builder<squeue::Entry, cqueue::Entry> {
-        let mut builder = IoUring::builder();
-        builder.setup_submit_all().setup_cqsize(CQ_ENTRIES).setup_clamp();
-        match self.task_work {
-            TaskWork::Deferred | TaskWork::DeferredOnce => {
-                builder.setup_coop_taskrun().setup_taskrun_flag().setup_defer_taskrun();
-            }
-            TaskWork::Cooperative => {
-                builder.setup_coop_taskrun().setup_taskrun_flag();
-            }
-            TaskWork::Interrupting => {}
-        }
-        if self.single_issuer {
-            builder.setup_single_issuer();
-        }
-        if self.no_sqarray {
-            builder.setup_no_sqarray();
-        }
-        builder
+) -> Builder<squeue::Entry, cqueue::Entry> {
+    let mut builder = IoUring::builder();
+    builder.setup_submit_all().setup_cqsize(CQ_ENTRIES).setup_clamp();
+    if task_work != TaskWork::Interrupting {
+        builder.setup_coop_taskrun().setup_taskrun_flag();
     }
+    if matches!(task_work, TaskWork::Deferred | TaskWork::DeferredOnce) {
+        builder.setup_defer_taskrun();
+    }
+    if single_issuer {
+        builder.setup_single_issuer();
+    }
+    if no_sqarray {
+        builder.setup_no_sqarray();
+    }
+    builder
 }
 
 /// Creates a ring with the first supported set of flags, and returns it with the names of the flags. If none is
 /// supported, the error recommends `alternative`.
 pub(crate) fn build_ring(alternative: &str) -> io::Result<(IoUring, &'static str)> {
     let mut error = io::Error::from(Errno::INVAL);
-    for (names, flags) in FLAG_SETS {
-        match flags.builder().build(SQ_ENTRIES) {
+    for (names, task_work, single_issuer, no_sqarray) in FLAG_SETS {
+        match builder(task_work, single_issuer, no_sqarray).build(SQ_ENTRIES) {
             Ok(ring) => return Ok((ring, names)),
             Err(setup_error) => error = setup_error,
         }
@@ -96,7 +77,7 @@ pub(super) fn build_ring_with(options: &UringOptions, attach: Option<RawFd>) -> 
             Some(_) => TaskWork::Interrupting,
             None => options.task_work.unwrap_or(TaskWork::Deferred),
         };
-        let mut builder = SetupFlags { task_work, single_issuer: true, no_sqarray }.builder();
+        let mut builder = builder(task_work, true, no_sqarray);
         if let Some(idle) = options.sqpoll {
             builder.setup_sqpoll(idle.as_millis().try_into().unwrap_or(u32::MAX));
         }
@@ -125,7 +106,8 @@ pub(super) fn build_ring_with(options: &UringOptions, attach: Option<RawFd>) -> 
         return Err(unsupported("--bundles requires Linux 6.10 or later"));
     }
     let submitter = ring.submitter();
-    submitter.register_iowq_max_workers(&mut MAX_WORKERS.clone())?;
+    let mut workers = MAX_WORKERS;
+    submitter.register_iowq_max_workers(&mut workers)?;
     if options.registered_files {
         let files = max_registered_files();
         submitter.register_files_sparse(files).map_err(|error| {
