@@ -109,7 +109,7 @@ impl Document {
                 && words.flat_map(str::chars).all(|c| !c.is_uppercase() && !"[…".contains(c))
         };
         lines.extend(self.spans().iter().filter(is_complete).cloned());
-        lines.retain(|line| anello_words(line).is_some_and(|(_, words)| !words.is_empty()));
+        lines.retain(|line| Invocation::parse(line).is_some_and(|parsed| !parsed.words.is_empty()));
         lines
     }
 
@@ -147,20 +147,26 @@ fn extend(words: &mut Vec<String>, in_word: bool) -> bool {
     true
 }
 
-/// Returns the environment and the arguments of a command line that runs `anello`.
-fn anello_words(line: &str) -> Option<(Vec<(String, String)>, Vec<String>)> {
-    let mut words = split_words(line);
-    let assignments = words.iter().take_while(|word| word.split_once('=').is_some()).count();
-    let variables = words
-        .drain(..assignments)
-        .filter_map(|word| word.split_once('=').map(|(name, value)| (name.to_owned(), value.to_owned())));
-    let variables = variables.collect();
-    let built = ["cargo", "run", "--release", "--"];
-    if words.iter().take(4).eq(built) {
-        return Some((variables, words.split_off(4)));
+/// A command line of `anello`: variables of its environment, and arguments.
+struct Invocation {
+    variables: Vec<(String, String)>,
+    words: Vec<String>,
+}
+
+impl Invocation {
+    /// Returns `None` if the command line runs another program.
+    fn parse(line: &str) -> Option<Self> {
+        let mut words = split_words(line);
+        let count = words.iter().take_while(|word| word.contains('=')).count();
+        let variables = words
+            .drain(..count)
+            .filter_map(|word| word.split_once('=').map(|(name, value)| (name.to_owned(), value.to_owned())));
+        let variables = variables.collect();
+        let program_words = if words.iter().take(4).eq(["cargo", "run", "--release", "--"]) { 4 } else { 1 };
+        let program = words.first()?.rsplit('/').next()?;
+        (program_words == 4 || program == "anello")
+            .then(|| Self { variables, words: words.split_off(program_words) })
     }
-    let program = words.first()?.rsplit('/').next()?;
-    (program == "anello").then(|| (variables, words.split_off(1)))
 }
 
 fn anello(directory: &Path) -> Command {
@@ -274,20 +280,20 @@ impl Fixture {
         self.servers[self.servers.len() - 1].address.clone()
     }
 
-    /// Returns the command of an example, adapted to the servers and files of this fixture.
-    fn command(&self, variables: &[(String, String)], words: &[String]) -> Command {
+    /// Returns the command with these arguments, adapted to the servers and files of this fixture.
+    fn command(&self, words: &[&str]) -> Command {
         let mut command = anello(self.directory.path());
-        command.envs(variables.iter().map(|(name, value)| (name, value)));
         for word in words {
             let found = self.replacements.iter().find(|(part, _)| word.contains(part.as_str()));
-            command.arg(found.map_or_else(|| word.clone(), |(part, new)| word.replace(part.as_str(), new)));
+            command.arg(
+                found.map_or_else(|| (*word).to_owned(), |(part, new)| word.replace(part.as_str(), new)),
+            );
         }
         command
     }
 
     fn output(&self, words: &[&str]) -> Output {
-        let words: Vec<String> = words.iter().map(|word| (*word).to_owned()).collect();
-        self.command(&[], &words).output().expect("anello")
+        self.command(words).output().expect("anello")
     }
 
     /// Measures a small comparison, and returns the path of its JSON file.
@@ -300,36 +306,34 @@ impl Fixture {
     }
 
     /// Runs an example, as far as it can run in a test, and returns its error.
-    fn run(&self, variables: &[(String, String)], words: &[String]) -> Result<(), String> {
-        let words: Vec<&str> = words.iter().map(String::as_str).collect();
-        let with = |more: &[&str]| -> Command {
-            let words: Vec<String> = words.iter().chain(more).map(|word| (*word).to_owned()).collect();
-            self.command(variables, &words)
+    fn run(&self, example: &Invocation) -> Result<(), String> {
+        let words: Vec<&str> = example.words.iter().map(String::as_str).collect();
+        let with = |more: &[&str]| {
+            let mut command = self.command(&[&words, more].concat());
+            command.envs(example.variables.iter().map(|(name, value)| (name, value)));
+            command
         };
         match words.as_slice() {
             ["echo", ..] => {
-                let words = words.iter().map(|word| word.replace("127.0.0.1:7000", "127.0.0.1:0"));
-                Server::start(self.command(variables, &words.collect::<Vec<_>>())).stop();
+                let words: Vec<_> = words.iter().map(|word| word.replace(":7000", ":0")).collect();
+                Server::start(self.command(&words.iter().map(String::as_str).collect::<Vec<_>>())).stop();
                 Ok(())
             }
-            ["http", .., "--check"] => expect_success(with(&[])),
             ["http", ..] if !words.contains(&"--check") => expect_success(with(&["--check"])),
-            ["load", "merge", ..] => expect_success(with(&[])),
-            ["load", ..] => {
-                let words = shorten(&words).collect::<Vec<_>>();
-                expect_success(self.command(variables, &words))
+            ["load", protocol, ..] if *protocol != "merge" => {
+                let words: Vec<_> = shorten(&words).collect();
+                expect_success(self.command(&words.iter().map(String::as_str).collect::<Vec<_>>()))
             }
             // The error proves that all flags and the scenario are valid.
             ["lab", "run", ..] if !words.contains(&"--resume") => {
                 let output = with(&["--instructions", "missing.json"]).output().expect("anello");
-                let is_expected = errors_of(&output).contains("missing.json");
-                is_expected.then_some(()).ok_or_else(|| errors_of(&output))
+                let errors = errors_of(&output);
+                if errors.contains("missing.json") { Ok(()) } else { Err(errors) }
             }
             // Without programs, nothing can be built.
             ["lab", "peers", "build", ..] => {
-                let mut command = with(&[]);
-                let output = command.env("PATH", "").output().expect("anello");
-                (output.status.code() != Some(2)).then_some(()).ok_or_else(|| errors_of(&output))
+                let output = with(&[]).env("PATH", "").output().expect("anello");
+                if output.status.code() == Some(2) { Err(errors_of(&output)) } else { Ok(()) }
             }
             _ => expect_success(with(&[])),
         }
@@ -375,9 +379,8 @@ fn command_lines_run() {
     let (mut run, mut failures) = (0, Vec::new());
     for document in documents() {
         for line in document.command_lines() {
-            let (variables, words) = anello_words(&line).expect("a command line of anello");
             run += 1;
-            if let Err(error) = fixture.run(&variables, &words) {
+            if let Err(error) = fixture.run(&Invocation::parse(&line).expect("anello")) {
                 failures.push(format!("{}: {line}\n    {error}", document.path));
             }
         }
@@ -447,7 +450,7 @@ fn toml_examples_are_accepted() {
     };
     let mut accepted = 0;
     for document in documents() {
-        let mut complete = toml::Table::new();
+        let mut first: Option<toml::Table> = None;
         for example in document.blocks_in("toml") {
             accepted += 1;
             let (output, expected) = match document.path.as_str() {
@@ -456,14 +459,15 @@ fn toml_examples_are_accepted() {
                     (fixture.output(&["http", "--config", "example.toml", "--check"]), "")
                 }
                 "docs/reference/lab-scenarios.md" => {
-                    // A fragment completes or replaces keys of the example before.
+                    // A fragment completes the first example.
                     let keys: toml::Table = toml::from_str(&example).expect("TOML");
+                    let mut scenario = first.get_or_insert_with(|| keys.clone()).clone();
                     if keys.contains_key("name") {
-                        complete = keys;
+                        scenario = keys;
                     } else {
-                        complete.extend(keys);
+                        scenario.extend(keys);
                     }
-                    write("example.toml", &complete.to_string());
+                    write("example.toml", &scenario.to_string());
                     let arguments =
                         ["lab", "run", "--scenario", "example.toml", "--instructions", "missing.json"];
                     (fixture.output(&arguments), "missing.json")
