@@ -1,4 +1,4 @@
-//! Build script: passes the source commit and the build tools to `src/build_identity.rs`.
+//! Build script: passes the source commit and the build tools to `src/common/build_identity.rs`.
 //!
 //! It sets two environment variables for the compiler:
 //!

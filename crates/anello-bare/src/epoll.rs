@@ -20,8 +20,8 @@ use rustix::event::Timespec;
 use rustix::event::epoll::{self, Event, EventData, EventFlags};
 use rustix::io::Errno;
 
-use crate::Options;
 use crate::accept::{ACCEPT_PAUSE, AcceptError, accept};
+use crate::options::Options;
 use crate::stream::{RECEIVE_BUFFER_BYTES, StepResult, Stream};
 
 /// Event data of the listener; connections use their index.

@@ -24,6 +24,7 @@
 mod accept;
 pub mod disk;
 mod epoll;
+mod model;
 mod options;
 mod poll;
 mod select;
@@ -34,78 +35,19 @@ mod uring;
 #[allow(unsafe_code)]
 mod uring_options;
 
-use std::fmt;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
-use std::str::FromStr;
 
 use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 pub use accept::ACCEPT_PAUSE;
+pub use model::{Model, UnknownModel};
 pub use options::{MAX_RINGS, Options, TaskWork, UringOptions, Variant, parse_core, variants};
 
 /// Backlog of a listener created by [`listen`]: the maximum number of connections that wait to be accepted. The
 /// kernel lowers it to `net.core.somaxconn`.
 pub const BACKLOG: i32 = 4096;
-
-/// I/O model: how the server waits until it can receive or send.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Model {
-    /// io_uring: multishot accept, multishot receive into provided buffers, one `io_uring_enter(2)` per turn. Linux
-    /// 6.0.
-    Uring,
-    /// `epoll_wait(2)`, edge-triggered, with speculative system calls. Linux 2.6.17.
-    Epoll,
-    /// `poll(2)`, level-triggered.
-    Poll,
-    /// `select(2)`, level-triggered; supports only descriptors below 1024.
-    Select,
-    /// One blocking thread per connection.
-    Threads,
-}
-
-impl Model {
-    /// All models, fastest first.
-    pub const ALL: [Model; 5] = [Model::Uring, Model::Epoll, Model::Poll, Model::Select, Model::Threads];
-
-    /// Returns the name that [`FromStr`] parses and [`Display`](fmt::Display) writes.
-    pub fn name(self) -> &'static str {
-        match self {
-            Model::Uring => "uring",
-            Model::Epoll => "epoll",
-            Model::Poll => "poll",
-            Model::Select => "select",
-            Model::Threads => "threads",
-        }
-    }
-}
-
-impl fmt::Display for Model {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.pad(self.name())
-    }
-}
-
-impl FromStr for Model {
-    type Err = UnknownModel;
-
-    fn from_str(name: &str) -> Result<Model, UnknownModel> {
-        Model::ALL.into_iter().find(|model| model.name() == name).ok_or_else(|| UnknownModel(name.to_owned()))
-    }
-}
-
-/// Error for a name that is not a [`Model`].
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct UnknownModel(String);
-
-impl fmt::Display for UnknownModel {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(formatter, "unknown model {:?} (expected uring, epoll, poll, select or threads)", self.0)
-    }
-}
-
-impl std::error::Error for UnknownModel {}
 
 /// Creates a listener on `address`: `socket(2)`, SO_REUSEADDR, TCP_NODELAY (which accepted sockets inherit),
 /// `bind(2)`, `listen(2)` with a backlog of [`BACKLOG`]. With port 0 the kernel chooses the port.
@@ -210,14 +152,6 @@ fn raise_open_file_limit() -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn names_round_trip() {
-        for model in Model::ALL {
-            assert_eq!(model.to_string().parse(), Ok(model));
-        }
-        assert_eq!("kqueue".parse::<Model>(), Err(UnknownModel("kqueue".into())));
-    }
 
     #[test]
     fn check_rejects_options_of_another_model() {

@@ -10,8 +10,8 @@ use nix::errno::Errno;
 use nix::sys::select::{FD_SETSIZE, FdSet, select};
 use nix::sys::time::{TimeVal, TimeValLike};
 
-use crate::Options;
 use crate::accept::{ACCEPT_PAUSE, AcceptError, accept};
+use crate::options::Options;
 use crate::stream::{RECEIVE_BUFFER_BYTES, StepResult, Stream};
 
 /// Maximum number of connections accepted before the other connections are served.

@@ -8,8 +8,8 @@ use std::thread;
 
 use rustix::io::Errno;
 
-use crate::Options;
 use crate::accept::{ACCEPT_PAUSE, AcceptError};
+use crate::options::Options;
 use crate::stream::RECEIVE_BUFFER_BYTES;
 
 /// Stack size of one connection's thread in bytes; its buffer is on the heap.

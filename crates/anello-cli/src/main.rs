@@ -4,48 +4,23 @@
 
 #![forbid(unsafe_code)]
 
-mod activation;
-mod address;
 mod bare;
-mod build_identity;
+mod common;
 mod completions;
-mod cores;
 mod doctor;
-mod driver_flags;
-mod duration;
 mod echo;
 mod http;
 mod lab;
-mod lab_compare;
-mod lab_disk_file;
-mod lab_list;
-mod lab_load;
-mod lab_load_http;
-mod lab_peers;
-mod lab_report;
-mod lab_run;
-mod lab_with;
-mod limits;
-mod listening;
 mod load;
-mod load_flags;
-mod load_merge;
-mod load_progress;
-mod load_table;
-mod load_tls_flags;
-mod load_url;
-mod manual;
-mod notify;
-mod output;
-mod sandbox;
-mod stop;
-mod value_errors;
+mod man;
 
 use std::env;
 use std::io::{self, IsTerminal};
 use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand};
+
+use self::common::{build_identity, output};
 
 /// Thread-per-core network runtime for Linux: io_uring or epoll, selected at startup.
 ///
@@ -67,7 +42,7 @@ enum Command {
     Doctor(doctor::Arguments),
     Load(Box<load::Arguments>),
     Lab(lab::Arguments),
-    Man(manual::Arguments),
+    Man(man::Arguments),
     Completions(completions::Arguments),
 }
 
@@ -84,7 +59,7 @@ fn main() -> ExitCode {
         Command::Doctor(arguments) => doctor::run(arguments),
         Command::Load(arguments) => load::run(*arguments),
         Command::Lab(arguments) => lab::run(arguments),
-        Command::Man(arguments) => manual::run(&arguments, Arguments::command()),
+        Command::Man(arguments) => man::run(&arguments, Arguments::command()),
         Command::Completions(arguments) => completions::run(&arguments, Arguments::command()),
     };
     match result {
@@ -108,4 +83,63 @@ fn start_log() {
     let log = log.with_ansi(is_coloured);
     // Reporting a failed write of a log line would panic if standard error is closed.
     log.log_internal_errors(false).init();
+}
+
+/// Tests of the whole command line.
+#[cfg(test)]
+mod tests {
+    use std::ffi::OsStr;
+
+    use super::*;
+    use crate::common::driver_flags;
+    use crate::common::value_errors::with_remedy;
+
+    /// Tries invalid values for each flag of each command.
+    #[test]
+    fn flags_do_not_expose_std_parse_errors() {
+        fn try_each(command: &clap::Command, words: &[&str], tried: &mut usize) {
+            for arg in command.get_arguments().filter(|arg| arg.get_action().takes_values()) {
+                let Some(long) = arg.get_long() else { continue };
+                for value in ["x", "-1", "99999999999999999999999", "0", ""] {
+                    let flag = format!("--{long}={value}");
+                    let line = words.iter().copied().chain([&*flag]).map(OsStr::new);
+                    let Err(error) = Arguments::command().try_get_matches_from(line) else { continue };
+                    let message = with_remedy(error).to_string();
+                    for raw in [
+                        "invalid digit",
+                        "target type",
+                        "zero for non-zero",
+                        "empty string",
+                        "address syntax",
+                        "invalid float",
+                    ] {
+                        assert!(!message.contains(raw), "{words:?} {flag}: {message}");
+                    }
+                    *tried += 1;
+                }
+            }
+            for command in command.get_subcommands() {
+                try_each(command, &[words, &[command.get_name()]].concat(), tried);
+            }
+        }
+        let mut tried = 0;
+        try_each(&Arguments::command(), &["anello"], &mut tried);
+        assert!(tried > 200, "{tried}");
+    }
+
+    #[test]
+    fn epoll_rejects_uring_flags() {
+        let command = Arguments::command();
+        for name in ["echo", "http"] {
+            let rejection = |flags: &[&str]| {
+                let line = [&["anello", name], flags, &["--driver", "epoll"]].concat();
+                let line = if name == "http" { [&line[..], &["."]].concat() } else { line };
+                let matches = command.clone().try_get_matches_from(line).unwrap();
+                driver_flags::check(&matches).err().map(|error| error.to_string())
+            };
+            assert_eq!(rejection(&["--spin", "50us", "--direct-send-threshold-bytes", "1"]), None);
+            let error = rejection(&["--sqpoll", "10", "--completion-per-send"]).unwrap();
+            assert!(error.contains("--sqpoll, --completion-per-send"), "{error}");
+        }
+    }
 }

@@ -5,6 +5,8 @@ use std::net::{SocketAddr, TcpStream};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
+use anello_lab::{Resources, preset, resolve};
+
 /// A running baseline server, killed when dropped.
 struct BaselineServer {
     process: Child,
@@ -108,5 +110,31 @@ fn errors_name_the_cause() {
         let error = String::from_utf8_lossy(&output.stderr).into_owned();
         assert!(!output.status.success(), "{arguments:?}");
         assert!(error.contains(part), "{arguments:?}: {error}");
+    }
+}
+
+#[test]
+fn options_preset_compares_variants_with_their_baselines() {
+    let resources = Resources {
+        cores: vec![0, 1, 2],
+        siblings: vec![vec![0], vec![1], vec![2]],
+        ..Resources::of_this_machine("anello".into(), "unused".into())
+    };
+    let text = preset("options").expect("the preset exists");
+    let config = resolve("options", text, &resources).expect("three cores are enough");
+    let contender = |variant: &anello_bare::Variant| {
+        let words = ["bare"].into_iter().chain(variant.arguments.iter().copied());
+        // The lab assigns the polling thread a core that neither the servers nor the load use.
+        let words = words.map(|word| if word == "last" { "2" } else { word });
+        let words: Vec<&str> = words.chain(["--addr", "127.0.0.1:0"]).collect();
+        let contender = config.contenders.iter().find(|contender| contender.arguments == words);
+        contender.unwrap_or_else(|| panic!("{} is not in the preset: {words:?}", variant.name))
+    };
+    // The preset omits this variant: it does not use the worker threads, so sharing them has no effect.
+    let is_in_preset = |variant: &&anello_bare::Variant| variant.name != "two rings, shared workers";
+    for variant in anello_bare::variants().iter().filter(is_in_preset) {
+        let base = anello_bare::variants().iter().find(|base| base.name == variant.baseline);
+        let base = base.filter(|base| base.name != variant.name).map(|base| &contender(base).name);
+        assert_eq!(contender(variant).base.as_ref(), base, "{}", variant.name);
     }
 }

@@ -34,6 +34,27 @@ fn check(working_directory: &Path, arguments: &[&str]) -> Output {
     command(working_directory, &all).output().expect("run anello")
 }
 
+/// Returns the problems that prevent a start with this configuration file and these arguments.
+fn problems(config: &str, arguments: &[&str]) -> Vec<String> {
+    let working_directory = working_directory(config);
+    let all = [&["http", "--config", "site.toml"], arguments].concat();
+    let output = command(working_directory.path(), &all).output().expect("run anello");
+    assert_eq!((output.status.code(), text(&output.stdout)), (Some(1), ""), "{config}: {output:?}");
+    let problems = text(&output.stderr).lines();
+    problems.map(|line| line.strip_prefix("anello: ").expect("problem").to_owned()).collect()
+}
+
+/// Returns the settings that a check of this configuration file with these arguments prints.
+fn settings(config: &str, arguments: &[&str]) -> Vec<String> {
+    let working_directory = working_directory(config);
+    for directory in ["a", "b", "-c", "-public"] {
+        fs::create_dir(working_directory.path().join(directory)).expect("create directory");
+    }
+    let output = check(working_directory.path(), arguments);
+    assert_eq!(output.status.code(), Some(0), "{config}: {output:?}");
+    text(&output.stdout).lines().skip(1).map(str::to_owned).collect()
+}
+
 fn text(bytes: &[u8]) -> &str {
     std::str::from_utf8(bytes).expect("UTF-8")
 }
@@ -74,6 +95,184 @@ fn file_sets_flags_and_command_line_overrides_them() {
         start(working_directory.path(), &["http", "public/docs", "--config=site.toml", "--cores", "0"]);
     assert_eq!(status(&send_request(other.ready_value("addr"), "GET /a.txt", "")), "200");
     assert_eq!(status(&send_request(other.ready_value("addr"), "GET /hello.txt", "")), "404");
+}
+
+#[test]
+fn file_values_equal_flag_values() {
+    let file = r#"
+directory = "-public"
+addr = "0.0.0.0:80"     # a comment
+"listing" = true
+dotfiles = false
+max-connections = 0x10
+cors-origin = ["https://a.example", "https://b.example"]
+index = "start.html"
+precompressed = true
+keep-alive-timeout = "5s"
+sqpoll = 100
+send-timeout = "30s"
+"#;
+    let expected = [
+        r#"directory = "./-public""#,
+        r#"addr = "0.0.0.0:80""#,
+        r#"index = ["start.html"]"#,
+        "listing = true",
+        r#"precompressed = ["br", "zstd", "gzip"]"#,
+        r#"cors-origin = ["https://a.example", "https://b.example"]"#,
+        "max-connections = 16",
+        r#"keep-alive-timeout = "5s""#,
+        "sqpoll = 100",
+    ];
+    assert_eq!(settings(file, &[]), expected);
+    // The settings are themselves a file with the same settings.
+    assert_eq!(settings(&expected.join("\n"), &[]), expected);
+}
+
+#[test]
+fn command_line_overrides_file() {
+    let file =
+        "directory = \"a\"\naddr = \"127.0.0.1:1\"\nindex = [\"a\", \"b\"]\nlisting = true\nsqpoll = 1";
+    let given = ["b", "--index", "c", "--addr=127.0.0.1:2", "--sqpoll-core", "1"];
+    let expected = [
+        "directory = \"b\"",
+        "addr = \"127.0.0.1:2\"",
+        "index = [\"c\"]",
+        "listing = true",
+        "sqpoll = 1",
+        "sqpoll-core = 1",
+    ];
+    assert_eq!(settings(file, &given), expected);
+    assert_eq!(settings(file, &["--", "-c"])[0], "directory = \"-c\"");
+    // Also if the value on the command line is the default.
+    let file = "directory = \"a\"\ndriver = \"epoll\"";
+    assert_eq!(settings(file, &["--driver", "auto"]), ["directory = \"a\""]);
+}
+
+#[test]
+fn problems_name_line_and_remedy() {
+    for (text, expected_problem) in [
+        ("\n\nlistings = true", "site.toml:3: listings: unknown key (did you mean listing?)"),
+        ("keep_alive_timeout = \"5s\"", "(did you mean keep-alive-timeout?)"),
+        ("zzzzzzzz = 1", "keys are the long flags listed by anello http --help"),
+        ("[tls]\ncert = \"a\"", "site.toml:1: tls: sections are not supported"),
+        ("tls.cert = \"a\"", "sections are not supported"),
+        ("check = true", "site.toml:1: check: only valid on the command line"),
+        ("help = true", "unknown key"),
+        ("listing = \"yes\"", "listing: expected a boolean, not a string (for example listing = true)"),
+        ("max-connections = \"10\"", "expected an integer, not a string (for example max-connections = 1)"),
+        ("max-connections = 1.5", "not a float"),
+        ("max-connections = -1", "max-connections: invalid value \"-1\": "),
+        ("addr = 8080", "expected a string, not an integer (for example addr = \"ADDR\")"),
+        ("addr = \"localhost\"", "addr: invalid address \"localhost\" (expected 127.0.0.1:7000"),
+        ("addr = [\"127.0.0.1:80\"]", "expected a string, not a list"),
+        ("tls-cert = true", "expected a string, not a boolean (for example tls-cert = \"FILE\")"),
+        (
+            "keep-alive-timeout = 5",
+            "expected a string, not an integer (for example keep-alive-timeout = \"60s\")",
+        ),
+        (
+            "keep-alive-timeout = \"5\"",
+            "keep-alive-timeout: invalid duration \"5\": missing unit (for example 5s or 5ms)",
+        ),
+        ("driver = \"kqueue\"", "driver: invalid value \"kqueue\" (expected one of auto, uring, epoll)"),
+        ("index = []", "empty list"),
+        ("index = [1]", "expected a list of strings, not an integer (for example index = [\"index.html\"])"),
+        ("cache-control = [\"*.css\"]", "\"*.css\": missing ="),
+        ("directory = \"\"", "directory: "),
+        ("listing = ", "site.toml:1: invalid TOML: "),
+        ("listing = true\nlisting = true", "site.toml:2: invalid TOML: "),
+    ] {
+        let messages = problems(text, &[]);
+        let [message] = &messages[..] else { panic!("{text:?}: {messages:?}") };
+        assert!(message.contains(expected_problem), "{message}\n{expected_problem}");
+        assert!(message.starts_with("site.toml:"), "{message}");
+    }
+}
+
+#[test]
+fn all_problems_are_reported_in_file_order() {
+    let messages = problems("listings = true\naddr = 80\nlisting = true\n\ndriver = \"x\"", &[]);
+    let locations: Vec<&str> = messages.iter().map(|problem| &problem[..12]).collect();
+    assert_eq!(locations, ["site.toml:1:", "site.toml:2:", "site.toml:5:"], "{messages:?}");
+}
+
+#[test]
+fn every_invalid_list_item_is_reported() {
+    let messages = problems(
+        "cache-control = ['*.css', 'a=b', 1, '*.js']\ncors-origin = ['https://example.org', 2]\nmax-connections = 0",
+        &[],
+    );
+    assert_eq!(messages.len(), 3, "{messages:?}");
+    let messages = problems(
+        "cache-control = ['*.css', 'a=b', '*.js']\nmax-connections = 0\nmax-listing-entries = -1",
+        &[],
+    );
+    let [first, second, zero, negative] = &messages[..] else { panic!("{messages:?}") };
+    assert!(first.starts_with("site.toml:1: cache-control: invalid value \"*.css\": missing ="), "{first}");
+    assert!(second.starts_with("site.toml:1: cache-control: invalid value \"*.js\": missing ="), "{second}");
+    assert!(zero.contains("\"0\"") && zero.contains("at least 1"), "{zero}");
+    assert!(negative.contains("\"-1\"") && negative.contains("expected digits only"), "{negative}");
+}
+
+#[test]
+fn epoll_in_file_rejects_uring_flags() {
+    for (file, arguments) in [
+        ("driver = 'epoll'\nsqpoll = 10", &["."][..]),
+        ("sqpoll = 10", &["--driver", "epoll", "."]),
+        ("driver = 'epoll'", &["--sqpoll", "10", "."]),
+    ] {
+        let working_directory = working_directory(file);
+        let output = check(working_directory.path(), arguments);
+        let message = text(&output.stderr);
+        assert!(!output.status.success(), "{message}");
+        assert!(message.contains("--sqpoll") && message.contains("--driver uring"), "{message}");
+    }
+    assert!(problems("spin = '10h'", &["."])[0].contains("at most 1s"));
+}
+
+#[test]
+fn flag_conflict_names_file() {
+    let messages = problems("directory = \".\"\ntls-cert = \"cert.pem\"", &[]);
+    assert!(messages[0].contains("site.toml, with the command line: "), "{messages:?}");
+    assert!(messages[0].ends_with("not provided: --tls-key <FILE>"), "{messages:?}");
+    // The key on the command line completes the certificate in the file.
+    let messages = problems("directory = \".\"\ntls-cert = \"cert.pem\"", &["--tls-key", "key.pem"]);
+    assert!(messages[0].starts_with("cert.pem: "), "{messages:?}");
+    let messages = problems("listing = true", &[]);
+    assert!(messages[0].contains("missing (set it in the file, as in directory = "), "{messages:?}");
+    // Consequences of another problem are not reported.
+    for file in ["directory = 1", "tls-cert = \"cert.pem\"\ntls-key = 1\ndirectory = \".\"", "directory"] {
+        let messages = problems(file, &[]);
+        assert_eq!(messages.len(), 1, "{messages:?}");
+    }
+}
+
+#[test]
+fn invalid_command_line_is_reported_by_clap() {
+    let run = |arguments: &[&str]| {
+        let working_directory = working_directory("directory = \"public\"\naddr = \"127.0.0.1:80\"");
+        command(working_directory.path(), arguments).output().expect("run anello")
+    };
+    for arguments in
+        [&["--listings"][..], &["--addr", "x"], &["a", "b"], &["--addr=[::1]:1", "--addr=[::1]:2"]]
+    {
+        let output = run(&[&["http", "--config", "site.toml"], arguments].concat());
+        assert!(text(&output.stderr).contains("error: "), "{output:?}");
+        assert_eq!(output.status.code(), Some(2), "{output:?}");
+    }
+    for (arguments, expected) in [
+        (&["http"][..], "required arguments were not provided"),
+        (&["http", "--config"], "a value is required for '--config <FILE>'"),
+        (&["echo", "--config", "x"], "unexpected argument '--config'"),
+    ] {
+        let output = run(arguments);
+        assert!(text(&output.stderr).contains(expected), "{output:?}");
+        assert_eq!(output.status.code(), Some(2), "{output:?}");
+    }
+    let help = run(&["http", "--config", "x", "--help"]);
+    assert!(help.status.success() && text(&help.stdout).contains("--max-connections"), "{help:?}");
+    let output = run(&["http", "public", "--config", "/no/such.toml"]);
+    assert!(text(&output.stderr).starts_with("anello: /no/such.toml: "), "{output:?}");
 }
 
 #[test]

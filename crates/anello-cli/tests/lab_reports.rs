@@ -7,7 +7,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use anello_lab::simulation::{Noise, SimulatedServer, Simulation};
-use anello_lab::{Contender, LabConfig, LabResult, Role, echo_cells, render_json, run};
+use anello_lab::{Contender, CoreLayout, LabConfig, LabResult, Role, Timing, echo_cells, render_json, run};
 
 fn lab(arguments: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_anello")).arg("lab").args(arguments).output().unwrap()
@@ -20,6 +20,7 @@ fn text(bytes: &[u8]) -> String {
 /// Writes the JSON of a run in which a request costs the server "one" `cost_ns` of CPU time. Returns the path.
 fn write_run(path: &Path, seed: u64, cost_ns: f64) -> String {
     let reference = Contender::new("bare epoll", Path::new("server"), &[]);
+    let quick = LabConfig::quick(PathBuf::from("server"));
     let config = LabConfig {
         contenders: vec![
             reference.clone(),
@@ -27,13 +28,15 @@ fn write_run(path: &Path, seed: u64, cost_ns: f64) -> String {
             Contender::new("one", Path::new("server"), &[]),
         ],
         cells: echo_cells(&[128], &[50]),
-        slice: Duration::from_millis(50),
-        passes: 5,
-        rounds: 3,
-        seed,
-        server_cores: vec![0],
-        load_cores: vec![1],
-        ..LabConfig::quick(PathBuf::from("server"))
+        timing: Timing {
+            slice: Duration::from_millis(50),
+            passes: 5,
+            rounds: 3,
+            seed,
+            ..quick.timing.clone()
+        },
+        cores: CoreLayout::new(vec![0], vec![1]),
+        ..quick
     };
     let servers = [("bare epoll", 6_000.0), ("bare epoll again", 6_000.0), ("one", cost_ns)];
     let servers = servers.map(|(name, cost_ns)| (name, SimulatedServer::costing(cost_ns)));

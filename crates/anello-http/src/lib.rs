@@ -7,15 +7,12 @@
 
 #![forbid(unsafe_code)]
 
-mod body;
 pub mod files;
 pub mod h1;
+mod message;
 pub mod observe;
-mod request;
-mod response;
 pub mod server;
+mod transport;
 
-pub use body::{Body, BodyPart};
-pub use request::{Request, RequestBody, RequestBodyError};
-pub use response::Response;
+pub use message::{Body, BodyPart, Request, RequestBody, RequestBodyError, Response};
 pub use server::{Server, ServerBuilder, ServerOptions};

@@ -21,55 +21,37 @@
 //! - The same seed gives the same order of slices and the same confidence intervals.
 #![forbid(unsafe_code)]
 
-pub mod analysis;
-pub mod cell;
-pub mod checkpoint;
-pub mod commit;
 pub mod compare;
-pub mod contender;
-mod cpu_throttle;
-pub mod environment;
-pub mod executable;
-mod findings;
-pub mod instructions;
-pub mod latency;
-pub mod load;
-pub mod machine;
-pub mod measure;
-pub mod pairs;
-pub mod peak;
-pub mod peers;
-pub mod published;
-pub mod raw;
-mod record;
-mod replace;
+mod judge;
+mod lab;
+mod plan;
 pub mod report;
 pub mod result;
-pub mod run;
-mod runner;
-pub mod scenario;
-pub mod schedule;
-pub mod simulation;
-pub mod site;
-pub mod statistics;
-pub mod tls;
-pub mod validity;
-mod verdict;
+mod run;
 
-pub use cell::{Cell, DiskOperation, Group, Workload};
-pub use contender::{Contender, Role};
-pub use environment::Environment;
-pub use executable::Executable;
-pub use instructions::Instructions;
-pub use load::{Check, Load, LoadSession, SliceLoad};
-pub use machine::{LocalMachine, Machine, Running, Usage};
+pub use judge::{analysis, pairs, peak, published, statistics, verdict};
+pub use lab::{run, run_from};
+pub use plan::cell::{self, Cell, DiskOperation, Group, Workload};
+pub use plan::config::{CoreLayout, LabConfig, Provenance, ScenarioRecord, Startup, Timing, echo_cells};
+pub use plan::contender::{self, Contender, Role};
+pub use plan::instructions::Instructions;
+pub use plan::limits::{CellError, ConfigError};
+pub use plan::method::Method;
+pub use plan::scenario::{
+    PRESETS, PresetError, Resources, ScenarioError, drop_cells_over_limit, preset, resolve,
+};
+pub use plan::site::{self, Target};
+pub use plan::{commit, peers, schedule};
 pub use report::{
-    ReportPaths, render_html, render_json, render_markdown, render_page, render_plots, render_table,
+    ReportPaths, raw, render_html, render_json, render_markdown, render_page, render_plots, render_table,
     write_html, write_reports,
 };
-pub use result::LabResult;
-pub use run::{LabError, Observer, Progress, run, run_from};
-pub use scenario::{
-    LabConfig, PRESETS, Resources, ScenarioError, drop_cells_over_limit, echo_cells, preset, resolve,
-};
-pub use site::Target;
+pub use result::executable::{self, Executable};
+pub use result::{Environment, LabResult, latency, measure};
+pub use run::load::{self, Check, Load, LoadSession, SliceLoad};
+pub use run::local::LocalMachine;
+pub use run::machine::{self, Machine, Running, Usage};
+pub use run::process::ServerProcess;
+
+pub use run::progress::{Observer, Progress};
+pub use run::{LabError, checkpoint, simulation, tls};

@@ -11,8 +11,8 @@ use std::time::Duration;
 use anello_lab::result::{Consequence, LabResult, Outcome};
 use anello_lab::simulation::{Fault, Noise, SimulatedServer, Simulation};
 use anello_lab::{
-    Cell, Check, Contender, LabConfig, LabError, Load, LoadSession, Observer, Progress, SliceLoad,
-    echo_cells, run, run_from,
+    Cell, Check, Contender, CoreLayout, LabConfig, LabError, Load, LoadSession, Observer, Progress,
+    SliceLoad, echo_cells, run, run_from,
 };
 
 const REFERENCE: &str = "bare epoll";
@@ -20,15 +20,15 @@ const REFERENCE: &str = "bare epoll";
 /// Returns a configuration with checks, the reference, its twin and one other contender.
 fn config(other: &str) -> LabConfig {
     let contender = |name: &str| Contender::new(name, Path::new("server"), &["--cores", "{cores}"]);
-    LabConfig {
+    let mut config = LabConfig {
         contenders: vec![contender(REFERENCE), contender(REFERENCE).twin(), contender(other)],
         cells: echo_cells(&[128], &[1, 50]),
         check: true,
-        slice: Duration::from_millis(50),
-        server_cores: vec![0],
-        load_cores: vec![1],
+        cores: CoreLayout::new(vec![0], vec![1]),
         ..LabConfig::quick(PathBuf::from("server"))
-    }
+    };
+    config.timing.slice = Duration::from_millis(50);
+    config
 }
 
 fn simulation(other: &str, fault: Fault) -> Simulation {
@@ -163,7 +163,8 @@ fn interrupted_check_is_not_a_failure() {
 
 #[test]
 fn stop_interrupts_long_warm_up() {
-    let mut config = LabConfig { check: false, passes: 10_000, ..config("slow") };
+    let mut config = LabConfig { check: false, ..config("slow") };
+    config.timing.passes = 10_000;
     for contender in &mut config.contenders {
         contender.warm_up = Duration::from_secs(3600);
     }

@@ -10,7 +10,7 @@ use anello_lab::measure::Measure;
 use anello_lab::result::{ContenderRecord, Quality};
 use anello_lab::schedule::Random;
 use anello_lab::simulation::{Fault, Noise, SimulatedServer, Simulation};
-use anello_lab::{Contender, Executable, LabConfig, LabResult, Role, echo_cells, run};
+use anello_lab::{Contender, CoreLayout, Executable, LabConfig, LabResult, Role, Timing, echo_cells, run};
 
 const REFERENCE: &str = "bare epoll";
 const REFERENCE_NS: f64 = 6_000.0;
@@ -20,16 +20,19 @@ fn simulate(seed: u64, servers: &[(&'static str, SimulatedServer)]) -> LabResult
     let contender = |name: &str| Contender::new(name, Path::new("server"), &[]);
     let mut contenders = vec![contender(REFERENCE), contender(REFERENCE).twin()];
     contenders.extend(servers.iter().map(|(name, _)| contender(name)));
+    let quick = LabConfig::quick(PathBuf::from("server"));
     let config = LabConfig {
         contenders,
         cells: echo_cells(&[128], &[1, 50]),
-        slice: Duration::from_millis(50),
-        passes: 11,
-        rounds: 4,
-        seed,
-        server_cores: vec![0],
-        load_cores: vec![1],
-        ..LabConfig::quick(PathBuf::from("server"))
+        timing: Timing {
+            slice: Duration::from_millis(50),
+            passes: 11,
+            rounds: 4,
+            seed,
+            ..quick.timing.clone()
+        },
+        cores: CoreLayout::new(vec![0], vec![1]),
+        ..quick
     };
     let mut all = vec![
         (REFERENCE, SimulatedServer::costing(REFERENCE_NS)),

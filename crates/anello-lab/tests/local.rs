@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 use anello_lab::load::latency_histogram;
 use anello_lab::result::{Consequence, LabResult, Outcome, Quality};
 use anello_lab::{
-    Cell, Check, Contender, LabConfig, Load, LoadSession, LocalMachine, SliceLoad, Workload, echo_cells,
-    render_html, run,
+    Cell, Check, Contender, LabConfig, Load, LoadSession, LocalMachine, SliceLoad, Startup, Timing, Workload,
+    echo_cells, render_html, run,
 };
 
 /// Index of the request at which a server exits. Even on a slow machine, a slice sends at least one request on every
@@ -130,13 +130,19 @@ fn compare(others: Vec<Contender>) -> LabResult {
         contenders,
         reference: "plain".to_owned(),
         cells: echo_cells(&[64], &[1, 4]),
-        slice: Duration::from_millis(5),
-        warm_up: Duration::from_millis(1),
-        passes: 1,
-        rounds: 3,
-        stolen_fraction_limit: 1e9,
-        start_timeout: Duration::from_secs(60),
-        exit_timeout: Duration::from_secs(60),
+        timing: Timing {
+            slice: Duration::from_millis(5),
+            warm_up: Duration::from_millis(1),
+            passes: 1,
+            rounds: 3,
+            seed: 1,
+            stolen_fraction_limit: 1e9,
+        },
+        startup: Startup {
+            start_timeout: Duration::from_secs(60),
+            exit_timeout: Duration::from_secs(60),
+            ..Startup::default()
+        },
         ..LabConfig::smoke(PathBuf::from("unused"))
     };
     let stop = AtomicBool::new(false);

@@ -10,7 +10,8 @@ use anello_lab::raw::runs_of;
 use anello_lab::result::{Consequence, FindingKind, LabResult, Outcome, Quality, Row, Verdict};
 use anello_lab::simulation::{Fault, Noise, SimulatedServer, Simulation};
 use anello_lab::{
-    Contender, LabConfig, LabError, Progress, echo_cells, render_html, render_json, render_table, run,
+    Contender, CoreLayout, LabConfig, LabError, Progress, echo_cells, render_html, render_json, render_table,
+    run,
 };
 
 const REFERENCE: &str = "bare epoll";
@@ -21,17 +22,17 @@ fn config(others: &[&str], seed: u64) -> LabConfig {
     let contender = |name: &str| Contender::new(name, Path::new("server"), &["--name", name]);
     let mut contenders = vec![contender(REFERENCE), contender(REFERENCE).twin()];
     contenders.extend(others.iter().map(|name| contender(name)));
-    LabConfig {
+    let mut config = LabConfig {
         contenders,
         cells: echo_cells(&[128], &[1, 50]),
         // Checks have separate tests. With checks, a contender that fails to start is not measured at all.
         check: false,
-        slice: Duration::from_millis(50),
-        seed,
-        server_cores: vec![0],
-        load_cores: vec![1],
+        cores: CoreLayout::new(vec![0], vec![1]),
         ..LabConfig::quick(PathBuf::from("server"))
-    }
+    };
+    config.timing.slice = Duration::from_millis(50);
+    config.timing.seed = seed;
+    config
 }
 
 fn reference_servers() -> Vec<(&'static str, SimulatedServer)> {
@@ -45,7 +46,7 @@ fn simulate(
 ) -> (Simulation, Result<LabResult, LabError>) {
     let mut servers = reference_servers();
     servers.extend_from_slice(others);
-    let simulation = Simulation::new(config.seed, noise, &servers);
+    let simulation = Simulation::new(config.timing.seed, noise, &servers);
     let stop = AtomicBool::new(false);
     let result = run(config, &mut simulation.load(), &mut simulation.machine(), &mut |_| {}, &stop);
     (simulation, result)
@@ -59,7 +60,7 @@ fn row<'a>(result: &'a LabResult, name: &str, connections: usize) -> &'a Row {
 
 fn claims(result: &LabResult, name: &str) -> usize {
     let rows = result.cells.iter().flat_map(|cell| &cell.rows).filter(|row| row.contender == name);
-    rows.flat_map(|row| [row.rate_verdict, row.cpu_verdict])
+    rows.flat_map(|row| [row.comparison.rate_verdict, row.comparison.cpu_verdict])
         .filter(|verdict| matches!(verdict, Verdict::More | Verdict::Less))
         .count()
 }
@@ -87,8 +88,8 @@ fn ten_percent_difference_is_detected_in_19_of_20_runs() {
         let (_, result) = simulate(&config(&["dear", "cheap"], seed), Noise::USUAL, &servers);
         let result = result.unwrap();
         let correct = [1, 50].iter().all(|&connections| {
-            row(&result, "dear", connections).cpu_verdict == Verdict::More
-                && row(&result, "cheap", connections).cpu_verdict == Verdict::Less
+            row(&result, "dear", connections).comparison.cpu_verdict == Verdict::More
+                && row(&result, "cheap", connections).comparison.cpu_verdict == Verdict::Less
         });
         correct_runs += usize::from(correct);
     }
@@ -105,14 +106,14 @@ fn figures_without_noise_are_exact() {
     // Cost of a request: 12 µs, and 0.4 ns for each of 128 bytes.
     assert!((figures.cpu_ns.median - 12_051.2).abs() < 1.0, "{figures:?}");
     assert!((figures.cpu_low_decile_ns - 12_051.2).abs() < 1.0);
-    let ratio = dear.cpu_ratio.unwrap();
+    let ratio = dear.comparison.cpu_ratio.unwrap();
     assert!(
         (ratio.estimate - 12_051.2 / 6_051.2).abs() < 0.001 && ratio.high - ratio.low < 0.001,
         "{ratio:?}"
     );
     assert_eq!((dear.clean_slices, dear.stolen_slices, dear.spoilt_slices), (9, 0, 0));
-    assert_eq!(row(&result, REFERENCE, 1).cpu_verdict, Verdict::Reference);
-    assert_eq!(row(&result, TWIN, 1).cpu_verdict, Verdict::NoDifference);
+    assert_eq!(row(&result, REFERENCE, 1).comparison.cpu_verdict, Verdict::Reference);
+    assert_eq!(row(&result, TWIN, 1).comparison.cpu_verdict, Verdict::NoDifference);
     assert_eq!((simulation.processes_left(), simulation.sessions_left()), (0, 0));
     assert!(result.failures.is_empty());
 }
@@ -123,8 +124,8 @@ fn noisy_machine_gives_verdict_only_on_large_difference() {
     let noise = Noise { slice: 0.15, process: 0.12, drift: 0.1, stolen: 0.0, foreign: 0.3, ..Noise::NONE };
     let (_, result) = simulate(&config(&["near", "far"], 3), noise, &servers);
     let result = result.unwrap();
-    assert_eq!(row(&result, "near", 50).cpu_verdict, Verdict::TooNoisy);
-    assert_eq!(row(&result, "far", 50).cpu_verdict, Verdict::More);
+    assert_eq!(row(&result, "near", 50).comparison.cpu_verdict, Verdict::TooNoisy);
+    assert_eq!(row(&result, "far", 50).comparison.cpu_verdict, Verdict::More);
     let is_reported = result.findings.iter().any(|finding| {
         finding.kind == FindingKind::Resolution && finding.text.starts_with("Too noisy to compare servers")
     });
@@ -172,7 +173,7 @@ fn fault_45_contender_failing_to_start_is_skipped() {
     let result = result.unwrap();
     let uring = row(&result, "uring", 50);
     assert!(matches!(&uring.outcome, Outcome::Skipped(what) if what.contains("not permitted")), "{uring:?}");
-    assert_eq!(uring.cpu_verdict, Verdict::NotComparable);
+    assert_eq!(uring.comparison.cpu_verdict, Verdict::NotComparable);
     assert_eq!(row(&result, TWIN, 50).outcome, Outcome::Measured);
     assert!(result.failures.iter().all(|failure| failure.consequence == Consequence::SkippedPass));
     assert!(render_table(&result).contains("skipped: exited with status 1: io_uring_setup"));
@@ -183,7 +184,8 @@ fn fault_45_contender_failing_to_start_is_skipped() {
 fn fault_45_killed_contender_is_restarted_once_and_measured() {
     // The 9th slice is after the warm-up of a cell and before its last round.
     let servers = [("fragile", SimulatedServer::costing(6_000.0).with_fault(Fault::DiesOnce(9)))];
-    let config = LabConfig { passes: 5, rounds: 3, ..config(&["fragile"], 2) };
+    let mut config = config(&["fragile"], 2);
+    (config.timing.passes, config.timing.rounds) = (5, 3);
     let (simulation, result) = simulate(&config, Noise::USUAL, &servers);
     let result = result.unwrap();
     let restarts: usize =
@@ -237,7 +239,7 @@ fn wrong_bytes_disqualify_without_restart() {
     for connections in [1, 50] {
         let liar = row(&result, "liar", connections);
         assert!(matches!(&liar.outcome, Outcome::Failed(what) if what.contains("wrong bytes")), "{liar:?}");
-        assert_eq!((liar.restarts, liar.figures.is_none(), liar.cpu_ratio), (0, true, None));
+        assert_eq!((liar.restarts, liar.figures.is_none(), liar.comparison.cpu_ratio), (0, true, None));
     }
     assert_eq!(result.failures.len(), 2, "once in each cell: {:?}", result.failures);
 }
@@ -251,8 +253,8 @@ fn reference_failing_to_start_leaves_figures_without_ratios() {
     let result =
         run(&config(&[], 1), &mut simulation.load(), &mut simulation.machine(), &mut |_| {}, &stop).unwrap();
     let twin = row(&result, TWIN, 1);
-    assert!(twin.figures.is_some() && twin.cpu_ratio.is_none());
-    assert_eq!(twin.cpu_verdict, Verdict::NotComparable);
+    assert!(twin.figures.is_some() && twin.comparison.cpu_ratio.is_none());
+    assert_eq!(twin.comparison.cpu_verdict, Verdict::NotComparable);
     assert!(render_table(&result).contains("cannot be compared"));
     assert!(render_html(&result).contains("cannot be compared"));
 }
@@ -270,7 +272,7 @@ fn run_without_started_contender_fails_with_all_causes() {
 fn invalid_configuration_is_rejected_before_start() {
     let bad = LabConfig { reference: "nobody".to_owned(), ..config(&[], 1) };
     let (simulation, result) = simulate(&bad, Noise::NONE, &[]);
-    assert!(matches!(result, Err(LabError::Config(why)) if why.contains("nobody")));
+    assert!(matches!(result, Err(LabError::Config(why)) if why.to_string().contains("nobody")));
     assert_eq!(simulation.processes_left(), 0);
 }
 
@@ -325,7 +327,7 @@ fn progress_reaches_announced_count_despite_failures() {
 
 #[test]
 fn shared_core_is_reported() {
-    let shared = LabConfig { load_cores: vec![0], ..config(&[], 1) };
+    let shared = LabConfig { cores: CoreLayout::new(vec![0], vec![0]), ..config(&[], 1) };
     let result = simulate(&shared, Noise::USUAL, &[]).1.unwrap();
     assert!(render_table(&result).contains("share core 0"));
     assert!(render_html(&result).contains("share core 0"));
@@ -346,7 +348,8 @@ fn json_round_trip_preserves_result() {
 #[test]
 fn load_driver_uring_is_read_as_io_uring() {
     for (written, read) in [("uring", "io_uring"), ("io_uring", "io_uring"), ("epoll", "epoll")] {
-        let config = LabConfig { load_driver: Some(written.to_owned()), ..config(&[], 1) };
+        let mut config = config(&[], 1);
+        config.provenance.load_driver = Some(written.to_owned());
         let result = simulate(&config, Noise::NONE, &[]).1.unwrap();
         assert_eq!(result.plan.load_driver.as_deref(), Some(written));
         let back = LabResult::from_json(&render_json(&result).unwrap()).unwrap();
@@ -409,10 +412,10 @@ fn unknown_version_or_format_is_rejected() {
     let json = render_json(&result).unwrap();
     let old = json.replace("\"schema_version\": 2", "\"schema_version\": 1");
     assert_ne!(old, json);
-    let error = LabResult::from_json(&old).unwrap_err();
+    let error = LabResult::from_json(&old).unwrap_err().to_string();
     assert!(error.contains("version 1") && error.contains("reads version 2"), "{error}");
-    assert!(LabResult::from_json("{}").unwrap_err().contains("not a lab result"));
-    assert!(LabResult::from_json("[").unwrap_err().contains("not the JSON"));
+    assert!(LabResult::from_json("{}").unwrap_err().to_string().contains("not a lab result"));
+    assert!(LabResult::from_json("[").unwrap_err().to_string().contains("not the JSON"));
     let damaged = json.replace("\"findings\"", "\"findlings\"");
-    assert!(LabResult::from_json(&damaged).unwrap_err().contains("damaged"));
+    assert!(LabResult::from_json(&damaged).unwrap_err().to_string().contains("damaged"));
 }

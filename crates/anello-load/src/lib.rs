@@ -113,42 +113,24 @@
 #![forbid(unsafe_code)]
 
 pub mod check;
-mod config;
-mod connect;
-mod connect_all;
-mod connection;
-mod connection_slot;
-mod errors;
-mod exchange;
-pub mod formats;
-mod histogram;
-mod http;
-mod interval;
-mod knee;
-pub mod machine;
-mod measurement;
-pub mod merge;
-mod message;
-mod process;
-mod report;
-mod run;
-mod schedule;
-mod series;
-mod session;
-mod shared;
-mod stream;
-pub mod tls;
-mod worker;
+mod engine;
+mod model;
+mod output;
+mod system;
+mod wire;
 
-pub use config::{Arrivals, HttpLoad, Knee, LoadConfig, Mode, Protocol, Sweep};
-pub use errors::{ErrorCount, ErrorKind, Errors};
-pub use interval::Interval;
-pub use process::{ProcessMeter, ProcessUsage, process_cpu_ns};
-pub use report::{
-    KneeReport, Latency, ModeReport, ProtocolReport, Report, SCHEMA, SCHEMA_VERSION, ServerCost, Spread,
-    Step, TlsReport,
+pub use engine::run::{Event, Outcome, Phase, Progress, run};
+pub use engine::session::{Session, Slice};
+pub use model::address::Address;
+pub use model::config::{Arrivals, HttpLoad, Knee, LoadConfig, Mode, Protocol, Sweep};
+pub use model::errors::{ErrorCount, ErrorKind, Errors};
+pub use model::interval::{Counts, Interval};
+pub use model::latency::{Latency, latency_histogram};
+pub use model::report::{
+    KneeReport, ModeReport, ProtocolReport, Report, SCHEMA, SCHEMA_VERSION, ServerCost, Spread, Step,
+    TlsReport,
 };
-pub use run::{Event, Outcome, Phase, Progress, run};
-pub use session::{Session, Slice, latency_histogram};
-pub use stream::Address;
-pub use tls::{Tls, TlsOptions};
+pub use model::tls::{self, Tls, TlsOptions};
+pub use output::{formats, merge};
+pub use system::machine;
+pub use system::process::{ProcessMeter, ProcessUsage, process_cpu_ns};

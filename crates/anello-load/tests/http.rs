@@ -290,7 +290,7 @@ fn sweep_without_keep_alive_completes_all_steps() {
         ..load(address, |http| http.keep_alive = false)
     };
     for report in reports(&load) {
-        let offered: Vec<_> = report.steps.iter().map(|step| step.total.offered).collect();
+        let offered: Vec<_> = report.steps.iter().map(|step| step.total.counts.offered).collect();
         assert_eq!(offered, [10, 20, 30].map(Some), "{report:?}");
         assert!(report.is_success() && report.knee.is_none() && report.requests == 60, "{report:?}");
     }

@@ -256,7 +256,7 @@ fn intervals_of_all_threads_sum_to_total() {
         assert_eq!(log.lock().unwrap().drain(..).len(), 1050, "1000 requests and 50 of the warm-up");
         assert_eq!(intervals.iter().map(|interval| interval.requests).sum::<u64>(), 1000);
         assert_eq!(intervals.iter().map(|interval| interval.latency.len()).sum::<u64>(), 1000);
-        assert_eq!(intervals.iter().filter_map(|interval| interval.offered).sum::<u64>(), 1000);
+        assert_eq!(intervals.iter().filter_map(|interval| interval.counts.offered).sum::<u64>(), 1000);
         assert_eq!(outcome.total.latency.len(), 1000);
         assert_eq!(intervals.len(), report.intervals.len());
         assert!(intervals.windows(2).all(|pair| pair[0].start_ns < pair[1].start_ns));
@@ -303,7 +303,7 @@ fn sweep_stops_at_knee() {
         assert!(knee.why.contains("minimum 50 %"), "{}", knee.why);
         let requests = report.steps.iter().map(|step| step.total.requests);
         assert_eq!(requests.sum::<u64>(), report.requests);
-        assert_eq!(report.steps[0].total.offered, Some(30));
+        assert_eq!(report.steps[0].total.counts.offered, Some(30));
         assert_eq!(report.connections_left, 10, "all steps use the same connections");
     }
 }
@@ -505,9 +505,12 @@ fn slices_support_open_loop() {
             let mut session = Session::connect(&load).await.unwrap();
             for _ in 0..3 {
                 let slice = session.run_slice(Duration::from_millis(50)).await;
-                assert_eq!((slice.offered, slice.requests, slice.unsent), (Some(50), 50, 0));
-                assert_eq!(slice.latency.len(), slice.uncorrected.unwrap().len());
-                assert!(slice.errors.is_empty() && session.open_connections() == 4);
+                assert_eq!(
+                    (slice.interval.counts.offered, slice.interval.requests, slice.interval.counts.unsent),
+                    (Some(50), 50, 0)
+                );
+                assert_eq!(slice.interval.latency.len(), slice.interval.uncorrected.unwrap().len());
+                assert!(slice.interval.counts.errors.is_empty() && session.open_connections() == 4);
             }
             session.close().await;
         });

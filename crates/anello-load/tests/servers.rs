@@ -140,10 +140,10 @@ fn slices_share_connections_and_leave_no_request_in_flight() {
             let before = served.load(Ordering::SeqCst);
             for _ in 0..5 {
                 let slice = session.run_slice(Duration::from_millis(3)).await;
-                assert!(slice.errors.is_empty(), "{:?}", slice.errors);
-                assert_eq!(slice.latency.len(), slice.requests);
-                assert_eq!(slice.requests_by_connection.iter().sum::<u64>(), slice.requests);
-                requests += slice.requests;
+                assert!(slice.interval.counts.errors.is_empty(), "{:?}", slice.interval.counts.errors);
+                assert_eq!(slice.interval.latency.len(), slice.interval.requests);
+                assert_eq!(slice.requests_by_connection.iter().sum::<u64>(), slice.interval.requests);
+                requests += slice.interval.requests;
                 assert_eq!(session.open_connections(), 7);
                 assert_eq!(
                     served.load(Ordering::SeqCst) - before,
@@ -164,7 +164,7 @@ fn empty_slice_sends_one_request_per_connection() {
             let mut session = Session::connect(&load(echo_server())).await.unwrap();
             session.run_slice(Duration::ZERO).await
         });
-        assert_eq!(slice.requests, 7);
+        assert_eq!(slice.interval.requests, 7);
     }
 }
 

@@ -2,7 +2,7 @@
 
 #![forbid(unsafe_code)]
 
-use anello_load::formats::csv::CsvWriter;
+use anello_load::formats::csv::{CsvWriter, write_row};
 use anello_load::formats::ndjson::{Line, NdjsonWriter, SCHEMA, SCHEMA_VERSION};
 use anello_load::{Errors, Interval, ProcessUsage};
 
@@ -15,10 +15,10 @@ fn intervals() -> [Interval; 2] {
         full.uncorrected.as_mut().unwrap().saturating_record(number * 500);
     }
     full.requests = 1000;
-    full.offered = Some(1010);
-    (full.late, full.unsent) = (20, 10);
-    (full.sent_bytes, full.received_bytes) = (128_000, 256_000);
-    full.errors = errors();
+    full.counts.offered = Some(1010);
+    (full.counts.late, full.counts.unsent) = (20, 10);
+    (full.counts.sent_bytes, full.counts.received_bytes) = (128_000, 256_000);
+    full.counts.errors = errors();
     full.open_connections = 49;
     full.server = Some(ProcessUsage {
         cpu_ns: 7_500_000,
@@ -104,4 +104,11 @@ fn every_line_is_flushed_immediately() {
     let mut output = FlushRecorder::default();
     CsvWriter::new(&mut output).unwrap().write(&interval).unwrap();
     assert_eq!(output.flushed, line_ends(&output));
+}
+
+#[test]
+fn quotes_cells_with_special_characters() {
+    let mut row = Vec::new();
+    write_row(&mut row, ["plain", "a,b", "say \"so\"", "two\nlines", ""].into_iter()).unwrap();
+    assert_eq!(String::from_utf8(row).unwrap(), "plain,\"a,b\",\"say \"\"so\"\"\",\"two\nlines\",\n");
 }

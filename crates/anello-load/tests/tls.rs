@@ -8,6 +8,7 @@ mod secure;
 use std::io::{self, Read, Write};
 use std::net::Shutdown;
 use std::ops::ControlFlow;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Barrier, Mutex};
@@ -490,4 +491,34 @@ fn server_checks_work_with_tls() {
         // Plain HTTP requests to a TLS server.
         assert!(complete_bytes(server_with(false), &pages, TIMEOUT).await.is_err());
     });
+}
+
+#[test]
+fn error_names_invalid_input() {
+    let error = |name: &str, options: TlsOptions| Tls::new(name, options).unwrap_err().to_string();
+    let trusting = |trust| TlsOptions { trust, ..TlsOptions::default() };
+    assert!(error("a b", trusting(Trust::AcceptAny)).contains("\"a b\""));
+    let absent = PathBuf::from("/no/such/file");
+    assert!(error("a", trusting(Trust::CaFile(absent.clone()))).contains("/no/such/file: "));
+    assert!(error("a", trusting(Trust::Certificate(absent))).contains("/no/such/file: "));
+    let empty = tempfile::NamedTempFile::new().unwrap();
+    let no_certificates = error("a", trusting(Trust::CaFile(empty.path().to_owned())));
+    assert!(no_certificates.contains("cannot load PEM certificates from"), "{no_certificates}");
+    assert!(no_certificates.ends_with(": file contains none"), "{no_certificates}");
+    let cipher = Some("x".to_owned());
+    assert!(error("a", TlsOptions { cipher, ..trusting(Trust::AcceptAny) }).contains("\"x\""));
+}
+
+#[test]
+fn equal_configuration_compares_equal() {
+    let tls = |name: &str, resume| {
+        Tls::new(
+            name,
+            TlsOptions { trust: Trust::AcceptAny, session_resumption: resume, ..TlsOptions::default() },
+        )
+        .unwrap()
+    };
+    assert_eq!(tls("localhost", false), tls("localhost", false));
+    assert_ne!(tls("localhost", false), tls("localhost", true));
+    assert_ne!(tls("localhost", false), tls("::1", false));
 }

@@ -4,6 +4,7 @@ mod common;
 
 use std::cell::Cell;
 use std::io::Read;
+use std::net::SocketAddr;
 use std::rc::Rc;
 use std::thread;
 use std::time::Duration;
@@ -17,6 +18,17 @@ async fn until(is_true: impl Fn() -> bool) {
     while !is_true() {
         sleep(Duration::from_millis(1)).await;
     }
+}
+
+/// Connects three clients, and waits until all of them have been accepted.
+async fn connect_three(address: SocketAddr, accepted: &Cell<usize>) -> Vec<TcpStream> {
+    yield_now().await;
+    let mut clients = Vec::new();
+    for _ in 0..3 {
+        clients.push(TcpStream::connect(address).await.unwrap());
+    }
+    until(|| accepted.get() == 3).await;
+    clients
 }
 
 #[test]
@@ -36,12 +48,7 @@ fn several_tasks_accept_from_one_listener() {
                 })
                 .detach();
             }
-            yield_now().await;
-            let mut clients = Vec::new();
-            for _ in 0..3 {
-                clients.push(TcpStream::connect(address).await.unwrap());
-            }
-            until(|| accepted.get() == 3).await;
+            let _clients = connect_three(address, &accepted).await;
         });
     });
 }
@@ -108,12 +115,7 @@ fn several_tasks_accept_from_one_member() {
                 })
                 .detach();
             }
-            yield_now().await;
-            let mut clients = Vec::new();
-            for _ in 0..3 {
-                clients.push(TcpStream::connect(address).await.unwrap());
-            }
-            until(|| accepted.get() == 3).await;
+            let _clients = connect_three(address, &accepted).await;
             group.close(PendingConnections::Serve);
             until(|| ended.get() == 3).await;
         });
@@ -126,11 +128,11 @@ fn random_joins_and_leaves_lose_no_connection() {
     on_both_drivers(|setup| {
         for seed in 0..8 {
             eprintln!("{}: seed {seed}", setup.name);
-            let mut random = Random::new(seed);
+            let mut random = Rng::with_seed(seed);
             let sockets: Vec<_> =
-                (0..1 + random.below(3)).map(|_| std::net::TcpListener::bind(ANY_PORT).unwrap()).collect();
+                (0..1 + random.usize(..3)).map(|_| std::net::TcpListener::bind(ANY_PORT).unwrap()).collect();
             let addresses: Vec<_> = sockets.iter().map(|socket| socket.local_addr().unwrap()).collect();
-            let members = 1 + random.below(4);
+            let members = 1 + random.usize(..4);
             let group = ListenerGroup::<TcpListener>::new(sockets, members);
             let threads: Vec<_> = (0..members)
                 .map(|number| {
@@ -166,9 +168,9 @@ fn random_joins_and_leaves_lose_no_connection() {
             group.wait_applied(scaled_timeout(Duration::from_secs(10))).unwrap();
             let client_count = 200;
             for round in 0..client_count {
-                if random.below(20) == 0 {
+                if random.usize(..20) == 0 {
                     group.pause();
-                    if random.below(2) == 0 {
+                    if random.usize(..2) == 0 {
                         group.wait_applied(scaled_timeout(Duration::from_secs(10))).unwrap();
                     }
                     group.resume();

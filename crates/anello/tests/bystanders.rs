@@ -140,9 +140,9 @@ fn random_task_and_thread_operations() {
             let (handles_in, handles) = mpsc::channel::<JoinHandle<Vec<u8>>>();
             let threads: Vec<thread::JoinHandle<()>> = vec![
                 thread::spawn(move || {
-                    let (mut random, mut kept) = (Random::new(seed), Vec::new());
+                    let (mut random, mut kept) = (Rng::with_seed(seed), Vec::new());
                     while let Ok(waker) = wakers.recv() {
-                        let _: () = match random.below(5) {
+                        let _: () = match random.usize(..5) {
                             0 => waker.wake(),
                             1 => waker.wake_by_ref(),
                             2 => kept.push(waker),
@@ -153,7 +153,7 @@ fn random_task_and_thread_operations() {
                             }
                             _ => {}
                         };
-                        if random.below(20) == 0 {
+                        if random.usize(..20) == 0 {
                             kept.drain(..).for_each(Waker::wake)
                         }
                     }
@@ -161,9 +161,9 @@ fn random_task_and_thread_operations() {
                     kept.into_iter().for_each(Waker::wake);
                 }),
                 thread::spawn(move || {
-                    let (mut random, mut kept) = (Random::new(seed + 1), Vec::new());
+                    let (mut random, mut kept) = (Rng::with_seed(seed + 1), Vec::new());
                     while let Ok(handle) = handles.recv() {
-                        match random.below(4) {
+                        match random.usize(..4) {
                             0 => handle.abort(),
                             1 => drop(handle),
                             2 => {
@@ -173,7 +173,7 @@ fn random_task_and_thread_operations() {
                             }
                             _ => kept.push(handle),
                         }
-                        if random.below(10) == 0 {
+                        if random.usize(..10) == 0 {
                             kept.clear()
                         }
                     }
@@ -188,10 +188,10 @@ fn random_task_and_thread_operations() {
             let runtime = setup.runtime();
             let handle = runtime.handle();
             runtime.block_on(async {
-                let mut random = Random::new(seed + 2);
+                let mut random = Rng::with_seed(seed + 2);
                 let mut own = Vec::new();
                 for round in 0..1500 {
-                    let (sender, kind, polls) = (sender.clone(), random.below(8), random.below(6));
+                    let (sender, kind, polls) = (sender.clone(), random.usize(..8), random.usize(..6));
                     let local = Rc::new(Cell::new(0));
                     let mut left = polls;
                     let future = async move {
@@ -222,7 +222,7 @@ fn random_task_and_thread_operations() {
                         data
                     };
                     let spawned = spawn(future);
-                    match random.below(4) {
+                    match random.usize(..4) {
                         0 => spawned.detach(),
                         1 => {
                             handles_in.send(spawned).ok();
@@ -234,15 +234,15 @@ fn random_task_and_thread_operations() {
                             own.push(spawned)
                         }
                     }
-                    if random.below(3) == 0 {
+                    if random.usize(..3) == 0 {
                         yield_now().await
                     }
-                    if random.below(50) == 0 {
+                    if random.usize(..50) == 0 {
                         sleep(Duration::from_micros(100)).await
                     }
-                    if random.below(4) == 0 && !own.is_empty() {
-                        let one = own.swap_remove(random.below(own.len()));
-                        if random.below(2) == 0 {
+                    if random.usize(..4) == 0 && !own.is_empty() {
+                        let one = own.swap_remove(random.usize(..own.len()));
+                        if random.usize(..2) == 0 {
                             one.abort()
                         }
                         timeout(Duration::from_micros(300), one).await.ok();

@@ -11,7 +11,9 @@ use std::thread;
 use std::time::Duration;
 
 use anello::Workers;
-use anello::net::{Distribution, ListenerGroup, PendingConnections, TcpListener, UnixListener, echo};
+use anello::net::{
+    Distribution, GroupListener, ListenerGroup, PendingConnections, TcpListener, UnixListener, echo,
+};
 use anello::time::sleep;
 use socket2::{Domain, SockAddr, Socket, Type};
 
@@ -47,14 +49,14 @@ fn sockets_at_one_address(count: usize) -> (Vec<StdListener>, SocketAddr) {
 }
 
 /// Workers that count the connections they serve.
-struct CountingWorkers {
-    group: ListenerGroup<TcpListener>,
+struct CountingWorkers<L: GroupListener = TcpListener> {
+    group: ListenerGroup<L>,
     served: Arc<Vec<AtomicUsize>>,
     workers: Option<Workers<()>>,
 }
 
-impl CountingWorkers {
-    fn start(setup: &Setup, group: ListenerGroup<TcpListener>, members: usize) -> Self {
+impl<L: GroupListener> CountingWorkers<L> {
+    fn start(setup: &Setup, group: ListenerGroup<L>, members: usize) -> Self {
         let served = Arc::new((0..members).map(|_| AtomicUsize::new(0)).collect::<Vec<_>>());
         let (joined, counted) = (group.clone(), Arc::clone(&served));
         let workers = Workers::builder().unpinned_workers(members).runtime(setup.builder());
@@ -86,7 +88,7 @@ impl CountingWorkers {
 
 fn distribute(setup: &Setup, members: usize, sockets: usize, arrival: Arrival) -> Vec<usize> {
     let (sockets, address) = sockets_at_one_address(sockets);
-    let group = ListenerGroup::new_paused(sockets, members);
+    let group = ListenerGroup::<TcpListener>::new_paused(sockets, members);
     let counting = CountingWorkers::start(setup, group.clone(), members);
     if arrival != Arrival::Queued {
         group.resume();
@@ -127,7 +129,7 @@ fn kernel_distribution_keeps_connections_at_accepting_worker() {
     on_each(available(), |setup| {
         for distribution in [Distribution::Kernel, Distribution::Balanced] {
             let ((first, address), (second, _)) = (listener(), listener());
-            let group = ListenerGroup::new(vec![first, second], 2);
+            let group = ListenerGroup::<TcpListener>::new(vec![first, second], 2);
             assert_eq!(group.distribution(), Distribution::Balanced);
             group.set_distribution(distribution);
             let counting = CountingWorkers::start(setup, group, 2);
@@ -146,7 +148,7 @@ fn kernel_distribution_keeps_connections_at_accepting_worker() {
 fn workers_of_shared_socket_alternate_on_uring() {
     on_each(available().into_iter().filter(Setup::is_uring).collect(), |setup| {
         let (listener, address) = listener();
-        let group = ListenerGroup::new(vec![listener], 2);
+        let group = ListenerGroup::<TcpListener>::new(vec![listener], 2);
         group.set_distribution(Distribution::Kernel);
         let counting = CountingWorkers::start(setup, group, 2);
         (0..200).for_each(|_| assert_echoed(client(address)));
@@ -164,30 +166,14 @@ fn connections_of_shared_unix_socket_are_balanced() {
             vec![StdUnixListener::bind(&path).expect("a listening socket")],
             2,
         );
-        let served = Arc::new([AtomicUsize::new(0), AtomicUsize::new(0)]);
-        let (joined, counted) = (group.clone(), Arc::clone(&served));
-        let workers = Workers::builder().unpinned_workers(2).runtime(setup.builder());
-        let workers = workers.start(move |worker| {
-            let (joined, counted) = (joined.clone(), Arc::clone(&counted));
-            async move {
-                let member = joined.join(worker.index);
-                while let Some(stream) = member.accept().await.expect("an accepted connection") {
-                    counted[worker.index].fetch_add(1, Ordering::Relaxed);
-                    anello::spawn(async move { echo(stream).await.ok() }).detach();
-                }
-            }
-        });
-        let workers = workers.expect("workers");
-        assert_eq!(group.wait_applied(hang_timeout()).expect("both members accept"), 2);
+        let counting = CountingWorkers::start(setup, group, 2);
         for _ in 0..100 {
             let mut client = StdUnixStream::connect(&path).expect("a connection");
             client.set_read_timeout(Some(hang_timeout())).expect("a timeout");
             client.write_all(b"ciao").expect("room to send");
             assert_echoed(client);
         }
-        group.close(PendingConnections::Serve);
-        workers.join().expect("the workers exit");
-        let served = served.each_ref().map(|count| count.load(Ordering::Relaxed));
+        let served = counting.stop();
         assert!(served[0] + served[1] == 100 && served.iter().all(|count| *count <= 55), "{served:?}");
     });
 }

@@ -16,8 +16,8 @@ use anello::{current_metrics, spawn, yield_now};
 use common::child::{Child, assert_grown_less, raise_open_files, usage};
 use common::server::{Server, serve_if_child};
 use common::{
-    ANY_PORT, Random, Setup, assert_same_bytes, both_drivers, on_both_drivers, on_each, on_every_driver,
-    pair, pattern, poll_at_most, scaled_timeout, sha256, within,
+    ANY_PORT, Rng, Setup, assert_same_bytes, both_drivers, on_both_drivers, on_each, on_every_driver, pair,
+    pattern, poll_at_most, scaled_timeout, sha256, within,
 };
 use sha2::{Digest, Sha256};
 use socket2::{Domain, SockRef, Socket, Type};
@@ -90,7 +90,7 @@ async fn drop_futures(seed: u64, count: u64) {
     let listener = Rc::new(TcpListener::bind(ANY_PORT).unwrap());
     let address = listener.local_addr().unwrap();
     let base = current_metrics().unwrap().sockets;
-    let mut random = Random::new(seed);
+    let mut random = Rng::with_seed(seed);
     let (mut client, mut server) = (None, None);
     for number in 0..count {
         // A new connection from time to time. The old streams are dropped with operations in flight.
@@ -99,13 +99,15 @@ async fn drop_futures(seed: u64, count: u64) {
             server = Some(listener.accept().await.unwrap());
         }
         let (one, other) = (client.as_mut().unwrap(), server.as_mut().unwrap());
-        let stream = if random.below(2) == 0 { one } else { other };
-        let polls = random.below(2);
-        match random.below(9) {
+        let stream = if random.usize(..2) == 0 { one } else { other };
+        let polls = random.usize(..2);
+        match random.usize(..9) {
             0 => drop(poll_at_most(polls, stream.recv()).await),
             1 => drop(poll_at_most(polls, stream.read(&mut [0; 10])).await),
-            2 => drop(poll_at_most(polls, stream.send(vec![1; 1 + random.below(9000)])).await),
-            3 => drop(poll_at_most(polls, stream.write_all(&[2; 70_000][..1 + random.below(70_000)])).await),
+            2 => drop(poll_at_most(polls, stream.send(vec![1; 1 + random.usize(..9000)])).await),
+            3 => {
+                drop(poll_at_most(polls, stream.write_all(&[2; 70_000][..1 + random.usize(..70_000)])).await)
+            }
             4 => drop(poll_at_most(polls, stream.flush()).await),
             5 => drop(poll_at_most(polls, listener.accept()).await),
             6 => drop(poll_at_most(polls, TcpStream::connect(address)).await),
@@ -345,12 +347,12 @@ fn fault_22_resets_during_transfer() {
         let mut server = Server::start(setup, None);
         let address = server.address;
         let before = server.report();
-        let mut random = Random::new(22);
+        let mut random = Rng::with_seed(22);
         for _ in 0..1000 {
             let mut client = StdStream::connect(address).unwrap();
             SockRef::from(&client).set_linger(Some(Duration::ZERO)).unwrap();
-            client.write_all(&pattern(random.next(), 1 + random.below(60_000))).unwrap();
-            if random.below(2) == 0 {
+            client.write_all(&pattern(random.u64(..), 1 + random.usize(..60_000))).unwrap();
+            if random.usize(..2) == 0 {
                 client.read_exact(&mut [0; 1]).unwrap();
             }
             drop(client);
@@ -553,12 +555,12 @@ fn small_writes_over_slow_link() {
             let sent = message.clone();
             let echoing = spawn(async move { echo(&mut server).await });
             let writing = spawn(async move {
-                let mut random = Random::new(20);
+                let mut random = Rng::with_seed(20);
                 let mut left = &sent[..];
                 while !left.is_empty() {
-                    let (part, rest) = left.split_at((1 + random.below(30)).min(left.len()));
+                    let (part, rest) = left.split_at((1 + random.usize(..30)).min(left.len()));
                     writer.write_all(part).await.unwrap();
-                    if random.below(10) == 0 {
+                    if random.usize(..10) == 0 {
                         yield_now().await;
                     }
                     left = rest;

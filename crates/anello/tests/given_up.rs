@@ -18,14 +18,18 @@ use anello::time::sleep;
 use anello::{JoinHandle, Runtime, spawn, yield_now};
 use common::*;
 
+/// Returns a runtime, a stream on it and the peer of the stream.
+fn connected(setup: &Setup) -> (Runtime, TcpStream, std::net::TcpStream) {
+    let listener = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let runtime = setup.runtime();
+    let stream = runtime.block_on(TcpStream::connect(listener.local_addr().unwrap())).unwrap();
+    (runtime, stream, listener.accept().unwrap().0)
+}
+
 #[test]
 fn stream_dropped_outside_block_on_is_closed() {
     on_both_drivers(|setup| {
-        let listener = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-        let address = listener.local_addr().unwrap();
-        let runtime = setup.runtime();
-        let mut stream = runtime.block_on(TcpStream::connect(address)).unwrap();
-        let (mut peer, _) = listener.accept().unwrap();
+        let (runtime, mut stream, mut peer) = connected(setup);
         runtime.block_on(async {
             poll_at_most(1, stream.recv()).await;
             yield_now().await;
@@ -70,11 +74,7 @@ fn listener_address_can_be_bound_again() {
 #[test]
 fn main_future_is_dropped_before_block_on_returns() {
     on_both_drivers(|setup| {
-        let listener = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-        let address = listener.local_addr().unwrap();
-        let runtime = setup.runtime();
-        let mut stream = runtime.block_on(TcpStream::connect(address)).unwrap();
-        let (mut peer, _) = listener.accept().unwrap();
+        let (runtime, mut stream, mut peer) = connected(setup);
         let mut polls = 0;
         runtime.block_on(poll_fn(move |context| {
             assert!(pin!(stream.recv()).poll(context).is_pending());

@@ -185,6 +185,19 @@ fn paused_group_keeps_accept_queue_and_serves_accepted_connections() {
     }
 }
 
+/// Starts two workers that serve the group, and waits until both have joined.
+fn two_workers(setup: &Setup, group: &ListenerGroup<TcpListener>) -> Workers<()> {
+    let joined = group.clone();
+    let workers = Workers::builder().cores(two_cores()).runtime(setup.builder());
+    let workers = workers.start(move |worker| {
+        let joined = joined.clone();
+        async move { serve(joined.join(worker.index)).await }
+    });
+    let workers = workers.expect("workers");
+    assert_eq!(group.wait_applied(hang_timeout()).expect("both members have joined"), 2);
+    workers
+}
+
 /// Two workers with one socket.
 #[test]
 fn wait_applied_in_task_submits_wake_ups() {
@@ -192,14 +205,7 @@ fn wait_applied_in_task_submits_wake_ups() {
         on_each(vec![setup], |setup| {
             let (listener, _) = listener();
             let group = ListenerGroup::<TcpListener>::new(vec![listener], 2);
-            let joined = group.clone();
-            let workers = Workers::builder().cores(two_cores()).runtime(setup.builder());
-            let workers = workers.start(move |worker| {
-                let joined = joined.clone();
-                async move { serve(joined.join(worker.index)).await }
-            });
-            let workers = workers.expect("workers");
-            assert_eq!(group.wait_applied(hang_timeout()).expect("both members accept"), 2);
+            let workers = two_workers(setup, &group);
             setup.run(async {
                 for _ in 0..10 {
                     group.pause();
@@ -327,14 +333,7 @@ fn fault_04_workers_of_shared_socket_reject_clients_without_descriptors() {
 fn share_without_descriptors(setup: &Setup) {
     let (listener, address) = listener();
     let group = ListenerGroup::<TcpListener>::new_paused(vec![listener], 2);
-    let joined = group.clone();
-    let workers = Workers::builder().cores(two_cores()).runtime(setup.builder());
-    let workers = workers.start(move |worker| {
-        let joined = joined.clone();
-        async move { serve(joined.join(worker.index)).await }
-    });
-    let workers = workers.expect("workers");
-    assert_eq!(group.wait_applied(hang_timeout()).expect("both members have joined"), 2);
+    let workers = two_workers(setup, &group);
     let mut clients: Vec<StdStream> = (0..100).map(|_| client(address)).collect();
     leave_descriptors(10);
     group.resume();
@@ -356,6 +355,20 @@ fn take_every_descriptor(stream: &StdStream) -> Vec<StdStream> {
     std::iter::from_fn(|| stream.try_clone().ok()).collect()
 }
 
+/// Asserts that the member waits while all descriptors are taken, and then accepts the pending connection.
+async fn assert_accepts_after_release(
+    setup: &Setup,
+    member: &GroupMember<TcpListener>,
+    taken: Vec<StdStream>,
+) {
+    let mut accepting = pin!(member.accept());
+    let accepted = poll_at_most(10, accepting.as_mut()).await;
+    assert!(accepted.is_none(), "{}: {accepted:?}", setup.name);
+    drop(taken);
+    raise_open_files();
+    assert!(accepting.await.expect("an accepted connection").is_some(), "{}", setup.name);
+}
+
 #[test]
 fn fault_04_member_waits_for_descriptor_of_its_socket() {
     let name = "fault_04_member_waits_for_descriptor_of_its_socket";
@@ -367,12 +380,7 @@ fn fault_04_member_waits_for_descriptor_of_its_socket() {
             setup.run(async {
                 let member = group.join(0);
                 let taken = take_every_descriptor(&waiting);
-                let mut accepting = pin!(member.accept());
-                let accepted = poll_at_most(10, accepting.as_mut()).await;
-                assert!(accepted.is_none(), "{}: {accepted:?}", setup.name);
-                drop(taken);
-                raise_open_files();
-                assert!(accepting.await.expect("an accepted connection").is_some(), "{}", setup.name);
+                assert_accepts_after_release(setup, &member, taken).await;
             });
         });
     });
@@ -391,12 +399,7 @@ fn fault_04_group_closed_without_descriptors_serves_pending_connections_later() 
                 let waiting = client(address);
                 let taken = take_every_descriptor(&waiting);
                 group.close(PendingConnections::Serve);
-                let mut accepting = pin!(member.accept());
-                let accepted = poll_at_most(10, accepting.as_mut()).await;
-                assert!(accepted.is_none(), "{}: {accepted:?}", setup.name);
-                drop(taken);
-                raise_open_files();
-                assert!(accepting.await.expect("an accepted connection").is_some(), "{}", setup.name);
+                assert_accepts_after_release(setup, &member, taken).await;
                 // The accept queue is empty, which is detected without a descriptor.
                 let taken = take_every_descriptor(&waiting);
                 let mut accepting = pin!(member.accept());

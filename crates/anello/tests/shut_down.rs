@@ -218,14 +218,22 @@ fn assert_gone(setup: &Setup, action: DropAction, stream: &mut TcpStream) {
     assert_eq!(error.kind(), ErrorKind::NotConnected, "{} {action:?}", setup.name);
 }
 
+/// Returns a pair of streams whose near side holds the last clone of a destructive waker, and how often it was dropped.
+fn pair_with_destructive_waker(
+    setup: &Setup,
+    action: DropAction,
+) -> (TcpStream, TcpStream, Arc<AtomicUsize>) {
+    let (mut near, far) = pair_of_stashed_runtime(setup);
+    let (waker, dropped) = destructive_waker(action);
+    assert!(poll_once(pin!(near.recv()), &waker).is_pending());
+    (near, far, dropped)
+}
+
 #[test]
 fn destructor_of_replaced_waker_can_drop_runtime_and_panic() {
     on_every_driver_and_sim(|setup| {
         for action in ALL {
-            let (mut near, mut far) = pair_of_stashed_runtime(setup);
-            let (waker, dropped) = destructive_waker(action);
-            assert!(poll_once(pin!(near.recv()), &waker).is_pending());
-            drop(waker);
+            let (mut near, mut far, dropped) = pair_with_destructive_waker(setup, action);
             let polled =
                 catch_unwind(AssertUnwindSafe(|| poll_once(pin!(near.recv()), Waker::noop()).is_pending()));
             assert_eq!(
@@ -244,10 +252,7 @@ fn destructor_of_replaced_waker_can_drop_runtime_and_panic() {
 fn destructor_of_dropped_stream_waker_can_drop_runtime_and_panic() {
     on_every_driver_and_sim(|setup| {
         for action in ALL {
-            let (mut near, mut far) = pair_of_stashed_runtime(setup);
-            let (waker, dropped) = destructive_waker(action);
-            assert!(poll_once(pin!(near.recv()), &waker).is_pending());
-            drop(waker);
+            let (near, mut far, dropped) = pair_with_destructive_waker(setup, action);
             let done = catch_unwind(AssertUnwindSafe(|| drop(near)));
             assert_eq!(
                 (done.is_ok(), dropped.load(Ordering::SeqCst)),

@@ -18,7 +18,7 @@ use std::time::Duration;
 use anello::net::{TcpListener, TcpStream, echo};
 use anello::time::{sleep, timeout};
 use anello::{DriverKind, DriverOptions, Runtime, SimFaults, SimModel, SimOptions, spawn};
-use common::{Random, pair};
+use common::{Rng, pair, random_simulator};
 
 /// Virtual time after which no retry is pending any more.
 const LIMIT: Duration = Duration::from_secs(600);
@@ -28,26 +28,9 @@ type Trace = Rc<RefCell<Vec<(usize, &'static str, usize)>>>;
 
 /// Runs one seed, which determines the kernel, the faults and the load.
 fn run(seed: u64) -> Vec<(usize, &'static str, usize)> {
-    let mut random = Random::new(seed);
-    let model = if random.below(2) == 0 { SimModel::Completion } else { SimModel::Readiness };
-    let rate = [0, 5, 50, 300][random.below(4)];
-    let lossless = random.below(2) == 0;
-    let mut faults = if lossless { SimFaults::lossless(rate) } else { SimFaults::all(rate) };
-    if lossless {
-        // A listener without descriptors rejects its clients with an orderly close, but their data is lost.
-        faults.descriptor_exhaustion = 0;
-    }
-    let mut options = DriverOptions::default();
-    options.initial_receive_buffers = 1 << random.below(7);
-    options.max_receive_buffers = options.initial_receive_buffers << random.below(3);
-    options.receive_buffer_bytes = 64 << random.below(7);
-    options.max_send_queue_bytes = 1 << (6 + random.below(11));
-    options.max_received_chunks = 1 + random.below(16);
-    options.max_accept_queue = 1 + random.below(8);
-    options.direct_send_threshold_bytes = 1 << (6 + random.below(11));
-    options.deferred_send_threshold_edges = random.below(4);
-    let simulated = SimOptions::new(seed).model(model).faults(faults);
-    let runtime = Runtime::builder().driver(DriverKind::Sim(simulated)).options(options).build().unwrap();
+    let mut random = Rng::with_seed(seed);
+    let (setup, is_lossy) = random_simulator(seed);
+    let runtime = setup.runtime();
     let trace = Trace::default();
     let noted = Rc::clone(&trace);
     runtime.block_on(async move {
@@ -60,16 +43,16 @@ fn run(seed: u64) -> Vec<(usize, &'static str, usize)> {
                 spawn(async move { echo(&mut stream).await }).detach();
             }
         });
-        let clients: Vec<_> = (0..1 + random.below(6))
+        let clients: Vec<_> = (0..1 + random.usize(..6))
             .map(|number| {
-                let client = client(address, number, Random::new(random.next()), Rc::clone(&noted));
+                let client = client(address, number, Rng::with_seed(random.u64(..)), Rc::clone(&noted));
                 spawn(async move { (number, timeout(LIMIT, client).await) })
             })
             .collect();
         for client in clients {
             let (number, ended) = client.await.expect("no client panics");
             let result = ended.unwrap_or_else(|_| panic!("client {number} hangs"));
-            assert!(result.is_ok() || !lossless, "client {number} failed on a lossless network: {result:?}");
+            assert!(result.is_ok() || is_lossy, "client {number} failed on a lossless network: {result:?}");
         }
         serving.abort();
         sleep(Duration::from_millis(1)).await;
@@ -84,25 +67,25 @@ fn run(seed: u64) -> Vec<(usize, &'static str, usize)> {
 async fn client(
     address: std::net::SocketAddr,
     number: usize,
-    mut random: Random,
+    mut random: Rng,
     trace: Trace,
 ) -> io::Result<()> {
     let mut stream = TcpStream::connect(address).await?;
-    for round in 0..1 + random.below(8) {
-        let length = match random.below(4) {
-            0 => 1 + random.below(64),
-            1 => 1 + random.below(4096),
-            _ => 1 + random.below(60_000),
+    for round in 0..1 + random.usize(..8) {
+        let length = match random.usize(..4) {
+            0 => 1 + random.usize(..64),
+            1 => 1 + random.usize(..4096),
+            _ => 1 + random.usize(..60_000),
         };
-        let salt = random.next();
+        let salt = random.u64(..);
         let message: Vec<u8> =
             (0..length as u64).map(|at| (at.wrapping_mul(31) ^ salt ^ (at >> 8)) as u8).collect();
-        if random.below(8) == 0 {
-            sleep(Duration::from_micros(random.below(2000) as u64)).await;
+        if random.usize(..8) == 0 {
+            sleep(Duration::from_micros(random.usize(..2000) as u64)).await;
         }
         let (mut reader, mut writer) = stream.split();
         let outgoing = message.clone();
-        let by_copy = random.below(2) == 0;
+        let by_copy = random.usize(..2) == 0;
         let writing = async {
             if by_copy {
                 writer.write_all(&outgoing).await?
@@ -111,12 +94,13 @@ async fn client(
             }
             writer.flush().await
         };
-        let mut pieces = Random::new(random.next());
+        let mut pieces = Rng::with_seed(random.u64(..));
         let reading = async {
             let mut received = Vec::with_capacity(length);
             while received.len() < length {
                 // Dropping a pending receive loses no bytes.
-                let Ok(chunk) = timeout(Duration::from_micros(pieces.below(500) as u64), reader.recv()).await
+                let Ok(chunk) =
+                    timeout(Duration::from_micros(pieces.usize(..500) as u64), reader.recv()).await
                 else {
                     continue;
                 };

@@ -24,7 +24,7 @@ use anello::net::{TcpStream, UnixListener, UnixStream, echo};
 use anello::{ZeroCopy, current_metrics, spawn, yield_now};
 use common::child::{Child, usage};
 use common::{
-    Flag, Random, assert_same_bytes, on_both_drivers, on_each, on_every_driver, pattern, poll_at_most,
+    Flag, Rng, assert_same_bytes, on_both_drivers, on_each, on_every_driver, pattern, poll_at_most,
     simulated_drivers,
 };
 use family::{any_address, connect, listen, pair};
@@ -289,15 +289,15 @@ fn descriptors_are_not_leaked() {
 async fn open_and_close_connections(seed: u64, count: usize) {
     let listener = Rc::new(listen().unwrap());
     let base = current_metrics().unwrap().sockets;
-    let mut random = Random::new(seed);
+    let mut random = Rng::with_seed(seed);
     for _ in 0..count {
         let mut client = connect(&listener).await.unwrap();
         let mut server = listener.accept().await.unwrap();
         drop(poll_at_most(1, server.recv()).await);
-        let size = 1 + random.below(200_000);
+        let size = 1 + random.usize(..200_000);
         client.send(pattern(seed, size)).await.unwrap();
-        drop(poll_at_most(random.below(3), server.recv()).await);
-        match random.below(5) {
+        drop(poll_at_most(random.usize(..3), server.recv()).await);
+        match random.usize(..5) {
             0 => client.abort(),
             1 => server.abort(),
             2 => client.shutdown_handle().shutdown(),

@@ -15,7 +15,7 @@ use std::time::Duration;
 use rustix::io::Errno;
 
 use super::block::Block;
-use super::engine::{Completion, Request, RequestQueue};
+use super::request::{Completion, Request, RequestQueue};
 
 /// `IOCB_CMD_PREAD` and `IOCB_CMD_PWRITE` of `linux/aio_abi.h`.
 const OPCODES: [u16; 2] = [0, 1];

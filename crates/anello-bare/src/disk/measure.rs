@@ -12,8 +12,9 @@ use hdrhistogram::serialization::{Serializer, V2Serializer};
 
 use super::block::Block;
 use super::command::{Command, Outcome};
-use super::engine::{Completion, Engine, Request};
+use super::engine::Engine;
 use super::pattern;
+use super::request::{Completion, Request};
 
 /// Significant digits of the latency histogram.
 const SIGNIFICANT_DIGITS: u8 = 3;

@@ -16,7 +16,7 @@ use std::ptr;
 use rustix::io::Errno;
 
 use super::block::Block;
-use super::engine::{Completion, Request, RequestQueue};
+use super::request::{Completion, Request, RequestQueue};
 
 pub(super) struct PosixAio {
     /// Indexed by slot.

@@ -5,7 +5,7 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 
-use super::engine::{Completion, Request, RequestQueue};
+use super::request::{Completion, Request, RequestQueue};
 
 pub(super) struct Pread {
     file: File,

@@ -7,8 +7,8 @@ use std::sync::mpsc::{self, Receiver};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 
-use super::engine::{Completion, Request, RequestQueue};
 use super::pread::execute;
+use super::request::{Completion, Request, RequestQueue};
 
 /// Stack size of one thread in bytes; it only makes system calls.
 const STACK_BYTES: usize = 64 * 1024;

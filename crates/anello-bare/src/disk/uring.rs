@@ -14,7 +14,7 @@ use io_uring::{IoUring, opcode};
 use rustix::io::Errno;
 
 use super::block::Block;
-use super::engine::{Completion, Request, RequestQueue};
+use super::request::{Completion, Request, RequestQueue};
 use crate::uring::setup;
 
 pub(super) struct Uring {

@@ -4,7 +4,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use anello::{DriverKind, DriverOptions, Runtime, RuntimeBuilder};
+use anello::{DriverKind, DriverOptions, Runtime};
 use rustix::process::{Resource, getrlimit};
 
 use super::facts::{
@@ -51,11 +51,10 @@ fn restrictions(tree: &Tree) -> Restrictions {
 
 /// Returns the name of the container runtime and where it was detected; `None` outside a container.
 fn container(tree: &Tree) -> Option<String> {
-    if tree.exists(".dockerenv") {
-        return Some("docker (/.dockerenv)".to_owned());
-    }
-    if tree.exists("run/.containerenv") {
-        return Some("podman (/run/.containerenv)".to_owned());
+    for (name, file) in [("docker", ".dockerenv"), ("podman", "run/.containerenv")] {
+        if tree.exists(file) {
+            return Some(format!("{name} (/{file})"));
+        }
     }
     if let Some(manager) = tree.line("run/systemd/container") {
         return Some(format!("{manager} (/run/systemd/container)"));
@@ -86,25 +85,20 @@ fn processor(tree: &Tree) -> Processor {
 /// Returns the smallest CPU limit of the control groups of this process, in cores; `None` if there is no limit.
 fn cgroup_cpus(tree: &Tree) -> Option<f64> {
     let groups = tree.text("proc/self/cgroup")?;
-    let mut smallest: Option<f64> = None;
-    for line in groups.lines() {
-        let mut fields = line.splitn(3, ':').skip(1);
-        let (Some(controllers), Some(path)) = (fields.next(), fields.next()) else { continue };
+    let limits = groups.lines().filter_map(|line| {
+        let (controllers, path) = line.split_once(':')?.1.split_once(':')?;
         let hierarchy = match controllers {
             "" if tree.exists("sys/fs/cgroup/unified") => "sys/fs/cgroup/unified",
             "" => "sys/fs/cgroup",
             names if names.split(',').any(|name| name == "cpu") => "sys/fs/cgroup/cpu",
-            _ => continue,
+            _ => return None,
         };
         // Limits of parent groups apply as well. Inside a container, the path can name groups that are not visible; the
         // root of the mounted hierarchy is then the container's own group.
-        for group in Path::new(path.trim_start_matches('/')).ancestors() {
-            if let Some(cpus) = group_cpus(tree, &Path::new(hierarchy).join(group)) {
-                smallest = Some(smallest.map_or(cpus, |smallest| smallest.min(cpus)));
-            }
-        }
-    }
-    smallest
+        let groups = Path::new(path.trim_start_matches('/')).ancestors();
+        groups.filter_map(|group| group_cpus(tree, &Path::new(hierarchy).join(group))).min_by(f64::total_cmp)
+    });
+    limits.min_by(f64::total_cmp)
 }
 
 fn group_cpus(tree: &Tree, group: &Path) -> Option<f64> {
@@ -121,8 +115,8 @@ fn group_cpus(tree: &Tree, group: &Path) -> Option<f64> {
 fn try_uring() -> Uring {
     match anello::probe_uring(&DriverOptions::default()) {
         Ok(features) => {
-            let feature = |(name, used): (&str, bool)| Feature { name: name.to_owned(), used };
-            Uring { features: features.into_iter().map(feature).collect(), refusal: None }
+            let features = features.into_iter().map(|(name, used)| Feature { name: name.to_owned(), used });
+            Uring { features: features.collect(), refusal: None }
         }
         Err(error) => {
             let cause = match error.kind() {
@@ -145,7 +139,7 @@ fn choice() -> Choice {
 
 /// Builds a runtime the way an application does, drops it, and returns its driver.
 fn start(kind: DriverKind, from_environment: bool) -> io::Result<Chosen> {
-    let builder: RuntimeBuilder = Runtime::builder().driver(kind).driver_from_environment(from_environment);
+    let builder = Runtime::builder().driver(kind).driver_from_environment(from_environment);
     let driver = builder.build()?.driver();
     Ok(Chosen { driver: driver.name.to_owned(), features: driver.features, reason: driver.fallback_reason })
 }
@@ -227,24 +221,30 @@ mod tests {
 
     #[test]
     fn smallest_cpu_limit_of_parent_groups_applies() {
-        let (_directory, tree) = tree(&[
-            ("proc/self/cgroup", "0::/service/worker\n"),
-            ("sys/fs/cgroup/service/worker/cpu.max", "max 100000\n"),
-            ("sys/fs/cgroup/service/cpu.max", "150000 100000\n"),
-            ("sys/fs/cgroup/cpu.max", "400000 100000\n"),
-        ]);
-        assert_eq!(cgroup_cpus(&tree), Some(1.5));
-    }
-
-    #[test]
-    fn reads_cgroup_v1_limits() {
-        let (_directory, tree) = tree(&[
-            ("proc/self/cgroup", "4:cpu,cpuacct:/docker/abc\n0::/\n"),
-            ("sys/fs/cgroup/cpu/cpu.cfs_quota_us", "50000\n"),
-            ("sys/fs/cgroup/cpu/cpu.cfs_period_us", "100000\n"),
-            ("sys/fs/cgroup/unified/cgroup.procs", "\n"),
-        ]);
-        assert_eq!(cgroup_cpus(&tree), Some(0.5));
+        for (files, cpus) in [
+            (
+                [
+                    ("proc/self/cgroup", "0::/service/worker\n"),
+                    ("sys/fs/cgroup/service/worker/cpu.max", "max 100000\n"),
+                    ("sys/fs/cgroup/service/cpu.max", "150000 100000\n"),
+                    ("sys/fs/cgroup/cpu.max", "400000 100000\n"),
+                ],
+                1.5,
+            ),
+            // Version 1 of the control groups.
+            (
+                [
+                    ("proc/self/cgroup", "4:cpu,cpuacct:/docker/abc\n0::/\n"),
+                    ("sys/fs/cgroup/cpu/cpu.cfs_quota_us", "50000\n"),
+                    ("sys/fs/cgroup/cpu/cpu.cfs_period_us", "100000\n"),
+                    ("sys/fs/cgroup/unified/cgroup.procs", "\n"),
+                ],
+                0.5,
+            ),
+        ] {
+            let (_directory, tree) = tree(&files);
+            assert_eq!(cgroup_cpus(&tree), Some(cpus));
+        }
     }
 
     #[test]

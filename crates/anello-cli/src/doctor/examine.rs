@@ -4,6 +4,8 @@ use serde::Serialize;
 
 use super::facts::{Cause, Choice, Facts, Feature, Limits, Network, Processor, Refusal, Restrictions};
 
+use self::CheckStatus::{Attention, Note};
+
 /// Result of the evaluation.
 #[derive(Debug, Default, Serialize)]
 pub struct Diagnosis {
@@ -74,6 +76,10 @@ const BACKLOG: u64 = 4096;
 /// Recommended minimum of the largest TCP buffer, in bytes. A smaller window slows down large messages.
 const RECOMMENDED_WINDOW_BYTES: u64 = 1 << 20;
 
+/// Ways to raise the locked-memory limit.
+const RAISE_LOCKED_MEMORY: [&str; 3] =
+    ["ulimit -l unlimited", "docker run --ulimit memlock=-1 ...", "systemd: LimitMEMLOCK=infinity"];
+
 /// Description of an io_uring feature.
 struct KnownFeature {
     name: &'static str,
@@ -116,29 +122,23 @@ const fn known(name: &'static str, since: Version, meaning: &'static str) -> Kno
 }
 
 /// Evaluates all facts.
-pub fn examine(facts: &Facts) -> Diagnosis {
+pub fn examine<'a>(facts: &'a Facts) -> Diagnosis {
     let version = version(&facts.kernel_release);
-    let mut advice = Vec::new();
-    let uring = uring(facts, version, &mut advice);
-    let sections = vec![
-        Section { title: "Kernel", checks: kernel(facts, version) },
-        uring,
-        Section { title: "Limits", checks: limits(&facts.limits, version, &mut advice) },
-        Section { title: "Network", checks: network(&facts.network, &mut advice) },
-        Section { title: "Processor", checks: processor(&facts.processor, &mut advice) },
+    let mut examination = Examination { facts, version, checks: Vec::new(), advice: Vec::new() };
+    let sections: [(&str, fn(&mut Examination<'a>)); 5] = [
+        ("Kernel", Examination::kernel),
+        ("io_uring", Examination::uring),
+        ("Limits", Examination::limits),
+        ("Network", Examination::network),
+        ("Processor", Examination::processor),
     ];
+    let sections = sections.map(|(title, evaluate)| {
+        evaluate(&mut examination);
+        Section { title, checks: std::mem::take(&mut examination.checks) }
+    });
     let works = facts.uring.refusal.is_none() || facts.epoll.error.is_none();
-    let verdict = verdict(facts, &mut advice);
-    Diagnosis { works, sections, verdict, advice }
-}
-
-fn check(topic: &str, mark: CheckStatus, value: impl Into<String>, note: impl Into<String>) -> Check {
-    Check { topic: topic.to_owned(), mark, value: value.into(), note: note.into() }
-}
-
-fn advise(advice: &mut Vec<Advice>, text: impl Into<String>, commands: &[&str]) {
-    let commands = commands.iter().map(|command| (*command).to_owned()).collect();
-    advice.push(Advice { text: text.into(), commands });
+    let verdict = examination.verdict();
+    Diagnosis { works, sections: sections.into(), verdict, advice: examination.advice }
 }
 
 /// Returns the first two numbers of a release such as `6.1.0-13-amd64`.
@@ -147,371 +147,336 @@ fn version(release: &str) -> Option<Version> {
     Some((numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?))
 }
 
-// ---- Kernel and io_uring -----------------------------------------------------------------------------------------
-
-fn kernel(facts: &Facts, version: Option<Version>) -> Vec<Check> {
-    let Restrictions { io_uring_disabled, io_uring_group, seccomp_mode, container } = &facts.restrictions;
-    let (mark, note) = match version {
-        Some(version) if version >= (6, 6) => (CheckStatus::Ok, "has all features that the drivers use"),
-        Some(version) if version >= MIN_KERNEL_VERSION => {
-            (CheckStatus::Note, "newer kernels have more io_uring features, see below")
-        }
-        Some(_) => (CheckStatus::Attention, "too old for the io_uring driver, which requires 5.13"),
-        None => (CheckStatus::Note, "cannot read the version"),
-    };
-    let mut checks =
-        vec![check("release", mark, format!("{} ({})", facts.kernel_release, facts.architecture), note)];
-    let (mark, value, note) = match io_uring_disabled {
-        None => (CheckStatus::Note, "absent".to_owned(), "kernels before 6.6 do not have this setting"),
-        Some(0) => (CheckStatus::Ok, "0".to_owned(), "all processes may use io_uring"),
-        Some(1) => {
-            let group = io_uring_group.map_or("none".to_owned(), |group| group.to_string());
-            (
-                CheckStatus::Note,
-                format!("1, group {group}"),
-                "only root and members of this group may use io_uring",
-            )
-        }
-        Some(other) => (CheckStatus::Attention, other.to_string(), "no process may use io_uring"),
-    };
-    checks.push(check("io_uring_disabled", mark, value, note));
-    let (value, note) = match seccomp_mode {
-        None => ("unknown", ""),
-        Some(0) => ("off", "no system calls are filtered"),
-        Some(1) => ("strict", "only read, write, exit and sigreturn are allowed"),
-        Some(_) => ("filtered", "a filter can forbid io_uring; probed below"),
-    };
-    checks.push(check("seccomp", CheckStatus::Note, value, note));
-    checks.push(check("container", CheckStatus::Note, container.as_deref().unwrap_or("not detected"), ""));
-    checks
+fn attention_if(is_problem: bool) -> CheckStatus {
+    if is_problem { Attention } else { CheckStatus::Ok }
 }
 
-fn uring(facts: &Facts, version: Option<Version>, advice: &mut Vec<Advice>) -> Section {
-    if let Some(refusal) = &facts.uring.refusal {
-        let checks = vec![check("setup", CheckStatus::Attention, "failed", refusal.error.clone())];
-        allow_uring(refusal, &facts.restrictions, version, advice);
-        return Section { title: "io_uring", checks };
-    }
-    let mut checks =
-        vec![check("setup", CheckStatus::Ok, "works", "a ring was created and each feature was probed")];
-    checks.extend(facts.uring.features.iter().map(feature));
-    newer_kernel(&facts.uring.features, version, advice);
-    Section { title: "io_uring", checks }
-}
-
-fn feature(feature: &Feature) -> Check {
-    let Some(known) = KNOWN.iter().find(|known| known.name == feature.name) else {
-        return check(&feature.name, CheckStatus::Note, if feature.used { "used" } else { "not used" }, "");
-    };
-    let since = format!("{}.{}", known.since.0, known.since.1);
-    match (feature.used, known.option) {
-        (true, _) => check(known.name, CheckStatus::Ok, since, known.meaning),
-        (false, true) => {
-            check(known.name, CheckStatus::Note, since, format!("option, off: {}", known.meaning))
-        }
-        (false, false) => {
-            check(known.name, CheckStatus::Attention, since, format!("missing: {}", known.meaning))
-        }
-    }
-}
-
-/// Advises on missing features: the kernel version that has them, or what can hide them if this kernel should have
-/// them.
-fn newer_kernel(features: &[Feature], version: Option<Version>, advice: &mut Vec<Advice>) {
-    let missing = |name: &str| features.iter().any(|feature| feature.name == name && !feature.used);
-    let missing = KNOWN.iter().filter(|known| !known.option && missing(known.name));
-    let (absent, hidden): (Vec<&KnownFeature>, Vec<&KnownFeature>) =
-        missing.partition(|known| version.is_none_or(|version| version < known.since));
-    let names = |list: &[&KnownFeature]| list.iter().map(|known| known.name).collect::<Vec<_>>().join(", ");
-    if let Some(since) = absent.iter().map(|known| known.since).max() {
-        let text = format!(
-            "Upgrade the kernel to make io_uring more efficient: Linux {}.{} or later has the missing features ({}).",
-            since.0,
-            since.1,
-            names(&absent)
-        );
-        advise(advice, text, &[]);
-    }
-    if !hidden.is_empty() {
-        let text = format!(
-            "This kernel should have {}, but the probe failed: a seccomp filter, a security module or a limit may \
-             prevent it. ANELLO_LOG=debug logs the details.",
-            names(&hidden)
-        );
-        advise(advice, text, &["ANELLO_LOG=debug anello doctor"]);
-    }
-}
-
-/// Advises how to make io_uring available.
-fn allow_uring(
-    refusal: &Refusal,
-    restrictions: &Restrictions,
+/// An evaluation in progress.
+struct Examination<'a> {
+    facts: &'a Facts,
     version: Option<Version>,
-    advice: &mut Vec<Advice>,
-) {
-    let filtered = restrictions.seccomp_mode.is_some_and(|mode| mode != 0);
-    let too_old = version.is_some_and(|version| version < MIN_KERNEL_VERSION);
-    match (refusal.cause, restrictions.io_uring_disabled) {
-        (Cause::Forbidden, Some(2..)) => advise(
-            advice,
-            "To allow io_uring, enable it with this sysctl (as root, on the host):",
-            &[
-                "sysctl -w kernel.io_uring_disabled=0",
-                "echo kernel.io_uring_disabled=0 > /etc/sysctl.d/90-io_uring.conf",
-            ],
-        ),
-        (Cause::Forbidden, Some(1)) => advise(
-            advice,
-            "To allow io_uring, enable it for a group of this user, or for all users (as root, on the host):",
-            &["sysctl -w kernel.io_uring_group=GROUP_ID", "sysctl -w kernel.io_uring_disabled=0"],
-        ),
-        (Cause::Forbidden, _) if filtered => allow_in_container(restrictions, advice),
-        (Cause::Forbidden, _) => advise(
-            advice,
-            "io_uring is forbidden, but not by the sysctl or a seccomp filter of this process: check for a security \
-             module (SELinux, AppArmor) or a tracer.",
-            &["journalctl -k --grep 'avc|apparmor|audit' | tail"],
-        ),
-        (Cause::Missing, _) if too_old => advise(
-            advice,
-            "For io_uring, run Linux 5.13 or later; best performance requires 6.1 or later.",
-            &[],
-        ),
-        (Cause::Missing, _) if filtered => allow_in_container(restrictions, advice),
-        (Cause::Missing, _) => advise(
-            advice,
-            "This kernel is new enough for io_uring, but was built without it or only emulates Linux (gVisor, WSL 1). \
-             Run a kernel with CONFIG_IO_URING=y.",
-            &["zgrep CONFIG_IO_URING /proc/config.gz || grep CONFIG_IO_URING /boot/config-$(uname -r)"],
-        ),
-        (Cause::Memory, _) => advise(
-            advice,
-            "The kernel had no memory for the ring: raise the locked-memory limit or the memory limit of the control \
-             group.",
-            &["ulimit -l unlimited", "docker run --ulimit memlock=-1 ...", "systemd: LimitMEMLOCK=infinity"],
-        ),
-        (Cause::Other, _) => {
-            advise(advice, "The error above names the cause; until it is fixed, epoll is used.", &[])
+    /// Checks of the current section.
+    checks: Vec<Check>,
+    advice: Vec<Advice>,
+}
+
+impl Examination<'_> {
+    fn check(&mut self, topic: &str, mark: CheckStatus, value: impl Into<String>, note: impl Into<String>) {
+        self.checks.push(Check { topic: topic.to_owned(), mark, value: value.into(), note: note.into() });
+    }
+
+    fn advise(&mut self, text: impl Into<String>, commands: &[&str]) {
+        let commands = commands.iter().map(|&command| command.to_owned()).collect();
+        self.advice.push(Advice { text: text.into(), commands });
+    }
+
+    fn kernel(&mut self) {
+        let Restrictions { io_uring_disabled, io_uring_group, seccomp_mode, container } =
+            &self.facts.restrictions;
+        let (mark, note) = match self.version {
+            Some(version) if version >= (6, 6) => (CheckStatus::Ok, "has all features that the drivers use"),
+            Some(version) if version >= MIN_KERNEL_VERSION => {
+                (Note, "newer kernels have more io_uring features, see below")
+            }
+            Some(_) => (Attention, "too old for the io_uring driver, which requires 5.13"),
+            None => (Note, "cannot read the version"),
+        };
+        let release = format!("{} ({})", self.facts.kernel_release, self.facts.architecture);
+        self.check("release", mark, release, note);
+        let (mark, value, note) = match io_uring_disabled {
+            None => (Note, "absent".to_owned(), "kernels before 6.6 do not have this setting"),
+            Some(0) => (CheckStatus::Ok, "0".to_owned(), "all processes may use io_uring"),
+            Some(1) => {
+                let group = io_uring_group.map_or("none".to_owned(), |group| group.to_string());
+                (Note, format!("1, group {group}"), "only root and members of this group may use io_uring")
+            }
+            Some(other) => (Attention, other.to_string(), "no process may use io_uring"),
+        };
+        self.check("io_uring_disabled", mark, value, note);
+        let (value, note) = match seccomp_mode {
+            None => ("unknown", ""),
+            Some(0) => ("off", "no system calls are filtered"),
+            Some(1) => ("strict", "only read, write, exit and sigreturn are allowed"),
+            Some(_) => ("filtered", "a filter can forbid io_uring; probed below"),
+        };
+        self.check("seccomp", Note, value, note);
+        self.check("container", Note, container.as_deref().unwrap_or("not detected"), "");
+    }
+
+    fn uring(&mut self) {
+        if let Some(refusal) = &self.facts.uring.refusal {
+            self.check("setup", Attention, "failed", &refusal.error);
+            return self.allow_uring(refusal);
+        }
+        self.check("setup", CheckStatus::Ok, "works", "a ring was created and each feature was probed");
+        self.facts.uring.features.iter().for_each(|feature| self.feature(feature));
+        self.missing_features();
+    }
+
+    fn feature(&mut self, Feature { name, used }: &Feature) {
+        let Some(known) = KNOWN.iter().find(|known| known.name == name) else {
+            return self.check(name, Note, if *used { "used" } else { "not used" }, "");
+        };
+        let (mark, state) = match (used, known.option) {
+            (true, _) => (CheckStatus::Ok, ""),
+            (false, true) => (Note, "option, off: "),
+            (false, false) => (Attention, "missing: "),
+        };
+        let (major, minor) = known.since;
+        self.check(name, mark, format!("{major}.{minor}"), format!("{state}{}", known.meaning));
+    }
+
+    /// Advises on missing features: the kernel version that has them, or what can hide them if this kernel should have
+    /// them.
+    fn missing_features(&mut self) {
+        let unused =
+            |name| self.facts.uring.features.iter().any(|feature| feature.name == name && !feature.used);
+        let missing = KNOWN.iter().filter(|known| !known.option && unused(known.name));
+        let (absent, hidden): (Vec<&KnownFeature>, Vec<&KnownFeature>) =
+            missing.partition(|known| self.version.is_none_or(|version| version < known.since));
+        let names =
+            |list: &[&KnownFeature]| list.iter().map(|known| known.name).collect::<Vec<_>>().join(", ");
+        if let Some((major, minor)) = absent.iter().map(|known| known.since).max() {
+            let text = format!(
+                "Upgrade the kernel to make io_uring more efficient: Linux {major}.{minor} or later has the missing \
+                 features ({}).",
+                names(&absent)
+            );
+            self.advise(text, &[]);
+        }
+        if !hidden.is_empty() {
+            let text = format!(
+                "This kernel should have {}, but the probe failed: a seccomp filter, a security module or a limit may \
+                 prevent it. ANELLO_LOG=debug logs the details.",
+                names(&hidden)
+            );
+            self.advise(text, &["ANELLO_LOG=debug anello doctor"]);
         }
     }
-}
 
-fn allow_in_container(restrictions: &Restrictions, advice: &mut Vec<Advice>) {
-    let calls = "io_uring_setup, io_uring_enter and io_uring_register";
-    let text = match &restrictions.container {
-        Some(_) => format!(
-            "The container's seccomp profile forbids io_uring, as the default profiles of Docker and containerd do. \
-             Add {calls} to a copy of the default profile and use the copy:"
-        ),
-        None => format!("A seccomp filter forbids io_uring. Allow {calls} in its configuration:"),
-    };
-    advise(
-        advice,
-        text,
-        &[
-            "docker run --security-opt seccomp=profile.json ...    (podman: the same)",
-            "kubernetes: securityContext.seccompProfile: {type: Localhost, localhostProfile: profile.json}",
-            "systemd: SystemCallFilter=io_uring_setup io_uring_enter io_uring_register",
-        ],
-    );
-}
+    /// Advises how to make io_uring available.
+    fn allow_uring(&mut self, refusal: &Refusal) {
+        let restrictions = &self.facts.restrictions;
+        let is_filtered = restrictions.seccomp_mode.is_some_and(|mode| mode != 0);
+        let is_too_old = self.version.is_some_and(|version| version < MIN_KERNEL_VERSION);
+        let (text, commands): (&str, &[&str]) = match (refusal.cause, restrictions.io_uring_disabled) {
+            (Cause::Forbidden, Some(2..)) => (
+                "To allow io_uring, enable it with this sysctl (as root, on the host):",
+                &[
+                    "sysctl -w kernel.io_uring_disabled=0",
+                    "echo kernel.io_uring_disabled=0 > /etc/sysctl.d/90-io_uring.conf",
+                ],
+            ),
+            (Cause::Forbidden, Some(1)) => (
+                "To allow io_uring, enable it for a group of this user, or for all users (as root, on the host):",
+                &["sysctl -w kernel.io_uring_group=GROUP_ID", "sysctl -w kernel.io_uring_disabled=0"],
+            ),
+            (Cause::Missing, _) if is_too_old => {
+                ("For io_uring, run Linux 5.13 or later; best performance requires 6.1 or later.", &[])
+            }
+            (Cause::Forbidden | Cause::Missing, _) if is_filtered => return self.allow_in_filter(),
+            (Cause::Forbidden, _) => (
+                "io_uring is forbidden, but not by the sysctl or a seccomp filter of this process: check for a security \
+                 module (SELinux, AppArmor) or a tracer.",
+                &["journalctl -k --grep 'avc|apparmor|audit' | tail"],
+            ),
+            (Cause::Missing, _) => (
+                "This kernel is new enough for io_uring, but was built without it or only emulates Linux (gVisor, WSL \
+                 1). Run a kernel with CONFIG_IO_URING=y.",
+                &["zgrep CONFIG_IO_URING /proc/config.gz || grep CONFIG_IO_URING /boot/config-$(uname -r)"],
+            ),
+            (Cause::Memory, _) => (
+                "The kernel had no memory for the ring: raise the locked-memory limit or the memory limit of the \
+                 control group.",
+                &RAISE_LOCKED_MEMORY,
+            ),
+            (Cause::Other, _) => ("The error above names the cause; until it is fixed, epoll is used.", &[]),
+        };
+        self.advise(text, commands);
+    }
 
-// ---- Limits, network, processor ----------------------------------------------------------------------------------
-
-fn limits(limits: &Limits, version: Option<Version>, advice: &mut Vec<Advice>) -> Vec<Check> {
-    let files = limits.open_files;
-    let (soft, hard) = (files.soft.unwrap_or(u64::MAX), files.hard.unwrap_or(u64::MAX));
-    let mark = if soft < RECOMMENDED_OPEN_FILES { CheckStatus::Attention } else { CheckStatus::Ok };
-    let mut checks = vec![check(
-        "open files",
-        mark,
-        format!("{} (hard {})", amount(files.soft), amount(files.hard)),
-        "one per connection",
-    )];
-    if hard < RECOMMENDED_OPEN_FILES {
-        let text =
-            format!("A server can hold only about {hard} connections: raise the hard limit of open files.");
-        let commands = [
-            "ulimit -Hn 1048576 && ulimit -n 1048576    (as root)",
-            "docker run --ulimit nofile=1048576 ...",
-            "systemd: LimitNOFILE=1048576",
-        ];
-        advise(advice, text, &commands);
-    } else if soft < RECOMMENDED_OPEN_FILES {
-        let text = format!(
-            "Processes start with a soft limit of {soft} open files. anello's commands raise it to the hard limit; for \
-             other programs, raise it before they start:"
-        );
-        advise(
-            advice,
+    fn allow_in_filter(&mut self) {
+        let calls = "io_uring_setup, io_uring_enter and io_uring_register";
+        let text = match &self.facts.restrictions.container {
+            Some(_) => format!(
+                "The container's seccomp profile forbids io_uring, as the default profiles of Docker and containerd \
+                 do. Add {calls} to a copy of the default profile and use the copy:"
+            ),
+            None => format!("A seccomp filter forbids io_uring. Allow {calls} in its configuration:"),
+        };
+        self.advise(
             text,
-            &[&format!("ulimit -n {}", files.hard.map_or(1 << 20, |hard| hard.min(1 << 20)))],
+            &[
+                "docker run --security-opt seccomp=profile.json ...    (podman: the same)",
+                "kubernetes: securityContext.seccompProfile: {type: Localhost, localhostProfile: profile.json}",
+                "systemd: SystemCallFilter=io_uring_setup io_uring_enter io_uring_register",
+            ],
         );
     }
 
-    let memory = limits.locked_memory_bytes;
-    let counted = version.is_none_or(|version| version < UNACCOUNTED_RINGS_VERSION);
-    let small = memory.soft.is_some_and(|bytes| bytes < RECOMMENDED_LOCKED_BYTES);
-    let (mark, note) = match (counted, small) {
-        (true, true) => (CheckStatus::Attention, "before Linux 5.12, rings count against this limit"),
-        (true, false) => (CheckStatus::Ok, "before Linux 5.12, rings count against this limit"),
-        (false, _) => (CheckStatus::Ok, "since Linux 5.12, rings do not count against this limit"),
-    };
-    if counted && small {
-        advise(
-            advice,
-            "On this kernel, the locked-memory limit is too small for one ring per core:",
-            &["ulimit -l unlimited", "docker run --ulimit memlock=-1 ...", "systemd: LimitMEMLOCK=infinity"],
-        );
-    }
-    let value = format!("{} (hard {})", size(memory.soft), size(memory.hard));
-    checks.push(check("locked memory", mark, value, note));
-    checks
-}
-
-fn network(network: &Network, advice: &mut Vec<Advice>) -> Vec<Check> {
-    let mut checks = Vec::new();
-    if let Some(limit) = network.somaxconn {
-        let mark = if limit < 1024 { CheckStatus::Attention } else { CheckStatus::Ok };
-        checks.push(check("somaxconn", mark, limit.to_string(), "limit of the accept queue"));
-        if limit < 1024 {
-            let text = format!(
-                "In a burst, connections beyond {limit} in the accept queue are dropped; listeners request {BACKLOG}:"
+    fn limits(&mut self) {
+        let Limits { open_files: files, locked_memory_bytes: memory } = self.facts.limits;
+        let amount = |value: Option<u64>| value.map_or("unlimited".to_owned(), |value| value.to_string());
+        let (soft, hard) = (files.soft.unwrap_or(u64::MAX), files.hard.unwrap_or(u64::MAX));
+        let value = format!("{} (hard {})", amount(files.soft), amount(files.hard));
+        self.check("open files", attention_if(soft < RECOMMENDED_OPEN_FILES), value, "one per connection");
+        if hard < RECOMMENDED_OPEN_FILES {
+            self.advise(
+                format!(
+                    "A server can hold only about {hard} connections: raise the hard limit of open files."
+                ),
+                &[
+                    "ulimit -Hn 1048576 && ulimit -n 1048576    (as root)",
+                    "docker run --ulimit nofile=1048576 ...",
+                    "systemd: LimitNOFILE=1048576",
+                ],
             );
-            advise(advice, text, &[&format!("sysctl -w net.core.somaxconn={BACKLOG}")]);
+        } else if soft < RECOMMENDED_OPEN_FILES {
+            let text = format!(
+                "Processes start with a soft limit of {soft} open files. anello's commands raise it to the hard limit; \
+                 for other programs, raise it before they start:"
+            );
+            self.advise(text, &[&format!("ulimit -n {}", hard.min(1 << 20))]);
+        }
+
+        let is_counted = self.version.is_none_or(|version| version < UNACCOUNTED_RINGS_VERSION);
+        let is_small = is_counted && memory.soft.is_some_and(|bytes| bytes < RECOMMENDED_LOCKED_BYTES);
+        let note = match is_counted {
+            true => "before Linux 5.12, rings count against this limit",
+            false => "since Linux 5.12, rings do not count against this limit",
+        };
+        let value = format!("{} (hard {})", size(memory.soft), size(memory.hard));
+        self.check("locked memory", attention_if(is_small), value, note);
+        if is_small {
+            let text = "On this kernel, the locked-memory limit is too small for one ring per core:";
+            self.advise(text, &RAISE_LOCKED_MEMORY);
         }
     }
-    if let Some(algorithm) = &network.congestion_control {
-        checks.push(check(
-            "congestion control",
-            CheckStatus::Note,
-            algorithm.clone(),
-            "of new TCP connections",
-        ));
-    }
-    let windows = [
-        ("receive buffer", "tcp_rmem", network.receive_memory_bytes),
-        ("send buffer", "tcp_wmem", network.send_memory_bytes),
-    ];
-    for (topic, setting, bytes) in windows {
-        let Some([min, default, max]) = bytes else { continue };
-        let small = max < RECOMMENDED_WINDOW_BYTES;
-        let mark = if small { CheckStatus::Attention } else { CheckStatus::Ok };
-        let value = format!("{} to {}", size(Some(default)), size(Some(max)));
-        checks.push(check(topic, mark, value, format!("per connection, grows on demand ({setting})")));
-        if small {
-            let text = format!(
-                "The maximum of the TCP {topic} is below 1 MiB, which slows down large messages on long-distance paths:"
-            );
-            let command = format!("sysctl -w net.ipv4.{setting}='{min} {default} 6291456'");
-            advise(advice, text, &[&command]);
+
+    fn network(&mut self) {
+        let Network { somaxconn, congestion_control, receive_memory_bytes, send_memory_bytes } =
+            &self.facts.network;
+        if let Some(limit) = *somaxconn {
+            let is_small = limit < 1024;
+            self.check("somaxconn", attention_if(is_small), limit.to_string(), "limit of the accept queue");
+            if is_small {
+                let text = format!(
+                    "In a burst, connections beyond {limit} in the accept queue are dropped; listeners request \
+                     {BACKLOG}:"
+                );
+                self.advise(text, &[&format!("sysctl -w net.core.somaxconn={BACKLOG}")]);
+            }
+        }
+        if let Some(algorithm) = congestion_control {
+            self.check("congestion control", Note, algorithm, "of new TCP connections");
+        }
+        for (topic, setting, bytes) in [
+            ("receive buffer", "tcp_rmem", receive_memory_bytes),
+            ("send buffer", "tcp_wmem", send_memory_bytes),
+        ] {
+            let Some([min, default, max]) = *bytes else { continue };
+            let is_small = max < RECOMMENDED_WINDOW_BYTES;
+            let value = format!("{} to {}", size(Some(default)), size(Some(max)));
+            let note = format!("per connection, grows on demand ({setting})");
+            self.check(topic, attention_if(is_small), value, note);
+            if is_small {
+                let text = format!(
+                    "The maximum of the TCP {topic} is below 1 MiB, which slows down large messages on long-distance \
+                     paths:"
+                );
+                self.advise(text, &[&format!("sysctl -w net.ipv4.{setting}='{min} {default} 6291456'")]);
+            }
         }
     }
-    checks
-}
 
-fn processor(processor: &Processor, advice: &mut Vec<Advice>) -> Vec<Check> {
-    let cores = &processor.allowed_cores;
-    let list = cores.iter().map(usize::to_string).collect::<Vec<_>>().join(",");
-    let value = if list.len() <= 20 { format!("{} ({list})", cores.len()) } else { cores.len().to_string() };
-    let mut checks =
-        vec![check("cores allowed", CheckStatus::Note, value, "--cores starts one worker per core")];
-    let limit = processor.cgroup_cpus;
-    let throttled = limit.is_some_and(|cpus| cpus < cores.len() as f64);
-    let mark = if throttled { CheckStatus::Attention } else { CheckStatus::Ok };
-    let value = limit.map_or("none".to_owned(), |cpus| format!("{cpus:.2} cores"));
-    checks.push(check("cgroup limit", mark, value, "CPU limit of the control group"));
-    if throttled && let Some(cpus) = limit {
-        let workers = (cpus.floor() as usize).max(1);
-        let text = format!(
-            "The control group limits this process to {cpus:.2} of {} cores: with one worker per core, the kernel \
-             stops all workers in each period once the CPU time is used up. Run at most {workers} workers, or raise \
-             the limit (cpu.max; docker --cpus).",
-            cores.len()
-        );
-        let first: Vec<_> = cores.iter().take(workers).map(usize::to_string).collect();
-        advise(advice, text, &[&format!("anello echo --cores {}", first.join(","))]);
+    fn processor(&mut self) {
+        let Processor { allowed_cores: cores, smt_active, governor, cgroup_cpus } = &self.facts.processor;
+        let list = |count| cores[..count].iter().map(usize::to_string).collect::<Vec<_>>().join(",");
+        let all = list(cores.len());
+        let all = if all.len() <= 20 { format!(" ({all})") } else { String::new() };
+        let value = format!("{}{all}", cores.len());
+        self.check("cores allowed", Note, value, "--cores starts one worker per core");
+        let throttled = cgroup_cpus.filter(|&cpus| cpus < cores.len() as f64);
+        let value = cgroup_cpus.map_or("none".to_owned(), |cpus| format!("{cpus:.2} cores"));
+        let note = "CPU limit of the control group";
+        self.check("cgroup limit", attention_if(throttled.is_some()), value, note);
+        if let Some(cpus) = throttled {
+            let workers = (cpus.floor() as usize).max(1);
+            let text = format!(
+                "The control group limits this process to {cpus:.2} of {} cores: with one worker per core, the kernel \
+                 stops all workers in each period once the CPU time is used up. Run at most {workers} workers, or \
+                 raise the limit (cpu.max; docker --cpus).",
+                cores.len()
+            );
+            self.advise(text, &[&format!("anello echo --cores {}", list(workers))]);
+        }
+        if let Some(is_active) = smt_active {
+            let (value, note) =
+                if *is_active { ("on", "logical cores share physical cores") } else { ("off", "") };
+            self.check("SMT", Note, value, note);
+        }
+        if let Some(governor) = governor {
+            let is_performance = governor == "performance";
+            let mark = if is_performance { CheckStatus::Ok } else { Note };
+            self.check("governor", mark, governor, "CPU frequency scaling policy");
+            if !is_performance {
+                let text =
+                    format!("For measurements, use the performance governor; the current one is {governor}.");
+                self.advise(text, &["cpupower frequency-set -g performance"]);
+            }
+        }
     }
-    if let Some(active) = processor.smt_active {
-        let (value, note) = if active { ("on", "logical cores share physical cores") } else { ("off", "") };
-        checks.push(check("SMT", CheckStatus::Note, value, note));
-    }
-    if let Some(governor) = &processor.governor {
-        let is_performance = governor == "performance";
-        let mark = if is_performance { CheckStatus::Ok } else { CheckStatus::Note };
-        checks.push(check("governor", mark, governor.clone(), "CPU frequency scaling policy"));
-        if !is_performance {
+
+    fn verdict(&mut self) -> Vec<String> {
+        let Choice { auto, environment, overridden } = &self.facts.choice;
+        let refusal = match self.facts.uring.refusal.as_ref().map(|refusal| refusal.cause) {
+            Some(Cause::Forbidden) => "is forbidden",
+            Some(Cause::Missing) => "is missing or too old",
+            Some(Cause::Memory) => "cannot allocate its ring",
+            Some(Cause::Other) | None => "cannot be set up",
+        };
+        let mut sentences = vec![match auto {
+            Some(chosen) if chosen.driver == "uring" => {
+                "auto selects io_uring: the kernel allows it, and setup and probes succeeded.".to_owned()
+            }
+            Some(chosen) => {
+                format!("auto selects {}, because io_uring {refusal} (see above).", chosen.driver)
+            }
+            None => "No driver works on this host.".to_owned(),
+        }];
+        if let Some(error) = &self.facts.epoll.error {
+            sentences.push(format!("epoll does not work: {error}."));
             let text =
-                format!("For measurements, use the performance governor; the current one is {governor}.");
-            advise(advice, text, &["cpupower frequency-set -g performance"]);
+                "epoll requires only file descriptors and system calls that common seccomp profiles allow.";
+            self.advise(text, &["ulimit -n 1048576"]);
         }
-    }
-    checks
-}
-
-// ---- The verdict -------------------------------------------------------------------------------------------------
-
-fn verdict(facts: &Facts, advice: &mut Vec<Advice>) -> Vec<String> {
-    let Choice { auto, environment, overridden } = &facts.choice;
-    let refusal = facts.uring.refusal.as_ref().map_or("cannot be set up", |refusal| match refusal.cause {
-        Cause::Forbidden => "is forbidden",
-        Cause::Missing => "is missing or too old",
-        Cause::Memory => "cannot allocate its ring",
-        Cause::Other => "cannot be set up",
-    });
-    let mut sentences = vec![match auto {
-        Some(chosen) if chosen.driver == "uring" => {
-            "auto selects io_uring: the kernel allows it, and setup and probes succeeded.".to_owned()
+        if let (Some(value), Some(overridden)) = (environment, overridden) {
+            let effect = match overridden {
+                Ok(chosen) => format!(": {} is used.", chosen.driver),
+                Err(error) => format!(", which then fails: {error}."),
+            };
+            sentences
+                .push(format!("ANELLO_DRIVER={value} overrides the driver of every application{effect}"));
+            if overridden.is_err() {
+                let text = "Unset the variable, or set it to a driver that works on this host:";
+                self.advise(text, &["unset ANELLO_DRIVER"]);
+            }
         }
-        Some(chosen) => format!("auto selects {}, because io_uring {refusal} (see above).", chosen.driver),
-        None => "No driver works on this host.".to_owned(),
-    }];
-    if let Some(error) = &facts.epoll.error {
-        sentences.push(format!("epoll does not work: {error}."));
-        advise(
-            advice,
-            "epoll requires only file descriptors and system calls that common seccomp profiles allow.",
-            &["ulimit -n 1048576"],
-        );
+        sentences
     }
-    match (environment, overridden) {
-        (Some(value), Some(Ok(chosen))) => sentences.push(format!(
-            "ANELLO_DRIVER={value} overrides the driver of every application: {} is used.",
-            chosen.driver
-        )),
-        (Some(value), Some(Err(error))) => {
-            sentences.push(format!(
-                "ANELLO_DRIVER={value} overrides the driver of every application, which then fails: {error}."
-            ));
-            advise(
-                advice,
-                "Unset the variable, or set it to a driver that works on this host:",
-                &["unset ANELLO_DRIVER"],
-            );
-        }
-        _ => {}
-    }
-    sentences
-}
-
-fn amount(value: Option<u64>) -> String {
-    value.map_or("unlimited".to_owned(), |value| value.to_string())
 }
 
 /// Formats a number of bytes in B, KiB, MiB or GiB, as a whole number or with one decimal place.
 fn size(bytes: Option<u64>) -> String {
     let Some(bytes) = bytes else { return "unlimited".to_owned() };
     let (unit, name) = match bytes {
-        0..1024 => return format!("{bytes} B"),
+        0..1024 => (1, "B"),
         1024..1_048_576 => (1024, "KiB"),
         1_048_576..1_073_741_824 => (1 << 20, "MiB"),
         _ => (1 << 30, "GiB"),
     };
-    if bytes % unit == 0 {
-        format!("{} {name}", bytes / unit)
-    } else {
-        format!("{:.1} {name}", bytes as f64 / unit as f64)
-    }
+    let digits = usize::from(bytes % unit != 0);
+    format!("{:.digits$} {name}", bytes as f64 / unit as f64)
 }
 
 #[cfg(test)]

@@ -1,8 +1,8 @@
 //! Renders a diagnosis as text with at most 100 columns.
 
-use std::fmt::Write;
+use textwrap::{Options, WordSplitter};
 
-use super::examine::{Advice, Check, CheckStatus, Diagnosis};
+use super::examine::{Check, CheckStatus, Diagnosis};
 
 /// Maximum number of columns of a line.
 const WIDTH: usize = 100;
@@ -17,31 +17,25 @@ const VALUE_COLUMNS: usize = 26;
 pub fn render(diagnosis: &Diagnosis) -> String {
     let mut text = String::new();
     for section in &diagnosis.sections {
-        line(&mut text, section.title);
+        text += &format!("{}\n", section.title);
         let longest = section.checks.iter().map(|check| check.value.chars().count()).max().unwrap_or(0);
         let value_columns = (longest + 2).min(VALUE_COLUMNS);
         section.checks.iter().for_each(|check| render_check(&mut text, check, value_columns));
-        line(&mut text, "");
+        text.push('\n');
     }
-    line(&mut text, "Driver");
+    text += "Driver\n";
     for (index, sentence) in diagnosis.verdict.iter().enumerate() {
-        let mark = if index == 0 && diagnosis.works {
-            "ok"
-        } else if diagnosis.works {
-            "  "
-        } else {
-            "!!"
+        let mark = match (diagnosis.works, index) {
+            (true, 0) => "ok",
+            (true, _) => "  ",
+            (false, _) => "!!",
         };
         wrapped(&mut text, &format!("  {mark}  "), sentence);
     }
-    line(&mut text, "");
-    if diagnosis.advice.is_empty() {
-        line(&mut text, "Nothing to change.");
-        return text;
-    }
-    line(&mut text, "Recommendations");
+    text += if diagnosis.advice.is_empty() { "\nNothing to change.\n" } else { "\nRecommendations\n" };
     for (index, advice) in diagnosis.advice.iter().enumerate() {
-        render_advice(&mut text, index + 1, advice);
+        wrapped(&mut text, &format!("  {:>2}. ", index + 1), &advice.text);
+        advice.commands.iter().for_each(|command| text += &format!("          {command}\n"));
     }
     text
 }
@@ -58,43 +52,24 @@ fn render_check(text: &mut String, check: &Check, value_columns: usize) {
     wrapped(text, &head, &check.note);
 }
 
-fn render_advice(text: &mut String, number: usize, advice: &Advice) {
-    wrapped(text, &format!("  {number:>2}. "), &advice.text);
-    for command in &advice.commands {
-        line(text, &format!("          {command}"));
-    }
-}
-
 /// Writes the words after `head`, wrapped and indented to the end of `head`.
 fn wrapped(text: &mut String, head: &str, words: &str) {
-    let indent = head.chars().count();
-    let mut current = head.to_owned();
-    let mut is_start = true;
-    for word in words.split_whitespace() {
-        let fits = current.chars().count() + 1 + word.chars().count() <= WIDTH;
-        if !is_start && !fits {
-            line(text, &current);
-            current = " ".repeat(indent);
-            is_start = true;
-        }
-        if !is_start {
-            current.push(' ');
-        }
-        current.push_str(word);
-        is_start = false;
+    if words.is_empty() {
+        return *text += &format!("{}\n", head.trim_end());
     }
-    line(text, &current);
-}
-
-fn line(text: &mut String, content: &str) {
-    // Writing to a string cannot fail.
-    writeln!(text, "{}", content.trim_end()).ok();
+    let indent = " ".repeat(head.chars().count());
+    let options = Options::new(WIDTH).initial_indent(head).subsequent_indent(&indent);
+    let options = options.break_words(false).word_splitter(WordSplitter::NoHyphenation);
+    for line in textwrap::wrap(words, options) {
+        text.push_str(line.trim_end());
+        text.push('\n');
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::doctor::examine::Section;
+    use crate::doctor::examine::{Advice, Section};
 
     #[test]
     fn lines_are_aligned_and_wrapped() {

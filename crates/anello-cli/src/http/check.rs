@@ -15,14 +15,15 @@ use rustix::fs::{Access, AtFlags, CWD, accessat};
 
 use super::config::Configuration;
 use super::descriptors::Descriptors;
+use super::flags::Arguments;
 use super::identity::Identity;
-use super::sandbox_setup::ServerPaths;
+use super::sandbox::{Sandbox, SandboxMode};
+use super::server_paths::ServerPaths;
+use super::service::usable_cores;
 use super::sockets::DEFAULT_ADDRESS;
-use super::{Arguments, usable_cores};
-use crate::address::Address;
-use crate::cores::Cores;
-use crate::sandbox::{Sandbox, SandboxMode};
-use crate::{limits, output};
+use crate::common::address::Address;
+use crate::common::cores::Cores;
+use crate::common::{limits, output};
 
 /// Runs all checks. Prints the problems (exit code 1), or the non-default settings (exit code 0).
 pub fn run(arguments: &Arguments, configuration: &Configuration) -> io::Result<ExitCode> {

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-use super::Service;
+use crate::common::listening::Listening;
 
 const POLL_INTERVAL: Duration = Duration::from_secs(5);
 
@@ -27,10 +27,10 @@ pub struct DirectoryWatch {
 }
 
 /// Checks periodically, in a thread that exits with the process.
-pub fn start(service: Arc<Service>) {
+pub fn start(watch: Arc<DirectoryWatch>, listening: Arc<Listening>) {
     let spawned = thread::Builder::new().name("directory".into()).spawn(move || {
-        while !service.listening.is_closed() {
-            service.directory_watch.check();
+        while !listening.is_closed() {
+            watch.check();
             thread::sleep(POLL_INTERVAL);
         }
     });

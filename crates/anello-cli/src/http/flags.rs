@@ -1,4 +1,4 @@
-//! Flags of `anello http` for files, observability, TLS and connections.
+//! Flags of `anello http`.
 
 use std::io;
 use std::net::SocketAddr;
@@ -16,7 +16,89 @@ use anello_http::observe::access_log::{AccessLog, AccessLogOptions, LogFormat, L
 use anello_http::server::TlsConfig;
 use clap::{Args, ValueEnum};
 
-use crate::duration;
+use super::identity::IdentityFlags;
+use super::sandbox::SandboxMode;
+use crate::common::address::Address;
+use crate::common::cores::{self, Cores};
+use crate::common::driver_flags::DriverFlags;
+use crate::common::duration;
+use crate::common::listening::Distribution;
+
+/// Serve the files of a directory over HTTP/1.1
+///
+/// Prints one ready line with the address, the driver and the kernel features in use. SIGINT and SIGTERM stop
+/// accepting and complete the requests in flight; a second signal closes the connections immediately. The exit code is
+/// 0, or 1 if access log lines were lost. If a service manager passes sockets (LISTEN_FDS, for example systemd),
+/// they are used and --addr must be omitted.
+#[derive(clap::Args)]
+pub struct Arguments {
+    /// Document root; optional if the --config file sets `directory`
+    #[arg(required = false, required_unless_present = "config")]
+    pub directory: PathBuf,
+
+    /// Read flags from a TOML file
+    ///
+    /// Each long flag is a key, without its dashes, and `directory` is the document root. Flags on the command line
+    /// override the file. Relative paths are relative to the working directory, as on the command line.
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+
+    /// Validate the configuration without serving
+    ///
+    /// Prints all problems and exits 1, or prints the non-default settings as a --config file and exits 0.
+    #[arg(long)]
+    pub check: bool,
+
+    /// Address to listen on [default: 127.0.0.1:8080]
+    ///
+    /// IP:PORT, where port 0 lets the kernel choose the port; unix:/path for a socket file; or unix:@name for an
+    /// abstract Unix address. A stale socket file is replaced at startup, and the file is removed at exit.
+    #[arg(long)]
+    pub addr: Option<Address>,
+
+    /// Replace the server running with the same PATH without losing a request, and allow the next server to do the
+    /// same
+    ///
+    /// The old server drains and exits. PATH is a Unix socket that only this user may connect to.
+    #[arg(long, value_name = "PATH")]
+    pub handover: Option<PathBuf>,
+
+    /// Cores to use, with one pinned worker each, as in 0 or 0,2-3, or all
+    ///
+    /// By default, there is one unpinned worker for each core that the CPU affinity and the cgroup quota allow.
+    #[arg(long, value_name = "LIST", value_parser = cores::parse)]
+    pub cores: Option<Cores>,
+
+    /// How connections are distributed over the workers
+    #[arg(long, value_enum, value_name = "POLICY", default_value_t = Distribution::Balanced)]
+    pub distribution: Distribution,
+
+    /// Drop privileges that serving does not need: files outside the document root, outgoing connections, most system
+    /// calls
+    ///
+    /// auto applies what the kernel supports (Landlock, seccomp, no_new_privs) and reports what is missing; on fails
+    /// instead.
+    #[arg(long, value_enum, value_name = "MODE", default_value_t = SandboxMode::Auto)]
+    pub sandbox: SandboxMode,
+
+    #[command(flatten)]
+    pub identity: IdentityFlags,
+
+    #[command(flatten)]
+    pub files: FileFlags,
+
+    #[command(flatten)]
+    pub connections: ConnectionFlags,
+
+    #[command(flatten)]
+    pub tls: TlsFlags,
+
+    #[command(flatten)]
+    pub observer: ObserverFlags,
+
+    #[command(flatten)]
+    pub driver: DriverFlags,
+}
 
 /// Flags for static files.
 #[derive(Args, Clone, Debug)]

@@ -13,8 +13,7 @@ use rustix::fs::{AtFlags, CWD, chownat};
 use rustix::process::{Gid, Uid, getegid, geteuid, getuid};
 use rustix::thread::{set_thread_groups, set_thread_res_gid, set_thread_res_uid};
 
-use super::sandbox_setup::is_single_threaded;
-use crate::sandbox::capabilities;
+use super::sandbox::capabilities;
 
 /// Flags for the user and group of the process.
 #[derive(Args, Clone, Debug)]
@@ -202,4 +201,9 @@ impl Identity {
 
 fn with_path(flags: &str, file: &Path, error: io::Error) -> io::Error {
     io::Error::new(error.kind(), format!("{flags}: {}: {error}", file.display()))
+}
+
+/// Returns `true` if the process has a single thread, or if /proc is unavailable.
+pub fn is_single_threaded() -> bool {
+    std::fs::read_dir("/proc/self/task").map_or(true, |threads| threads.count() == 1)
 }

@@ -7,7 +7,7 @@ use std::thread;
 use signal_hook::consts::SIGHUP;
 use signal_hook::iterator::Signals;
 
-use super::Service;
+use super::service::Service;
 
 /// SIGHUP signals, queued until [`spawn_handler`](Self::spawn_handler) is called.
 #[derive(Debug)]

@@ -11,9 +11,9 @@ use std::time::Duration;
 use anello::net::{ListenerGroup, PendingConnections, TcpListener};
 
 use super::handover::{HandoverListener, HandoverSource, StartLock, Successor, request_handover};
-use crate::activation::PassedSockets;
-use crate::address::Address;
-use crate::listening::{Listening, ListeningSocket, SocketFile, conflicting_flag_error};
+use crate::common::activation::PassedSockets;
+use crate::common::address::Address;
+use crate::common::listening::{Listening, ListeningSocket, SocketFile, conflicting_flag_error};
 
 /// Default address to listen on.
 pub const DEFAULT_ADDRESS: &str = "127.0.0.1:8080";

@@ -1,21 +1,21 @@
 //! A worker: serving, drain and shutdown.
 
-use std::future::{pending, poll_fn};
 use std::io;
 use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::task::Poll;
 
 use anello::signal::{INTERRUPT, Signals, TERMINATE};
 use anello::{JoinHandle, WorkerContext};
 use anello_http::files::Files;
 use anello_http::{Request, Server};
+use futures_util::future::{Either, select};
 
+use super::service::{Service, open};
 use super::start_barrier::BarrierTicket;
-use super::{Service, open};
-use crate::listening::{WorkerListeners, finish_accepting};
+
+use crate::common::listening::{WorkerListeners, finish_accepting, second_signal};
 
 /// Serves until a signal, or until the sockets were transferred to another process, then drains.
 pub async fn serve(service: Arc<Service>, worker: WorkerContext) -> io::Result<()> {
@@ -98,32 +98,9 @@ async fn drain_or_abort(
         finish_accepting(&mut accepting).await;
         server.drain().await
     };
-    if let Some(aborted) = run_until(drain, abort_requested).await {
+    if let Either::Left((aborted, _)) = select(pin!(drain), pin!(abort_requested)).await {
         return aborted;
     }
     accepting.iter().for_each(JoinHandle::abort);
     server.abort_and_wait().await
-}
-
-/// Waits for a second signal, which aborts the drain.
-async fn second_signal(signals: &mut Signals, signal_received: bool) {
-    // The first signal started this shutdown, so it takes one more. If accepting was stopped by another worker, this
-    // worker has yet to receive the first signal.
-    let remaining_signals = if signal_received { 1 } else { 2 };
-    for _ in 0..remaining_signals {
-        if let Err(error) = signals.recv().await {
-            tracing::error!(%error, "cannot wait for signals");
-            return pending().await;
-        }
-    }
-}
-
-/// Returns the result of the first future, or `None` if the other one completes earlier.
-async fn run_until<T>(first: impl Future<Output = T>, other: impl Future<Output = ()>) -> Option<T> {
-    let (mut first, mut other) = (pin!(first), pin!(other));
-    poll_fn(|context| match first.as_mut().poll(context) {
-        Poll::Ready(result) => Poll::Ready(Some(result)),
-        Poll::Pending => other.as_mut().poll(context).map(|()| None),
-    })
-    .await
 }

@@ -4,10 +4,9 @@ use std::rc::Rc;
 
 use super::cache::Entry;
 use super::negotiate::Choice;
-use super::response::{full_response, or_internal_error, with_vary};
-
+use super::response::{full_response, with_vary};
 use crate::h1::FieldName;
-use crate::response::Response;
+use crate::message::Response;
 
 /// Returns the page with the given status in the negotiated content coding. If no coding is acceptable, the
 /// uncompressed page is sent so that the client always gets the error text.
@@ -20,12 +19,12 @@ pub(super) fn error_page(page: &Entry, choice: Choice, status: u16) -> Response 
         Choice::Encoded(coding) => page.variant(coding),
         Choice::Identity | Choice::NotAcceptable => &page.identity,
     };
-    let response = full_response(variant).with_status(status).with_shared_fields(Rc::default());
-    let response = or_internal_error(response.field(FieldName::CONTENT_TYPE, variant.media_type.as_bytes()));
+    let response = full_response(variant)
+        .with_status(status)
+        .with_shared_fields(Rc::default())
+        .with_valid_field(FieldName::CONTENT_TYPE, variant.media_type.as_bytes());
     let response = match variant.coding {
-        Some(coding) => {
-            or_internal_error(response.field(FieldName::CONTENT_ENCODING, coding.token().as_bytes()))
-        }
+        Some(coding) => response.with_valid_field(FieldName::CONTENT_ENCODING, coding.token().as_bytes()),
         None => response,
     };
     with_vary(page, response)

@@ -9,19 +9,18 @@
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
-use std::future::poll_fn;
 use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::task::{Poll, Waker};
 use std::time::{Duration, Instant};
 
 use anello::fs::spawn_blocking;
 use anello::spawn;
 use bytes::Bytes;
+use futures_util::FutureExt;
+use futures_util::future::{LocalBoxFuture, Shared, select_all};
 use rustix::io::Errno;
-use slab::Slab;
 
 use super::document_root::DocumentRoot;
 use super::listing::Format;
@@ -46,8 +45,6 @@ pub(super) struct Listings {
     max_entries: usize,
     /// Cached and pending listings, ordered by start time, oldest first.
     listings: RefCell<VecDeque<Rc<CachedListing>>>,
-    /// Tasks that wait until any pending listing completes.
-    completed: Rc<WaitList>,
     /// Memory of all listings of this worker that are cached or being sent, in bytes.
     bytes: Arc<AtomicUsize>,
     max_bytes: usize,
@@ -67,18 +64,8 @@ struct CachedListing {
     format: Format,
     /// Start time of the directory read. Later changes to the directory may be missing from the listing.
     started_at: Instant,
-    result: RefCell<Option<Result<Page, Rc<io::Error>>>>,
-    waiters: WaitList,
-}
-
-/// Wakers of tasks that wait for a condition.
-#[derive(Debug, Default)]
-struct WaitList(RefCell<Slab<Waker>>);
-
-/// Slot of a task in a [`WaitList`], released on drop.
-struct WaitEntry<'a> {
-    waiters: &'a WaitList,
-    key: Option<usize>,
+    /// The result, for any number of requests.
+    job: Shared<LocalBoxFuture<'static, Result<Page, Rc<io::Error>>>>,
 }
 
 /// Text of a listing, counted in [`Listings::bytes`] until it is dropped.
@@ -94,7 +81,6 @@ impl Listings {
             dotfiles,
             max_entries,
             listings: RefCell::default(),
-            completed: Rc::default(),
             bytes: Arc::default(),
             max_bytes: MAX_LISTING_BYTES,
         }
@@ -109,7 +95,7 @@ impl Listings {
         loop {
             let mut previous = None;
             if let Some(listing) = self.find_current(path, format) {
-                let result = listing.result().await;
+                let result = listing.job.clone().await;
                 if requested_at.saturating_duration_since(listing.started_at) < self.interval
                     || listing.started_at >= requested_at
                 {
@@ -121,10 +107,11 @@ impl Listings {
                 }
                 previous = result.ok();
             }
-            if self.is_at_capacity() {
-                self.completed.wait_until(|| (!self.is_at_capacity()).then_some(())).await;
-            } else {
+            let pending = self.pending_jobs();
+            if pending.len() < MAX_CONCURRENT_LISTINGS {
                 self.start(root, path, format, previous)?;
+            } else {
+                select_all(pending).await;
             }
         }
     }
@@ -136,10 +123,14 @@ impl Listings {
         listings.iter().find(|listing| listing.is_for(path, format) && !listing.is_failed()).map(Rc::clone)
     }
 
-    /// Returns `true` if the maximum number of listings is being generated.
-    fn is_at_capacity(&self) -> bool {
-        self.listings.borrow().iter().filter(|listing| !listing.is_complete()).count()
-            >= MAX_CONCURRENT_LISTINGS
+    /// Returns the listings that are being generated.
+    fn pending_jobs(&self) -> Vec<impl Future<Output = ()> + Unpin> {
+        let listings = self.listings.borrow();
+        listings
+            .iter()
+            .filter(|listing| !listing.is_complete())
+            .map(|listing| listing.job.clone().map(drop))
+            .collect()
     }
 
     /// Starts to generate a listing, which replaces the cached one.
@@ -164,19 +155,11 @@ impl Listings {
                 return Err(Rc::new(Errno::NOMEM.into()));
             }
         }
-        let listing = Rc::new(CachedListing {
-            path: path.into(),
-            format,
-            started_at: Instant::now(),
-            result: RefCell::new(None),
-            waiters: WaitList::default(),
-        });
-        listings.push_back(Rc::clone(&listing));
-        drop(listings);
-        let (root, path) = (root.clone(), path.to_owned());
+        let started_at = Instant::now();
+        let (root, owned_path) = (root.clone(), path.to_owned());
         let (dotfiles, max_entries, bytes) = (self.dotfiles, self.max_entries, Arc::clone(&self.bytes));
         let work = spawn_blocking(move || {
-            let listing = root.list_blocking(&path, dotfiles, max_entries)?;
+            let listing = root.list_blocking(&owned_path, dotfiles, max_entries)?;
             let text = match format {
                 Format::Html => listing.html(),
                 Format::Json => listing.json(),
@@ -189,14 +172,14 @@ impl Listings {
                 }
             })
         });
-        let completed = Rc::clone(&self.completed);
-        let completion = async move {
+        // A task of its own, which continues if no request waits for it any more.
+        let task = spawn(async move {
             let result = work.await.map_err(io::Error::from).and_then(|result: io::Result<Page>| result);
-            listing.result.replace(Some(result.map_err(Rc::new)));
-            listing.waiters.wake();
-            completed.wake();
-        };
-        spawn(completion).detach();
+            result.map_err(Rc::new)
+        });
+        let job = task.map(|result| result.unwrap_or_else(|error| Err(Rc::new(error.into()))));
+        let job = job.boxed_local().shared();
+        listings.push_back(Rc::new(CachedListing { path: path.into(), format, started_at, job }));
         Ok(())
     }
 }
@@ -207,56 +190,11 @@ impl CachedListing {
     }
 
     fn is_complete(&self) -> bool {
-        self.result.borrow().is_some()
+        self.job.clone().now_or_never().is_some()
     }
 
     fn is_failed(&self) -> bool {
-        matches!(&*self.result.borrow(), Some(Err(_)))
-    }
-
-    async fn result(&self) -> Result<Page, Rc<io::Error>> {
-        self.waiters.wait_until(|| self.result.borrow().clone()).await
-    }
-}
-
-impl WaitList {
-    /// Waits until `condition` returns a value. The condition is evaluated immediately and after each
-    /// [`wake`](Self::wake).
-    async fn wait_until<T>(&self, condition: impl Fn() -> Option<T>) -> T {
-        let mut entry = WaitEntry { waiters: self, key: None };
-        let waiting = poll_fn(|context| match condition() {
-            Some(value) => Poll::Ready(value),
-            None => {
-                entry.register(context.waker());
-                Poll::Pending
-            }
-        });
-        waiting.await
-    }
-
-    fn wake(&self) {
-        // Clone the wakers so that the list is not borrowed while they run: a waker can execute arbitrary code.
-        let wakers: Vec<_> = self.0.borrow().iter().map(|(_, waker)| waker.clone()).collect();
-        wakers.into_iter().for_each(Waker::wake);
-    }
-}
-
-impl WaitEntry<'_> {
-    fn register(&mut self, waker: &Waker) {
-        let mut wakers = self.waiters.0.borrow_mut();
-        match self.key.and_then(|key| wakers.get_mut(key)) {
-            Some(registered) => registered.clone_from(waker),
-            None => self.key = Some(wakers.insert(waker.clone())),
-        }
-    }
-}
-
-impl Drop for WaitEntry<'_> {
-    fn drop(&mut self) {
-        if let Some(key) = self.key {
-            let waker = self.waiters.0.borrow_mut().try_remove(key);
-            drop(waker);
-        }
+        matches!(self.job.clone().now_or_never(), Some(Err(_)))
     }
 }
 
@@ -283,7 +221,7 @@ impl Drop for AccountedText {
 mod tests {
     use std::fs;
     use std::pin::pin;
-    use std::task::Context;
+    use std::task::{Context, Waker};
 
     use anello::Runtime;
 
@@ -338,7 +276,7 @@ mod tests {
             }
             let pending = listings.find_current("a", Format::Html).expect("pending listing");
             let bytes = listings.list(&root, "a", Format::Html).await.expect("listing").bytes;
-            assert_eq!(pending.result().await.expect("same listing").bytes.as_ptr(), bytes.as_ptr());
+            assert_eq!(pending.job.clone().await.expect("same listing").bytes.as_ptr(), bytes.as_ptr());
         });
     }
 
@@ -411,7 +349,7 @@ mod tests {
                 assert!(cancelled.as_mut().poll(&mut context).is_pending());
             }
             let pending = listings.find_current("a", Format::Html).expect("pending listing");
-            assert_eq!(pending.waiters.0.borrow().len(), 0);
+            assert_eq!(pending.job.strong_count(), Some(1));
         });
     }
 }

@@ -23,6 +23,7 @@ pub mod cors;
 mod document_root;
 mod error_page;
 pub mod fields;
+mod invalid_option;
 pub mod listing;
 mod listings;
 pub mod media_type;

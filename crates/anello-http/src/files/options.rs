@@ -1,7 +1,6 @@
 //! Options of the file server.
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::num::NonZero;
 use std::slice;
 use std::thread::available_parallelism;
@@ -9,6 +8,7 @@ use std::time::Duration;
 
 use super::cache_control::CacheRule;
 use super::cors::CorsOrigins;
+pub use super::invalid_option::InvalidOption;
 use super::media_type::MediaTypes;
 use super::negotiate::Codings;
 use super::path::{Dotfiles, MAX_NAME_BYTES, resolve};
@@ -189,146 +189,4 @@ fn check_file(option: &'static str, path: Option<&str>) -> Result<(), InvalidOpt
     };
     let reason = "must be the path of a file relative to the document root, as in \"errors/404.html\"";
     resolves_to_path(&target).ok_or_else(|| InvalidOption::new(option, path, reason))
-}
-
-/// Error for an invalid option. The message names the option, the value and the expected form.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct InvalidOption {
-    option: &'static str,
-    value: String,
-    reason: String,
-}
-
-impl InvalidOption {
-    pub(super) fn new(option: &'static str, value: &str, reason: impl Into<String>) -> Self {
-        Self { option, value: value.to_owned(), reason: reason.into() }
-    }
-
-    /// Returns the name of the option as used in flags and configuration files.
-    #[must_use]
-    pub fn option(&self) -> &'static str {
-        self.option
-    }
-}
-
-impl fmt::Display for InvalidOption {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(formatter, "{}: {:?}: {}", self.option, self.value, self.reason)
-    }
-}
-
-impl std::error::Error for InvalidOption {}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn error(change: impl FnOnce(&mut FileOptions)) -> String {
-        let mut options = FileOptions::default();
-        change(&mut options);
-        let error = options.validate().unwrap_err();
-        assert!(error.to_string().starts_with(error.option()));
-        error.to_string()
-    }
-
-    #[test]
-    fn defaults_are_valid() {
-        FileOptions::default().validate().unwrap();
-    }
-
-    #[test]
-    fn valid_options_are_accepted() {
-        let options = FileOptions {
-            index_files: vec!["index.html".into(), ".index".into(), "index page.htm".into()],
-            not_found_file: Some("errors/404.html".into()),
-            spa_fallback_file: Some(".app/ünïcode 100%.html".into()),
-            max_cache_bytes: 0,
-            revalidate_interval: Duration::ZERO,
-            listing: true,
-            ..FileOptions::default()
-        };
-        options.validate().unwrap();
-        FileOptions { index_files: Vec::new(), ..options }.validate().unwrap();
-    }
-
-    #[test]
-    fn index_file_with_path_is_rejected() {
-        for name in ["", ".", "..", "a/b", "/index.html", "a\0"] {
-            assert!(
-                error(|options| options.index_files.push(name.into())).contains("a name without a path"),
-                "{name}"
-            );
-        }
-    }
-
-    #[test]
-    fn file_outside_document_root_is_rejected() {
-        for path in ["", "/404.html", "../404.html", "a/../404.html", "a//b", "a/", "./a", "a\0", "a\\b"] {
-            assert!(
-                error(|options| options.not_found_file = Some(path.into())).starts_with("not-found-file")
-            );
-            assert!(
-                error(|options| options.spa_fallback_file = Some(path.into())).starts_with("spa-fallback")
-            );
-        }
-    }
-
-    #[test]
-    fn every_other_option_is_validated() {
-        let rule = CacheRule { pattern: "[".into(), value: "no-cache".into() };
-        assert!(error(|options| options.cache_control.push(rule)).starts_with("cache-control"));
-        assert!(error(|options| options.default_media_type.clear()).starts_with("default-media-type"));
-        assert!(error(|options| options.cors_origins.push("a".into())).starts_with("cors-origin:"));
-        assert!(error(|options| options.revalidate_interval *= 100_000).starts_with("revalidate-interval"));
-        let media_type_error = error(|options| {
-            options.media_types.insert("html".into(), "html".into());
-        });
-        assert!(media_type_error.starts_with("media-type:"));
-        let cache_error = error(|options| options.max_cached_file_bytes = options.max_cache_bytes + 1);
-        assert!(cache_error.contains("cache size of 67108864 bytes"));
-        let listing_error = error(|options| {
-            options.listing = true;
-            options.max_listing_entries = 0;
-        });
-        assert!(listing_error.contains("disable the listing"));
-    }
-
-    #[test]
-    fn all_errors_are_reported() {
-        assert_eq!(FileOptions::default().validation_errors(), []);
-        let rule = |pattern: &str| CacheRule { pattern: pattern.into(), value: "no-cache".into() };
-        let options = FileOptions {
-            index_files: vec!["a/b".into(), "index.html".into(), "..".into()],
-            cache_control: vec![
-                rule("["),
-                rule("*.css"),
-                CacheRule { pattern: String::new(), value: String::new() },
-            ],
-            media_types: BTreeMap::from([("a".into(), "b".into()), ("html".into(), "html".into())]),
-            default_media_type: String::new(),
-            cors_origins: vec!["https://example.org".into(), "a".into()],
-            spa_fallback_file: Some("/".into()),
-            revalidate_interval: MAX_REVALIDATE_INTERVAL * 2,
-            ..FileOptions::default()
-        };
-        let invalid_options: Vec<&str> =
-            options.validation_errors().iter().map(InvalidOption::option).collect();
-        assert_eq!(
-            invalid_options,
-            [
-                "index",
-                "index",
-                "spa-fallback",
-                "cache-control",
-                "cache-control",
-                "cache-control",
-                "media-type",
-                "media-type",
-                "default-media-type",
-                "cors-origin",
-                "revalidate-interval"
-            ]
-        );
-        assert_eq!(options.validate().unwrap_err(), options.validation_errors()[0]);
-    }
 }

@@ -8,14 +8,9 @@
 //! Nearly all targets are plain ASCII without percent-encoding. For these, [`resolve`] examines each byte once and
 //! allocates nothing.
 
-mod spa_route;
-
 use std::borrow::Cow;
-use std::fmt;
 
 use percent_encoding::{AsciiSet, CONTROLS, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
-
-pub(super) use spa_route::may_be_spa_route;
 
 /// Maximum length of a name in a path, in bytes: `NAME_MAX` of Linux.
 pub const MAX_NAME_BYTES: usize = 255;
@@ -134,25 +129,34 @@ pub(super) fn encoded_path(path: &str) -> percent_encoding::PercentEncode<'_> {
 
 /// Reason why a target does not resolve to a file. Errors with status 400 are not caused by ordinary clients.
 /// Errors with status 404 get the same response as a missing file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PathError {
     /// The target is neither a path nor an `http` or `https` URL, or it contains a `#`.
+    #[error("the target is neither a path that starts with a slash nor an http or https URL")]
     InvalidForm,
     /// A `%` is not followed by two hexadecimal digits.
+    #[error("invalid percent-encoding: % must be followed by two hexadecimal digits (a literal % is %25)")]
     InvalidPercentEncoding,
     /// The decoded path is not valid UTF-8.
+    #[error("the decoded path is not valid UTF-8")]
     InvalidUtf8,
     /// The path contains NUL or another control byte.
+    #[error("the path contains a control character")]
     ControlByte,
     /// A name is `.` or `..`.
+    #[error("the path contains a . or .. segment (resolve it before sending the request)")]
     DotSegment,
     /// A name contains an encoded slash, which file names cannot contain.
+    #[error("a name in the path contains a slash")]
     EncodedSlash,
     /// A name contains a backslash, which some clients and tools treat as a slash.
+    #[error("a name in the path contains a backslash")]
     Backslash,
     /// A name starts with a dot, and dotfiles are hidden.
+    #[error("a name in the path starts with a dot")]
     Hidden,
     /// The path or a name in it exceeds the limits of Linux.
+    #[error("the path or a name in it is too long")]
     TooLong,
 }
 
@@ -170,28 +174,6 @@ impl PathError {
         }
     }
 }
-
-impl fmt::Display for PathError {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str(match self {
-            Self::InvalidForm => {
-                "the target is neither a path that starts with a slash nor an http or https URL"
-            }
-            Self::InvalidPercentEncoding => {
-                "invalid percent-encoding: % must be followed by two hexadecimal digits (a literal % is %25)"
-            }
-            Self::InvalidUtf8 => "the decoded path is not valid UTF-8",
-            Self::ControlByte => "the path contains a control character",
-            Self::DotSegment => "the path contains a . or .. segment (resolve it before sending the request)",
-            Self::EncodedSlash => "a name in the path contains a slash",
-            Self::Backslash => "a name in the path contains a backslash",
-            Self::Hidden => "a name in the path starts with a dot",
-            Self::TooLong => "the path or a name in it is too long",
-        })
-    }
-}
-
-impl std::error::Error for PathError {}
 
 /// Resolves the target of a request line: a path (`/a/b?query`) or a URL (`http://host/a/b`). The caller must check
 /// the host of a URL.
@@ -298,6 +280,26 @@ fn resolve_slow(target: &str, dotfiles: Dotfiles) -> Result<TargetPath<'_>, Path
     Ok(TargetPath { relative, is_directory, query })
 }
 
+/// Returns `true` if a target can be a route of a single-page application: its last name has no extension (see
+/// [`TargetPath::has_no_extension`]). Names need not be valid file names.
+///
+/// An application may percent-encode arbitrary text as a name, for example `AC/DC`. A name can therefore contain a
+/// slash or a backslash, or be too long for a file. All other errors still apply, also if an encoded slash or
+/// backslash is treated as a separator: `/..%2Fetc` and `/.git%5Cconfig` are not routes.
+pub(super) fn may_be_spa_route(target: &str, dotfiles: Dotfiles) -> bool {
+    let Ok((encoded, _)) = split_query(target) else { return false };
+    if escape_digits(encoded).any(|digits| digits.is_err()) {
+        return false;
+    }
+    let Ok(decoded) = percent_decode_str(encoded).decode_utf8() else { return false };
+    let mut names = decoded.split(['/', '\\']).filter(|name| !name.is_empty()).enumerate();
+    let names_are_allowed = names.all(|(index, name)| {
+        matches!(check_name(name, index == 0, dotfiles), Ok(()) | Err(PathError::TooLong))
+    });
+    let last = encoded.rsplit('/').find(|name| !name.is_empty()).unwrap_or_default();
+    names_are_allowed && percent_decode_str(last).all(|byte| byte != b'.')
+}
+
 /// Splits a target into the path, still encoded, and the query. An empty path stands for `/`.
 fn split_query(target: &str) -> Result<(&str, Option<&str>), PathError> {
     let path = if target.starts_with('/') { target } else { path_after_authority(target)? };
@@ -369,4 +371,179 @@ fn strip_outer_slashes(path: &str) -> &str {
 }
 
 #[cfg(test)]
-mod tests;
+mod tests {
+    use proptest::prelude::*;
+    use proptest::sample::select;
+
+    use super::*;
+
+    fn rejected(target: &str) -> PathError {
+        resolve(target, Dotfiles::Hide).expect_err(target)
+    }
+
+    #[test]
+    fn unencoded_targets_are_borrowed() {
+        for target in ["/", "/a.html?b", "/a/b/", "/.well-known/x", "/café", "http://host/a/b/"] {
+            assert!(
+                matches!(resolve(target, Dotfiles::Hide).unwrap().relative, Cow::Borrowed(_)),
+                "{target}"
+            );
+        }
+    }
+
+    #[test]
+    fn spa_routes_may_have_invalid_file_names() {
+        let long = "a".repeat(MAX_NAME_BYTES + 1);
+        let [long_name, long_file, long_hidden] =
+            [&long, &format!("{long}.js"), &format!(".{long}")].map(|name| format!("/app/{name}"));
+        let long_path = "/a".repeat(2048);
+        for target in [
+            "/app/AC%2FDC",
+            "/app/AC%2fDC/",
+            "/app/a%5Cb?q=.",
+            "/app/a\\b",
+            "/v1.2/a%2Fb",
+            "/v1.2%2Fb/c",
+            "/.well-known/a%2Fb",
+            "http://host/app/a%2Fb",
+            &long_name,
+            &long_path,
+        ] {
+            assert_eq!(rejected(target).status(), 404, "{target}");
+            assert!(may_be_spa_route(target, Dotfiles::Hide), "{target}");
+        }
+        for target in [
+            "/app/a%2Fb.js",
+            "/app/a.b%2Fc",
+            "/app/a%2Fb%2ejs",
+            "/app/a%5Cb.js/",
+            "/..%2fetc/passwd",
+            "/app/%2e%2e%2f/etc",
+            "/app/..%5Cetc",
+            "/a%2f../etc",
+            "/a%5c..%5cetc",
+            "/a%2f./etc",
+            "/a%2f%00/b",
+            "/a%2f%ff/b",
+            "/a%2f%zz/b",
+            &long_file,
+        ] {
+            for dotfiles in [Dotfiles::Hide, Dotfiles::Serve] {
+                assert!(!may_be_spa_route(target, dotfiles), "{target} with {dotfiles:?}");
+            }
+            assert_eq!(rejected(target).status(), 404, "{target}");
+        }
+        let hidden = ["/.hidden/page", "/.git/a%2Fb", "/a%2F.git%2Fb/c", "/.git%5Ca/b", "/a%5C%2egit/b"];
+        for target in hidden {
+            assert!(!may_be_spa_route(target, Dotfiles::Hide), "{target}");
+            assert!(may_be_spa_route(target, Dotfiles::Serve), "{target}");
+        }
+        assert!(!may_be_spa_route(&format!("{long_hidden}/b"), Dotfiles::Hide));
+        assert!(may_be_spa_route(&format!("{long_hidden}/b"), Dotfiles::Serve));
+    }
+
+    /// Generates targets from fragments that attackers and clients use.
+    fn targets() -> impl Strategy<Value = String> {
+        let fragments = [
+            "/",
+            "//",
+            ".",
+            "..",
+            "...",
+            "a",
+            "bc",
+            "%2e",
+            "%2E",
+            "%2f",
+            "%5c",
+            "\\",
+            "%00",
+            "%0a",
+            "%25",
+            "%252e",
+            "ü",
+            "%c3%bc",
+            "%c0%ae",
+            "%ff",
+            "%",
+            "%4",
+            "?",
+            "#",
+            " ",
+            "%20",
+            ".well-known",
+            "http://",
+            "host",
+            "*",
+            ":",
+            "\u{7f}",
+            "a.b",
+            "~",
+            "\u{202e}",
+        ];
+        let concatenated =
+            prop::collection::vec(select(fragments.to_vec()), 0..12).prop_map(|fragments| fragments.concat());
+        prop_oneof![concatenated.clone().prop_map(|rest| format!("/{rest}")), concatenated, any::<String>()]
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 2000, failure_persistence: None, ..ProptestConfig::default() })]
+
+        #[test]
+        fn fault_32_accepted_targets_stay_below_document_root(target in targets(), serve_dotfiles in any::<bool>()) {
+            let dotfiles = if serve_dotfiles { Dotfiles::Serve } else { Dotfiles::Hide };
+            let Ok(path) = resolve(&target, dotfiles) else { return Ok(()) };
+            let relative = path.relative();
+            prop_assert!(!relative.starts_with('/') && !relative.ends_with('/'));
+            prop_assert!(!relative.contains(['\0', '\\', '\n']));
+            prop_assert!(relative.len() <= MAX_PATH_BYTES);
+            if !relative.is_empty() {
+                for (index, name) in relative.split('/').enumerate() {
+                    prop_assert!(!name.is_empty() && name != "." && name != "..", "{name:?}");
+                    let is_well_known = index == 0 && name == ".well-known";
+                    prop_assert!(serve_dotfiles || !name.starts_with('.') || is_well_known, "{name:?}");
+                    prop_assert!(name.len() <= MAX_NAME_BYTES);
+                }
+            }
+            let location = path.redirect_location();
+            prop_assert!(location.starts_with('/') && !location.starts_with("//"));
+            prop_assert!(location.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-._~!$&'()*+,;=:@/?%".contains(&byte)));
+            let again = resolve(&location, dotfiles).unwrap();
+            prop_assert_eq!((again.relative(), again.is_directory()), (relative, true));
+        }
+
+        #[test]
+        fn fast_resolution_matches_slow_resolution(target in targets()) {
+            if let Some(path) = resolve_fast(&target) {
+                prop_assert_eq!(resolve_slow(&target, Dotfiles::Hide), Ok(path.clone()));
+                prop_assert_eq!(resolve_slow(&target, Dotfiles::Serve), Ok(path));
+            }
+        }
+
+        #[test]
+        fn rejected_targets_are_spa_routes_only_for_invalid_names(target in targets(), serve_dotfiles in any::<bool>()) {
+            let dotfiles = if serve_dotfiles { Dotfiles::Serve } else { Dotfiles::Hide };
+            let is_spa_route = may_be_spa_route(&target, dotfiles);
+            match resolve(&target, dotfiles) {
+                Ok(path) => prop_assert_eq!(is_spa_route, path.has_no_extension()),
+                Err(PathError::EncodedSlash | PathError::Backslash | PathError::TooLong) => {
+                    let decoded = percent_decode_str(split_query(&target).unwrap().0).decode_utf8_lossy();
+                    let has_dot_segment = decoded.split(['/', '\\']).any(|name| matches!(name, "." | ".."));
+                    prop_assert!(!(is_spa_route && has_dot_segment));
+                }
+                Err(_) => prop_assert!(!is_spa_route),
+            }
+        }
+
+        #[test]
+        fn encoded_names_resolve_to_same_name(name in "[^/]{1,60}", directory in "[a-z]{0,3}") {
+            let at_top = directory.is_empty();
+            let target = format!("/{directory}{}{}", if at_top { "" } else { "/" }, encoded_name(&name));
+            let resolved = resolve(&target, Dotfiles::Hide);
+            match check_name(&name, at_top, Dotfiles::Hide) {
+                Ok(()) => prop_assert!(resolved.is_ok_and(|path| path.relative().rsplit('/').next() == Some(&name[..]))),
+                Err(error) => prop_assert_eq!(resolved, Err(error)),
+            }
+        }
+    }
+}

@@ -5,14 +5,14 @@ use std::io;
 use std::rc::Rc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use rustix::io::Errno;
 
 use super::cache::{Contents, Entry, Variant, now};
 use super::multipart::{Boundary, Multipart};
 use super::range::{ByteRange, ContentRange, Selection, select};
-use crate::body::{Body, BodyPart};
-use crate::h1::{FieldName, InvalidField};
-use crate::response::Response;
+use crate::h1::FieldName;
+use crate::message::{Body, BodyPart, Response};
 
 /// Returns a response with the whole file.
 #[inline]
@@ -31,11 +31,11 @@ pub(super) fn range_response(entry: &Entry, variant: &Variant, range: &[u8]) -> 
     match select(range, size_bytes) {
         Selection::Whole => full_response(variant),
         Selection::One(range) => {
-            let response = Response::new(206).with_shared_fields(Rc::clone(&variant.fields));
             let content_range = ContentRange::of(range, size_bytes).to_string();
-            let response =
-                or_internal_error(response.field(FieldName::CONTENT_RANGE, content_range.as_bytes()));
-            response.with_body(Body::parts(vec![range_body_part(variant, range)]))
+            Response::new(206)
+                .with_shared_fields(Rc::clone(&variant.fields))
+                .with_valid_field(FieldName::CONTENT_RANGE, content_range.as_bytes())
+                .with_body(Body::parts(vec![range_body_part(variant, range)]))
         }
         // A multipart response cannot have a content coding for the parts, so send the whole variant.
         Selection::Several(_) if variant.coding.is_some() => full_response(variant),
@@ -43,10 +43,7 @@ pub(super) fn range_response(entry: &Entry, variant: &Variant, range: &[u8]) -> 
         Selection::Unsatisfiable => {
             let content_range = ContentRange::unsatisfiable(size_bytes).to_string();
             let response = text_response(416, "no requested range overlaps the file");
-            with_vary(
-                entry,
-                or_internal_error(response.field(FieldName::CONTENT_RANGE, content_range.as_bytes())),
-            )
+            with_vary(entry, response.with_valid_field(FieldName::CONTENT_RANGE, content_range.as_bytes()))
         }
     }
 }
@@ -57,7 +54,7 @@ pub(super) fn with_vary(entry: &Entry, response: Response) -> Response {
     if entry.encoded.is_empty() {
         return response;
     }
-    or_internal_error(response.field(FieldName::VARY, b"Accept-Encoding"))
+    response.with_valid_field(FieldName::VARY, b"Accept-Encoding")
 }
 
 fn multipart_response(variant: &Variant, ranges: &[ByteRange]) -> Response {
@@ -70,15 +67,15 @@ fn multipart_response(variant: &Variant, ranges: &[ByteRange]) -> Response {
     let multipart = Multipart::new(ranges, variant.stamp.size_bytes, &variant.media_type, boundary);
     let mut parts = Vec::with_capacity(2 * ranges.len() + 1);
     for (head, range) in multipart.parts() {
-        parts.push(BodyPart::Bytes(bytes::Bytes::copy_from_slice(head)));
+        parts.push(BodyPart::Bytes(Bytes::copy_from_slice(head)));
         parts.push(range_body_part(variant, range));
     }
-    parts.push(BodyPart::Bytes(bytes::Bytes::copy_from_slice(multipart.end())));
+    parts.push(BodyPart::Bytes(Bytes::copy_from_slice(multipart.end())));
     // Each part has its own `Content-Type`, so use the fields without the media type of the file.
-    let response = Response::new(206).with_shared_fields(Rc::clone(&variant.not_modified_fields));
-    let response =
-        or_internal_error(response.field(FieldName::CONTENT_TYPE, multipart.content_type().as_bytes()));
-    response.with_body(Body::parts(parts))
+    Response::new(206)
+        .with_shared_fields(Rc::clone(&variant.not_modified_fields))
+        .with_valid_field(FieldName::CONTENT_TYPE, multipart.content_type().as_bytes())
+        .with_body(Body::parts(parts))
 }
 
 fn range_body_part(variant: &Variant, range: ByteRange) -> BodyPart {
@@ -96,15 +93,6 @@ fn range_body_part(variant: &Variant, range: ByteRange) -> BodyPart {
 /// Returns a plain-text response with one line.
 pub(super) fn text_response(status: u16, line: &str) -> Response {
     Response::text(format!("{status} {}: {line}\n", crate::h1::reason_phrase(status))).with_status(status)
-}
-
-/// Replaces an invalid response with a 500 response. Field values come from the server itself or have been
-/// validated, so this does not happen in practice.
-pub(super) fn or_internal_error(response: Result<Response, InvalidField>) -> Response {
-    response.unwrap_or_else(|invalid| {
-        tracing::error!(%invalid, "cannot build response: invalid header field; sending 500");
-        Response::new(500)
-    })
 }
 
 /// Returns `true` if the error means that the file does not exist for clients. Paths that lead outside the document

@@ -1,7 +1,5 @@
 //! Request handler for static files.
 
-mod validate;
-
 use std::io;
 use std::path::Path;
 use std::rc::Rc;
@@ -23,15 +21,13 @@ use super::path::{TargetPath, may_be_spa_route, resolve};
 use super::read::read_whole;
 use super::response::{
     error_response, full_response, is_forbidden, is_missing, is_out_of_descriptors, log_file_error,
-    or_internal_error, range_response, text_response, with_vary,
+    range_response, text_response, with_vary,
 };
 use super::stamp::FileStamp;
 use super::validator::Validator;
 use crate::h1::{EncodedResponse, FieldBlock, FieldName, Head, HttpDate, InvalidField, Method};
+use crate::message::{COPIED_BODY_BYTES, Request, Response};
 use crate::observe::metrics::WorkerMetrics;
-use crate::request::Request;
-use crate::response::Response;
-use crate::server::COPIED_BODY_BYTES;
 
 /// Serves the files of a directory. Create one instance per worker.
 ///
@@ -62,30 +58,16 @@ pub struct Files {
 }
 
 /// Error of [`Files::open`].
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum FilesError {
     /// An option is invalid.
+    #[error("{0}")]
     Option(InvalidOption),
     /// The document root cannot be opened.
+    #[error("cannot open document root: {0} (must be a directory readable by this user)")]
     Folder(io::Error),
 }
-
-impl std::fmt::Display for FilesError {
-    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Option(invalid) => invalid.fmt(formatter),
-            Self::Folder(error) => {
-                write!(
-                    formatter,
-                    "cannot open document root: {error} (must be a directory readable by this user)"
-                )
-            }
-        }
-    }
-}
-
-impl std::error::Error for FilesError {}
 
 /// Result of resolving a path.
 enum FileLookup {
@@ -146,6 +128,26 @@ impl Files {
         self.cache.bytes()
     }
 
+    /// Returns an error for each file named in the options
+    /// ([`not_found_file`](FileOptions::not_found_file),
+    /// [`spa_fallback_file`](FileOptions::spa_fallback_file)) that cannot be sent. The files are
+    /// opened as for a request (`openat2(2)`). A server can start without them and then sends a line of text
+    /// instead.
+    pub async fn invalid_option_files(&self) -> Vec<InvalidOption> {
+        let option_files = [
+            ("not-found-file", &self.options.not_found_file),
+            ("spa-fallback", &self.options.spa_fallback_file),
+        ];
+        let mut invalid = Vec::new();
+        for (option, path) in option_files {
+            let Some(path) = path else { continue };
+            if let Err(reason) = check_opened(self.root.find(path).await) {
+                invalid.push(InvalidOption::new(option, path, reason));
+            }
+        }
+        invalid
+    }
+
     /// Handles a request. Responds with 405 to methods other than GET, HEAD and OPTIONS, and with 501 to methods
     /// that [`Method`] does not know.
     pub async fn handle(&self, request: &Request) -> Response {
@@ -156,9 +158,8 @@ impl Files {
             Method::Other => {
                 text_response(501, "unknown method (supported methods are GET, HEAD and OPTIONS)")
             }
-            _ => or_internal_error(
-                text_response(405, "supported methods are GET, HEAD and OPTIONS").field(ALLOW, METHODS),
-            ),
+            _ => text_response(405, "supported methods are GET, HEAD and OPTIONS")
+                .with_valid_field(ALLOW, METHODS),
         };
         if self.has_cors { self.with_cors(head, response) } else { response }
     }
@@ -202,15 +203,14 @@ impl Files {
     }
 
     fn options(&self, head: &Head) -> Response {
-        let response = or_internal_error(Response::new(204).field(ALLOW, METHODS));
+        let response = Response::new(204).with_valid_field(ALLOW, METHODS);
         let is_preflight = head.field("access-control-request-method").is_some();
         // Do not disclose the allowed methods and fields to other origins.
         if !is_preflight || self.cors.headers(head.field("origin")).allow_origin.is_none() {
             return response;
         }
         // A preflight request, which browsers send before requests that are not simple, for example with `Range`.
-        let response = or_internal_error(response.field(ALLOW_METHODS, METHODS));
-        let response = or_internal_error(response.field(MAX_AGE, b"86400"));
+        let response = response.with_valid_field(ALLOW_METHODS, METHODS).with_valid_field(MAX_AGE, b"86400");
         match head.field("access-control-request-headers") {
             Some(names) => response.field(ALLOW_HEADERS, names).unwrap_or_else(|_| Response::new(400)),
             None => response,
@@ -220,13 +220,12 @@ impl Files {
     fn with_cors(&self, head: &Head, response: Response) -> Response {
         let cors = self.cors.headers(head.field("origin"));
         let response = match cors.allow_origin {
-            Some(origin) => {
-                let response = or_internal_error(response.field(ALLOW_ORIGIN, origin.as_bytes()));
-                or_internal_error(response.field(EXPOSE_HEADERS, EXPOSED))
-            }
+            Some(origin) => response
+                .with_valid_field(ALLOW_ORIGIN, origin.as_bytes())
+                .with_valid_field(EXPOSE_HEADERS, EXPOSED),
             None => response,
         };
-        if cors.varies { or_internal_error(response.field(FieldName::VARY, b"Origin")) } else { response }
+        if cors.varies { response.with_valid_field(FieldName::VARY, b"Origin") } else { response }
     }
 
     // ---- Lookup ----------------------------------------------------------------------------------------------------
@@ -260,9 +259,8 @@ impl Files {
             Opened::Directory => {
                 let location = path.redirect_location();
                 let response = text_response(301, "the URL of a directory must end with a slash");
-                Ok(FileLookup::Response(or_internal_error(
-                    response.field(FieldName::LOCATION, location.as_bytes()),
-                )))
+                let response = response.with_valid_field(FieldName::LOCATION, location.as_bytes());
+                Ok(FileLookup::Response(response))
             }
             Opened::Other => Ok(FileLookup::Missing),
         }
@@ -314,17 +312,18 @@ impl Files {
         let response = match (evaluate(&fields, &validator), format) {
             (Outcome::PreconditionFailed, _) => {
                 let response = text_response(412, "the listing does not match the precondition");
-                return FileLookup::Response(or_internal_error(response.field(FieldName::VARY, b"Accept")));
+                return FileLookup::Response(response.with_valid_field(FieldName::VARY, b"Accept"));
             }
             (Outcome::NotModified, _) => Response::new(304),
-            (Outcome::Proceed, Format::Html) => or_internal_error(
-                Response::html(page.bytes).field(SECURITY_POLICY, CONTENT_SECURITY_POLICY.as_bytes()),
-            ),
+            (Outcome::Proceed, Format::Html) => Response::html(page.bytes)
+                .with_valid_field(SECURITY_POLICY, CONTENT_SECURITY_POLICY.as_bytes()),
             (Outcome::Proceed, Format::Json) => Response::json(page.bytes),
         };
-        let response = or_internal_error(response.field(FieldName::ETAG, page.tag.as_str().as_bytes()));
-        let response = or_internal_error(response.field(FieldName::VARY, b"Accept"));
-        FileLookup::Response(or_internal_error(response.field(FieldName::CACHE_CONTROL, b"no-cache")))
+        let response = response
+            .with_valid_field(FieldName::ETAG, page.tag.as_str().as_bytes())
+            .with_valid_field(FieldName::VARY, b"Accept")
+            .with_valid_field(FieldName::CACHE_CONTROL, b"no-cache");
+        FileLookup::Response(response)
     }
 
     /// Opens a path. If the process is out of descriptors, closes the files in the cache and tries again.
@@ -555,4 +554,16 @@ fn revalidate(entry: &Entry, head: &Head) -> bool {
 
 fn is_current(cached: &Variant, stamp: &FileStamp) -> bool {
     cached.is_settled && cached.stamp == *stamp
+}
+
+fn check_opened(result: io::Result<Opened>) -> Result<(), String> {
+    match result {
+        Ok(Opened::File { .. }) => Ok(()),
+        Ok(Opened::Directory) => Err("it is a directory (specify a file)".to_owned()),
+        Ok(Opened::Other) => Err("it is not a regular file (specify a regular file)".to_owned()),
+        Err(error) => Err(format!(
+            "cannot open the file in the document root: {error} (create it, make it readable for this user, or \
+             remove the option)"
+        )),
+    }
 }

@@ -1,7 +1,5 @@
 //! Encoding of response bodies.
 
-use std::fmt;
-
 use super::chunked::{write_chunk_end, write_chunk_start, write_last_chunk};
 use super::fields::FieldBlock;
 
@@ -136,80 +134,15 @@ impl BodyEncoder {
 }
 
 /// A mismatch between a body and the length in its head.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BodyError {
     /// The body is longer than its head says.
+    #[error("body longer than its Content-Length (close the connection)")]
     TooLong,
     /// The body is shorter than its head says.
+    #[error("body {bytes_left} bytes shorter than its Content-Length (close the connection)")]
     TooShort {
         /// Number of missing bytes.
         bytes_left: u64,
     },
-}
-
-impl fmt::Display for BodyError {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::TooLong => {
-                write!(formatter, "body longer than its Content-Length (close the connection)")
-            }
-            Self::TooShort { bytes_left } => write!(
-                formatter,
-                "body {bytes_left} bytes shorter than its Content-Length (close the connection)"
-            ),
-        }
-    }
-}
-
-impl std::error::Error for BodyError {}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Returns the encoded body for these chunks.
-    fn send(framing: ResponseFraming, chunks: &[&[u8]]) -> (String, Result<(), BodyError>) {
-        let (mut out, mut body) = (Vec::new(), BodyEncoder::new(framing, true));
-        for chunk in chunks {
-            if let Err(error) = body.write(&mut out, chunk) {
-                return (String::from_utf8(out).unwrap(), Err(error));
-            }
-        }
-        let result = body.finish(&mut out);
-        (String::from_utf8(out).unwrap(), result)
-    }
-
-    #[test]
-    fn chunks_are_delimited_as_announced_in_head() {
-        let chunks: [&[u8]; 3] = [b"ab", b"", b"c"];
-        for (framing, sent) in [
-            (ResponseFraming::None, ""),
-            (ResponseFraming::Length(3), "abc"),
-            (ResponseFraming::Chunked, "2\r\nab\r\n1\r\nc\r\n0\r\n\r\n"),
-            (ResponseFraming::UntilClose, "abc"),
-        ] {
-            assert_eq!(send(framing, &chunks), (sent.to_owned(), Ok(())), "{framing:?}");
-        }
-    }
-
-    #[test]
-    fn body_of_wrong_length_is_an_error() {
-        let short = Err(BodyError::TooShort { bytes_left: 2 });
-        assert_eq!(send(ResponseFraming::Length(3), &[b"a"]), ("a".to_owned(), short));
-        assert_eq!(
-            send(ResponseFraming::Length(3), &[b"ab", b"cd"]),
-            ("ab".to_owned(), Err(BodyError::TooLong))
-        );
-    }
-
-    #[test]
-    fn externally_sent_chunk_is_framed() {
-        let (mut out, mut body) = (Vec::new(), BodyEncoder::new(ResponseFraming::Chunked, true));
-        assert_eq!(body.begin_chunk(&mut out, 26), Ok(true));
-        out.extend_from_slice(b"(sent by other means)");
-        body.end_chunk(&mut out);
-        body.finish(&mut out).unwrap();
-        assert_eq!(out, b"1a\r\n(sent by other means)\r\n0\r\n\r\n");
-        assert_eq!(BodyEncoder::new(ResponseFraming::None, true).begin_chunk(&mut out, 26), Ok(false));
-    }
 }

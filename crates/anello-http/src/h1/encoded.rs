@@ -6,8 +6,8 @@ use bytes::Bytes;
 
 use super::date::HttpDate;
 use super::fields::FieldBlock;
-use super::head::{Method, RequestContext, Version};
 use super::response::{ResponseHead, write_content_length};
+use super::types::{Method, RequestContext, Version};
 
 /// The part of a `200 OK` response after the status line and the `Date` field, encoded once for many responses: the
 /// fields, the length of the body, and the body. On a connection that is kept alive, sending it takes three copies.
@@ -83,7 +83,8 @@ impl EncodedResponse {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::h1::{BodyLength, FieldName};
+    use crate::h1::fields::FieldName;
+    use crate::h1::response::BodyLength;
 
     /// Returns the same response, encoded step by step.
     fn encode_directly(

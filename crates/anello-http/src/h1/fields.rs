@@ -1,11 +1,9 @@
 //! Received fields, and fields to send.
 
-use std::fmt;
-
 use super::syntax;
 
 /// Received fields, in order, with the bytes they refer to. Names are compared without regard to case.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, PartialEq)]
 pub(super) struct Fields {
     /// The complete head or trailer section.
     pub bytes: Vec<u8>,
@@ -16,7 +14,7 @@ pub(super) struct Fields {
 }
 
 /// Offsets of a field in the section.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct FieldRange {
     pub name_start: u32,
     pub name_end: u32,
@@ -108,7 +106,7 @@ impl Fields {
 /// Fields that concern framing, routing or the interpretation of the message are omitted, because they are not allowed
 /// in trailers. An application can therefore merge trailers safely into the fields of the head (RFC 9110, section
 /// 6.5.1).
-#[derive(Debug, Default)]
+#[derive(Debug, Default, PartialEq)]
 pub struct Trailers(Fields);
 
 impl Trailers {
@@ -158,43 +156,16 @@ impl Trailers {
 
 /// Returns `true` if a field is not allowed in trailers.
 fn is_forbidden(name: &[u8]) -> bool {
-    const FORBIDDEN: [&str; 31] = [
-        // Framing and routing.
-        "connection",
-        "content-length",
-        "host",
-        "keep-alive",
-        "max-forwards",
-        "proxy-connection",
-        "te",
-        "trailer",
-        "transfer-encoding",
-        "upgrade",
-        // Request conditions and authentication.
-        "authorization",
-        "cache-control",
-        "cookie",
-        "expect",
-        "if-match",
-        "if-modified-since",
-        "if-none-match",
-        "if-range",
-        "if-unmodified-since",
-        "pragma",
-        "proxy-authorization",
-        "range",
-        "forwarded",
-        "x-forwarded-for",
-        "x-forwarded-host",
-        "x-forwarded-proto",
-        // Interpretation of the content.
-        "content-encoding",
-        "content-range",
-        "content-type",
-        "set-cookie",
-        "content-location",
-    ];
-    FORBIDDEN.iter().any(|forbidden| name.eq_ignore_ascii_case(forbidden.as_bytes()))
+    const FRAMING_AND_ROUTING: &str = "connection content-length host keep-alive max-forwards proxy-connection te \
+        trailer transfer-encoding upgrade";
+    const CONDITIONS_AND_AUTHENTICATION: &str = "authorization cache-control cookie expect if-match \
+        if-modified-since if-none-match if-range if-unmodified-since pragma proxy-authorization range forwarded \
+        x-forwarded-for x-forwarded-host x-forwarded-proto";
+    const CONTENT: &str = "content-encoding content-range content-type set-cookie content-location";
+    let is_name = |forbidden: &str| name.eq_ignore_ascii_case(forbidden.as_bytes());
+    [FRAMING_AND_ROUTING, CONDITIONS_AND_AUTHENTICATION, CONTENT]
+        .iter()
+        .any(|names| names.split(' ').any(is_name))
 }
 
 /// The name of a field to send: a token, and not one of the fields that [`ResponseHead`](super::ResponseHead) writes
@@ -336,30 +307,21 @@ pub(super) fn write_valid(out: &mut Vec<u8>, name: &str, value: &[u8]) {
 }
 
 /// The reason why a field cannot be sent.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidField {
     /// The name is not a token.
+    #[error("invalid field name: use only letters, digits and !#$%&'*+-.^_`|~")]
     Name,
     /// The encoder writes this field itself, because it depends on the framing or the current time.
+    #[error(
+        "reserved field name: the server sets Connection, Content-Length, Date, Keep-Alive, Transfer-Encoding and \
+         Upgrade"
+    )]
     Reserved,
     /// The value contains a control byte. After a line break, the peer would read another field.
+    #[error("invalid field value: control bytes such as CR, LF and NUL are not allowed (encode them)")]
     Value,
 }
-
-impl fmt::Display for InvalidField {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str(match self {
-            Self::Name => "invalid field name: use only letters, digits and !#$%&'*+-.^_`|~",
-            Self::Reserved => {
-                "reserved field name: the server sets Connection, Content-Length, Date, Keep-Alive, Transfer-Encoding \
-                 and Upgrade"
-            }
-            Self::Value => "invalid field value: control bytes such as CR, LF and NUL are not allowed (encode them)",
-        })
-    }
-}
-
-impl std::error::Error for InvalidField {}
 
 #[cfg(test)]
 mod tests {
@@ -378,26 +340,5 @@ mod tests {
         assert_eq!(trailers.fields_named("a").collect::<Vec<_>>(), [b"1", b"3"]);
         assert_eq!(trailers.field("content-length"), None);
         assert!(Trailers::read(b"\r\n").is_empty() && !trailers.is_empty());
-    }
-
-    #[test]
-    fn rejects_non_token_and_reserved_names() {
-        for name in ["", "a b", "a:", "a\r\nb", "a\0", "ä", "a\t"] {
-            assert_eq!(FieldName::new(name), Err(InvalidField::Name), "{name:?}");
-        }
-        for name in ["connection", "CONTENT-LENGTH", "dAte", "Keep-alive", "transfer-Encoding", "Upgrade"] {
-            assert_eq!(FieldName::new(name), Err(InvalidField::Reserved), "{name}");
-        }
-    }
-
-    #[test]
-    fn rejects_values_with_control_bytes_without_output() {
-        let mut block = FieldBlock::default();
-        for value in [&b"a\r"[..], b"\n", b"a\0b", b"\x7f", b"a long value, and then\x1b"] {
-            assert_eq!(block.push(FieldName::VARY, value), Err(InvalidField::Value));
-        }
-        assert_eq!(block.as_bytes(), b"");
-        block.push(FieldName::VARY, b"tab\tand \xff").unwrap();
-        assert_eq!(block.as_bytes(), b"Vary: tab\tand \xff\r\n");
     }
 }

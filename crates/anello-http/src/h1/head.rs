@@ -1,7 +1,7 @@
 //! Request heads: the request line and the fields.
 
 use super::fields::Fields;
-use super::framing::RequestFraming;
+use super::types::{Method, RequestContext, RequestFraming, TargetForm, Version};
 
 /// A request head whose framing has been checked.
 ///
@@ -35,93 +35,6 @@ pub(super) struct Parts {
     /// Start of the host in the target, if there is one. The path starts at `host_end`.
     pub host_start: u32,
     pub host_end: u32,
-}
-
-/// The method of a request.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Method {
-    /// `GET`.
-    #[default]
-    Get,
-    /// `HEAD`: like `GET`, but the response has no body.
-    Head,
-    /// `POST`.
-    Post,
-    /// `PUT`.
-    Put,
-    /// `DELETE`.
-    Delete,
-    /// `OPTIONS`.
-    Options,
-    /// `PATCH`.
-    Patch,
-    /// `TRACE`.
-    Trace,
-    /// `CONNECT`: requests a tunnel.
-    Connect,
-    /// Any other method; see [`Head::method_text`].
-    Other,
-}
-
-impl Method {
-    /// Returns the method with this name. Names are case-sensitive.
-    #[inline]
-    pub(super) fn of(text: &[u8]) -> Self {
-        match text {
-            b"GET" => Self::Get,
-            b"HEAD" => Self::Head,
-            b"POST" => Self::Post,
-            b"PUT" => Self::Put,
-            b"DELETE" => Self::Delete,
-            b"OPTIONS" => Self::Options,
-            b"PATCH" => Self::Patch,
-            b"TRACE" => Self::Trace,
-            b"CONNECT" => Self::Connect,
-            _ => Self::Other,
-        }
-    }
-}
-
-/// The HTTP version that a request is processed as. Requests with another major version are rejected.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Version {
-    /// HTTP/1.0.
-    Http10,
-    /// HTTP/1.1, or a higher minor version.
-    #[default]
-    Http11,
-}
-
-/// The form of a request's target (RFC 9112, section 3.2).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum TargetForm {
-    /// A path that starts with `/`, with an optional query.
-    #[default]
-    Origin,
-    /// A complete `http` or `https` URL, as sent to proxies. Servers must accept it, too.
-    Absolute,
-    /// A host and a port, for `CONNECT`.
-    Authority,
-    /// `*`, for `OPTIONS`: the server as a whole.
-    Asterisk,
-}
-
-/// The properties of a request that determine the framing of its response.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RequestContext {
-    /// The version of the request.
-    pub version: Version,
-    /// The method of the request.
-    pub method: Method,
-    /// `true` if the connection can be kept alive after the response.
-    pub keeps_alive: bool,
-}
-
-impl RequestContext {
-    /// Creates the context for the response to a rejected request.
-    pub(super) const fn rejected(method: Method) -> Self {
-        Self { version: Version::Http11, method, keeps_alive: false }
-    }
 }
 
 impl Parts {

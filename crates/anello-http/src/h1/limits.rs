@@ -1,5 +1,8 @@
 //! Limits for requests.
 
+/// Maximum length of a method. No registered method is longer.
+pub(super) const MAX_METHOD_BYTES: usize = 32;
+
 /// Limits for the requests of one connection.
 ///
 /// ```

@@ -32,8 +32,10 @@ mod parse;
 mod rejection;
 mod response;
 mod scanner;
+mod status;
 mod syntax;
 mod target;
+mod types;
 mod words;
 
 pub use body::{BodyEncoder, BodyError, ResponseFraming};
@@ -42,10 +44,10 @@ pub use date::HttpDate;
 pub use decoder::{Decoder, Event};
 pub use encoded::EncodedResponse;
 pub use fields::{FieldBlock, FieldName, InvalidField, Trailers};
-pub use framing::RequestFraming;
-pub use head::{Head, Method, RequestContext, TargetForm, Version};
+pub use head::Head;
 pub use limits::Limits;
 pub use rejection::Rejection;
+pub use response::{BodyLength, CONTINUE, InvalidStatus, ResponseHead};
+pub use status::reason_phrase;
 pub(crate) use syntax::{is_value, trim};
-
-pub use response::{BodyLength, CONTINUE, InvalidStatus, ResponseHead, reason_phrase};
+pub use types::{Method, RequestContext, RequestFraming, TargetForm, Version};

@@ -1,12 +1,12 @@
 //! Response heads.
 
-use std::fmt;
-
 use super::body::{BodyEncoder, ResponseFraming};
 use super::date::HttpDate;
 use super::fields::{FieldBlock, FieldName, InvalidField, write_field, write_valid};
-use super::head::{Method, RequestContext, Version};
+use super::rejection::Rejection;
+use super::status::{is_final, reason_phrase};
 use super::syntax;
+use super::types::{Method, RequestContext, Version};
 
 /// The interim response to `Expect: 100-continue`.
 pub const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
@@ -217,17 +217,32 @@ impl<'a> ResponseHead<'a> {
     }
 }
 
+impl Rejection {
+    /// Appends the complete response: `Connection: close`, and the reason as plain text. For [`Method::Head`]
+    /// ([`Decoder::rejected_method`](super::Decoder::rejected_method)) the text is omitted. `date` is the current time.
+    ///
+    /// Nothing may be sent after this response. A status that is not valid for a response (200 to 999) becomes 500.
+    pub fn write(&self, out: &mut Vec<u8>, method: Method, date: Option<&HttpDate>) {
+        let status = if is_final(self.status) { self.status } else { 500 };
+        let text = format!("{status} {}: {}\n", reason_phrase(status), self.reason);
+        let mut head = ResponseHead::begin_valid(out, RequestContext::rejected(method), status);
+        if let Some(date) = date {
+            head.date(date);
+        }
+        head.valid_field("Content-Type", b"text/plain; charset=utf-8");
+        let body = head.finish(BodyLength::Known(text.len() as u64));
+        if body.sends_body() {
+            out.extend_from_slice(text.as_bytes());
+        }
+    }
+}
+
 impl Drop for ResponseHead<'_> {
     fn drop(&mut self) {
         if let Some(start) = self.unfinished {
             self.out.truncate(start);
         }
     }
-}
-
-/// Returns `true` if a final response can have this status.
-pub(super) fn is_final(status: u16) -> bool {
-    (200..=999).contains(&status)
 }
 
 /// Appends a status line. The status must have three digits.
@@ -249,198 +264,7 @@ pub(super) fn write_content_length(out: &mut Vec<u8>, bytes: u64) {
     out.extend_from_slice(b"\r\n\r\n");
 }
 
-/// Returns the reason phrase of a status, or an empty string if it is not registered.
-#[must_use]
-pub fn reason_phrase(status: u16) -> &'static str {
-    match status {
-        100 => "Continue",
-        101 => "Switching Protocols",
-        102 => "Processing",
-        103 => "Early Hints",
-        200 => "OK",
-        201 => "Created",
-        202 => "Accepted",
-        203 => "Non-Authoritative Information",
-        204 => "No Content",
-        205 => "Reset Content",
-        206 => "Partial Content",
-        207 => "Multi-Status",
-        208 => "Already Reported",
-        226 => "IM Used",
-        300 => "Multiple Choices",
-        301 => "Moved Permanently",
-        302 => "Found",
-        303 => "See Other",
-        304 => "Not Modified",
-        305 => "Use Proxy",
-        307 => "Temporary Redirect",
-        308 => "Permanent Redirect",
-        400 => "Bad Request",
-        401 => "Unauthorized",
-        402 => "Payment Required",
-        403 => "Forbidden",
-        404 => "Not Found",
-        405 => "Method Not Allowed",
-        406 => "Not Acceptable",
-        407 => "Proxy Authentication Required",
-        408 => "Request Timeout",
-        409 => "Conflict",
-        410 => "Gone",
-        411 => "Length Required",
-        412 => "Precondition Failed",
-        413 => "Content Too Large",
-        414 => "URI Too Long",
-        415 => "Unsupported Media Type",
-        416 => "Range Not Satisfiable",
-        417 => "Expectation Failed",
-        421 => "Misdirected Request",
-        422 => "Unprocessable Content",
-        423 => "Locked",
-        424 => "Failed Dependency",
-        425 => "Too Early",
-        426 => "Upgrade Required",
-        428 => "Precondition Required",
-        429 => "Too Many Requests",
-        431 => "Request Header Fields Too Large",
-        451 => "Unavailable For Legal Reasons",
-        500 => "Internal Server Error",
-        501 => "Not Implemented",
-        502 => "Bad Gateway",
-        503 => "Service Unavailable",
-        504 => "Gateway Timeout",
-        505 => "HTTP Version Not Supported",
-        506 => "Variant Also Negotiates",
-        507 => "Insufficient Storage",
-        508 => "Loop Detected",
-        511 => "Network Authentication Required",
-        _ => "",
-    }
-}
-
 /// The error for a status that no response can have.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("invalid response status {0} (expected 101 or 200 to 999)")]
 pub struct InvalidStatus(pub u16);
-
-impl fmt::Display for InvalidStatus {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(formatter, "invalid response status {} (expected 101 or 200 to 999)", self.0)
-    }
-}
-
-impl std::error::Error for InvalidStatus {}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    const GET: RequestContext =
-        RequestContext { version: Version::Http11, method: Method::Get, keeps_alive: true };
-
-    /// Returns the lines after the status line, the framing of the body, and whether the connection is kept alive.
-    fn finish(context: RequestContext, status: u16, body: BodyLength) -> (String, ResponseFraming, bool) {
-        let mut out = Vec::new();
-        let encoder = ResponseHead::begin(&mut out, context, status).unwrap().finish(body);
-        let text = String::from_utf8(out).unwrap();
-        let (_, fields) = text.strip_suffix("\r\n\r\n").unwrap().split_once("\r\n").unwrap_or_default();
-        (fields.replace("\r\n", "|"), encoder.framing(), encoder.keeps_alive())
-    }
-
-    #[test]
-    fn framing_follows_from_request_status_and_length() {
-        use BodyLength::{Known, Unknown};
-        use ResponseFraming::{Chunked, Length, None, Tunnel, UntilClose};
-        let with = |method| RequestContext { method, ..GET };
-        let http_10 = RequestContext { version: Version::Http10, ..GET };
-        let closing = RequestContext { keeps_alive: false, ..GET };
-        for (context, status, body, fields, framing, keeps_alive) in [
-            (GET, 200, Known(0), "Content-Length: 0", Length(0), true),
-            (GET, 404, Known(u64::MAX), "Content-Length: 18446744073709551615", Length(u64::MAX), true),
-            (GET, 200, Unknown, "Transfer-Encoding: chunked", Chunked, true),
-            (GET, 204, Known(3), "", None, true),
-            (GET, 204, Unknown, "", None, true),
-            (GET, 205, Known(3), "Content-Length: 0", None, true),
-            (GET, 304, Known(3), "", None, true),
-            (GET, 304, Unknown, "", None, true),
-            (with(Method::Head), 200, Known(3), "Content-Length: 3", None, true),
-            (with(Method::Head), 200, Unknown, "", None, true),
-            (with(Method::Head), 304, Known(3), "", None, true),
-            (with(Method::Connect), 200, Known(3), "", Tunnel, false),
-            (with(Method::Connect), 405, Known(3), "Content-Length: 3", Length(3), true),
-            (http_10, 200, Known(3), "Connection: keep-alive|Content-Length: 3", Length(3), true),
-            (http_10, 200, Unknown, "Connection: close", UntilClose, false),
-            (closing, 200, Known(3), "Connection: close|Content-Length: 3", Length(3), false),
-            (closing, 200, Unknown, "Connection: close|Transfer-Encoding: chunked", Chunked, false),
-            (closing, 304, Unknown, "Connection: close", None, false),
-        ] {
-            let expected = (fields.to_owned(), framing, keeps_alive);
-            assert_eq!(finish(context, status, body), expected, "{context:?} {status} {body:?}");
-        }
-    }
-
-    #[test]
-    fn status_lines_have_three_digits_and_a_phrase() {
-        for (status, line) in [
-            (200, "HTTP/1.1 200 OK"),
-            (404, "HTTP/1.1 404 Not Found"),
-            (299, "HTTP/1.1 299 "),
-            (999, "HTTP/1.1 999 "),
-        ] {
-            let mut out = Vec::new();
-            drop(ResponseHead::begin(&mut out, GET, status).unwrap().finish(BodyLength::Known(0)));
-            assert_eq!(out.split(|&byte| byte == b'\r').next(), Some(line.as_bytes()));
-        }
-        for status in [0, 99, 100, 103, 199, 1000] {
-            assert_eq!(ResponseHead::begin(&mut Vec::new(), GET, status).err(), Some(InvalidStatus(status)));
-        }
-    }
-
-    #[test]
-    fn fields_keep_order_and_reject_control_bytes() {
-        let mut block = FieldBlock::default();
-        block.push(FieldName::VARY, b"Accept-Encoding").unwrap();
-        let mut out = b"before".to_vec();
-        let mut head = ResponseHead::begin(&mut out, GET, 200).unwrap();
-        head.date(&HttpDate::from_unix(0)).block(&block);
-        for value in [&b"/\r\nSet-Cookie: a"[..], b"a\nb", b"a\0", b"\r"] {
-            assert_eq!(head.field(FieldName::LOCATION, value).err(), Some(InvalidField::Value));
-        }
-        head.field(FieldName::ETAG, b"\"1\"").unwrap().close();
-        drop(head.finish(BodyLength::Known(7)));
-        assert_eq!(
-            String::from_utf8(out).unwrap(),
-            "beforeHTTP/1.1 200 OK\r\nDate: Thu, 01 Jan 1970 00:00:00 GMT\r\nVary: Accept-Encoding\r\nETag: \"1\"\r\n\
-             Connection: close\r\nContent-Length: 7\r\n\r\n"
-        );
-    }
-
-    #[test]
-    fn unfinished_head_is_removed() {
-        let mut out = b"before".to_vec();
-        let mut head = ResponseHead::begin(&mut out, GET, 200).unwrap();
-        head.field(FieldName::ETAG, b"\"1\"").unwrap();
-        drop(head);
-        assert_eq!(out, b"before");
-    }
-
-    #[test]
-    fn upgrade_is_listed_in_connection() {
-        let upgrade = |context, status| {
-            let mut out = Vec::new();
-            let mut head = ResponseHead::begin(&mut out, context, status).unwrap();
-            assert!(head.upgrade("a\r\n").is_err());
-            head.upgrade("chat").unwrap();
-            let body = head.finish(BodyLength::Known(0));
-            (String::from_utf8(out).unwrap(), body.framing())
-        };
-        let (text, framing) = upgrade(GET, 101);
-        assert_eq!(text, "HTTP/1.1 101 Switching Protocols\r\nUpgrade: chat\r\nConnection: upgrade\r\n\r\n");
-        assert_eq!(framing, ResponseFraming::Tunnel);
-        // The request is the last one within the limit.
-        assert_eq!(upgrade(RequestContext { keeps_alive: false, ..GET }, 101).0, text);
-        assert!(
-            upgrade(GET, 426).0.contains("Upgrade: chat\r\nConnection: upgrade\r\nContent-Length: 0\r\n")
-        );
-        let closing = upgrade(RequestContext { keeps_alive: false, ..GET }, 426).0;
-        assert!(closing.contains("Connection: close, upgrade\r\n"), "{closing}");
-    }
-}

@@ -11,8 +11,7 @@
 //! rejected in the same way wherever the input is split, and a head that arrives in a thousand parts costs no more than
 //! a complete one.
 
-use super::limits::Limits;
-use super::parse::MAX_METHOD_BYTES;
+use super::limits::{Limits, MAX_METHOD_BYTES};
 use super::rejection::Rejection;
 use super::syntax::{is_target_byte, is_token_byte, is_value_byte};
 use super::words::{below, equal, first_hit, not_letter_or_dash};
@@ -271,95 +270,6 @@ impl FieldScanner {
             (FieldState::Name, b'\r' | b'\n') => Rejection::bad("field without a colon"),
             (FieldState::Start | FieldState::Name, _) => Rejection::bad("invalid byte in a field name"),
             (FieldState::Value, _) => Rejection::bad("control byte in a field value"),
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Returns the length of the head, or the index of the first invalid byte and its rejection.
-    fn scan(text: &[u8], limits: &Limits) -> Result<Option<usize>, (usize, Rejection)> {
-        let mut scanner = Scanner::default();
-        for index in 0..text.len() {
-            match scanner.scan(&text[index..=index], limits) {
-                Ok(None) => {}
-                Ok(Some(_)) => return Ok(Some(index + 1)),
-                Err(rejection) => return Err((index, rejection)),
-            }
-        }
-        Ok(None)
-    }
-
-    #[test]
-    fn rejects_at_first_invalid_byte() {
-        for (text, index, status) in [
-            (&b" GET"[..], 0, 400),
-            (b"\x16\x03\x01", 0, 400),
-            (b"G(T", 1, 400),
-            (b"GET  /", 4, 400),
-            (b"GET /\r\n", 5, 400),
-            (b"GET /\xc3", 5, 400),
-            (b"GET /#", 5, 400),
-            (b"GET /\0", 5, 400),
-            (b"GET / http", 6, 400),
-            (b"GET / HTTP/11", 12, 400),
-            (b"GET / HTTP/1.x", 13, 400),
-            (b"GET / HTTP/0.9", 13, 505),
-            (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 13, 505),
-            (b"GET / HTTP/1.1 ", 14, 400),
-            (b"GET / HTTP/1.1\n", 14, 400),
-            (b"GET / HTTP/1.1\r\r", 15, 400),
-            (b"GET / HTTP/1.1\r\n a", 16, 400),
-            (b"GET / HTTP/1.1\r\n:", 16, 400),
-            (b"GET / HTTP/1.1\r\n\n", 16, 400),
-            (b"GET / HTTP/1.1\r\n\rG", 17, 400),
-            (b"GET / HTTP/1.1\r\nA :", 17, 400),
-            (b"GET / HTTP/1.1\r\nA\r\n", 17, 400),
-            (b"GET / HTTP/1.1\r\nA\xe4", 17, 400),
-            (b"GET / HTTP/1.1\r\nA:\n", 18, 400),
-            (b"GET / HTTP/1.1\r\nA:\0", 18, 400),
-            (b"GET / HTTP/1.1\r\nA:b\rc", 20, 400),
-            (b"GET / HTTP/1.1\r\nA:b\r\n c", 21, 400),
-        ] {
-            let result =
-                scan(text, &Limits::default()).map_err(|(index, rejection)| (index, rejection.status));
-            assert_eq!(result, Err((index, status)), "{:?}", text.escape_ascii().to_string());
-        }
-    }
-
-    #[test]
-    fn limits_are_exact() {
-        let text = b"PUT /abc HTTP/1.1\r\nA: b\r\nC: d\r\n\r\n";
-        let exact = Limits {
-            max_request_line_bytes: 17,
-            max_head_bytes: text.len(),
-            max_fields: 2,
-            ..Limits::default()
-        };
-        assert_eq!(scan(text, &exact), Ok(Some(text.len())));
-        let status = |limits: Limits| scan(text, &limits).unwrap_err().1.status;
-        assert_eq!(status(Limits { max_request_line_bytes: 16, ..exact }), 414);
-        assert_eq!(status(Limits { max_head_bytes: text.len() - 1, ..exact }), 431);
-        assert_eq!(status(Limits { max_fields: 1, ..exact }), 431);
-        let method = |bytes| scan("M".repeat(bytes).as_bytes(), &exact).is_ok();
-        assert!(method(17) && !method(18));
-        let long = "M".repeat(MAX_METHOD_BYTES + 1);
-        assert_eq!(scan(&long.as_bytes()[1..], &Limits::default()), Ok(None));
-        assert_eq!(scan(long.as_bytes(), &Limits::default()).unwrap_err().1.status, 501);
-    }
-
-    #[test]
-    fn skips_few_empty_lines() {
-        let skip = |text: &str| {
-            let (mut scanner, mut input) = (Scanner::default(), text.as_bytes());
-            scanner.skip_empty_lines(&mut input).map(|()| (input.len(), scanner.is_before_request()))
-        };
-        assert_eq!(skip("\r\n\r\n\r\n\r\nGET"), Ok((3, true)));
-        assert_eq!(skip("\r\n\r"), Ok((0, false)));
-        for text in ["\r\n\r\n\r\n\r\n\r\n", "\n", "\rG", "\r\r"] {
-            assert_eq!(skip(text).unwrap_err().status, 400, "{text:?}");
         }
     }
 }

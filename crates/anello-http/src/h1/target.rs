@@ -2,8 +2,8 @@
 
 use std::net::Ipv6Addr;
 
-use super::head::{Method, TargetForm};
 use super::rejection::Rejection;
+use super::types::{Method, TargetForm};
 use super::words::{first_hit, not_host};
 
 /// The form of a target, and the position of its host.
@@ -121,105 +121,4 @@ fn is_ip_future(address: &[u8]) -> bool {
 /// Returns `true` if a host name can contain this byte without percent-encoding.
 fn is_name_byte(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"-._~!$&'()*+,;=".contains(&byte)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn target_forms_depend_on_method() {
-        use Method::{Connect, Get, Options, Other};
-        for (method, target, expected) in [
-            (Get, "/", Some((TargetForm::Origin, 0, 0))),
-            (Get, "//x?y", Some((TargetForm::Origin, 0, 0))),
-            (Options, "*", Some((TargetForm::Asterisk, 0, 0))),
-            (Options, "/", Some((TargetForm::Origin, 0, 0))),
-            (Get, "*", None),
-            (Options, "**", None),
-            (Get, "http://h", Some((TargetForm::Absolute, 7, 8))),
-            (Get, "HTTPS://h:8/p?q", Some((TargetForm::Absolute, 8, 11))),
-            (Other, "http://h?q", Some((TargetForm::Absolute, 7, 8))),
-            (Get, "http:///p", None),
-            (Get, "http://user@h/", None),
-            (Get, "http://", None),
-            (Get, "http:/h", None),
-            (Get, "ftp://h/", None),
-            (Get, "index.html", None),
-            (Get, "?q", None),
-            (Get, "h:80", None),
-            (Connect, "h:80", Some((TargetForm::Authority, 0, 4))),
-            (Connect, "[::1]:443", Some((TargetForm::Authority, 0, 9))),
-            (Connect, "h", None),
-            (Connect, "h:", None),
-            (Connect, ":80", None),
-            (Connect, "/", None),
-            (Connect, "*", None),
-            (Connect, "http://h:80", None),
-        ] {
-            let result = form(method, target.as_bytes()).ok();
-            assert_eq!(
-                result.map(|form| (form.form, form.host_start, form.host_end)),
-                expected,
-                "{method:?} {target}"
-            );
-        }
-    }
-
-    #[test]
-    fn is_host_accepts_only_valid_hosts() {
-        for host in [
-            "",
-            "h",
-            "a.example",
-            "A-1.example:",
-            "h:0",
-            "h:65535",
-            "127.0.0.1:80",
-            "[::1]",
-            "[::ffff:1.2.3.4]:8",
-            "[v1.x]:1",
-            "[VaF.a:b~!]",
-            "a%20b",
-            "under_score",
-            "h:000080",
-        ] {
-            assert!(is_host(host.as_bytes()), "{host}");
-        }
-        for host in [
-            ":",
-            ":80",
-            "h:65536",
-            "h:8a",
-            "h:-1",
-            "h:80:80",
-            "u@h",
-            "h/",
-            "h?",
-            "h#",
-            "a b",
-            "a\tb",
-            "ä",
-            "[::1",
-            "::1",
-            "[::1]x",
-            "[]",
-            "[v1.]",
-            "[v.x]",
-            "[vg.x]",
-            "[v1.x%20]",
-            "[v1x]",
-            "[::1%25eth0]",
-            "a%2",
-            "a%zz",
-            "a,b:c",
-            "[::1]]",
-            "\\h",
-            "a\"b",
-            "a<b",
-            "h:80, i",
-        ] {
-            assert!(!is_host(host.as_bytes()), "{host}");
-        }
-    }
 }

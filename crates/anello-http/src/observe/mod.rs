@@ -8,11 +8,12 @@
 //! - [`health`]: whether load balancers should send requests to the server.
 //!
 //! ```
+//! use anello_http::h1::Method;
 //! use anello_http::observe::access_log::{
 //!     AccessLog, AccessLogOptions, FormattedPeer, LogEntry, LogFormat, RequestLine,
 //! };
 //! use anello_http::observe::health::{Health, HealthFormat};
-//! use anello_http::observe::metrics::{CloseReason, MethodClass, MetricsOptions, ServerMetrics};
+//! use anello_http::observe::metrics::{CloseReason, MetricsOptions, ServerMetrics};
 //!
 //! # fn main() -> std::io::Result<()> {
 //! // Once, at server startup.
@@ -30,7 +31,7 @@
 //! // On each connection, and on each request.
 //! let peer = FormattedPeer::new("203.0.113.9:4711".parse().expect("valid socket address"));
 //! counts.connection_accepted();
-//! counts.record_request(MethodClass::Get, 200, 87_000);
+//! counts.record_request(Method::Get, 200, 87_000);
 //! lines.record(&LogEntry {
 //!     unix_time_ns: 1_795_364_855_042_000_000,
 //!     duration_us: 87,
@@ -56,5 +57,6 @@
 //! ```
 
 pub mod access_log;
+mod counter;
 pub mod health;
 pub mod metrics;

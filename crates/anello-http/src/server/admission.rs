@@ -21,12 +21,10 @@ use anello::net::Stream;
 use anello::time::{monotonic_now, sleep, timeout};
 use anello::{JoinHandle, spawn, yield_now};
 
-use super::options::Eviction;
-use super::transport::{Receiver, Sender};
-use super::{Accept, Server, tls};
+use super::tls;
+use super::worker::Worker;
 use crate::h1::{HttpDate, Method, Rejection};
-use crate::request::Request;
-use crate::response::Response;
+use crate::transport::{Receiver, Sender};
 
 /// Maximum time for a rejected client to read the response and to close its side.
 const REJECTION_TIMEOUT: Duration = Duration::from_secs(1);
@@ -43,10 +41,12 @@ const EVICTION_RETRY_INTERVAL: Duration = Duration::from_secs(1);
 /// connection accepted ahead holds a descriptor before the server can reject it.
 const MIN_FREE_FOR_ACCEPT_AHEAD: usize = 4096;
 
-/// Rejected clients that have not closed their side yet.
-#[derive(Debug, Default)]
-pub(super) struct RejectionTasks {
-    tasks: RefCell<VecDeque<JoinHandle<()>>>,
+/// The admission control of a server.
+#[derive(Debug)]
+pub(super) struct Admission {
+    worker: Rc<Worker>,
+    /// Tasks of rejected clients that have not closed their side yet.
+    rejections: RefCell<VecDeque<JoinHandle<()>>>,
     /// `true` if the driver accepts ahead of the server; `None` before the first decision.
     accepts_ahead: Cell<Option<bool>>,
     /// Time at which the server last waited in vain for other workers to evict a connection.
@@ -64,42 +64,37 @@ impl Drop for ConnectionPermit {
     }
 }
 
-impl Server {
-    /// Serves an accepted connection, or rejects it.
-    pub(super) async fn admit<H>(&self, stream: impl Stream, handler: &Rc<H>)
-    where
-        H: AsyncFn(Request) -> Response + 'static,
-    {
-        let permit = if self.should_evict() { self.evict_for_permit().await } else { self.acquire_permit() };
-        let Some(permit) = permit else { return self.reject(stream).await };
-        let (server, handler) = (self.clone(), Rc::clone(handler));
-        self.worker.task_spawned();
-        spawn(async move {
-            let _permit = permit;
-            server.worker.task_started();
-            if let Err(error) = server.serve_connection(stream, &*handler).await {
-                tracing::debug!(%error, "connection failed");
-            }
-        })
-        .detach();
+impl Admission {
+    pub fn new(worker: Rc<Worker>) -> Self {
+        Self {
+            worker,
+            rejections: RefCell::default(),
+            accepts_ahead: Cell::new(None),
+            last_failed_wait: Cell::new(None),
+        }
     }
 
-    /// Lets the driver accept ahead of the server only while there are permits for these connections.
-    pub(super) fn limit_accepts(&self, listener: &impl Accept) {
+    /// Acquires a permit for an accepted connection. Evicts other connections if necessary.
+    pub async fn admit(&self) -> Option<ConnectionPermit> {
+        if self.should_evict() { self.evict_for_permit().await } else { self.acquire_permit() }
+    }
+
+    /// Returns `true` if the driver may accept ahead of the server: only while there are permits for these
+    /// connections.
+    pub fn accepts_ahead(&self) -> bool {
         let options = &self.worker.options;
         let limit = options
             .eviction
             .threshold()
             .map_or(options.max_connections, |threshold| threshold.min(options.max_connections));
         let free = limit.saturating_sub(self.worker.total_connections());
-        let previous = self.rejections.accepts_ahead.get();
         // Hysteresis: each change costs a cancellation.
-        let needed =
-            if previous == Some(true) { MIN_FREE_FOR_ACCEPT_AHEAD } else { 2 * MIN_FREE_FOR_ACCEPT_AHEAD };
-        let accepts_ahead = free >= needed;
-        self.rejections.accepts_ahead.set(Some(accepts_ahead));
-        // The setting applies to every listener of the server; it is a no-op if it is unchanged.
-        listener.set_accept_ahead(accepts_ahead);
+        let needed = match self.accepts_ahead.get() {
+            Some(true) => MIN_FREE_FOR_ACCEPT_AHEAD,
+            _ => 2 * MIN_FREE_FOR_ACCEPT_AHEAD,
+        };
+        self.accepts_ahead.set(Some(free >= needed));
+        free >= needed
     }
 
     /// Acquires a permit for one more connection, if one is available.
@@ -145,7 +140,7 @@ impl Server {
             }
         }
         // Other workers evict at their next tick. If that was in vain recently, do not wait for it again.
-        let last_failed_wait = &self.rejections.last_failed_wait;
+        let last_failed_wait = &self.last_failed_wait;
         if self.worker.shared_count.is_none()
             || last_failed_wait
                 .get()
@@ -169,9 +164,9 @@ impl Server {
 
     /// Rejects a connection because of the connection limit. The response is sent immediately. The client can keep its
     /// side open until [`ServerOptions::refusals`](super::ServerOptions::refusals) further clients have been rejected.
-    async fn reject(&self, stream: impl Stream) {
+    pub async fn reject(&self, stream: impl Stream) {
         self.worker.observer.connection_rejected();
-        let (tls, date) = (self.tls.clone(), self.worker.clock.date());
+        let (tls, date) = (self.worker.tls.clone(), self.worker.clock.date());
         let sending = async move {
             match tls {
                 None => {
@@ -190,18 +185,17 @@ impl Server {
         });
         // The first poll passes the whole response to the driver, which sends it even if the task is aborted.
         let is_pending = poll_fn(|context| Poll::Ready(rejecting.as_mut().poll(context))).await.is_pending();
-        if is_pending && self.rejections.push(spawn(rejecting), self.worker.options.refusals) {
+        if is_pending && self.add_rejection(spawn(rejecting)) {
             // Let the aborted tasks close their connections before more are accepted.
             yield_now().await;
         }
     }
-}
 
-impl RejectionTasks {
-    /// Adds the task of a rejected connection, and aborts the oldest tasks beyond `max_tasks`. Returns `true` if it
+    /// Adds the task of a rejected connection, and aborts the oldest tasks beyond the limit. Returns `true` if it
     /// aborted any.
-    fn push(&self, task: JoinHandle<()>, max_tasks: usize) -> bool {
-        let mut tasks = self.tasks.borrow_mut();
+    fn add_rejection(&self, task: JoinHandle<()>) -> bool {
+        let max_tasks = self.worker.options.refusals;
+        let mut tasks = self.rejections.borrow_mut();
         tasks.push_back(task);
         if tasks.len() <= max_tasks {
             return false;
@@ -210,15 +204,6 @@ impl RejectionTasks {
         let excess = tasks.len().saturating_sub(max_tasks);
         tasks.drain(..excess).for_each(|oldest| oldest.abort());
         excess > 0
-    }
-}
-
-impl Eviction {
-    pub(super) fn threshold(self) -> Option<usize> {
-        match self {
-            Self::Never => None,
-            Self::Idle { threshold } | Self::Stalled { threshold } => Some(threshold),
-        }
     }
 }
 

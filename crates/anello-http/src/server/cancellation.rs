@@ -2,21 +2,19 @@
 //! streamed response, or for the handler of an upgraded connection. In these states, closing the socket wakes no task.
 
 use std::cell::{Cell, RefCell};
-use std::error::Error;
-use std::fmt;
 use std::future::{Future, poll_fn};
 use std::io;
 use std::pin::pin;
 use std::task::{Poll, Waker};
 
 /// The reason why a connection was cancelled.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum CancelReason {
-    /// A timeout expired.
+    #[error("handler or response body cancelled: request_timeout exceeded")]
     Deadline,
-    /// The server is shutting down.
+    #[error("handler or response body cancelled: server shutting down")]
     ServerShutdown,
-    /// The client reset the connection.
+    #[error("handler or response body cancelled: connection reset by client")]
     ClientReset,
 }
 
@@ -118,15 +116,3 @@ fn cancelled_error(reason: CancelReason) -> io::Error {
     }
     io::Error::new(io::ErrorKind::ConnectionAborted, reason)
 }
-
-impl fmt::Display for CancelReason {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str(match self {
-            Self::Deadline => "handler or response body cancelled: request_timeout exceeded",
-            Self::ServerShutdown => "handler or response body cancelled: server shutting down",
-            Self::ClientReset => "handler or response body cancelled: connection reset by client",
-        })
-    }
-}
-
-impl Error for CancelReason {}

@@ -10,17 +10,14 @@ use std::task::Poll;
 use super::cancellation::CancelReason;
 use super::input::{Input, InputError};
 use super::observer::RequestRecord;
-use super::options::ServerOptions;
 use super::output::{Outcome, Output, invalid_response_fallback, is_handler_error, valid_status};
 use super::panics::catch_handler_panic;
 use super::timer::{ConnectionTimer, ResetOnDrop};
-use super::transport::{Receiver, Sender};
-use super::upgrade::Upgraded;
 use super::worker::Worker;
 use crate::h1::{CONTINUE, Head, Rejection};
+use crate::message::{Request, RequestBody, Response, Upgrade, Upgraded};
 use crate::observe::metrics::CloseReason;
-use crate::request::{Request, RequestBody};
-use crate::response::{Response, Upgrade};
+use crate::transport::{Receiver, Sender};
 
 /// A connection with its input, its output and its worker.
 pub(crate) struct Connection<R: Receiver, W> {
@@ -86,19 +83,7 @@ impl<R: Receiver, W: Sender> Connection<R, W> {
                     return Ok(CloseReason::Peer);
                 }
                 NextStep::Close(Some(rejection)) => {
-                    self.worker.observer.parse_error(rejection.status);
-                    let method = self.input.borrow().rejected_method();
-                    self.output.push_rejection(&rejection, method, &self.worker.clock.date());
-                    if let Some(record) = &mut self.record {
-                        let input = self.input.borrow();
-                        let (status, body_bytes) = (rejection.status, self.output.body_bytes);
-                        record.record_rejection(
-                            &self.worker.observer,
-                            input.first_line(),
-                            status,
-                            body_bytes,
-                        );
-                    }
+                    self.reject(&rejection);
                     self.shutdown_and_linger().await?;
                     return Ok(CloseReason::ProtocolError);
                 }
@@ -119,6 +104,18 @@ impl<R: Receiver, W: Sender> Connection<R, W> {
                     return Ok(CloseReason::Upgrade);
                 }
             }
+        }
+    }
+
+    /// Responds to an invalid request, and records it.
+    #[cold]
+    fn reject(&mut self, rejection: &Rejection) {
+        let observer = &self.worker.observer;
+        observer.parse_error(rejection.status);
+        let input = self.input.borrow();
+        self.output.push_rejection(rejection, input.rejected_method(), &self.worker.clock.date());
+        if let Some(record) = &self.record {
+            record.record_rejection(observer, input.first_line(), rejection.status, self.output.body_bytes);
         }
     }
 
@@ -158,20 +155,10 @@ impl<R: Receiver, W: Sender> Connection<R, W> {
         handler: &H,
     ) -> io::Result<AfterResponse> {
         let (request_context, may_keep_alive) = (head.context(), head.may_keep_alive());
-        let options: &ServerOptions = &self.worker.options;
-        let (has_body, max_discarded) = (head.framing().has_body(), options.max_discarded_body_bytes);
+        let (has_body, max_discarded) =
+            (head.framing().has_body(), self.worker.options.max_discarded_body_bytes);
         let protocols = head.upgrade().map(|_| protocols_of(&head));
-        self.timer.begin_request(options.request_timeout.is_some());
-        let body = if has_body {
-            let input: Rc<RefCell<Input<R>>> = Rc::clone(&self.input);
-            RequestBody::new(input)
-        } else {
-            RequestBody::default()
-        };
-        if let Some(record) = &mut self.record {
-            record.begin(&head);
-        }
-        let request = Request::new(head, body, Rc::clone(&self.timer));
+        let request = self.begin_request(head, has_body);
         let mut response = {
             let handler_future = pin!(async { handler(request).await });
             let mut handler_future = pin!(catch_handler_panic(handler_future));
@@ -187,25 +174,11 @@ impl<R: Receiver, W: Sender> Connection<R, W> {
         if response.status() == 101 {
             check_upgrade(&mut response, protocols.as_deref());
         }
-        let body_continues = has_body && self.body_still_read(&response);
-        let is_body_consumed =
-            !has_body || body_continues || self.input.borrow_mut().finish_body(max_discarded);
-        // After a timeout, no more requests are received.
-        let closes = !is_body_consumed || self.worker.is_draining() || self.timer.expired_phase().is_some();
-        if !is_body_consumed && response.status() == 101 {
-            // The rest of the body would be read as data of the other protocol.
-            response = unread_body_response();
-        }
+        let (body_continues, closes) = self.conclude_body(&mut response, has_body);
         let date = self.worker.clock.date();
         let status = response.status();
         let outcome = self.output.respond(request_context, response, &date, closes).await;
-        if let Some(record) = &mut self.record {
-            record.finish(&self.worker.observer, valid_status(status), self.output.body_bytes);
-        }
-        if body_continues {
-            self.input.borrow_mut().finish_body(max_discarded);
-        }
-        self.timer.end_request();
+        self.end_request(status, body_continues);
         let outcome = match outcome {
             Ok(outcome) => outcome,
             Err(error) => return Err(Box::pin(self.abort_response(error)).await),
@@ -221,6 +194,51 @@ impl<R: Receiver, W: Sender> Connection<R, W> {
             }
             _ => AfterResponse::CloseAndLinger,
         })
+    }
+
+    /// Starts the timer and the record of a request.
+    #[inline]
+    fn begin_request(&mut self, head: Head, has_body: bool) -> Request {
+        let has_timeout = self.worker.options.request_timeout.is_some();
+        self.timer.deadlines.begin_request(self.timer.now(), has_timeout);
+        let body = if has_body {
+            let input: Rc<RefCell<Input<R>>> = Rc::clone(&self.input);
+            RequestBody::new(input)
+        } else {
+            RequestBody::default()
+        };
+        if let Some(record) = &mut self.record {
+            record.begin(&head);
+        }
+        Request::new(head, body, self.timer.shutdown_handle.clone())
+    }
+
+    /// Decides what becomes of the rest of the request body. Returns whether the response body still reads it, and
+    /// whether the connection must be closed after the response.
+    #[inline]
+    fn conclude_body(&mut self, response: &mut Response, has_body: bool) -> (bool, bool) {
+        let body_continues = has_body && self.body_still_read(response);
+        let max_discarded = self.worker.options.max_discarded_body_bytes;
+        let is_consumed = !has_body || body_continues || self.input.borrow_mut().finish_body(max_discarded);
+        // After a timeout, no more requests are received.
+        let closes = !is_consumed || self.worker.is_draining() || self.timer.deadlines.expired().is_some();
+        if !is_consumed && response.status() == 101 {
+            // The rest of the body would be read as data of the other protocol.
+            *response = unread_body_response();
+        }
+        (body_continues, closes)
+    }
+
+    /// Ends the record and the timer of a request.
+    #[inline]
+    fn end_request(&mut self, status: u16, body_continues: bool) {
+        if let Some(record) = &mut self.record {
+            record.finish(&self.worker.observer, valid_status(status), self.output.body_bytes);
+        }
+        if body_continues {
+            self.input.borrow_mut().finish_body(self.worker.options.max_discarded_body_bytes);
+        }
+        self.timer.deadlines.end_request();
     }
 
     /// Returns `true` if a streamed response may still read the request body. Sends `100 Continue` to a client that
@@ -317,7 +335,7 @@ impl<R: Receiver, W: Sender> Connection<R, W> {
     /// Runs the handler of the other protocol.
     async fn upgrade(mut self, upgrade: Box<Upgrade>) -> io::Result<()> {
         self.output.flush_to_socket().await?;
-        self.timer.disable();
+        self.timer.deadlines.disable();
         let Some(input) = Rc::into_inner(self.input) else {
             // A retained request body holds a strong reference only while it is polled.
             return Err(io::Error::other("cannot upgrade: the request body is still being read"));

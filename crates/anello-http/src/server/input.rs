@@ -7,11 +7,12 @@ use std::task::{Context, Poll, Waker, ready};
 
 use bytes::Bytes;
 
-use super::timer::{ConnectionTimer, Phase};
-use super::transport::Receiver;
+use super::deadline::{Phase, Timeout};
+use super::timer::ConnectionTimer;
 use crate::h1::{Decoder, Event, Head, Limits, Method, Rejection, Trailers};
+use crate::message::{BodySource, RequestBodyError, spare_head};
 use crate::observe::metrics::WorkerMetrics;
-use crate::request::{BodySource, RequestBodyError, spare_head};
+use crate::transport::Receiver;
 
 /// The receive side of a connection.
 pub(crate) struct Input<R: Receiver> {
@@ -121,7 +122,7 @@ impl<R: Receiver> Input<R> {
             self.body_number += 1;
             self.expects_continue = head.expects_continue();
             self.continue_requested = false;
-            self.timer.begin_body();
+            self.timer.deadlines.begin_body();
         } else {
             // The end of the request needs no bytes, and no event follows it.
             let end = self.decoder.decode(&mut &[][..]);
@@ -141,7 +142,9 @@ impl<R: Receiver> Input<R> {
             if !poll_fn(|context| self.poll_more(context)).await.map_err(InputError::Io)? {
                 // A head that was completed in the last moment has been answered, and this is the EOF after that
                 // response.
-                if self.timer.expired_phase() == Some(Phase::Head) && !self.decoder.is_idle() {
+                if self.timer.deadlines.expired() == Some(Timeout::Phase(Phase::Head))
+                    && !self.decoder.is_idle()
+                {
                     return Err(InputError::Rejected(REQUEST_TIMEOUT));
                 }
                 return self.decoder.finish_eof().map(|()| None).map_err(InputError::Rejected);
@@ -161,7 +164,7 @@ impl<R: Receiver> Input<R> {
                 () if self.has_served_request => Phase::Idle,
                 () => Phase::FirstHead,
             };
-            self.timer.enter_phase(phase);
+            self.timer.deadlines.enter(phase, self.timer.now());
             return Poll::Pending;
         };
         match received? {
@@ -255,7 +258,7 @@ impl<R: Receiver> Input<R> {
         // result.
         self.body_waker.wake();
         // The handler may have stopped while it was waiting for data.
-        self.timer.pause_body_timer();
+        self.timer.deadlines.pause_body(self.timer.now());
         if self.is_in_body && (self.expects_continue || self.take_continue_requested()) {
             // `100 Continue` was not sent, so the client may or may not send the body.
             return false;
@@ -269,7 +272,7 @@ impl<R: Receiver> Input<R> {
                 Poll::Ready(Err(_)) => return false,
                 Poll::Pending => {
                     // The response is sent before the rest is received.
-                    self.timer.pause_body_timer();
+                    self.timer.deadlines.pause_body(self.timer.now());
                     return self.decoder.body_bytes_left().is_some_and(|bytes| bytes <= max_bytes);
                 }
             }
@@ -312,7 +315,7 @@ impl<R: Receiver> Input<R> {
             let received = poll_fn(|context| {
                 let received = self.receiver.poll_receive(context);
                 if received.is_pending() {
-                    self.timer.enter_phase(Phase::Linger);
+                    self.timer.deadlines.enter(Phase::Linger, self.timer.now());
                 }
                 received
             });
@@ -331,15 +334,15 @@ impl<R: Receiver> Input<R> {
         let result = match ready!(self.poll_event(context)) {
             Ok(InputEvent::Data(data)) => {
                 self.expects_continue = false;
-                self.timer.add_body_bytes(data.len());
-                self.timer.pause_body_timer();
+                self.timer.deadlines.add_body_bytes(data.len());
+                self.timer.deadlines.pause_body(self.timer.now());
                 return Poll::Ready(Ok(Some(data)));
             }
             Ok(InputEvent::End(trailers)) => {
                 self.trailers = trailers;
                 Ok(None)
             }
-            Ok(InputEvent::Eof) if self.timer.expired_phase() == Some(Phase::Body) => {
+            Ok(InputEvent::Eof) if self.timer.deadlines.expired() == Some(Timeout::Phase(Phase::Body)) => {
                 Err(RequestBodyError::Rejected(REQUEST_TIMEOUT))
             }
             // The decoder returns no head within a body.
@@ -349,7 +352,7 @@ impl<R: Receiver> Input<R> {
             Err(InputError::Rejected(rejection)) => Err(RequestBodyError::Rejected(rejection)),
             Err(InputError::Io(error)) => Err(RequestBodyError::Io(error)),
         };
-        self.timer.pause_body_timer();
+        self.timer.deadlines.pause_body(self.timer.now());
         self.is_in_body = result.is_err();
         self.expects_continue = false;
         Poll::Ready(result)
@@ -377,7 +380,7 @@ impl<R: Receiver> BodySource for Input<R> {
     }
 
     fn pause(&self) {
-        self.timer.pause_body_timer();
+        self.timer.deadlines.pause_body(self.timer.now());
     }
 
     fn take_trailers(&mut self) -> Option<Trailers> {

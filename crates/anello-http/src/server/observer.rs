@@ -9,13 +9,12 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 use anello::current_metrics;
 
 use super::cancellation::CancelReason;
+use super::deadline::{Phase, Timeout};
 use super::output::is_handler_error;
-use super::timer::{ConnectionTimer, Phase};
-use crate::h1::{Head, Version};
+use super::timer::ConnectionTimer;
+use crate::h1::{Head, Method, Version};
 use crate::observe::access_log::{FormattedPeer, LogEntry, RequestLine, WorkerLog};
-use crate::observe::metrics::{
-    CloseReason, MethodClass, ParseErrorKind, RejectReason, WorkerMetrics, driver_samples,
-};
+use crate::observe::metrics::{CloseReason, ParseErrorKind, RejectReason, WorkerMetrics, driver_samples};
 
 /// Maximum memory for log data that a connection retains between requests.
 const MAX_RETAINED_BYTES: usize = 4 * 1024;
@@ -38,7 +37,7 @@ pub(crate) struct ConnectionGuard<'a> {
 #[derive(Debug)]
 pub(crate) struct RequestRecord {
     started_at: Instant,
-    class: MethodClass,
+    method: Method,
     /// Method, target, referer and user agent, concatenated, if the access log is enabled.
     text: Vec<u8>,
     ends: [usize; 4],
@@ -109,13 +108,13 @@ impl ConnectionGuard<'_> {
         is_draining: bool,
         result: &io::Result<CloseReason>,
     ) {
-        self.reason = match (timer.expired_phase(), result) {
-            _ if timer.is_evicted() => CloseReason::Evicted,
-            (Some(Phase::FirstHead | Phase::Head), _) => CloseReason::HeaderTimeout,
-            (Some(Phase::Idle), _) => CloseReason::Idle,
-            (Some(Phase::Body), _) => CloseReason::BodyTimeout,
-            (Some(Phase::Send | Phase::Linger), _) => CloseReason::SendTimeout,
-            (Some(Phase::Handling), _) => CloseReason::RequestTimeout,
+        self.reason = match (timer.deadlines.expired(), result) {
+            _ if timer.deadlines.is_evicted() => CloseReason::Evicted,
+            (Some(Timeout::Phase(Phase::FirstHead | Phase::Head)), _) => CloseReason::HeaderTimeout,
+            (Some(Timeout::Phase(Phase::Idle)), _) => CloseReason::Idle,
+            (Some(Timeout::Phase(Phase::Body)), _) => CloseReason::BodyTimeout,
+            (Some(Timeout::Send | Timeout::Phase(Phase::Linger)), _) => CloseReason::SendTimeout,
+            (Some(Timeout::Request | Timeout::Phase(Phase::Handling)), _) => CloseReason::RequestTimeout,
             (None, Ok(CloseReason::Peer | CloseReason::Complete)) if is_draining => CloseReason::Drain,
             (None, Ok(reason)) => *reason,
             (None, Err(_)) if timer.cancellation.get() == Some(CancelReason::ServerShutdown) => {
@@ -142,7 +141,7 @@ impl RequestRecord {
         observer.is_enabled().then(|| {
             Box::new(Self {
                 started_at: Instant::now(),
-                class: MethodClass::Other,
+                method: Method::Other,
                 text: Vec::new(),
                 ends: [0; 4],
                 is_present: [false; 2],
@@ -158,7 +157,7 @@ impl RequestRecord {
     /// every received chunk.
     pub fn begin(&mut self, head: &Head) {
         self.started_at = Instant::now();
-        self.class = MethodClass::of(head.method_text());
+        self.method = head.method();
         if self.peer.is_none() {
             return;
         }
@@ -197,9 +196,9 @@ impl RequestRecord {
     ) {
         let request = first_line.and_then(RequestLine::read);
         if let Some(metrics) = &observer.metrics {
-            let class = request.map_or(MethodClass::Other, |request| MethodClass::of(request.method));
+            let method = request.map_or(Method::Other, |request| Method::of(request.method.as_bytes()));
             // The start time is unknown.
-            metrics.record_untimed_request(class, status);
+            metrics.record_untimed_request(method, status);
             metrics.add_sent_bytes(body_bytes);
         }
         let mut log = observer.log.borrow_mut();
@@ -220,7 +219,7 @@ impl RequestRecord {
         let duration = self.started_at.elapsed();
         if let Some(metrics) = &observer.metrics {
             metrics.record_request(
-                self.class,
+                self.method,
                 status,
                 u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX),
             );

@@ -95,6 +95,15 @@ pub enum Eviction {
     },
 }
 
+impl Eviction {
+    pub(super) fn threshold(self) -> Option<usize> {
+        match self {
+            Self::Never => None,
+            Self::Idle { threshold } | Self::Stalled { threshold } => Some(threshold),
+        }
+    }
+}
+
 impl Default for ServerOptions {
     fn default() -> Self {
         Self {

@@ -3,7 +3,6 @@
 
 use std::cell::RefCell;
 use std::error::Error;
-use std::fmt;
 use std::future::{Future, poll_fn};
 use std::io;
 use std::pin::pin;
@@ -15,16 +14,14 @@ use bytes::Bytes;
 
 use super::panics::{make_trailers, next_chunk};
 use super::timer::ConnectionTimer;
-use super::transport::Sender;
-use crate::body::{Body, BodyKind, BodyPart, ChunkStream, StreamEnd};
 use crate::h1::{
     BodyEncoder, BodyLength, FieldBlock, HttpDate, Method, Rejection, RequestContext, ResponseFraming,
     ResponseHead,
 };
-use crate::response::{Response, Upgrade};
-
-/// Bodies up to this length are copied into the output buffer, after their heads.
-pub(crate) const COPIED_BODY_BYTES: usize = 16 * 1024;
+use crate::message::{
+    Body, BodyKind, BodyPart, COPIED_BODY_BYTES, ChunkStream, Response, StreamEnd, Upgrade,
+};
+use crate::transport::Sender;
 
 /// The output buffer is flushed when it has reached this length.
 const FLUSH_THRESHOLD_BYTES: usize = 32 * 1024;
@@ -68,7 +65,8 @@ pub(crate) enum Outcome {
 }
 
 /// The error of a handler that did not complete its response.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
+#[error("incomplete response: {0}")]
 struct HandlerError(Box<dyn Error + Send + Sync>);
 
 /// Returns `true` if the error was caused by the handler, not by the connection.
@@ -193,7 +191,7 @@ impl<W: Sender> Output<W> {
         self.flush_more().await?;
         self.flush_all().await?;
         with_send_timer(&self.timer, poll_fn(|context| self.sender.poll_close_notify(context))).await?;
-        self.timer.set_body_ends_at_close(false);
+        self.timer.deadlines.set_body_ends_at_close(false);
         Ok(())
     }
 
@@ -201,7 +199,7 @@ impl<W: Sender> Output<W> {
     pub async fn shutdown(&mut self) -> io::Result<()> {
         self.flush_more().await?;
         with_send_timer(&self.timer, poll_fn(|context| self.sender.poll_shutdown(context))).await?;
-        self.timer.set_body_ends_at_close(false);
+        self.timer.deadlines.set_body_ends_at_close(false);
         Ok(())
     }
 
@@ -307,7 +305,7 @@ impl<W: Sender> Output<W> {
                 }
             }
             BodyKind::Stream { chunks, end } => {
-                self.timer.set_body_ends_at_close(encoder.framing() == ResponseFraming::UntilClose);
+                self.timer.deadlines.set_body_ends_at_close(encoder.framing() == ResponseFraming::UntilClose);
                 self.send_stream(encoder, chunks).await?;
                 if let (StreamEnd::With(trailers), ResponseFraming::Chunked) = (end, encoder.framing()) {
                     return make_trailers(*trailers).map_err(handler_error);
@@ -354,7 +352,7 @@ impl<W: Sender> Output<W> {
         // Counted during the transfer, so that the count is correct if the connection fails.
         let on_progress = |bytes: u64| {
             *body_bytes += bytes;
-            timer.note_send_progress();
+            timer.deadlines.note_send_progress();
         };
         let sent = with_send_timer(timer, self.sender.send_file(file, offset, length, on_progress)).await?;
         if sent < length {
@@ -393,7 +391,7 @@ impl<W: Sender> Output<W> {
                 Err(error) => {
                     if encoder.framing() == ResponseFraming::UntilClose {
                         // An orderly close would mark the body as complete.
-                        self.timer.reset();
+                        self.timer.shutdown_handle.reset();
                     } else {
                         // The incomplete response is only useful for debugging.
                         self.flush().await?;
@@ -412,14 +410,6 @@ impl<W: Sender> Output<W> {
 fn handler_error(error: impl Into<Box<dyn Error + Send + Sync>>) -> io::Error {
     io::Error::other(HandlerError(error.into()))
 }
-
-impl fmt::Display for HandlerError {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(formatter, "incomplete response: {}", self.0)
-    }
-}
-
-impl Error for HandlerError {}
 
 /// Does the same as [`Output::poll_progress`].
 fn poll_progress(sender: &mut impl Sender, context: &mut Context<'_>) {
@@ -440,13 +430,13 @@ async fn with_send_timer<T>(
         let poll_result = sending.as_mut().poll(context);
         if poll_result.is_pending() {
             has_waited = true;
-            timer.start_send_timer();
+            timer.deadlines.start_send(timer.now());
         }
         poll_result
     });
     let result = result.await;
     if has_waited {
-        timer.note_send_progress();
+        timer.deadlines.note_send_progress();
     }
     result
 }

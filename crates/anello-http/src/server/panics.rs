@@ -9,9 +9,8 @@ use std::task::{Context, Poll};
 
 use bytes::Bytes;
 
-use crate::body::{ChunkStream, MakeTrailers};
 use crate::h1::FieldBlock;
-use crate::response::Response;
+use crate::message::{ChunkStream, MakeTrailers, Response};
 
 /// Awaits a handler. Returns a 500 response if it panics.
 #[inline]

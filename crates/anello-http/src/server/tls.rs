@@ -24,7 +24,7 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{ServerConfig, ServerConnection};
 
-use super::transport::{Receiver, Sender};
+use crate::transport::{PollSender, Receiver, Sender};
 
 /// Amount of plaintext read from a session at a time: the size of a record.
 const RECORD_BYTES: usize = 16 * 1024;
@@ -320,7 +320,7 @@ impl<S: Stream> TlsSender<S> {
     }
 }
 
-impl<S: Stream> Sender for TlsSender<S> {
+impl<S: Stream> PollSender for TlsSender<S> {
     fn poll_write(&mut self, bytes: &[u8], context: &mut Context<'_>) -> Poll<io::Result<usize>> {
         if self.unflushed_bytes >= ENCRYPT_CHUNK_BYTES {
             ready!(self.poll_flush(context))?;
@@ -365,7 +365,9 @@ impl<S: Stream> Sender for TlsSender<S> {
         ready!(self.poll_flush(context))?;
         pin!(self.session.borrow_mut().writer.shutdown()).poll(context)
     }
+}
 
+impl<S: Stream> Sender for TlsSender<S> {
     async fn send(&mut self, bytes: Bytes) -> io::Result<()> {
         self.write_all(&bytes).await
     }

@@ -12,6 +12,7 @@ use anello::time::sleep;
 use super::observer::Observer;
 use super::options::{Eviction, ServerOptions};
 use super::timer::{Clock, ConnectionTimer, TimerEntry, TimerRegistry};
+use super::tls::TlsConfig;
 
 /// The server state of one thread.
 #[derive(Debug)]
@@ -19,6 +20,7 @@ pub(crate) struct Worker {
     pub options: ServerOptions,
     pub clock: Rc<Clock>,
     pub observer: Observer,
+    pub tls: Option<TlsConfig>,
     /// Connection count shared with other servers, if any.
     pub shared_count: Option<Arc<AtomicUsize>>,
     timers: Rc<TimerRegistry>,
@@ -33,12 +35,14 @@ impl Worker {
     pub fn new(
         options: ServerOptions,
         observer: Observer,
+        tls: Option<TlsConfig>,
         shared_count: Option<Arc<AtomicUsize>>,
     ) -> Rc<Self> {
         Rc::new(Self {
             clock: Clock::new(options.timer_resolution),
             options,
             observer,
+            tls,
             shared_count,
             timers: Rc::new(TimerRegistry::default()),
             unstarted_tasks: Cell::new(0),

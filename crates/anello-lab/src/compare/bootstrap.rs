@@ -3,8 +3,9 @@
 //! Each run is resampled separately, first the passes and then the values within each pass. Two levels are needed
 //! because every pass starts new processes, and some properties of a process affect its speed for its whole life.
 
-use crate::schedule::Random;
-use crate::statistics::{RESAMPLES, Ratio, median, quantile};
+use crate::judge::statistics::{RESAMPLES, median, quantile};
+use crate::plan::schedule::Random;
+use crate::result::Ratio;
 
 /// Computes the median of `after` as a multiple of the median of `before`, with its interval. Each argument holds the
 /// values of one run, grouped by pass. Returns `None` if either run has no values.

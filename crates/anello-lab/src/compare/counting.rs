@@ -5,7 +5,7 @@
 //! regressions of other contenders are reported without being counted. In runs without an anello contender (disk
 //! workers, or custom contenders), all contenders count.
 
-use crate::contender::Role;
+use crate::plan::contender::Role;
 use crate::result::{ContenderRecord, LabResult};
 
 /// A selection of contenders whose regressions count. Several selections can be combined in a slice.

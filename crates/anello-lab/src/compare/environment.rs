@@ -4,10 +4,10 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-use crate::commit;
-use crate::contender::Role;
-use crate::executable::Executable;
+use crate::plan::commit;
+use crate::plan::contender::Role;
 use crate::report::format::milliseconds;
+use crate::result::executable::Executable;
 use crate::result::{ContenderRecord, LabResult};
 
 /// Facts that change constantly and are not compared.

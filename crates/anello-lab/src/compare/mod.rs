@@ -29,14 +29,15 @@ use std::collections::HashMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::cell::Cell;
 use crate::compare::bootstrap::ratio_of_medians;
-use crate::measure::Measure;
-use crate::pairs::CleanSlices;
+use crate::judge::pairs::CleanSlices;
+use crate::judge::statistics::quantile;
+use crate::judge::verdict::{has_enough_samples, verdict_on};
+use crate::plan::cell::Cell;
+use crate::plan::schedule::Random;
+use crate::result::Ratio;
+use crate::result::measure::Measure;
 use crate::result::{LabResult, Outcome, Row, Verdict};
-use crate::schedule::Random;
-use crate::statistics::{Ratio, quantile};
-use crate::verdict::{has_enough_samples, verdict_on};
 
 /// Name of the JSON format of a comparison.
 pub const SCHEMA: &str = "anello-lab-compare";

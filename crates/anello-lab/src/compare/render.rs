@@ -1,9 +1,9 @@
 //! Plain-text output of a comparison: differences between the runs, verdict, and changes.
 
 use crate::compare::{Change, ChangeVerdict, Comparison, Difference, RunName};
-use crate::measure::Measure;
 use crate::report::format::{cut, interval, percent, readable_time, times};
 use crate::report::text::{WIDTH, push_line, wrap};
+use crate::result::measure::Measure;
 
 /// Maximum width of a value in the table of differences, in columns.
 const VALUE_WIDTH: usize = 34;

@@ -3,8 +3,8 @@
 //!
 //! Beside the reference a contender may differ in several things at once; beside its base it shows what the one is worth.
 
-use crate::cell::{Cell, Group, Workload};
-use crate::measure::Measure;
+use crate::plan::cell::{Cell, Group, Workload};
+use crate::result::measure::Measure;
 use crate::result::{ContenderRecord, LabResult, PairComparison};
 
 /// One contender beside its base.

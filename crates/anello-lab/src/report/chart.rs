@@ -475,7 +475,7 @@ impl RatioScale {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::contender::Role;
+    use crate::plan::contender::Role;
     use crate::report::palette::Marker;
 
     fn look(strong: bool) -> Look {

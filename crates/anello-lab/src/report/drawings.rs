@@ -6,12 +6,12 @@
 //! | echo at a fixed rate | p50, p99 and CPU against the offered rate | latency curves, ratios |
 //! | idle | none | memory as bars, ratios |
 
-use crate::cell::{Group, Workload};
-use crate::measure::Measure;
+use crate::plan::cell::{Group, Workload};
 use crate::report::chart::{Axis, Bar, Mark, Point, RatioColumn, RatioRow, Series, bars, lines, ratio_grid};
 use crate::report::format::{interval, sign, times};
 use crate::report::palette::{Look, looks};
 use crate::report::value;
+use crate::result::measure::Measure;
 use crate::result::{CellResult, LabResult, Row, Verdict};
 
 /// Cells in one grid of ratios; more go into another below it.
@@ -357,7 +357,7 @@ impl<'a> Painter<'a> {
 }
 
 /// What the number at the head of a column counts.
-fn short_axis(group: &Group, cell: &crate::cell::Cell) -> &'static str {
+fn short_axis(group: &Group, cell: &crate::plan::cell::Cell) -> &'static str {
     match (group.workload, group.connections, cell.connections) {
         (Workload::Disk { .. }, _, _) => "deep",
         (_, Some(_), _) => "req/s",

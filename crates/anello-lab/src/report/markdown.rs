@@ -1,13 +1,13 @@
 //! Anello against every peer as tables for documents: cells won, level and lost, then every cell with its interval; and
 //! contenders against those that differ from them in nothing but what they are named for.
 
-use crate::cell::{Cell, Group};
-use crate::measure::Measure;
+use crate::judge::statistics::CONFIDENCE;
+use crate::plan::cell::{Cell, Group};
 use crate::report::base;
 use crate::report::format::{interval, milliseconds, readable_time, sign, times};
 use crate::report::value::{self, group_title};
+use crate::result::measure::Measure;
 use crate::result::{LabResult, PairComparison, Verdict};
-use crate::statistics::CONFIDENCE;
 
 /// Comparisons of one contender of anello with one peer, counted by what can be said.
 #[derive(Default)]

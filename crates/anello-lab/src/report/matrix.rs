@@ -9,14 +9,14 @@
 //!
 //! Contenders that name a base have a matrix of their own, with the intervals.
 
-use crate::cell::{Group, Workload};
-use crate::measure::Measure;
-use crate::peak::sweeps;
+use crate::judge::peak::sweeps;
+use crate::plan::cell::{Group, Workload};
 use crate::report::base::{self, BaseRow};
 use crate::report::format::{cut, interval, sign, times};
 use crate::report::peaks;
 use crate::report::text::{WIDTH, push_line, wrap};
 use crate::report::value;
+use crate::result::measure::Measure;
 use crate::result::{CellResult, LabResult, Outcome};
 
 /// Names of contenders are cut to this.

@@ -10,6 +10,7 @@ mod markdown;
 mod matrix;
 mod palette;
 mod peaks;
+pub mod raw;
 mod svg;
 mod table;
 pub(crate) mod text;
@@ -23,8 +24,8 @@ pub use html::{render_html, render_page};
 pub use markdown::render_markdown;
 pub use table::render_table;
 
-use crate::replace::replace;
 use crate::result::LabResult;
+use crate::run::replace::replace;
 
 /// Where the reports of one run lie.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -47,11 +48,6 @@ pub fn render_json(result: &LabResult) -> Result<String, serde_json::Error> {
     serde_json::to_string_pretty(result)
 }
 
-/// The name of a run's files, without what tells them apart.
-pub(crate) fn file_stem(result: &LabResult) -> String {
-    format!("lab-{}", format::compact_time(result.started_unix_s))
-}
-
 /// Every plot of the result as a file of its own: name with extension and text, in colours for a light ground.
 #[must_use]
 pub fn render_plots(result: &LabResult) -> Vec<(String, String)> {
@@ -67,7 +63,7 @@ pub fn render_plots(result: &LabResult) -> Vec<(String, String)> {
 /// # Errors
 /// Which path could not be written and why.
 pub fn write_reports(result: &LabResult, directory: &Path) -> io::Result<ReportPaths> {
-    let stem = file_stem(result);
+    let stem = result.file_stem();
     let path = |extension: &str| directory.join(format!("{stem}.{extension}"));
     let paths = ReportPaths {
         json: path("json"),

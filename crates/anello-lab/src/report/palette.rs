@@ -6,7 +6,7 @@
 
 use std::fmt::Write as _;
 
-use crate::contender::Role;
+use crate::plan::contender::Role;
 use crate::result::ContenderRecord;
 
 /// Name, value on a light ground, value on a dark ground.

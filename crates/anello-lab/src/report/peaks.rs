@@ -1,6 +1,6 @@
 //! Peaks in the words that page and terminal share.
 
-use crate::peak::{Peak, Sweep};
+use crate::judge::peak::{Peak, Sweep};
 use crate::report::format::count;
 use crate::result::{ContenderRecord, LabResult};
 

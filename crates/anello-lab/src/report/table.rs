@@ -1,15 +1,15 @@
 //! The terminal table: findings, matrices for each group, bars, one block for each cell; at most [`WIDTH`] columns,
 //! plain text.
 
-use crate::cell::Workload;
-use crate::measure::Measure;
+use crate::plan::cell::Workload;
 use crate::report::format::{
     bytes, count, cut, grouped, interval, micros, percent, readable_time, sign, spread, times,
 };
 use crate::report::matrix::{render_bars, render_bases, render_matrices, render_peaks};
 use crate::report::text::{WIDTH, push_line, wrap};
+use crate::result::measure::Measure;
 use crate::result::{CellResult, Failure, Figures, FindingKind, LabResult, Outcome, Row, Verdict};
-use crate::statistics::{Estimate, Ratio};
+use crate::result::{Estimate, Ratio};
 
 /// Names of contenders are cut to this.
 const NAME_WIDTH: usize = 16;
@@ -161,12 +161,12 @@ fn render_row(row: &Row) -> String {
             format!(
                 "{name:NAME_WIDTH$} {} {} {}",
                 render_figures(figures),
-                render_ratio(row.rate_ratio, row.rate_verdict),
-                render_ratio(row.cpu_ratio, row.cpu_verdict)
+                render_ratio(row.comparison.rate_ratio, row.comparison.rate_verdict),
+                render_ratio(row.comparison.cpu_ratio, row.comparison.cpu_verdict)
             )
         }
         (Outcome::Measured, None, Some(memory)) => {
-            let ratio = render_ratio(row.memory_ratio, row.memory_verdict);
+            let ratio = render_ratio(row.comparison.memory_ratio, row.comparison.memory_verdict);
             let memory = format!("{} {}", bytes(memory.median), spread(memory));
             format!("{name:NAME_WIDTH$} {memory:>MEMORY_WIDTH$}  {ratio}")
         }

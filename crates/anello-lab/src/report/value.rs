@@ -1,11 +1,11 @@
 //! What a row of a result holds about each measure, and how it is called where it is shown.
 
-use crate::analysis::driver_family;
-use crate::cell::{Cell, Group, Workload};
-use crate::measure::Measure;
+use crate::judge::comparability::driver_family;
+use crate::plan::cell::{Cell, Group, Workload};
 use crate::report::format::{bytes, count, micros};
+use crate::result::measure::Measure;
+use crate::result::{Estimate, Ratio};
 use crate::result::{LabResult, Outcome, PairComparison, Row, Verdict};
-use crate::statistics::{Estimate, Ratio};
 
 /// The absolute figure.
 pub fn estimate(row: &Row, measure: Measure) -> Option<Estimate> {

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::statistics::Estimate;
+use crate::result::estimate::Estimate;
 
 /// The figures of one contender in one cell, over its clean slices.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

@@ -4,7 +4,8 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::cell::Cell;
+use crate::plan::cell::Cell;
+use crate::plan::method::Method;
 
 /// Verdict on one figure of a contender compared with the reference.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -75,6 +76,9 @@ pub struct Finding {
     pub kind: FindingKind,
     /// Text of the finding, one or two sentences.
     pub text: String,
+    /// Method of measurement, if the finding compares contenders.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub method: Option<Method>,
 }
 
 /// Kind of a finding.

@@ -97,7 +97,7 @@ impl Slice {
 }
 
 /// Quality of a slice. Only clean slices count.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Quality {
     /// The slice counts.

@@ -43,7 +43,7 @@ fn option_is_compared_with_base_not_reference() {
     let slices = CleanSlices::of(&exact);
     for (cell, connections) in [(0, 1), (1, 50)] {
         let option = base_comparison(&exact, "option", connections);
-        let ratio = option.cpu_ratio.unwrap();
+        let ratio = option.comparison.cpu_ratio.unwrap();
         let expected = cost_ns(10_800.0, connections) / cost_ns(12_000.0, connections);
         assert!((ratio.estimate - expected).abs() < 0.001, "{ratio:?} is not {expected}");
         assert_eq!(option.peer, "dear");
@@ -53,11 +53,21 @@ fn option_is_compared_with_base_not_reference() {
             (ratio.estimate, ratio.pairs),
             "equal to the general pair ratio"
         );
-        assert_eq!((option.cpu_verdict, option.rate_verdict), (Verdict::Less, Verdict::More));
-        assert_eq!(row(&exact.cells[cell], "option").cpu_verdict, Verdict::More, "against the reference");
+        assert_eq!(
+            (option.comparison.cpu_verdict, option.comparison.rate_verdict),
+            (Verdict::Less, Verdict::More)
+        );
+        assert_eq!(
+            row(&exact.cells[cell], "option").comparison.cpu_verdict,
+            Verdict::More,
+            "against the reference"
+        );
         let nothing = base_comparison(&exact, "nothing", connections);
-        assert_eq!((nothing.cpu_ratio.unwrap().estimate, nothing.cpu_verdict), (1.0, Verdict::NoDifference));
-        assert_eq!(base_comparison(&exact, "dear", connections).cpu_verdict, Verdict::More);
+        assert_eq!(
+            (nothing.comparison.cpu_ratio.unwrap().estimate, nothing.comparison.cpu_verdict),
+            (1.0, Verdict::NoDifference)
+        );
+        assert_eq!(base_comparison(&exact, "dear", connections).comparison.cpu_verdict, Verdict::More);
     }
 }
 
@@ -70,8 +80,9 @@ fn ten_percent_between_option_and_base_is_detected_despite_noise() {
     for seed in 0..20 {
         let config = config_of(&bases, echo_cells(&[128], &[1, 50]), seed);
         let result = simulate(&config, Noise::USUAL, &field);
-        let verdicts =
-            |name: &str| [1, 50].map(|connections| base_comparison(&result, name, connections).cpu_verdict);
+        let verdicts = |name: &str| {
+            [1, 50].map(|connections| base_comparison(&result, name, connections).comparison.cpu_verdict)
+        };
         right += usize::from(verdicts("option") == [Verdict::Less; 2]);
         let claims = |verdict: &Verdict| matches!(verdict, Verdict::More | Verdict::Less);
         wrong += usize::from(verdicts("nothing").iter().any(claims));
@@ -94,20 +105,30 @@ fn comparison_with_reference_as_base_equals_row() {
             assert_eq!((&versus.cell, &versus.peer), (&cell.cell, &REFERENCE.to_owned()));
             assert_eq!(versus.mixed_phase_rounds, row.mixed_phase_rounds);
             for (ratio, of_row) in [
-                (versus.rate_ratio, row.rate_ratio),
-                (versus.cpu_ratio, row.cpu_ratio),
-                (versus.p99_ratio, row.p99_ratio),
-                (versus.memory_ratio, row.memory_ratio),
+                (versus.comparison.rate_ratio, row.comparison.rate_ratio),
+                (versus.comparison.cpu_ratio, row.comparison.cpu_ratio),
+                (versus.comparison.p99_ratio, row.comparison.p99_ratio),
+                (versus.comparison.memory_ratio, row.comparison.memory_ratio),
             ] {
                 assert_eq!(ratio, of_row, "{}", cell.cell);
             }
             assert_eq!(
-                [versus.rate_verdict, versus.cpu_verdict, versus.p99_verdict, versus.memory_verdict],
-                [row.rate_verdict, row.cpu_verdict, row.p99_verdict, row.memory_verdict],
+                [
+                    versus.comparison.rate_verdict,
+                    versus.comparison.cpu_verdict,
+                    versus.comparison.p99_verdict,
+                    versus.comparison.memory_verdict
+                ],
+                [
+                    row.comparison.rate_verdict,
+                    row.comparison.cpu_verdict,
+                    row.comparison.p99_verdict,
+                    row.comparison.memory_verdict
+                ],
                 "{}",
                 cell.cell
             );
-            assert!(versus.cpu_ratio.is_some() || versus.memory_ratio.is_some());
+            assert!(versus.comparison.cpu_ratio.is_some() || versus.comparison.memory_ratio.is_some());
         }
     }
 }
@@ -120,12 +141,12 @@ fn base_comparison_requires_both_contenders_and_twin() {
     let mut result = simulate(&config, Noise::USUAL, &field);
     let cells: Vec<usize> = result.base_versus.iter().map(|versus| versus.cell.connections).collect();
     assert_eq!(cells, [1]);
-    assert_eq!(base_comparison(&result, "option", 1).cpu_verdict, Verdict::Less);
+    assert_eq!(base_comparison(&result, "option", 1).comparison.cpu_verdict, Verdict::Less);
     let twin = result.contenders.iter().position(|contender| contender.name == TWIN).unwrap();
     result.slices.retain(|slice| slice.contender != twin);
     anello_lab::analysis::analyse(&mut result);
     assert_eq!(
-        base_comparison(&result, "option", 1).cpu_verdict,
+        base_comparison(&result, "option", 1).comparison.cpu_verdict,
         Verdict::TooNoisy,
         "the noise floor is unknown"
     );
@@ -138,8 +159,15 @@ fn offered_rates_are_compared_by_cpu_and_latency() {
     let config = config_of(&[("dear", None), ("option", Some("dear"))], vec![rated], 1);
     let result = simulate(&config, Noise::NONE, &field);
     let option = base_comparison(&result, "option", 50);
-    assert_eq!((option.cpu_verdict, option.p99_verdict), (Verdict::Less, Verdict::Less), "{option:?}");
-    assert_eq!((option.rate_ratio, option.rate_verdict), (None, Verdict::NotComparable));
+    assert_eq!(
+        (option.comparison.cpu_verdict, option.comparison.p99_verdict),
+        (Verdict::Less, Verdict::Less),
+        "{option:?}"
+    );
+    assert_eq!(
+        (option.comparison.rate_ratio, option.comparison.rate_verdict),
+        (None, Verdict::NotComparable)
+    );
 }
 
 #[test]
@@ -157,7 +185,7 @@ fn unknown_base_or_own_name_as_base_is_rejected() {
         ("two", "is \"two\", which is not among the contenders (use the contender that differs only"),
         (TWIN, "which is not among the contenders"),
     ] {
-        assert!(of(base).contains(why), "{}", of(base));
+        assert!(of(base).to_string().contains(why), "{}", of(base));
     }
 }
 

@@ -1,5 +1,6 @@
 //! Tests of the kinds of cells: limits, offered rates, idle connections, disks, and stored latencies.
 
+use anello_lab::measure::Measure;
 use anello_lab::result::{FindingKind, Outcome, Verdict};
 use anello_lab::simulation::{Fault, Noise, SimulatedServer, Simulation};
 use anello_lab::{Cell, DiskOperation, LabConfig, Workload, echo_cells};
@@ -9,7 +10,7 @@ use super::{REFERENCE, TWIN, config, row, servers, simulate, simulate_on, texts}
 #[test]
 fn cells_above_limit_are_reported_as_beyond_limit() {
     let mut config = config(&["small", "single"], Vec::new(), 1);
-    config.server_cores = vec![0, 1];
+    config.cores.server = vec![0, 1];
     config.cells = echo_cells(&[128], &[50, 500]);
     config.cells.push(Cell { server_cores: 2, ..Cell::echo(128, 50) });
     config.contenders[2].connections_limit = Some(100);
@@ -51,7 +52,8 @@ fn throttle_error_is_noted_once() {
 
 #[test]
 fn restarted_contender_releases_connections_above_limit() {
-    let config = LabConfig { rounds: 3, ..config(&["fragile"], echo_cells(&[128], &[100]), 1) };
+    let mut config = config(&["fragile"], echo_cells(&[128], &[100]), 1);
+    config.timing.rounds = 3;
     let fragile = SimulatedServer::costing(6_000.0).with_fault(Fault::DiesOnce(3));
     let field = servers(&[("fragile", fragile)]);
     let simulation = Simulation::new(1, Noise::NONE, &field).with_max_open_connections(250);
@@ -67,9 +69,17 @@ fn offered_rates_compare_latency_and_cpu_and_report_overloaded_servers() {
     let field = [("slow", SimulatedServer::costing(30_000.0)), ("dear", SimulatedServer::costing(9_000.0))];
     let result = simulate(&config, Noise::USUAL, &field);
     let dear = row(&result.cells[0], "dear");
-    assert_eq!((dear.rate_ratio, dear.rate_verdict), (None, Verdict::NotComparable), "the rate is given");
-    assert_eq!(dear.cpu_verdict, Verdict::More);
-    assert_eq!((dear.p50_verdict, dear.p99_verdict), (Verdict::More, Verdict::More), "{dear:?}");
+    assert_eq!(
+        (dear.comparison.rate_ratio, dear.comparison.rate_verdict),
+        (None, Verdict::NotComparable),
+        "the rate is given"
+    );
+    assert_eq!(dear.comparison.cpu_verdict, Verdict::More);
+    assert_eq!(
+        (dear.comparison.p50_verdict, dear.comparison.p99_verdict),
+        (Verdict::More, Verdict::More),
+        "{dear:?}"
+    );
     let figures = dear.figures.as_ref().unwrap();
     assert_eq!(figures.rate_reached, Some(true));
     assert!(figures.uncorrected_p99_ns.is_some());
@@ -83,7 +93,10 @@ fn offered_rates_compare_latency_and_cpu_and_report_overloaded_servers() {
         "{finding:?}"
     );
     assert!(!finding.text.contains("at 80 connections, 128 bytes, 20,000"), "{finding:?}");
-    assert!(result.cells[0].p99_resolution.is_some() && result.cells[0].rate_resolution.is_none());
+    assert!(
+        Measure::P99.resolution(&result.cells[0]).is_some()
+            && Measure::Rate.resolution(&result.cells[0]).is_none()
+    );
 }
 
 #[test]
@@ -146,10 +159,17 @@ fn idle_connection_memory_uses_new_processes() {
     let large = row(&result.cells[0], "large");
     let bytes = large.memory_per_connection_bytes.expect("measured").median;
     assert!((8_000.0..8_400.0).contains(&bytes), "{bytes}");
-    assert_eq!((large.memory_verdict, large.cpu_verdict), (Verdict::More, Verdict::NotComparable));
-    assert_eq!(row(&result.cells[0], TWIN).memory_verdict, Verdict::NoDifference);
+    assert_eq!(
+        (large.comparison.memory_verdict, large.comparison.cpu_verdict),
+        (Verdict::More, Verdict::NotComparable)
+    );
+    assert_eq!(row(&result.cells[0], TWIN).comparison.memory_verdict, Verdict::NoDifference);
     assert!(large.figures.is_none());
-    assert_eq!(simulation.processes_started(), 3 * config.passes * config.rounds, "one for each slice");
+    assert_eq!(
+        simulation.processes_started(),
+        3 * config.timing.passes * config.timing.rounds,
+        "one for each slice"
+    );
     assert_eq!((simulation.processes_left(), simulation.sessions_left()), (0, 0));
     let has_finding = |text: &str| result.findings.iter().any(|finding| finding.text.contains(text));
     assert!(has_finding("large against bare epoll. Memory per connection: "));
@@ -181,7 +201,10 @@ fn connections_without_memory_give_no_ratio() {
     let nothing = SimulatedServer::costing(6_000.0).with_bytes_per_connection(0);
     let result = simulate(&config(&["nothing"], vec![idle], 1), Noise::NONE, &[("nothing", nothing)]);
     let nothing = row(&result.cells[0], "nothing");
-    assert_eq!((nothing.memory_ratio, nothing.memory_verdict), (None, Verdict::NotComparable));
+    assert_eq!(
+        (nothing.comparison.memory_ratio, nothing.comparison.memory_verdict),
+        (None, Verdict::NotComparable)
+    );
     assert_eq!(nothing.memory_per_connection_bytes.unwrap().median, 0.0);
 }
 

@@ -15,7 +15,7 @@ fn contender_failing_check_is_reported_and_not_measured() {
     for cell in &result.cells {
         let loser = row(cell, "loser");
         assert!(matches!(&loser.outcome, Outcome::CheckFailed(why) if why.contains("1048576")), "{loser:?}");
-        assert_eq!((loser.figures.is_none(), loser.cpu_verdict), (true, Verdict::NotComparable));
+        assert_eq!((loser.figures.is_none(), loser.comparison.cpu_verdict), (true, Verdict::NotComparable));
         assert_eq!(row(cell, TWIN).outcome, Outcome::Measured);
     }
     assert!(result.slices.iter().all(|slice| slice.contender != 2));
@@ -85,7 +85,7 @@ fn contender_busy_when_idle_is_suspended_in_skipped_cells() {
 #[test]
 fn contender_failing_to_start_is_skipped_for_one_pass() {
     let mut config = config(&["late", "once"], echo_cells(&[128], &[1, 50]), 3);
-    (config.passes, config.rounds) = (3, 2);
+    (config.timing.passes, config.timing.rounds) = (3, 2);
     let field = [
         ("late", SimulatedServer::costing(6_000.0).with_fault(Fault::CannotStartOnce)),
         ("once", SimulatedServer::costing(6_000.0).with_fault(Fault::StartsOnce)),
@@ -112,7 +112,7 @@ fn contender_failing_to_start_is_skipped_for_one_pass() {
 #[test]
 fn skipped_contender_is_reported_as_not_measured() {
     let mut config = config(&["late"], echo_cells(&[128], &[1, 50]), 3);
-    config.passes = 5;
+    config.timing.passes = 5;
     let late = SimulatedServer::costing(6_000.0).with_fault(Fault::CannotStartOnce);
     let mut result = simulate(&config, Noise::NONE, &[("late", late)]);
     assert_eq!(texts(&result, FindingKind::Failure), Vec::<&str>::new(), "measured in all cells");
@@ -284,7 +284,7 @@ fn every_peer_is_compared_and_findings_include_same_driver_family_only() {
         others.map(|versus| (versus.contender.as_str(), versus.peer.as_str())).collect();
     pairs.dedup();
     assert_eq!(pairs, [("anello epoll", "ring"), ("anello io_uring", "tokio")]);
-    assert!(result.other_versus.iter().all(|versus| versus.cpu_verdict == Verdict::Less));
+    assert!(result.other_versus.iter().all(|versus| versus.comparison.cpu_verdict == Verdict::Less));
     let findings = texts(&result, FindingKind::Peer);
     assert_eq!(findings.len(), 4, "{findings:?}");
     let of_others = ["anello epoll against ring", "anello io_uring against tokio"];

@@ -34,7 +34,7 @@ fn unsupported_target_is_skipped_without_failure() {
     let field = [("framework", costing(3_000.0)), ("files", costing(9_000.0))];
     let config = with_framework(&["framework", "files"], cells(&[Target::Page, Target::Fixed], &[50]));
     let result = simulate(&config, Noise::USUAL, &field);
-    let slices = config.passes * config.rounds * (3 + 4);
+    let slices = config.timing.passes * config.timing.rounds * (3 + 4);
     assert_eq!(config.slice_count(), slices, "without the slices of the skipped contender");
     assert_eq!(result.failures, []);
     let outcome = |cell: usize, name: &str| row(&result.cells[cell], name).outcome.clone();
@@ -43,8 +43,8 @@ fn unsupported_target_is_skipped_without_failure() {
     for name in [REFERENCE, TWIN, "files"] {
         assert_eq!((outcome(0, name), outcome(1, name)), (Outcome::Measured, Outcome::Measured));
     }
-    assert_eq!(row(&result.cells[1], "framework").cpu_verdict, Verdict::Less);
-    assert_eq!(row(&result.cells[0], "files").cpu_verdict, Verdict::More);
+    assert_eq!(row(&result.cells[1], "framework").comparison.cpu_verdict, Verdict::Less);
+    assert_eq!(row(&result.cells[0], "files").comparison.cpu_verdict, Verdict::More);
     let table = render_table(&result);
     assert!(
         table.contains("takes no part here: it does not serve page.html") && table.contains("n/a"),
@@ -72,8 +72,12 @@ fn http_servers_are_compared_by_cpu() {
     let claimed: usize = result.cells.iter().map(|cell| claims(cell, "equal")).sum();
     assert!(claimed <= 1, "{claimed} of {} cells", result.cells.len());
     for cell in &result.cells {
-        assert_eq!(row(cell, "dearer").cpu_verdict, Verdict::More, "{}", cell.cell);
-        assert_eq!(cell.p99_resolution, None, "the latency of small responses follows from the rate");
+        assert_eq!(row(cell, "dearer").comparison.cpu_verdict, Verdict::More, "{}", cell.cell);
+        assert_eq!(
+            Measure::P99.resolution(cell),
+            None,
+            "the latency of small responses follows from the rate"
+        );
     }
     let peaks = sweeps(&result);
     assert_eq!(peaks.len(), 2, "one sweep per target, of the four cells with 80 % of a core");
@@ -103,8 +107,8 @@ fn large_responses_run_unthrottled_and_compare_p99() {
             .any(|note| note.starts_with("In cells with large responses, servers had their full cores"))
     );
     for cell in &result.cells {
-        assert!(cell.p99_resolution.is_some(), "{}", cell.cell);
-        assert_eq!(row(cell, REFERENCE).p99_verdict, Verdict::Reference);
+        assert!(Measure::P99.resolution(cell).is_some(), "{}", cell.cell);
+        assert_eq!(row(cell, REFERENCE).comparison.p99_verdict, Verdict::Reference);
     }
     let small = simulate(&config(&[], vec![Cell::http(Target::Page, 50)], 1), Noise::NONE, &[]);
     assert!(small.notes.iter().any(|note| note.contains("80 % of their cores")), "{:?}", small.notes);
@@ -213,17 +217,18 @@ fn with_shifted_work(seed: u64) -> LabResult {
 fn total_cpu_ignores_work_shifted_between_server_and_load() {
     let result = with_shifted_work(1);
     for cell in &result.cells {
-        assert!(Measure::TotalCpu.applies(&cell.cell) && cell.cpu_of_both_resolution.is_some());
+        assert!(Measure::TotalCpu.applies(&cell.cell) && Measure::TotalCpu.resolution(cell).is_some());
         let shifted = row(cell, "shifted");
-        let verdicts = (shifted.cpu_verdict, shifted.cpu_of_both_verdict);
+        let verdicts = (shifted.comparison.cpu_verdict, shifted.comparison.cpu_of_both_verdict);
         assert_eq!(verdicts, (Verdict::More, Verdict::NoDifference), "{}", cell.cell);
-        assert_eq!(row(cell, "dear").cpu_of_both_verdict, Verdict::More);
-        assert_eq!(row(cell, REFERENCE).cpu_of_both_verdict, Verdict::Reference);
+        assert_eq!(row(cell, "dear").comparison.cpu_of_both_verdict, Verdict::More);
+        assert_eq!(row(cell, REFERENCE).comparison.cpu_of_both_verdict, Verdict::Reference);
         let figures = shifted.figures.as_ref().unwrap();
         assert!(figures.cpu_of_both_ns.unwrap().median > figures.cpu_ns.median);
     }
     let against = |peer| result.versus.iter().filter(move |versus| versus.peer == peer);
-    let verdicts = |versus: &PairComparison| (versus.cpu_verdict, versus.cpu_of_both_verdict);
+    let verdicts =
+        |versus: &PairComparison| (versus.comparison.cpu_verdict, versus.comparison.cpu_of_both_verdict);
     assert!(against("shifted").all(|versus| verdicts(versus) == (Verdict::Less, Verdict::NoDifference)));
     assert!(against("dear").all(|versus| verdicts(versus) == (Verdict::Less, Verdict::Less)));
     let words = "CPU of server and load per request";
@@ -255,7 +260,9 @@ fn add_missing_adds_total_cpu_to_old_run() {
     let mut old = serde_json::from_str(&render_json(&result).unwrap()).unwrap();
     strip(&mut old, "cpu_of_both");
     let mut read = LabResult::from_json(&old.to_string()).unwrap();
-    assert!(read.cells.iter().flat_map(|cell| &cell.rows).all(|row| row.cpu_of_both_ratio.is_none()));
+    assert!(
+        read.cells.iter().flat_map(|cell| &cell.rows).all(|row| row.comparison.cpu_of_both_ratio.is_none())
+    );
     for text in [render_table(&read), render_html(&read), render_markdown(std::slice::from_ref(&read))] {
         assert!(!text.is_empty());
     }

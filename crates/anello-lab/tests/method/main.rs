@@ -15,7 +15,9 @@ use std::time::Duration;
 
 use anello_lab::result::{CellResult, FindingKind, Row, Verdict};
 use anello_lab::simulation::{Noise, SimulatedServer, Simulation};
-use anello_lab::{Cell, Contender, LabConfig, LabError, LabResult, Observer, Progress, Role, run_from};
+use anello_lab::{
+    Cell, Contender, CoreLayout, LabConfig, LabError, LabResult, Observer, Progress, Role, run_from,
+};
 
 const REFERENCE: &str = "bare epoll";
 const TWIN: &str = "bare epoll again";
@@ -29,16 +31,16 @@ fn config(others: &[&str], cells: Vec<Cell>, seed: u64) -> LabConfig {
     let mut contenders = vec![contender(REFERENCE), contender(REFERENCE).twin()];
     contenders.iter_mut().for_each(|contender| contender.role = Role::Baseline);
     contenders.extend(others.iter().map(|name| contender(name)));
-    LabConfig {
+    let mut config = LabConfig {
         contenders,
         cells,
         check: false,
-        slice: Duration::from_millis(50),
-        seed,
-        server_cores: vec![0],
-        load_cores: vec![1],
+        cores: CoreLayout::new(vec![0], vec![1]),
         ..LabConfig::quick(PathBuf::from("server"))
-    }
+    };
+    config.timing.slice = Duration::from_millis(50);
+    config.timing.seed = seed;
+    config
 }
 
 fn servers(others: &[(&'static str, SimulatedServer)]) -> Vec<(&'static str, SimulatedServer)> {
@@ -86,7 +88,7 @@ fn simulate_on(
 }
 
 fn simulate(config: &LabConfig, noise: Noise, others: &[(&'static str, SimulatedServer)]) -> LabResult {
-    simulate_on(&Simulation::new(config.seed, noise, &servers(others)), config, None).unwrap()
+    simulate_on(&Simulation::new(config.timing.seed, noise, &servers(others)), config, None).unwrap()
 }
 
 fn row<'a>(cell: &'a CellResult, name: &str) -> &'a Row {
@@ -95,7 +97,7 @@ fn row<'a>(cell: &'a CellResult, name: &str) -> &'a Row {
 
 fn claims(cell: &CellResult, name: &str) -> usize {
     let row = row(cell, name);
-    let verdicts = [row.rate_verdict, row.cpu_verdict];
+    let verdicts = [row.comparison.rate_verdict, row.comparison.cpu_verdict];
     verdicts.into_iter().filter(|verdict| matches!(verdict, Verdict::More | Verdict::Less)).count()
 }
 

@@ -3,14 +3,17 @@
 
 use anello_lab::cell::SATURATION_CONNECTIONS_PER_CORE;
 use anello_lab::peak::{Peak, Sweep, sweeps};
+use anello_lab::result::FindingKind;
 use anello_lab::simulation::{Fault, Noise, SimulatedServer};
-use anello_lab::{Cell, LabConfig, Workload, echo_cells};
+use anello_lab::{Cell, LabConfig, LabResult, Method, Workload, echo_cells, render_json};
 
 use super::{REFERENCE, config, simulate};
 
 /// Returns a configuration with this server share in saturated closed loops.
 fn config_with(server_share: f64, others: &[&str], cells: Vec<Cell>) -> LabConfig {
-    LabConfig { server_share, ..config(others, cells, 1) }
+    let mut config = config(others, cells, 1);
+    config.cores.server_share = server_share;
+    config
 }
 
 fn peak_of(sweep: &Sweep, contender: usize) -> Peak {
@@ -80,4 +83,25 @@ fn sweep_contains_only_cells_with_same_server_share() {
     }
     let few = [1, 8, SATURATION_CONNECTIONS_PER_CORE - 1, SATURATION_CONNECTIONS_PER_CORE, 17, 18];
     assert_eq!((of(1.0, &few).len(), of(0.8, &few)), (1, vec![]), "three cells with a share are no sweep");
+}
+
+#[test]
+fn method_is_stored_and_described_by_cell() {
+    for (share, method, saturated) in [
+        (0.8, Method::Saturated, "saturated: server limited to 80 % of its core"),
+        (1.0, Method::WholeCore, "whole core"),
+    ] {
+        let config = config_with(share, &[], echo_cells(&[128], &[1, SATURATION_CONNECTIONS_PER_CORE]));
+        let mut result = simulate(&config, Noise::NONE, &[]);
+        assert_eq!((result.plan.method, result.plan.method()), (Some(method), method));
+        let described: Vec<String> =
+            result.plan.cells.iter().map(|cell| result.plan.method_description(cell)).collect();
+        assert_eq!(described, ["whole core", saturated]);
+        let headline = result.findings.iter().find(|finding| finding.kind == FindingKind::Headline).unwrap();
+        assert_eq!(headline.method, Some(method));
+        result.plan.method = None;
+        let json = render_json(&result).unwrap();
+        assert!(!json.contains("\"method\": null"));
+        assert_eq!(LabResult::from_json(&json).unwrap().plan.method(), method, "derived for older results");
+    }
 }

@@ -2,7 +2,7 @@
 
 use anello_lab::result::{CellResult, FindingKind, Quality, Verdict};
 use anello_lab::simulation::{Noise, SimulatedServer};
-use anello_lab::{Executable, LabConfig, echo_cells};
+use anello_lab::{Executable, echo_cells};
 
 use super::{TWIN, claims, config, row, simulate, texts};
 
@@ -13,13 +13,14 @@ const PHASES: Noise = Noise { slow_factor: 1.6, ..Noise::USUAL };
 fn equal_servers_show_no_difference_in_95_of_100_cells() {
     let sizes: Vec<usize> = (1..=100).collect();
     for (seed, noise) in [(1, Noise::USUAL), (2, PHASES)] {
-        let config = LabConfig { passes: 9, ..config(&["one"], echo_cells(&sizes, &[50]), seed) };
+        let mut config = config(&["one"], echo_cells(&sizes, &[50]), seed);
+        config.timing.passes = 9;
         let result = simulate(&config, noise, &[("one", SimulatedServer::costing(6_000.0))]);
         let quiet = |cell: &&CellResult| claims(cell, "one") + claims(cell, TWIN) == 0;
         let quiet = result.cells.iter().filter(quiet).count();
         assert!(quiet >= 95, "seed {seed}: nothing was claimed in only {quiet} of 100 cells");
         let rows = result.cells.iter().flat_map(|cell| &cell.rows);
-        let noisy = rows.filter(|row| row.cpu_verdict == Verdict::TooNoisy).count();
+        let noisy = rows.filter(|row| row.comparison.cpu_verdict == Verdict::TooNoisy).count();
         assert!(noisy <= 60, "seed {seed}: {noisy} of 200 verdicts are too noisy");
     }
 }
@@ -44,7 +45,7 @@ fn phases_neither_bias_ratios_nor_widen_intervals() {
             for cell in &result.cells {
                 // (6600 × 0.75 + 51.2) / (6000 × 0.75 + 51.2)
                 let truth = 5_001.2 / 4_551.2;
-                let dear = row(cell, "dear").cpu_ratio.expect("a ratio");
+                let dear = row(cell, "dear").comparison.cpu_ratio.expect("a ratio");
                 errors[which] += (dear.estimate / truth - 1.0).abs();
                 half_widths[which] += (dear.high - dear.low) / 2.0;
                 assert_eq!(claims(cell, "equal") + claims(cell, TWIN), 0, "seed {seed}, {}", cell.cell);
@@ -72,7 +73,8 @@ fn phases_neither_bias_ratios_nor_widen_intervals() {
 
 #[test]
 fn phases_are_reported_in_finding() {
-    let config = LabConfig { passes: 8, rounds: 3, ..config(&["one"], echo_cells(&[128], &[50]), 4) };
+    let mut config = config(&["one"], echo_cells(&[128], &[50]), 4);
+    (config.timing.passes, config.timing.rounds) = (8, 3);
     let result = simulate(&config, PHASES, &[("one", SimulatedServer::costing(6_000.0))]);
     assert!(
         result.findings.iter().any(|finding| finding.text.contains("slow and fast phases")),
@@ -100,7 +102,7 @@ fn missing_twin_gives_no_claims_and_caution() {
     let mut config = config(&["dear"], echo_cells(&[128], &[50]), 1);
     config.contenders.remove(1);
     let result = simulate(&config, Noise::USUAL, &[("dear", SimulatedServer::costing(12_000.0))]);
-    assert_eq!(row(&result.cells[0], "dear").cpu_verdict, Verdict::TooNoisy);
+    assert_eq!(row(&result.cells[0], "dear").comparison.cpu_verdict, Verdict::TooNoisy);
     let cautions = texts(&result, FindingKind::Caution).join("\n");
     assert!(cautions.contains("In 1 of 1 cell, bare epoll was not measured a second time"), "{cautions}");
 }
@@ -109,7 +111,7 @@ fn missing_twin_gives_no_claims_and_caution() {
 fn single_pair_gives_no_verdict() {
     let config = config(&["dear"], echo_cells(&[128], &[50]), 1);
     let mut result = simulate(&config, Noise::NONE, &[("dear", SimulatedServer::costing(12_000.0))]);
-    assert_eq!(row(&result.cells[0], "dear").cpu_verdict, Verdict::More);
+    assert_eq!(row(&result.cells[0], "dear").comparison.cpu_verdict, Verdict::More);
     // The reference is clean in passes 0 to 4, the contender in passes 4 to 8: five clean slices each, but one pair.
     for slice in &mut result.slices {
         let invalid = (slice.contender == 0 && slice.pass > 4) || (slice.contender == 2 && slice.pass < 4);
@@ -119,8 +121,11 @@ fn single_pair_gives_no_verdict() {
     }
     anello_lab::analysis::analyse(&mut result);
     let row = row(&result.cells[0], "dear");
-    assert_eq!((row.clean_slices, row.cpu_ratio.unwrap().pairs), (5, 1));
-    assert_eq!((row.cpu_verdict, row.rate_verdict), (Verdict::TooNoisy, Verdict::TooNoisy));
+    assert_eq!((row.clean_slices, row.comparison.cpu_ratio.unwrap().pairs), (5, 1));
+    assert_eq!(
+        (row.comparison.cpu_verdict, row.comparison.rate_verdict),
+        (Verdict::TooNoisy, Verdict::TooNoisy)
+    );
 }
 
 #[test]

@@ -11,7 +11,8 @@ use super::{CheckpointRecorder, config, servers, simulate, simulate_on};
 #[test]
 fn resumed_run_equals_uninterrupted_run() {
     let cells = echo_cells(&[128, 1024], &[1, 50]);
-    let config = LabConfig { check: true, passes: 5, rounds: 3, ..config(&["one"], cells, 7) };
+    let mut config = LabConfig { check: true, ..config(&["one"], cells, 7) };
+    (config.timing.passes, config.timing.rounds) = (5, 3);
     let field = servers(&[("one", SimulatedServer::costing(6_000.0))]);
     let whole = simulate_on(&Simulation::new(7, Noise::NONE, &field), &config, None).unwrap();
     // Stop in the middle of a cell of the second pass. A cell has 9 slices, and a pass has 4 cells.
@@ -49,7 +50,8 @@ fn resumed_run_equals_uninterrupted_run() {
 
 #[test]
 fn checkpoint_of_crashed_run_is_read_as_interrupted_run() {
-    let config = LabConfig { passes: 5, ..config(&["one"], echo_cells(&[128], &[1, 50]), 7) };
+    let mut config = config(&["one"], echo_cells(&[128], &[1, 50]), 7);
+    config.timing.passes = 5;
     let field = servers(&[("one", SimulatedServer::costing(6_000.0))]);
     let never = AtomicBool::new(false);
     // This run is not stopped; only its checkpoints are used.
@@ -99,7 +101,7 @@ fn resume_rejects_different_plan() {
             other => panic!("not rejected: {other:?}"),
         }
     };
-    assert_eq!(rejection(&|config| config.seed = 8), "seed differs: 7 in the previous run, 8 now");
+    assert_eq!(rejection(&|config| config.timing.seed = 8), "seed differs: 7 in the previous run, 8 now");
     let cell = rejection(&|config| config.cells[1] = Cell::echo(128, 51));
     assert_eq!(
         cell,
@@ -107,8 +109,8 @@ fn resume_rejects_different_plan() {
     );
     assert!(rejection(&|config| config.contenders[2].name = "two".into()).contains("list of contenders"));
     assert!(rejection(&|config| config.contenders[2].arguments.clear()).contains("command of one"));
-    assert!(rejection(&|config| config.rounds += 1).contains("rounds"));
-    let driver = rejection(&|config| config.load_driver = Some("io_uring".into()));
+    assert!(rejection(&|config| config.timing.rounds += 1).contains("rounds"));
+    let driver = rejection(&|config| config.provenance.load_driver = Some("io_uring".into()));
     assert_eq!(driver, "load driver differs: None in the previous run, Some(\"io_uring\") now");
     assert!(
         rejection(&|config| config.contenders[2].connections_limit = Some(9))

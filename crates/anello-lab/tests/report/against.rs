@@ -5,7 +5,7 @@ use anello_lab::measure::Measure;
 use anello_lab::pairs::CleanSlices;
 use anello_lab::peers::Kind;
 use anello_lab::published::{Judgement, compare_with_published};
-use anello_lab::result::{PairComparison, Verdict};
+use anello_lab::result::{Comparison, PairComparison, Verdict};
 use anello_lab::{Cell, Workload, echo_cells, render_html, render_markdown, render_table};
 
 use super::{check_markup, sample};
@@ -18,8 +18,11 @@ fn base_comparisons_have_own_table() {
     assert_eq!(compared, echo_cells(&[128, 512], &[1, 50]), "fragile dies at 300 connections");
     let versus = result.base_versus.iter().find(|versus| versus.cell == Cell::echo(128, 50)).unwrap();
     // 7,000 ns compared with 9,000 ns.
-    let ratio = versus.cpu_ratio.unwrap();
-    assert!((0.7..0.85).contains(&ratio.estimate) && versus.cpu_verdict == Verdict::Less, "{versus:?}");
+    let ratio = versus.comparison.cpu_ratio.unwrap();
+    assert!(
+        (0.7..0.85).contains(&ratio.estimate) && versus.comparison.cpu_verdict == Verdict::Less,
+        "{versus:?}"
+    );
     let [estimate, low, high] = [ratio.estimate, ratio.low, ratio.high].map(|value| format!("{value:.2}"));
     let page = render_html(&result);
     check_markup(&page).unwrap();
@@ -67,16 +70,17 @@ fn won_and_lost_cells_are_counted_per_peer() {
         peer: "tokio".to_owned(),
         cell: result.plan.cells[cell],
         mixed_phase_rounds: 0,
-        rate_ratio: None,
-        cpu_ratio: ratio,
-        p99_ratio: None,
-        memory_ratio: None,
-        rate_verdict: Verdict::NotComparable,
-        cpu_verdict,
-        p99_verdict: Verdict::NotComparable,
-        memory_verdict: Verdict::NotComparable,
-        cpu_of_both_ratio: None,
-        cpu_of_both_verdict: Verdict::NotComparable,
+        comparison: Comparison {
+            rate_ratio: None,
+            cpu_ratio: ratio,
+            p99_ratio: None,
+            memory_ratio: None,
+            rate_verdict: Verdict::NotComparable,
+            cpu_verdict,
+            p99_verdict: Verdict::NotComparable,
+            memory_verdict: Verdict::NotComparable,
+            ..Comparison::default()
+        },
     };
     let versus = vec![
         versus(0, Verdict::Less),
@@ -113,7 +117,7 @@ fn runtimes_with_other_io_have_own_table() {
     assert_eq!(table.matches("anello io_uring: ").count(), 2, "CPU and rate: {table}");
     assert!(table.contains("tokio") && !table.contains("anello epoll") && !table.contains("fragile"));
     let versus = result.runtime_versus.iter().find(|versus| versus.cell == Cell::echo(128, 50)).unwrap();
-    let ratio = format!("{:.2}", versus.cpu_ratio.unwrap().estimate);
+    let ratio = format!("{:.2}", versus.comparison.cpu_ratio.unwrap().estimate);
     assert!(table.contains(&ratio), "{ratio} is not in {table}");
 }
 

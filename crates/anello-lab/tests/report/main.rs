@@ -11,9 +11,11 @@ use std::sync::LazyLock;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use anello_lab::result::ScenarioRecord;
+use anello_lab::ScenarioRecord;
 use anello_lab::simulation::{Fault, Noise, SimulatedServer, Simulation};
-use anello_lab::{Cell, Contender, Instructions, LabConfig, LabResult, Role, echo_cells, run};
+use anello_lab::{
+    Cell, Contender, CoreLayout, Instructions, LabConfig, LabResult, Provenance, Role, echo_cells, run,
+};
 
 /// Contenders: name, role, and CPU time of a request in nanoseconds.
 const FIELD: [(&str, Role, f64); 8] = [
@@ -44,7 +46,7 @@ fn simulate_in(cells: Vec<Cell>, noise: Noise) -> LabResult {
     };
     let mut contenders: Vec<Contender> = FIELD.iter().map(contender).collect();
     contenders.push(Contender::new("absent", Path::new("absent"), &[]));
-    let config = LabConfig {
+    let mut config = LabConfig {
         contenders,
         scenario: ScenarioRecord {
             name: "frevib".to_owned(),
@@ -54,11 +56,9 @@ fn simulate_in(cells: Vec<Cell>, noise: Noise) -> LabResult {
         cells,
         // With checks, a contender that fails to start is not measured at all.
         check: false,
-        slice: Duration::from_millis(50),
-        seed: 5,
-        server_cores: vec![0],
-        load_cores: vec![1],
-        repeat_command: "anello lab run --contender 'x=<y>'".to_owned(),
+        cores: CoreLayout::new(vec![0], vec![1]),
+        provenance: Provenance {
+            repeat_command: "anello lab run --contender 'x=<y>'".to_owned(),
         instructions: Some(
             Instructions::from_json(
                 r#"{"kernel": "6.12", "cells": [
@@ -67,8 +67,12 @@ fn simulate_in(cells: Vec<Cell>, noise: Noise) -> LabResult {
             )
             .unwrap(),
         ),
+            ..Provenance::default()
+        },
         ..LabConfig::quick(PathBuf::from("server"))
     };
+    config.timing.slice = Duration::from_millis(50);
+    config.timing.seed = 5;
     let mut servers: Vec<(&str, SimulatedServer)> =
         FIELD.iter().map(|(name, _, cost_ns)| (*name, SimulatedServer::costing(*cost_ns))).collect();
     servers[7].1.fault = Fault::DiesAbove(300);

@@ -32,7 +32,7 @@ fn empty_run_renders_reports() {
     result.slices.clear();
     result.findings.clear();
     for row in result.cells.iter_mut().flat_map(|cell| &mut cell.rows) {
-        (row.figures, row.cpu_ratio, row.rate_ratio) = (None, None, None);
+        (row.figures, row.comparison.cpu_ratio, row.comparison.rate_ratio) = (None, None, None);
         row.latency_curve.clear();
     }
     check_markup(&render_html(&result)).unwrap();

@@ -32,7 +32,7 @@ fn low_deciles_are_shown_after_cpu_ratios() {
     let page = render_html(&result);
     let rows = result.cells.iter().flat_map(|cell| &cell.rows);
     let ratios: Vec<_> =
-        rows.filter(|row| row.cpu_ratio.is_some()).filter_map(|row| row.cpu_low_ratio).collect();
+        rows.filter(|row| row.comparison.cpu_ratio.is_some()).filter_map(|row| row.cpu_low_ratio).collect();
     assert!(ratios.len() > result.cells.len());
     assert_eq!(page.matches(" title=\"low deciles: ").count(), ratios.len(), "CPU alone has them");
     for ratio in ratios {

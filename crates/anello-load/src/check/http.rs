@@ -1,27 +1,30 @@
-//! Correctness checks for HTTP servers: the checks of [`super`], with known responses instead of echoes.
+//! Correctness checks for HTTP servers: the checks of [`check`](crate::check), with known responses instead of echoes.
 //!
 //! [`complete_bytes`] requests all pages over one connection, by GET and by HEAD. It detects wrong bytes, bodies in
 //! responses that must not have one, and connections that are not kept alive. [`stalled_reader`] requests large bodies
 //! and does not read them while other clients are served. [`many_connections`] sends one request on each of thousands
 //! of connections. All checks use TLS if it is configured for the server.
 
+use std::cell::Cell;
 use std::future::poll_fn;
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::time::Duration;
 
-use anello::time::{self, sleep};
+use anello::time::sleep;
 use bytes::Bytes;
 
-use super::{
-    OTHER_CONNECTIONS, REQUESTS_PER_CONNECTION, STALL_SAMPLE_INTERVAL, STALL_SAMPLES, STALLED_BUFFER_BYTES,
-    exchange_once_on_each, with_timeout,
+use crate::check::common::{
+    OTHER_CONNECTIONS, STALLED_BUFFER_BYTES, check_chunk, connect_others, connect_within,
+    exchange_once_on_each, serve_others, with_timeout,
 };
-use crate::config::{LoadConfig, Protocol};
-use crate::connect;
-use crate::http::decoder::{Decoder, Head, HeadCache, Part};
-use crate::stream::{Address, Received, Stream};
-use crate::tls::{self, Tls};
+use crate::model::address::Address;
+use crate::model::config::{LoadConfig, Protocol};
+use crate::model::tls::Tls;
+use crate::wire::connect;
+use crate::wire::http::decoder::{Decoder, Head, HeadCache, Part};
+use crate::wire::stream::{Received, Stream};
+use crate::wire::tls_stream::TlsConnector;
 
 /// `Host` field of the requests.
 const HOST: &str = "localhost";
@@ -29,6 +32,9 @@ const HOST: &str = "localhost";
 /// Number of requests of the stalled reader. With responses of 10 MiB, the buffers of both sockets hold less than one
 /// response, even if their limits are twice the kernel's defaults.
 const STALLED_REQUESTS: usize = 2;
+
+/// Time for which the stalled reader reads nothing.
+const STALL_TIME: Duration = Duration::from_millis(400);
 
 /// Address of a server, and its TLS configuration. A plain address converts to a server without TLS.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -104,30 +110,21 @@ pub async fn stalled_reader(
 ) -> Result<Vec<String>, String> {
     const CONCURRENT_REQUEST: &str = "response to another client during the stall";
     let connector = Connector::of(server);
-    let mut other_clients = Vec::new();
-    for _ in 0..OTHER_CONNECTIONS {
-        let mut client = connector.connect(timeout).await?;
-        with_timeout(timeout, "first response", client.get(small)).await?;
-        other_clients.push(client);
-    }
-    let mut stalled = connector.connect(timeout).await?;
-    stalled.stream.set_receive_buffer_bytes(STALLED_BUFFER_BYTES).map_err(|error| error.to_string())?;
+    let connect = async || connector.connect(timeout).await;
+    let request =
+        async |what: &str, client: &mut Client| with_timeout(timeout, what, client.get(small)).await;
+    let others = connect_others(connect, async |client| request("first response", client).await).await?;
+    let mut stalled = connect().await?;
+    let limited = stalled.stream.transport().set_receive_buffer_bytes(STALLED_BUFFER_BYTES);
+    limited.map_err(|error| error.to_string())?;
     for _ in 0..STALLED_REQUESTS {
-        with_timeout(timeout, "request for a large response", stalled.send_request("GET", &large.path))
-            .await?;
+        let sent = stalled.send_request("GET", &large.path);
+        with_timeout(timeout, "request for a large response", sent).await?;
     }
     // The client cannot see how much the server has sent without reading it.
-    sleep(STALL_SAMPLE_INTERVAL * STALL_SAMPLES as u32).await;
-    for _ in 0..OTHER_CONNECTIONS {
-        other_clients.push(
-            connector.connect(timeout).await.map_err(|cause| format!("{CONCURRENT_REQUEST}: {cause}"))?,
-        );
-    }
-    for client in &mut other_clients {
-        for _ in 0..REQUESTS_PER_CONNECTION {
-            with_timeout(timeout, CONCURRENT_REQUEST, client.get(small)).await?;
-        }
-    }
+    sleep(STALL_TIME).await;
+    let request = async |client: &mut Client| request(CONCURRENT_REQUEST, client).await;
+    serve_others(others, CONCURRENT_REQUEST, connect, request).await?;
     for _ in 0..STALLED_REQUESTS {
         with_timeout(timeout, "response to the stalled reader", stalled.receive(large)).await?;
     }
@@ -135,7 +132,7 @@ pub async fn stalled_reader(
         "{STALLED_REQUESTS} responses of {} bytes not read for a while; {} other connections served meanwhile; all \
          responses correct",
         large.body.len(),
-        other_clients.len()
+        2 * OTHER_CONNECTIONS
     )])
 }
 
@@ -172,22 +169,18 @@ pub async fn many_connections(
 /// Address and TLS configuration of the server that the clients of a check connect to.
 struct Connector {
     address: Address,
-    tls: Option<Rc<tls::TlsConnector>>,
+    tls: Option<Rc<TlsConnector>>,
 }
 
 impl Connector {
     fn of(server: impl Into<Server>) -> Self {
         let Server { address, tls } = server.into();
-        Self { address: address.into(), tls: tls.as_ref().map(Tls::connector) }
+        Self { address: address.into(), tls: tls.as_ref().map(|tls| Rc::new(TlsConnector::new(tls))) }
     }
 
     async fn connect(&self, timeout: Duration) -> Result<Client, String> {
-        let stream =
-            match time::timeout(timeout, connect::connect(&self.address, None, self.tls.as_ref())).await {
-                Ok(Ok(stream)) => stream,
-                Ok(Err(error)) => return Err(format!("cannot connect: {error}")),
-                Err(_) => return Err(format!("cannot connect: timed out after {timeout:?}")),
-            };
+        let connecting = connect::connect(&self.address, None, self.tls.as_ref());
+        let stream = connect_within(timeout, connecting).await?;
         Ok(Client {
             stream,
             decoder: Decoder::default(),
@@ -247,36 +240,20 @@ impl Client {
         if head.status != 200 {
             return Err(format!("unexpected status {}", head.status));
         }
-        let (expected_body, mut received) = (&page.body, 0);
-        loop {
-            let mut input = self.unread.as_slice();
-            let mut is_complete = false;
-            while let Some(part) =
-                self.decoder.next(&mut input, &mut self.head_cache).map_err(|cause| cause.0)?
-            {
-                match part {
-                    Part::Body(data) => {
-                        check_chunk(expected_body, received, data)?;
-                        received += data.len();
-                    }
-                    Part::Head(_) => return Err("unexpected head within a body".to_owned()),
-                    Part::End => {
-                        is_complete = true;
-                        break;
-                    }
-                }
+        let (expected_bytes, received) = (page.body.len(), Cell::new(0));
+        let check_part = |part: Part<'_>| match part {
+            Part::Body(data) => {
+                check_chunk(&page.body, received.get(), data)?;
+                received.set(received.get() + data.len());
+                Ok(None)
             }
-            let rest = input.len();
-            self.unread.drain(..self.unread.len() - rest);
-            if is_complete {
-                break;
-            }
-            self.read().await.map_err(|cause| {
-                format!("{received} of {} bytes received, then {cause}", expected_body.len())
-            })?;
-        }
-        if received < expected_body.len() {
-            return Err(format!("body has {received} bytes (expected {})", expected_body.len()));
+            Part::Head(_) => Err("unexpected head within a body".to_owned()),
+            Part::End => Ok(Some(())),
+        };
+        let progress = || format!("{} of {expected_bytes} bytes received, then", received.get());
+        self.receive_parts(check_part, progress).await?;
+        if received.get() < expected_bytes {
+            return Err(format!("body has {} bytes (expected {expected_bytes})", received.get()));
         }
         if head.closes_connection {
             return Err("connection not kept alive after the response".to_owned());
@@ -286,20 +263,33 @@ impl Client {
 
     /// Receives the head of the next response.
     async fn receive_head(&mut self) -> Result<Head, String> {
+        let take_head = |part: Part<'_>| match part {
+            Part::Head(head) => Ok(Some(head)),
+            _ => Err("unexpected body before the head".to_owned()),
+        };
+        self.receive_parts(take_head, || "no response:".to_owned()).await
+    }
+
+    /// Receives parts of a response until `on_part` returns a result. `progress` describes what has arrived so far, for
+    /// the error if no more does.
+    async fn receive_parts<T>(
+        &mut self,
+        on_part: impl Fn(Part<'_>) -> Result<Option<T>, String>,
+        progress: impl Fn() -> String,
+    ) -> Result<T, String> {
         loop {
-            let mut input = self.unread.as_slice();
-            let part = self.decoder.next(&mut input, &mut self.head_cache);
-            let part = part.map_err(|cause| format!("invalid HTTP response: {}", cause.0))?;
-            let head = match part {
-                Some(Part::Head(head)) => Some(head),
-                Some(_) => return Err("unexpected body before the head".to_owned()),
-                None => None,
-            };
+            let (mut input, mut result) = (self.unread.as_slice(), None);
+            while result.is_none() {
+                let part = self.decoder.next(&mut input, &mut self.head_cache);
+                let part = part.map_err(|cause| format!("invalid HTTP response: {}", cause.0))?;
+                let Some(part) = part else { break };
+                result = on_part(part)?;
+            }
             let rest = input.len();
             self.unread.drain(..self.unread.len() - rest);
-            match head {
-                Some(head) => return Ok(head),
-                None => self.read().await.map_err(|cause| format!("no response: {cause}"))?,
+            match result {
+                Some(result) => return Ok(result),
+                None => self.read().await.map_err(|cause| format!("{} {cause}", progress()))?,
             }
         }
     }
@@ -319,18 +309,3 @@ impl Client {
         }
     }
 }
-
-/// Compares a chunk of a body with the expected bytes from `offset` on.
-fn check_chunk(expected_body: &[u8], offset: usize, chunk: &[u8]) -> Result<(), String> {
-    let Some(expected) = expected_body.get(offset..offset + chunk.len()) else {
-        return Err(format!("body has more than {} bytes", expected_body.len()));
-    };
-    if expected == chunk {
-        return Ok(());
-    }
-    let equal_bytes = expected.iter().zip(chunk).take_while(|(expected, actual)| expected == actual).count();
-    Err(format!("byte {} of {} is wrong", offset + equal_bytes, expected_body.len()))
-}
-
-#[cfg(test)]
-mod tests;

@@ -11,8 +11,7 @@ use std::time::{Duration, Instant};
 
 use hyper::rt::{Sleep, Timer};
 
-use crate::executor::{Shared, with_current};
-use crate::time::wheel::TimerKey;
+use crate::executor::{Shared, TimerKey, with_current};
 
 /// Duration that replaces durations too long for an `Instant`.
 const FAR_FUTURE: Duration = Duration::from_secs(100 * 365 * 24 * 3600);

@@ -79,25 +79,10 @@ mod hyper_executor;
 mod hyper_io;
 #[cfg(feature = "compat-hyper")]
 mod hyper_timer;
+#[cfg(any(feature = "compat-futures-io", feature = "compat-hyper", feature = "compat-tokio"))]
+mod poll;
 #[cfg(feature = "compat-tokio")]
 mod tokio_io;
 
 #[cfg(feature = "compat-hyper")]
 pub use self::{hyper_executor::HyperExecutor, hyper_timer::HyperTimer};
-
-#[cfg(any(feature = "compat-futures-io", feature = "compat-hyper", feature = "compat-tokio"))]
-mod closing {
-    use std::io;
-    use std::task::Poll;
-
-    use crate::net::stream::Inner;
-
-    /// Shuts down the write half after the accepted bytes.
-    pub(super) fn poll_close(connection: &Inner) -> Poll<io::Result<()>> {
-        Poll::Ready(match connection.shutdown() {
-            // The peer has reset the connection, so there is nothing to shut down.
-            Err(error) if error.raw_os_error() == Some(libc::ENOTCONN) => Ok(()),
-            result => result,
-        })
-    }
-}

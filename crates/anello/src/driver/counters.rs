@@ -30,3 +30,11 @@ pub struct DriverMetrics {
     /// Number of sockets that the driver currently owns.
     pub sockets: u64,
 }
+
+impl DriverMetrics {
+    /// Counts a send.
+    #[inline]
+    pub(crate) fn count_send(&mut self, is_complete: bool) {
+        if is_complete { self.sends += 1 } else { self.short_sends += 1 }
+    }
+}

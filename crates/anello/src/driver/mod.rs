@@ -26,17 +26,20 @@ mod accept_sink;
 pub(crate) mod buffer;
 mod catch_panic;
 mod clock;
+mod completion_kernel;
 mod counters;
 mod direct_read;
 mod epoll;
 mod io_slice_cursor;
+mod machine;
 mod notifier;
 mod op;
 mod options;
-pub(crate) mod page_cache;
 mod proactor;
 mod reactor;
+mod readiness_kernel;
 mod send_queue;
+mod send_side;
 mod sim;
 mod socket_options;
 mod sockets;
@@ -52,11 +55,13 @@ use std::fmt;
 use std::io::{self, IoSlice};
 use std::mem::ManuallyDrop;
 use std::net::{Shutdown, SocketAddr};
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::os::unix::net::SocketAddr as UnixAddress;
 use std::sync::Arc;
-use std::task::{Poll, Waker, ready};
+use std::task::Waker;
 use std::time::Duration;
+
+use socket2::SockAddr;
 
 pub(crate) use accept_sink::AcceptSink;
 use buffer::Chunk;
@@ -64,22 +69,24 @@ pub(crate) use catch_panic::{catch_and_log_panic, log};
 pub(crate) use clock::Clock;
 pub use counters::DriverMetrics;
 use epoll::Epoll;
+pub(crate) use machine::Accepted;
+use machine::Machine;
 use notifier::Descriptors;
 pub(crate) use notifier::Notifier;
 pub(crate) use op::Wait;
 pub use options::{DisabledFeatures, DriverOptions, SendCompletion, SubmissionPolling, TaskWork, ZeroCopy};
-use proactor::{CompletionKernel, Proactor, gone};
-use reactor::{Reactor, ReadinessKernel};
+use proactor::Proactor;
+use reactor::Reactor;
 pub use send_queue::SendBuf;
 use sim::{SimCompletion, SimReadiness};
 pub use sim::{SimFaults, SimModel, SimOptions};
 pub use sockets::PeerCredentials;
-use sockets::{Family, MAX_IO_SLICES, Sockets};
-pub(crate) use sockets::{ListenOptions, StreamOption, try_accept};
+pub(crate) use sockets::{End, FileRange, ListenOptions, StreamOption, try_accept};
+use sockets::{MAX_IO_SLICES, Sockets, gone};
 use spin::Spin;
 pub(crate) use token::Key;
 use uring::Uring;
-pub(crate) use wake::{WakeQueue, wake_all};
+pub(crate) use wake::{PollIo, WakeQueue, wake_all};
 
 /// The I/O driver of a runtime.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -124,14 +131,6 @@ impl fmt::Display for DriverKind {
 
 /// Maximum wait per turn while remaining bytes are sent during shutdown. No notification wakes the driver then.
 const SHUT_DOWN_STEP_NS: u64 = 10_000_000;
-
-/// A connection returned by an accept.
-#[derive(Debug)]
-pub(crate) enum Accepted {
-    Stream(Key),
-    /// A connection that leaves this driver. Its descriptor is in blocking mode.
-    Descriptor(OwnedFd),
-}
 
 /// The driver of a runtime.
 #[derive(Debug)]
@@ -180,18 +179,13 @@ macro_rules! dispatch {
 impl Backend {
     #[cold]
     #[inline(never)]
-    fn poll_receive(
-        &mut self,
-        key: Key,
-        received: &mut Option<Chunk>,
-        waker: &Waker,
-    ) -> Poll<io::Result<()>> {
+    fn poll_receive(&mut self, key: Key, received: &mut Option<Chunk>, waker: &Waker) -> PollIo<()> {
         dispatch!(self, machine => machine.poll_receive(key, received, waker))
     }
 
     #[cold]
     #[inline(never)]
-    fn poll_send(&mut self, key: Key, outgoing: &mut Option<SendBuf>, waker: &Waker) -> Poll<io::Result<()>> {
+    fn poll_send(&mut self, key: Key, outgoing: &mut Option<SendBuf>, waker: &Waker) -> PollIo<()> {
         dispatch!(self, machine => machine.poll_send(key, outgoing, waker))
     }
 }
@@ -293,7 +287,7 @@ impl Driver {
     /// Returns `true` if a turn would submit queued operations or read pending completions.
     pub fn needs_turn(&self) -> bool {
         match &*self.backend {
-            Backend::Uring(uring) => uring.kernel.needs_enter(),
+            Backend::Uring(uring) => uring.needs_turn(),
             Backend::Epoll(epoll) => epoll.needs_turn(),
             Backend::SimReadiness(sim) => sim.needs_turn(),
             // No other thread runs during the simulation, so submitting earlier has no effect.
@@ -340,7 +334,7 @@ impl Driver {
         dispatch!(&mut *self.backend, machine => machine.listen(address, options))
     }
 
-    pub fn poll_accept(&mut self, key: Key, waker: &Waker) -> Poll<io::Result<Key>> {
+    pub fn poll_accept(&mut self, key: Key, waker: &Waker) -> PollIo<Key> {
         dispatch!(&mut *self.backend, machine => machine.poll_accept(key, waker))
     }
 
@@ -351,23 +345,12 @@ impl Driver {
         key: Key,
         waker: &Waker,
         should_attach: impl FnOnce() -> bool,
-    ) -> Poll<io::Result<Accepted>> {
-        dispatch!(&mut *self.backend, machine => {
-            let (socket, family) = ready!(machine.poll_accepted(key, waker))?;
-            Poll::Ready(match should_attach() {
-                true => machine.attach_accepted(socket, family).map(Accepted::Stream),
-                false => machine.kernel.sockets_mut().export(socket).map(Accepted::Descriptor),
-            })
-        })
+    ) -> PollIo<Accepted> {
+        dispatch!(&mut *self.backend, machine => machine.poll_accept_if(key, waker, should_attach))
     }
 
-    /// Sets whether connections may be accepted before the application polls for them. Readiness drivers never do that.
     pub fn set_accept_ahead(&mut self, key: Key, accepts_ahead: bool) {
-        match &mut *self.backend {
-            Backend::Uring(machine) => machine.set_accept_ahead(key, accepts_ahead),
-            Backend::SimCompletion(machine) => machine.set_accept_ahead(key, accepts_ahead),
-            Backend::Epoll(_) | Backend::SimReadiness(_) => {}
-        }
+        dispatch!(&mut *self.backend, machine => machine.set_accept_ahead(key, accepts_ahead));
     }
 
     pub fn refuse(&mut self, key: Key) -> usize {
@@ -386,19 +369,12 @@ impl Driver {
 
     pub fn listen_unix(&mut self, address: &UnixAddress, backlog: u32) -> io::Result<Key> {
         self.check_open()?;
-        dispatch!(&mut *self.backend, machine => {
-            let socket = machine.kernel.sockets_mut().listen_unix(address, backlog)?;
-            machine.attach_listener(socket, Family::Unix)
-        })
+        dispatch!(&mut *self.backend, machine => machine.listen_unix(address, backlog))
     }
 
     pub fn import_listener(&mut self, descriptor: OwnedFd) -> io::Result<Key> {
         self.check_open()?;
-        dispatch!(&mut *self.backend, machine => {
-            let socket = machine.kernel.sockets_mut().import(descriptor)?;
-            let family = machine.kernel.sockets().family(&socket)?;
-            machine.attach_listener(socket, family)
-        })
+        dispatch!(&mut *self.backend, machine => machine.import_listener(descriptor))
     }
 
     pub fn share_listener(&mut self, key: Key) {
@@ -407,14 +383,10 @@ impl Driver {
 
     pub fn import_stream(&mut self, descriptor: OwnedFd) -> io::Result<Key> {
         self.check_open()?;
-        dispatch!(&mut *self.backend, machine => {
-            let socket = machine.kernel.sockets_mut().import(descriptor)?;
-            let family = machine.kernel.sockets().family(&socket)?;
-            machine.attach(socket, family)
-        })
+        dispatch!(&mut *self.backend, machine => machine.import_stream(descriptor))
     }
 
-    pub fn poll_detach(&mut self, key: Key, waker: &Waker) -> Poll<io::Result<(OwnedFd, Vec<Chunk>)>> {
+    pub fn poll_detach(&mut self, key: Key, waker: &Waker) -> PollIo<(OwnedFd, Vec<Chunk>)> {
         dispatch!(&mut *self.backend, machine => machine.poll_detach(key, waker))
     }
 
@@ -427,24 +399,16 @@ impl Driver {
     /// notification when there is room again.
     pub fn connect_unix(&mut self, peer: &UnixAddress) -> io::Result<Key> {
         self.check_open()?;
-        dispatch!(&mut *self.backend, machine => {
-            let socket = machine.kernel.sockets_mut().connect_unix(peer)?;
-            machine.attach(socket, Family::Unix)
-        })
+        dispatch!(&mut *self.backend, machine => machine.connect_unix(peer))
     }
 
-    pub fn poll_connect(&mut self, key: Key, waker: &Waker) -> Poll<io::Result<()>> {
+    pub fn poll_connect(&mut self, key: Key, waker: &Waker) -> PollIo<()> {
         dispatch!(&mut *self.backend, machine => machine.poll_connect(key, waker))
     }
 
     /// Receives the next bytes of a stream into `received`, which must be `None`. It remains `None` at EOF.
     #[inline(always)]
-    pub fn poll_receive(
-        &mut self,
-        key: Key,
-        received: &mut Option<Chunk>,
-        waker: &Waker,
-    ) -> Poll<io::Result<()>> {
+    pub fn poll_receive(&mut self, key: Key, received: &mut Option<Chunk>, waker: &Waker) -> PollIo<()> {
         match &mut *self.backend {
             Backend::Uring(uring) => uring.poll_receive(key, received, waker),
             Backend::Epoll(epoll) => epoll.poll_receive(key, received, waker),
@@ -452,7 +416,7 @@ impl Driver {
         }
     }
 
-    pub fn poll_read(&mut self, key: Key, buffer: &mut [u8], waker: &Waker) -> Poll<io::Result<usize>> {
+    pub fn poll_read(&mut self, key: Key, buffer: &mut [u8], waker: &Waker) -> PollIo<usize> {
         dispatch!(&mut *self.backend, machine => machine.poll_read(key, buffer, waker))
     }
 
@@ -464,17 +428,12 @@ impl Driver {
         max_bytes: usize,
         copy: impl FnOnce(&[u8]),
         waker: &Waker,
-    ) -> Poll<io::Result<usize>> {
+    ) -> PollIo<usize> {
         dispatch!(&mut *self.backend, machine => machine.poll_copy(key, max_bytes, copy, waker))
     }
 
     #[inline(always)]
-    pub fn poll_send(
-        &mut self,
-        key: Key,
-        outgoing: &mut Option<SendBuf>,
-        waker: &Waker,
-    ) -> Poll<io::Result<()>> {
+    pub fn poll_send(&mut self, key: Key, outgoing: &mut Option<SendBuf>, waker: &Waker) -> PollIo<()> {
         match &mut *self.backend {
             Backend::Uring(uring) => uring.poll_send(key, outgoing, waker),
             Backend::Epoll(epoll) => epoll.poll_send(key, outgoing, waker),
@@ -483,17 +442,17 @@ impl Driver {
     }
 
     /// Accepts as many bytes of the slices as fit into the send queue or as the kernel takes immediately.
-    pub fn poll_write(&mut self, key: Key, slices: &[IoSlice<'_>], waker: &Waker) -> Poll<io::Result<usize>> {
+    pub fn poll_write(&mut self, key: Key, slices: &[IoSlice<'_>], waker: &Waker) -> PollIo<usize> {
         let slices = &slices[..slices.len().min(MAX_IO_SLICES)];
         dispatch!(&mut *self.backend, machine => machine.poll_write(key, slices, waker))
     }
 
     /// Writes like [`poll_write`](Self::poll_write), for data that is soon followed by more data or by a shutdown.
-    pub fn poll_write_more(&mut self, key: Key, data: &[u8], waker: &Waker) -> Poll<io::Result<usize>> {
+    pub fn poll_write_more(&mut self, key: Key, data: &[u8], waker: &Waker) -> PollIo<usize> {
         dispatch!(&mut *self.backend, machine => machine.poll_write_more(key, data, waker))
     }
 
-    pub fn poll_flush(&mut self, key: Key, waker: &Waker) -> Poll<io::Result<()>> {
+    pub fn poll_flush(&mut self, key: Key, waker: &Waker) -> PollIo<()> {
         dispatch!(&mut *self.backend, machine => machine.poll_flush(key, waker))
     }
 
@@ -504,20 +463,13 @@ impl Driver {
 
     /// Sends bytes of a file after all bytes accepted before have been sent. Returns the number of bytes that the
     /// kernel took, or 0 at the end of the file.
-    pub fn poll_send_file(
-        &mut self,
-        key: Key,
-        file: BorrowedFd<'_>,
-        offset: u64,
-        length: usize,
-        waker: &Waker,
-    ) -> Poll<io::Result<usize>> {
-        dispatch!(&mut *self.backend, machine => machine.poll_send_file(key, file, offset, length, waker))
+    pub fn poll_send_file(&mut self, key: Key, range: FileRange<'_>, waker: &Waker) -> PollIo<usize> {
+        dispatch!(&mut *self.backend, machine => machine.poll_send_file(key, range, waker))
     }
 
     /// Returns `Ready` when all accepted bytes are in the kernel or will be submitted by the next turns; see the state
     /// machines.
-    pub fn poll_submitted(&mut self, key: Key, waker: &Waker) -> Poll<io::Result<()>> {
+    pub fn poll_submitted(&mut self, key: Key, waker: &Waker) -> PollIo<()> {
         dispatch!(&mut *self.backend, machine => machine.poll_submitted(key, waker))
     }
 
@@ -528,7 +480,7 @@ impl Driver {
 
     /// Returns `true` if the driver still holds the stream, even if only to send remaining bytes.
     pub fn holds(&self, key: Key) -> bool {
-        dispatch!(&*self.backend, machine => machine.holds(key))
+        dispatch!(&*self.backend, machine => machine.stream(key).is_some())
     }
 
     pub fn abort(&mut self, key: Key) {
@@ -542,81 +494,36 @@ impl Driver {
     }
 
     pub fn now_ns(&self) -> u64 {
-        dispatch!(&*self.backend, machine => machine.kernel.sockets().now_ns())
+        dispatch!(&*self.backend, machine => machine.sockets().now_ns())
     }
 
     /// Returns the driver's clock.
     pub fn clock(&self) -> Clock {
-        dispatch!(&*self.backend, machine => machine.kernel.sockets().clock())
+        dispatch!(&*self.backend, machine => machine.sockets().clock())
     }
 
     pub fn metrics(&self) -> DriverMetrics {
         dispatch!(&*self.backend, machine => machine.metrics())
     }
 
-    // ---- Synchronous socket calls --------------------------------------------------------------------------------
-
     pub fn shutdown(&self, key: Key, how: Shutdown) -> io::Result<()> {
-        dispatch!(&*self.backend, machine => {
-            let (sockets, socket) = machine.stream_socket(key)?;
-            sockets.shutdown(socket, how)
-        })
+        dispatch!(&*self.backend, machine => machine.shutdown(key, how))
     }
 
     pub fn set_option(&self, key: Key, option: StreamOption) -> io::Result<()> {
-        dispatch!(&*self.backend, machine => {
-            let (sockets, socket) = machine.stream_socket(key)?;
-            sockets.set_option(socket, option)
-        })
+        dispatch!(&*self.backend, machine => machine.set_option(key, option))
     }
 
-    pub fn local_address(&self, key: Key) -> io::Result<SocketAddr> {
-        dispatch!(&*self.backend, machine => {
-            let (sockets, socket) = machine.stream_socket(key)?;
-            sockets.local_address(socket)
-        })
+    pub fn address(&self, key: Key, end: End) -> io::Result<SockAddr> {
+        dispatch!(&*self.backend, machine => machine.address(key, end))
     }
 
-    pub fn peer_address(&self, key: Key) -> io::Result<SocketAddr> {
-        dispatch!(&*self.backend, machine => {
-            let (sockets, socket) = machine.stream_socket(key)?;
-            sockets.peer_address(socket)
-        })
-    }
-
-    pub fn listener_address(&self, key: Key) -> io::Result<SocketAddr> {
-        dispatch!(&*self.backend, machine => {
-            let (sockets, socket) = machine.listener_socket(key)?;
-            sockets.local_address(socket)
-        })
-    }
-
-    pub fn local_unix_address(&self, key: Key) -> io::Result<UnixAddress> {
-        dispatch!(&*self.backend, machine => {
-            let (sockets, socket) = machine.stream_socket(key)?;
-            sockets.local_unix_address(socket)
-        })
-    }
-
-    pub fn peer_unix_address(&self, key: Key) -> io::Result<UnixAddress> {
-        dispatch!(&*self.backend, machine => {
-            let (sockets, socket) = machine.stream_socket(key)?;
-            sockets.peer_unix_address(socket)
-        })
-    }
-
-    pub fn listener_unix_address(&self, key: Key) -> io::Result<UnixAddress> {
-        dispatch!(&*self.backend, machine => {
-            let (sockets, socket) = machine.listener_socket(key)?;
-            sockets.local_unix_address(socket)
-        })
+    pub fn listener_address(&self, key: Key) -> io::Result<SockAddr> {
+        dispatch!(&*self.backend, machine => machine.listener_address(key))
     }
 
     pub fn peer_credentials(&self, key: Key) -> io::Result<PeerCredentials> {
-        dispatch!(&*self.backend, machine => {
-            let (sockets, socket) = machine.stream_socket(key)?;
-            sockets.peer_credentials(socket)
-        })
+        dispatch!(&*self.backend, machine => machine.peer_credentials(key))
     }
 
     /// Shuts down the driver: releases every socket, sends accepted bytes for at most `drain`, cancels the remaining

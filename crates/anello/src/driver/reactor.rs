@@ -19,9 +19,8 @@
 //!   `deferred_streams`.
 
 use std::io::{self, IoSlice};
-use std::net::{Shutdown, SocketAddr};
-use std::num::NonZero;
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Poll, Waker, ready};
@@ -31,46 +30,19 @@ use super::buffer::{Chunk, Pools, store_chunk};
 use super::catch_panic::log;
 use super::counters::DriverMetrics;
 use super::direct_read::{DirectRead, ReadOutcome};
-use super::io_slice_cursor::IoSliceCursor;
+use super::machine::Machine;
 use super::op::Wait;
 use super::options::DriverOptions;
-use super::proactor::gone;
-use super::send_queue::{Queued, SendBuf, SendQueue, WriteSide, after_shutdown};
-use super::sockets::{Family, ListenOptions, Sockets, is_file_error, is_per_connection_error};
+use super::readiness_kernel::{Edge, ReadinessKernel, Socket};
+use super::send_queue::{Queued, SendBuf};
+use super::send_side::{SendSide, WriteSide};
+use super::sockets::{Family, FileRange, Sockets, gone, is_per_connection_error};
 use super::table::Table;
 use super::token::{Key, Kind, Token};
-use super::wake::{WakeQueue, WakerSlot};
+use super::wake::{PollIo, WakeQueue, WakerSlot};
 
 /// Maximum size of a deferred message on epoll. Deferring longer messages saves nothing.
 const DEFERRED_BYTES: usize = 4096;
-
-/// A kernel that reports readiness.
-pub(crate) trait ReadinessKernel: Sized {
-    type Sockets: Sockets;
-
-    fn sockets(&self) -> &Self::Sockets;
-    fn sockets_mut(&mut self) -> &mut Self::Sockets;
-    /// Registers a socket for edges in both directions, until it is closed.
-    fn watch(&mut self, socket: &Socket<Self>, token: Token) -> io::Result<()>;
-    fn unwatch(&mut self, socket: &Socket<Self>) -> io::Result<()>;
-    /// Waits for edges as requested. An interrupted or timed-out wait is not an error.
-    fn wait(&mut self, wait: Wait) -> io::Result<()>;
-    /// Returns the next edge of the last wait.
-    fn edge(&mut self) -> Option<Edge>;
-}
-
-/// A readiness event of a socket.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Edge {
-    pub token: Token,
-    pub readable: bool,
-    pub writable: bool,
-    /// Set if a short read does not mean that the socket is drained: the peer has shut down its write side, the
-    /// connection is broken, or there is urgent data, before which a read stops.
-    pub hung_up: bool,
-}
-
-type Socket<K> = <<K as ReadinessKernel>::Sockets as Sockets>::Socket;
 
 #[derive(Debug)]
 pub(crate) struct Reactor<K: ReadinessKernel> {
@@ -99,14 +71,11 @@ struct Stream<S> {
     writable: bool,
     connecting: bool,
     released: bool,
-    write_side: WriteSide,
     /// Another owner may have a descriptor of the same socket.
     may_be_shared: bool,
     family: Family,
-    send_error: Option<NonZero<i32>>,
     receive_waker: WakerSlot,
-    send_queue: SendQueue,
-    send_waker: WakerSlot,
+    sends: SendSide,
     connect_error: Option<io::Error>,
 }
 
@@ -136,15 +105,6 @@ impl<K: ReadinessKernel> Reactor<K> {
 
     // ---- Attaching and releasing streams -------------------------------------------------------------------------
 
-    /// Adds a socket that was not created by this driver.
-    pub fn attach(&mut self, socket: Socket<K>, family: Family) -> io::Result<Key> {
-        let key = self.insert(socket, family, false)?;
-        if let Some(stream) = self.streams.get_mut(key) {
-            stream.may_be_shared = true;
-        }
-        Ok(key)
-    }
-
     fn insert(&mut self, socket: Socket<K>, family: Family, connecting: bool) -> io::Result<Key> {
         let key = self.streams.insert(Stream {
             socket,
@@ -153,13 +113,10 @@ impl<K: ReadinessKernel> Reactor<K> {
             writable: !connecting,
             connecting,
             released: false,
-            write_side: WriteSide::Open,
             may_be_shared: false,
             connect_error: None,
-            send_error: None,
-            send_queue: SendQueue::default(),
             receive_waker: WakerSlot::default(),
-            send_waker: WakerSlot::default(),
+            sends: SendSide::default(),
         });
         if let Some(stream) = self.streams.get(key)
             && let Err(error) = self.kernel.watch(&stream.socket, Token::new(Kind::Readable, key))
@@ -181,13 +138,13 @@ impl<K: ReadinessKernel> Reactor<K> {
         }
     }
 
-    pub fn poll_connect(&mut self, key: Key, waker: &Waker) -> Poll<io::Result<()>> {
+    pub fn poll_connect(&mut self, key: Key, waker: &Waker) -> PollIo<()> {
         let Some(stream) = self.streams.get_mut(key) else { return Poll::Ready(Err(gone())) };
         if let Some(error) = stream.connect_error.take() {
             return Poll::Ready(Err(error));
         }
         if stream.connecting {
-            stream.send_waker.wait(waker);
+            stream.sends.waker.wait(waker);
             return Poll::Pending;
         }
         Poll::Ready(Ok(()))
@@ -198,18 +155,14 @@ impl<K: ReadinessKernel> Reactor<K> {
         let Some(stream) = self.streams.get_mut(key) else { return false };
         stream.released = true;
         stream.receive_waker = WakerSlot::default();
-        stream.send_waker = WakerSlot::default();
+        stream.sends.waker = WakerSlot::default();
         // Send deferred messages. After the release, there is no caller to report an error to.
         stream.send_pending(self.kernel.sockets_mut(), &mut self.metrics).ok();
-        let has_unsent = !stream.send_queue.is_empty() && !stream.connecting;
+        let has_unsent = !stream.sends.queue.is_empty() && !stream.connecting;
         if !has_unsent {
             self.abort(key);
         }
         has_unsent
-    }
-
-    pub fn holds(&self, key: Key) -> bool {
-        self.streams.get(key).is_some()
     }
 
     /// Releases the key and drops unsent bytes.
@@ -221,14 +174,8 @@ impl<K: ReadinessKernel> Reactor<K> {
         }
     }
 
-    /// Takes the wakers of the tasks waiting to read from or write to a stream.
-    pub fn take_wakers(&mut self, key: Key) -> [Option<Waker>; 2] {
-        let Some(stream) = self.streams.get_mut(key) else { return [None, None] };
-        [stream.receive_waker.take(), stream.send_waker.take()]
-    }
-
     /// Waits until all accepted bytes were sent, then removes the socket from the driver and returns it.
-    pub fn poll_detach(&mut self, key: Key, waker: &Waker) -> Poll<io::Result<(OwnedFd, Vec<Chunk>)>> {
+    pub fn poll_detach(&mut self, key: Key, waker: &Waker) -> PollIo<(OwnedFd, Vec<Chunk>)> {
         ready!(self.poll_flush(key, waker))?;
         let Some(stream) = self.streams.remove(key) else { return Poll::Ready(Err(gone())) };
         let socket = self
@@ -242,12 +189,7 @@ impl<K: ReadinessKernel> Reactor<K> {
 
     /// Receives the next bytes of a stream into `received`, which must be `None`. It remains `None` at EOF.
     #[inline(always)]
-    pub fn poll_receive(
-        &mut self,
-        key: Key,
-        received: &mut Option<Chunk>,
-        waker: &Waker,
-    ) -> Poll<io::Result<()>> {
+    pub fn poll_receive(&mut self, key: Key, received: &mut Option<Chunk>, waker: &Waker) -> PollIo<()> {
         if let Some(stream) = self.streams.get_mut(key)
             && !stream.reads.readable
         {
@@ -258,7 +200,7 @@ impl<K: ReadinessKernel> Reactor<K> {
     }
 
     #[inline(never)]
-    fn receive_now(&mut self, key: Key, received: &mut Option<Chunk>, waker: &Waker) -> Poll<io::Result<()>> {
+    fn receive_now(&mut self, key: Key, received: &mut Option<Chunk>, waker: &Waker) -> PollIo<()> {
         let Some(stream) = self.streams.get_mut(key) else { return Poll::Ready(Err(gone())) };
         if stream.reads.eof {
             return Poll::Ready(Ok(()));
@@ -279,7 +221,7 @@ impl<K: ReadinessKernel> Reactor<K> {
     }
 
     /// Receives into the caller's memory. Returns 0 at EOF.
-    pub fn poll_read(&mut self, key: Key, buffer: &mut [u8], waker: &Waker) -> Poll<io::Result<usize>> {
+    pub fn poll_read(&mut self, key: Key, buffer: &mut [u8], waker: &Waker) -> PollIo<usize> {
         let Some(stream) = self.streams.get_mut(key) else { return Poll::Ready(Err(gone())) };
         if stream.reads.eof || buffer.is_empty() {
             return Poll::Ready(Ok(0));
@@ -302,7 +244,7 @@ impl<K: ReadinessKernel> Reactor<K> {
         max_bytes: usize,
         copy: impl FnOnce(&[u8]),
         waker: &Waker,
-    ) -> Poll<io::Result<usize>> {
+    ) -> PollIo<usize> {
         if let Some(stream) = self.streams.get_mut(key)
             && !stream.reads.readable
         {
@@ -322,265 +264,133 @@ impl<K: ReadinessKernel> Reactor<K> {
 
     /// Accepts a buffer for sending if the queue has room. Takes the value of `outgoing` in that case.
     #[inline(never)]
-    pub fn poll_send(
-        &mut self,
-        key: Key,
-        outgoing: &mut Option<SendBuf>,
-        waker: &Waker,
-    ) -> Poll<io::Result<()>> {
+    pub fn poll_send(&mut self, key: Key, outgoing: &mut Option<SendBuf>, waker: &Waker) -> PollIo<()> {
         let Some(stream) = self.streams.get_mut(key) else { return Poll::Ready(Err(gone())) };
-        if let Some(errno) = stream.send_error {
-            return Poll::Ready(Err(io::Error::from_raw_os_error(errno.get())));
-        }
-        if stream.send_queue.queued_bytes() >= self.max_send_queue_bytes {
-            if stream.write_side != WriteSide::Open {
-                return Poll::Ready(Err(after_shutdown()));
-            }
-            stream.send_waker.wait(waker);
+        stream.sends.check()?;
+        if stream.sends.queue.queued_bytes() >= self.max_send_queue_bytes {
+            stream.sends.check_open()?;
+            stream.sends.waker.wait(waker);
             return Poll::Pending;
         }
-        let can_send_now = stream.writable && stream.send_queue.is_empty();
+        let can_send_now = stream.writable && stream.sends.queue.is_empty();
         if self.deferring_sends
             && can_send_now
-            && stream.write_side == WriteSide::Open
-            && stream.send_queue.start(outgoing, self.deferred_bytes).is_some()
+            && stream.sends.write_side == WriteSide::Open
+            && stream.sends.queue.start(outgoing, self.deferred_bytes).is_some()
         {
             self.deferred_streams.push(key);
             return Poll::Ready(Ok(()));
         }
         let Some(queued) = outgoing.take().map(Queued) else { return Poll::Ready(Ok(())) };
         if !can_send_now {
-            if stream.write_side != WriteSide::Open {
-                return Poll::Ready(Err(after_shutdown()));
-            }
-            stream.send_queue.queue(queued, &self.pools);
+            stream.sends.check_open()?;
+            stream.sends.queue.queue(queued, &self.pools);
             return Poll::Ready(Ok(()));
         }
         // Usually, the whole buffer is sent in place and never queued.
         let data = queued.as_slice();
-        match self.kernel.sockets_mut().send(&stream.socket, data) {
-            Ok(count) if count == data.len() => {
-                self.metrics.sends += 1;
-                Poll::Ready(Ok(()))
-            }
-            Ok(count) => {
-                stream.queue_remainder(queued, count, &mut self.metrics);
-                Poll::Ready(Ok(()))
-            }
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                stream.queue_remainder(queued, 0, &mut self.metrics);
-                Poll::Ready(Ok(()))
-            }
-            Err(error) => Poll::Ready(Err(stream.fail(error))),
+        let sent = self.kernel.sockets_mut().send(&stream.socket, data);
+        match stream.sends.sent(sent)? {
+            count if count == data.len() => self.metrics.sends += 1,
+            count => stream.queue_remainder(queued, count, &mut self.metrics),
         }
+        Poll::Ready(Ok(()))
     }
 
     /// Writes like [`poll_write`](Self::poll_write), for data that is soon followed by more data or by a shutdown: the
     /// kernel may send both together.
-    pub fn poll_write_more(&mut self, key: Key, data: &[u8], waker: &Waker) -> Poll<io::Result<usize>> {
+    pub fn poll_write_more(&mut self, key: Key, data: &[u8], waker: &Waker) -> PollIo<usize> {
         if let Some(stream) = self.streams.get_mut(key)
             && stream.writable
-            && stream.send_queue.is_empty()
-            && stream.send_error.is_none()
+            && stream.sends.queue.is_empty()
+            && stream.sends.error.is_none()
         {
-            match self.kernel.sockets_mut().send_more(&stream.socket, data) {
-                Ok(count) => {
-                    stream.writable = count == data.len();
-                    match stream.writable {
-                        true => self.metrics.sends += 1,
-                        false => self.metrics.short_sends += 1,
-                    }
-                    return Poll::Ready(Ok(count));
-                }
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => stream.writable = false,
-                Err(error) => return Poll::Ready(Err(stream.fail(error))),
+            let sent = self.kernel.sockets_mut().send_more(&stream.socket, data);
+            let count = stream.sends.sent(sent)?;
+            stream.writable = count == data.len();
+            if count > 0 || data.is_empty() {
+                self.metrics.count_send(stream.writable);
+                return Poll::Ready(Ok(count));
             }
         }
         self.poll_write(key, &[IoSlice::new(data)], waker)
     }
 
     /// Accepts as many bytes of the slices as the kernel takes immediately and the send queue has room for.
-    pub fn poll_write(&mut self, key: Key, slices: &[IoSlice<'_>], waker: &Waker) -> Poll<io::Result<usize>> {
+    pub fn poll_write(&mut self, key: Key, slices: &[IoSlice<'_>], waker: &Waker) -> PollIo<usize> {
         let Some(stream) = self.streams.get_mut(key) else { return Poll::Ready(Err(gone())) };
-        if let Some(errno) = stream.send_error {
-            return Poll::Ready(Err(io::Error::from_raw_os_error(errno.get())));
-        }
-        let mut cursor = IoSliceCursor::new(slices);
+        let Some(mut cursor) = stream.sends.start_write(slices)? else { return Poll::Ready(Ok(0)) };
         let length = cursor.remaining_bytes();
-        if length == 0 {
-            return Poll::Ready(Ok(0));
-        }
         let mut written = 0;
-        if stream.writable && stream.send_queue.is_empty() {
+        if stream.writable && stream.sends.queue.is_empty() {
             // Slices copied into one buffer can be deferred, and are sent by send(2) instead of sendmsg(2).
             let should_gather = self.deferring_sends || slices.len() > 1;
             if should_gather && length <= self.deferred_bytes.min(self.max_send_queue_bytes) {
                 let mut gathered = Some(SendBuf::Chunk(cursor.gather(&self.pools)));
                 return self.poll_send(key, &mut gathered, waker).map_ok(|()| length);
             }
-            match self.kernel.sockets_mut().send_slices(&stream.socket, slices) {
-                Ok(count) if count == length => {
-                    self.metrics.sends += 1;
-                    return Poll::Ready(Ok(count));
-                }
-                Ok(count) => written = count,
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                Err(error) => return Poll::Ready(Err(stream.fail(error))),
+            let sent = self.kernel.sockets_mut().send_slices(&stream.socket, slices);
+            written = stream.sends.sent(sent)?;
+            stream.writable = written == length;
+            self.metrics.count_send(stream.writable);
+            if stream.writable {
+                return Poll::Ready(Ok(written));
             }
-            self.metrics.short_sends += 1;
-            stream.writable = false;
-        } else if stream.write_side != WriteSide::Open {
-            return Poll::Ready(Err(after_shutdown()));
+        } else {
+            stream.sends.check_open()?;
         }
         cursor.advance(written);
-        cursor.limit(self.max_send_queue_bytes.saturating_sub(stream.send_queue.queued_bytes()));
+        cursor.limit(self.max_send_queue_bytes.saturating_sub(stream.sends.queue.queued_bytes()));
         let accepted = cursor.remaining_bytes();
         if written + accepted == 0 {
-            stream.send_waker.wait(waker);
+            stream.sends.waker.wait(waker);
             return Poll::Pending;
         }
-        stream.send_queue.append_copy(&mut cursor, &self.pools);
+        stream.sends.queue.append_copy(&mut cursor, &self.pools);
         Poll::Ready(Ok(written + accepted))
     }
 
     /// Returns `Ready` when the kernel has taken all accepted bytes.
-    pub fn poll_flush(&mut self, key: Key, waker: &Waker) -> Poll<io::Result<()>> {
+    pub fn poll_flush(&mut self, key: Key, waker: &Waker) -> PollIo<()> {
         let Some(stream) = self.streams.get_mut(key) else { return Poll::Ready(Err(gone())) };
-        if let Some(errno) = stream.send_error {
-            return Poll::Ready(Err(io::Error::from_raw_os_error(errno.get())));
-        }
         // Send deferred messages first.
         stream.send_pending(self.kernel.sockets_mut(), &mut self.metrics)?;
-        if stream.send_queue.is_empty() {
-            return Poll::Ready(Ok(()));
-        }
-        stream.send_waker.wait(waker);
-        Poll::Pending
+        stream.sends.poll_flush(waker)
     }
 
     /// Shuts down the write direction after all accepted bytes: immediately, or when the kernel has taken them.
     pub fn shutdown_write(&mut self, key: Key) -> io::Result<()> {
-        let Some(stream) = self.streams.get_mut(key) else { return Err(gone()) };
-        if let Some(errno) = stream.send_error {
-            return Err(io::Error::from_raw_os_error(errno.get()));
-        }
-        if stream.write_side != WriteSide::Open {
-            return Ok(());
-        }
+        let stream = self.streams.get_mut(key).ok_or_else(gone)?;
         // Send deferred messages first.
         stream.send_pending(self.kernel.sockets_mut(), &mut self.metrics)?;
-        if !stream.send_queue.is_empty() {
-            stream.write_side = WriteSide::ShutdownQueued;
-            return Ok(());
-        }
-        self.kernel.sockets().shutdown(&stream.socket, Shutdown::Write)?;
-        stream.write_side = WriteSide::ShutDown;
-        Ok(())
-    }
-
-    /// Performs a queued shutdown of the write direction if the kernel has taken all accepted bytes.
-    #[cold]
-    #[inline(never)]
-    fn apply_queued_shutdown(&mut self, key: Key) {
-        let Some(stream) = self.streams.get_mut(key) else { return };
-        if stream.send_queue.is_empty() && stream.send_error.is_none() {
-            stream.write_side = WriteSide::ShutDown;
-            if let Err(error) = self.kernel.sockets().shutdown(&stream.socket, Shutdown::Write) {
-                log(|| tracing::debug!(%error, "queued shutdown failed: connection reset by peer"));
-            }
-        }
+        stream.sends.shut_down(self.kernel.sockets(), &stream.socket)
     }
 
     /// Sends bytes of a file after all bytes accepted before have been sent. Returns the number of bytes that the
     /// kernel took.
-    pub fn poll_send_file(
-        &mut self,
-        key: Key,
-        file: BorrowedFd<'_>,
-        offset: u64,
-        length: usize,
-        waker: &Waker,
-    ) -> Poll<io::Result<usize>> {
+    pub fn poll_send_file(&mut self, key: Key, range: FileRange<'_>, waker: &Waker) -> PollIo<usize> {
         ready!(self.poll_flush(key, waker))?;
         let Some(stream) = self.streams.get_mut(key) else { return Poll::Ready(Err(gone())) };
         if stream.writable {
-            match self.kernel.sockets_mut().send_file(&stream.socket, stream.family, file, offset, length) {
-                Ok(count) => {
-                    self.metrics.file_bytes += count as u64;
-                    return Poll::Ready(Ok(count));
-                }
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => stream.writable = false,
-                Err(error) if is_file_error(&error) => return Poll::Ready(Err(error)),
-                Err(error) => return Poll::Ready(Err(stream.fail(error))),
+            let socket = (self.kernel.sockets_mut(), &stream.socket, stream.family);
+            if let Some(count) = stream.sends.send_file(socket, range, &mut self.metrics)? {
+                return Poll::Ready(Ok(count));
             }
+            stream.writable = false;
         }
-        stream.send_waker.wait(waker);
+        stream.sends.waker.wait(waker);
         Poll::Pending
     }
 
     /// Returns `Ready` when all accepted bytes are in the kernel or will be sent by the next turn.
-    pub fn poll_submitted(&mut self, key: Key, waker: &Waker) -> Poll<io::Result<()>> {
+    pub fn poll_submitted(&mut self, key: Key, waker: &Waker) -> PollIo<()> {
         match self.streams.get(key) {
-            Some(stream) if stream.writable && stream.send_error.is_none() => Poll::Ready(Ok(())),
+            Some(stream) if stream.writable && stream.sends.error.is_none() => Poll::Ready(Ok(())),
             _ => self.poll_flush(key, waker),
         }
     }
 
     // ---- Accepting -----------------------------------------------------------------------------------------------
-
-    pub fn listen(&mut self, address: SocketAddr, options: &ListenOptions) -> io::Result<Key> {
-        let socket = self.kernel.sockets_mut().listen(address, options)?;
-        self.attach_listener(socket, Family::Internet)
-    }
-
-    pub fn attach_listener(&mut self, socket: Socket<K>, family: Family) -> io::Result<Key> {
-        let key = self.listeners.insert(Listener { socket, family, waker: WakerSlot::default() });
-        if let Some(listener) = self.listeners.get(key)
-            && let Err(error) = self.kernel.watch(&listener.socket, Token::new(Kind::Accept, key))
-        {
-            self.listeners.remove(key);
-            return Err(error);
-        }
-        Ok(key)
-    }
-
-    /// Does nothing: if workers share a listening socket, the kernel reports each connection to all of them.
-    pub fn share_listener(&mut self, _key: Key) {}
-
-    pub fn poll_accept(&mut self, key: Key, waker: &Waker) -> Poll<io::Result<Key>> {
-        let (socket, family) = ready!(self.poll_accepted(key, waker))?;
-        Poll::Ready(self.attach_accepted(socket, family))
-    }
-
-    pub fn attach_accepted(&mut self, socket: Socket<K>, family: Family) -> io::Result<Key> {
-        self.insert(socket, family, false)
-    }
-
-    /// Accepts the next connection, without attaching it as a stream.
-    pub fn poll_accepted(&mut self, key: Key, waker: &Waker) -> Poll<io::Result<(Socket<K>, Family)>> {
-        let Some(listener) = self.listeners.get_mut(key) else { return Poll::Ready(Err(gone())) };
-        loop {
-            match self.kernel.sockets_mut().accept(&listener.socket) {
-                Ok(socket) => {
-                    self.metrics.accepted += 1;
-                    return Poll::Ready(Ok((socket, listener.family)));
-                }
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
-                Err(error) if error.raw_os_error().is_some_and(is_per_connection_error) => {}
-                Err(error) => return Poll::Ready(Err(error)),
-            }
-        }
-        listener.waker.wait(waker);
-        Poll::Pending
-    }
-
-    /// Rejects the pending connections of a listener when no descriptors are left. Returns their number.
-    pub fn refuse(&mut self, key: Key) -> usize {
-        let Some(listener) = self.listeners.get(key) else { return 0 };
-        let rejected = self.kernel.sockets_mut().refuse(&listener.socket);
-        self.metrics.refused += rejected as u64;
-        rejected
-    }
 
     pub fn release_listener(&mut self, key: Key) {
         let Some(listener) = self.listeners.remove(key) else { return };
@@ -633,15 +443,15 @@ impl<K: ReadinessKernel> Reactor<K> {
         let mut deferred_streams = std::mem::take(&mut self.deferred_streams);
         for key in deferred_streams.drain(..) {
             let Some(stream) = self.streams.get_mut(key) else { continue };
-            let Some(data) = stream.send_queue.pending().filter(|_| stream.writable) else { continue };
+            let Some(data) = stream.sends.queue.pending().filter(|_| stream.writable) else { continue };
             let length = data.len();
             let result = self.kernel.sockets_mut().send(&stream.socket, data);
             let is_whole = matches!(result, Ok(count) if count == length);
-            if is_whole && !stream.send_queue.has_queued_behind_front() {
+            if is_whole && !stream.sends.queue.has_queued_behind_front() {
                 // Fast path of nearly every message.
                 self.metrics.sends += 1;
-                stream.send_queue.mark_all_sent();
-                stream.send_waker.wake(wakes);
+                stream.sends.queue.mark_all_sent();
+                stream.sends.waker.wake(wakes);
             } else {
                 let result = stream.record_send(result, length, &mut self.metrics);
                 self.after_sending(key, result, wakes);
@@ -653,15 +463,11 @@ impl<K: ReadinessKernel> Reactor<K> {
     /// Continues with the queue after a send, and wakes the task that waits for room.
     fn after_sending(&mut self, key: Key, result: io::Result<()>, wakes: &mut WakeQueue) {
         let Some(stream) = self.streams.get_mut(key) else { return };
-        let result = result.and_then(|()| stream.send_pending(self.kernel.sockets_mut(), &mut self.metrics));
-        if result.is_err() || stream.send_queue.queued_bytes() < self.max_send_queue_bytes.div_ceil(2) {
-            stream.send_waker.wake(wakes);
-        }
-        if stream.write_side == WriteSide::ShutdownQueued {
-            self.apply_queued_shutdown(key);
-        }
-        let Some(stream) = self.streams.get(key) else { return };
-        if stream.released && stream.send_queue.is_empty() {
+        // If a send fails, the queue is cleared, so the waiting task is woken and reads the error.
+        result.and_then(|()| stream.send_pending(self.kernel.sockets_mut(), &mut self.metrics)).ok();
+        stream.sends.wake_if_room(self.max_send_queue_bytes, wakes);
+        stream.sends.shut_down_if_queued(self.kernel.sockets(), &stream.socket);
+        if stream.released && stream.sends.queue.is_empty() {
             self.abort(key);
         }
     }
@@ -707,23 +513,80 @@ impl<K: ReadinessKernel> Reactor<K> {
         self.streams = Table::new();
         Ok(())
     }
+}
 
-    // ---- Accessors -----------------------------------------------------------------------------------------------
+impl<K: ReadinessKernel> Machine for Reactor<K> {
+    type Sockets = K::Sockets;
 
-    /// Returns the socket of a stream and the `Sockets` implementation to use it with.
-    pub fn stream_socket(&self, key: Key) -> io::Result<(&K::Sockets, &Socket<K>)> {
-        Ok((self.kernel.sockets(), &self.streams.get(key).ok_or_else(gone)?.socket))
+    #[inline]
+    fn sockets(&self) -> &K::Sockets {
+        self.kernel.sockets()
     }
 
-    /// Returns the socket of a listener and the `Sockets` implementation to use it with.
-    pub fn listener_socket(&self, key: Key) -> io::Result<(&K::Sockets, &Socket<K>)> {
-        Ok((self.kernel.sockets(), &self.listeners.get(key).ok_or_else(gone)?.socket))
+    #[inline]
+    fn sockets_mut(&mut self) -> &mut K::Sockets {
+        self.kernel.sockets_mut()
     }
 
-    pub fn metrics(&self) -> DriverMetrics {
-        let mut metrics = self.metrics;
-        metrics.sockets = (self.streams.len() + self.listeners.len()) as u64;
-        metrics
+    fn stream(&self, key: Key) -> Option<&Socket<K>> {
+        self.streams.get(key).map(|stream| &stream.socket)
+    }
+
+    fn listener(&self, key: Key) -> Option<&Socket<K>> {
+        self.listeners.get(key).map(|listener| &listener.socket)
+    }
+
+    fn wakers(&mut self, key: Key) -> Option<[&mut WakerSlot; 2]> {
+        self.streams.get_mut(key).map(|stream| [&mut stream.receive_waker, &mut stream.sends.waker])
+    }
+
+    fn metrics(&self) -> DriverMetrics {
+        DriverMetrics { sockets: (self.streams.len() + self.listeners.len()) as u64, ..self.metrics }
+    }
+
+    fn listener_parts(&mut self, key: Key) -> Option<(&mut K::Sockets, &Socket<K>, &mut DriverMetrics)> {
+        let listener = self.listeners.get(key)?;
+        Some((self.kernel.sockets_mut(), &listener.socket, &mut self.metrics))
+    }
+
+    fn attach(&mut self, socket: Socket<K>, family: Family) -> io::Result<Key> {
+        let key = self.insert(socket, family, false)?;
+        if let Some(stream) = self.streams.get_mut(key) {
+            stream.may_be_shared = true;
+        }
+        Ok(key)
+    }
+
+    fn attach_accepted(&mut self, socket: Socket<K>, family: Family) -> io::Result<Key> {
+        self.insert(socket, family, false)
+    }
+
+    fn attach_listener(&mut self, socket: Socket<K>, family: Family) -> io::Result<Key> {
+        let key = self.listeners.insert(Listener { socket, family, waker: WakerSlot::default() });
+        if let Some(listener) = self.listeners.get(key)
+            && let Err(error) = self.kernel.watch(&listener.socket, Token::new(Kind::Accept, key))
+        {
+            self.listeners.remove(key);
+            return Err(error);
+        }
+        Ok(key)
+    }
+
+    fn poll_accepted(&mut self, key: Key, waker: &Waker) -> PollIo<(Socket<K>, Family)> {
+        let Some(listener) = self.listeners.get_mut(key) else { return Poll::Ready(Err(gone())) };
+        loop {
+            match self.kernel.sockets_mut().accept(&listener.socket) {
+                Ok(socket) => {
+                    self.metrics.accepted += 1;
+                    return Poll::Ready(Ok((socket, listener.family)));
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                Err(error) if error.raw_os_error().is_some_and(is_per_connection_error) => {}
+                Err(error) => return Poll::Ready(Err(error)),
+            }
+        }
+        listener.waker.wait(waker);
+        Poll::Pending
     }
 }
 
@@ -736,7 +599,7 @@ impl<S> Stream<S> {
         metrics: &mut DriverMetrics,
     ) -> io::Result<()> {
         while self.writable
-            && let Some(pending) = self.send_queue.pending()
+            && let Some(pending) = self.sends.queue.pending()
         {
             let length = pending.len();
             let result = kernel.send(&self.socket, pending);
@@ -752,21 +615,14 @@ impl<S> Stream<S> {
         length: usize,
         metrics: &mut DriverMetrics,
     ) -> io::Result<()> {
-        match result {
-            Ok(count) => {
-                self.send_queue.mark_sent(count);
-                if count == length {
-                    metrics.sends += 1;
-                    return Ok(());
-                }
-            }
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-            Err(error) => return Err(self.fail(error)),
+        let count = self.sends.sent(result)?;
+        self.sends.queue.mark_sent(count);
+        metrics.count_send(count == length);
+        if count < length {
+            // A short send means that the socket buffer is full.
+            self.writable = false;
+            self.sends.queue.shrink_front();
         }
-        // A short send means that the socket buffer is full.
-        metrics.short_sends += 1;
-        self.writable = false;
-        self.send_queue.shrink_front();
         Ok(())
     }
 
@@ -775,14 +631,8 @@ impl<S> Stream<S> {
     fn queue_remainder(&mut self, outgoing: Queued, sent_bytes: usize, metrics: &mut DriverMetrics) {
         metrics.short_sends += 1;
         self.writable = false;
-        self.send_queue.push(outgoing);
-        self.send_queue.mark_sent(sent_bytes);
-        self.send_queue.shrink_front();
-    }
-
-    fn fail(&mut self, error: io::Error) -> io::Error {
-        self.send_error = NonZero::new(error.raw_os_error().unwrap_or(libc::EIO));
-        self.send_queue.clear();
-        error
+        self.sends.queue.push(outgoing);
+        self.sends.queue.mark_sent(sent_bytes);
+        self.sends.queue.shrink_front();
     }
 }

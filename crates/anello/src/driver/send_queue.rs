@@ -1,7 +1,7 @@
 //! The send queue of a stream: an ordered, bounded queue of owned buffers that the kernel has not yet taken.
 
 use std::collections::VecDeque;
-use std::io::{self, IoSlice};
+use std::io::IoSlice;
 use std::rc::Rc;
 
 use bytes::Bytes;
@@ -100,22 +100,6 @@ impl Drop for Queued {
 #[inline(never)]
 fn drop_shared(bytes: &mut Bytes) {
     catch_and_log_panic("owner of sent bytes panicked while being dropped", || drop(std::mem::take(bytes)));
-}
-
-/// State of the write direction of a stream.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum WriteSide {
-    #[default]
-    Open,
-    /// Accepts no more bytes. Is shut down when the kernel has taken all accepted bytes.
-    ShutdownQueued,
-    ShutDown,
-}
-
-/// Returns the error of a write after the write direction was shut down: `EPIPE`, as from the kernel.
-#[cold]
-pub(crate) fn after_shutdown() -> io::Error {
-    io::Error::from_raw_os_error(libc::EPIPE)
 }
 
 /// Maximum size of a message that is copied to the end of a queued buffer instead of being queued itself.

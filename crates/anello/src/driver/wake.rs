@@ -5,9 +5,13 @@
 //! changes its queues. They are recognised by their vtable, called immediately, and kept for the next wait, which saves
 //! a reference count update in each direction.
 
-use std::task::{RawWakerVTable, Waker};
+use std::io;
+use std::task::{Poll, RawWakerVTable, Waker};
 
 use super::catch_panic::catch_and_log_panic;
+
+/// The result of a poll of a socket.
+pub(crate) type PollIo<T> = Poll<io::Result<T>>;
 
 /// The waker of the task that waits for one direction of a socket, if any.
 #[derive(Debug, Default)]

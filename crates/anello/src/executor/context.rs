@@ -1,24 +1,24 @@
 //! The runtime of the current thread, and the state that its tasks share.
 
-use std::cell::{Cell, RefCell};
+use std::any::Any;
+use std::cell::{Cell, OnceCell, RefCell};
 use std::future::{Future, poll_fn};
 use std::pin::pin;
 use std::ptr::NonNull;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll, RawWakerVTable, Waker};
 use std::time::Duration;
 
 use super::join::{Join, JoinFuture, JoinHandle};
 use super::mailbox::{Mailbox, NotifyResult};
 #[cfg(feature = "compat-hyper")]
 use super::runtime_clock::RuntimeClock;
-use super::task::{Task, TaskPointer};
+use super::task::{self, Owner};
+use super::wheel::{TimerKey, Wheel};
 use crate::driver::table::Table;
 use crate::driver::{Clock, Driver, Key, Notifier, Wait, WakeQueue, catch_and_log_panic, log};
-use crate::net::LingerQueue;
-use crate::time::wheel::{TimerKey, Wheel};
 
 /// Number of polls after which the driver has a turn even if tasks are still ready. Every task that is already ready is
 /// polled once first.
@@ -54,8 +54,8 @@ pub(crate) struct Shared {
     budget: Cell<i64>,
     /// True if a task has exhausted its budget. The driver and the timers then run before it is polled again.
     pub(super) yield_requested: Cell<bool>,
-    /// Streams that were dropped before all accepted bytes were sent.
-    pub linger_queue: RefCell<LingerQueue>,
+    /// State that the module of the streams keeps for the runtime; see [`extension`](Self::extension).
+    extension: OnceCell<Box<dyn Any>>,
     #[cfg(feature = "compat-hyper")]
     pub runtime_clock: RuntimeClock,
 }
@@ -80,6 +80,13 @@ pub(super) enum MailboxMessage {
 
 // SAFETY: a task in a message was created from a `Send` future that has not been polled yet (see `Inbox::spawn`).
 unsafe impl Send for MailboxMessage {}
+
+type Task = task::Task<Inbox>;
+pub(super) type TaskPointer = task::TaskPointer<Inbox>;
+
+/// The same table for all tasks, so that a waker can be recognised as that of a task: waking it only accesses queues
+/// and runs no application code.
+pub(super) static WAKER_VTABLE: RawWakerVTable = task::waker_vtable::<Inbox>();
 
 thread_local! {
     static CURRENT: Cell<Option<NonNull<Shared>>> = const { Cell::new(None) };
@@ -170,7 +177,7 @@ impl Shared {
             deferred_shut_down: Cell::new(None),
             budget: Cell::new(BUDGET_PER_POLL),
             yield_requested: Cell::new(false),
-            linger_queue: RefCell::default(),
+            extension: OnceCell::new(),
             #[cfg(feature = "compat-hyper")]
             runtime_clock,
         }))
@@ -255,6 +262,12 @@ impl Shared {
         self.spawn(async move { drop(shared.upgrade().map(|shared| own(shared, key))) }).detach();
     }
 
+    /// Returns the state that a module above this one keeps for the runtime, which is created at the first use. There
+    /// is one type of such state: `None` for any other.
+    pub fn extension<T: Default + 'static>(&self) -> Option<&T> {
+        self.extension.get_or_init(|| Box::<T>::default()).downcast_ref()
+    }
+
     /// Returns whether the driver is simulated.
     pub fn is_simulated(&self) -> bool {
         matches!(self.clock, Clock::Virtual(_))
@@ -332,7 +345,7 @@ impl Shared {
     {
         let join = Join::new();
         let task = Task::new(JoinFuture::new(future, Arc::clone(&join)), Arc::clone(&self.inbox));
-        let handle = JoinHandle::new(join, task.waker());
+        let handle = JoinHandle::new(join, task.handle());
         self.register_task(task);
         handle
     }
@@ -430,28 +443,8 @@ impl Inbox {
         Self { mailbox: Mailbox::new(), notifier, worker_id }
     }
 
-    /// Schedules a task: through the ready queue on its own thread, and through the mailbox from any other thread.
-    /// Returns whether the notification of its worker is only queued.
-    #[inline]
-    pub(super) fn schedule(&self, pointer: TaskPointer) -> bool {
-        let local = with_current(|shared| {
-            let own = self.is_of(shared);
-            if own {
-                shared.push_ready(pointer);
-            }
-            own
-        });
-        local != Some(true) && self.send(MailboxMessage::Wake(pointer))
-    }
-
     fn is_of(&self, shared: &Shared) -> bool {
         std::ptr::eq(Arc::as_ptr(&shared.inbox), self)
-    }
-
-    /// Returns whether the worker runs on this thread.
-    #[inline]
-    pub(super) fn is_current(&self) -> bool {
-        with_current(|shared| self.is_of(shared)) == Some(true)
     }
 
     /// Sends a message and notifies the worker. Returns the result of [`notify_worker`](Self::notify_worker).
@@ -465,20 +458,6 @@ impl Inbox {
                 false
             }
         }
-    }
-
-    /// Notifies the worker, unless it is awake or an immediate notification is in progress.
-    #[inline]
-    pub(super) fn notify_if_asleep(&self) {
-        if self.mailbox.is_asleep() {
-            self.notify_worker();
-        }
-    }
-
-    /// Wakes the worker immediately.
-    #[cold]
-    pub(super) fn notify(&self) {
-        self.notifier.notify();
     }
 
     /// Notifies the worker, whether or not its mailbox contains messages, and wakes it if it sleeps.
@@ -519,7 +498,7 @@ impl Inbox {
     {
         let join = Join::new();
         let task = Task::new(JoinFuture::new(future, Arc::clone(&join)), Arc::clone(self));
-        let handle = JoinHandle::new(join, task.waker());
+        let handle = JoinHandle::new(join, task.handle());
         self.send(MailboxMessage::Spawn(task));
         handle
     }
@@ -527,6 +506,43 @@ impl Inbox {
     #[inline]
     pub(super) fn mailbox(&self) -> &Mailbox<MailboxMessage> {
         &self.mailbox
+    }
+}
+
+impl Owner for Inbox {
+    /// Uses the ready queue on the worker's own thread, and the mailbox on any other thread.
+    #[inline]
+    fn schedule(&self, pointer: TaskPointer) -> bool {
+        let local = with_current(|shared| {
+            let own = self.is_of(shared);
+            if own {
+                shared.push_ready(pointer);
+            }
+            own
+        });
+        local != Some(true) && self.send(MailboxMessage::Wake(pointer))
+    }
+
+    #[inline]
+    fn is_current(&self) -> bool {
+        with_current(|shared| self.is_of(shared)) == Some(true)
+    }
+
+    #[inline]
+    fn notify_if_asleep(&self) {
+        if self.mailbox.is_asleep() {
+            self.notify_worker();
+        }
+    }
+
+    #[cold]
+    fn notify(&self) {
+        self.notifier.notify();
+    }
+
+    #[inline]
+    fn waker_vtable() -> &'static RawWakerVTable {
+        &WAKER_VTABLE
     }
 }
 

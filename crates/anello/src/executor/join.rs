@@ -8,7 +8,7 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
-use super::task::{Abort, abort};
+use super::task::{Abort, TaskHandle};
 use crate::driver::{catch_and_log_panic, wake_all};
 
 /// A handle to a spawned task, and a future that returns its result.
@@ -23,7 +23,7 @@ use crate::driver::{catch_and_log_panic, wake_all};
 #[must_use = "dropping the handle detaches the task; call `.detach()` if this is intended"]
 pub struct JoinHandle<T> {
     shared: Arc<Join<T>>,
-    task: Waker,
+    task: TaskHandle,
 }
 
 /// State that a task shares with its handle.
@@ -77,7 +77,7 @@ impl<T> Join<T> {
 }
 
 impl<T> JoinHandle<T> {
-    pub(super) fn new(shared: Arc<Join<T>>, task: Waker) -> Self {
+    pub(super) fn new(shared: Arc<Join<T>>, task: TaskHandle) -> Self {
         Self { shared, task }
     }
 
@@ -87,7 +87,7 @@ impl<T> JoinHandle<T> {
     /// Cancels the task: its worker drops the future instead of polling it again. Does nothing if the task has
     /// finished.
     pub fn abort(&self) {
-        abort(&self.task);
+        self.task.abort();
     }
 
     /// Returns whether the task has finished.

@@ -2,7 +2,7 @@
 //! worker polls and drops the future.
 //!
 //! ```text
-//!   Task (the worker's table) ─┐      ┌──────────── TaskCell<F> ─────────────┐
+//!   Task (the worker's table) ─┐      ┌──────────── TaskCell<F, O> ─────────────┐
 //!   Waker, on any thread ──────┼────> │ Header: references, scheduled, owner │
 //!   ready queue, mailbox ──────┘      │ future: Some until done              │
 //!   (not counted)                     └──────────────────────────────────────┘
@@ -26,13 +26,42 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering, fence};
 use std::task::{Context, RawWaker, RawWakerVTable, Waker};
 
-use super::context::Inbox;
 use super::scheduled::Scheduled;
 use super::task_memory;
 use crate::driver::{Key, catch_and_log_panic};
 
-/// The part of a task that does not depend on its future.
-pub(super) struct Header {
+/// The worker of a task, as far as the task's wakers use it.
+pub(super) trait Owner: Sized + Send + Sync + 'static {
+    /// Pushes a task into the ready queue or the mailbox of its worker. Returns whether the notification of the worker
+    /// is only queued.
+    fn schedule(&self, pointer: TaskPointer<Self>) -> bool;
+
+    /// Returns whether the worker runs on this thread.
+    fn is_current(&self) -> bool;
+
+    /// Notifies the worker, unless it is awake or an immediate notification is in progress.
+    fn notify_if_asleep(&self);
+
+    /// Wakes the worker immediately.
+    fn notify(&self);
+
+    /// Returns the result of [`waker_vtable`], always at the same address.
+    fn waker_vtable() -> &'static RawWakerVTable;
+}
+
+/// The part of a task that does not depend on its future. The status comes first, so that a handle can find it without
+/// the type of the owner.
+#[repr(C)]
+pub(super) struct Header<O: 'static> {
+    status: Status,
+    /// Key in the worker's table, once the task is registered. Accessed only by the worker.
+    key: Cell<Key>,
+    /// The worker that polls the task.
+    owner: Arc<O>,
+    vtable: &'static TaskVtable<O>,
+}
+
+struct Status {
     references: AtomicU32,
     scheduled: Scheduled,
     /// True if the future is to be dropped instead of polled. Stored here and not next to the result, so that a poll
@@ -40,20 +69,15 @@ pub(super) struct Header {
     aborted: AtomicBool,
     /// True if the future has completed. Accessed only by the worker.
     done: Cell<bool>,
-    /// Key in the worker's table, once the task is registered. Accessed only by the worker.
-    key: Cell<Key>,
-    /// The worker that polls the task.
-    owner: Arc<Inbox>,
-    vtable: &'static TaskVtable,
 }
 
 /// Functions that depend on the type of the future.
-struct TaskVtable {
+struct TaskVtable<O: 'static> {
     // SAFETY of calling each function: see the `# Safety` section of the function below that is stored here.
-    poll: unsafe fn(NonNull<Header>, &mut Context<'_>) -> bool,
-    abort: unsafe fn(NonNull<Header>),
-    drop_future: unsafe fn(NonNull<Header>),
-    free: unsafe fn(NonNull<Header>),
+    poll: unsafe fn(NonNull<Header<O>>, &mut Context<'_>) -> bool,
+    abort: unsafe fn(NonNull<Header<O>>),
+    drop_future: unsafe fn(NonNull<Header<O>>),
+    free: unsafe fn(NonNull<Header<O>>),
 }
 
 /// A future that can be aborted before it completes.
@@ -64,49 +88,63 @@ pub(super) trait Abort: Future<Output = ()> {
 
 /// A header and its future. Aligned to a cache line, so that the header and the start of the future share a line.
 #[repr(C, align(64))]
-struct TaskCell<F> {
-    header: Header,
+struct TaskCell<F, O: 'static> {
+    header: Header<O>,
     future: UnsafeCell<Option<F>>,
 }
 
 /// The worker's reference to a task.
 #[derive(Debug)]
-pub(super) struct Task(TaskPointer);
+pub(super) struct Task<O: Owner>(TaskPointer<O>);
 
 /// A pointer to a task in a queue. It does not own a reference (see the invariants of this module).
-#[derive(Clone, Copy, Debug)]
-pub(super) struct TaskPointer(NonNull<Header>);
+#[derive(Debug)]
+pub(super) struct TaskPointer<O: 'static>(NonNull<Header<O>>);
+
+/// A reference to a task on any thread: one of its wakers.
+pub(super) struct TaskHandle(Waker);
 
 // SAFETY: only the worker of the task dereferences the pointer, and its table keeps the task alive.
-unsafe impl Send for TaskPointer {}
+unsafe impl<O: Owner> Send for TaskPointer<O> {}
 
-/// The same table for all tasks, so that a waker can be recognised as that of a task: waking it only accesses queues
-/// and runs no application code.
-pub(crate) static WAKER_VTABLE: RawWakerVTable =
-    RawWakerVTable::new(clone_waker, wake_by_value, wake_by_reference, drop_waker);
+impl<O> Clone for TaskPointer<O> {
+    #[inline]
+    fn clone(&self) -> Self {
+        *self
+    }
+}
 
-impl Task {
+impl<O> Copy for TaskPointer<O> {}
+
+/// Returns the functions of the wakers of all tasks of such owners.
+pub(super) const fn waker_vtable<O: Owner>() -> RawWakerVTable {
+    RawWakerVTable::new(clone_waker::<O>, wake_by_value::<O>, wake_by_reference::<O>, drop_waker::<O>)
+}
+
+impl<O: Owner> Task<O> {
     /// Creates a task in the scheduled state. The caller must push its pointer into a queue.
     ///
     /// Unless the future is `Send`, its worker's thread must drop it: that thread must call [`run`](TaskPointer::run)
     /// and drop the task.
-    pub fn new<F: Abort>(future: F, owner: Arc<Inbox>) -> Self {
-        let cell = task_memory::allocate(Layout::new::<TaskCell<F>>()).cast::<TaskCell<F>>();
+    pub fn new<F: Abort>(future: F, owner: Arc<O>) -> Self {
+        let cell = task_memory::allocate(Layout::new::<TaskCell<F, O>>()).cast::<TaskCell<F, O>>();
         let task = TaskCell {
             header: Header {
-                references: AtomicU32::new(1),
-                scheduled: Scheduled::new(),
-                aborted: AtomicBool::new(false),
-                done: Cell::new(false),
+                status: Status {
+                    references: AtomicU32::new(1),
+                    scheduled: Scheduled::new(),
+                    aborted: AtomicBool::new(false),
+                    done: Cell::new(false),
+                },
                 // A key that no task has.
                 key: Cell::new(Key { index: u32::MAX, generation: 0 }),
                 owner,
                 vtable: const {
                     &TaskVtable {
-                        poll: poll::<F>,
-                        abort: abort_future::<F>,
-                        drop_future: drop_future::<F>,
-                        free: free::<F>,
+                        poll: poll::<F, O>,
+                        abort: abort_future::<F, O>,
+                        drop_future: drop_future::<F, O>,
+                        free: free::<F, O>,
                     }
                 },
             },
@@ -118,15 +156,15 @@ impl Task {
         Self(TaskPointer(cell.cast()))
     }
 
-    pub fn pointer(&self) -> TaskPointer {
+    pub fn pointer(&self) -> TaskPointer<O> {
         self.0
     }
 
-    pub fn waker(&self) -> Waker {
+    pub fn handle(&self) -> TaskHandle {
         let data = self.0.0.as_ptr().cast_const().cast();
         // SAFETY: `clone_waker` adds the reference that the waker releases when dropped, and the table is the one for
         // headers.
-        unsafe { Waker::from_raw(clone_waker(data)) }
+        TaskHandle(unsafe { Waker::from_raw(clone_waker::<O>(data)) })
     }
 
     pub fn set_key(&self, key: Key) {
@@ -138,8 +176,8 @@ impl Task {
     #[inline(never)]
     fn cancel(&self) {
         let header = self.0.header();
-        header.done.set(true);
-        header.scheduled.set();
+        header.status.done.set(true);
+        header.status.scheduled.set();
         catch_and_log_panic("task panicked on drop with its runtime", || {
             // SAFETY: called by the worker, or for a future that is `Send` and was never polled (see `new`).
             unsafe { (header.vtable.drop_future)(self.0.0) }
@@ -148,19 +186,19 @@ impl Task {
 }
 
 /// Never unwinds. Drops the future of a task that is not done before it releases the reference.
-impl Drop for Task {
+impl<O: Owner> Drop for Task<O> {
     fn drop(&mut self) {
-        if !self.0.header().done.get() {
+        if !self.0.header().status.done.get() {
             self.cancel();
         }
         // SAFETY: releases the reference that `new` counted, and the future has been dropped.
-        unsafe { drop_waker(self.0.0.as_ptr().cast_const().cast()) }
+        unsafe { drop_waker::<O>(self.0.0.as_ptr().cast_const().cast()) }
     }
 }
 
-impl TaskPointer {
+impl<O: Owner> TaskPointer<O> {
     #[inline]
-    fn header(&self) -> &Header {
+    fn header(&self) -> &Header<O> {
         // SAFETY: the worker's table (or the `Task` that contains this pointer) keeps the header alive (see the
         // invariants of this module).
         unsafe { self.0.as_ref() }
@@ -171,48 +209,50 @@ impl TaskPointer {
     #[inline]
     pub fn run(self) -> Option<Key> {
         let header = self.header();
-        if header.done.get() {
+        if header.status.done.get() {
             // The task was woken during its last poll. This was its last pointer in a queue.
             return Some(header.key.get());
         }
         // Cleared before the poll, so that a wake-up during the poll pushes the task into the queue again.
-        header.scheduled.clear();
+        header.status.scheduled.clear();
         let data = self.0.as_ptr().cast_const().cast();
         // SAFETY: the waker borrows the worker's reference; `ManuallyDrop` keeps it from being dropped.
-        let waker = std::mem::ManuallyDrop::new(unsafe { Waker::new(data, &WAKER_VTABLE) });
-        if header.aborted.load(Ordering::Relaxed) {
+        let waker = std::mem::ManuallyDrop::new(unsafe { Waker::new(data, O::waker_vtable()) });
+        if header.status.aborted.load(Ordering::Relaxed) {
             // SAFETY: called by the worker, and not while it polls the task.
             unsafe { (header.vtable.abort)(self.0) }
         // SAFETY: called by the worker, and not while it polls the task.
         } else if !unsafe { (header.vtable.poll)(self.0, &mut Context::from_waker(&waker)) } {
             return None;
         }
-        header.done.set(true);
-        header.scheduled.set().then(|| header.key.get())
+        header.status.done.set(true);
+        header.status.scheduled.set().then(|| header.key.get())
     }
 }
 
-/// Requests that a task be aborted, and wakes it: its worker then drops the future instead of polling it. Does nothing
-/// if the task is done.
-///
-/// # Panics
-/// Panics if the waker is not one of [`Task::waker`].
-pub(super) fn abort(waker: &Waker) {
-    assert!(std::ptr::eq(waker.vtable(), &WAKER_VTABLE), "waker does not belong to a task");
-    // SAFETY: wakers with this table hold a reference to a header.
-    let header = unsafe { &*waker.data().cast::<Header>() };
-    header.aborted.store(true, Ordering::Release);
-    waker.wake_by_ref();
+impl TaskHandle {
+    /// Requests that the task be aborted, and wakes it: its worker then drops the future instead of polling it. Does
+    /// nothing if the task is done.
+    pub fn abort(&self) {
+        // SAFETY: the waker is that of a task, whose data is its header, which starts with the status. The waker holds
+        // a reference.
+        let status = unsafe { &*self.0.data().cast::<Status>() };
+        status.aborted.store(true, Ordering::Release);
+        self.0.wake_by_ref();
+    }
 }
 
 /// Polls the future, and drops it once it is ready. Returns whether it is.
 ///
 /// # Safety
-/// The header must be the first field of a `TaskCell<F>`. Only the worker may call this function, and not recursively
+/// The header must be the first field of a `TaskCell<F, O>`. Only the worker may call this function, and not recursively
 /// from a poll of the same task.
-unsafe fn poll<F: Future<Output = ()>>(header: NonNull<Header>, context: &mut Context<'_>) -> bool {
+unsafe fn poll<F: Future<Output = ()>, O: 'static>(
+    header: NonNull<Header<O>>,
+    context: &mut Context<'_>,
+) -> bool {
     // SAFETY: the caller guarantees that the cell has this type and that nothing else accesses the future.
-    let future = unsafe { &mut *header.cast::<TaskCell<F>>().as_ref().future.get() };
+    let future = unsafe { &mut *header.cast::<TaskCell<F, O>>().as_ref().future.get() };
     // SAFETY: the future stays in its cell until it is dropped there.
     let polled =
         future.as_mut().is_none_or(|future| unsafe { Pin::new_unchecked(future) }.poll(context).is_ready());
@@ -224,9 +264,9 @@ unsafe fn poll<F: Future<Output = ()>>(header: NonNull<Header>, context: &mut Co
 
 /// # Safety
 /// The requirements are those of [`poll`].
-unsafe fn abort_future<F: Abort>(header: NonNull<Header>) {
+unsafe fn abort_future<F: Abort, O: 'static>(header: NonNull<Header<O>>) {
     // SAFETY: the caller guarantees that the cell has this type and that nothing else accesses the future.
-    let future = unsafe { &mut *header.cast::<TaskCell<F>>().as_ref().future.get() };
+    let future = unsafe { &mut *header.cast::<TaskCell<F, O>>().as_ref().future.get() };
     if let Some(future) = future {
         // SAFETY: the future stays in its cell until it is dropped there.
         unsafe { Pin::new_unchecked(future) }.abort();
@@ -241,54 +281,54 @@ fn drop_completed<F>(future: &mut Option<F>) {
 
 /// # Safety
 /// The requirements are those of [`poll`].
-unsafe fn drop_future<F>(header: NonNull<Header>) {
+unsafe fn drop_future<F, O: 'static>(header: NonNull<Header<O>>) {
     // SAFETY: the caller guarantees that the cell has this type and that nothing else accesses the future.
-    unsafe { *header.cast::<TaskCell<F>>().as_ref().future.get() = None }
+    unsafe { *header.cast::<TaskCell<F, O>>().as_ref().future.get() = None }
 }
 
 /// # Safety
-/// The header must be the first field of a `TaskCell<F>` to which no references exist, and whose future has been
+/// The header must be the first field of a `TaskCell<F, O>` to which no references exist, and whose future has been
 /// dropped.
-unsafe fn free<F>(header: NonNull<Header>) {
-    let cell = header.cast::<TaskCell<F>>();
+unsafe fn free<F, O: 'static>(header: NonNull<Header<O>>) {
+    let cell = header.cast::<TaskCell<F, O>>();
     // SAFETY: the cell was allocated with this layout and written in `Task::new`, and nothing refers to it any more.
     unsafe {
         cell.drop_in_place();
-        task_memory::free(cell.cast(), Layout::new::<TaskCell<F>>());
+        task_memory::free(cell.cast(), Layout::new::<TaskCell<F, O>>());
     }
 }
 
 /// # Safety
 /// `data` must be the pointer of a waker of a task, whose reference is still held.
-unsafe fn clone_waker(data: *const ()) -> RawWaker {
+unsafe fn clone_waker<O: Owner>(data: *const ()) -> RawWaker {
     // SAFETY: a waker holds a reference, so the header is alive.
-    let previous = unsafe { &*data.cast::<Header>() }.references.fetch_add(1, Ordering::Relaxed);
+    let previous = unsafe { &*data.cast::<Status>() }.references.fetch_add(1, Ordering::Relaxed);
     if previous > i32::MAX.cast_unsigned() {
         // Like `Arc`: an overflow of the count would free memory in use.
         std::process::abort();
     }
-    RawWaker::new(data, &WAKER_VTABLE)
+    RawWaker::new(data, O::waker_vtable())
 }
 
 /// # Safety
 /// `data` must be the pointer of a waker of a task, whose reference is still held.
-unsafe fn wake_by_value(data: *const ()) {
+unsafe fn wake_by_value<O: Owner>(data: *const ()) {
     // SAFETY: the waker's reference is still held, and is released after the wake-up.
     unsafe {
-        wake_by_reference(data);
-        drop_waker(data);
+        wake_by_reference::<O>(data);
+        drop_waker::<O>(data);
     }
 }
 
 /// # Safety
 /// `data` must be the pointer of a waker of a task, whose reference is still held.
-unsafe fn wake_by_reference(data: *const ()) {
+unsafe fn wake_by_reference<O: Owner>(data: *const ()) {
     // SAFETY: a waker holds a reference, so the header is alive.
-    let header = unsafe { &*data.cast::<Header>() };
+    let header = unsafe { &*data.cast::<Header<O>>() };
     // Derived from `data` and not from the header reference, because its provenance must include the future.
     // SAFETY: a waker's pointer is not null.
     let pointer = TaskPointer(unsafe { NonNull::new_unchecked(data.cast_mut().cast()) });
-    if header.scheduled.set() {
+    if header.status.scheduled.set() {
         if header.owner.schedule(pointer) {
             notify_if_rescheduled(header);
         }
@@ -299,8 +339,8 @@ unsafe fn wake_by_reference(data: *const ()) {
 
 /// Wakes a task that is already scheduled. Called on a thread other than its worker's.
 #[cold]
-fn wake_scheduled(header: &Header, pointer: TaskPointer) {
-    if !header.scheduled.set_rescheduled() {
+fn wake_scheduled<O: Owner>(header: &Header<O>, pointer: TaskPointer<O>) {
+    if !header.status.scheduled.set_rescheduled() {
         header.owner.notify_if_asleep();
     } else if header.owner.schedule(pointer) {
         notify_if_rescheduled(header);
@@ -310,18 +350,18 @@ fn wake_scheduled(header: &Header, pointer: TaskPointer) {
 /// Notifies the worker of a task immediately if another thread has woken the task since it was scheduled. Called after
 /// a notification has been queued.
 #[cold]
-fn notify_if_rescheduled(header: &Header) {
-    if header.scheduled.is_rescheduled() {
+fn notify_if_rescheduled<O: Owner>(header: &Header<O>) {
+    if header.status.scheduled.is_rescheduled() {
         header.owner.notify();
     }
 }
 
 /// # Safety
 /// `data` must be the pointer of a waker of a task, whose reference is still held.
-unsafe fn drop_waker(data: *const ()) {
-    let header = data.cast::<Header>();
+unsafe fn drop_waker<O: Owner>(data: *const ()) {
+    let header = data.cast::<Header<O>>();
     // SAFETY: the reference that is released here has kept the header alive.
-    if unsafe { &*header }.references.fetch_sub(1, Ordering::Release) == 1 {
+    if unsafe { &*header }.status.references.fetch_sub(1, Ordering::Release) == 1 {
         // All accesses through other references happen before the memory is freed.
         fence(Ordering::Acquire);
         // SAFETY: this was the last reference, the pointer came from `NonNull`, and the future has been dropped.

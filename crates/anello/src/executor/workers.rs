@@ -8,7 +8,8 @@ use std::io;
 use std::sync::Arc;
 use std::thread;
 
-use super::{Handle, Runtime, RuntimeBuilder, flush_wakes_before_blocking};
+use super::context::flush_wakes_before_blocking;
+use super::runtime::{Handle, Runtime, RuntimeBuilder};
 
 /// A set of running workers. Dropping it waits until all workers have finished.
 #[derive(Debug)]

@@ -17,7 +17,7 @@ use std::time::Instant;
 use residency::ResidencyCache;
 use rustix::io::{Errno, ReadWriteFlags};
 
-use crate::driver::page_cache;
+use crate::executor::page_cache;
 pub use crate::executor::spawn_file_operation as spawn_blocking;
 
 /// Maximum number of bytes that one blocking operation reads ahead.

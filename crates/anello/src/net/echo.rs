@@ -6,13 +6,12 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use super::stream::Sealed;
-use super::{Chunk, SendBuf};
-#[cfg(doc)]
-use super::{TcpStream, UnixStream};
+use crate::driver::SendBuf;
+use crate::driver::buffer::Chunk;
 
 /// Sends all received bytes back to the peer until EOF, then flushes. Returns the number of bytes echoed. Accepts a
-/// [`TcpStream`] or [`UnixStream`], which is closed when the future is dropped, or a mutable borrow of one, which
-/// stays open.
+/// [`TcpStream`](super::TcpStream) or [`UnixStream`](super::UnixStream), which is closed when the future is dropped, or
+/// a mutable borrow of one, which stays open.
 ///
 /// There is no copy and no allocation per message: chunks are sent from the buffer they were received into. The future
 /// is equivalent to a loop of `recv` and `send` in an `async` block, but is written by hand. This saves a few dozen
@@ -45,7 +44,7 @@ impl<S: Sealed + Unpin> Future for Echo<S> {
     #[inline]
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.get_mut();
-        let stream = this.stream.inner();
+        let stream = this.stream.connection();
         loop {
             if this.unsent.is_some() {
                 ready!(stream.poll_send(&mut this.unsent, context))?;

@@ -3,11 +3,12 @@
 //! One task with one timer serves all streams of a runtime. Nearly every stream is finished by the next turn.
 //! Therefore an entry consists of two words, and finished entries are removed before the queue grows.
 
+use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::rc::Rc;
 use std::time::Duration;
 
-use crate::driver::Key;
+use crate::driver::{Driver, Key};
 use crate::executor::Shared;
 use crate::time::sleep;
 
@@ -16,16 +17,37 @@ const LINGER: Duration = Duration::from_secs(30);
 
 /// Dropped streams in the order of their deadlines. Some entries may be finished.
 #[derive(Debug, Default)]
-pub(crate) struct LingerQueue {
+struct LingerQueue {
     streams: VecDeque<(u64, Key)>,
     /// Whether the task is running.
     task_running: bool,
 }
 
+/// Limits the time for which a dropped stream continues to send accepted bytes.
+pub(super) fn linger(shared: &Rc<Shared>, key: Key) {
+    let must_spawn =
+        linger_queue(shared).is_some_and(|queue| queue.borrow_mut().add(&shared.driver.borrow(), key));
+    if must_spawn {
+        shared.spawn(abort_expired(Rc::clone(shared))).detach();
+    }
+}
+
+fn linger_queue(shared: &Shared) -> Option<&RefCell<LingerQueue>> {
+    shared.extension()
+}
+
+/// Aborts each stream at its deadline. Returns when the queue is empty.
+async fn abort_expired(shared: Rc<Shared>) {
+    let next = || linger_queue(&shared)?.borrow_mut().pop_unfinished(&shared.driver.borrow());
+    while let Some((deadline_ns, key)) = next() {
+        sleep(Duration::from_nanos(deadline_ns.saturating_sub(shared.now_ns()))).await;
+        shared.driver.borrow_mut().abort(key);
+    }
+}
+
 impl LingerQueue {
     /// Adds a stream. Returns `true` if the caller must spawn the task.
-    pub fn add(&mut self, shared: &Shared, key: Key) -> bool {
-        let driver = shared.driver.borrow();
+    fn add(&mut self, driver: &Driver, key: Key) -> bool {
         if self.streams.len() == self.streams.capacity() {
             self.streams.retain(|(_, key)| driver.holds(*key));
         }
@@ -34,27 +56,10 @@ impl LingerQueue {
         !std::mem::replace(&mut self.task_running, true)
     }
 
-    /// Aborts each stream at its deadline. Returns when the queue is empty.
-    pub async fn abort_expired(shared: Rc<Shared>) {
-        loop {
-            let Some((deadline_ns, key)) = shared.linger_queue.borrow_mut().pop_unfinished(&shared) else {
-                return;
-            };
-            let left_ns = deadline_ns.saturating_sub(shared.now_ns());
-            sleep(Duration::from_nanos(left_ns)).await;
-            shared.driver.borrow_mut().abort(key);
-        }
-    }
-
     /// Removes and returns the next unfinished stream.
-    fn pop_unfinished(&mut self, shared: &Shared) -> Option<(u64, Key)> {
-        let driver = shared.driver.borrow();
-        while let Some(stream) = self.streams.pop_front() {
-            if driver.holds(stream.1) {
-                return Some(stream);
-            }
-        }
-        self.task_running = false;
-        None
+    fn pop_unfinished(&mut self, driver: &Driver) -> Option<(u64, Key)> {
+        let unfinished = std::iter::from_fn(|| self.streams.pop_front()).find(|(_, key)| driver.holds(*key));
+        self.task_running = unfinished.is_some();
+        unfinished
     }
 }

@@ -1,6 +1,5 @@
 //! Listening sockets of all address families.
 
-use std::cell::Ref;
 use std::fmt;
 use std::future::poll_fn;
 use std::io;
@@ -10,9 +9,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
-use super::stream::Inner;
+use super::connection::Connection;
+use super::family::StreamFamily;
 use super::wait_queue::WaitQueue;
-use crate::driver::{self, AcceptSink, Driver, Key};
+use crate::driver::{self, AcceptSink, Key, PollIo};
 use crate::executor::{Shared, current};
 use crate::time::sleep;
 
@@ -25,7 +25,7 @@ pub(super) const EXHAUSTED_RETRY_DELAY: Duration = Duration::from_millis(100);
 
 /// Result of an accept.
 pub(super) enum Accepted {
-    Stream(Inner),
+    Stream(Connection),
     /// Descriptor in blocking mode, not registered with this driver.
     Descriptor(OwnedFd),
 }
@@ -54,16 +54,13 @@ impl Listener {
         self.shared.driver.borrow_mut().share_listener(self.key);
     }
 
-    pub fn key(&self) -> Key {
-        self.key
-    }
-
-    pub fn driver(&self) -> Ref<'_, Driver> {
-        self.shared.driver.borrow()
+    /// Returns the local address.
+    pub fn address<F: StreamFamily>(&self) -> io::Result<F::Address> {
+        F::address(&self.shared.driver.borrow().listener_address(self.key)?)
     }
 
     /// Accepts the next connection. Pauses while no descriptors are available.
-    pub async fn accept(&self) -> io::Result<Inner> {
+    pub async fn accept(&self) -> io::Result<Connection> {
         loop {
             let mut ticket = self.wait_queue.ticket();
             match poll_fn(|context| ticket.poll(context, || self.poll_accept(context))).await {
@@ -77,21 +74,17 @@ impl Listener {
     }
 
     /// Polls for the next connection. Also returns errors for which [`is_exhausted`] is `true`.
-    pub fn poll_accept(&self, context: &Context<'_>) -> Poll<io::Result<Inner>> {
+    pub fn poll_accept(&self, context: &Context<'_>) -> PollIo<Connection> {
         if !self.shared.has_budget_or_yield(context) {
             return Poll::Pending;
         }
         let accepted = ready!(self.shared.driver.borrow_mut().poll_accept(self.key, context.waker()));
         self.shared.spend_budget(0);
-        Poll::Ready(accepted.map(|key| Inner::new(Rc::clone(&self.shared), key)))
+        Poll::Ready(accepted.map(|key| Connection::new(Rc::clone(&self.shared), key)))
     }
 
     /// Polls like `poll_accept`. If `keeps` returns `false`, the connection is returned as a descriptor.
-    pub fn poll_accept_if(
-        &self,
-        context: &Context<'_>,
-        keeps: impl FnOnce() -> bool,
-    ) -> Poll<io::Result<Accepted>> {
+    pub fn poll_accept_if(&self, context: &Context<'_>, keeps: impl FnOnce() -> bool) -> PollIo<Accepted> {
         if !self.shared.has_budget_or_yield(context) {
             return Poll::Pending;
         }
@@ -99,7 +92,7 @@ impl Listener {
             ready!(self.shared.driver.borrow_mut().poll_accept_if(self.key, context.waker(), keeps));
         self.shared.spend_budget(0);
         Poll::Ready(accepted.map(|accepted| match accepted {
-            driver::Accepted::Stream(key) => Accepted::Stream(Inner::new(Rc::clone(&self.shared), key)),
+            driver::Accepted::Stream(key) => Accepted::Stream(Connection::new(Rc::clone(&self.shared), key)),
             driver::Accepted::Descriptor(descriptor) => Accepted::Descriptor(descriptor),
         }))
     }

@@ -3,23 +3,31 @@
 //! No future in this module lends memory of the application to the kernel. Every future can therefore be dropped at
 //! any await point: received bytes stay with the stream, and accepted bytes are still sent.
 
+mod connection;
 mod echo;
+mod family;
 mod happy_eyeballs;
 mod linger;
 mod listener;
 mod listener_group;
 mod resolve;
-pub(crate) mod stream;
+mod stream;
+mod stream_listener;
+mod stream_socket;
 mod tcp_listener;
 mod tcp_stream;
 mod unix_listener;
 mod unix_stream;
 mod wait_queue;
 
+pub use connection::ShutdownHandle;
 pub use echo::{Echo, echo};
+pub use family::{StreamFamily, Tcp, Unix};
 pub use listener_group::{Distribution, GroupListener, GroupMember, ListenerGroup, PendingConnections};
 pub use resolve::{ToSocketAddrs, lookup_host};
-pub use stream::{OwnedReadHalf, OwnedWriteHalf, OwnedWriter, ReadHalf, ShutdownHandle, Stream, WriteHalf};
+pub use stream::{OwnedReadHalf, OwnedWriteHalf, OwnedWriter, ReadHalf, Stream, WriteHalf};
+pub use stream_listener::StreamListener;
+pub use stream_socket::StreamSocket;
 pub use tcp_listener::{TcpListener, TcpListenerBuilder};
 pub use tcp_stream::TcpStream;
 pub use unix_listener::UnixListener;
@@ -27,4 +35,5 @@ pub use unix_stream::UnixStream;
 
 pub use crate::driver::buffer::Chunk;
 pub use crate::driver::{PeerCredentials, SendBuf};
-pub(crate) use linger::LingerQueue;
+pub(crate) use connection::Connection;
+pub(crate) use stream::Sealed;

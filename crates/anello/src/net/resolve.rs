@@ -15,6 +15,8 @@ use crate::spawn_blocking;
 /// This trait is sealed.
 pub trait ToSocketAddrs: Sealed {}
 
+impl<T: Sealed + ?Sized> ToSocketAddrs for T {}
+
 /// Supertrait that other crates cannot name, which seals [`ToSocketAddrs`].
 pub trait Sealed {
     #[doc(hidden)]
@@ -36,8 +38,6 @@ macro_rules! addresses {
                 Ok(Host::Address((*self).into()))
             }
         }
-
-        impl ToSocketAddrs for $from {}
     )*};
 }
 
@@ -49,15 +49,11 @@ impl Sealed for [SocketAddr] {
     }
 }
 
-impl ToSocketAddrs for [SocketAddr] {}
-
 impl Sealed for Vec<SocketAddr> {
     fn to_host(&self) -> io::Result<Host> {
         self[..].to_host()
     }
 }
-
-impl ToSocketAddrs for Vec<SocketAddr> {}
 
 impl Sealed for (&str, u16) {
     fn to_host(&self) -> io::Result<Host> {
@@ -69,15 +65,11 @@ impl Sealed for (&str, u16) {
     }
 }
 
-impl ToSocketAddrs for (&str, u16) {}
-
 impl Sealed for (String, u16) {
     fn to_host(&self) -> io::Result<Host> {
         (&*self.0, self.1).to_host()
     }
 }
-
-impl ToSocketAddrs for (String, u16) {}
 
 impl Sealed for str {
     fn to_host(&self) -> io::Result<Host> {
@@ -95,23 +87,17 @@ impl Sealed for str {
     }
 }
 
-impl ToSocketAddrs for str {}
-
 impl Sealed for String {
     fn to_host(&self) -> io::Result<Host> {
         self[..].to_host()
     }
 }
 
-impl ToSocketAddrs for String {}
-
 impl<T: Sealed + ?Sized> Sealed for &T {
     fn to_host(&self) -> io::Result<Host> {
         (**self).to_host()
     }
 }
-
-impl<T: ToSocketAddrs + ?Sized> ToSocketAddrs for &T {}
 
 impl Host {
     /// Returns the addresses if no name has to be resolved.

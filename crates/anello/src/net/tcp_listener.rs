@@ -2,10 +2,11 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::os::fd::OwnedFd;
 
+use super::family::Tcp;
 use super::listener::{BACKLOG, Listener};
-use super::{TcpStream, ToSocketAddrs};
+use super::resolve::ToSocketAddrs;
+use super::stream_listener::StreamListener;
 use crate::driver::ListenOptions;
 use crate::executor::current;
 
@@ -25,10 +26,7 @@ use crate::executor::current;
 /// # })?;
 /// # Ok::<(), std::io::Error>(())
 /// ```
-#[derive(Debug)]
-pub struct TcpListener {
-    inner: Listener,
-}
+pub type TcpListener = StreamListener<Tcp>;
 
 /// Builder for a [`TcpListener`] with options; see [`TcpListener::builder`].
 #[derive(Clone, Debug)]
@@ -98,7 +96,7 @@ impl TcpListenerBuilder {
         for address in addresses {
             let listening = shared.driver.borrow_mut().listen(address, &options);
             match listening {
-                Ok(key) => return Ok(TcpListener { inner: Listener::new(shared, key) }),
+                Ok(key) => return Ok(TcpListener::new(Listener::new(shared, key))),
                 Err(error) => last_error = Some(io::Error::new(error.kind(), format!("{address}: {error}"))),
             }
         }
@@ -107,7 +105,7 @@ impl TcpListenerBuilder {
     }
 }
 
-impl TcpListener {
+impl StreamListener<Tcp> {
     /// Binds with the default options. See [`TcpListenerBuilder::bind`].
     ///
     /// # Errors
@@ -127,44 +125,5 @@ impl TcpListener {
     /// Returns a builder with the default options.
     pub fn builder() -> TcpListenerBuilder {
         TcpListenerBuilder::default()
-    }
-
-    /// Accepts the next connection (multishot accept on io_uring, Linux 5.19; `accept4(2)` otherwise).
-    ///
-    /// If the process has no descriptors left, the listener uses a reserved descriptor to reject pending clients, and
-    /// then pauses for 100 ms. It never returns `EMFILE` or `ENFILE`. Several tasks can wait concurrently; they accept
-    /// in turn. Cancel-safe: if the future is dropped, the connection accepted for it is returned by the next call.
-    ///
-    /// # Errors
-    /// Returns the error of `accept4(2)`, unless it concerns only a single client or exhausted descriptors.
-    pub async fn accept(&self) -> io::Result<TcpStream> {
-        Ok(TcpStream::new(self.inner.accept().await?))
-    }
-
-    /// Sets whether the driver may accept connections before [`accept`](Self::accept) is called. The default is
-    /// `true`: io_uring then accepts all connections in the accept queue with one operation, and each holds a
-    /// descriptor. With `false`, at most one accepted connection is open that `accept` has not returned. Use this for
-    /// servers close to a descriptor limit.
-    pub fn set_accept_ahead(&self, accepts_ahead: bool) {
-        self.inner.set_accept_ahead(accepts_ahead);
-    }
-
-    /// Returns the local address (`getsockname(2)`), with the assigned port if the listener was bound to port 0.
-    ///
-    /// # Errors
-    /// Returns the error of `getsockname(2)`.
-    pub fn local_addr(&self) -> io::Result<SocketAddr> {
-        self.inner.driver().listener_address(self.inner.key())
-    }
-
-    /// Converts a listener of the standard library, for example one passed by a service manager.
-    ///
-    /// # Errors
-    /// Returns an error if the socket cannot be switched to non-blocking mode, or on the simulated driver.
-    ///
-    /// # Panics
-    /// If no runtime runs on this thread.
-    pub fn from_std(listener: std::net::TcpListener) -> io::Result<Self> {
-        Ok(Self { inner: Listener::import(OwnedFd::from(listener))? })
     }
 }

@@ -5,8 +5,6 @@
 //! in milliseconds, and by the time for which the worker is busy. On the simulated driver, timers use the virtual
 //! clock.
 
-pub(crate) mod wheel;
-
 use std::fmt;
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
@@ -14,8 +12,7 @@ use std::rc::Rc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use crate::executor::{Shared, current};
-use wheel::TimerKey;
+use crate::executor::{Shared, TimerKey, current};
 
 /// Returns the current time of the runtime's clock, which all timers use.
 ///

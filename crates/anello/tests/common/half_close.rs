@@ -41,15 +41,21 @@ async fn wait_for_socket_count(count: u64) {
     }
 }
 
+/// Returns a connection whose client has sent the message and shut down its write direction.
+async fn shut_down_pair(message: &Bytes) -> (Stream, Stream) {
+    let (mut client, server) = pair().await.unwrap();
+    client.send(message.clone()).await.unwrap();
+    client.shutdown().await.unwrap();
+    (client, server)
+}
+
 #[test]
 fn shutdown_of_unread_stream_returns_and_fin_follows_bytes() {
     on_every_setup(|setup| {
         for message in messages() {
             setup.run(async {
-                let (mut client, mut server) = pair().await.unwrap();
-                client.send(message.clone()).await.unwrap();
                 // No task reads meanwhile.
-                client.shutdown().await.unwrap();
+                let (mut client, mut server) = shut_down_pair(&message).await;
                 client.shutdown().await.unwrap();
                 let late = client.write(b"late").await.unwrap_err();
                 assert_eq!(late.kind(), io::ErrorKind::BrokenPipe, "{late}");
@@ -71,9 +77,7 @@ fn flush_after_shutdown_waits_until_all_bytes_are_taken() {
     on_every_setup(|setup| {
         for message in messages() {
             setup.run(async {
-                let (mut client, mut server) = pair().await.unwrap();
-                client.send(message.clone()).await.unwrap();
-                client.shutdown().await.unwrap();
+                let (mut client, mut server) = shut_down_pair(&message).await;
                 if message.len() == LARGE {
                     assert!(poll_at_most(1, client.flush()).await.is_none());
                 }
@@ -91,9 +95,7 @@ fn stream_dropped_after_shutdown_sends_all_bytes() {
         for message in messages() {
             setup.run(async {
                 let base = anello::current_metrics().unwrap().sockets;
-                let (mut client, mut server) = pair().await.unwrap();
-                client.send(message.clone()).await.unwrap();
-                client.shutdown().await.unwrap();
+                let (client, mut server) = shut_down_pair(&message).await;
                 drop(client);
                 assert_reads(&mut server, &message).await;
                 drop(server);

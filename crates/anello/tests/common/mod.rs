@@ -22,8 +22,8 @@ use std::time::Duration;
 use anello::fs::File;
 use anello::net::{Stream, TcpListener, TcpStream};
 use anello::{
-    DisabledFeatures, DriverKind, DriverOptions, Runtime, RuntimeBuilder, SendCompletion, SimModel,
-    SimOptions, SubmissionPolling, TaskWork, ZeroCopy,
+    DisabledFeatures, DriverKind, DriverOptions, Runtime, RuntimeBuilder, SendCompletion, SimFaults,
+    SimModel, SimOptions, SubmissionPolling, TaskWork, ZeroCopy,
 };
 use sha2::{Digest, Sha256};
 
@@ -240,6 +240,31 @@ pub fn simulated_drivers() -> Vec<Setup> {
     ]
 }
 
+/// Returns the simulated kernel of a seed with random options and faults, and whether it loses connections.
+pub fn random_simulator(seed: u64) -> (Setup, bool) {
+    let mut random = Rng::with_seed(!seed);
+    let model = if random.usize(..2) == 0 { SimModel::Completion } else { SimModel::Readiness };
+    let rate = [0, 5, 50, 300][random.usize(..4)];
+    let is_lossy = random.usize(..3) == 0;
+    let mut faults = if is_lossy { SimFaults::all(rate) } else { SimFaults::lossless(rate) };
+    if !is_lossy {
+        // A listener without descriptors rejects its clients with an orderly close, but their data is lost.
+        faults.descriptor_exhaustion = 0;
+    }
+    let kind = DriverKind::Sim(SimOptions::new(seed).model(model).faults(faults));
+    let setup = Setup::new("sim", kind, |options| {
+        options.initial_receive_buffers = 1 << random.usize(..7);
+        options.max_receive_buffers = options.initial_receive_buffers << random.usize(..3);
+        options.receive_buffer_bytes = 64 << random.usize(..7);
+        options.max_send_queue_bytes = 1 << (6 + random.usize(..11));
+        options.max_received_chunks = 1 + random.usize(..16);
+        options.max_accept_queue = 1 + random.usize(..8);
+        options.direct_send_threshold_bytes = 1 << (6 + random.usize(..11));
+        options.deferred_send_threshold_edges = random.usize(..4);
+    });
+    (setup, is_lossy)
+}
+
 /// Runs the test on the two Linux drivers with their default options.
 pub fn on_both_drivers(test: impl Fn(&Setup) + Send + Sync + 'static) {
     on_each(both_drivers(), test);
@@ -311,10 +336,10 @@ pub async fn exchange<S: Stream>(stream: &mut S, message: &[u8]) {
 
 /// Returns pseudo-random bytes, so that a lost, duplicated or moved byte is detected.
 pub fn pattern(seed: u64, length: usize) -> Vec<u8> {
-    let mut random = Random::new(seed);
+    let mut random = Rng::with_seed(seed);
     let mut bytes = Vec::with_capacity(length + 8);
     while bytes.len() < length {
-        bytes.extend_from_slice(&random.next().to_ne_bytes());
+        bytes.extend_from_slice(&random.u64(..).to_ne_bytes());
     }
     bytes.truncate(length);
     bytes
@@ -340,27 +365,8 @@ pub fn sha256(bytes: &[u8]) -> [u8; 32] {
     Sha256::digest(bytes).into()
 }
 
-/// SplitMix64. All random values of a test derive from a seed that is constant or printed.
-#[derive(Clone)]
-pub struct Random(u64);
-
-impl Random {
-    pub fn new(seed: u64) -> Self {
-        Self(seed)
-    }
-
-    pub fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ (mixed >> 31)
-    }
-
-    pub fn below(&mut self, limit: usize) -> usize {
-        (self.next() % limit as u64) as usize
-    }
-}
+/// All random values of a test derive from a seed that is constant or printed.
+pub use fastrand::Rng;
 
 /// Flag that any thread can raise once, and that one task can wait for.
 #[derive(Clone, Default)]

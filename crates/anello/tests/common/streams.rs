@@ -12,7 +12,7 @@ use anello::{spawn, yield_now};
 use bytes::Bytes;
 
 use crate::common::{
-    LARGE, Random, Setup, assert_same_bytes, exchange, file_of, join, on_both_drivers, pattern, poll_at_most,
+    LARGE, Rng, Setup, assert_same_bytes, exchange, file_of, join, on_both_drivers, pattern, poll_at_most,
 };
 use crate::family::{Stream, connect, listen, on_every_setup, pair};
 
@@ -59,12 +59,12 @@ fn echo_of_varying_sizes_on_one_connection() {
         setup.run(async {
             let (mut client, mut server) = pair().await.unwrap();
             let echoing = spawn(async move { echo(&mut server).await });
-            let mut random = Random::new(7);
+            let mut random = Rng::with_seed(7);
             for round in 0..300 {
                 let size = match round % 3 {
-                    0 => 1 + random.below(100),
-                    1 => 1 + random.below(5000),
-                    _ => 1 + random.below(30_000),
+                    0 => 1 + random.usize(..100),
+                    1 => 1 + random.usize(..5000),
+                    _ => 1 + random.usize(..30_000),
                 };
                 exchange(&mut client, &pattern(round, size)).await;
             }
@@ -95,15 +95,15 @@ async fn mixed_calls(seed: u64) {
     let message = expected.clone();
     let file = file_of(&message);
     let writing = spawn(async move {
-        let mut random = Random::new(seed);
+        let mut random = Rng::with_seed(seed);
         let mut left = &message[..];
         while !left.is_empty() {
-            let max_length = [10, 1000, 20_000][random.below(3)];
-            let (part, rest) = left.split_at((1 + random.below(max_length)).min(left.len()));
+            let max_length = [10, 1000, 20_000][random.usize(..3)];
+            let (part, rest) = left.split_at((1 + random.usize(..max_length)).min(left.len()));
             let mut accepted = part.len();
-            match random.below(8) {
+            match random.usize(..8) {
                 7 => {
-                    let (one, other) = part.split_at(random.below(part.len()));
+                    let (one, other) = part.split_at(random.usize(..part.len()));
                     let slices = [IoSlice::new(one), IoSlice::new(&[]), IoSlice::new(other)];
                     accepted = client.write_vectored(&slices).await.unwrap();
                 }
@@ -129,20 +129,20 @@ async fn mixed_calls(seed: u64) {
         client.shutdown().await.unwrap();
         client
     });
-    let mut random = Random::new(!seed);
+    let mut random = Rng::with_seed(!seed);
     let mut bytes_read = Vec::new();
     loop {
-        match random.below(5) {
+        match random.usize(..5) {
             0 => yield_now().await,
             1 => {
-                let mut buffer = vec![0; 1 + random.below(10_000)];
+                let mut buffer = vec![0; 1 + random.usize(..10_000)];
                 match server.read(&mut buffer).await.unwrap() {
                     0 => break,
                     count => bytes_read.extend_from_slice(&buffer[..count]),
                 }
             }
             2 => {
-                let mut buffer = vec![0; (1 + random.below(300)).min(expected.len() - bytes_read.len())];
+                let mut buffer = vec![0; (1 + random.usize(..300)).min(expected.len() - bytes_read.len())];
                 server.read_exact(&mut buffer).await.unwrap();
                 bytes_read.extend_from_slice(&buffer);
             }
@@ -173,36 +173,36 @@ async fn drop_futures_at_random(seed: u64) {
     let (mut client, mut server) = pair().await.unwrap();
     let message = expected.clone();
     let writing = spawn(async move {
-        let mut random = Random::new(seed);
+        let mut random = Rng::with_seed(seed);
         let mut sent = 0;
         while sent < message.len() {
-            let part = &message[sent..(sent + 1 + random.below(3000)).min(message.len())];
-            let polls = random.below(3);
-            if random.below(2) == 0 {
+            let part = &message[sent..(sent + 1 + random.usize(..3000)).min(message.len())];
+            let polls = random.usize(..3);
+            if random.usize(..2) == 0 {
                 sent += poll_at_most(polls, client.write(part)).await.map_or(0, Result::unwrap);
             } else if let Some(accepted) = poll_at_most(polls, client.send(part.to_vec())).await {
                 accepted.unwrap();
                 sent += part.len();
             }
-            if random.below(4) == 0 {
+            if random.usize(..4) == 0 {
                 yield_now().await;
             }
         }
         client.shutdown().await.unwrap();
         client
     });
-    let mut random = Random::new(!seed);
+    let mut random = Rng::with_seed(!seed);
     let mut bytes_read = Vec::new();
     loop {
-        let polls = random.below(3);
-        if random.below(2) == 0 {
+        let polls = random.usize(..3);
+        if random.usize(..2) == 0 {
             match poll_at_most(polls, server.recv()).await {
                 Some(Ok(Some(chunk))) => bytes_read.extend_from_slice(&chunk),
                 Some(ended) => break assert!(ended.unwrap().is_none()),
                 None => yield_now().await,
             }
         } else {
-            let mut buffer = vec![0; 1 + random.below(5000)];
+            let mut buffer = vec![0; 1 + random.usize(..5000)];
             match poll_at_most(polls, server.read(&mut buffer)).await {
                 Some(Ok(count @ 1..)) => bytes_read.extend_from_slice(&buffer[..count]),
                 Some(ended) => break assert_eq!(ended.unwrap(), 0),

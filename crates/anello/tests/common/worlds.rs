@@ -17,7 +17,7 @@ use hyper::rt::{Read as _, Write as _};
 use tokio::io as tokio_io;
 
 use crate::common::{
-    LARGE, Random, TURNS, assert_same_bytes, exchange, join, on_both_drivers, pattern, poll_at_most,
+    LARGE, Rng, TURNS, assert_same_bytes, exchange, join, on_both_drivers, pattern, poll_at_most,
 };
 use crate::family::{Stream, on_every_setup, pair};
 
@@ -142,19 +142,19 @@ macro_rules! in_every_world {
 }
 
 /// Writes all bytes with calls and sizes chosen at random.
-async fn write_all(world: &mut impl World, mut bytes: &[u8], random: &mut Random) -> io::Result<()> {
+async fn write_all(world: &mut impl World, mut bytes: &[u8], random: &mut Rng) -> io::Result<()> {
     while !bytes.is_empty() {
-        let count = match random.below(3) {
-            0 => world.write(&bytes[..1 + random.below(bytes.len())]).await?,
+        let count = match random.usize(..3) {
+            0 => world.write(&bytes[..1 + random.usize(..bytes.len())]).await?,
             1 => {
-                let (one, other) = bytes.split_at(random.below(bytes.len()));
+                let (one, other) = bytes.split_at(random.usize(..bytes.len()));
                 world.write_vectored(&[IoSlice::new(one), IoSlice::new(&[]), IoSlice::new(other)]).await?
             }
             _ => world.write(bytes).await?,
         };
         assert_ne!(count, 0, "a write that cannot accept bytes must be pending");
         bytes = &bytes[count..];
-        if random.below(4) == 0 {
+        if random.usize(..4) == 0 {
             world.flush().await?;
         }
     }
@@ -163,10 +163,10 @@ async fn write_all(world: &mut impl World, mut bytes: &[u8], random: &mut Random
 
 /// Echoes until EOF and then closes the stream. Returns the number of bytes echoed.
 async fn echo_of<W: World>(stream: Stream, seed: u64) -> io::Result<usize> {
-    let (mut world, mut random, mut echoed) = (W::of(stream), Random::new(seed), 0);
+    let (mut world, mut random, mut echoed) = (W::of(stream), Rng::with_seed(seed), 0);
     let mut buffer = vec![0; 40_000];
     loop {
-        let room = 1 + random.below(buffer.len());
+        let room = 1 + random.usize(..buffer.len());
         match world.read(&mut buffer[..room]).await? {
             0 => break,
             count => {
@@ -216,7 +216,7 @@ async fn half_close<W: World>() {
         })
     };
     let mut client = W::of(client);
-    write_all(&mut client, &request, &mut Random::new(3)).await.unwrap();
+    write_all(&mut client, &request, &mut Rng::with_seed(3)).await.unwrap();
     client.close().await.unwrap();
     assert_same_bytes(&read_to_end(&mut client).await, &response);
     serving.await.unwrap();
@@ -246,14 +246,14 @@ async fn dropped_futures<W: World>(seed: u64) {
     let (client, server) = pair().await.unwrap();
     let message = expected.clone();
     let writing = spawn(async move {
-        let (mut world, mut random, mut left) = (W::of(client), Random::new(seed), &message[..]);
+        let (mut world, mut random, mut left) = (W::of(client), Rng::with_seed(seed), &message[..]);
         while !left.is_empty() {
-            let part = &left[..(1 + random.below(9000)).min(left.len())];
-            let polls = 1 + random.below(2);
-            let written = match random.below(3) {
+            let part = &left[..(1 + random.usize(..9000)).min(left.len())];
+            let polls = 1 + random.usize(..2);
+            let written = match random.usize(..3) {
                 0 => poll_at_most(polls, world.write(part)).await,
                 1 => {
-                    let (one, other) = part.split_at(random.below(part.len()));
+                    let (one, other) = part.split_at(random.usize(..part.len()));
                     let slices = [IoSlice::new(one), IoSlice::new(other)];
                     poll_at_most(polls, world.write_vectored(&slices)).await
                 }
@@ -269,10 +269,10 @@ async fn dropped_futures<W: World>(seed: u64) {
         }
         world.close().await
     });
-    let (mut world, mut random, mut received_bytes) = (W::of(server), Random::new(!seed), Vec::new());
+    let (mut world, mut random, mut received_bytes) = (W::of(server), Rng::with_seed(!seed), Vec::new());
     loop {
-        let mut buffer = vec![0; 1 + random.below(9000)];
-        match poll_at_most(1 + random.below(2), world.read(&mut buffer)).await {
+        let mut buffer = vec![0; 1 + random.usize(..9000)];
+        match poll_at_most(1 + random.usize(..2), world.read(&mut buffer)).await {
             Some(count) => match count.unwrap() {
                 0 => break,
                 count => received_bytes.extend_from_slice(&buffer[..count]),
@@ -381,8 +381,8 @@ fn many_slices_arrive_in_order_in_every_world() {
 
 async fn many_slices<W: World>() {
     let (client, server) = pair().await.unwrap();
-    let mut random = Random::new(5);
-    let parts: Vec<_> = (0..5000).map(|number| pattern(number, random.below(60))).collect();
+    let mut random = Rng::with_seed(5);
+    let parts: Vec<_> = (0..5000).map(|number| pattern(number, random.usize(..60))).collect();
     let expected = parts.concat();
     let writing = spawn(async move {
         let mut world = W::of(server);

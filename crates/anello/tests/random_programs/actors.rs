@@ -16,7 +16,7 @@ use anello::{spawn, spawn_blocking, yield_now};
 use super::Survivor;
 use super::hostile::{leave_victim, panic_deliberately};
 use super::model::{Connection, Direction, World};
-use crate::common::{Random, join, poll_at_most};
+use crate::common::{Rng, join, poll_at_most};
 
 /// Length of the number by which the server finds its connection.
 const HEADER_BYTES: usize = 8;
@@ -72,10 +72,10 @@ impl<H> Drop for Writer<H> {
 }
 
 /// Accepts connections until it is dropped, and spawns a task for each.
-pub async fn accept_all(listener: TcpListener, world: Rc<World>, mut random: Random) {
+pub async fn accept_all(listener: TcpListener, world: Rc<World>, mut random: Rng) {
     loop {
-        let accepted = match random.below(3) {
-            0 => poll_at_most(1 + random.below(3), listener.accept()).await,
+        let accepted = match random.usize(..3) {
+            0 => poll_at_most(1 + random.usize(..3), listener.accept()).await,
             1 => timeout(Duration::from_micros(50), listener.accept()).await.ok(),
             _ => Some(listener.accept().await),
         };
@@ -89,14 +89,14 @@ pub async fn accept_all(listener: TcpListener, world: Rc<World>, mut random: Ran
                 continue;
             }
         };
-        let (serving, random) = (Rc::clone(&world), Random::new(random.next()));
+        let (serving, random) = (Rc::clone(&world), Rng::with_seed(random.u64(..)));
         let task = spawn(serve(stream, serving, random));
         world.survivors.borrow_mut().push(Survivor::Task(task));
     }
 }
 
 /// Reads the number of the connection, then acts as its server side.
-async fn serve(mut stream: TcpStream, world: Rc<World>, random: Random) {
+async fn serve(mut stream: TcpStream, world: Rc<World>, random: Rng) {
     let mut header = [0; HEADER_BYTES];
     if stream.read_exact(&mut header).await.is_err() {
         // The client has closed.
@@ -109,9 +109,9 @@ async fn serve(mut stream: TcpStream, world: Rc<World>, random: Random) {
 }
 
 /// Connects, after a few attempts that are dropped, and acts as the client side.
-pub async fn client(address: SocketAddr, number: usize, world: Rc<World>, mut random: Random) {
-    while random.below(4) == 0 {
-        poll_at_most(random.below(3), TcpStream::connect(address)).await;
+pub async fn client(address: SocketAddr, number: usize, world: Rc<World>, mut random: Rng) {
+    while random.usize(..4) == 0 {
+        poll_at_most(random.usize(..3), TcpStream::connect(address)).await;
     }
     let connection = Rc::clone(&world.connections.borrow()[number]);
     let side = Side { connection, side: 0 };
@@ -126,19 +126,19 @@ pub async fn client(address: SocketAddr, number: usize, world: Rc<World>, mut ra
 }
 
 /// Sends and receives concurrently: in one task over borrowed halves, or in two tasks over owned halves.
-async fn converse(mut stream: TcpStream, side: Side, world: Rc<World>, mut random: Random) {
-    if random.below(30) == 0 {
+async fn converse(mut stream: TcpStream, side: Side, world: Rc<World>, mut random: Rng) {
+    if random.usize(..30) == 0 {
         side.connection.may_break.set(true);
         side.outgoing().end();
-        return match random.below(3) {
+        return match random.usize(..3) {
             0 => stream.abort(),
             1 => stream.shutdown_handle().reset(),
             _ => leave_victim(stream),
         };
     }
-    let (sender, receiver) = (Random::new(random.next()), Random::new(random.next()));
+    let (sender, receiver) = (Rng::with_seed(random.u64(..)), Rng::with_seed(random.u64(..)));
     let shutdown_handle = stream.shutdown_handle();
-    if random.below(2) == 0 {
+    if random.usize(..2) == 0 {
         let (read, write) = stream.split();
         let reader = Reader { half: read, side: side.clone(), has_ended: false };
         let writer = Writer { half: write, side: side.clone() };
@@ -170,7 +170,7 @@ async fn converse(mut stream: TcpStream, side: Side, world: Rc<World>, mut rando
 }
 
 /// Sends to a peer in another program, which receives until EOF.
-pub async fn send_to_peer(address: SocketAddr, connection: Rc<Connection>, world: Rc<World>, random: Random) {
+pub async fn send_to_peer(address: SocketAddr, connection: Rc<Connection>, world: Rc<World>, random: Rng) {
     let side = Side { connection, side: 0 };
     let stream = match TcpStream::connect(address).await {
         Ok(stream) => stream,
@@ -181,11 +181,11 @@ pub async fn send_to_peer(address: SocketAddr, connection: Rc<Connection>, world
 }
 
 /// Breaks a connection on which this program receives no more, because both sides may wait for room to send.
-fn leave(shutdown_handle: &ShutdownHandle, world: &World, mut random: Random) {
-    if world.ends_early && random.below(2) == 0 {
+fn leave(shutdown_handle: &ShutdownHandle, world: &World, mut random: Rng) {
+    if world.ends_early && random.usize(..2) == 0 {
         return;
     }
-    match random.below(2) {
+    match random.usize(..2) {
         0 => shutdown_handle.reset(),
         _ => shutdown_handle.shutdown(),
     }
@@ -208,16 +208,16 @@ impl Attempt<io::Result<()>> {
 }
 
 /// Awaits a future in one of the ways used by applications, or drops it while it is pending.
-async fn attempt<F: Future>(future: F, world: &World, random: &mut Random) -> Attempt<F::Output> {
-    match random.below(6) {
-        0 => match poll_at_most(random.below(4), future).await {
+async fn attempt<F: Future>(future: F, world: &World, random: &mut Rng) -> Attempt<F::Output> {
+    match random.usize(..6) {
+        0 => match poll_at_most(random.usize(..4), future).await {
             Some(output) => Attempt::Done(output),
             None => {
                 yield_now().await;
                 Attempt::Dropped
             }
         },
-        1 => match timeout(Duration::from_micros(random.below(200) as u64), future).await {
+        1 => match timeout(Duration::from_micros(random.usize(..200) as u64), future).await {
             Ok(output) => Attempt::Done(output),
             Err(_) => Attempt::Dropped,
         },
@@ -228,7 +228,7 @@ async fn attempt<F: Future>(future: F, world: &World, random: &mut Random) -> At
             drop_hostile(waker);
             match polled {
                 Poll::Ready(output) => Attempt::Done(output),
-                Poll::Pending if random.below(2) == 0 => {
+                Poll::Pending if random.usize(..2) == 0 => {
                     yield_now().await;
                     Attempt::Dropped
                 }
@@ -245,17 +245,17 @@ pub fn drop_hostile<T>(hostile: T) {
 }
 
 /// Random side activity of both directions.
-async fn do_side_activity(world: &Rc<World>, random: &mut Random) {
-    match random.below(12) {
+async fn do_side_activity(world: &Rc<World>, random: &mut Rng) {
+    match random.usize(..12) {
         0 => yield_now().await,
-        1 => sleep(Duration::from_micros(random.below(300) as u64)).await,
+        1 => sleep(Duration::from_micros(random.usize(..300) as u64)).await,
         2 => {
             let guard = world.hostility.guard(random);
             let task = spawn(async move {
                 yield_now().await;
                 drop(guard);
             });
-            match random.below(4) {
+            match random.usize(..4) {
                 0 => task.detach(),
                 1 => task.abort(),
                 2 => leave_victim(task),
@@ -267,8 +267,8 @@ async fn do_side_activity(world: &Rc<World>, random: &mut Random) {
             let guard = world.hostility.guard(random);
             spawn(async move { guard }).detach();
         }
-        4 if world.hostility.panics && random.below(20) == 0 => panic_deliberately(),
-        5 if world.ends_early && random.below(4) == 0 => {
+        4 if world.hostility.panics && random.usize(..20) == 0 => panic_deliberately(),
+        5 if world.ends_early && random.usize(..4) == 0 => {
             let pause = sleep(Duration::from_micros(100));
             world.survivors.borrow_mut().push(Survivor::Future(Box::pin(pause)));
         }
@@ -282,22 +282,22 @@ async fn do_side_activity(world: &Rc<World>, random: &mut Random) {
     }
 }
 
-async fn send_all<H>(writer: Writer<H>, world: &Rc<World>, mut random: Random, is_borrowed: bool)
+async fn send_all<H>(writer: Writer<H>, world: &Rc<World>, mut random: Rng, is_borrowed: bool)
 where
     H: Deref<Target = TcpStream>,
 {
     let mut writer = writer;
     let side = writer.side.clone();
-    for _ in 0..random.below(12) {
+    for _ in 0..random.usize(..12) {
         do_side_activity(world, &mut random).await;
-        let length = 1 + match random.below(4) {
-            0 => random.below(10),
-            1 => random.below(5000),
-            _ => random.below(40_000),
+        let length = 1 + match random.usize(..4) {
+            0 => random.usize(..10),
+            1 => random.usize(..5000),
+            _ => random.usize(..40_000),
         };
         let bytes = side.outgoing().next_bytes(length);
         let half = &mut writer.half;
-        let tried = match random.below(6) {
+        let tried = match random.usize(..6) {
             0 => attempt(half.send(bytes), world, &mut random).await.of(length),
             1 => {
                 let bytes = world.hostility.bytes(&mut random, bytes);
@@ -305,7 +305,7 @@ where
             }
             2 => attempt(half.write(&bytes), world, &mut random).await,
             3 => {
-                let (one, other) = bytes.split_at(random.below(bytes.len()));
+                let (one, other) = bytes.split_at(random.usize(..bytes.len()));
                 let slices = [IoSlice::new(one), IoSlice::new(other)];
                 attempt(half.write_vectored(&slices), world, &mut random).await
             }
@@ -324,12 +324,12 @@ where
             Attempt::Dropped => {}
         }
     }
-    if world.ends_early && random.below(20) == 0 {
+    if world.ends_early && random.usize(..20) == 0 {
         side.connection.may_break.set(true);
         return world.forget(writer);
     }
     // Dropping an owned half shuts down its direction.
-    if is_borrowed || random.below(2) == 0 {
+    if is_borrowed || random.usize(..2) == 0 {
         side.outgoing().end();
         if let Err(error) = writer.half.shutdown().await {
             side.check_error(&error);
@@ -338,17 +338,17 @@ where
 }
 
 /// Receives until EOF, or returns the half early.
-async fn receive_all<H>(reader: Reader<H>, world: &Rc<World>, mut random: Random) -> Option<Reader<H>>
+async fn receive_all<H>(reader: Reader<H>, world: &Rc<World>, mut random: Rng) -> Option<Reader<H>>
 where
     H: Deref<Target = TcpStream>,
 {
     let mut reader = reader;
     let side = reader.side.clone();
-    let scaled_timeout = if random.below(5) == 0 { random.below(10) } else { usize::MAX };
+    let scaled_timeout = if random.usize(..5) == 0 { random.usize(..10) } else { usize::MAX };
     let mut kept = Vec::new();
     for _ in 0..scaled_timeout {
         do_side_activity(world, &mut random).await;
-        if random.below(2) == 0 {
+        if random.usize(..2) == 0 {
             let received = match attempt(reader.half.recv(), world, &mut random).await {
                 Attempt::Done(Ok(received)) => received,
                 Attempt::Done(Err(error)) => {
@@ -364,7 +364,7 @@ where
             };
             side.incoming().receive(&chunk);
             world.note("received", chunk.len() as u64);
-            match random.below(20) {
+            match random.usize(..20) {
                 0 => kept.push(chunk),
                 1 => leave_victim(chunk),
                 2 if world.ends_early => world.survivors.borrow_mut().push(Survivor::Chunk(chunk)),
@@ -372,7 +372,7 @@ where
                 _ => drop(chunk),
             }
         } else {
-            let mut buffer = vec![0; 1 + random.below(20_000)];
+            let mut buffer = vec![0; 1 + random.usize(..20_000)];
             match attempt(reader.half.read(&mut buffer), world, &mut random).await {
                 Attempt::Done(Ok(0)) => {
                     side.incoming().check_end(side.connection.may_break.get());
@@ -395,8 +395,8 @@ where
 }
 
 /// Leaves a receive pending when its runtime is dropped.
-async fn leave_receiving(reader: Reader<Rc<TcpStream>>, world: &World, mut random: Random) {
-    if random.below(4) != 0 {
+async fn leave_receiving(reader: Reader<Rc<TcpStream>>, world: &World, mut random: Rng) {
+    if random.usize(..4) != 0 {
         return;
     }
     let mut receiving: Pin<Box<dyn Future<Output = ()>>> = Box::pin(async move {
@@ -406,7 +406,7 @@ async fn leave_receiving(reader: Reader<Rc<TcpStream>>, world: &World, mut rando
     if poll_fn(|context| Poll::Ready(receiving.as_mut().poll(context).is_ready())).await {
         return;
     }
-    if random.below(5) == 0 {
+    if random.usize(..5) == 0 {
         world.forget(receiving);
     } else {
         world.survivors.borrow_mut().push(Survivor::Future(receiving));

@@ -12,7 +12,7 @@ use std::thread;
 use anello::time::{self, sleep};
 use bytes::Bytes;
 
-use crate::common::Random;
+use crate::common::Rng;
 
 /// Payload of every deliberate panic.
 pub struct Deliberate;
@@ -64,8 +64,8 @@ enum HostileAction {
 }
 
 impl HostileAction {
-    fn random(random: &mut Random, panics: bool) -> Self {
-        match random.below(6) {
+    fn random(random: &mut Rng, panics: bool) -> Self {
+        match random.usize(..6) {
             0 | 1 if panics => Self::Panic,
             2 => Self::DropVictim,
             3 => Self::Spawn,
@@ -115,7 +115,7 @@ impl Hostility {
     }
 
     /// Returns a waker that misbehaves when it is called or dropped.
-    pub fn waker(&self, random: &mut Random) -> Waker {
+    pub fn waker(&self, random: &mut Rng) -> Waker {
         Waker::from(Arc::new(HostileWaker {
             on_wake: HostileAction::random(random, self.panics),
             on_drop: HostileAction::random(random, self.panics),
@@ -124,13 +124,13 @@ impl Hostility {
     }
 
     /// Returns bytes whose owner misbehaves when it is dropped.
-    pub fn bytes(&self, random: &mut Random, bytes: Vec<u8>) -> Bytes {
+    pub fn bytes(&self, random: &mut Rng, bytes: Vec<u8>) -> Bytes {
         let on_drop = HostileAction::random(random, self.panics);
         Bytes::from_owner(HostileOwner { bytes, on_drop, _token: self.token() })
     }
 
     /// Returns a value that misbehaves when it is dropped.
-    pub fn guard(&self, random: &mut Random) -> impl Any + Send + use<> {
+    pub fn guard(&self, random: &mut Rng) -> impl Any + Send + use<> {
         HostileOwner {
             bytes: Vec::new(),
             on_drop: HostileAction::random(random, self.panics),

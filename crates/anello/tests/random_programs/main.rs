@@ -33,8 +33,8 @@ use std::time::{Duration, Instant};
 
 use anello::net::{Chunk, TcpListener};
 use anello::time::sleep;
-use anello::{DriverKind, JoinHandle, Runtime, SimFaults, SimModel, SimOptions, spawn, yield_now};
-use common::{Random, Setup, hang_timeout, on_each, within};
+use anello::{DriverKind, JoinHandle, Runtime, spawn, yield_now};
+use common::{Rng, Setup, hang_timeout, on_each, random_simulator, within};
 use hostile::{Deliberate, Hostility};
 use model::{Connection, World};
 
@@ -53,15 +53,15 @@ type Trace = Vec<(&'static str, u64)>;
 
 /// Runs the program of a seed. On the simulated kernels, equal seeds return equal results.
 fn run(seed: u64, setup: &Setup, is_lossy: bool) -> Outcome {
-    let mut random = Random::new(seed);
-    let panics = random.below(2) == 0;
-    let ends_early = random.below(2) == 0;
+    let mut random = Rng::with_seed(seed);
+    let panics = random.usize(..2) == 0;
+    let ends_early = random.usize(..2) == 0;
     let runtime =
-        setup.builder().drain_timeout(Duration::from_millis(random.below(3) as u64)).build().unwrap();
+        setup.builder().drain_timeout(Duration::from_millis(random.usize(..3) as u64)).build().unwrap();
     let elsewhere = WakerThread::of(setup, &runtime);
     let world = Rc::new(World::new(ends_early, Hostility::new(panics), elsewhere.sender()));
-    for _ in 0..1 + random.below(2) {
-        let program = program(Rc::clone(&world), Random::new(random.next()), is_lossy);
+    for _ in 0..1 + random.usize(..2) {
+        let program = program(Rc::clone(&world), Rng::with_seed(random.u64(..)), is_lossy);
         // The main future panics on request of the program, and the runtime is used again afterwards.
         contain(|| hostile::while_running(|| runtime.block_on(program)));
     }
@@ -77,25 +77,26 @@ fn run(seed: u64, setup: &Setup, is_lossy: bool) -> Outcome {
 
 /// Runs senders to peers outside of the runtime, and drops the runtime at some moment. All accepted bytes must arrive.
 fn run_with_peers(seed: u64, setup: &Setup) {
-    let mut random = Random::new(seed);
+    let mut random = Rng::with_seed(seed);
     let runtime = setup.builder().drain_timeout(hang_timeout()).build().unwrap();
     let elsewhere = WakerThread::of(setup, &runtime);
-    let hostility = Hostility::new(random.below(2) == 0);
+    let hostility = Hostility::new(random.usize(..2) == 0);
     let world = Rc::new(World::new(false, hostility, elsewhere.sender()));
     let mut peers = Vec::new();
-    for _ in 0..1 + random.below(4) {
+    for _ in 0..1 + random.usize(..4) {
         let listener = StdListener::bind(common::ANY_PORT).unwrap();
         let address = listener.local_addr().unwrap();
-        let connection = Connection::new(random.next(), false);
+        let connection = Connection::new(random.u64(..), false);
         world.connections.borrow_mut().push(Rc::clone(&connection));
-        let task = actors::send_to_peer(address, connection, Rc::clone(&world), Random::new(random.next()));
+        let task =
+            actors::send_to_peer(address, connection, Rc::clone(&world), Rng::with_seed(random.u64(..)));
         let thread = thread::spawn(move || {
             let mut received = Vec::new();
             listener.accept().and_then(|(mut stream, _)| stream.read_to_end(&mut received)).map(|_| received)
         });
         peers.push((address, thread, task));
     }
-    let steps = random.below(60);
+    let steps = random.usize(..60);
     let mut threads = Vec::new();
     contain(|| {
         hostile::while_running(|| {
@@ -180,25 +181,25 @@ struct Outcome {
 }
 
 /// Opens connections, lets them run, and ends when they have completed, or earlier.
-async fn program(world: Rc<World>, mut random: Random, is_lossy: bool) {
+async fn program(world: Rc<World>, mut random: Rng, is_lossy: bool) {
     let listener = TcpListener::bind(common::ANY_PORT).unwrap();
     let address = listener.local_addr().unwrap();
-    let accepting = spawn(actors::accept_all(listener, Rc::clone(&world), Random::new(random.next())));
+    let accepting = spawn(actors::accept_all(listener, Rc::clone(&world), Rng::with_seed(random.u64(..))));
     let sweeping = spawn(sweep());
     let first = world.connections.borrow().len();
-    let clients: Vec<_> = (first..first + 1 + random.below(4))
+    let clients: Vec<_> = (first..first + 1 + random.usize(..4))
         .map(|number| {
-            world.connections.borrow_mut().push(Connection::new(random.next(), is_lossy));
-            spawn(actors::client(address, number, Rc::clone(&world), Random::new(random.next())))
+            world.connections.borrow_mut().push(Connection::new(random.u64(..), is_lossy));
+            spawn(actors::client(address, number, Rc::clone(&world), Rng::with_seed(random.u64(..))))
         })
         .collect();
     if world.ends_early {
         world.survivors.borrow_mut().extend(clients.into_iter().map(Survivor::Task));
-        for _ in 0..random.below(60) {
+        for _ in 0..random.usize(..60) {
             pause(&mut random).await;
             abort_one(&world, &mut random);
         }
-        if world.hostility.panics && random.below(4) == 0 {
+        if world.hostility.panics && random.usize(..4) == 0 {
             hostile::panic_deliberately();
         }
         return;
@@ -219,19 +220,19 @@ async fn program(world: Rc<World>, mut random: Random, is_lossy: bool) {
 }
 
 /// Lets the tasks of a program run for a moment.
-async fn pause(random: &mut Random) {
-    match random.below(4) {
-        0 => sleep(Duration::from_micros(random.below(100) as u64)).await,
+async fn pause(random: &mut Rng) {
+    match random.usize(..4) {
+        0 => sleep(Duration::from_micros(random.usize(..100) as u64)).await,
         _ => yield_now().await,
     }
 }
 
 /// Aborts a task of a connection, which may break the connection.
-fn abort_one(world: &World, random: &mut Random) {
+fn abort_one(world: &World, random: &mut Rng) {
     let survivors = world.survivors.borrow();
-    if random.below(10) == 0
+    if random.usize(..10) == 0
         && !survivors.is_empty()
-        && let Survivor::Task(task) = &survivors[random.below(survivors.len())]
+        && let Survivor::Task(task) = &survivors[random.usize(..survivors.len())]
     {
         task.abort();
         // The task may own a connection whose number it has not read yet.
@@ -269,8 +270,8 @@ fn expect_deliberate(payload: Box<dyn std::any::Any + Send>) {
 }
 
 /// Drops the runtime of a program and the objects that outlive it, in random order.
-fn end(runtime: Runtime, world: &World, random: &mut Random) {
-    let order = random.below(4);
+fn end(runtime: Runtime, world: &World, random: &mut Rng) {
+    let order = random.usize(..4);
     match order {
         // First drops everything that is not owned by the runtime's tasks.
         0 => {
@@ -290,7 +291,7 @@ fn end(runtime: Runtime, world: &World, random: &mut Random) {
 }
 
 /// Polls and drops the objects that have outlived the runtime.
-fn drop_survivors(world: &World, random: &mut Random) {
+fn drop_survivors(world: &World, random: &mut Rng) {
     let survivors = world.survivors.take();
     for survivor in survivors {
         match survivor {
@@ -298,8 +299,8 @@ fn drop_survivors(world: &World, random: &mut Random) {
             Survivor::Chunk(chunk) => drop(chunk),
             Survivor::Future(mut future) => {
                 let mut is_ready = false;
-                for _ in 0..random.below(3) {
-                    let waker = if random.below(2) == 0 {
+                for _ in 0..random.usize(..3) {
+                    let waker = if random.usize(..2) == 0 {
                         Waker::noop().clone()
                     } else {
                         world.hostility.waker(random)
@@ -361,37 +362,12 @@ fn alone() -> std::sync::MutexGuard<'static, ()> {
     guard
 }
 
-/// Returns the simulated kernel of a seed with random options and faults, and whether it loses connections.
-fn simulated(seed: u64) -> (Setup, bool) {
-    let mut random = Random::new(!seed);
-    let model = if random.below(2) == 0 { SimModel::Completion } else { SimModel::Readiness };
-    let rate = [0, 5, 50, 300][random.below(4)];
-    let is_lossy = random.below(3) == 0;
-    let mut faults = if is_lossy { SimFaults::all(rate) } else { SimFaults::lossless(rate) };
-    if !is_lossy {
-        // A listener without descriptors rejects its clients with an orderly close, but their data is lost.
-        faults.descriptor_exhaustion = 0;
-    }
-    let kind = DriverKind::Sim(SimOptions::new(seed).model(model).faults(faults));
-    let setup = Setup::new("sim", kind, |options| {
-        options.initial_receive_buffers = 1 << random.below(7);
-        options.max_receive_buffers = options.initial_receive_buffers << random.below(3);
-        options.receive_buffer_bytes = 64 << random.below(7);
-        options.max_send_queue_bytes = 1 << (6 + random.below(11));
-        options.max_received_chunks = 1 + random.below(16);
-        options.max_accept_queue = 1 + random.below(8);
-        options.direct_send_threshold_bytes = 1 << (6 + random.below(11));
-        options.deferred_send_threshold_edges = random.below(4);
-    });
-    (setup, is_lossy)
-}
-
 #[test]
 fn random_programs_on_simulated_kernels() {
     let _alone = alone();
     for seed in seeds(1000, 1) {
         within(hang_timeout(), "sim", move || {
-            let (setup, is_lossy) = simulated(seed);
+            let (setup, is_lossy) = random_simulator(seed);
             let first = run_seed(seed, &setup, is_lossy);
             // The first run has filled the caches. From then on, memory must return to the baseline.
             let before = memory::live_bytes();

@@ -10,7 +10,7 @@ use std::task::{Poll, Waker};
 use std::thread;
 
 use super::hostile::{Deliberate, panic_deliberately};
-use crate::common::{Random, Setup};
+use crate::common::{Rng, Setup};
 
 const WORKERS: usize = 3;
 
@@ -91,12 +91,12 @@ pub fn run(seed: u64, setup: &Setup) {
     // A thread without a runtime, which passes tokens to workers that may have a wake-up queued by another worker.
     let (requests, requested) = mpsc::channel::<usize>();
     thread::scope(|scope| {
-        let (tokens, mut random) = (&tokens, Random::new(seed));
+        let (tokens, mut random) = (&tokens, Rng::with_seed(seed));
         scope.spawn(move || {
             requested.into_iter().for_each(|worker| tokens.push(worker, Token { hops_left: 0 }))
         });
         for worker in 0..WORKERS {
-            let (random, ended, requests) = (Random::new(random.next()), ended.clone(), requests.clone());
+            let (random, ended, requests) = (Rng::with_seed(random.u64(..)), ended.clone(), requests.clone());
             scope.spawn(move || work(worker, setup, tokens, random, &requests, &ended));
         }
         drop(requests);
@@ -115,7 +115,7 @@ fn work(
     worker: usize,
     setup: &Setup,
     tokens: &Tokens,
-    mut random: Random,
+    mut random: Rng,
     requests: &mpsc::Sender<usize>,
     ended: &mpsc::Sender<()>,
 ) {
@@ -130,7 +130,7 @@ fn work(
         {
             std::panic::resume_unwind(payload);
         }
-        if random.below(2) == 0 {
+        if random.usize(..2) == 0 {
             wait_for_taken(worker, tokens, &mut random, None);
         }
     }
@@ -141,7 +141,7 @@ fn work(
 async fn pass_on(
     worker: usize,
     tokens: &Tokens,
-    random: &mut Random,
+    random: &mut Rng,
     requests: &mpsc::Sender<usize>,
     ended: &mpsc::Sender<()>,
 ) -> bool {
@@ -152,8 +152,8 @@ async fn pass_on(
         if hops_left < 2 {
             continue;
         }
-        let next = (worker + 1 + random.below(WORKERS - 1)) % WORKERS;
-        match random.below(8) {
+        let next = (worker + 1 + random.usize(..WORKERS - 1)) % WORKERS;
+        match random.usize(..8) {
             0 => {
                 tokens.push(next, Token { hops_left: hops_left - 1 });
                 wait_for_taken(worker, tokens, random, Some((next, requests)));
@@ -177,11 +177,11 @@ async fn pass_on(
 fn wait_for_taken(
     worker: usize,
     tokens: &Tokens,
-    random: &mut Random,
+    random: &mut Rng,
     other: Option<(usize, &mpsc::Sender<usize>)>,
 ) {
     let Ok(_busy) = tokens.busy.try_lock() else { return };
-    let other_worker = other.map_or((worker + 1 + random.below(WORKERS - 1)) % WORKERS, |(other, _)| other);
+    let other_worker = other.map_or((worker + 1 + random.usize(..WORKERS - 1)) % WORKERS, |(other, _)| other);
     let taken_before = tokens.taken[other_worker].load(Ordering::SeqCst);
     match other {
         Some((other, requests)) => requests.send(other).expect("a token thread"),

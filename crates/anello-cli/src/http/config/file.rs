@@ -10,9 +10,8 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use super::key::Key;
-use super::{CHECK, CONFIG, error_text};
-use crate::value_errors::remedy;
+use super::key::{CHECK, CONFIG, Key};
+use crate::common::value_errors::remedy;
 
 /// Contents of a configuration file: the valid entries, and the problems in file order.
 #[derive(Debug, Default)]
@@ -132,4 +131,12 @@ fn unknown_key_error(name: &str, value: &Spanned<DeValue<'_>>, http: &Command) -
         Some(similar) => format!("unknown key (did you mean {similar}?)"),
         None => "unknown key (keys are the long flags listed by anello http --help)".to_owned(),
     }
+}
+
+/// Returns the message of an error as a single line without the usage text.
+pub fn error_text(error: &clap::Error) -> String {
+    let text = error.render().to_string();
+    let first_paragraph = text.split("\n\n").next().unwrap_or_default();
+    let tokens: Vec<&str> = first_paragraph.trim_start_matches("error: ").split_whitespace().collect();
+    tokens.join(" ")
 }

@@ -7,7 +7,17 @@ use std::num::NonZero;
 use clap::{Arg, ArgAction, Command};
 use toml::de::{DeInteger, DeValue};
 
-use super::{CHECK, CONFIG};
+/// The subcommand that supports a configuration file.
+pub const HTTP: &str = "http";
+
+/// Flag for the path of the configuration file.
+pub const CONFIG: &str = "config";
+
+/// Flag that validates the configuration without serving.
+pub const CHECK: &str = "check";
+
+/// Positional argument with the document root.
+pub const DIRECTORY: &str = "directory";
 
 /// A flag or the document root as a key of the file.
 #[derive(Clone, Copy, Debug)]

@@ -4,8 +4,7 @@ use clap::parser::ValueSource;
 use clap::{ArgMatches, Command};
 use toml::Value;
 
-use super::HTTP;
-use super::key::{Key, keys};
+use super::key::{HTTP, Key, keys};
 
 /// Returns a line for each flag of `anello http` whose value is not the default.
 pub fn non_default_settings(http: &Command, matches: &ArgMatches) -> Vec<String> {

@@ -13,7 +13,7 @@ use rustix::fs::{Mode, fchmod};
 use socket2::{Domain, SockAddr, Socket, Type};
 
 use super::channel::{HandoverChannel, HandoverMessage};
-use crate::listening::SocketFile;
+use crate::common::listening::SocketFile;
 
 /// Maximum number of queued successors while one is being served.
 const BACKLOG: i32 = 16;

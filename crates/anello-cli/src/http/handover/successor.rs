@@ -11,7 +11,7 @@ use rustix::fs::{FlockOperation, OFlags, flock};
 use rustix::io::retry_on_intr;
 
 use super::channel::{HandoverChannel, HandoverMessage, is_disconnected, is_timeout};
-use crate::listening::ListeningSocket;
+use crate::common::listening::ListeningSocket;
 
 /// Maximum number of attempts if the server exits during the request: its successor may be listening at the same path.
 const MAX_ATTEMPTS: usize = 5;

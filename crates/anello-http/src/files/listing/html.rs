@@ -5,7 +5,7 @@ use std::fmt::Write;
 
 use super::super::path::encoded_name;
 use super::super::stamp::Timestamp;
-use super::{Contents, Entry, Listing};
+use super::entries::{Contents, Entry, Listing};
 
 /// Approximate size of an entry in the page, in bytes.
 const ENTRY_OVERHEAD_BYTES: usize = 300;
@@ -18,20 +18,31 @@ const SYMBOLS: &str = "<svg width=\"0\" height=\"0\" aria-hidden=\"true\">\
     </symbol><symbol id=\"file\" viewBox=\"0 0 16 16\"><path d=\"M3.5 1.5h6l3 3v10h-9zM9.5 1.5v3h3\"/></symbol>\
     <symbol id=\"up\" viewBox=\"0 0 16 16\"><path d=\"M8 13.5v-11M3.5 7 8 2.5 12.5 7\"/></symbol></svg>";
 
-pub(super) fn render(listing: &Listing) -> String {
-    let mut page = String::with_capacity(STYLE.len() + 2048 + listing.entries.len() * ENTRY_OVERHEAD_BYTES);
-    let title = escape(&listing.full_path());
-    page.push_str("<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n");
-    page.push_str("<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n");
-    page.push_str("<meta name=\"color-scheme\" content=\"light dark\">\n");
-    append(&mut page, format_args!("<title>Index of {title}</title>\n<style>\n{STYLE}</style>\n</head>\n"));
-    append(
-        &mut page,
-        format_args!("<body>\n{SYMBOLS}\n<main>\n<h1>Index of {}</h1>\n", Breadcrumbs(&listing.path)),
-    );
-    append_table(&mut page, listing);
-    page.push_str("</main>\n</body>\n</html>\n");
-    page
+/// `Content-Security-Policy` of the page: allows only the inline style sheet.
+pub const CONTENT_SECURITY_POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; \
+    form-action 'none'; frame-ancestors 'none'";
+
+impl Listing {
+    /// Renders the listing as `text/html; charset=utf-8`. Send it with [`CONTENT_SECURITY_POLICY`].
+    #[must_use]
+    pub fn html(&self) -> String {
+        let mut page = String::with_capacity(STYLE.len() + 2048 + self.entries.len() * ENTRY_OVERHEAD_BYTES);
+        let title = escape(&self.full_path());
+        page.push_str("<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n");
+        page.push_str("<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n");
+        page.push_str("<meta name=\"color-scheme\" content=\"light dark\">\n");
+        append(
+            &mut page,
+            format_args!("<title>Index of {title}</title>\n<style>\n{STYLE}</style>\n</head>\n"),
+        );
+        append(
+            &mut page,
+            format_args!("<body>\n{SYMBOLS}\n<main>\n<h1>Index of {}</h1>\n", Breadcrumbs(&self.path)),
+        );
+        append_table(&mut page, self);
+        page.push_str("</main>\n</body>\n</html>\n");
+        page
+    }
 }
 
 fn append_table(page: &mut String, listing: &Listing) {

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::{Contents, Entry, Listing};
+use super::entries::{Contents, Entry, Listing};
 
 #[derive(Serialize)]
 struct ListingObject<'a> {
@@ -32,9 +32,15 @@ impl<'a> From<&'a Entry> for EntryObject<'a> {
     }
 }
 
-pub(super) fn render(listing: &Listing) -> String {
-    let entries = listing.sorted_entries().into_iter().map(EntryObject::from).collect();
-    let object = ListingObject { path: listing.full_path(), entries, complete: !listing.is_truncated };
-    // Serializing strings, numbers and booleans cannot fail.
-    serde_json::to_string(&object).unwrap_or_default()
+impl Listing {
+    /// Renders the listing as `application/json`. The object has `path` (relative to the document root, with
+    /// leading and trailing slash), `entries` and `complete`, which is `false` if entries were omitted. Each entry
+    /// has `name`, `type` (`folder` or `file`), `size_bytes` (files only) and `modified` (RFC 3339, UTC).
+    #[must_use]
+    pub fn json(&self) -> String {
+        let entries = self.sorted_entries().into_iter().map(EntryObject::from).collect();
+        let object = ListingObject { path: self.full_path(), entries, complete: !self.is_truncated };
+        // Serializing strings, numbers and booleans cannot fail.
+        serde_json::to_string(&object).unwrap_or_default()
+    }
 }

@@ -8,8 +8,7 @@
 //!
 //! - Each worker formats lines into its own buffer. When the next line might not fit, or the first line is older than
 //!   [`flush_interval`](AccessLogOptions::flush_interval), the worker flushes: it queues the buffer for the writer
-//!   thread and continues with an empty one. Full and empty buffers travel in bounded lock-free queues. Once enough
-//!   buffers exist for the speed of the disk, nothing is allocated.
+//!   thread and continues with an empty one. The writer returns the buffers that it has written to their workers.
 //! - A worker has at most [`max_buffers`](AccessLogOptions::max_buffers). If all of them are waiting to be written, new
 //!   lines are dropped and counted in [`LogStats::dropped_lines`].
 //! - If the file cannot be written, the writer thread reports this through `tracing` (at most once per minute), counts
@@ -21,103 +20,27 @@
 
 mod escape;
 mod line;
+mod options;
 mod output;
 mod shared;
 mod time_text;
 mod worker_log;
 mod writer;
 
-#[cfg(test)]
-mod tests;
-
 use std::io;
-use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread;
-use std::time::Duration;
 
 pub use line::{FormattedPeer, LogEntry, LogFormat, RequestLine};
+pub use options::{AccessLogOptions, LogTarget};
 pub use shared::LogStats;
 pub use worker_log::WorkerLog;
 
-use line::LineWriter;
 use output::Output;
-use shared::Shared;
+use shared::{Message, Shared};
 use writer::Writer;
-
-/// Options of an access log: target, line format and memory limits.
-#[derive(Clone, Debug)]
-#[non_exhaustive]
-pub struct AccessLogOptions {
-    /// File or standard output.
-    pub target: LogTarget,
-    /// Format of the lines.
-    pub format: LogFormat,
-    /// Size of one buffer. Default: 32 KiB. Must be able to hold the longest possible line, which has 384 bytes plus
-    /// four times [`max_field_bytes`](Self::max_field_bytes).
-    pub buffer_bytes: usize,
-    /// Maximum number of buffers per worker. Default: 128, which is 4 MiB with the default buffer size. Buffers are
-    /// allocated on demand, and all but a few are freed when they are no longer needed. Minimum: 2, so that a worker
-    /// can fill one buffer while the other is written.
-    pub max_buffers: usize,
-    /// Maximum size of each field with data from the peer (method, target, referer, user agent), measured after
-    /// escaping. Default: 4096. Longer values are truncated and end in `...`.
-    pub max_field_bytes: usize,
-    /// Age at which a partly filled buffer is flushed. Default: 1 s.
-    pub flush_interval: Duration,
-    /// Delay before a failed write or open is retried. Default: 1 s.
-    pub retry_interval: Duration,
-    /// Maximum time that closing the log takes. Default: 2 s. Lines that have not been written by then are dropped.
-    pub close_timeout: Duration,
-}
-
-impl Default for AccessLogOptions {
-    fn default() -> Self {
-        Self {
-            target: LogTarget::Stdout,
-            format: LogFormat::default(),
-            buffer_bytes: 32 * 1024,
-            max_buffers: 128,
-            max_field_bytes: 4096,
-            flush_interval: Duration::from_secs(1),
-            retry_interval: Duration::from_secs(1),
-            close_timeout: Duration::from_secs(2),
-        }
-    }
-}
-
-impl AccessLogOptions {
-    fn validate(&self) -> io::Result<()> {
-        let max_line_bytes = LineWriter::max_line_bytes(self.max_field_bytes);
-        if self.buffer_bytes < max_line_bytes {
-            return Err(invalid_input(format!(
-                "access log buffer too small: {} bytes (at least {max_line_bytes} required for fields of {} bytes)",
-                self.buffer_bytes, self.max_field_bytes
-            )));
-        }
-        if self.max_buffers < 2 {
-            return Err(invalid_input(
-                "too few access log buffers (at least 2 buffers per worker required)".into(),
-            ));
-        }
-        Ok(())
-    }
-}
-
-fn invalid_input(message: String) -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidInput, message)
-}
-
-/// Destination of the log lines.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum LogTarget {
-    /// Standard output. Its descriptor is duplicated when the log is started.
-    Stdout,
-    /// A file, opened for appending. A missing file is created with mode 0640, because log lines contain personal data.
-    /// For a FIFO, lines are buffered until it has a reader.
-    File(PathBuf),
-}
 
 /// A running access log.
 ///
@@ -134,6 +57,7 @@ pub struct AccessLog {
 #[derive(Clone, Debug)]
 pub struct AccessLogHandle {
     shared: Arc<Shared>,
+    messages: Sender<Message>,
     writer: thread::Thread,
 }
 
@@ -154,13 +78,15 @@ impl AccessLog {
 
     fn start_on(output: Output, options: AccessLogOptions) -> io::Result<Self> {
         let shared = Arc::new(Shared::new(options));
-        let writer = Writer::new(output, Arc::clone(&shared));
+        let (messages, received) = channel();
+        let writer = Writer::new(output, Arc::clone(&shared), received);
         let (exit_guard, writer_exited) = channel::<()>();
         let thread = thread::Builder::new().name("anello-log".into()).spawn(move || {
             writer.run();
             drop(exit_guard);
         })?;
-        Ok(Self { handle: AccessLogHandle { shared, writer: thread.thread().clone() }, writer_exited })
+        let handle = AccessLogHandle { shared, messages, writer: thread.thread().clone() };
+        Ok(Self { handle, writer_exited })
     }
 
     /// Returns a handle to the log.
@@ -188,16 +114,16 @@ impl AccessLog {
     }
 
     fn stop(&mut self) -> io::Result<()> {
-        let AccessLogHandle { shared, writer } = &self.handle;
+        let shared = &self.handle.shared;
         shared.finish();
-        writer.unpark();
+        self.handle.wake_writer();
         let timed_out =
             self.writer_exited.recv_timeout(shared.options.close_timeout) == Err(RecvTimeoutError::Timeout);
         if timed_out {
             shared.abandon();
-            writer.unpark();
+            self.handle.wake_writer();
         }
-        match shared.lost_lines() {
+        match shared.lost_lines.load(Ordering::Relaxed) {
             0 if !timed_out => Ok(()),
             lost => Err(io::Error::other(format!(
                 "access log incomplete: {lost} queued lines lost{} (check that the target is writable)",
@@ -225,7 +151,7 @@ impl AccessLogHandle {
     /// and counted.
     #[must_use]
     pub fn worker(&self, index: usize) -> WorkerLog {
-        WorkerLog::new(index, &self.shared, self.writer.clone())
+        WorkerLog::new(index, &self.shared, self.messages.clone())
     }
 
     /// Requests that the file be reopened by its name, for example after log rotation has renamed it.
@@ -236,6 +162,13 @@ impl AccessLogHandle {
     /// output.
     pub fn reopen(&self) {
         self.shared.request_reopen();
+        self.wake_writer();
+    }
+
+    /// Wakes the writer thread, whether it waits for a message or for the next attempt to write.
+    fn wake_writer(&self) {
+        // Fails only if the thread has exited.
+        self.messages.send(Message::Wake).ok();
         self.writer.unpark();
     }
 
@@ -243,5 +176,90 @@ impl AccessLogHandle {
     #[must_use]
     pub fn stats(&self) -> LogStats {
         self.shared.stats()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+    use std::io::{Read, Write};
+    use std::net::SocketAddr;
+    use std::os::fd::OwnedFd;
+    use std::time::Duration;
+
+    use rustix::pipe::fcntl_setpipe_size;
+
+    use super::*;
+
+    fn start_on(file: File) -> AccessLog {
+        let options = AccessLogOptions {
+            max_field_bytes: 24,
+            buffer_bytes: 1024,
+            max_buffers: 4,
+            close_timeout: Duration::from_millis(10),
+            ..AccessLogOptions::default()
+        };
+        AccessLog::start_on(Output::inherited(file), options).unwrap()
+    }
+
+    fn record(worker: &mut WorkerLog, body_bytes: u64) {
+        let peer = FormattedPeer::new(SocketAddr::from(([127, 0, 0, 1], 80)));
+        let (status, request, referer, user_agent) = (200, None, None, None);
+        let (unix_time_ns, duration_us) = (0, 0);
+        let peer = &peer;
+        worker.record(&LogEntry {
+            unix_time_ns,
+            duration_us,
+            peer,
+            request,
+            status,
+            body_bytes,
+            referer,
+            user_agent,
+        });
+    }
+
+    #[test]
+    fn blocked_write_causes_drops_without_blocking_workers_or_close() {
+        // A full pipe whose write end is in blocking mode, as standard output can be.
+        let (mut reader, writer) = io::pipe().unwrap();
+        let pipe_bytes = fcntl_setpipe_size(&writer, 4096).unwrap();
+        let mut writer = File::from(OwnedFd::from(writer));
+        writer.write_all(&vec![0; pipe_bytes]).unwrap();
+        let log = start_on(writer);
+        let (mut worker, handle) = (log.worker(0), log.handle());
+        let mut recorded = 0;
+        while worker.dropped_lines() < 1000 {
+            record(&mut worker, recorded);
+            recorded += 1;
+        }
+        drop(worker);
+        assert!(log.close().unwrap_err().to_string().contains("the writer is blocked"));
+        // Once the pipe is read, the writer thread continues and exits.
+        let mut text = String::new();
+        reader.read_to_string(&mut text).unwrap();
+        while handle.stats().written_lines + handle.stats().dropped_lines < recorded {
+            thread::yield_now();
+        }
+        let line =
+            |number| format!("127.0.0.1 - - [01/Jan/1970:00:00:00 +0000] \"-\" 200 {number} \"-\" \"-\"\n");
+        let text = text.trim_start_matches('\0');
+        let complete_lines = &text[..text.rfind('\n').map_or(0, |end| end + 1)];
+        assert_eq!(complete_lines, (0..handle.stats().written_lines).map(line).collect::<String>());
+    }
+
+    #[test]
+    fn departed_workers_release_their_memory() {
+        let log = start_on(File::create("/dev/null").unwrap());
+        let handle = log.handle();
+        let references = Arc::strong_count(&handle.shared);
+        for number in 0..100 {
+            record(&mut log.worker(0), number);
+        }
+        // The writer thread releases the buffers of workers whose log has been dropped.
+        while handle.stats().written_lines < 100 || Arc::strong_count(&handle.shared) > references {
+            thread::yield_now();
+        }
+        log.close().unwrap();
     }
 }

@@ -12,7 +12,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 
-use super::LogTarget;
+use super::options::LogTarget;
 
 /// Permissions of a newly created file. Log lines contain personal data, so other users have no access.
 const MODE: u32 = 0o640;

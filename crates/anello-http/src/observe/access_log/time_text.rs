@@ -57,30 +57,15 @@ impl TimeText {
         }
         let (day, month, year, time) = (&text[5..7], &text[8..11], &text[12..16], &text[17..25]);
         self.rfc3339[..4].copy_from_slice(year);
-        self.rfc3339[5..7].copy_from_slice(month_digits(month));
+        const MONTHS: &[u8; 36] = b"JanFebMarAprMayJunJulAugSepOctNovDec";
+        let month_number = MONTHS.chunks(3).position(|name| name == month).unwrap_or_default() as u8 + 1;
+        self.rfc3339[5..7].copy_from_slice(&[month_number / 10, month_number % 10].map(|digit| b'0' + digit));
         self.rfc3339[8..10].copy_from_slice(day);
         self.rfc3339[11..19].copy_from_slice(time);
         self.common[..2].copy_from_slice(day);
         self.common[3..6].copy_from_slice(month);
         self.common[7..11].copy_from_slice(year);
         self.common[12..20].copy_from_slice(time);
-    }
-}
-
-fn month_digits(name: &[u8]) -> &'static [u8; 2] {
-    match name {
-        b"Jan" => b"01",
-        b"Feb" => b"02",
-        b"Mar" => b"03",
-        b"Apr" => b"04",
-        b"May" => b"05",
-        b"Jun" => b"06",
-        b"Jul" => b"07",
-        b"Aug" => b"08",
-        b"Sep" => b"09",
-        b"Oct" => b"10",
-        b"Nov" => b"11",
-        _ => b"12",
     }
 }
 

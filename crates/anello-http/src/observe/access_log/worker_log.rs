@@ -3,12 +3,11 @@
 
 use std::mem;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
-use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, TrySendError, sync_channel};
-use std::thread::Thread;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, SendError, Sender, sync_channel};
 
 use super::line::{LineWriter, LogEntry};
-use super::shared::{Batch, Shared, WorkerCounts, WorkerQueue};
+use super::shared::{Batch, Message, Shared, WorkerBuffers};
 
 /// Maximum number of empty buffers kept for reuse by one worker. Further buffers are freed.
 const MAX_FREE_BUFFERS: usize = 8;
@@ -20,50 +19,34 @@ pub struct WorkerLog {
     batch: Batch,
     /// Time of the first line of the batch, in nanoseconds since the Unix epoch.
     oldest_ns: u64,
-    full: SyncSender<Batch>,
+    messages: Sender<Message>,
     empty: Receiver<Vec<u8>>,
-    counts: Arc<WorkerCounts>,
+    dropped_lines: u64,
     buffer_bytes: usize,
     max_buffers: usize,
     flush_interval_ns: u64,
-    /// Declared after `full`, and therefore dropped after it: the writer thread wakes up and finds the queue
-    /// disconnected.
-    writer: UnparkOnDrop,
-}
-
-/// Unparks a thread when dropped.
-#[derive(Debug)]
-struct UnparkOnDrop(Thread);
-
-impl Drop for UnparkOnDrop {
-    fn drop(&mut self) {
-        self.0.unpark();
-    }
 }
 
 impl WorkerLog {
-    pub(super) fn new(index: usize, shared: &Shared, writer: Thread) -> Self {
+    pub(super) fn new(index: usize, shared: &Arc<Shared>, messages: Sender<Message>) -> Self {
         let options = &shared.options;
-        let counts = Arc::new(WorkerCounts::default());
-        // The queue has capacity for all buffers, so sending a full buffer never fails for lack of space.
-        let (full, full_receiver) = sync_channel(options.max_buffers);
-        let (empty_sender, empty) = sync_channel(MAX_FREE_BUFFERS);
-        shared.add(WorkerQueue { full: full_receiver, empty: empty_sender, counts: Arc::clone(&counts) });
-        writer.unpark();
-        counts.buffers.store(1, Ordering::Relaxed);
-        let batch =
-            Batch { bytes: Vec::with_capacity(options.buffer_bytes), lines: 0, counts: Arc::clone(&counts) };
+        let (returned, empty) = sync_channel(MAX_FREE_BUFFERS);
+        let buffers =
+            WorkerBuffers { shared: Arc::clone(shared), allocated: AtomicUsize::new(1), empty: returned };
         Self {
             line: LineWriter::new(options.format, options.max_field_bytes, index),
-            batch,
+            batch: Batch {
+                bytes: Vec::with_capacity(options.buffer_bytes),
+                lines: 0,
+                buffers: Arc::new(buffers),
+            },
             oldest_ns: 0,
-            full,
+            messages,
             empty,
-            counts,
+            dropped_lines: 0,
             buffer_bytes: options.buffer_bytes,
             max_buffers: options.max_buffers,
             flush_interval_ns: u64::try_from(options.flush_interval.as_nanos()).unwrap_or(u64::MAX),
-            writer: UnparkOnDrop(writer),
         }
     }
 
@@ -74,8 +57,9 @@ impl WorkerLog {
     pub fn record(&mut self, entry: &LogEntry<'_>) {
         let free_bytes = self.buffer_bytes.saturating_sub(self.batch.bytes.len());
         if free_bytes < self.line.max_entry_bytes(entry) && !self.flush_batch() {
-            let dropped = self.counts.dropped.load(Ordering::Relaxed);
-            return self.counts.dropped.store(dropped + 1, Ordering::Relaxed);
+            self.dropped_lines += 1;
+            self.batch.buffers.shared.dropped_lines.fetch_add(1, Ordering::Relaxed);
+            return;
         }
         if self.batch.lines == 0 {
             self.oldest_ns = entry.unix_time_ns;
@@ -97,8 +81,8 @@ impl WorkerLog {
         }
     }
 
-    /// Flushes the buffer immediately. Returns `false` if all buffers are waiting to be written; the lines then stay in
-    /// the buffer.
+    /// Flushes the buffer immediately. Returns `false` if all buffers are waiting to be written, or the log is closed;
+    /// the lines then stay in the buffer.
     pub fn flush(&mut self) -> bool {
         self.batch.lines == 0 || self.flush_batch()
     }
@@ -106,48 +90,52 @@ impl WorkerLog {
     /// Returns the number of lines that this worker has dropped.
     #[must_use]
     pub fn dropped_lines(&self) -> u64 {
-        self.counts.dropped.load(Ordering::Relaxed)
+        self.dropped_lines
     }
 
-    #[cfg(test)]
-    pub(super) fn buffered_lines(&self) -> u64 {
+    /// Returns the number of lines that have not been flushed.
+    #[must_use]
+    pub fn buffered_lines(&self) -> u64 {
         self.batch.lines
     }
 
-    #[cfg(test)]
-    pub(super) fn buffers(&self) -> usize {
-        self.counts.buffers.load(Ordering::Relaxed)
+    /// Returns the number of buffers that are allocated for this worker.
+    #[must_use]
+    pub fn buffers(&self) -> usize {
+        self.batch.buffers.allocated.load(Ordering::Relaxed)
     }
 
-    /// Queues the batch for the writer thread and starts a new one. Returns `false` if no empty buffer is available.
+    /// Queues the batch for the writer thread and starts a new one. Returns `false` if no empty buffer is available or
+    /// the log is closed.
     #[cold]
     fn flush_batch(&mut self) -> bool {
-        let Some(empty) = self.take_empty_buffer() else { return false };
-        self.send_batch(empty);
+        match self.take_empty_buffer() {
+            Some(empty) => self.send_batch(empty),
+            None => false,
+        }
+    }
+
+    /// Queues the batch for the writer thread, and starts a new batch in the buffer `next`. Returns `false`, without a
+    /// change, if the log is closed.
+    fn send_batch(&mut self, next: Vec<u8>) -> bool {
+        let next = Batch { bytes: next, lines: 0, buffers: Arc::clone(&self.batch.buffers) };
+        let sent = self.messages.send(Message::Batch(mem::replace(&mut self.batch, next)));
+        if let Err(SendError(Message::Batch(batch))) = sent {
+            self.batch = batch;
+            return false;
+        }
         true
     }
 
-    /// Queues the batch for the writer thread, and starts a new batch in the buffer `next`.
-    fn send_batch(&mut self, next: Vec<u8>) {
-        let next = Batch { bytes: next, lines: 0, counts: Arc::clone(&self.counts) };
-        match self.full.try_send(mem::replace(&mut self.batch, next)) {
-            Ok(()) => self.writer.0.unpark(),
-            // Dropping the batch counts its lines as lost. `Full` cannot occur: the queue has capacity for all buffers.
-            Err(TrySendError::Full(batch) | TrySendError::Disconnected(batch)) => drop(batch),
-        }
-    }
-
     fn take_empty_buffer(&self) -> Option<Vec<u8>> {
-        match self.empty.try_recv() {
-            Ok(buffer) => return Some(buffer),
-            // The log is closed.
-            Err(TryRecvError::Disconnected) => return None,
-            Err(TryRecvError::Empty) => {}
+        if let Ok(buffer) = self.empty.try_recv() {
+            return Some(buffer);
         }
-        if self.counts.buffers.load(Ordering::Relaxed) >= self.max_buffers {
+        let allocated = &self.batch.buffers.allocated;
+        if allocated.load(Ordering::Relaxed) >= self.max_buffers {
             return None;
         }
-        self.counts.buffers.fetch_add(1, Ordering::Relaxed);
+        allocated.fetch_add(1, Ordering::Relaxed);
         Some(Vec::with_capacity(self.buffer_bytes))
     }
 }

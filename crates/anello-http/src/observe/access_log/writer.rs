@@ -1,14 +1,13 @@
-//! The writer thread: receives buffers from the workers in round-robin order, writes them completely and returns them.
+//! The writer thread: receives buffers from the workers, writes them completely and returns them.
 
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::{TryRecvError, TrySendError};
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use super::output::Output;
-use super::shared::{Batch, Shared, WorkerQueue};
+use super::shared::{Batch, Message, Shared};
 
 /// Minimum time between two log messages about the same problem.
 const REPORT_INTERVAL: Duration = Duration::from_secs(60);
@@ -19,7 +18,7 @@ const CONTROL_POLL_INTERVAL: Duration = Duration::from_millis(100);
 pub(super) struct Writer {
     output: Output,
     shared: Arc<Shared>,
-    queues: Vec<WorkerQueue>,
+    messages: Receiver<Message>,
     /// Number of reopen requests that have been completed.
     reopened: u64,
     /// Time of the next attempt after a failed reopen.
@@ -39,11 +38,11 @@ struct LogThrottle {
 }
 
 impl Writer {
-    pub(super) fn new(output: Output, shared: Arc<Shared>) -> Self {
+    pub(super) fn new(output: Output, shared: Arc<Shared>, messages: Receiver<Message>) -> Self {
         Self {
             output,
             shared,
-            queues: Vec::new(),
+            messages,
             reopened: 0,
             reopen_at: None,
             is_failing: false,
@@ -53,65 +52,39 @@ impl Writer {
         }
     }
 
-    /// Runs the writer until the log is finishing and all queues are empty, or until the log is abandoned.
-    ///
-    /// Every change to the queues or the shared state is followed by an unpark, so the thread can park without a
-    /// timeout.
+    /// Runs the writer until the log is finishing and all queued lines are written, or until the log is abandoned. The
+    /// messages that are left are then dropped, which counts their lines as lost.
     pub(super) fn run(mut self) {
-        loop {
-            // Read before the round, so that the round writes everything that was queued before the log was finished.
-            let finishing = self.shared.is_finishing();
-            self.queues.append(&mut self.shared.take_new());
-            // Reporting through `tracing` can consume an unpark of this thread. The round therefore comes last: a
-            // buffer that was queued meanwhile is found before the thread parks.
+        while let Some(message) = self.receive() {
             self.reopen_if_requested();
             self.report_drops();
-            let has_written = self.write_round();
-            if self.shared.is_abandoned() || finishing && !has_written {
-                // Dropping the queues counts late lines as lost.
-                drop(self.shared.take_new());
-                return;
-            }
-            if !has_written && !finishing {
-                self.sleep();
+            if let Message::Batch(batch) = message {
+                self.write_batch(batch);
             }
         }
     }
 
-    fn sleep(&self) {
-        match self.reopen_at {
-            Some(deadline) => thread::park_timeout(deadline.saturating_duration_since(Instant::now())),
-            None => thread::park(),
+    /// Waits for the next message. Returns `None` if the thread must exit.
+    fn receive(&self) -> Option<Message> {
+        if self.shared.is_abandoned() {
+            return None;
+        }
+        if self.shared.is_finishing() {
+            return self.messages.try_recv().ok();
+        }
+        let Some(deadline) = self.reopen_at else { return self.messages.recv().ok() };
+        match self.messages.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
+            Ok(message) => Some(message),
+            Err(RecvTimeoutError::Timeout) => Some(Message::Wake),
+            Err(RecvTimeoutError::Disconnected) => None,
         }
     }
 
-    /// Writes one buffer of each worker. Returns `false` if all queues were empty.
-    fn write_round(&mut self) -> bool {
-        let mut has_written = false;
-        let mut index = 0;
-        while let Some(queue) = self.queues.get(index) {
-            match queue.full.try_recv() {
-                Ok(batch) => {
-                    has_written = true;
-                    let bytes = self.write_batch(batch);
-                    self.queues[index].return_buffer(bytes);
-                    index += 1;
-                }
-                Err(TryRecvError::Empty) => index += 1,
-                Err(TryRecvError::Disconnected) => {
-                    let departed = self.queues.swap_remove(index);
-                    self.shared.remove(&departed.counts);
-                }
-            }
-        }
-        has_written
-    }
-
-    /// Writes a batch completely, however long it takes, and returns its buffer.
+    /// Writes a batch completely, however long it takes.
     ///
     /// Stops if the log is abandoned, or if writing fails while the log is finishing. The remaining lines then count as
     /// lost.
-    fn write_batch(&mut self, mut batch: Batch) -> Vec<u8> {
+    fn write_batch(&mut self, mut batch: Batch) {
         let mut position = 0;
         while position < batch.bytes.len() {
             if self.reopen_if_requested() {
@@ -120,7 +93,7 @@ impl Writer {
             match self.output.write(&batch.bytes[position..]) {
                 Ok(written) => {
                     position += written;
-                    add(&self.shared.written_bytes, written as u64);
+                    self.shared.written_bytes.add(written as u64);
                 }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => {
@@ -133,12 +106,11 @@ impl Writer {
         }
         // A line counts as lost if its line feed was not written.
         let lost_lines = batch.bytes[position..].iter().filter(|&&byte| byte == b'\n').count() as u64;
-        add(&self.shared.written_lines, batch.lines - lost_lines);
+        self.shared.written_lines.add(batch.lines - lost_lines);
         batch.lines = lost_lines;
         if lost_lines == 0 {
             self.report_recovery();
         }
-        std::mem::take(&mut batch.bytes)
     }
 
     /// Waits until a failed write can be retried. Returns `false` if the target is only slow, and `true` if it has
@@ -151,7 +123,6 @@ impl Writer {
         }
         self.report_failure(error);
         let retry_at = Instant::now() + self.shared.options.retry_interval;
-        // Workers unpark this thread for each queued buffer. This must not shorten the wait.
         while !self.shared.is_finishing() && !self.reopen_requested() {
             let remaining = retry_at.saturating_duration_since(Instant::now());
             if remaining.is_zero() {
@@ -163,7 +134,7 @@ impl Writer {
     }
 
     fn report_failure(&mut self, error: &io::Error) {
-        add(&self.shared.errors, 1);
+        self.shared.errors.add(1);
         self.is_failing = true;
         if self.failures.is_due() {
             tracing::error!(
@@ -195,12 +166,12 @@ impl Writer {
             Ok(is_new_file) => {
                 self.reopened = requests;
                 self.reopen_at = None;
-                add(&self.shared.reopens, 1);
+                self.shared.reopens.add(1);
                 is_new_file
             }
             Err(error) => {
                 self.reopen_at = Some(Instant::now() + self.shared.options.retry_interval);
-                add(&self.shared.errors, 1);
+                self.shared.errors.add(1);
                 if self.failures.is_due() {
                     tracing::error!(
                         %error, retry_after = ?self.shared.options.retry_interval,
@@ -213,23 +184,13 @@ impl Writer {
     }
 
     fn report_drops(&mut self) {
-        let dropped = self.shared.dropped_lines();
+        let dropped = self.shared.all_dropped_lines();
         if dropped > self.reported_drops && self.drops.is_due() {
             tracing::warn!(
                 lines = dropped - self.reported_drops, log = %self.output,
                 "access log lines dropped: target too slow (use a faster target or more buffers)"
             );
             self.reported_drops = dropped;
-        }
-    }
-}
-
-impl WorkerQueue {
-    /// Returns an empty buffer to the worker, or frees it if the worker has enough of them.
-    fn return_buffer(&self, mut buffer: Vec<u8>) {
-        buffer.clear();
-        if let Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) = self.empty.try_send(buffer) {
-            self.counts.buffers.fetch_sub(1, Ordering::Relaxed);
         }
     }
 }
@@ -249,11 +210,6 @@ impl LogThrottle {
 /// new file receives the whole line.
 fn line_start(bytes: &[u8], position: usize) -> usize {
     bytes[..position].iter().rposition(|&byte| byte == b'\n').map_or(0, |end| end + 1)
-}
-
-/// Adds to a counter of which the calling thread is the only writer.
-fn add(counter: &AtomicU64, increment: u64) {
-    counter.store(counter.load(Ordering::Relaxed) + increment, Ordering::Relaxed);
 }
 
 #[cfg(test)]

@@ -1,9 +1,10 @@
 //! Writer for the Prometheus text format, version 0.0.4: families of samples, each with a help and a type line.
 
+use std::fmt::{self, Display};
+use std::io::Write;
+
 /// Appends metric families to a buffer.
-pub(super) struct Exposition<'a> {
-    text: &'a mut Vec<u8>,
-}
+pub(super) struct Exposition<'a>(pub &'a mut Vec<u8>);
 
 /// Type of a family, as written in its `# TYPE` line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,46 +22,23 @@ pub(super) enum Value {
     Nanoseconds(u64),
 }
 
-impl<'a> Exposition<'a> {
-    pub(super) fn new(text: &'a mut Vec<u8>) -> Self {
-        Self { text }
-    }
-
+impl Exposition<'_> {
     /// Starts a family. All its samples must be added before the next family starts.
     pub(super) fn family(&mut self, name: &str, kind: FamilyKind, help: &str) {
-        self.push(&["# HELP ", name, " "]);
-        for character in help.chars() {
-            match character {
-                '\\' => self.push(&["\\\\"]),
-                '\n' => self.push(&["\\n"]),
-                _ => self.push_char(character),
-            }
-        }
-        let kind = match kind {
-            FamilyKind::Counter => "counter",
-            FamilyKind::Gauge => "gauge",
-            FamilyKind::Histogram => "histogram",
-        };
-        self.push(&["\n# TYPE ", name, " ", kind, "\n"]);
+        let help = help.replace('\\', "\\\\").replace('\n', "\\n");
+        self.append(format_args!("# HELP {name} {help}\n# TYPE {name} {kind}\n"));
     }
 
     /// Adds a sample: `name{label="value",…} value`.
     pub(super) fn sample(&mut self, name: &str, labels: &[(&str, &str)], value: Value) {
-        self.push(&[name]);
+        self.append(format_args!("{name}"));
         for (index, (label, content)) in labels.iter().enumerate() {
-            self.push(&[if index == 0 { "{" } else { "," }, label, "=\""]);
-            for character in content.chars() {
-                match character {
-                    '\\' => self.push(&["\\\\"]),
-                    '"' => self.push(&["\\\""]),
-                    '\n' => self.push(&["\\n"]),
-                    _ => self.push_char(character),
-                }
-            }
-            self.push(&["\""]);
+            let separator = if index == 0 { "{" } else { "," };
+            let content = content.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
+            self.append(format_args!("{separator}{label}=\"{content}\""));
         }
-        self.push(&[if labels.is_empty() { " " } else { "} " }]);
-        self.push(&[&value.text(), "\n"]);
+        let end = if labels.is_empty() { "" } else { "}" };
+        self.append(format_args!("{end} {value}\n"));
     }
 
     /// Adds a family of one sample without labels.
@@ -69,22 +47,29 @@ impl<'a> Exposition<'a> {
         self.sample(name, &[], value);
     }
 
-    fn push(&mut self, parts: &[&str]) {
-        parts.iter().for_each(|part| self.text.extend_from_slice(part.as_bytes()));
-    }
-
-    fn push_char(&mut self, character: char) {
-        self.push(&[character.encode_utf8(&mut [0; 4])]);
+    fn append(&mut self, text: fmt::Arguments<'_>) {
+        // Writing to a `Vec` cannot fail.
+        self.0.write_fmt(text).unwrap_or_default();
     }
 }
 
-impl Value {
-    pub(super) fn text(self) -> String {
+impl Display for FamilyKind {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(match self {
+            Self::Counter => "counter",
+            Self::Gauge => "gauge",
+            Self::Histogram => "histogram",
+        })
+    }
+}
+
+impl Display for Value {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Integer(number) => number.to_string(),
+            Self::Integer(number) => number.fmt(formatter),
             Self::Nanoseconds(nanoseconds) => {
                 let text = format!("{}.{:09}", nanoseconds / 1_000_000_000, nanoseconds % 1_000_000_000);
-                text.trim_end_matches('0').trim_end_matches('.').to_owned()
+                formatter.write_str(text.trim_end_matches('0').trim_end_matches('.'))
             }
         }
     }
@@ -104,10 +89,16 @@ mod tests {
 
     #[test]
     fn nanoseconds_are_rendered_as_exact_seconds() {
-        let text = |nanoseconds| Value::Nanoseconds(nanoseconds).text();
-        assert_eq!([0, 1024, 1_000_000_000, 10_500_000_000].map(text), ["0", "0.000001024", "1", "10.5"]);
-        assert_eq!(text(u64::MAX), "18446744073.709551615");
-        assert_eq!(Value::Integer(u64::MAX).text(), "18446744073709551615");
+        for (nanoseconds, text) in [
+            (0, "0"),
+            (1024, "0.000001024"),
+            (1_000_000_000, "1"),
+            (10_500_000_000, "10.5"),
+            (u64::MAX, "18446744073.709551615"),
+        ] {
+            assert_eq!(Value::Nanoseconds(nanoseconds).to_string(), text);
+        }
+        assert_eq!(Value::Integer(u64::MAX).to_string(), "18446744073709551615");
     }
 
     #[test]

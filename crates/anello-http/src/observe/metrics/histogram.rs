@@ -11,9 +11,7 @@
 //! from the buckets is accurate within that factor. This is sufficient for monitoring; use a load generator for exact
 //! latencies.
 
-use std::sync::atomic::{AtomicU64, Ordering};
-
-use super::worker::add;
+use crate::observe::counter::Counter;
 
 /// Exponent of the lowest bound (2^10 ns).
 const LOWEST_EXPONENT: u32 = 10;
@@ -24,8 +22,8 @@ pub(super) const BOUNDS: usize = 25;
 /// Histogram of one worker.
 #[derive(Debug, Default)]
 pub(super) struct Histogram {
-    buckets: [AtomicU64; BOUNDS + 1],
-    sum_ns: AtomicU64,
+    buckets: [Counter; BOUNDS + 1],
+    sum_ns: Counter,
 }
 
 /// Sum of the histograms of all workers.
@@ -38,15 +36,15 @@ pub(super) struct HistogramSum {
 
 impl Histogram {
     pub(super) fn record(&self, value_ns: u64) {
-        add(&self.buckets[bucket(value_ns)], 1);
-        add(&self.sum_ns, value_ns);
+        self.buckets[bucket(value_ns)].add(1);
+        self.sum_ns.add(value_ns);
     }
 
     pub(super) fn add_to(&self, sum: &mut HistogramSum) {
         for (total, bucket) in sum.buckets.iter_mut().zip(&self.buckets) {
-            *total += bucket.load(Ordering::Relaxed);
+            *total += bucket.get();
         }
-        sum.sum_ns = sum.sum_ns.wrapping_add(self.sum_ns.load(Ordering::Relaxed));
+        sum.sum_ns = sum.sum_ns.wrapping_add(self.sum_ns.get());
     }
 }
 

@@ -1,25 +1,15 @@
 //! Label values of the request and connection counters. The set is small and fixed, so a peer cannot create new time
 //! series.
 
-/// Label value of the request method.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum MethodClass {
-    /// `GET`
-    Get,
-    /// `HEAD`
-    Head,
-    /// `POST`
-    Post,
-    /// `PUT`
-    Put,
-    /// `DELETE`
-    Delete,
-    /// `OPTIONS`
-    Options,
-    /// `PATCH`
-    Patch,
-    /// Any other method, or a request whose head could not be parsed.
-    Other,
+use crate::h1::Method;
+
+/// Label values of the request method. The last one stands for all other methods, and for requests whose head could not
+/// be parsed.
+pub(super) const METHODS: [&str; 8] = ["GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH", "other"];
+
+/// Returns the index of the label value. The variants of [`Method`] have the same order.
+pub(super) fn method_index(method: Method) -> usize {
+    (method as usize).min(METHODS.len() - 1)
 }
 
 /// Why a connection was closed.
@@ -81,96 +71,34 @@ pub enum ParseErrorKind {
     Other,
 }
 
-impl MethodClass {
-    pub(super) const ALL: [Self; 8] =
-        [Self::Get, Self::Head, Self::Post, Self::Put, Self::Delete, Self::Options, Self::Patch, Self::Other];
-
-    /// Returns the class of a request method. The comparison is case-sensitive.
-    #[must_use]
-    pub fn of(method: &str) -> Self {
-        match method {
-            "GET" => Self::Get,
-            "HEAD" => Self::Head,
-            "POST" => Self::Post,
-            "PUT" => Self::Put,
-            "DELETE" => Self::Delete,
-            "OPTIONS" => Self::Options,
-            "PATCH" => Self::Patch,
-            _ => Self::Other,
-        }
-    }
-
-    pub(super) fn label(self) -> &'static str {
-        match self {
-            Self::Get => "GET",
-            Self::Head => "HEAD",
-            Self::Post => "POST",
-            Self::Put => "PUT",
-            Self::Delete => "DELETE",
-            Self::Options => "OPTIONS",
-            Self::Patch => "PATCH",
-            Self::Other => "other",
-        }
-    }
-}
-
 impl CloseReason {
-    pub(super) const ALL: [Self; 13] = [
-        Self::Peer,
-        Self::Complete,
-        Self::Idle,
-        Self::HeaderTimeout,
-        Self::BodyTimeout,
-        Self::SendTimeout,
-        Self::RequestTimeout,
-        Self::ProtocolError,
-        Self::Aborted,
-        Self::HandlerError,
-        Self::Upgrade,
-        Self::Drain,
-        Self::Evicted,
+    /// Label values, in the order of the variants.
+    pub(super) const LABELS: [&str; 13] = [
+        "peer",
+        "complete",
+        "idle",
+        "head_deadline",
+        "body_deadline",
+        "write_stall",
+        "total_deadline",
+        "refusal",
+        "aborted",
+        "handler",
+        "upgrade",
+        "drain",
+        "evicted",
     ];
-
-    pub(super) fn label(self) -> &'static str {
-        match self {
-            Self::Peer => "peer",
-            Self::Complete => "complete",
-            Self::Idle => "idle",
-            Self::HeaderTimeout => "head_deadline",
-            Self::BodyTimeout => "body_deadline",
-            Self::SendTimeout => "write_stall",
-            Self::RequestTimeout => "total_deadline",
-            Self::ProtocolError => "refusal",
-            Self::Aborted => "aborted",
-            Self::HandlerError => "handler",
-            Self::Upgrade => "upgrade",
-            Self::Drain => "drain",
-            Self::Evicted => "evicted",
-        }
-    }
 }
 
 impl RejectReason {
-    pub(super) const ALL: [Self; 1] = [Self::MaxConnections];
-
-    pub(super) fn label(self) -> &'static str {
-        match self {
-            Self::MaxConnections => "limit",
-        }
-    }
+    /// Label values, in the order of the variants.
+    pub(super) const LABELS: [&str; 1] = ["limit"];
 }
 
 impl ParseErrorKind {
-    pub(super) const ALL: [Self; 8] = [
-        Self::Malformed,
-        Self::BodyTooLarge,
-        Self::TargetTooLong,
-        Self::Expectation,
-        Self::FieldsTooLarge,
-        Self::Coding,
-        Self::Version,
-        Self::Other,
-    ];
+    /// Label values, in the order of the variants.
+    pub(super) const LABELS: [&str; 8] =
+        ["malformed", "body", "target", "expectation", "fields", "coding", "version", "other"];
 
     /// Returns the class of a parse error that is reported with this status code.
     #[must_use]
@@ -184,19 +112,6 @@ impl ParseErrorKind {
             501 => Self::Coding,
             505 => Self::Version,
             _ => Self::Other,
-        }
-    }
-
-    pub(super) fn label(self) -> &'static str {
-        match self {
-            Self::Malformed => "malformed",
-            Self::BodyTooLarge => "body",
-            Self::TargetTooLong => "target",
-            Self::Expectation => "expectation",
-            Self::FieldsTooLarge => "fields",
-            Self::Coding => "coding",
-            Self::Version => "version",
-            Self::Other => "other",
         }
     }
 }
@@ -214,33 +129,36 @@ mod tests {
 
     use super::*;
 
-    /// Checks that the position of each kind in `all` equals its discriminant, and that labels are unique.
-    fn check<K: Copy>(all: &[K], discriminant: impl Fn(K) -> usize, label: impl Fn(K) -> &'static str) {
-        assert!(all.iter().enumerate().all(|(index, &kind)| discriminant(kind) == index));
-        let labels: HashSet<_> = all.iter().map(|&kind| label(kind)).collect();
-        assert_eq!(labels.len(), all.len());
-    }
-
     #[test]
-    fn kinds_have_unique_labels_and_match_their_index() {
-        check(&MethodClass::ALL, |kind| kind as usize, MethodClass::label);
-        check(&CloseReason::ALL, |kind| kind as usize, CloseReason::label);
-        check(&RejectReason::ALL, |kind| kind as usize, RejectReason::label);
-        check(&ParseErrorKind::ALL, |kind| kind as usize, ParseErrorKind::label);
+    fn labels_are_unique_and_in_order_of_variants() {
+        let all = [&METHODS[..], &CloseReason::LABELS, &RejectReason::LABELS, &ParseErrorKind::LABELS];
+        for labels in all {
+            assert_eq!(labels.iter().collect::<HashSet<_>>().len(), labels.len(), "{labels:?}");
+        }
+        for (last, labels) in [
+            (method_index(Method::Other), all[0]),
+            (CloseReason::Evicted as usize, all[1]),
+            (RejectReason::MaxConnections as usize, all[2]),
+            (ParseErrorKind::Other as usize, all[3]),
+        ] {
+            assert_eq!(last + 1, labels.len(), "{labels:?}");
+        }
+        assert_eq!(CloseReason::LABELS[CloseReason::ProtocolError as usize], "refusal");
     }
 
     #[test]
     fn methods_and_statuses_map_to_their_classes() {
-        for method in MethodClass::ALL {
-            assert_eq!(MethodClass::of(method.label()), method);
+        for (index, label) in METHODS.iter().enumerate() {
+            assert_eq!(method_index(Method::of(label.as_bytes())), index);
         }
-        assert_eq!(MethodClass::of("get"), MethodClass::Other, "methods are case-sensitive");
+        assert_eq!(METHODS[method_index(Method::of(b"get"))], "other", "methods are case-sensitive");
+        assert_eq!([Method::Trace, Method::Connect, Method::Other].map(method_index), [7; 3]);
         assert_eq!(
             [0, 99, 100, 199, 200, 304, 404, 599, 600, 65535].map(status_class),
             [0, 0, 0, 0, 1, 2, 3, 4, 4, 4]
         );
         assert_eq!(
-            [400, 413, 431, 418].map(ParseErrorKind::of).map(ParseErrorKind::label),
+            [400, 413, 431, 418].map(|status| ParseErrorKind::LABELS[ParseErrorKind::of(status) as usize]),
             ["malformed", "body", "fields", "other"]
         );
     }

@@ -44,13 +44,10 @@ mod render;
 mod sample;
 mod worker;
 
-#[cfg(test)]
-mod tests;
-
 use std::sync::Arc;
 use std::thread;
 
-pub use kinds::{CloseReason, MethodClass, ParseErrorKind, RejectReason};
+pub use kinds::{CloseReason, ParseErrorKind, RejectReason};
 pub use sample::{Sample, SampleKind, driver_samples};
 pub use worker::{MAX_SAMPLES, WorkerMetrics};
 

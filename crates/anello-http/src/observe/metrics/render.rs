@@ -1,17 +1,17 @@
 //! Rendering of all metrics in the Prometheus text format.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::exposition::FamilyKind::{Counter, Gauge, Histogram};
 use super::exposition::Value::{Integer, Nanoseconds};
-use super::exposition::{Exposition, is_name};
+use super::exposition::{Exposition, FamilyKind, Value, is_name};
 use super::histogram::{HistogramSum, bound_ns};
-use super::kinds::{CloseReason, MethodClass, ParseErrorKind, RejectReason, STATUS_CLASSES};
+use super::kinds::{CloseReason, METHODS, ParseErrorKind, RejectReason, STATUS_CLASSES};
 use super::process::ProcessSnapshot;
 use super::sample::{Sample, SampleKind};
 use super::worker::Block;
 use crate::observe::access_log::LogStats;
+use crate::observe::counter;
 
 pub(super) fn render(
     blocks: &[Arc<Block>],
@@ -20,7 +20,7 @@ pub(super) fn render(
     process: &ProcessSnapshot,
     text: &mut Vec<u8>,
 ) {
-    let mut out = Exposition::new(text);
+    let mut out = Exposition(text);
     requests(blocks, &mut out);
     durations(blocks, &mut out);
     connections(blocks, &mut out);
@@ -35,17 +35,31 @@ pub(super) fn render(
 }
 
 /// Sums one counter over all workers.
-fn sum<'a>(blocks: &'a [Arc<Block>], counter: impl Fn(&'a Block) -> &'a AtomicU64) -> u64 {
-    blocks.iter().fold(0, |sum, block| sum.wrapping_add(counter(block).load(Ordering::Relaxed)))
+fn sum<'a>(blocks: &'a [Arc<Block>], counter: impl Fn(&'a Block) -> &'a counter::Counter) -> u64 {
+    blocks.iter().fold(0, |sum, block| sum.wrapping_add(counter(block).get()))
+}
+
+/// Appends a family of counters that differ in one label.
+fn by_label(
+    out: &mut Exposition<'_>,
+    (name, help): (&str, &str),
+    label: &str,
+    values: &[&str],
+    count: impl Fn(usize) -> u64,
+) {
+    out.family(name, Counter, help);
+    for (index, value) in values.iter().enumerate() {
+        out.sample(name, &[(label, value)], Integer(count(index)));
+    }
 }
 
 fn requests(blocks: &[Arc<Block>], out: &mut Exposition<'_>) {
     let name = "anello_http_requests_total";
     out.family(name, Counter, "Requests completed or rejected, by method and status class.");
-    for method in MethodClass::ALL {
+    for (method_index, method) in METHODS.into_iter().enumerate() {
         for (class, status) in STATUS_CLASSES.into_iter().enumerate() {
-            let count = sum(blocks, |block| &block.requests[method as usize][class]);
-            out.sample(name, &[("method", method.label()), ("status", status)], Integer(count));
+            let count = sum(blocks, |block| &block.requests[method_index][class]);
+            out.sample(name, &[("method", method), ("status", status)], Integer(count));
         }
     }
 }
@@ -64,7 +78,7 @@ fn durations(blocks: &[Arc<Block>], out: &mut Exposition<'_>) {
     let [bounded @ .., unbounded] = &total.buckets;
     for (index, count) in bounded.iter().enumerate() {
         cumulative = cumulative.wrapping_add(*count);
-        out.sample(name, &[("le", &Nanoseconds(bound_ns(index)).text())], Integer(cumulative));
+        out.sample(name, &[("le", &Nanoseconds(bound_ns(index)).to_string())], Integer(cumulative));
     }
     cumulative = cumulative.wrapping_add(*unbounded);
     out.sample(name, &[("le", "+Inf")], Integer(cumulative));
@@ -76,22 +90,21 @@ fn durations(blocks: &[Arc<Block>], out: &mut Exposition<'_>) {
 fn connections(blocks: &[Arc<Block>], out: &mut Exposition<'_>) {
     // Read the closed counters first: a connection that opens and closes during the scrape must not make the difference
     // negative.
-    let closed = CloseReason::ALL.map(|reason| sum(blocks, |block| &block.closed[reason as usize]));
+    let closed: [u64; CloseReason::LABELS.len()] =
+        std::array::from_fn(|reason| sum(blocks, |block| &block.closed[reason]));
     let accepted = sum(blocks, |block| &block.accepted);
     let open = accepted.saturating_sub(closed.iter().sum());
     out.single("anello_http_connections_accepted_total", Counter, "Connections accepted.", Integer(accepted));
     out.single("anello_http_connections_open", Gauge, "Open connections.", Integer(open));
-    let name = "anello_http_connections_refused_total";
-    out.family(name, Counter, "Connections rejected before any request was read, by reason.");
-    for reason in RejectReason::ALL {
-        let count = sum(blocks, |block| &block.rejected[reason as usize]);
-        out.sample(name, &[("reason", reason.label())], Integer(count));
-    }
-    let name = "anello_http_connections_closed_total";
-    out.family(name, Counter, "Connections closed, by reason.");
-    for (reason, count) in CloseReason::ALL.into_iter().zip(closed) {
-        out.sample(name, &[("reason", reason.label())], Integer(count));
-    }
+    let family = (
+        "anello_http_connections_refused_total",
+        "Connections rejected before any request was read, by reason.",
+    );
+    by_label(out, family, "reason", &RejectReason::LABELS, |reason| {
+        sum(blocks, |block| &block.rejected[reason])
+    });
+    let family = ("anello_http_connections_closed_total", "Connections closed, by reason.");
+    by_label(out, family, "reason", &CloseReason::LABELS, |reason| closed[reason]);
 }
 
 fn bytes_and_parse_errors(blocks: &[Arc<Block>], out: &mut Exposition<'_>) {
@@ -102,12 +115,10 @@ fn bytes_and_parse_errors(blocks: &[Arc<Block>], out: &mut Exposition<'_>) {
     let help = "Response body bytes queued for sending, without heads, counted when the response ends. With TLS, \
                 plaintext bytes.";
     out.single("anello_http_sent_bytes_total", Counter, help, Integer(sent));
-    let name = "anello_http_parse_refusals_total";
-    out.family(name, Counter, "Requests rejected with a parse error, by kind.");
-    for kind in ParseErrorKind::ALL {
-        let count = sum(blocks, |block| &block.parse_errors[kind as usize]);
-        out.sample(name, &[("kind", kind.label())], Integer(count));
-    }
+    let family = ("anello_http_parse_refusals_total", "Requests rejected with a parse error, by kind.");
+    by_label(out, family, "kind", &ParseErrorKind::LABELS, |kind| {
+        sum(blocks, |block| &block.parse_errors[kind])
+    });
 }
 
 fn cache(blocks: &[Arc<Block>], out: &mut Exposition<'_>) {
@@ -121,18 +132,14 @@ fn cache(blocks: &[Arc<Block>], out: &mut Exposition<'_>) {
 }
 
 fn access_log(log: &LogStats, out: &mut Exposition<'_>) {
-    let counters = [
+    let dropped_help = "Access log lines dropped because all buffers were full, or lost at shutdown.";
+    for (name, help, count) in [
         ("anello_http_log_lines_written_total", "Access log lines written.", log.written_lines),
-        (
-            "anello_http_log_lines_dropped_total",
-            "Access log lines dropped because all buffers were full, or lost at shutdown.",
-            log.dropped_lines,
-        ),
+        ("anello_http_log_lines_dropped_total", dropped_help, log.dropped_lines),
         ("anello_http_log_bytes_written_total", "Access log bytes written.", log.written_bytes),
         ("anello_http_log_errors_total", "Failed attempts to write or open the access log.", log.errors),
         ("anello_http_log_reopens_total", "Completed reopens of the access log.", log.reopens),
-    ];
-    for (name, help, count) in counters {
+    ] {
         out.single(name, Counter, help, Integer(count));
     }
 }
@@ -173,43 +180,22 @@ fn build_info(build_labels: &[(&'static str, String)], out: &mut Exposition<'_>)
 }
 
 fn process_metrics(process: &ProcessSnapshot, out: &mut Exposition<'_>) {
-    let stat = process.stat;
-    let metrics = [
-        (
-            "process_cpu_seconds_total",
-            Counter,
-            "User and system CPU time of all threads.",
-            stat.map(|stat| Nanoseconds(stat.cpu_ns())),
-        ),
-        (
-            "process_start_time_seconds",
-            Gauge,
-            "Start time of the process in seconds since the Unix epoch.",
-            process.start_unix_ns.map(Nanoseconds),
-        ),
-        ("process_open_fds", Gauge, "Open file descriptors.", process.open_descriptors.map(Integer)),
-        (
-            "process_max_fds",
-            Gauge,
-            "Maximum number of open file descriptors.",
-            process.descriptors_limit.map(Integer),
-        ),
-        (
-            "process_resident_memory_bytes",
-            Gauge,
-            "Resident memory of the process.",
-            stat.map(|stat| Integer(stat.resident_bytes())),
-        ),
-        (
-            "process_virtual_memory_bytes",
-            Gauge,
-            "Virtual memory of the process.",
-            stat.map(|stat| Integer(stat.virtual_bytes)),
-        ),
-    ];
-    for (name, kind, help, value) in metrics {
+    let mut single = |name: &str, kind: FamilyKind, help: &str, value: Option<Value>| {
         if let Some(value) = value {
             out.single(name, kind, help, value);
         }
-    }
+    };
+    let stat = process.stat.as_ref();
+    let cpu_time = stat.map(|stat| Nanoseconds(stat.cpu_ns()));
+    single("process_cpu_seconds_total", Counter, "User and system CPU time of all threads.", cpu_time);
+    let help = "Start time of the process in seconds since the Unix epoch.";
+    single("process_start_time_seconds", Gauge, help, process.start_unix_ns.map(Nanoseconds));
+    let open_descriptors = process.open_descriptors.map(Integer);
+    single("process_open_fds", Gauge, "Open file descriptors.", open_descriptors);
+    let limit = process.descriptors_limit.map(Integer);
+    single("process_max_fds", Gauge, "Maximum number of open file descriptors.", limit);
+    let resident_bytes = stat.map(|stat| Integer(stat.resident_bytes()));
+    single("process_resident_memory_bytes", Gauge, "Resident memory of the process.", resident_bytes);
+    let virtual_bytes = stat.map(|stat| Integer(stat.virtual_bytes));
+    single("process_virtual_memory_bytes", Gauge, "Virtual memory of the process.", virtual_bytes);
 }

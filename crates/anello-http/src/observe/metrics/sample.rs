@@ -43,30 +43,29 @@ impl Sample {
 /// Converts the driver metrics of a worker, as returned by [`anello::current_metrics`], to samples.
 #[must_use]
 pub fn driver_samples(metrics: &DriverMetrics) -> [Sample; 12] {
-    [
-        Sample::counter("accepted", "Connections accepted.", metrics.accepted),
-        Sample::counter(
-            "refused",
-            "Connections rejected because no file descriptors were left.",
-            metrics.refused,
-        ),
-        Sample::counter("receives", "Receive operations that returned data.", metrics.receives),
-        Sample::counter("sends", "Sends completed in one operation.", metrics.sends),
-        Sample::counter("short_sends", "Sends completed only in part at first.", metrics.short_sends),
-        Sample::counter("zero_copy_sends", "Zero-copy sends.", metrics.zero_copy_sends),
-        Sample::counter("file_bytes", "Bytes sent from files.", metrics.file_bytes),
-        Sample::counter(
+    let counters = [
+        ("accepted", "Connections accepted.", metrics.accepted),
+        ("refused", "Connections rejected because no file descriptors were left.", metrics.refused),
+        ("receives", "Receive operations that returned data.", metrics.receives),
+        ("sends", "Sends completed in one operation.", metrics.sends),
+        ("short_sends", "Sends completed only in part at first.", metrics.short_sends),
+        ("zero_copy_sends", "Zero-copy sends.", metrics.zero_copy_sends),
+        ("file_bytes", "Bytes sent from files.", metrics.file_bytes),
+        (
             "buffer_exhaustions",
             "Receive operations for which no receive buffer was free.",
             metrics.buffer_exhaustions,
         ),
-        Sample::counter(
+        (
             "late_completions",
             "Completions of operations that had already been released.",
             metrics.late_completions,
         ),
-        Sample::counter("completion_overflows", "Completion queue overflows.", metrics.completion_overflows),
-        Sample::counter("turns", "System calls to submit operations or wait for completions.", metrics.turns),
-        Sample::gauge("sockets", "Sockets owned by the driver.", metrics.sockets),
-    ]
+        ("completion_overflows", "Completion queue overflows.", metrics.completion_overflows),
+        ("turns", "System calls to submit operations or wait for completions.", metrics.turns),
+        ("sockets", "Sockets owned by the driver.", metrics.sockets),
+    ];
+    let mut samples = counters.map(|(name, help, value)| Sample::counter(name, help, value));
+    samples[counters.len() - 1].kind = SampleKind::Gauge;
+    samples
 }

@@ -1,16 +1,17 @@
 //! Counters of one worker: a block of memory that only the worker writes and that a scrape reads.
-//!
-//! A counter is incremented by a load and a store instead of an atomic addition. This is correct because each block has
-//! a single writer.
 
 use std::cell::Cell;
 use std::marker::PhantomData;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, TryLockError};
 
 use super::histogram::Histogram;
-use super::kinds::{CloseReason, MethodClass, ParseErrorKind, RejectReason, STATUS_CLASSES, status_class};
+use super::kinds::{
+    CloseReason, METHODS, ParseErrorKind, RejectReason, STATUS_CLASSES, method_index, status_class,
+};
 use super::sample::Sample;
+use crate::h1::Method;
+use crate::observe::counter::Counter;
 
 /// Maximum number of samples that a worker can publish. Further samples are ignored.
 pub const MAX_SAMPLES: usize = 64;
@@ -21,17 +22,17 @@ pub const MAX_SAMPLES: usize = 64;
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub(super) struct Block {
-    pub(super) requests: [[AtomicU64; STATUS_CLASSES.len()]; MethodClass::ALL.len()],
+    pub(super) requests: [[Counter; STATUS_CLASSES.len()]; METHODS.len()],
     pub(super) durations: Histogram,
-    pub(super) received_bytes: AtomicU64,
-    pub(super) sent_bytes: AtomicU64,
-    pub(super) cache_hits: AtomicU64,
-    pub(super) cache_misses: AtomicU64,
-    pub(super) cache_bytes: AtomicU64,
-    pub(super) accepted: AtomicU64,
-    pub(super) closed: [AtomicU64; CloseReason::ALL.len()],
-    pub(super) rejected: [AtomicU64; RejectReason::ALL.len()],
-    pub(super) parse_errors: [AtomicU64; ParseErrorKind::ALL.len()],
+    pub(super) received_bytes: Counter,
+    pub(super) sent_bytes: Counter,
+    pub(super) cache_hits: Counter,
+    pub(super) cache_misses: Counter,
+    pub(super) cache_bytes: Counter,
+    pub(super) accepted: Counter,
+    pub(super) closed: [Counter; CloseReason::LABELS.len()],
+    pub(super) rejected: [Counter; RejectReason::LABELS.len()],
+    pub(super) parse_errors: [Counter; ParseErrorKind::LABELS.len()],
     samples: Mutex<Vec<Sample>>,
     /// Whether a `WorkerMetrics` for this block exists.
     is_claimed: AtomicBool,
@@ -59,62 +60,62 @@ impl WorkerMetrics {
     ///
     /// [`Server`](crate::Server) measures the duration from the end of the request head until the response has been
     /// queued for sending.
-    pub fn record_request(&self, method: MethodClass, status: u16, duration_ns: u64) {
+    pub fn record_request(&self, method: Method, status: u16, duration_ns: u64) {
         self.record_untimed_request(method, status);
         self.block.durations.record(duration_ns);
     }
 
     /// Records a request without a duration, such as one that could not be parsed. The request is not part of the
     /// duration histogram.
-    pub fn record_untimed_request(&self, method: MethodClass, status: u16) {
-        add(&self.block.requests[method as usize][status_class(status)], 1);
+    pub fn record_untimed_request(&self, method: Method, status: u16) {
+        self.block.requests[method_index(method)][status_class(status)].add(1);
     }
 
     /// Adds bytes received from a peer: request heads, bodies and any other data. With TLS, counts plaintext bytes.
     pub fn add_received_bytes(&self, bytes: u64) {
-        add(&self.block.received_bytes, bytes);
+        self.block.received_bytes.add(bytes);
     }
 
     /// Adds response body bytes sent to a peer.
     pub fn add_sent_bytes(&self, bytes: u64) {
-        add(&self.block.sent_bytes, bytes);
+        self.block.sent_bytes.add(bytes);
     }
 
     /// Records an accepted connection. Call [`connection_closed`](Self::connection_closed) when it closes, on this
     /// worker or another.
     pub fn connection_accepted(&self) {
-        add(&self.block.accepted, 1);
+        self.block.accepted.add(1);
     }
 
     /// Records a rejected connection. It counts neither as accepted nor as closed.
     pub fn connection_rejected(&self, reason: RejectReason) {
-        add(&self.block.rejected[reason as usize], 1);
+        self.block.rejected[reason as usize].add(1);
     }
 
     /// Records that an accepted connection was closed.
     pub fn connection_closed(&self, reason: CloseReason) {
-        add(&self.block.closed[reason as usize], 1);
+        self.block.closed[reason as usize].add(1);
     }
 
     /// Records a request that was rejected with a parse error. If a response was sent, call
     /// [`record_untimed_request`](Self::record_untimed_request) as well.
     pub fn parse_error(&self, kind: ParseErrorKind) {
-        add(&self.block.parse_errors[kind as usize], 1);
+        self.block.parse_errors[kind as usize].add(1);
     }
 
     /// Records a file served from the cache: the entry was fresh, or was revalidated.
     pub fn cache_hit(&self) {
-        add(&self.block.cache_hits, 1);
+        self.block.cache_hits.add(1);
     }
 
     /// Records a cacheable file that was not in the cache, or whose entry was outdated.
     pub fn cache_miss(&self) {
-        add(&self.block.cache_misses, 1);
+        self.block.cache_misses.add(1);
     }
 
     /// Sets the current size of the worker's cache.
     pub fn set_cache_bytes(&self, bytes: u64) {
-        self.block.cache_bytes.store(bytes, Ordering::Relaxed);
+        self.block.cache_bytes.set(bytes);
     }
 
     /// Publishes further samples of the worker, such as [`driver_samples`](super::driver_samples).
@@ -147,11 +148,6 @@ impl Block {
     }
 }
 
-/// Adds to a counter of which the calling thread is the only writer.
-pub(super) fn add(counter: &AtomicU64, increment: u64) {
-    counter.store(counter.load(Ordering::Relaxed).wrapping_add(increment), Ordering::Relaxed);
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -170,7 +166,7 @@ mod tests {
         drop(first);
         let second = WorkerMetrics::claim(&block).unwrap();
         second.add_received_bytes(6);
-        assert_eq!(block.received_bytes.load(Ordering::Relaxed), 11);
+        assert_eq!(block.received_bytes.get(), 11);
     }
 
     #[test]

@@ -1,11 +1,11 @@
 //! What a reader needs to judge and repeat the run: failures, checks, contenders, machine, method, raw data.
 
-use crate::cell::{Cell, Workload};
-use crate::commit;
-use crate::contender::Role;
-use crate::raw;
+use crate::plan::cell::{Cell, Workload};
+use crate::plan::commit;
+use crate::plan::contender::Role;
 use crate::report::format::{grouped, milliseconds, percent};
 use crate::report::html::{Page, View};
+use crate::report::raw;
 use crate::report::svg::escape;
 use crate::result::{ContenderRecord, Quality};
 

@@ -1,15 +1,15 @@
 //! One group of cells: the table of ratios first, then the charts, then every figure.
 
-use crate::cell::Workload;
-use crate::measure::Measure;
+use crate::plan::cell::Workload;
 use crate::report::base;
 use crate::report::drawings::GroupDrawings;
 use crate::report::format::{bytes, count, cut, interval, micros, percent, sign, spread, times};
 use crate::report::html::{Page, View};
 use crate::report::svg::escape;
 use crate::report::value;
+use crate::result::measure::Measure;
 use crate::result::{CellResult, ContenderRecord, Figures, Outcome, PairComparison, Row, Verdict};
-use crate::statistics::{Estimate, Ratio};
+use crate::result::{Estimate, Ratio};
 
 /// Reasons in the tables are cut to so many characters.
 const WHY_LENGTH: usize = 110;

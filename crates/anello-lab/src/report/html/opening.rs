@@ -1,12 +1,12 @@
 //! What came out: the verdicts in sentences, and anello against its peers in one table.
 
-use crate::measure::Measure;
+use crate::judge::statistics::quantile;
 use crate::report::format::{readable_time, times};
 use crate::report::html::{Page, View, run_title};
 use crate::report::svg::escape;
 use crate::report::value;
+use crate::result::measure::Measure;
 use crate::result::{Finding, FindingKind, PairComparison, Verdict};
-use crate::statistics::quantile;
 
 /// So many sentences of one kind stand open; more are folded.
 const OPEN_SENTENCES: usize = 6;

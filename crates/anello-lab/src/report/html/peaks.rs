@@ -1,8 +1,8 @@
 //! Where the rate of each contender peaks while connections rise.
 
-use crate::cell::{Group, Workload};
-use crate::peak::{Peak, sweeps};
-use crate::published::{PEAKS_OF, peak as published_peak};
+use crate::judge::peak::{Peak, sweeps};
+use crate::judge::published::{PEAKS_OF, peak as published_peak};
+use crate::plan::cell::{Group, Workload};
 use crate::report::format::count;
 use crate::report::html::{Page, View};
 use crate::report::peaks;

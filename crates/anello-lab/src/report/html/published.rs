@@ -1,7 +1,6 @@
 //! Published ratios beside ours, and whether the claims hold on this machine.
 
-use crate::measure::Measure;
-use crate::published::{
+use crate::judge::published::{
     ClaimResult, Comparison, Judgement, LocalResult, PublishedCell, PublishedComparison,
     compare_with_published,
 };
@@ -9,6 +8,7 @@ use crate::report::format::{count, interval, times};
 use crate::report::html::{Page, View};
 use crate::report::svg::escape;
 use crate::report::value;
+use crate::result::measure::Measure;
 
 /// So many rows stand open; more are folded.
 const OPEN_ROWS: usize = 12;

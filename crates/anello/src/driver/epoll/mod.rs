@@ -10,7 +10,7 @@ use rustix::event::{EventfdFlags, Timespec, eventfd};
 use rustix::io::Errno;
 
 use super::op::Wait;
-use super::reactor::{Edge, ReadinessKernel};
+use super::readiness_kernel::{Edge, ReadinessKernel};
 use super::sockets::OsSockets;
 use super::token::{Kind, Token};
 

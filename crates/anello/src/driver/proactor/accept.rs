@@ -1,45 +1,19 @@
 //! Connecting and accepting. A listener accepts connections until its queue is full.
 
-use std::collections::VecDeque;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::task::{Poll, Waker, ready};
+use std::task::{Poll, Waker};
 
-use super::kernel::{CompletionKernel, Socket};
+use super::state::{Proactor, cancel_token};
 use super::stream::Connect;
-use super::{Proactor, cancel_token, gone};
 use crate::driver::accept_sink::AcceptSink;
 use crate::driver::catch_panic::log;
+use crate::driver::completion_kernel::CompletionKernel;
 use crate::driver::op::{Completion, Op};
-use crate::driver::sockets::{Family, ListenOptions, Sockets, is_per_connection_error, kernel_error};
+use crate::driver::sockets::{Family, Sockets, gone, is_per_connection_error};
 use crate::driver::token::{Key, Kind, Token};
-use crate::driver::wake::{WakeQueue, WakerSlot};
-
-#[derive(Debug)]
-pub(super) struct Listener<S> {
-    pub socket: S,
-    family: Family,
-    /// Set if other workers accept from the same socket.
-    shared: bool,
-    armed: bool,
-    /// Whether the armed accept, or else the next one, may accept connections before the application polls for them.
-    /// See [`Proactor::set_accept_ahead`].
-    accepts_ahead: bool,
-    pub(super) cancelling: bool,
-    released: bool,
-    /// Receives the connections that the kernel accepts for a released listener until its accept operation has ended.
-    accept_sink: Option<Arc<dyn AcceptSink>>,
-    error: Option<i32>,
-    queue: VecDeque<S>,
-    waker: WakerSlot,
-}
-
-impl<S> Listener<S> {
-    pub(super) fn is_armed(&self) -> bool {
-        self.armed
-    }
-}
+use crate::driver::wake::{PollIo, WakeQueue, WakerSlot};
 
 impl<K: CompletionKernel> Proactor<K> {
     pub fn connect(&mut self, peer: SocketAddr, source: Option<SocketAddr>) -> io::Result<Key> {
@@ -52,13 +26,13 @@ impl<K: CompletionKernel> Proactor<K> {
         Ok(key)
     }
 
-    pub fn poll_connect(&mut self, key: Key, waker: &Waker) -> Poll<io::Result<()>> {
+    pub fn poll_connect(&mut self, key: Key, waker: &Waker) -> PollIo<()> {
         let Some(stream) = self.streams.get_mut(key) else { return Poll::Ready(Err(gone())) };
         match stream.connect {
             Connect::Done => Poll::Ready(Ok(())),
-            Connect::Failed(result) => Poll::Ready(Err(kernel_error(result))),
+            Connect::Failed(errno) => Poll::Ready(Err(io::Error::from_raw_os_error(errno))),
             Connect::InFlight => {
-                stream.send_waker.wait(waker);
+                stream.sends.waker.wait(waker);
                 Poll::Pending
             }
         }
@@ -72,89 +46,12 @@ impl<K: CompletionKernel> Proactor<K> {
         };
         stream.connect = match completion.result {
             0.. => Connect::Done,
-            result => Connect::Failed(result),
+            result => Connect::Failed(-result),
         };
-        stream.send_waker.wake(wakes);
+        stream.sends.waker.wake(wakes);
         if stream.released {
             self.finish(key);
         }
-    }
-
-    pub fn listen(&mut self, address: SocketAddr, options: &ListenOptions) -> io::Result<Key> {
-        let socket = self.kernel.sockets_mut().listen(address, options)?;
-        self.attach_listener(socket, Family::Internet)
-    }
-
-    pub fn attach_listener(&mut self, socket: Socket<K>, family: Family) -> io::Result<Key> {
-        Ok(self.listeners.insert(Listener {
-            socket,
-            family,
-            shared: false,
-            armed: false,
-            accepts_ahead: true,
-            cancelling: false,
-            released: false,
-            accept_sink: None,
-            error: None,
-            queue: VecDeque::new(),
-            waker: WakerSlot::default(),
-        }))
-    }
-
-    /// Marks the listener as shared with other workers. The kernel wakes the worker that has waited longest. A
-    /// multishot accept would keep its position in the wait queue and get every connection; an accept that is armed
-    /// again moves to the end of the queue.
-    pub fn share_listener(&mut self, key: Key) {
-        if let Some(listener) = self.listeners.get_mut(key) {
-            listener.shared = true;
-        }
-    }
-
-    pub fn poll_accept(&mut self, key: Key, waker: &Waker) -> Poll<io::Result<Key>> {
-        let (socket, family) = ready!(self.poll_accepted(key, waker))?;
-        Poll::Ready(self.attach_accepted(socket, family))
-    }
-
-    pub fn attach_accepted(&mut self, socket: Socket<K>, family: Family) -> io::Result<Key> {
-        self.attach(socket, family)
-    }
-
-    /// Accepts the next connection, without attaching it as a stream.
-    pub fn poll_accepted(&mut self, key: Key, waker: &Waker) -> Poll<io::Result<(Socket<K>, Family)>> {
-        let Some(listener) = self.listeners.get_mut(key) else { return Poll::Ready(Err(gone())) };
-        if let Some(socket) = listener.queue.pop_front() {
-            let family = listener.family;
-            return Poll::Ready(Ok((socket, family)));
-        }
-        if let Some(result) = listener.error.take() {
-            return Poll::Ready(Err(kernel_error(result)));
-        }
-        listener.waker.wait(waker);
-        if !listener.armed {
-            listener.armed = true;
-            let multishot = listener.accepts_ahead && !listener.shared;
-            let op = Op::Accept { listener: &listener.socket, multishot };
-            self.kernel.push(Token::new(Kind::Accept, key), op);
-        }
-        Poll::Pending
-    }
-
-    /// Sets whether the kernel may accept connections before the application polls for them. If not, each accept
-    /// operation accepts one connection, so that at most one open connection has not been returned to the application.
-    /// A multishot accept would take all connections in the backlog before it can be cancelled.
-    pub fn set_accept_ahead(&mut self, key: Key, accepts_ahead: bool) {
-        let Some(listener) = self.listeners.get_mut(key) else { return };
-        if std::mem::replace(&mut listener.accepts_ahead, accepts_ahead) && !accepts_ahead {
-            self.stop_accepting(key);
-        }
-    }
-
-    /// Rejects the pending connections of a listener when no descriptors are left. Returns their number.
-    pub fn refuse(&mut self, key: Key) -> usize {
-        let Some(listener) = self.listeners.get(key) else { return 0 };
-        let rejected = self.kernel.sockets_mut().refuse(&listener.socket);
-        self.metrics.refused += rejected as u64;
-        rejected
     }
 
     pub fn release_listener(&mut self, key: Key) {
@@ -184,7 +81,7 @@ impl<K: CompletionKernel> Proactor<K> {
         self.release_listener(key);
     }
 
-    fn stop_accepting(&mut self, key: Key) {
+    pub(super) fn stop_accepting(&mut self, key: Key) {
         let Some(listener) = self.listeners.get_mut(key) else { return };
         if listener.armed && !listener.cancelling {
             listener.cancelling = true;
@@ -218,7 +115,7 @@ impl<K: CompletionKernel> Proactor<K> {
             let errno = -completion.result;
             // The other errors are caused by a single connection or by a cancellation, and accepting continues.
             if !is_per_connection_error(errno) && !matches!(errno, libc::ECANCELED | libc::EAGAIN) {
-                listener.error = Some(completion.result);
+                listener.error = Some(errno);
             }
         }
         listener.waker.wake(wakes);

@@ -12,23 +12,14 @@
 use std::num::NonZero;
 use std::time::Duration;
 
-use super::kernel::CompletionKernel;
+use super::state::{Proactor, ZeroCopySend};
 use super::stream::{Connect, HangupPoll, Received, Receiving, Sending};
-use super::{Proactor, ZeroCopySend};
 use crate::driver::catch_panic::log;
+use crate::driver::completion_kernel::CompletionKernel;
 use crate::driver::op::{Completion, Op};
 use crate::driver::sockets::{Sockets, StreamOption};
 use crate::driver::token::{GENERATION_MASK, Key, Kind, Token};
 use crate::driver::wake::WakeQueue;
-
-/// Operations that were cancelled because their completions may have been dropped.
-#[derive(Debug, Default)]
-pub(super) struct RecoveryCancels {
-    /// Generation of the tokens of these cancellations; the index of such a token is the index of its target in
-    /// `targets`. Other cancellations have generation zero.
-    round: u32,
-    targets: Vec<Token>,
-}
 
 impl<K: CompletionKernel> Proactor<K> {
     #[cold]
@@ -48,7 +39,7 @@ impl<K: CompletionKernel> Proactor<K> {
         }
         for key in self.listeners.keys() {
             if let Some(listener) = self.listeners.get_mut(key)
-                && listener.is_armed()
+                && listener.armed
             {
                 listener.cancelling = true;
                 self.cancel_for_recovery(Token::new(Kind::Accept, key));
@@ -86,14 +77,14 @@ impl<K: CompletionKernel> Proactor<K> {
             stream.hangup_poll = HangupPoll::Cancelling;
         }
         if loses_bytes {
-            let aborted = NonZero::new(-libc::ECONNABORTED);
-            stream.send_error = stream.send_error.or(aborted);
+            let aborted = NonZero::new(libc::ECONNABORTED);
+            stream.sends.error = stream.sends.error.or(aborted);
             stream.receive_error = stream.receive_error.or(aborted);
             stream.received = Received::default();
             // If EOF were reported after lost bytes, the data before them would appear complete.
             stream.reads.eof = false;
             stream.receive_waker.wake(wakes);
-            stream.send_waker.wake(wakes);
+            stream.sends.waker.wake(wakes);
             let reset = StreamOption::Linger(Some(Duration::ZERO));
             if let Err(error) = self.kernel.sockets().set_option(&stream.socket, reset) {
                 log(

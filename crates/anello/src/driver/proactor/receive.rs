@@ -4,15 +4,15 @@ use std::io;
 use std::num::NonZero;
 use std::task::{Poll, Waker};
 
-use super::kernel::CompletionKernel;
+use super::state::{Proactor, cancel_token};
 use super::stream::{HangupPoll, Receiving};
-use super::{Proactor, cancel_token, gone};
 use crate::driver::buffer::{Chunk, store_chunk};
+use crate::driver::completion_kernel::CompletionKernel;
 use crate::driver::direct_read::ReadOutcome;
 use crate::driver::op::{Completion, Op};
-use crate::driver::sockets::{Family, Sockets, kernel_error};
+use crate::driver::sockets::{Family, Sockets, gone};
 use crate::driver::token::{Key, Kind, Token};
-use crate::driver::wake::WakeQueue;
+use crate::driver::wake::{PollIo, WakeQueue};
 
 /// Number of consecutive reads that would have fitted a ring buffer after which a direct stream returns to the ring.
 const SMALL_READS_TO_RING: u8 = 64;
@@ -20,12 +20,7 @@ const SMALL_READS_TO_RING: u8 = 64;
 impl<K: CompletionKernel> Proactor<K> {
     /// Receives the next bytes of a stream into `received`, which must be `None`. It remains `None` at EOF.
     #[inline(always)]
-    pub fn poll_receive(
-        &mut self,
-        key: Key,
-        received: &mut Option<Chunk>,
-        waker: &Waker,
-    ) -> Poll<io::Result<()>> {
+    pub fn poll_receive(&mut self, key: Key, received: &mut Option<Chunk>, waker: &Waker) -> PollIo<()> {
         if let Some(stream) = self.streams.get_mut(key) {
             if let Some(chunk) = stream.received.pop() {
                 store_chunk(received, chunk);
@@ -40,20 +35,15 @@ impl<K: CompletionKernel> Proactor<K> {
     }
 
     #[inline(never)]
-    fn poll_receive_slow(
-        &mut self,
-        key: Key,
-        received: &mut Option<Chunk>,
-        waker: &Waker,
-    ) -> Poll<io::Result<()>> {
+    fn poll_receive_slow(&mut self, key: Key, received: &mut Option<Chunk>, waker: &Waker) -> PollIo<()> {
         let Some(stream) = self.streams.get_mut(key).filter(|stream| !stream.released) else {
             return Poll::Ready(Err(gone()));
         };
         if stream.reads.eof {
             return Poll::Ready(Ok(()));
         }
-        if let Some(result) = stream.receive_error {
-            return Poll::Ready(Err(kernel_error(result.get())));
+        if let Some(errno) = stream.receive_error {
+            return Poll::Ready(Err(io::Error::from_raw_os_error(errno.get())));
         }
         let ring_armed = matches!(stream.receiving, Receiving::Ring | Receiving::Cancelling(_));
         if stream.direct && !ring_armed && stream.reads.readable {
@@ -83,7 +73,7 @@ impl<K: CompletionKernel> Proactor<K> {
     }
 
     /// Copies received bytes into the caller's memory. Returns 0 at EOF.
-    pub fn poll_read(&mut self, key: Key, buffer: &mut [u8], waker: &Waker) -> Poll<io::Result<usize>> {
+    pub fn poll_read(&mut self, key: Key, buffer: &mut [u8], waker: &Waker) -> PollIo<usize> {
         self.poll_copy(key, buffer.len(), |bytes| buffer[..bytes.len()].copy_from_slice(bytes), waker)
     }
 
@@ -95,7 +85,7 @@ impl<K: CompletionKernel> Proactor<K> {
         max_bytes: usize,
         copy: impl FnOnce(&[u8]),
         waker: &Waker,
-    ) -> Poll<io::Result<usize>> {
+    ) -> PollIo<usize> {
         let mut received: Option<Chunk> = None;
         let Poll::Ready(result) = self.poll_receive(key, &mut received, waker) else { return Poll::Pending };
         result?;
@@ -236,7 +226,7 @@ impl<K: CompletionKernel> Proactor<K> {
             }
             // Bytes without a valid buffer indicate a kernel error. Data is missing, so the stream fails.
             (1.., None) => {
-                stream.receive_error = NonZero::new(-libc::EIO);
+                stream.receive_error = NonZero::new(libc::EIO);
                 self.stop_receiving(key);
             }
             (0, _) => {
@@ -268,7 +258,7 @@ impl<K: CompletionKernel> Proactor<K> {
                     stream.reads.readable = true;
                 }
             }
-            _ => stream.receive_error = NonZero::new(-errno),
+            _ => stream.receive_error = NonZero::new(errno),
         }
     }
 
@@ -287,7 +277,7 @@ impl<K: CompletionKernel> Proactor<K> {
             let hangup_mask = libc::POLLHUP | libc::POLLRDHUP | libc::POLLERR;
             stream.reads.short_read_is_inconclusive |= mask & hangup_mask as u32 != 0;
         } else if completion.result != -libc::ECANCELED {
-            stream.receive_error = NonZero::new(completion.result);
+            stream.receive_error = NonZero::new(-completion.result);
         }
         stream.receive_waker.wake(wakes);
         if stream.released {

@@ -1,38 +1,32 @@
 //! Sending: one operation is in flight per stream, for the front of its queue.
 
 use std::io::{self, IoSlice};
-use std::net::Shutdown;
 use std::num::NonZero;
-use std::os::fd::BorrowedFd;
 use std::task::{Poll, Waker, ready};
 
-use super::kernel::CompletionKernel;
+use super::state::{MAX_SEND_BYTES, Proactor, ZeroCopySend, cancel_token};
 use super::stream::Sending;
-use super::{MAX_SEND_BYTES, Proactor, ZeroCopySend, cancel_token, gone};
 use crate::driver::buffer::CLASS_BYTES;
 use crate::driver::catch_panic::log;
+use crate::driver::completion_kernel::CompletionKernel;
 use crate::driver::io_slice_cursor::IoSliceCursor;
 use crate::driver::op::{Completion, Op, SendMode};
-use crate::driver::send_queue::{Queued, SendBuf, WriteSide, after_shutdown};
-use crate::driver::sockets::{Family, Sockets, is_file_error, kernel_error};
+use crate::driver::send_queue::{Queued, SendBuf};
+use crate::driver::send_side::WriteSide;
+use crate::driver::sockets::{Family, FileRange, Sockets, gone};
 use crate::driver::token::{Key, Kind, Token};
-use crate::driver::wake::WakeQueue;
+use crate::driver::wake::{PollIo, WakeQueue};
 
 impl<K: CompletionKernel> Proactor<K> {
     /// Accepts a buffer for sending if the queue has room. Takes the value of `outgoing` in that case.
     #[inline(always)]
-    pub fn poll_send(
-        &mut self,
-        key: Key,
-        outgoing: &mut Option<SendBuf>,
-        waker: &Waker,
-    ) -> Poll<io::Result<()>> {
+    pub fn poll_send(&mut self, key: Key, outgoing: &mut Option<SendBuf>, waker: &Waker) -> PollIo<()> {
         // Fast path of nearly every message: the send is queued for the next turn, which also confirms it.
         if let Some(stream) = self.streams.get_mut(key)
             && stream.sending == Sending::Idle
-            && stream.send_error.is_none()
-            && stream.write_side == WriteSide::Open
-            && let Some((data, length_bytes)) = stream.send_queue.start(outgoing, self.inline_send_bytes)
+            && stream.sends.error.is_none()
+            && stream.sends.write_side == WriteSide::Open
+            && let Some((data, length_bytes)) = stream.sends.queue.start(outgoing, self.inline_send_bytes)
         {
             let token = Token::new(Kind::Send, key);
             let submission_index = self.kernel.push_inline_send(token, &stream.socket, data, length_bytes);
@@ -44,77 +38,56 @@ impl<K: CompletionKernel> Proactor<K> {
     }
 
     #[inline(never)]
-    fn poll_send_slow(
-        &mut self,
-        key: Key,
-        outgoing: &mut Option<SendBuf>,
-        waker: &Waker,
-    ) -> Poll<io::Result<()>> {
+    fn poll_send_slow(&mut self, key: Key, outgoing: &mut Option<SendBuf>, waker: &Waker) -> PollIo<()> {
         let Some(stream) = self.streams.get_mut(key) else { return Poll::Ready(Err(gone())) };
-        if let Some(result) = stream.send_error {
-            return Poll::Ready(Err(kernel_error(result.get())));
-        }
-        if stream.write_side != WriteSide::Open {
-            return Poll::Ready(Err(after_shutdown()));
-        }
-        if stream.send_queue.queued_bytes() >= self.limits.max_send_queue_bytes {
-            stream.send_waker.wait(waker);
+        stream.sends.check()?;
+        stream.sends.check_open()?;
+        if stream.sends.queue.queued_bytes() >= self.limits.max_send_queue_bytes {
+            stream.sends.waker.wait(waker);
             self.confirm_without_sleeping |= stream.is_unconfirmed();
             return Poll::Pending;
         }
         let Some(queued) = outgoing.take().map(Queued) else { return Poll::Ready(Ok(())) };
         if stream.sending != Sending::Idle {
             self.confirm_without_sleeping |= stream.is_unconfirmed();
-            stream.send_queue.queue(queued, &self.pools);
+            stream.sends.queue.queue(queued, &self.pools);
             return Poll::Ready(Ok(()));
         }
-        stream.send_queue.push(queued);
+        stream.sends.queue.push(queued);
         Poll::Ready(self.start_sending(key))
     }
 
     /// Accepts bytes of the slices. Long data is passed to the kernel immediately, and unsent bytes are queued;
     /// otherwise, a copy of as many bytes as the queue has room for is queued.
-    pub fn poll_write(&mut self, key: Key, slices: &[IoSlice<'_>], waker: &Waker) -> Poll<io::Result<usize>> {
+    pub fn poll_write(&mut self, key: Key, slices: &[IoSlice<'_>], waker: &Waker) -> PollIo<usize> {
         let Some(stream) = self.streams.get_mut(key) else { return Poll::Ready(Err(gone())) };
-        if let Some(result) = stream.send_error {
-            return Poll::Ready(Err(kernel_error(result.get())));
-        }
-        let mut cursor = IoSliceCursor::new(slices);
+        let Some(mut cursor) = stream.sends.start_write(slices)? else { return Poll::Ready(Ok(0)) };
         let length = cursor.remaining_bytes();
-        if length == 0 {
-            return Poll::Ready(Ok(0));
-        }
         let idle = stream.sending == Sending::Idle;
         // A copy that does not fit the smallest buffer class would be sent immediately anyway.
         let send_directly = length > CLASS_BYTES[0] || length >= self.limits.direct_send_threshold_bytes;
         if idle && send_directly {
-            return match self.kernel.sockets_mut().send_slices(&stream.socket, slices) {
-                Ok(count) if count == length => {
-                    self.metrics.sends += 1;
-                    Poll::Ready(Ok(count))
-                }
-                Ok(count) => Poll::Ready(Ok(self.queue_remainder(key, cursor, count))),
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    Poll::Ready(Ok(self.queue_remainder(key, cursor, 0)))
-                }
-                Err(error) => Poll::Ready(Err(stream.fail(error))),
-            };
+            let sent = self.kernel.sockets_mut().send_slices(&stream.socket, slices);
+            let count = stream.sends.sent(sent)?;
+            if count < length {
+                return Poll::Ready(Ok(self.queue_remainder(key, cursor, count)));
+            }
+            self.metrics.sends += 1;
+            return Poll::Ready(Ok(count));
         }
         if idle && length <= self.limits.max_send_queue_bytes {
             let mut gathered = Some(SendBuf::Chunk(cursor.gather(&self.pools)));
             return self.poll_send(key, &mut gathered, waker).map_ok(|()| length);
         }
-        if stream.write_side != WriteSide::Open {
-            return Poll::Ready(Err(after_shutdown()));
-        }
-        cursor.limit(self.limits.max_send_queue_bytes.saturating_sub(stream.send_queue.queued_bytes()));
+        stream.sends.check_open()?;
+        cursor.limit(self.limits.max_send_queue_bytes.saturating_sub(stream.sends.queue.queued_bytes()));
         let accepted = cursor.remaining_bytes();
         self.confirm_without_sleeping |= stream.is_unconfirmed();
         if accepted == 0 {
-            stream.send_waker.wait(waker);
+            stream.sends.waker.wait(waker);
             return Poll::Pending;
         }
-        stream.send_queue.append_copy(&mut cursor, &self.pools);
+        stream.sends.queue.append_copy(&mut cursor, &self.pools);
         if idle {
             self.start_sending(key)?;
         }
@@ -131,92 +104,49 @@ impl<K: CompletionKernel> Proactor<K> {
         cursor.advance(sent_bytes);
         cursor.limit(self.limits.max_send_queue_bytes);
         let accepted = sent_bytes + cursor.remaining_bytes();
-        stream.send_queue.append_copy(&mut cursor, &self.pools);
+        stream.sends.queue.append_copy(&mut cursor, &self.pools);
         self.submit_send(key, SendMode::Async);
         accepted
     }
 
     /// Writes like [`poll_write`](Self::poll_write), for data that is soon followed by more data or by a shutdown: the
     /// kernel may send both together.
-    pub fn poll_write_more(&mut self, key: Key, data: &[u8], waker: &Waker) -> Poll<io::Result<usize>> {
+    pub fn poll_write_more(&mut self, key: Key, data: &[u8], waker: &Waker) -> PollIo<usize> {
         if let Some(stream) = self.streams.get_mut(key)
             && stream.sending == Sending::Idle
-            && stream.send_error.is_none()
+            && stream.sends.error.is_none()
         {
-            return match self.kernel.sockets_mut().send_more(&stream.socket, data) {
-                Ok(count) => {
-                    match count == data.len() {
-                        true => self.metrics.sends += 1,
-                        false => self.metrics.short_sends += 1,
-                    }
-                    Poll::Ready(Ok(count))
-                }
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    let slices = [IoSlice::new(data)];
-                    Poll::Ready(Ok(self.queue_remainder(key, IoSliceCursor::new(&slices), 0)))
-                }
-                Err(error) => Poll::Ready(Err(stream.fail(error))),
-            };
+            let sent = self.kernel.sockets_mut().send_more(&stream.socket, data);
+            let count = stream.sends.sent(sent)?;
+            if count == 0 && !data.is_empty() {
+                let slices = [IoSlice::new(data)];
+                return Poll::Ready(Ok(self.queue_remainder(key, IoSliceCursor::new(&slices), 0)));
+            }
+            self.metrics.count_send(count == data.len());
+            return Poll::Ready(Ok(count));
         }
         self.poll_write(key, &[IoSlice::new(data)], waker)
     }
 
     /// Returns `Ready` when the kernel has taken all accepted bytes.
-    pub fn poll_flush(&mut self, key: Key, waker: &Waker) -> Poll<io::Result<()>> {
+    pub fn poll_flush(&mut self, key: Key, waker: &Waker) -> PollIo<()> {
         let Some(stream) = self.streams.get_mut(key) else { return Poll::Ready(Err(gone())) };
-        if let Some(result) = stream.send_error {
-            return Poll::Ready(Err(kernel_error(result.get())));
-        }
-        if stream.send_queue.is_empty() {
-            return Poll::Ready(Ok(()));
-        }
-        stream.send_waker.wait(waker);
-        self.confirm_without_sleeping |= stream.is_unconfirmed();
-        Poll::Pending
+        let flushed = stream.sends.poll_flush(waker);
+        self.confirm_without_sleeping |= flushed.is_pending() && stream.is_unconfirmed();
+        flushed
     }
 
     /// Shuts down the write direction after all accepted bytes: immediately, or when the kernel has taken them.
     pub fn shutdown_write(&mut self, key: Key) -> io::Result<()> {
-        let Some(stream) = self.streams.get_mut(key) else { return Err(gone()) };
-        if let Some(result) = stream.send_error {
-            return Err(kernel_error(result.get()));
-        }
-        if stream.write_side != WriteSide::Open {
-            return Ok(());
-        }
-        if !stream.send_queue.is_empty() {
-            stream.write_side = WriteSide::ShutdownQueued;
-            self.confirm_without_sleeping |= stream.is_unconfirmed();
-            return Ok(());
-        }
-        self.kernel.sockets().shutdown(&stream.socket, Shutdown::Write)?;
-        stream.write_side = WriteSide::ShutDown;
+        let stream = self.streams.get_mut(key).ok_or_else(gone)?;
+        stream.sends.shut_down(self.kernel.sockets(), &stream.socket)?;
+        self.confirm_without_sleeping |= stream.is_unconfirmed();
         Ok(())
-    }
-
-    /// Performs a queued shutdown of the write direction if the kernel has taken all accepted bytes.
-    #[cold]
-    #[inline(never)]
-    fn apply_queued_shutdown(&mut self, key: Key) {
-        let Some(stream) = self.streams.get_mut(key) else { return };
-        if stream.send_queue.is_empty() && stream.send_error.is_none() {
-            stream.write_side = WriteSide::ShutDown;
-            if let Err(error) = self.kernel.sockets().shutdown(&stream.socket, Shutdown::Write) {
-                log(|| tracing::debug!(%error, "queued shutdown failed: connection reset by peer"));
-            }
-        }
     }
 
     /// Sends bytes of a file after all bytes accepted before have been sent. Returns the number of bytes that the
     /// kernel took.
-    pub fn poll_send_file(
-        &mut self,
-        key: Key,
-        file: BorrowedFd<'_>,
-        offset: u64,
-        length: usize,
-        waker: &Waker,
-    ) -> Poll<io::Result<usize>> {
+    pub fn poll_send_file(&mut self, key: Key, range: FileRange<'_>, waker: &Waker) -> PollIo<usize> {
         ready!(self.poll_flush(key, waker))?;
         let Some(stream) = self.streams.get_mut(key) else { return Poll::Ready(Err(gone())) };
         if stream.sending == Sending::Idle {
@@ -224,21 +154,14 @@ impl<K: CompletionKernel> Proactor<K> {
                 self.kernel.sockets_mut().prepare_send_file(&stream.socket)?;
                 stream.sends_files = true;
             }
-            match self.kernel.sockets_mut().send_file(&stream.socket, stream.family, file, offset, length) {
-                Ok(count) => {
-                    self.metrics.file_bytes += count as u64;
-                    return Poll::Ready(Ok(count));
-                }
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    stream.sending = Sending::Polling;
-                    let op = Op::Writable { socket: &stream.socket };
-                    self.kernel.push(Token::new(Kind::Writable, key), op);
-                }
-                Err(error) if is_file_error(&error) => return Poll::Ready(Err(error)),
-                Err(error) => return Poll::Ready(Err(stream.fail(error))),
+            let socket = (self.kernel.sockets_mut(), &stream.socket, stream.family);
+            if let Some(count) = stream.sends.send_file(socket, range, &mut self.metrics)? {
+                return Poll::Ready(Ok(count));
             }
+            stream.sending = Sending::Polling;
+            self.kernel.push(Token::new(Kind::Writable, key), Op::Writable { socket: &stream.socket });
         }
-        stream.send_waker.wait(waker);
+        stream.sends.waker.wait(waker);
         Poll::Pending
     }
 
@@ -246,7 +169,7 @@ impl<K: CompletionKernel> Proactor<K> {
     pub(super) fn cancel_writable_poll(&mut self, key: Key) {
         if let Some(stream) = self.streams.get(key)
             && stream.sending == Sending::Polling
-            && stream.send_queue.is_empty()
+            && stream.sends.queue.is_empty()
         {
             self.kernel.push(cancel_token(), Op::Cancel { target: Token::new(Kind::Writable, key) });
         }
@@ -266,9 +189,9 @@ impl<K: CompletionKernel> Proactor<K> {
 
     /// Returns `Ready` when all accepted bytes are in the kernel or will be submitted by the next turns. Returns
     /// `Pending` while the kernel has no room for some of them.
-    pub fn poll_submitted(&mut self, key: Key, waker: &Waker) -> Poll<io::Result<()>> {
+    pub fn poll_submitted(&mut self, key: Key, waker: &Waker) -> PollIo<()> {
         match self.streams.get(key) {
-            Some(stream) if stream.is_unconfirmed() && stream.send_error.is_none() => Poll::Ready(Ok(())),
+            Some(stream) if stream.is_unconfirmed() && stream.sends.error.is_none() => Poll::Ready(Ok(())),
             _ => self.poll_flush(key, waker),
         }
     }
@@ -279,14 +202,14 @@ impl<K: CompletionKernel> Proactor<K> {
     fn start_sending(&mut self, key: Key) -> io::Result<()> {
         let Some(stream) = self.streams.get_mut(key) else { return Err(gone()) };
         let mut would_block = false;
-        while let Some(pending) = stream.send_queue.pending() {
+        while let Some(pending) = stream.sends.queue.pending() {
             let length = pending.len();
             let zero_copy = length >= self.zero_copy_bytes
                 && self.capabilities.zero_copy
                 && stream.family == Family::Internet
                 && self.kernel.zero_copy_pays(&stream.socket);
             let send_directly =
-                length >= self.limits.direct_send_threshold_bytes || stream.send_queue.is_urgent();
+                length >= self.limits.direct_send_threshold_bytes || stream.sends.queue.is_urgent();
             if zero_copy || would_block || !send_directly {
                 let mode = match () {
                     () if zero_copy => SendMode::ZeroCopy,
@@ -296,21 +219,15 @@ impl<K: CompletionKernel> Proactor<K> {
                 self.submit_send(key, mode);
                 return Ok(());
             }
-            match self.kernel.sockets_mut().send(&stream.socket, pending) {
-                Ok(count) => {
-                    would_block = count < length;
-                    if would_block {
-                        self.metrics.short_sends += 1;
-                    } else {
-                        self.metrics.sends += 1;
-                    }
-                    stream.send_queue.mark_sent(count);
-                }
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => would_block = true,
-                Err(error) => return Err(stream.fail(error)),
+            let sent = self.kernel.sockets_mut().send(&stream.socket, pending);
+            let count = stream.sends.sent(sent)?;
+            would_block = count < length;
+            if count > 0 {
+                self.metrics.count_send(!would_block);
+                stream.sends.queue.mark_sent(count);
             }
             if would_block {
-                stream.send_queue.shrink_front();
+                stream.sends.queue.shrink_front();
             }
         }
         Ok(())
@@ -319,7 +236,7 @@ impl<K: CompletionKernel> Proactor<K> {
     #[inline(never)]
     fn submit_send(&mut self, key: Key, mode: SendMode) {
         let Some(stream) = self.streams.get_mut(key) else { return };
-        let Some(pending) = stream.send_queue.pending() else { return };
+        let Some(pending) = stream.sends.queue.pending() else { return };
         // The kernel truncates longer sends, so they need a completion with the number of bytes sent.
         let exceeds_max = pending.len() > MAX_SEND_BYTES;
         let mode = if exceeds_max && mode == SendMode::Inline { SendMode::Async } else { mode };
@@ -336,8 +253,8 @@ impl<K: CompletionKernel> Proactor<K> {
         stream.sending = match mode {
             SendMode::Inline => {
                 self.unconfirmed_sends.push((key.index, submission_index));
-                self.confirm_without_sleeping |= stream.send_queue.has_queued_behind_front()
-                    || stream.send_waker.is_waiting()
+                self.confirm_without_sleeping |= stream.sends.queue.has_queued_behind_front()
+                    || stream.sends.waker.is_waiting()
                     || stream.released;
                 Sending::Inline(submission_index)
             }
@@ -383,17 +300,13 @@ impl<K: CompletionKernel> Proactor<K> {
             return;
         }
         let Some(stream) = self.streams.get_mut(key) else { return };
-        let pending_bytes = stream.send_queue.pending().map_or(0, <[u8]>::len);
+        let pending_bytes = stream.sends.queue.pending().map_or(0, <[u8]>::len);
         let is_complete = usize::try_from(completion.result) == Ok(pending_bytes);
-        if !is_complete && stream.send_error.is_none() {
+        if !is_complete && stream.sends.error.is_none() {
             *short_result = Some(completion.result);
             return;
         }
-        if is_complete {
-            self.metrics.sends += 1
-        } else {
-            self.metrics.short_sends += 1
-        }
+        self.metrics.count_send(is_complete);
         self.detach_buffer(key, send_key);
         self.after_send(key, false, wakes);
     }
@@ -403,7 +316,7 @@ impl<K: CompletionKernel> Proactor<K> {
         let Some(stream) = self.streams.get_mut(key) else { return };
         stream.sending = Sending::Idle;
         if let Some(send) = self.zero_copy_sends.get_mut(send_key) {
-            send.memory = stream.send_queue.take_front();
+            send.memory = stream.sends.queue.take_front();
         }
     }
 
@@ -415,9 +328,9 @@ impl<K: CompletionKernel> Proactor<K> {
         match result {
             0.. => {
                 let is_complete =
-                    stream.send_queue.pending().is_none_or(|pending| pending.len() <= result as usize);
-                stream.send_queue.mark_sent(result as usize);
-                if is_complete { self.metrics.sends += 1 } else { self.metrics.short_sends += 1 }
+                    stream.sends.queue.pending().is_none_or(|pending| pending.len() <= result as usize);
+                stream.sends.queue.mark_sent(result as usize);
+                self.metrics.count_send(is_complete);
             }
             _ => match -result {
                 libc::EAGAIN | libc::EINTR => self.metrics.short_sends += 1,
@@ -432,7 +345,7 @@ impl<K: CompletionKernel> Proactor<K> {
                 libc::EOPNOTSUPP if matches!(previous, Sending::ZeroCopy(_)) => {
                     self.zero_copy_bytes = usize::MAX
                 }
-                _ => stream.send_error = stream.send_error.or(NonZero::new(result)),
+                errno => stream.sends.error = stream.sends.error.or(NonZero::new(errno)),
             },
         }
         self.after_send(key, retry_async, wakes);
@@ -443,26 +356,22 @@ impl<K: CompletionKernel> Proactor<K> {
     #[inline(never)]
     pub(super) fn after_send(&mut self, key: Key, retry_async: bool, wakes: &mut WakeQueue) {
         let Some(stream) = self.streams.get_mut(key) else { return };
-        if stream.send_error.is_some() {
-            stream.send_queue.clear();
-        } else if retry_async && !stream.send_queue.is_empty() {
+        if stream.sends.error.is_some() {
+            stream.sends.queue.clear();
+        } else if retry_async && !stream.sends.queue.is_empty() {
             // An inline send that did not complete is sent again, now waiting for room.
-            stream.send_queue.shrink_front();
+            stream.sends.queue.shrink_front();
             self.submit_send(key, SendMode::Async);
-        } else if !stream.send_queue.is_empty()
+        } else if !stream.sends.queue.is_empty()
             && let Err(error) = self.start_sending(key)
         {
             log(
                 || tracing::debug!(%error, "queued send failed; the next operation on the stream returns the error"),
             );
         }
-        if self.streams.get(key).is_some_and(|stream| stream.write_side == WriteSide::ShutdownQueued) {
-            self.apply_queued_shutdown(key);
-        }
         let Some(stream) = self.streams.get_mut(key) else { return };
-        if stream.send_queue.queued_bytes() < self.limits.max_send_queue_bytes.div_ceil(2) {
-            stream.send_waker.wake(wakes);
-        }
+        stream.sends.shut_down_if_queued(self.kernel.sockets(), &stream.socket);
+        stream.sends.wake_if_room(self.limits.max_send_queue_bytes, wakes);
         if stream.released {
             self.finish(key);
         }
@@ -492,12 +401,12 @@ impl<K: CompletionKernel> Proactor<K> {
                 continue;
             }
             stream.sending = Sending::Idle;
-            stream.send_queue.mark_all_sent();
+            stream.sends.queue.mark_all_sent();
             self.metrics.sends += 1;
-            if !stream.send_queue.is_empty()
-                || stream.send_waker.is_waiting()
+            if !stream.sends.queue.is_empty()
+                || stream.sends.waker.is_waiting()
                 || stream.released
-                || stream.write_side == WriteSide::ShutdownQueued
+                || stream.sends.write_side == WriteSide::ShutdownQueued
             {
                 self.after_send(key, false, wakes);
             }

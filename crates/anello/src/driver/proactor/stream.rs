@@ -1,12 +1,13 @@
-//! State of a stream: its operations in flight, queues and wakers.
+//! State of streams and listeners: their operations in flight, queues and wakers.
 
 use std::collections::VecDeque;
-use std::io;
 use std::num::NonZero;
+use std::sync::Arc;
 
+use crate::driver::accept_sink::AcceptSink;
 use crate::driver::buffer::Chunk;
 use crate::driver::direct_read::DirectRead;
-use crate::driver::send_queue::{SendQueue, WriteSide};
+use crate::driver::send_side::SendSide;
 use crate::driver::sockets::Family;
 use crate::driver::token::{Key, Kind};
 use crate::driver::wake::WakerSlot;
@@ -19,15 +20,11 @@ pub(super) struct Stream<S> {
     pub receiving: Receiving,
     /// Set when the key has been released.
     pub released: bool,
-    pub write_side: WriteSide,
     pub sending: Sending,
-    /// The negative kernel result with which sending failed.
-    pub send_error: Option<NonZero<i32>>,
     pub receive_waker: WakerSlot,
     pub received: Received,
-    pub send_queue: SendQueue,
-    pub send_waker: WakerSlot,
-    /// The negative kernel result with which receiving failed.
+    pub sends: SendSide,
+    /// The error number with which receiving failed.
     pub receive_error: Option<NonZero<i32>>,
     pub reads: DirectRead,
     /// Whether this stream is received by `recv(2)` on readiness instead of through the ring.
@@ -47,13 +44,10 @@ impl<S> Stream<S> {
             receiving: Receiving::Idle,
             hangup_poll: HangupPoll::Idle,
             released: false,
-            write_side: WriteSide::Open,
             sending: Sending::Idle,
             receive_waker: WakerSlot::default(),
             received: Received::default(),
-            send_queue: SendQueue::default(),
-            send_waker: WakerSlot::default(),
-            send_error: None,
+            sends: SendSide::default(),
             receive_error: None,
             reads: DirectRead::speculative(family),
             direct,
@@ -67,15 +61,6 @@ impl<S> Stream<S> {
     #[inline]
     pub fn is_unconfirmed(&self) -> bool {
         matches!(self.sending, Sending::Inline(_))
-    }
-
-    /// Records the error of a failed send call and clears the queue. No send may be in flight. Nothing is sent
-    /// afterwards.
-    #[cold]
-    pub fn fail(&mut self, error: io::Error) -> io::Error {
-        self.send_error = NonZero::new(-error.raw_os_error().unwrap_or(libc::EIO));
-        self.send_queue.clear();
-        error
     }
 }
 
@@ -125,6 +110,7 @@ pub(super) enum Sending {
 pub(super) enum Connect {
     Done,
     InFlight,
+    /// The error number.
     Failed(i32),
 }
 
@@ -172,4 +158,25 @@ impl Received {
             self.queued.push_front(front);
         }
     }
+}
+
+/// A listener.
+#[derive(Debug)]
+pub(super) struct Listener<S> {
+    pub socket: S,
+    pub family: Family,
+    /// Set if other workers accept from the same socket.
+    pub shared: bool,
+    pub armed: bool,
+    /// Whether the armed accept, or else the next one, may accept connections before the application polls for them.
+    /// See `Proactor::set_accept_ahead`.
+    pub accepts_ahead: bool,
+    pub cancelling: bool,
+    pub released: bool,
+    /// Receives the connections that the kernel accepts for a released listener until its accept operation has ended.
+    pub accept_sink: Option<Arc<dyn AcceptSink>>,
+    /// The error number with which an accept failed.
+    pub error: Option<i32>,
+    pub queue: VecDeque<S>,
+    pub waker: WakerSlot,
 }

@@ -17,15 +17,16 @@ use std::io;
 use std::rc::Rc;
 
 use super::super::buffer::{BufferRing, Pools};
+use super::super::completion_kernel::{Capabilities, CompletionKernel};
 use super::super::counters::DriverMetrics;
 use super::super::op::{Completion, Op, SendMode, Wait};
 use super::super::options::{DriverOptions, SendCompletion, TaskWork, ZeroCopy};
-use super::super::proactor::{Capabilities, CompletionKernel};
 use super::super::token::{Key, Kind, Token};
-use super::network::Network;
+use super::faults::SimFaults;
+use super::network::{Network, TURN_NS, deadlock_error};
 use super::operation::{Memory, Operation, Request, Step, completion, is_broken};
+use super::options::SimOptions;
 use super::sockets::{SimNetwork, SimSocket};
-use super::{SimOptions, TURN_NS, deadlock_error};
 
 #[derive(Debug)]
 pub(in super::super) struct SimCompletion {
@@ -249,7 +250,7 @@ impl SimCompletion {
         let mut network = self.network.lock();
         let ready = self.in_flight.iter().filter(|(_, operation)| operation.is_ready(&network));
         let mut some: Vec<u64> = ready.map(|(order, _)| *order).collect();
-        some.retain(|_| network.random.chance(500));
+        some.retain(|_| network.random.bool());
         drop(network);
         for order in some {
             self.run(order);
@@ -320,7 +321,7 @@ impl SimCompletion {
         };
         // A notification may follow a failed send, too.
         let mut network = self.network.lock();
-        let has_notification = result >= 0 || network.random.chance(500);
+        let has_notification = result >= 0 || network.random.bool();
         let at_ns = network.now_ns().saturating_add(network.some_delay_ns());
         drop(network);
         self.post(completion(token, result, has_notification));
@@ -384,7 +385,7 @@ impl SimCompletion {
         }
     }
 
-    fn fault(&self, rate: impl Fn(&super::SimFaults) -> u16) -> bool {
+    fn fault(&self, rate: impl Fn(&SimFaults) -> u16) -> bool {
         let mut network = self.network.lock();
         let rate = rate(&network.faults);
         network.fault(rate)
@@ -526,7 +527,7 @@ impl CompletionKernel for SimCompletion {
             let mut network = self.network.lock();
             let kinds =
                 [Kind::Receive, Kind::Send, Kind::Readable, Kind::Writable, Kind::Connect, Kind::Hangup];
-            let kind = kinds[network.random.below(kinds.len() as u64) as usize];
+            let kind = kinds[network.random.usize(..kinds.len())];
             let at_ns = network.now_ns().saturating_add(network.some_delay_ns());
             drop(network);
             let order = self.next_order();

@@ -20,12 +20,17 @@
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque};
+use std::io;
 use std::net::{Ipv4Addr, Shutdown, SocketAddr};
 
+use fastrand::Rng;
+
 use super::super::clock::VirtualClock;
-use super::SimOptions;
 use super::faults::SimFaults;
-use super::random::Random;
+use super::options::SimOptions;
+
+/// Duration of a system call in nanoseconds. Virtual time thus passes even if no task waits.
+pub(super) const TURN_NS: u64 = 1_000;
 
 /// Delay before the first retry of a connect, in nanoseconds. It doubles with each retry.
 const CONNECT_RETRY_NS: u64 = 1_000_000_000;
@@ -45,7 +50,8 @@ pub(super) type Id = u32;
 /// State of all sockets of one simulated kernel.
 #[derive(Debug)]
 pub(super) struct Network {
-    pub random: Random,
+    /// Draws all decisions, in order, so that the same seed gives the same run.
+    pub random: Rng,
     pub faults: SimFaults,
     pub clock: VirtualClock,
     slots: Vec<Option<Endpoint>>,
@@ -105,7 +111,7 @@ enum Role {
 impl Network {
     pub fn new(options: &SimOptions) -> Self {
         Self {
-            random: Random::new(options.seed),
+            random: Rng::with_seed(options.seed),
             faults: options.faults.clone(),
             clock: VirtualClock::default(),
             slots: Vec::new(),
@@ -122,12 +128,12 @@ impl Network {
 
     /// Returns whether the fault with this rate occurs now.
     pub fn fault(&mut self, per_mille: u16) -> bool {
-        self.random.chance(per_mille.min(MAX_FAULT_RATE))
+        chance(&mut self.random, per_mille.min(MAX_FAULT_RATE))
     }
 
     /// Returns a random delay of at least one microsecond.
     pub fn some_delay_ns(&mut self) -> u64 {
-        1_000 + self.random.below(self.faults.max_delay_ns)
+        1_000 + self.random.u64(..self.faults.max_delay_ns.max(1))
     }
 
     /// Returns a random delay if the delay fault occurs, otherwise 0.
@@ -138,7 +144,7 @@ impl Network {
     /// Returns `count`, or a smaller number (often 1) if the fault with this rate occurs.
     pub fn cut(&mut self, count: usize, per_mille: u16) -> usize {
         if count > 1 && self.fault(per_mille) {
-            if self.random.chance(500) { 1 } else { 1 + self.random.below(count as u64 - 1) as usize }
+            if self.random.bool() { 1 } else { self.random.usize(1..count) }
         } else {
             count
         }
@@ -404,7 +410,7 @@ impl Network {
         }
         match candidates.len() {
             0 | 1 => candidates.first().copied(),
-            count => Some(candidates[self.random.below(count as u64) as usize]),
+            count => Some(candidates[self.random.usize(..count)]),
         }
     }
 
@@ -605,4 +611,18 @@ impl Endpoint {
 fn overlap(one: SocketAddr, other: SocketAddr) -> bool {
     let any = one.ip().is_unspecified() || other.ip().is_unspecified();
     one.port() == other.port() && (one.ip() == other.ip() || any)
+}
+
+/// Returns the error of a wait without a deadline that no event can end.
+pub(super) fn deadlock_error() -> io::Error {
+    io::Error::new(
+        io::ErrorKind::Deadlock,
+        "deadlock: waiting without a deadline and no operation in flight (a wake-up was lost or never armed)",
+    )
+}
+
+/// Returns `true` with a probability of `per_mille` / 1000. Draws no number at 0, so that a kernel without faults is
+/// fast.
+pub(super) fn chance(random: &mut Rng, per_mille: u16) -> bool {
+    per_mille > 0 && random.u16(..1000) < per_mille
 }

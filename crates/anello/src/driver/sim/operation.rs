@@ -252,7 +252,7 @@ impl Operation {
                 SendMode::Inline => libc::EAGAIN,
                 SendMode::Async => libc::EINTR,
                 // Zero-copy is not supported on this socket, or the limit of locked memory is reached.
-                SendMode::ZeroCopy if network.random.chance(500) => libc::EOPNOTSUPP,
+                SendMode::ZeroCopy if network.random.bool() => libc::EOPNOTSUPP,
                 SendMode::ZeroCopy => libc::ENOMEM,
             };
             return (Step::end(-error), 0);

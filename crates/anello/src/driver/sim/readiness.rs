@@ -7,11 +7,11 @@ use std::collections::{BTreeMap, VecDeque};
 use std::io;
 
 use super::super::op::Wait;
-use super::super::reactor::{Edge, ReadinessKernel};
+use super::super::readiness_kernel::{Edge, ReadinessKernel};
 use super::super::token::Token;
-use super::network::{Id, Network};
+use super::network::{Id, Network, TURN_NS, deadlock_error};
+use super::options::SimOptions;
 use super::sockets::{SimNetwork, SimSocket};
-use super::{SimOptions, TURN_NS, deadlock_error};
 
 #[derive(Debug)]
 pub(in super::super) struct SimReadiness {

@@ -3,14 +3,16 @@
 use std::cell::{RefCell, RefMut};
 use std::io::{self, IoSlice};
 use std::net::{Shutdown, SocketAddr};
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::os::unix::net::SocketAddr as UnixAddress;
 use std::rc::Rc;
 
+use socket2::SockAddr;
+
 use super::super::clock::Clock;
-use super::super::sockets::{Family, ListenOptions, PeerCredentials, Sockets, StreamOption};
-use super::SimOptions;
+use super::super::sockets::{End, Family, FileRange, ListenOptions, PeerCredentials, Sockets, StreamOption};
 use super::network::{Endpoint, Id, Network};
+use super::options::SimOptions;
 
 /// Maximum number of bytes that one call sends from a file.
 const FILE_CHUNK_BYTES: usize = 16 * 1024;
@@ -206,9 +208,7 @@ impl Sockets for SimNetwork {
         &mut self,
         socket: &SimSocket,
         _: Family,
-        file: BorrowedFd<'_>,
-        offset: u64,
-        length: usize,
+        FileRange { file, offset, length }: FileRange<'_>,
     ) -> io::Result<usize> {
         let mut bytes = vec![0; length.min(FILE_CHUNK_BYTES)];
         let count = rustix::io::pread(file, &mut bytes, offset)?;
@@ -241,26 +241,21 @@ impl Sockets for SimNetwork {
         Ok(())
     }
 
-    fn local_address(&self, socket: &SimSocket) -> io::Result<SocketAddr> {
-        to_io_result(self.lock().endpoint(socket.id()).map(|endpoint| endpoint.local).ok_or(libc::EBADF))
-    }
-
-    fn peer_address(&self, socket: &SimSocket) -> io::Result<SocketAddr> {
+    fn address(&self, socket: &SimSocket, end: End) -> io::Result<SockAddr> {
         let network = self.lock();
-        let connected = network.endpoint(socket.id()).filter(|one| one.is_stream() && !one.is_broken());
-        to_io_result(connected.and_then(|endpoint| endpoint.remote).ok_or(libc::ENOTCONN))
+        let endpoint = network.endpoint(socket.id());
+        let address = match end {
+            End::Local => endpoint.map(|endpoint| endpoint.local).ok_or(libc::EBADF),
+            End::Peer => {
+                let connected = endpoint.filter(|endpoint| endpoint.is_stream() && !endpoint.is_broken());
+                connected.and_then(|endpoint| endpoint.remote).ok_or(libc::ENOTCONN)
+            }
+        };
+        to_io_result(address).map(SockAddr::from)
     }
 
     fn family(&self, _socket: &SimSocket) -> io::Result<Family> {
         Ok(Family::Internet)
-    }
-
-    fn local_unix_address(&self, _socket: &SimSocket) -> io::Result<UnixAddress> {
-        Err(no_unix_sockets())
-    }
-
-    fn peer_unix_address(&self, _socket: &SimSocket) -> io::Result<UnixAddress> {
-        Err(no_unix_sockets())
     }
 
     fn peer_credentials(&self, _socket: &SimSocket) -> io::Result<PeerCredentials> {

@@ -24,27 +24,22 @@ use std::sync::Arc;
 use rustix::io_uring::{IoringRegisterOp, IoringSqFlags};
 use socket2::SockAddr;
 
-use super::Notifier;
 use super::buffer::Pools;
 use super::catch_panic::log;
+use super::completion_kernel::{Capabilities, CompletionKernel};
 use super::counters::DriverMetrics;
+use super::notifier::Notifier;
 use super::op::{Completion, Op, SendMode, Wait};
 use super::options::DriverOptions;
 use super::options::ZeroCopy;
-use super::proactor::{Capabilities, CompletionKernel};
 use super::sockets::{OsSockets, is_loopback, raw};
 use super::table::Table;
 use super::token::{Key, Kind, Token};
 use ring::Ring;
+use setup::{BUFFER_GROUP, REGISTERED_FILES};
 use sqe::{File, Sqe};
 
 pub use setup::Features;
-
-/// Buffer group ID of the receive ring.
-const BUFFER_GROUP: u16 = 0;
-
-/// Number of entries in the table of registered files, if enabled.
-const REGISTERED_FILES: u32 = 16 * 1024;
 
 pub(crate) struct Uring {
     ring: Ring,

@@ -29,7 +29,12 @@ use super::super::op::Wait;
 use super::super::options::{DriverOptions, SendCompletion, TaskWork};
 use super::ring::Ring;
 use super::sqe::{File, Sqe};
-use super::{BUFFER_GROUP, REGISTERED_FILES};
+
+/// Buffer group ID of the receive ring.
+pub(super) const BUFFER_GROUP: u16 = 0;
+
+/// Number of entries in the table of registered files, if enabled.
+pub(super) const REGISTERED_FILES: u32 = 16 * 1024;
 
 /// `IORING_FEAT_RW_ATTR` (6.14), which indicates a fix made one version earlier that has no feature bit. Without the
 /// fix, a file removed from the table is closed only when all operations submitted before, on any registered file, have

@@ -34,11 +34,14 @@ use self::closed::Closed;
 pub use self::distribution::Distribution;
 pub use self::state::PendingConnections;
 use self::state::{Group, GroupAcceptSink, GroupState, MemberState};
+use super::connection::Connection;
+use super::family::StreamFamily;
 use super::listener::{Accepted, BACKLOG, EXHAUSTED_RETRY_DELAY, Listener, is_exhausted, warn_exhausted};
-use super::stream::Inner;
+use super::stream::Stream;
+use super::stream_listener::StreamListener;
+use super::stream_socket::StreamSocket;
 use super::wait_queue::WaitQueue;
-use super::{Stream, TcpListener, TcpStream, UnixListener, UnixStream};
-use crate::driver::{StreamOption, log, try_accept};
+use crate::driver::{log, try_accept};
 use crate::executor::{Shared, current};
 use crate::time::sleep;
 
@@ -72,7 +75,8 @@ pub struct ListenerGroup<L> {
     kind: PhantomData<fn() -> L>,
 }
 
-/// Listener type of a group: [`TcpListener`] or [`UnixListener`]. This trait is sealed.
+/// Listener type of a group: [`TcpListener`](super::TcpListener) or
+/// [`UnixListener`](super::UnixListener). This trait is sealed.
 pub trait GroupListener: sealed::Sealed + 'static {
     /// Type of the listening sockets that a group is created from.
     type Std: Into<OwnedFd> + From<OwnedFd>;
@@ -80,42 +84,28 @@ pub trait GroupListener: sealed::Sealed + 'static {
     type Stream: Stream;
 
     #[doc(hidden)]
-    fn stream(inner: Inner) -> Self::Stream;
+    fn stream(connection: Connection) -> Self::Stream;
 
     /// Prepares a connection that the driver has accepted.
     #[doc(hidden)]
-    fn accepted(inner: Inner) -> io::Result<Self::Stream> {
-        Ok(Self::stream(inner))
-    }
+    fn accepted(connection: Connection) -> io::Result<Self::Stream>;
 }
 
 mod sealed {
     pub trait Sealed {}
-    impl Sealed for super::TcpListener {}
-    impl Sealed for super::UnixListener {}
+    impl<F> Sealed for super::StreamListener<F> {}
 }
 
-impl GroupListener for TcpListener {
-    type Std = std::net::TcpListener;
-    type Stream = TcpStream;
+impl<F: StreamFamily> GroupListener for StreamListener<F> {
+    type Std = F::StdListener;
+    type Stream = StreamSocket<F>;
 
-    fn stream(inner: Inner) -> TcpStream {
-        TcpStream::new(inner)
-    }
-}
-
-impl GroupListener for UnixListener {
-    type Std = std::os::unix::net::UnixListener;
-    type Stream = UnixStream;
-
-    fn stream(inner: Inner) -> UnixStream {
-        UnixStream::new(inner)
+    fn stream(connection: Connection) -> StreamSocket<F> {
+        StreamSocket::new(connection)
     }
 
-    fn accepted(inner: Inner) -> io::Result<UnixStream> {
-        // Unlike TCP sockets, Unix sockets do not inherit this option from the listener.
-        inner.set(StreamOption::UrgentInline)?;
-        Ok(UnixStream::new(inner))
+    fn accepted(connection: Connection) -> io::Result<StreamSocket<F>> {
+        StreamSocket::accepted(connection)
     }
 }
 
@@ -276,7 +266,7 @@ pub struct GroupMember<L> {
 
 /// Outcome of polling all sources of connections.
 enum AcceptStep {
-    Accepted(Inner),
+    Accepted(Connection),
     /// Descriptor in blocking mode, accepted by another member.
     Inherited(OwnedFd),
     /// Descriptor in blocking mode, to be transferred to another member.
@@ -291,7 +281,7 @@ impl<L: GroupListener> GroupMember<L> {
     /// Accepts the next connection. Returns `None` once the group is closed and all connections to be served have been
     /// returned.
     ///
-    /// Accepts like [`TcpListener::accept`] and [`UnixListener::accept`]. Cancel-safe: if the future is dropped, the
+    /// Accepts like [`StreamListener::accept`]. Cancel-safe: if the future is dropped, the
     /// connection accepted for it is returned by the next call.
     ///
     /// # Errors
@@ -300,7 +290,7 @@ impl<L: GroupListener> GroupMember<L> {
         loop {
             let mut ticket = self.wait_queue.ticket();
             match poll_fn(|context| ticket.poll(context, || self.poll_next(context))).await {
-                AcceptStep::Accepted(inner) => return L::accepted(inner).map(Some),
+                AcceptStep::Accepted(connection) => return L::accepted(connection).map(Some),
                 AcceptStep::Inherited(descriptor) => {
                     if let Some(stream) = import::<L>(descriptor) {
                         return Ok(Some(stream));
@@ -324,7 +314,7 @@ impl<L: GroupListener> GroupMember<L> {
     }
 
     /// Sets whether the driver may accept connections before [`accept`](Self::accept) is called, for all sockets of
-    /// this member; see [`TcpListener::set_accept_ahead`]. If it may not, at most 16 connections accepted by other
+    /// this member; see [`StreamListener::set_accept_ahead`]. If it may not, at most 16 connections accepted by other
     /// members are queued for this member ([`Distribution::Balanced`]).
     pub fn set_accept_ahead(&self, accepts_ahead: bool) {
         if self.accepts_ahead.replace(accepts_ahead) != accepts_ahead {
@@ -371,7 +361,7 @@ impl<L: GroupListener> GroupMember<L> {
             if let Poll::Ready(accepted) = listener.poll_accept_if(context, keeps) {
                 self.first.set(index + 1);
                 return Poll::Ready(match accepted {
-                    Ok(Accepted::Stream(inner)) => AcceptStep::Accepted(inner),
+                    Ok(Accepted::Stream(connection)) => AcceptStep::Accepted(connection),
                     Ok(Accepted::Descriptor(descriptor)) => AcceptStep::Transfer(descriptor),
                     Err(error) if is_exhausted(&error) => AcceptStep::Exhausted(Some(index), error),
                     Err(error) => AcceptStep::Failed(error),
@@ -505,8 +495,8 @@ impl<L: GroupListener> GroupMember<L> {
 
 /// Imports a connection that was accepted elsewhere.
 fn import<L: GroupListener>(descriptor: OwnedFd) -> Option<L::Stream> {
-    match Inner::import(descriptor) {
-        Ok(inner) => Some(L::stream(inner)),
+    match Connection::import(descriptor) {
+        Ok(connection) => Some(L::stream(connection)),
         Err(error) => {
             tracing::debug!(%error, "connection failed before it was served");
             None

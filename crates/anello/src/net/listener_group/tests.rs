@@ -4,6 +4,7 @@ use std::pin::pin;
 
 use super::*;
 use crate::Runtime;
+use crate::net::TcpListener;
 
 fn group(members: usize) -> ListenerGroup<TcpListener> {
     let socket = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");

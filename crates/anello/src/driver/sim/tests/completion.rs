@@ -3,10 +3,10 @@
 use std::cell::Cell;
 use std::net::{Ipv4Addr, SocketAddr};
 
+use super::super::super::completion_kernel::CompletionKernel;
 use super::super::super::op::{Completion, Op, SendMode, Wait};
 use super::super::super::options::DriverOptions;
-use super::super::super::proactor::CompletionKernel;
-use super::super::super::sockets::{ListenOptions, Sockets};
+use super::super::super::sockets::{End, ListenOptions, Sockets};
 use super::super::super::token::{Key, Kind, Token};
 use super::super::completion::SimCompletion;
 use super::super::sockets::SimSocket;
@@ -21,7 +21,7 @@ fn connected(faults: SimFaults, options: &DriverOptions) -> (SimCompletion, SimS
     let mut kernel = SimCompletion::new(&SimOptions::new(1).faults(faults).socket_buffer_bytes(8), options);
     let options = ListenOptions { backlog: 1, reuse_port: false, nodelay: true };
     let listener = kernel.sockets_mut().listen(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), &options).unwrap();
-    let address = kernel.sockets().local_address(&listener).unwrap();
+    let address = kernel.sockets().address(&listener, End::Local).unwrap().as_socket().unwrap();
     let near = kernel.sockets_mut().open_stream(address, None).unwrap();
     kernel.push(token(Kind::Connect), Op::Connect { socket: &near, address });
     kernel.push(token(Kind::Accept), Op::Accept { listener: &listener, multishot: true });

@@ -1,14 +1,15 @@
 //! Tests of dropped completions: the affected connections fail, and no task waits indefinitely.
 
-use std::cell::{Cell, RefCell};
+use std::future::{Future, poll_fn};
 use std::io;
 use std::rc::Rc;
+use std::task::Poll;
 
 use super::super::super::options::DriverOptions;
 use super::super::super::wake::WakeQueue;
 use super::super::{SimFaults, SimModel, SimOptions};
 use super::streams::{options, run_echo};
-use super::{Backend, Stream, Wait, World, scaled};
+use super::{Backend, Wait, World, for_seeds, scaled};
 
 fn set_dropped(world: &World, per_mille: u16) {
     if let Backend::SimCompletion(machine) = &*world.driver.borrow().backend {
@@ -30,72 +31,47 @@ fn turn_for(world: &World, wait: Wait) {
 fn fault_09_dropped_send_completion_resets_connection() {
     let mut dropped = 0;
     let runs = scaled(50);
-    for seed in 0..runs {
+    for_seeds(50, SimModel::Completion, |seed| {
         let options = SimOptions::new(seed).socket_buffer_bytes(64);
         let world = World::new(&options, &DriverOptions::default());
         let (listener, address) = world.listen();
-        let pair = Rc::new(RefCell::new(Vec::<Stream>::new()));
-        let (opened, opening) = (Rc::clone(&pair), world.clone());
-        let open = async move {
-            let near = opening.connect(address).await.unwrap();
-            let far = listener.accept().await;
-            opened.borrow_mut().extend([near, far]);
-        };
-        world.run(vec![Box::pin(open)]).unwrap();
-        let far = pair.borrow_mut().pop().unwrap();
-        let near = pair.borrow_mut().pop().unwrap();
+        let opening = world.clone();
+        let (near, far) = world.run_one(async move { opening.connect_pair(&listener, address).await });
         // More bytes than the buffers can hold: the send is short, and only its completion reports that.
-        let (near, sending) = (Rc::new(near), Rc::new(Cell::new(false)));
-        let (sender, is_sent) = (Rc::clone(&near), Rc::clone(&sending));
-        let send = async move {
-            sender.send(vec![7; 100]).await.unwrap();
-            is_sent.set(true);
-        };
-        world.run(vec![Box::pin(send)]).unwrap();
-        assert!(sending.get());
+        let near = Rc::new(near);
+        let sender = Rc::clone(&near);
+        world.run_one(async move { sender.send(vec![7; 100]).await.unwrap() });
         set_dropped(&world, 900);
         turn(&world);
         set_dropped(&world, 0);
-        let results = Rc::new(RefCell::new(Vec::<io::Result<usize>>::new()));
-        let (outcomes, peer) = (Rc::clone(&results), Rc::new(far));
-        let close = async move {
-            let flushed = near.flush();
-            let received = peer.receive();
-            let (mut flushed, mut received) = (Box::pin(flushed), Box::pin(received));
-            let first = std::future::poll_fn(|context| match flushed.as_mut().poll(context) {
-                std::task::Poll::Ready(result) => std::task::Poll::Ready(Some(result)),
-                std::task::Poll::Pending => received.as_mut().poll(context).map(|_| None),
+        let errors = world.run_one(async move {
+            let (mut flushed, mut received) = (Box::pin(near.flush()), Box::pin(far.receive()));
+            let first = poll_fn(|context| match flushed.as_mut().poll(context) {
+                Poll::Ready(result) => Poll::Ready(Some(result)),
+                Poll::Pending => received.as_mut().poll(context).map(|_| None),
             })
             .await;
             drop((flushed, received));
-            if let Some(Err(error)) = first {
-                outcomes.borrow_mut().push(Err(error));
-                let received = near.receive().await.map(|chunk| chunk.map_or(0, |chunk| chunk.len()));
-                outcomes.borrow_mut().push(received);
-                drop(near);
-                let last = loop {
-                    match peer.receive().await {
-                        Ok(Some(_)) => {}
-                        Ok(None) => break Ok(0),
-                        Err(error) => break Err(error),
-                    }
-                };
-                outcomes.borrow_mut().push(last);
-            } else {
-                drop(near);
-            }
-        };
-        world.run(vec![Box::pin(close)]).unwrap_or_else(|error| panic!("seed {seed}: {error}"));
-        let errors: Vec<_> =
-            results.borrow().iter().map(|result| result.as_ref().err().map(io::Error::kind)).collect();
-        if !errors.is_empty() {
+            let Some(Err(flush_error)) = first else { return None };
+            let receive_error = near.receive().await.err();
+            drop(near);
+            let peer_error = loop {
+                match far.receive().await {
+                    Ok(Some(_)) => {}
+                    Ok(None) => break None,
+                    Err(error) => break Some(error),
+                }
+            };
+            Some([Some(flush_error), receive_error, peer_error])
+        });
+        if let Some(errors) = errors {
             dropped += 1;
             let aborted = Some(io::ErrorKind::ConnectionAborted);
             let expected = [aborted, aborted, Some(io::ErrorKind::ConnectionReset)];
-            assert_eq!(errors, expected, "seed {seed}");
+            assert_eq!(errors.map(|error| error.map(|error| error.kind())), expected);
         }
-        world.shut_down().unwrap_or_else(|error| panic!("seed {seed}: {error}"));
-    }
+        world.shut_down().unwrap();
+    });
     assert!(dropped > runs / 2, "{dropped} of {runs} sends lost their completion");
 }
 
@@ -106,27 +82,25 @@ fn fault_09_dropped_send_completion_resets_connection() {
 )]
 fn fault_09_dropped_completions_lose_no_bytes_without_an_error() {
     let (mut whole, mut broken) = (0, 0);
-    for seed in 0..scaled(400) {
-        let mut faults = SimFaults::lossless([0, 50, 300][seed as usize % 3]);
-        faults.dropped_completions = [2, 10, 50][seed as usize / 3 % 3];
+    for_seeds(400, SimModel::Completion, |seed| {
+        let faults = SimFaults {
+            dropped_completions: [2, 10, 50][seed as usize / 3 % 3],
+            ..SimFaults::lossless([0, 50, 300][seed as usize % 3])
+        };
         let options = options(seed, SimModel::Completion, faults);
-        let (world, clients) = run_echo(&options, scaled(20 * 1024) as usize, false)
-            .unwrap_or_else(|error| panic!("seed {seed}: {error}"));
+        let (world, clients) = run_echo(&options, 20 * 1024, false);
         for client in clients {
             let received = client.received.borrow();
-            assert!(client.sent.starts_with(&received), "seed {seed}: other bytes came back");
+            assert!(client.sent.starts_with(&received), "other bytes came back");
             if client.whole.get() {
                 whole += 1;
-                assert!(
-                    client.sent.len() == received.len(),
-                    "seed {seed}: bytes are missing without an error"
-                );
+                assert!(client.sent.len() == received.len(), "bytes are missing without an error");
             } else {
                 broken += 1;
             }
         }
-        world.shut_down().unwrap_or_else(|error| panic!("seed {seed}: {error}"));
-    }
+        world.shut_down().unwrap();
+    });
     assert!(whole > 0 && broken > 0, "{whole} whole, {broken} broken");
 }
 
@@ -135,23 +109,21 @@ fn fault_09_dropped_completions_lose_no_bytes_without_an_error() {
 #[test]
 fn fault_09_dropped_completions_cause_no_gap_and_no_early_eof() {
     let (mut whole, mut broken) = (0, 0);
-    for seed in 0..scaled(400) {
+    for_seeds(400, SimModel::Completion, |seed| {
         let options = SimOptions::new(seed).socket_buffer_bytes(256);
         let world = World::new(&options, &DriverOptions::default());
         let (listener, address) = world.listen();
         // Ten more bytes are sent while completions are dropped, or rejected after the write half has been shut down.
         let sent: Vec<u8> = (0..200).collect();
-        let received = Rc::new(RefCell::new((Vec::new(), false)));
-        let (opening, bytes, sink) = (world.clone(), sent.clone(), Rc::clone(&received));
-        let test = async move {
-            let near = opening.connect(address).await.unwrap();
-            let far = listener.accept().await;
+        let (opening, bytes) = (world.clone(), sent.clone());
+        let (bytes, received_eof) = world.run_one(async move {
+            let (near, far) = opening.connect_pair(&listener, address).await;
             // Arms the receives before any bytes arrive.
             for stream in [&near, &far] {
                 let mut receiving = Box::pin(stream.receive());
-                std::future::poll_fn(|context| {
+                poll_fn(|context| {
                     assert!(receiving.as_mut().poll(context).is_pending());
-                    std::task::Poll::Ready(())
+                    Poll::Ready(())
                 })
                 .await;
             }
@@ -177,26 +149,21 @@ fn fault_09_dropped_completions_cause_no_gap_and_no_early_eof() {
             set_dropped(&opening, 0);
             turn(&opening);
             drop(near);
+            let mut received = Vec::new();
             while let Ok(chunk) = far.receive().await {
-                match chunk {
-                    Some(chunk) => sink.borrow_mut().0.extend_from_slice(&chunk),
-                    None => {
-                        sink.borrow_mut().1 = true;
-                        break;
-                    }
-                }
+                let Some(chunk) = chunk else { return (received, true) };
+                received.extend_from_slice(&chunk);
             }
-        };
-        world.run(vec![Box::pin(test)]).unwrap_or_else(|error| panic!("seed {seed}: {error}"));
-        let (bytes, received_eof) = received.take();
+            (received, false)
+        });
         let all = [&sent[..], &[3; 10]].concat();
-        assert!(all.starts_with(&bytes), "seed {seed}: {bytes:?}");
-        assert!(!received_eof || bytes.len() >= sent.len(), "seed {seed}: EOF after {} bytes", bytes.len());
+        assert!(all.starts_with(&bytes), "{bytes:?}");
+        assert!(!received_eof || bytes.len() >= sent.len(), "EOF after {} bytes", bytes.len());
         match received_eof {
             true => whole += 1,
             false => broken += 1,
         }
-        world.shut_down().unwrap_or_else(|error| panic!("seed {seed}: {error}"));
-    }
+        world.shut_down().unwrap();
+    });
     assert!(whole > 0 && broken > 0, "{whole} whole, {broken} broken");
 }

@@ -19,6 +19,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
+use fastrand::Rng;
+
 use super::super::buffer::Chunk;
 use super::super::op::Wait;
 use super::super::options::DriverOptions;
@@ -27,7 +29,7 @@ use super::super::sockets::ListenOptions;
 use super::super::token::Key;
 use super::super::wake::WakeQueue;
 use super::super::{Backend, Driver, DriverKind, DriverMetrics};
-use super::random::Random;
+use super::network::chance;
 use super::{SimModel, SimOptions};
 
 const MODELS: [SimModel; 2] = [SimModel::Completion, SimModel::Readiness];
@@ -59,7 +61,7 @@ struct World {
     spawned: Rc<RefCell<Vec<Task>>>,
     /// Rate, in per mille, of streams that are aborted instead of released.
     abort_rate: Rc<Cell<u16>>,
-    random: Rc<RefCell<Random>>,
+    random: Rc<RefCell<Rng>>,
 }
 
 type Task = Pin<Box<dyn Future<Output = ()>>>;
@@ -72,15 +74,15 @@ impl World {
             trace: Rc::default(),
             spawned: Rc::default(),
             abort_rate: Rc::default(),
-            random: Rc::new(RefCell::new(Random::new(options.seed))),
+            random: Rc::new(RefCell::new(Rng::with_seed(options.seed))),
         }
     }
 
     /// Adds an event to the trace.
     fn note(&self, event: u64) {
         let now_ns = self.driver.borrow().now_ns();
-        let mut mixed = Random::new(self.trace.get() ^ event ^ now_ns.rotate_left(32));
-        self.trace.set(mixed.next());
+        let mut mixed = Rng::with_seed(self.trace.get() ^ event ^ now_ns.rotate_left(32));
+        self.trace.set(mixed.u64(..));
     }
 
     fn spawn(&self, task: impl Future<Output = ()> + 'static) {
@@ -142,8 +144,22 @@ impl World {
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
         let options = ListenOptions { backlog: 16, reuse_port: false, nodelay: true };
         let key = self.driver.borrow_mut().listen(address, &options).unwrap();
-        let address = self.driver.borrow().listener_address(key).unwrap();
+        let address = self.driver.borrow().listener_address(key).unwrap().as_socket().unwrap();
         (Listener { world: self.clone(), key }, address)
+    }
+
+    /// Returns both sides of a connection.
+    async fn connect_pair(&self, listener: &Listener, address: SocketAddr) -> (Stream, Stream) {
+        let near = self.connect(address).await.unwrap();
+        (near, listener.accept().await)
+    }
+
+    /// Runs one task to completion and returns its output.
+    fn run_one<T: 'static>(&self, task: impl Future<Output = T> + 'static) -> T {
+        let output = Rc::new(Cell::new(None));
+        let result = Rc::clone(&output);
+        self.run(vec![Box::pin(async move { result.set(Some(task.await)) })]).unwrap();
+        output.take().unwrap()
     }
 
     async fn connect(&self, address: SocketAddr) -> io::Result<Stream> {
@@ -257,7 +273,7 @@ impl Stream {
 impl Drop for Stream {
     fn drop(&mut self) {
         let mut driver = self.world.driver.borrow_mut();
-        if self.world.random.borrow_mut().chance(self.world.abort_rate.get()) {
+        if chance(&mut self.world.random.borrow_mut(), self.world.abort_rate.get()) {
             driver.abort(self.key);
         } else {
             driver.release(self.key);
@@ -286,8 +302,32 @@ async fn both<A, B>(one: impl Future<Output = A>, other: impl Future<Output = B>
     (first.unwrap(), second.unwrap())
 }
 
-/// Returns `count` seeds, or as many as `ANELLO_SEEDS` requests, each with both models.
-fn seeds(count: u64) -> impl Iterator<Item = (u64, SimModel)> {
+/// Prints the seed and the model of a run that fails.
+struct Case(u64, SimModel);
+
+impl Drop for Case {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("failed with seed {} on {:?}", self.0, self.1);
+        }
+    }
+}
+
+/// Runs a test for the seeds below `count` on one model.
+fn for_seeds(count: u64, model: SimModel, mut test: impl FnMut(u64)) {
+    for seed in 0..scaled(count) {
+        let _case = Case(seed, model);
+        test(seed);
+    }
+}
+
+/// Runs a test for `count` seeds, or as many as `ANELLO_SEEDS` requests, each with both models.
+fn for_seeds_and_models(count: u64, test: impl Fn(u64, SimModel)) {
     let requested = std::env::var("ANELLO_SEEDS").ok().and_then(|count| count.parse().ok());
-    (0..requested.unwrap_or_else(|| scaled(count))).flat_map(|seed| MODELS.map(|model| (seed, model)))
+    for seed in 0..requested.unwrap_or_else(|| scaled(count)) {
+        for model in MODELS {
+            let _case = Case(seed, model);
+            test(seed, model);
+        }
+    }
 }

@@ -4,8 +4,9 @@ use std::io;
 use std::net::{Ipv4Addr, Shutdown, SocketAddr};
 use std::time::Duration;
 
-use super::super::super::sockets::{ListenOptions, Sockets, StreamOption};
+use super::super::super::sockets::{End, ListenOptions, Sockets, StreamOption};
 use super::super::SimOptions;
+use super::super::network::chance;
 use super::super::sockets::{SimNetwork, SimSocket};
 
 const LISTEN: ListenOptions = ListenOptions { backlog: 0, reuse_port: false, nodelay: true };
@@ -17,11 +18,15 @@ fn any_port() -> SocketAddr {
 fn pair(bytes: usize) -> (SimNetwork, SimSocket, SimSocket) {
     let mut network = SimNetwork::new(&SimOptions::new(1).socket_buffer_bytes(bytes));
     let listener = network.listen(any_port(), &LISTEN).unwrap();
-    let address = network.local_address(&listener).unwrap();
+    let address = address_of(&network, &listener, End::Local);
     let near = network.open_stream(address, None).unwrap();
     network.connect(&near, address).unwrap();
     let far = network.accept(&listener).unwrap();
     (network, near, far)
+}
+
+fn address_of(network: &SimNetwork, socket: &SimSocket, end: End) -> SocketAddr {
+    network.address(socket, end).unwrap().as_socket().unwrap()
 }
 
 fn errno<T>(result: io::Result<T>) -> Option<i32> {
@@ -31,23 +36,23 @@ fn errno<T>(result: io::Result<T>) -> Option<i32> {
 #[test]
 fn local_address_is_peer_address_of_other_side() {
     let (network, near, far) = pair(16);
-    assert_eq!(network.local_address(&near).unwrap(), network.peer_address(&far).unwrap());
-    assert_eq!(network.peer_address(&near).unwrap(), network.local_address(&far).unwrap());
+    assert_eq!(address_of(&network, &near, End::Local), address_of(&network, &far, End::Peer));
+    assert_eq!(address_of(&network, &near, End::Peer), address_of(&network, &far, End::Local));
 }
 
 #[test]
 fn connection_uses_bound_source_address() {
     let mut network = SimNetwork::new(&SimOptions::new(1));
     let listener = network.listen(any_port(), &LISTEN).unwrap();
-    let address = network.local_address(&listener).unwrap();
+    let address = address_of(&network, &listener, End::Local);
     for source in [([127, 0, 0, 9], 0), ([127, 0, 0, 9], 7)].map(SocketAddr::from) {
         let near = network.open_stream(address, Some(source)).unwrap();
         network.connect(&near, address).unwrap();
-        let local = network.local_address(&near).unwrap();
+        let local = address_of(&network, &near, End::Local);
         assert_eq!(local.ip(), source.ip());
         assert!(local.port() == source.port() || source.port() == 0 && local.port() != 0);
         let far = network.accept(&listener).unwrap();
-        assert_eq!(network.peer_address(&far).unwrap(), local);
+        assert_eq!(address_of(&network, &far, End::Peer), local);
     }
 }
 
@@ -90,7 +95,7 @@ fn close_with_unread_bytes_resets_after_received_bytes() {
     assert_eq!(errno(network.receive(&near, &mut buffer)), Some(libc::ECONNRESET));
     assert_eq!(network.receive(&near, &mut buffer).unwrap(), 0);
     assert_eq!(errno(network.send(&near, b"x")), Some(libc::EPIPE));
-    assert_eq!(errno(network.peer_address(&near)), Some(libc::ENOTCONN));
+    assert_eq!(errno(network.address(&near, End::Peer)), Some(libc::ENOTCONN));
 }
 
 #[test]
@@ -114,14 +119,14 @@ fn first_send_to_closed_peer_is_lost_and_second_fails() {
 fn connect_retries_while_accept_queue_is_full_then_times_out() {
     let mut network = SimNetwork::new(&SimOptions::new(1));
     let listener = network.listen(any_port(), &LISTEN).unwrap();
-    let address = network.local_address(&listener).unwrap();
+    let address = address_of(&network, &listener, End::Local);
     let sockets = [(); 3].map(|()| network.open_stream(address, None).unwrap());
     network.connect(&sockets[0], address).unwrap();
     assert_eq!(errno(network.connect(&sockets[1], address)), Some(libc::EAGAIN));
     drop(network.accept(&listener).unwrap());
     network.lock().advance_to(2_000_000_000);
     network.connect_result(&sockets[1]).unwrap();
-    assert!(network.peer_address(&sockets[1]).is_ok());
+    assert!(network.address(&sockets[1], End::Peer).is_ok());
     assert_eq!(errno(network.connect(&sockets[2], address)), Some(libc::EAGAIN));
     network.lock().advance_to(1_000_000_000_000);
     assert_eq!(errno(network.connect_result(&sockets[2])), Some(libc::ETIMEDOUT));
@@ -131,7 +136,7 @@ fn connect_retries_while_accept_queue_is_full_then_times_out() {
 fn closing_listener_resets_connections_in_accept_queue() {
     let mut network = SimNetwork::new(&SimOptions::new(1));
     let listener = network.listen(any_port(), &LISTEN).unwrap();
-    let address = network.local_address(&listener).unwrap();
+    let address = address_of(&network, &listener, End::Local);
     let near = network.open_stream(address, None).unwrap();
     network.connect(&near, address).unwrap();
     assert_eq!(network.lock().open(), 3);
@@ -146,7 +151,7 @@ fn closing_listener_resets_connections_in_accept_queue() {
 fn listeners_share_address_only_with_reuse_port() {
     let mut network = SimNetwork::new(&SimOptions::new(1));
     let one = network.listen(any_port(), &LISTEN).unwrap();
-    let address = network.local_address(&one).unwrap();
+    let address = address_of(&network, &one, End::Local);
     assert_eq!(errno(network.listen(address, &LISTEN)), Some(libc::EADDRINUSE));
     let unspecified = SocketAddr::from((Ipv4Addr::UNSPECIFIED, address.port()));
     assert_eq!(errno(network.listen(unspecified, &LISTEN)), Some(libc::EADDRINUSE));
@@ -159,4 +164,13 @@ fn listeners_share_address_only_with_reuse_port() {
     }
     let counts = listeners.each_ref().map(|listener| network.refuse(listener));
     assert!(counts[0] > 0 && counts[1] > 0 && counts[0] + counts[1] == 20, "{counts:?}");
+}
+
+#[test]
+fn chance_matches_given_rate() {
+    let mut random = fastrand::Rng::with_seed(1);
+    let hits = (0..100_000).filter(|_| chance(&mut random, 100)).count();
+    assert!((9_000..11_000).contains(&hits), "{hits} of 100000 at 100 per mille");
+    assert!(!chance(&mut random, 0));
+    assert!(chance(&mut random, 1000));
 }

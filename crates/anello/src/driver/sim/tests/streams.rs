@@ -7,40 +7,42 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::rc::Rc;
 use std::task::Poll;
 
+use fastrand::Rng;
+
 use super::super::super::op::Wait;
 use super::super::super::options::{DriverOptions, SendCompletion, TaskWork, ZeroCopy};
 use super::super::super::wake::WakeQueue;
-use super::super::random::Random;
+use super::super::network::chance;
 use super::super::{SimFaults, SimModel, SimOptions};
-use super::{Listener, MODELS, Stream, Task, World, both, scaled, seeds};
+use super::{Listener, MODELS, Stream, Task, World, both, for_seeds, for_seeds_and_models, scaled};
 
 /// Returns random driver options that cover many code paths of a driver.
-fn driver_options(random: &mut Random) -> DriverOptions {
+fn driver_options(random: &mut Rng) -> DriverOptions {
     let mut options = DriverOptions::default();
-    options.initial_receive_buffers = 1 << random.below(4);
-    options.max_receive_buffers = options.initial_receive_buffers << random.below(4);
-    options.receive_buffer_bytes = 64 << random.below(7);
-    options.max_received_chunks = 1 + random.below(8) as usize;
-    options.max_send_queue_bytes = 1 << (8 + random.below(9));
-    options.direct_send_threshold_bytes = 1 << (6 + random.below(9));
-    options.deferred_send_threshold_edges = random.below(4) as usize;
-    options.cq_entries = 1 << random.below(8);
-    options.max_accept_queue = 1 + random.below(3) as usize;
+    options.initial_receive_buffers = 1 << random.u64(..4);
+    options.max_receive_buffers = options.initial_receive_buffers << random.u64(..4);
+    options.receive_buffer_bytes = 64 << random.u64(..7);
+    options.max_received_chunks = 1 + random.usize(..8);
+    options.max_send_queue_bytes = 1 << (8 + random.u64(..9));
+    options.direct_send_threshold_bytes = 1 << (6 + random.u64(..9));
+    options.deferred_send_threshold_edges = random.usize(..4);
+    options.cq_entries = 1 << random.u64(..8);
+    options.max_accept_queue = 1 + random.usize(..3);
     options.send_completion =
-        if random.chance(700) { SendCompletion::Inline } else { SendCompletion::PerSend };
-    options.one_shot_receive = random.chance(200);
-    options.disabled_features.multishot_accept = random.chance(200);
-    options.task_work = if random.chance(700) { TaskWork::Deferred } else { TaskWork::Cooperative };
-    options.disabled_features.buffer_ring = random.chance(100);
-    options.disabled_features.cqe_skip = random.chance(100);
-    if random.chance(300) {
-        options.zero_copy = ZeroCopy::Always { threshold_bytes: 1 << (4 + random.below(10)) };
+        if chance(random, 700) { SendCompletion::Inline } else { SendCompletion::PerSend };
+    options.one_shot_receive = chance(random, 200);
+    options.disabled_features.multishot_accept = chance(random, 200);
+    options.task_work = if chance(random, 700) { TaskWork::Deferred } else { TaskWork::Cooperative };
+    options.disabled_features.buffer_ring = chance(random, 100);
+    options.disabled_features.cqe_skip = chance(random, 100);
+    if chance(random, 300) {
+        options.zero_copy = ZeroCopy::Always { threshold_bytes: 1 << (4 + random.u64(..10)) };
     }
     options
 }
 
-fn pattern(random: &mut Random, length: usize) -> Vec<u8> {
-    (0..length.div_ceil(8)).flat_map(|_| random.next().to_ne_bytes()).take(length).collect()
+fn pattern(random: &mut Rng, length: usize) -> Vec<u8> {
+    (0..length.div_ceil(8)).flat_map(|_| random.u64(..).to_ne_bytes()).take(length).collect()
 }
 
 /// Sends all received bytes back until EOF.
@@ -60,15 +62,15 @@ async fn echo(stream: Stream) {
 
 /// Sends `data` in chunks of random sizes, then shuts down the write half.
 async fn send_all(stream: &Stream, data: &[u8], seed: u64) -> io::Result<()> {
-    let (mut random, mut rest) = (Random::new(seed), data);
+    let (mut random, mut rest) = (Rng::with_seed(seed), data);
     while !rest.is_empty() {
-        let bound = if random.chance(300) { 20_000 } else { 300 };
-        let (chunk, tail) = rest.split_at(rest.len().min(1 + random.below(bound) as usize));
-        match random.below(3) {
+        let bound = if chance(&mut random, 300) { 20_000 } else { 300 };
+        let (chunk, tail) = rest.split_at(rest.len().min(1 + random.usize(..bound)));
+        match random.u64(..3) {
             0 => stream.write(chunk).await?,
             _ => stream.send(chunk.to_vec()).await?,
         }
-        if random.chance(100) {
+        if chance(&mut random, 100) {
             stream.flush().await?;
         }
         rest = tail;
@@ -78,10 +80,10 @@ async fn send_all(stream: &Stream, data: &[u8], seed: u64) -> io::Result<()> {
 
 /// Receives until EOF, with `read` and `receive` in random order.
 async fn receive_all(stream: &Stream, received: &RefCell<Vec<u8>>, seed: u64) -> io::Result<()> {
-    let mut random = Random::new(seed);
+    let mut random = Rng::with_seed(seed);
     loop {
-        let count = if random.chance(300) {
-            let mut buffer = vec![0; 1 + random.below(3000) as usize];
+        let count = if chance(&mut random, 300) {
+            let mut buffer = vec![0; 1 + random.usize(..3000)];
             let count = stream.read(&mut buffer).await?;
             received.borrow_mut().extend_from_slice(&buffer[..count]);
             count
@@ -104,6 +106,13 @@ pub(super) struct Client {
     pub(super) received: RefCell<Vec<u8>>,
     /// True if both directions reached EOF without an error.
     pub(super) whole: Cell<bool>,
+}
+
+impl Client {
+    /// Asserts that the received bytes are those that were sent, as far as they arrived.
+    fn assert_received_prefix(&self) {
+        assert!(self.sent.starts_with(&self.received.borrow()), "other bytes came back");
+    }
 }
 
 async fn client(world: World, address: SocketAddr, client: Rc<Client>, seed: u64) {
@@ -140,129 +149,110 @@ async fn serve(listener: Listener) {
 
 /// Runs an echo server and a few clients, which send `bytes` bytes in total. With `abandon`, streams and clients are
 /// dropped at random times. Returns the world and the clients.
-pub(super) fn run_echo(
-    options: &SimOptions,
-    bytes: usize,
-    abandon: bool,
-) -> io::Result<(World, Vec<Rc<Client>>)> {
-    let mut random = Random::new(options.seed ^ 0xec40);
+pub(super) fn run_echo(options: &SimOptions, bytes: u64, abandon: bool) -> (World, Vec<Rc<Client>>) {
+    let bytes = scaled(bytes) as usize;
+    let mut random = Rng::with_seed(options.seed ^ 0xec40);
     let world = World::new(options, &driver_options(&mut random));
     world.abort_rate.set(if abandon { 300 } else { 0 });
     let (listener, address) = world.listen();
     world.spawn(serve(listener));
     let (mut clients, mut tasks) = (Vec::new(), Vec::<Task>::new());
-    let count = 1 + random.below(4);
+    let count = 1 + random.u64(..4);
     for _ in 0..count {
         let sent = pattern(&mut random, bytes / count as usize);
         let one = Rc::new(Client { sent, ..Client::default() });
         clients.push(Rc::clone(&one));
-        let task = client(world.clone(), address, one, random.next());
-        tasks.push(if abandon { Box::pin(drop_after(random.below(500), task)) } else { Box::pin(task) });
+        let task = client(world.clone(), address, one, random.u64(..));
+        tasks.push(if abandon { Box::pin(drop_after(random.u64(..500), task)) } else { Box::pin(task) });
     }
-    world.run(tasks)?;
-    Ok((world, clients))
+    world.run(tasks).unwrap();
+    (world, clients)
 }
 
 pub(super) fn options(seed: u64, model: SimModel, faults: SimFaults) -> SimOptions {
-    let bytes = 64 << Random::new(seed).below(9);
+    let bytes = 64 << Rng::with_seed(seed).u64(..9);
     SimOptions::new(seed).model(model).faults(faults).socket_buffer_bytes(bytes as usize)
 }
 
 #[test]
 fn lossless_faults_preserve_all_bytes_in_order() {
-    for (seed, model) in seeds(200) {
+    for_seeds_and_models(200, |seed, model| {
         let faults = SimFaults::lossless([0, 20, 100, 300, 600][seed as usize % 5]);
-        let bytes = scaled(100 * 1024) as usize;
-        let (world, clients) = run_echo(&options(seed, model, faults), bytes, false)
-            .unwrap_or_else(|error| panic!("seed {seed}, {model:?}: {error}"));
+        let (world, clients) = run_echo(&options(seed, model, faults), 100 * 1024, false);
         for client in clients {
-            assert!(client.whole.get(), "seed {seed}, {model:?}: a stream ended early");
-            assert!(
-                *client.received.borrow() == client.sent,
-                "seed {seed}, {model:?}: other bytes came back"
-            );
+            assert!(client.whole.get(), "a stream ended early");
+            assert!(*client.received.borrow() == client.sent, "other bytes came back");
         }
-        world.shut_down().unwrap_or_else(|error| panic!("seed {seed}, {model:?}: {error}"));
-    }
+        world.shut_down().unwrap();
+    });
 }
 
 #[test]
 fn bytes_received_before_connection_error_are_prefix() {
-    for (seed, model) in seeds(200) {
+    for_seeds_and_models(200, |seed, model| {
         let faults = SimFaults::all(50 + seed as u16 % 500);
-        let (world, clients) = run_echo(&options(seed, model, faults), scaled(20 * 1024) as usize, false)
-            .unwrap_or_else(|error| panic!("seed {seed}, {model:?}: {error}"));
-        for client in clients {
-            let received = client.received.borrow();
-            assert!(client.sent.starts_with(&received), "seed {seed}, {model:?}: other bytes came back");
-        }
-        world.shut_down().unwrap_or_else(|error| panic!("seed {seed}, {model:?}: {error}"));
-    }
+        let (world, clients) = run_echo(&options(seed, model, faults), 20 * 1024, false);
+        clients.iter().for_each(|client| client.assert_received_prefix());
+        world.shut_down().unwrap();
+    });
 }
 
 #[test]
 fn fault_10_dropped_futures_leave_no_operation_in_flight() {
-    for (seed, model) in seeds(500) {
-        let mut faults = SimFaults::all(seed as u16 % 300);
-        faults.late_completions = 0;
-        let (world, clients) = run_echo(&options(seed, model, faults), scaled(20 * 1024) as usize, true)
-            .unwrap_or_else(|error| panic!("seed {seed}, {model:?}: {error}"));
-        for client in clients {
-            let received = client.received.borrow();
-            assert!(client.sent.starts_with(&received), "seed {seed}, {model:?}: other bytes came back");
-        }
-        let metrics = world.shut_down().unwrap_or_else(|error| panic!("seed {seed}, {model:?}: {error}"));
-        assert_eq!(metrics.late_completions, 0, "seed {seed}, {model:?}: a slot was released too early");
-    }
+    for_seeds_and_models(500, |seed, model| {
+        let faults = SimFaults { late_completions: 0, ..SimFaults::all(seed as u16 % 300) };
+        let (world, clients) = run_echo(&options(seed, model, faults), 20 * 1024, true);
+        clients.iter().for_each(|client| client.assert_received_prefix());
+        let metrics = world.shut_down().unwrap();
+        assert_eq!(metrics.late_completions, 0, "a slot was released too early");
+    });
 }
 
 #[test]
 fn same_seed_gives_same_run() {
-    for (seed, model) in seeds(20) {
+    for_seeds_and_models(20, |seed, model| {
         let run = || {
             let options = options(seed, model, SimFaults::all(200));
-            let (world, clients) = run_echo(&options, scaled(20 * 1024) as usize, false)
-                .unwrap_or_else(|error| panic!("seed {seed}, {model:?}: {error}"));
+            let (world, clients) = run_echo(&options, 20 * 1024, false);
             let received: Vec<_> = clients.iter().map(|client| client.received.borrow().clone()).collect();
-            let metrics = world.shut_down().unwrap_or_else(|error| panic!("seed {seed}, {model:?}: {error}"));
+            let metrics = world.shut_down().unwrap();
             (world.trace.get(), received, metrics)
         };
-        assert_eq!(run(), run(), "seed {seed}, {model:?}");
-    }
+        assert_eq!(run(), run());
+    });
 }
 
 #[test]
 fn fault_11_cancelled_connect_or_accept_leaves_no_socket_open() {
-    for (seed, model) in seeds(200) {
-        let mut faults = SimFaults::lossless(300);
-        faults.late_completions = 0;
+    for_seeds_and_models(200, |seed, model| {
+        let faults = SimFaults { late_completions: 0, ..SimFaults::lossless(300) };
         let options = options(seed, model, faults);
-        let world = World::new(&options, &driver_options(&mut Random::new(seed)));
+        let world = World::new(&options, &driver_options(&mut Rng::with_seed(seed)));
         let (listener, address) = world.listen();
-        let mut random = Random::new(seed);
+        let mut random = Rng::with_seed(seed);
         let mut tasks = Vec::<Task>::new();
         for _ in 0..8 {
             let world = world.clone();
             let connect = async move { drop(world.connect(address).await) };
-            tasks.push(Box::pin(drop_after(random.below(100), connect)));
+            tasks.push(Box::pin(drop_after(random.u64(..100), connect)));
         }
         let accept = async move {
             for _ in 0..4 {
                 drop(listener.accept().await);
             }
         };
-        tasks.push(Box::pin(drop_after(random.below(100), accept)));
-        world.run(tasks).unwrap_or_else(|error| panic!("seed {seed}, {model:?}: {error}"));
-        let metrics = world.shut_down().unwrap_or_else(|error| panic!("seed {seed}, {model:?}: {error}"));
-        assert_eq!(metrics.late_completions, 0, "seed {seed}, {model:?}: a slot was released too early");
-    }
+        tasks.push(Box::pin(drop_after(random.u64(..100), accept)));
+        world.run(tasks).unwrap();
+        let metrics = world.shut_down().unwrap();
+        assert_eq!(metrics.late_completions, 0, "a slot was released too early");
+    });
 }
 
 #[test]
 fn dropped_stream_sends_accepted_bytes() {
-    for (seed, model) in seeds(200) {
+    for_seeds_and_models(200, |seed, model| {
         let options = options(seed, model, SimFaults::lossless([0, 100, 400][seed as usize % 3]));
-        let mut random = Random::new(seed);
+        let mut random = Rng::with_seed(seed);
         let world = World::new(&options, &driver_options(&mut random));
         let (listener, address) = world.listen();
         let data = pattern(&mut random, 3000);
@@ -278,40 +268,33 @@ fn dropped_stream_sends_accepted_bytes() {
             let stream = listener.accept().await;
             receive_all(&stream, &into, seed).await.unwrap();
         };
-        world
-            .run(vec![Box::pin(send), Box::pin(receive)])
-            .unwrap_or_else(|error| panic!("seed {seed}, {model:?}: {error}"));
-        assert!(
-            *received.borrow() == data,
-            "seed {seed}, {model:?}: {} bytes received",
-            received.borrow().len()
-        );
-        world.shut_down().unwrap_or_else(|error| panic!("seed {seed}, {model:?}: {error}"));
-    }
+        world.run(vec![Box::pin(send), Box::pin(receive)]).unwrap();
+        assert!(*received.borrow() == data, "{} bytes received", received.borrow().len());
+        world.shut_down().unwrap();
+    });
 }
 
 #[test]
 fn connect_without_listener_is_refused() {
-    for (seed, model) in seeds(50) {
+    for_seeds_and_models(50, |seed, model| {
         let world = World::new(&options(seed, model, SimFaults::lossless(300)), &DriverOptions::default());
         let connecting = world.clone();
         let connect = async move {
             let unused = SocketAddr::from((Ipv4Addr::LOCALHOST, 9));
             let refused = connecting.connect(unused).await.err().map(|error| error.kind());
-            assert_eq!(refused, Some(io::ErrorKind::ConnectionRefused), "seed {seed}, {model:?}");
+            assert_eq!(refused, Some(io::ErrorKind::ConnectionRefused));
         };
-        world.run(vec![Box::pin(connect)]).unwrap_or_else(|error| panic!("seed {seed}, {model:?}: {error}"));
+        world.run(vec![Box::pin(connect)]).unwrap();
         world.shut_down().unwrap();
-    }
+    });
 }
 
 #[test]
 fn fault_12_late_completion_after_slot_reuse_is_ignored_and_counted() {
     for model in MODELS {
         let (mut late, mut runs) = (0, 0);
-        for seed in 0..scaled(50) {
-            let mut faults = SimFaults::none();
-            faults.late_completions = 900;
+        for_seeds(50, model, |seed| {
+            let faults = SimFaults { late_completions: 900, ..SimFaults::none() };
             let options = options(seed, model, faults);
             let world = World::new(&options, &DriverOptions::default());
             let (listener, address) = world.listen();
@@ -326,39 +309,34 @@ fn fault_12_late_completion_after_slot_reuse_is_ignored_and_counted() {
                         stream.finish().await.unwrap();
                         let received = RefCell::default();
                         receive_all(&stream, &received, 0).await.unwrap();
-                        assert_eq!(*received.borrow(), [number; 100], "seed {seed}, {model:?}");
+                        assert_eq!(*received.borrow(), [number; 100]);
                     }
                 }
             };
-            world
-                .run(vec![Box::pin(dialogues)])
-                .unwrap_or_else(|error| panic!("seed {seed}, {model:?}: {error}"));
+            world.run(vec![Box::pin(dialogues)]).unwrap();
             late += world.shut_down().unwrap().late_completions;
             runs += 1;
-        }
+        });
         assert!(late >= runs, "{model:?}: {late} late completions in {runs} runs");
     }
 }
 
 #[test]
 fn fault_13_terminated_multishot_operations_are_rearmed() {
-    for (seed, model) in seeds(50) {
-        let mut faults = SimFaults::none();
-        (faults.multishot_terminations, faults.short_receives) = (900, 300);
-        let (world, clients) = run_echo(&options(seed, model, faults), scaled(20 * 1024) as usize, false)
-            .unwrap_or_else(|error| panic!("seed {seed}, {model:?}: {error}"));
+    for_seeds_and_models(50, |seed, model| {
+        let faults = SimFaults { multishot_terminations: 900, short_receives: 300, ..SimFaults::none() };
+        let (world, clients) = run_echo(&options(seed, model, faults), 20 * 1024, false);
         assert!(clients.iter().all(|client| client.whole.get() && *client.received.borrow() == client.sent));
         world.shut_down().unwrap();
-    }
+    });
 }
 
 #[test]
 fn fault_22_reset_missed_by_receive_is_detected() {
     let resets = Rc::new(Cell::new(0));
     let runs = scaled(200);
-    for seed in 0..runs {
-        let mut faults = SimFaults::none();
-        (faults.missed_resets, faults.delays) = (900, 500);
+    for_seeds(200, SimModel::Completion, |seed| {
+        let faults = SimFaults { missed_resets: 900, delays: 500, ..SimFaults::none() };
         let world = World::new(&SimOptions::new(seed).faults(faults), &DriverOptions::default());
         let (listener, address) = world.listen();
         let client = {
@@ -381,38 +359,26 @@ fn fault_22_reset_missed_by_receive_is_detected() {
                     Err(error) => break Some(error.kind()),
                 }
             };
-            assert!(
-                error.is_none_or(|kind| kind == io::ErrorKind::ConnectionReset),
-                "seed {seed}: {error:?}"
-            );
+            assert!(error.is_none_or(|kind| kind == io::ErrorKind::ConnectionReset), "{error:?}");
             resets.set(resets.get() + u64::from(error.is_some()));
         };
         let tasks: Vec<Task> = vec![Box::pin(client), Box::pin(server)];
-        world.run(tasks).unwrap_or_else(|error| panic!("seed {seed}: {error}"));
+        world.run(tasks).unwrap();
         world.shut_down().unwrap();
-    }
+    });
     assert!(resets.get() > runs / 4, "{} resets in {runs} runs", resets.get());
 }
 
 #[test]
 fn flush_completes_with_partial_submissions() {
-    for seed in 0..scaled(100) {
-        let mut faults = SimFaults::none();
-        faults.partial_submissions = 500;
+    for_seeds(100, SimModel::Completion, |seed| {
+        let faults = SimFaults { partial_submissions: 500, ..SimFaults::none() };
         let world = World::new(&SimOptions::new(seed).faults(faults), &DriverOptions::default());
         let (listener, address) = world.listen();
-        let pair = Rc::new(RefCell::new(Vec::new()));
-        let connect = {
-            let (world, pair) = (world.clone(), Rc::clone(&pair));
-            async move {
-                let near = world.connect(address).await.unwrap();
-                let far = listener.accept().await;
-                pair.borrow_mut().extend([near, far]);
-            }
-        };
-        world.run(vec![Box::pin(connect)]).unwrap();
+        let opening = world.clone();
+        let pair = world.run_one(async move { opening.connect_pair(&listener, address).await });
         // Only the sends of the other stream are in flight, and they end no wait.
-        let streams = Rc::new(pair.take());
+        let streams: Rc<[Stream; 2]> = Rc::new(pair.into());
         let flushes = [0, 1].map(|index| -> Task {
             let streams = Rc::clone(&streams);
             Box::pin(async move {
@@ -423,10 +389,10 @@ fn flush_completes_with_partial_submissions() {
                 }
             })
         });
-        world.run(flushes.into()).unwrap_or_else(|error| panic!("seed {seed}: {error}"));
+        world.run(flushes.into()).unwrap();
         drop(streams);
         world.shut_down().unwrap();
-    }
+    });
 }
 
 #[test]

@@ -1,0 +1,39 @@
+//! Disk workers: the smallest loop that reads and writes one file, for each I/O interface of Linux.
+//!
+//! A worker has one file and one engine. It sleeps until a command arrives on its control connection, keeps the
+//! requested number of I/O requests in flight for the requested time, and returns its measurements. Several workers
+//! can run on the same file, and the lab activates them in turn.
+//!
+//! ```text
+//!   control ── a line of JSON ──▶ measure ──▶ engine: start, start, wait ──▶ kernel
+//!           ◀─ a line of JSON ──         ◀── blocks with their results
+//! ```
+//!
+//! Every 512 bytes of the file contain their offset and the number of the write that produced them (`pattern.rs`).
+//! Reads that return anything else are counted. A worker rejects a file without the pattern, so it never overwrites
+//! other data.
+//!
+//! Files for direct writes are opened with O_DSYNC: a write completes when the data is on the disk. Buffered writes
+//! complete when the data is in the page cache. [`Command::sync`] overrides both defaults.
+
+mod block;
+mod command;
+mod control;
+mod engine;
+#[allow(unsafe_code)]
+mod linux_aio;
+mod measure;
+mod pattern;
+#[allow(unsafe_code)]
+mod posix_aio;
+mod pread;
+mod request;
+mod threads;
+#[allow(unsafe_code)]
+mod uring;
+mod worker;
+
+pub use command::{Command, MAX_BLOCK_BYTES, MAX_DEPTH, Operation, Outcome};
+pub use engine::Engine;
+pub use pattern::GRANULE_BYTES;
+pub use worker::Worker;

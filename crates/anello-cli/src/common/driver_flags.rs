@@ -1,0 +1,237 @@
+//! Flags that select and tune the driver, shared by all commands that start a runtime.
+
+use std::time::Duration;
+
+use anello::{
+    DisabledFeatures, DriverInfo, DriverKind, DriverOptions, Runtime, RuntimeBuilder, SendCompletion,
+    SubmissionPolling, TaskWork, ZeroCopy,
+};
+use clap::error::ErrorKind;
+use clap::parser::ValueSource;
+use clap::{ArgMatches, Args, ValueEnum};
+
+use super::{duration, output};
+
+/// Driver selection and the io_uring options that the lab compares.
+#[derive(Args, Clone, Debug)]
+#[command(next_help_heading = "Driver")]
+pub struct DriverFlags {
+    /// Driver to use; ANELLO_DRIVER overrides it
+    ///
+    /// auto uses io_uring if its setup succeeds, and epoll otherwise. uring fails with the reason if io_uring is
+    /// unavailable. epoll cannot be combined with io_uring flags.
+    #[arg(long, value_enum, default_value_t = DriverChoice::Auto)]
+    driver: DriverChoice,
+
+    /// Poll for this long before sleeping, at most 1s, as in 50us; reduces latency at the cost of CPU time
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse_spin, default_value = "0s")]
+    spin: Duration,
+
+    /// When the kernel runs completion work (io_uring)
+    #[arg(long, value_enum, value_name = "MODE", default_value_t = TaskWorkMode::Deferred)]
+    task_work: TaskWorkMode,
+
+    /// Use a kernel thread for submissions, which sleeps after this many idle milliseconds (io_uring)
+    #[arg(long, value_name = "IDLE_MS")]
+    sqpoll: Option<u32>,
+
+    /// Pin the kernel thread of --sqpoll to this core
+    #[arg(long, value_name = "CORE", requires = "sqpoll")]
+    sqpoll_core: Option<u32>,
+
+    /// Receive one message per operation instead of using multishot receive (io_uring)
+    #[arg(long)]
+    one_shot_receive: bool,
+
+    /// Use registered files (io_uring, Linux 6.14)
+    #[arg(long)]
+    registered_files: bool,
+
+    /// Post a completion for each send instead of completing it inline at submission (io_uring)
+    #[arg(long)]
+    completion_per_send: bool,
+
+    /// Send messages of at least this many bytes with zero-copy, to peers on other machines (io_uring); 0 disables it
+    #[arg(long, value_name = "BYTES")]
+    zero_copy_bytes: Option<usize>,
+
+    /// Send messages of at least this many bytes by a direct system call instead of queueing them for the next turn
+    ///
+    /// Buffers of more than 4 KiB outside the ring are sent directly, too. Smaller messages are submitted with the
+    /// next turn; on epoll, only messages of up to 4096 bytes are queued, and only while many sockets are ready.
+    #[arg(long, value_name = "BYTES")]
+    direct_send_threshold_bytes: Option<usize>,
+
+    /// Size of a receive buffer in bytes (io_uring); larger messages are received on readiness
+    #[arg(long, value_name = "BYTES")]
+    receive_buffer_bytes: Option<usize>,
+
+    /// Receive buffers at startup (io_uring); their number doubles on demand
+    #[arg(long, value_name = "COUNT")]
+    initial_receive_buffers: Option<u32>,
+
+    /// Maximum number of receive buffers (io_uring)
+    #[arg(long, value_name = "COUNT")]
+    max_receive_buffers: Option<u32>,
+
+    /// Disable a kernel feature, as if the kernel were older (io_uring); can be repeated
+    #[arg(long, value_name = "FEATURE", value_parser = FEATURES.map(|(name, _)| name))]
+    without: Vec<String>,
+}
+
+/// An io_uring flag: its name, and whether it differs from its default.
+type UringFlag = (&'static str, fn(&DriverFlags) -> bool);
+
+/// Flags that only the io_uring driver supports.
+const URING_FLAGS: [UringFlag; 11] = [
+    ("task_work", |flags| !matches!(flags.task_work, TaskWorkMode::Deferred)),
+    ("sqpoll", |flags| flags.sqpoll.is_some()),
+    ("sqpoll_core", |flags| flags.sqpoll_core.is_some()),
+    ("one_shot_receive", |flags| flags.one_shot_receive),
+    ("registered_files", |flags| flags.registered_files),
+    ("completion_per_send", |flags| flags.completion_per_send),
+    ("zero_copy_bytes", |flags| flags.zero_copy_bytes.is_some()),
+    ("receive_buffer_bytes", |flags| flags.receive_buffer_bytes.is_some()),
+    ("initial_receive_buffers", |flags| flags.initial_receive_buffers.is_some()),
+    ("max_receive_buffers", |flags| flags.max_receive_buffers.is_some()),
+    ("without", |flags| !flags.without.is_empty()),
+];
+
+/// A kernel feature that `--without` disables, and its option.
+type Feature = (&'static str, fn(&mut DisabledFeatures) -> &mut bool);
+
+const FEATURES: [Feature; 11] = [
+    ("no-sqarray", |disabled| &mut disabled.no_sqarray),
+    ("defer-taskrun", |disabled| &mut disabled.defer_taskrun),
+    ("single-issuer", |disabled| &mut disabled.single_issuer),
+    ("coop-taskrun", |disabled| &mut disabled.coop_taskrun),
+    ("multishot-recv", |disabled| &mut disabled.multishot_receive),
+    ("multishot-accept", |disabled| &mut disabled.multishot_accept),
+    ("buffer-ring", |disabled| &mut disabled.buffer_ring),
+    ("msg-ring", |disabled| &mut disabled.msg_ring),
+    ("registered-ring", |disabled| &mut disabled.registered_ring),
+    ("cqe-skip", |disabled| &mut disabled.cqe_skip),
+    ("send-zc", |disabled| &mut disabled.zero_copy),
+];
+
+/// Rejects io_uring flags on the command line together with `--driver epoll`, which would ignore them.
+pub fn check(matches: &ArgMatches) -> Result<(), clap::Error> {
+    if let Some((_, matches)) = matches.subcommand() {
+        return check(matches);
+    }
+    if !matches!(matches.try_get_one::<DriverChoice>("driver"), Ok(Some(DriverChoice::Epoll))) {
+        return Ok(());
+    }
+    let flags = long_flags(|(flag, _)| {
+        matches.try_contains_id(flag).is_ok() && matches.value_source(flag) == Some(ValueSource::CommandLine)
+    });
+    if flags.is_empty() {
+        return Ok(());
+    }
+    let remedy = "remove them, or use --driver uring";
+    let message = format!("--driver epoll cannot be used with the io_uring flags {flags} ({remedy})\n");
+    Err(clap::Error::raw(ErrorKind::ArgumentConflict, message))
+}
+
+/// Returns the selected io_uring flags as on the command line, separated by commas.
+fn long_flags(is_selected: impl Fn(&UringFlag) -> bool) -> String {
+    let flags = URING_FLAGS.iter().filter(|flag| is_selected(flag));
+    flags.map(|(flag, _)| format!("--{}", flag.replace('_', "-"))).collect::<Vec<_>>().join(", ")
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum DriverChoice {
+    Auto,
+    Uring,
+    Epoll,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum TaskWorkMode {
+    /// When the worker waits for completions
+    Deferred,
+    /// At the next system call
+    Cooperative,
+    /// Immediately, by interrupting the worker
+    Interrupting,
+}
+
+impl DriverFlags {
+    /// Creates a runtime builder with the selected driver and options.
+    pub fn builder(&self) -> RuntimeBuilder {
+        let kind = match self.driver {
+            DriverChoice::Auto => DriverKind::Auto,
+            DriverChoice::Uring => DriverKind::Uring,
+            DriverChoice::Epoll => DriverKind::Epoll,
+        };
+        Runtime::builder().driver(kind).options(self.options())
+    }
+
+    /// Reports why io_uring is not in use, and the flags that have no effect then.
+    pub fn report_fallback(&self, driver: &DriverInfo) {
+        if let Some(reason) = &driver.fallback_reason {
+            output::print_stderr(format_args!("anello: io_uring unavailable, using epoll: {reason}"));
+        }
+        self.report_ignored(driver.name);
+    }
+
+    /// Reports io_uring flags that have no effect because the epoll driver is in use: `auto` fell back to it, or
+    /// `ANELLO_DRIVER` overrides the flag.
+    pub fn report_ignored(&self, driver: &str) {
+        let flags = long_flags(|(_, is_given)| is_given(self));
+        if driver == "epoll" && !flags.is_empty() {
+            let remedy = "remove them, or see anello doctor";
+            output::print_stderr(format_args!("anello: {flags} ignored by the epoll driver ({remedy})"));
+        }
+    }
+
+    fn options(&self) -> DriverOptions {
+        let mut options = DriverOptions::default();
+        options.spin = self.spin;
+        options.task_work = match self.task_work {
+            TaskWorkMode::Deferred => TaskWork::Deferred,
+            TaskWorkMode::Cooperative => TaskWork::Cooperative,
+            TaskWorkMode::Interrupting => TaskWork::Interrupting,
+        };
+        options.submission_polling =
+            self.sqpoll.map(|idle_ms| SubmissionPolling { idle_ms, core: self.sqpoll_core });
+        options.one_shot_receive = self.one_shot_receive;
+        options.registered_files = self.registered_files;
+        if self.completion_per_send {
+            options.send_completion = SendCompletion::PerSend;
+        }
+        options.zero_copy = match self.zero_copy_bytes {
+            None => options.zero_copy,
+            Some(0) => ZeroCopy::Never,
+            Some(threshold_bytes) => ZeroCopy::RemoteOnly { threshold_bytes },
+        };
+        options.direct_send_threshold_bytes =
+            self.direct_send_threshold_bytes.unwrap_or(options.direct_send_threshold_bytes);
+        options.receive_buffer_bytes = self.receive_buffer_bytes.unwrap_or(options.receive_buffer_bytes);
+        options.initial_receive_buffers =
+            self.initial_receive_buffers.unwrap_or(options.initial_receive_buffers);
+        options.max_receive_buffers = self.max_receive_buffers.unwrap_or(options.max_receive_buffers);
+        for (_, option) in FEATURES.iter().filter(|(name, _)| self.without.iter().any(|given| given == name))
+        {
+            *option(&mut options.disabled_features) = true;
+        }
+        options
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn uring_flags_match_help() {
+        let command = DriverFlags::augment_args(clap::Command::new("driver"));
+        let driver = command.get_arguments().filter(|arg| arg.get_help_heading() == Some("Driver"));
+        let uring_only = driver.filter(|arg| {
+            let help = arg.get_help().map(ToString::to_string).unwrap_or_default();
+            help.contains("(io_uring") || arg.get_id() == "sqpoll_core"
+        });
+        let flags: Vec<&str> = uring_only.map(|arg| arg.get_id().as_str()).collect();
+        assert_eq!(flags, URING_FLAGS.map(|(flag, _)| flag));
+    }
+}

@@ -1,0 +1,445 @@
+//! Listening sockets of the workers: binding, sockets passed by a service manager, and socket files.
+
+use std::fmt;
+use std::fs;
+use std::future::pending;
+use std::io;
+use std::net::{SocketAddr, TcpListener as StdTcpListener};
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::os::unix::net::{SocketAddr as UnixAddress, UnixListener as StdUnixListener};
+use std::path::{Path, PathBuf};
+use std::pin::pin;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use anello::JoinHandle;
+use anello::net::{self, GroupMember, ListenerGroup, PendingConnections, TcpListener, UnixListener};
+use anello::signal::Signals;
+use anello::time::timeout;
+use clap::ValueEnum;
+use futures_util::future::{Either, select};
+use socket2::{Domain, Protocol, SockAddr, SockRef, Socket, Type};
+
+use super::address::Address;
+use super::error::{Context, invalid_input};
+
+/// Backlog of a listening socket, capped by `net.core.somaxconn`.
+const BACKLOG: i32 = 4096;
+
+/// Time limit at shutdown for accepting the connections that are still queued. Connections above the connection limit
+/// are rejected one at a time, so the queue can take a while.
+const FINAL_ACCEPT_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// Waits for the accept tasks, which finish once their sockets are closed and the accept queue is empty. Aborts a task
+/// that exceeds [`FINAL_ACCEPT_TIMEOUT`].
+pub async fn finish_accepting(accept_tasks: &mut [JoinHandle<()>]) {
+    for task in accept_tasks {
+        if timeout(FINAL_ACCEPT_TIMEOUT, &mut *task).await.is_err() {
+            tracing::warn!("exiting with connections still in the accept queue");
+            task.abort();
+        }
+    }
+}
+
+/// Waits for the signal that aborts the drain. Logs an error of the signals, and then waits forever.
+pub async fn second_signal(signals: &mut Signals, signal_received: bool) {
+    // The first signal started this shutdown, so it takes one more. If accepting was stopped by another worker, this
+    // worker has yet to receive the first signal.
+    let remaining_signals = if signal_received { 1 } else { 2 };
+    for _ in 0..remaining_signals {
+        if let Err(error) = signals.recv().await {
+            tracing::error!(%error, "cannot wait for signals");
+            return pending().await;
+        }
+    }
+}
+
+/// Distribution of connections over the workers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Distribution {
+    /// Evenly: a worker with more connections than the average transfers new ones to the worker with the fewest.
+    Balanced,
+    /// By the kernel: a hash of the addresses selects a worker's socket.
+    Kernel,
+}
+
+/// A listening socket.
+#[derive(Debug)]
+pub enum ListeningSocket {
+    Internet(StdTcpListener),
+    Unix(StdUnixListener),
+}
+
+impl ListeningSocket {
+    /// Creates a listening socket from an inherited descriptor.
+    pub fn from_descriptor(descriptor: OwnedFd) -> io::Result<Self> {
+        let socket = SockRef::from(&descriptor);
+        let cause = match (socket.domain(), socket.r#type()) {
+            (Ok(domain @ (Domain::IPV4 | Domain::IPV6 | Domain::UNIX)), Ok(Type::STREAM)) => {
+                if socket.is_listener()? {
+                    if domain == Domain::UNIX {
+                        return Ok(Self::Unix(descriptor.into()));
+                    }
+                    // Accepted sockets inherit the option.
+                    socket.set_tcp_nodelay(true)?;
+                    return Ok(Self::Internet(descriptor.into()));
+                }
+                "socket is not listening".to_owned()
+            }
+            (Ok(domain), Ok(kind)) => format!("unsupported socket type {domain:?}, {kind:?}"),
+            _ => "not a socket".to_owned(),
+        };
+        Err(invalid_input(format!("{cause} (pass listening TCP or Unix stream sockets, ListenStream=)")))
+    }
+
+    pub fn address(&self) -> io::Result<Address> {
+        match self {
+            Self::Internet(listener) => listener.local_addr().map(Address::Internet),
+            Self::Unix(listener) => listener.local_addr().map(Address::Unix),
+        }
+    }
+}
+
+/// Creates the listening sockets for `workers` workers at an address. TCP gets one socket per worker with
+/// `SO_REUSEPORT`. A Unix address gets a single socket, shared by all workers, and its [`SocketFile`] if it is a path.
+pub fn listen(address: &Address, workers: usize) -> io::Result<(Vec<ListeningSocket>, Option<SocketFile>)> {
+    let name = match address {
+        Address::Internet(address) => {
+            let first = bind_tcp(*address, if workers > 1 { SocketRole::First } else { SocketRole::Only })?;
+            // If the requested port is 0, the remaining sockets use the port that the kernel assigned to the first.
+            let bound = first.local_addr()?;
+            let mut sockets = vec![ListeningSocket::Internet(first)];
+            for _ in 1..workers {
+                sockets.push(ListeningSocket::Internet(bind_tcp(bound, SocketRole::Further)?));
+            }
+            return Ok((sockets, None));
+        }
+        Address::Unix(name) => name,
+    };
+    let path = name.as_pathname();
+    let listener = match bind_unix(name) {
+        Err(error) if error.kind() == io::ErrorKind::AddrInUse && path.is_some() => Err(error)
+            .context_and_remedy(address, "used by a running server, or not a socket; choose another path"),
+        result => result.context(address),
+    }?;
+    let file = path.map(SocketFile::new_owned).transpose()?;
+    Ok((vec![ListeningSocket::Unix(listener)], file))
+}
+
+/// Creates the error for a flag that conflicts with the sockets passed by the service manager.
+pub fn conflicting_flag_error(flag: &str) -> io::Error {
+    invalid_input(format!("{flag} conflicts with the sockets passed in LISTEN_FDS (remove one of them)"))
+}
+
+/// Role of a socket among the sockets bound to one address.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum SocketRole {
+    Only,
+    First,
+    Further,
+}
+
+fn bind_tcp(address: SocketAddr, role: SocketRole) -> io::Result<StdTcpListener> {
+    let listen = || {
+        let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
+        socket.set_reuse_address(true)?;
+        socket.set_reuse_port(role == SocketRole::Further)?;
+        socket.set_tcp_nodelay(true)?;
+        socket.bind(&SockAddr::from(address))?;
+        // Set after bind(2), so that bind fails with EADDRINUSE if another server owns the address. Otherwise the two
+        // servers would share its clients.
+        socket.set_reuse_port(role != SocketRole::Only)?;
+        socket.listen(BACKLOG)?;
+        io::Result::Ok(socket.into())
+    };
+    listen().context(address)
+}
+
+/// Binds a Unix listener. Replaces a stale socket file, so that a restart after a crash needs no manual cleanup.
+fn bind_unix(name: &UnixAddress) -> io::Result<StdUnixListener> {
+    match (StdUnixListener::bind_addr(name), name.as_pathname()) {
+        (Err(error), Some(path)) if error.kind() == io::ErrorKind::AddrInUse && is_stale_socket(path)? => {
+            tracing::warn!(path = %path.display(), "replacing stale socket file");
+            fs::remove_file(path)?;
+            StdUnixListener::bind_addr(name)
+        }
+        (listener, _) => listener,
+    }
+}
+
+/// Returns `true` if the path is a socket file without a listening process.
+fn is_stale_socket(path: &Path) -> io::Result<bool> {
+    if !fs::symlink_metadata(path)?.file_type().is_socket() {
+        return Ok(false);
+    }
+    let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
+    // Nonblocking: connecting to a live server with a full accept queue fails with EAGAIN instead of blocking.
+    socket.set_nonblocking(true)?;
+    let connected = socket.connect(&SockAddr::unix(path)?);
+    Ok(connected.is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused))
+}
+
+/// The listening sockets of all workers. Stays open until the last worker has exited.
+#[derive(Debug)]
+pub struct Listening {
+    addresses: Vec<Address>,
+    internet: Option<ListenerGroup<TcpListener>>,
+    unix: Option<ListenerGroup<UnixListener>>,
+    sockets: usize,
+    /// Treatment of the connections that are in the accept queue at shutdown.
+    pending: PendingConnections,
+    file: Option<SocketFile>,
+    is_transferred: AtomicBool,
+}
+
+/// One worker's members of the listener groups.
+pub struct WorkerListeners {
+    pub internet: Option<GroupMember<TcpListener>>,
+    pub unix: Option<GroupMember<UnixListener>>,
+}
+
+impl Listening {
+    /// Uses the passed sockets if there are any; otherwise binds `address`, or `default` if no address was given.
+    pub fn from_passed_or_bind(
+        address: Option<&Address>,
+        default: &str,
+        from_passed: Vec<ListeningSocket>,
+        workers: usize,
+    ) -> io::Result<Self> {
+        match (from_passed.is_empty(), address) {
+            (true, Some(address)) => Self::bind(address, workers),
+            (true, None) => Self::bind(&default.parse().map_err(io::Error::other)?, workers),
+            (false, None) => Self::from_passed(from_passed, workers),
+            (false, Some(_)) => Err(conflicting_flag_error("--addr")),
+        }
+    }
+
+    /// Binds new sockets to the address.
+    pub fn bind(address: &Address, workers: usize) -> io::Result<Self> {
+        let (sockets, file) = listen(address, workers)?;
+        Self::new(sockets, workers, PendingConnections::Serve, file)
+    }
+
+    /// Uses sockets passed by the service manager. Connections still queued at shutdown are left to the next process
+    /// that the service manager starts.
+    pub fn from_passed(sockets: Vec<ListeningSocket>, workers: usize) -> io::Result<Self> {
+        Self::new(sockets, workers, PendingConnections::Leave, None)
+    }
+
+    /// Creates the listener groups for `workers` workers, initially paused.
+    pub fn new(
+        sockets: Vec<ListeningSocket>,
+        workers: usize,
+        pending: PendingConnections,
+        file: Option<SocketFile>,
+    ) -> io::Result<Self> {
+        let count = sockets.len();
+        let (mut addresses, mut internet, mut unix) = (Vec::<Address>::new(), Vec::new(), Vec::new());
+        for socket in sockets {
+            let address = socket.address()?;
+            if !addresses.iter().any(|existing| existing.to_string() == address.to_string()) {
+                addresses.push(address);
+            }
+            match socket {
+                ListeningSocket::Internet(listener) => internet.push(listener),
+                ListeningSocket::Unix(listener) => unix.push(listener),
+            }
+        }
+        Ok(Self {
+            addresses,
+            internet: (!internet.is_empty()).then(|| ListenerGroup::new_paused(internet, workers)),
+            unix: (!unix.is_empty()).then(|| ListenerGroup::new_paused(unix, workers)),
+            sockets: count,
+            pending,
+            file,
+            is_transferred: AtomicBool::new(false),
+        })
+    }
+
+    pub fn set_distribution(&self, distribution: Distribution) {
+        let distribution = match distribution {
+            Distribution::Balanced => net::Distribution::Balanced,
+            Distribution::Kernel => net::Distribution::Kernel,
+        };
+        self.internet.iter().for_each(|group| group.set_distribution(distribution));
+        self.unix.iter().for_each(|group| group.set_distribution(distribution));
+    }
+
+    /// Returns the fields of the ready line that describe the sockets and the distribution of connections.
+    pub fn summary(&self) -> String {
+        let internet = self.internet.as_ref().map(ListenerGroup::distribution);
+        let distribution = match internet.or_else(|| self.unix.as_ref().map(ListenerGroup::distribution)) {
+            Some(net::Distribution::Kernel) => "kernel",
+            _ => "balanced",
+        };
+        format!("sockets={} distribution={distribution}", self.sockets)
+    }
+
+    /// Returns the listeners of the worker with this index.
+    pub fn join(&self, worker: usize) -> WorkerListeners {
+        WorkerListeners {
+            internet: self.internet.as_ref().map(|group| group.join(worker)),
+            unix: self.unix.as_ref().map(|group| group.join(worker)),
+        }
+    }
+
+    /// Starts or resumes accepting in all workers.
+    pub fn resume(&self) {
+        self.internet.iter().for_each(ListenerGroup::resume);
+        self.unix.iter().for_each(ListenerGroup::resume);
+    }
+
+    /// Pauses accepting in all workers. New connections stay in the accept queues.
+    pub fn pause(&self) {
+        self.internet.iter().for_each(ListenerGroup::pause);
+        self.unix.iter().for_each(ListenerGroup::pause);
+    }
+
+    /// Waits until all workers have applied the last [`resume`](Self::resume) or [`pause`](Self::pause), and returns
+    /// the number of workers.
+    pub fn wait_applied(&self, timeout: Duration) -> io::Result<usize> {
+        let internet = self.internet.as_ref().map(|group| group.wait_applied(timeout)).transpose()?;
+        let unix = self.unix.as_ref().map(|group| group.wait_applied(timeout)).transpose()?;
+        Ok(internet.or(unix).unwrap_or(0))
+    }
+
+    /// Stops accepting at shutdown.
+    pub fn close(&self) {
+        self.close_with(self.pending);
+    }
+
+    /// Stops accepting after the sockets were transferred to another process.
+    pub fn close_transferred(&self) {
+        self.is_transferred.store(true, Ordering::Relaxed);
+        self.close_now();
+    }
+
+    /// Stops accepting and leaves queued connections unaccepted.
+    pub fn close_now(&self) {
+        self.close_with(PendingConnections::Leave);
+    }
+
+    pub fn is_transferred(&self) -> bool {
+        self.is_transferred.load(Ordering::Relaxed)
+    }
+
+    /// Returns the socket file, if the socket has one.
+    pub fn file(&self) -> Option<&SocketFile> {
+        self.file.as_ref()
+    }
+
+    fn close_with(&self, pending: PendingConnections) {
+        self.internet.iter().for_each(|group| group.close(pending));
+        self.unix.iter().for_each(|group| group.close(pending));
+    }
+
+    pub fn is_closed(&self) -> bool {
+        let internet = self.internet.as_ref().is_some_and(ListenerGroup::is_closed);
+        internet || self.unix.as_ref().is_some_and(ListenerGroup::is_closed)
+    }
+
+    /// Waits for a signal or until accepting is stopped. Returns `true` for a signal, and `false` if accepting was
+    /// stopped by another worker that received the signal first.
+    pub async fn wait_for_shutdown(&self, signals: &mut Signals) -> io::Result<bool> {
+        match select(pin!(signals.recv()), pin!(self.wait_closed())).await {
+            Either::Left((signal, _)) => signal.map(|_| true),
+            Either::Right(_) => Ok(false),
+        }
+    }
+
+    /// Waits until accepting is stopped, for any reason.
+    async fn wait_closed(&self) {
+        match (&self.internet, &self.unix) {
+            (Some(group), _) => group.closed().await,
+            (None, Some(group)) => group.closed().await,
+            // There is no socket to wait for.
+            (None, None) => {}
+        }
+    }
+
+    /// Returns duplicates of the sockets, for a transfer to another process.
+    pub fn sockets(&self) -> io::Result<Vec<OwnedFd>> {
+        let mut sockets = Vec::new();
+        if let Some(group) = &self.internet {
+            sockets.extend(group.sockets()?.into_iter().map(OwnedFd::from));
+        }
+        if let Some(group) = &self.unix {
+            sockets.extend(group.sockets()?.into_iter().map(OwnedFd::from));
+        }
+        Ok(sockets)
+    }
+}
+
+/// Formats the addresses as in the ready line, separated by commas.
+impl fmt::Display for Listening {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let addresses: Vec<_> = self.addresses.iter().map(ToString::to_string).collect();
+        formatter.write_str(&addresses.join(","))
+    }
+}
+
+/// A socket file. Removed on drop if this process owns it and the path still refers to the same file.
+#[derive(Debug)]
+pub struct SocketFile {
+    path: PathBuf,
+    file_id: (u64, u64),
+    /// Set while this process is responsible for removing the file.
+    is_own: AtomicBool,
+}
+
+impl SocketFile {
+    /// Creates a guard for a file that this process has created.
+    pub fn new_owned(path: &Path) -> io::Result<Self> {
+        let file = Self::new_unowned(path)?;
+        file.claim();
+        Ok(file)
+    }
+
+    /// Creates a guard for a file of another process. This process does not remove it before it has called
+    /// [`claim`](Self::claim).
+    pub fn new_unowned(path: &Path) -> io::Result<Self> {
+        // Absolute, because the working directory may change before the file is removed.
+        let path = std::path::absolute(path)?;
+        Ok(Self { file_id: file_id(&path)?, path, is_own: AtomicBool::new(false) })
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Makes this process responsible for removing the file.
+    pub fn claim(&self) {
+        self.is_own.store(true, Ordering::Relaxed);
+    }
+
+    /// Leaves the removal of the file to another process. Returns `true` if this process was responsible for it.
+    pub fn release(&self) -> bool {
+        self.is_own.swap(false, Ordering::Relaxed)
+    }
+
+    pub fn remove(&self) {
+        if !self.release() {
+            return;
+        }
+        let removed = file_id(&self.path).and_then(|current| match current == self.file_id {
+            true => fs::remove_file(&self.path),
+            false => Ok(()),
+        });
+        if let Err(error) = removed {
+            tracing::warn!(%error, path = %self.path.display(), "cannot remove the socket file");
+        }
+    }
+}
+
+impl Drop for SocketFile {
+    fn drop(&mut self) {
+        self.remove();
+    }
+}
+
+/// Returns the device and inode number of a file.
+fn file_id(path: &Path) -> io::Result<(u64, u64)> {
+    let current = fs::symlink_metadata(path)?;
+    Ok((current.dev(), current.ino()))
+}

@@ -1,0 +1,34 @@
+//! Output to standard output and standard error without panics.
+//!
+//! `println!` panics when the reader has closed the pipe, as in `anello lab run | head`. A command must still finish
+//! its work in this case.
+
+use std::fmt::Display;
+use std::io::{self, Write};
+
+/// Writes text to standard output. A closed pipe is not an error.
+pub fn show(text: &str) -> io::Result<()> {
+    let mut output = io::stdout().lock();
+    ignore_broken_pipe(output.write_all(text.as_bytes()).and_then(|()| output.flush()))
+}
+
+/// Converts the error of writing to a closed pipe into success: the reader needs no more output.
+pub fn ignore_broken_pipe(result: io::Result<()>) -> io::Result<()> {
+    match result {
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        result => result,
+    }
+}
+
+/// Writes the ready line of a server to standard output. A failure is logged: the server runs without it.
+pub fn announce(line: &str) {
+    let mut output = io::stdout().lock();
+    if let Err(error) = output.write_all(line.as_bytes()).and_then(|()| output.flush()) {
+        tracing::warn!(%error, "cannot write the ready line to standard output");
+    }
+}
+
+/// Writes a line to standard error and ignores errors, such as a closed pipe.
+pub fn print_stderr(line: impl Display) {
+    writeln!(io::stderr(), "{line}").ok();
+}

@@ -1,0 +1,12 @@
+//! Flags of `anello doctor`.
+
+/// Report the capabilities of this host, the selected driver with the reason, and recommended changes.
+///
+/// Each io_uring feature is probed on a separate ring. The command changes nothing. It exits with 0, or with 1 if no
+/// driver works.
+#[derive(clap::Args)]
+pub struct Arguments {
+    /// Print JSON for other programs: facts, checks and advice.
+    #[arg(long)]
+    pub json: bool,
+}

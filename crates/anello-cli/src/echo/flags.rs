@@ -1,0 +1,61 @@
+//! Flags of `anello echo`.
+
+use std::num::NonZero;
+use std::time::Duration;
+
+use crate::common::address::Address;
+use crate::common::cores::{self, Cores};
+use crate::common::driver_flags::DriverFlags;
+use crate::common::duration;
+use crate::common::listening::Distribution;
+
+/// Serve echo (RFC 862): send back everything that is received
+///
+/// With --request-bytes and --response-bytes, each request of a fixed size gets a response of a fixed size instead:
+/// byte i of the response is byte (i modulo the request size) of the request. Responses are sent in the order
+/// of the requests; a request that is incomplete when the client closes the connection gets no response.
+///
+/// Prints one ready line with the address, the driver and the kernel features in use. SIGINT and SIGTERM stop
+/// accepting, echo the received data and close the connections; a second signal closes them immediately. The exit code
+/// is 0 in both cases. If a service manager passes sockets (LISTEN_FDS, for example systemd), they are used and --addr
+/// must be omitted.
+#[derive(clap::Args)]
+pub struct Arguments {
+    /// Address to listen on [default: 127.0.0.1:7000]
+    ///
+    /// IP:PORT, where port 0 lets the kernel choose the port; unix:/path for a socket file; or unix:@name for an
+    /// abstract Unix address. A stale socket file is replaced at startup, and the file is removed at exit.
+    #[arg(long)]
+    pub addr: Option<Address>,
+
+    /// Size of a request in bytes
+    #[arg(long, value_name = "BYTES", requires = "response_bytes")]
+    pub request_bytes: Option<NonZero<usize>>,
+
+    /// Size of a response in bytes
+    #[arg(long, value_name = "BYTES", requires = "request_bytes")]
+    pub response_bytes: Option<NonZero<usize>>,
+
+    /// Cores to use, with one pinned worker each, as in 0 or 0,2-3, or all; by default one unpinned worker
+    #[arg(long, value_name = "LIST", value_parser = cores::parse)]
+    pub cores: Option<Cores>,
+
+    /// How connections are distributed over the workers
+    #[arg(long, value_enum, value_name = "POLICY", default_value_t = Distribution::Balanced)]
+    pub distribution: Distribution,
+
+    /// Maximum number of connections over all workers; further connections are accepted and closed
+    #[arg(long, value_name = "N", default_value_t = 1_000_000)]
+    pub max_connections: usize,
+
+    /// Close connections that are idle for this long, as in 60s; by default never
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
+    pub idle_timeout: Option<Duration>,
+
+    /// Time limit for open connections to finish after a signal
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse, default_value = "5s")]
+    pub drain_timeout: Duration,
+
+    #[command(flatten)]
+    pub driver: DriverFlags,
+}

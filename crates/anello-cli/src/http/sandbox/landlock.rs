@@ -1,0 +1,170 @@
+//! File and port restrictions with Landlock: all other accesses fail with EACCES or EPERM, including those made by
+//! io_uring.
+//!
+//! Rules refer to inodes at the time of rule creation, not to names: if a directory is replaced by another one of the
+//! same name, the new one is not accessible. For files that are replaced while the server runs (certificates, logs),
+//! the rule therefore covers the parent directory.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use ::landlock::{
+    ABI, Access, AccessFs, AccessNet, BitFlags, LandlockStatus, PathBeneath, PathFd, RestrictionStatus,
+    Ruleset, RulesetAttr, RulesetCreatedAttr, RulesetError, RulesetStatus, Scope,
+};
+
+use super::paths::AllowedPaths;
+
+/// Requested ABI version. Older kernels enforce the subset that they support. Later versions add restrictions that the
+/// server has not been tested with.
+const REQUESTED_ABI: ABI = ABI::V6;
+
+/// Restrictions added by each ABI version.
+const ABI_FEATURES: [(i32, &str); 4] = [
+    (3, "truncating files by name (Linux 6.2)"),
+    (4, "TCP (6.7)"),
+    (5, "ioctls of devices (6.10)"),
+    (6, "signals and abstract sockets (6.12)"),
+];
+
+/// The enforced restrictions.
+#[derive(Debug)]
+pub struct Landlock {
+    /// ABI version of the kernel, at most [`REQUESTED_ABI`].
+    version: i32,
+}
+
+impl Landlock {
+    /// Denies access to all files except the allowed paths, and to all ports, for the calling thread and threads that
+    /// it starts later.
+    pub fn restrict(allowed_paths: &AllowedPaths) -> Result<Self, String> {
+        let status = restrict(allowed_paths).map_err(|error| format!("cannot apply Landlock: {error}"))?;
+        match (status.landlock, status.ruleset) {
+            (LandlockStatus::NotImplemented, _) => Err(
+                "Landlock unavailable (use Linux 5.13 or later with CONFIG_SECURITY_LANDLOCK, or allow \
+                 landlock_create_ruleset, landlock_add_rule and landlock_restrict_self in the container's seccomp \
+                 profile)"
+                    .to_owned(),
+            ),
+            (LandlockStatus::NotEnabled, _) => {
+                Err("Landlock disabled (add landlock to the kernel parameter lsm=)".to_owned())
+            }
+            (_, RulesetStatus::NotEnforced) => Err("Landlock ruleset not enforced".to_owned()),
+            (LandlockStatus::Available { effective_abi, .. }, _) => {
+                Ok(Self { version: (effective_abi as i32).min(REQUESTED_ABI as i32) })
+            }
+        }
+    }
+
+    /// Returns a message about the restrictions that the kernel does not support, if any.
+    pub fn gaps(&self) -> Option<String> {
+        let gaps: Vec<_> = ABI_FEATURES
+            .iter()
+            .filter(|(version, _)| self.version < *version)
+            .map(|(_, feature)| *feature)
+            .collect();
+        (!gaps.is_empty()).then(|| {
+            let (version, gaps) = (self.version, gaps.join(", "));
+            format!("Landlock ABI {version} does not restrict {gaps} (use a newer kernel)")
+        })
+    }
+}
+
+impl fmt::Display for Landlock {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "landlock-abi-{}", self.version)
+    }
+}
+
+fn restrict(allowed_paths: &AllowedPaths) -> Result<RestrictionStatus, RulesetError> {
+    let mut ruleset = Ruleset::default()
+        .handle_access(AccessFs::from_all(REQUESTED_ABI))?
+        .handle_access(AccessNet::from_all(REQUESTED_ABI))?
+        .scope(Scope::from_all(REQUESTED_ABI))?
+        .create()?;
+    for (path, rights) in rules(allowed_paths) {
+        let rights = if path.is_dir() { rights } else { rights & AccessFs::from_file(REQUESTED_ABI) };
+        // A missing or inaccessible path needs no rule.
+        let Ok(file) = PathFd::new(&path) else { continue };
+        // Files without a file system, such as a pipe behind the name of standard output, support no rules and are
+        // always accessible.
+        if let Err(error) = (&mut ruleset).add_rule(PathBeneath::new(file, rights)) {
+            tracing::debug!(path = %path.display(), %error, "cannot add Landlock rule");
+        }
+    }
+    ruleset.restrict_self()
+}
+
+/// Returns files and directories with the rights granted for them and everything below them.
+fn rules(allowed_paths: &AllowedPaths) -> Vec<(PathBuf, BitFlags<AccessFs>)> {
+    let read = AccessFs::ReadFile | AccessFs::ReadDir;
+    let mut rules = vec![(allowed_paths.served.clone(), read)];
+    // Process information: for metrics, and for the page size if libc reads it from there.
+    rules.push(("/proc/self".into(), read));
+    // Symbol names in the backtrace of a panic.
+    rules.extend(std::env::current_exe().ok().map(|executable| (executable, AccessFs::ReadFile.into())));
+    for file in &allowed_paths.reloaded {
+        rules.extend(rule_paths(file).into_iter().map(|rule_path| (rule_path, AccessFs::ReadFile.into())));
+    }
+    for file in &allowed_paths.appended {
+        let write = AccessFs::WriteFile | AccessFs::MakeReg;
+        match std::fs::metadata(file) {
+            // Devices and FIFOs are not renamed by log rotation.
+            Ok(metadata) if !metadata.is_file() => rules.push((file.clone(), write)),
+            _ => rules.extend(rule_paths(file).into_iter().map(|rule_path| (rule_path, write))),
+        }
+    }
+    for file in &allowed_paths.sockets {
+        rules.extend(rule_paths(file).into_iter().map(|rule_path| (rule_path, AccessFs::RemoveFile.into())));
+    }
+    rules
+}
+
+/// Returns the parent directory of a file and, for a symbolic link, also that of its target. If a directory contains
+/// too much, returns the file itself instead.
+fn rule_paths(file: &Path) -> Vec<PathBuf> {
+    let paths = [std::path::absolute(file), file.canonicalize()];
+    let rule_path = |path: PathBuf| match path.parent() {
+        Some(directory) if !is_too_broad(directory) => directory.to_owned(),
+        _ => path,
+    };
+    paths.into_iter().flatten().map(rule_path).collect()
+}
+
+/// Returns `true` for the root directory, device directories and /proc.
+fn is_too_broad(directory: &Path) -> bool {
+    directory.parent().is_none() || directory == Path::new("/dev") || directory.starts_with("/proc")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn file_in_broad_directory_is_allowed_alone() {
+        for file in ["/cert.pem", "/dev/no-such-log", "/proc/self/fd/999"] {
+            assert_eq!(rule_paths(Path::new(file)), [Path::new(file)]);
+        }
+        assert_eq!(rule_paths(Path::new("/no/such/cert.pem")), [Path::new("/no/such")]);
+    }
+
+    #[test]
+    fn symlink_allows_its_directory_and_that_of_its_target() {
+        let directory = tempfile::tempdir().unwrap();
+        let (live, archive) = (directory.path().join("live"), directory.path().join("archive"));
+        for path in [&live, &archive] {
+            std::fs::create_dir(path).unwrap();
+        }
+        std::fs::write(archive.join("cert-1.pem"), "").unwrap();
+        std::os::unix::fs::symlink("../archive/cert-1.pem", live.join("cert.pem")).unwrap();
+        let archive = archive.canonicalize().unwrap();
+        assert_eq!(rule_paths(&live.join("cert.pem")), [live, archive]);
+    }
+
+    #[test]
+    fn missing_restrictions_are_reported_per_abi_version() {
+        assert_eq!(Landlock { version: REQUESTED_ABI as i32 }.gaps(), None);
+        let gaps = Landlock { version: 4 }.gaps().unwrap();
+        assert!(gaps.contains("ioctls") && gaps.contains("signals") && !gaps.contains("TCP"), "{gaps}");
+    }
+}

@@ -1,0 +1,173 @@
+//! Sandbox of a server: privileges that serving does not need are dropped, so that an attacker with control of the
+//! process does not have them either (fault 40).
+//!
+//! ```text
+//!   single thread  sockets bound, files and certificates checked
+//!     │ enter      no_new_privs, capabilities, Landlock: for this thread and all threads it starts
+//!   all threads    workers, access log, metrics
+//!     │ seal       seccomp: for all threads at once, when the last worker is ready
+//!   ready line, requests
+//! ```
+//!
+//! The mechanisms complement each other. seccomp restricts system calls regardless of their targets and kills the
+//! process on a violation, but it sees only `io_uring_enter(2)`, not the operations of a ring. Landlock restricts only
+//! access to files and ports, but also that of io_uring operations.
+
+pub mod capabilities;
+mod landlock;
+mod paths;
+mod seccomp;
+#[cfg(test)]
+mod tests;
+
+use std::fmt;
+use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+
+use anello::DriverInfo;
+use clap::ValueEnum;
+
+use self::landlock::Landlock;
+pub use self::paths::AllowedPaths;
+use crate::common::output::print_stderr;
+
+/// Sandbox mode.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum SandboxMode {
+    /// Apply the whole sandbox, or fail
+    On,
+    /// Do not apply the sandbox
+    Off,
+    /// Apply as much of the sandbox as the kernel supports
+    Auto,
+}
+
+/// The privileges that this process has dropped.
+#[derive(Debug)]
+pub struct Sandbox {
+    mode: SandboxMode,
+    has_no_new_privileges: bool,
+    landlock: Option<Landlock>,
+    is_sealed: AtomicBool,
+    /// Set if a worker uses io_uring.
+    has_rings: AtomicBool,
+    has_socket_files: bool,
+}
+
+impl Sandbox {
+    /// Disables privilege gain by execve(2) (`PR_SET_NO_NEW_PRIVS`, Linux 3.5), drops [capabilities], and denies access
+    /// to all other files, TCP connect and bind, and signals to other processes (`landlock_restrict_self(2)`, Linux
+    /// 5.13 and later). Applies to the calling thread and threads that it starts later, so it must be called while the
+    /// process is single-threaded.
+    ///
+    /// # Errors
+    /// Returns `Unsupported` if a part is unavailable and the mode is [`On`](SandboxMode::On). Otherwise missing parts
+    /// are reported on standard error.
+    pub fn enter(mode: SandboxMode, allowed_paths: &AllowedPaths) -> io::Result<Self> {
+        let mut sandbox = Self {
+            mode,
+            has_no_new_privileges: false,
+            landlock: None,
+            is_sealed: AtomicBool::new(false),
+            has_rings: AtomicBool::new(false),
+            has_socket_files: !allowed_paths.sockets.is_empty(),
+        };
+        if mode == SandboxMode::Off {
+            return Ok(sandbox);
+        }
+        match rustix::thread::set_no_new_privs(true) {
+            Ok(()) => sandbox.has_no_new_privileges = true,
+            Err(error) => sandbox.report_missing(&format!("cannot set no_new_privs: {error}"))?,
+        }
+        match capabilities::drop_all_but_required(allowed_paths) {
+            Ok(kept) if kept.is_empty() => {}
+            Ok(kept) => {
+                let names: Vec<_> = kept.iter_names().map(|(name, _)| format!("CAP_{name}")).collect();
+                print_stderr(format_args!(
+                    "anello: {} kept: this user cannot otherwise access the document root, certificates, log or sockets \
+                     (use --user with their owner, or change their owner)",
+                    names.join(" and ")
+                ));
+            }
+            Err(reason) => sandbox.report_missing(&reason)?,
+        }
+        match Landlock::restrict(allowed_paths) {
+            Ok(landlock) => {
+                if let Some(gaps) = landlock.gaps() {
+                    sandbox.report_missing(&gaps)?;
+                }
+                sandbox.landlock = Some(landlock);
+            }
+            Err(reason) => sandbox.report_missing(&reason)?,
+        }
+        Ok(sandbox)
+    }
+
+    /// Checks whether the whole sandbox is available, by [entering](Self::enter) it in a temporary thread. The seccomp
+    /// filter is checked only as far as possible without installing it.
+    ///
+    /// # Errors
+    /// Returns `Unsupported` with the missing part.
+    pub fn probe(allowed_paths: &AllowedPaths) -> io::Result<()> {
+        let result =
+            thread::scope(|scope| scope.spawn(|| Self::enter(SandboxMode::On, allowed_paths)).join());
+        let sandbox = result.map_err(|_| io::Error::other("sandbox probe thread panicked"))??;
+        seccomp::probe().or_else(|reason| sandbox.report_missing(&reason))
+    }
+
+    /// Records the driver of a worker, whose system calls the filter must allow.
+    pub fn register_driver(&self, driver: &DriverInfo) {
+        self.has_rings.fetch_or(driver.name == "uring", Ordering::Relaxed);
+    }
+
+    /// Denies all system calls except those that serving needs, for all threads (`seccomp(2)` with
+    /// `SECCOMP_FILTER_FLAG_TSYNC`, Linux 3.17). Any other call kills the process with SIGSYS
+    /// (`SECCOMP_RET_KILL_PROCESS`, Linux 4.14). Must be called after all workers are ready and have [registered their
+    /// drivers](Self::register_driver).
+    ///
+    /// # Errors
+    /// Same as [`enter`](Self::enter).
+    pub fn seal(&self) -> io::Result<()> {
+        if self.mode == SandboxMode::Off {
+            return Ok(());
+        }
+        let rings = self.has_rings.load(Ordering::Relaxed);
+        match seccomp::install_filter(seccomp::FilterOptions { rings, socket_files: self.has_socket_files }) {
+            Ok(()) => self.is_sealed.store(true, Ordering::Relaxed),
+            Err(reason) => self.report_missing(&reason)?,
+        }
+        Ok(())
+    }
+
+    /// Reports a part that is unavailable: as an error if the mode is `On`, otherwise on standard error.
+    fn report_missing(&self, reason: &str) -> io::Result<()> {
+        if self.mode == SandboxMode::On {
+            let message =
+                format!("--sandbox on: {reason} (use --sandbox auto to continue without the missing part)");
+            return Err(io::Error::new(io::ErrorKind::Unsupported, message));
+        }
+        print_stderr(format_args!("anello: sandbox incomplete: {reason}"));
+        Ok(())
+    }
+}
+
+/// Formats the active parts as in the ready line: `no_new_privs,landlock-abi-6,seccomp`, `none` if no part is
+/// available, or `off` if the sandbox is disabled.
+impl fmt::Display for Sandbox {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut parts = Vec::new();
+        if self.has_no_new_privileges {
+            parts.push("no_new_privs".to_owned());
+        }
+        parts.extend(self.landlock.as_ref().map(ToString::to_string));
+        if self.is_sealed.load(Ordering::Relaxed) {
+            parts.push("seccomp".to_owned());
+        }
+        match (self.mode, parts.is_empty()) {
+            (SandboxMode::Off, _) => formatter.write_str("off"),
+            (_, true) => formatter.write_str("none"),
+            _ => formatter.write_str(&parts.join(",")),
+        }
+    }
+}

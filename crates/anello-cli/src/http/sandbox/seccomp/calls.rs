@@ -1,0 +1,227 @@
+//! System calls of a serving process and what needs them, collected from the sources of the runtime, the standard
+//! library and the C libraries (glibc, musl), and from traces.
+//!
+//! Calls made before the filter is installed are not listed: binding sockets, creating rings, pinning threads,
+//! installing signal handlers.
+
+use libc::c_long;
+
+use super::options::FilterOptions;
+
+/// An allowed system call.
+#[derive(Debug)]
+pub enum Call {
+    /// With any arguments.
+    Any(c_long),
+    /// If all conditions of at least one alternative hold.
+    Only(c_long, &'static [&'static [Condition]]),
+}
+
+/// A condition on an argument, given by its index.
+#[derive(Debug)]
+pub enum Condition {
+    Is(u8, u64),
+    /// All of these bits are set.
+    Has(u8, u64),
+    /// None of these bits is set.
+    Lacks(u8, u64),
+    IsNull(u8),
+    IsThisProcess(u8),
+}
+
+use Call::{Any, Only};
+use Condition::{Has, Is, IsNull, IsThisProcess, Lacks};
+
+/// Returns the lists of all allowed calls.
+pub fn lists(options: FilterOptions) -> Vec<&'static [Call]> {
+    let mut lists = vec![MEMORY, THREADS, SIGNALS_AND_EXIT, TIME, POLLING, SOCKETS, FILES, LEGACY_CALLS];
+    if options.rings {
+        lists.push(RINGS);
+    }
+    if options.socket_files {
+        lists.extend([SOCKET_FILES, HANDOVER]);
+    }
+    lists
+}
+
+const EXECUTABLE: u64 = libc::PROT_EXEC as u64;
+
+/// Allocator, thread stacks, buffers. Executable mappings are denied, because all code is already loaded.
+const MEMORY: &[Call] = &[
+    Any(libc::SYS_brk),
+    Only(libc::SYS_mmap, &[&[Lacks(2, EXECUTABLE)]]),
+    // Guard pages of stacks, growing arenas.
+    Only(libc::SYS_mprotect, &[&[Lacks(2, EXECUTABLE)]]),
+    Any(libc::SYS_mremap),
+    Any(libc::SYS_munmap),
+    Any(libc::SYS_madvise),
+];
+
+/// Options of prctl(2): thread names, the auxiliary vector for the page size (PR_GET_AUXV, Linux 6.4), and names of
+/// memory mappings set by glibc (PR_SET_VMA).
+const THREAD_NAME: u64 = libc::PR_SET_NAME as u64;
+const AUXILIARY_VECTOR: u64 = 0x4155_5856;
+const MEMORY_NAME: u64 = 0x5356_4d41;
+
+/// Starting and stopping threads of the blocking pool, and synchronization.
+const THREADS: &[Call] = &[
+    // Only threads, no processes.
+    Only(libc::SYS_clone, &[&[Has(0, libc::CLONE_THREAD as u64)]]),
+    // The other filter returns ENOSYS, which applies only if this filter does not kill the process.
+    Any(libc::SYS_clone3),
+    Any(libc::SYS_exit),
+    Any(libc::SYS_futex),
+    Any(libc::SYS_gettid),
+    Only(libc::SYS_prctl, &[&[Is(0, THREAD_NAME)], &[Is(0, AUXILIARY_VECTOR)], &[Is(0, MEMORY_NAME)]]),
+    // Setup of thread-local data.
+    Any(libc::SYS_rseq),
+    Any(libc::SYS_set_robust_list),
+    Any(libc::SYS_sigaltstack),
+    // pthread_getattr_np(3) for the end of the stack; number of malloc arenas.
+    Any(libc::SYS_sched_getaffinity),
+    // Spinning of channels and locks before they block.
+    Any(libc::SYS_sched_yield),
+];
+
+/// Signal handling, and process exit: regular, after a panic, by abort.
+const SIGNALS_AND_EXIT: &[Call] = &[
+    Any(libc::SYS_rt_sigaction),
+    Any(libc::SYS_rt_sigprocmask),
+    Any(libc::SYS_rt_sigreturn),
+    // Continues system calls after SIGSTOP and SIGCONT.
+    Any(libc::SYS_restart_syscall),
+    Any(libc::SYS_exit_group),
+    Any(libc::SYS_getpid),
+    // abort(3): glibc signals this process, musl this thread.
+    Only(libc::SYS_tgkill, &[&[IsThisProcess(0)]]),
+    Only(libc::SYS_tkill, &[&[Is(1, libc::SIGABRT as u64)]]),
+    // Message of glibc before an abort.
+    Any(libc::SYS_writev),
+    // Relative file names in the backtrace of a panic.
+    Any(libc::SYS_getcwd),
+];
+
+/// Clocks, if the vDSO lacks them, and random numbers.
+const TIME: &[Call] =
+    &[Any(libc::SYS_clock_gettime), Any(libc::SYS_clock_nanosleep), Any(libc::SYS_getrandom)];
+
+/// Waiting for readiness: workers on epoll, the metrics thread, the access log on a full FIFO.
+const POLLING: &[Call] = &[
+    // The metrics thread can create its epoll instance after the filter is installed.
+    Any(libc::SYS_epoll_create1),
+    Any(libc::SYS_epoll_ctl),
+    Any(libc::SYS_epoll_pwait),
+    Any(libc::SYS_epoll_pwait2),
+    // Reserve descriptor, released to reject clients when descriptors are exhausted.
+    Any(libc::SYS_eventfd2),
+    Any(libc::SYS_ppoll),
+];
+
+const SOCKET: u64 = libc::SOL_SOCKET as u64;
+const TCP: u64 = libc::IPPROTO_TCP as u64;
+
+/// FIONBIO and FIONREAD, whose types differ between C libraries.
+const FIONBIO: u64 = 0x5421;
+const FIONREAD: u64 = 0x541b;
+
+/// Accepted connections. Connecting and listening are denied.
+const SOCKETS: &[Call] = &[
+    Any(libc::SYS_accept4),
+    Any(libc::SYS_recvfrom),
+    Any(libc::SYS_sendto),
+    // Vectored writes of TLS records.
+    Any(libc::SYS_sendmsg),
+    Any(libc::SYS_sendfile),
+    Any(libc::SYS_shutdown),
+    Any(libc::SYS_getsockname),
+    Any(libc::SYS_getpeername),
+    Any(libc::SYS_getsockopt),
+    // Options of the runtime's streams.
+    Only(
+        libc::SYS_setsockopt,
+        &[
+            &[Is(1, SOCKET), Is(2, libc::SO_OOBINLINE as u64)],
+            &[Is(1, SOCKET), Is(2, libc::SO_LINGER as u64)],
+            &[Is(1, SOCKET), Is(2, libc::SO_KEEPALIVE as u64)],
+            &[Is(1, SOCKET), Is(2, libc::SO_RCVBUF as u64)],
+            &[Is(1, SOCKET), Is(2, libc::SO_SNDBUF as u64)],
+            // Timeouts of the handover channel.
+            &[Is(1, SOCKET), Is(2, libc::SO_RCVTIMEO as u64)],
+            &[Is(1, SOCKET), Is(2, libc::SO_SNDTIMEO as u64)],
+            &[Is(1, TCP), Is(2, libc::TCP_NODELAY as u64)],
+            &[Is(1, TCP), Is(2, libc::TCP_KEEPIDLE as u64)],
+            // While sending a file.
+            &[Is(1, TCP), Is(2, libc::TCP_CORK as u64)],
+        ],
+    ),
+    // Nonblocking mode for sendfile(2); number of unread bytes.
+    Only(libc::SYS_ioctl, &[&[Is(1, FIONBIO)], &[Is(1, FIONREAD)]]),
+    Only(
+        libc::SYS_fcntl,
+        &[
+            &[Is(1, libc::F_GETFL as u64)],
+            &[Is(1, libc::F_SETFL as u64)],
+            &[Is(1, libc::F_DUPFD_CLOEXEC as u64)],
+            // Check of the standard library before close(2) in debug builds.
+            &[Is(1, libc::F_GETFD as u64)],
+        ],
+    ),
+];
+
+/// Number of cachestat(2), Linux 6.5.
+const CACHESTAT: c_long = 451;
+
+/// Served files, certificates, access log. Landlock restricts the paths.
+const FILES: &[Call] = &[
+    Any(libc::SYS_openat),
+    Any(libc::SYS_openat2),
+    Any(libc::SYS_close),
+    // Also used for sockets and for the eventfds that wake other threads.
+    Any(libc::SYS_read),
+    Any(libc::SYS_write),
+    Any(libc::SYS_pread64),
+    Any(libc::SYS_preadv2),
+    Any(libc::SYS_lseek),
+    Any(CACHESTAT),
+    Any(libc::SYS_fstat),
+    Any(libc::SYS_newfstatat),
+    Any(libc::SYS_faccessat),
+    Any(libc::SYS_statx),
+    Any(libc::SYS_getdents64),
+    // Path of the executable, for a backtrace.
+    Any(libc::SYS_readlinkat),
+    // Reads the limit of open files for the metrics; setting a limit is denied.
+    Only(libc::SYS_prlimit64, &[&[Is(0, 0), IsNull(2)]]),
+];
+
+const FILES_UPDATE: u64 = rustix::io_uring::IoringRegisterOp::RegisterFilesUpdate as u64;
+const UNREGISTER_RING: u64 = rustix::io_uring::IoringRegisterOp::UnregisterRingFds as u64;
+
+/// Use of existing rings. Creating a ring is denied.
+const RINGS: &[Call] = &[
+    Any(libc::SYS_io_uring_enter),
+    // Updates by --registered-files for each connection; unregistering when a ring is closed.
+    Only(libc::SYS_io_uring_register, &[&[Is(1, FILES_UPDATE)], &[Is(1, UNREGISTER_RING)]]),
+];
+
+/// Removal of Unix socket files at exit.
+#[cfg(target_arch = "x86_64")]
+const SOCKET_FILES: &[Call] = &[Any(libc::SYS_unlink), Any(libc::SYS_unlinkat)];
+#[cfg(target_arch = "aarch64")]
+const SOCKET_FILES: &[Call] = &[Any(libc::SYS_unlinkat)];
+
+/// Receiving descriptors and checking the peer's user during a handover.
+const HANDOVER: &[Call] = &[Any(libc::SYS_geteuid), Any(libc::SYS_recvmsg)];
+
+/// Legacy variants of the calls above that the C libraries still use on this architecture.
+#[cfg(target_arch = "x86_64")]
+const LEGACY_CALLS: &[Call] = &[
+    Any(libc::SYS_epoll_wait),
+    Any(libc::SYS_lstat),
+    Any(libc::SYS_open),
+    Any(libc::SYS_poll),
+    Any(libc::SYS_readlink),
+    Any(libc::SYS_stat),
+];
+#[cfg(target_arch = "aarch64")]
+const LEGACY_CALLS: &[Call] = &[];

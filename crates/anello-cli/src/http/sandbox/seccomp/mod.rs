@@ -1,0 +1,148 @@
+//! System-call restrictions with seccomp: listed calls are allowed, any other call kills the process.
+//!
+//! There are two filters; the stricter result applies. The first makes clone3(2) fail with ENOSYS, because its flags
+//! are in memory, which a filter cannot read. The C library then falls back to clone(2), for which the second filter
+//! allows only threads.
+
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+mod calls;
+mod options;
+
+pub use self::options::FilterOptions;
+
+#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+pub fn install_filter(_: FilterOptions) -> Result<(), String> {
+    Err(format!("seccomp filter unavailable on {}", std::env::consts::ARCH))
+}
+
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+pub use filter::install_filter;
+
+/// Checks that there is a filter for this architecture, and that the kernel can kill processes (Linux 4.14), as far as
+/// the kernel reports its actions.
+pub fn probe() -> Result<(), String> {
+    if cfg!(not(any(target_arch = "x86_64", target_arch = "aarch64"))) {
+        return Err(format!("seccomp filter unavailable on {}", std::env::consts::ARCH));
+    }
+    // A missing file is inconclusive, because containers hide it.
+    match std::fs::read_to_string("/proc/sys/kernel/seccomp/actions_avail") {
+        Ok(actions) if !actions.contains("kill_process") => {
+            Err("seccomp cannot kill processes (use Linux 4.14 or later)".to_owned())
+        }
+        _ => Ok(()),
+    }
+}
+
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+mod filter {
+    use std::collections::BTreeMap;
+
+    use seccompiler::{
+        BackendError, BpfProgram, Error, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition,
+        SeccompFilter, SeccompRule, TargetArch, apply_filter_all_threads,
+    };
+
+    use super::FilterOptions;
+    use super::calls::{Call, Condition, lists};
+
+    /// Installs the filters for all threads of the process.
+    pub fn install_filter(options: FilterOptions) -> Result<(), String> {
+        let programs = [without_clone3(), build_filter(options)]
+            .map(|program| program.map_err(|error| error.to_string()));
+        for program in programs {
+            apply_filter_all_threads(&program?).map_err(|error| match error {
+                Error::Seccomp(error) => format!(
+                    "cannot install the seccomp filter: {error} (use a kernel with CONFIG_SECCOMP_FILTER, or allow \
+                     seccomp in the container's profile)"
+                ),
+                other => format!("cannot install the seccomp filter: {other}"),
+            })?;
+        }
+        Ok(())
+    }
+
+    fn without_clone3() -> Result<BpfProgram, BackendError> {
+        let enosys = SeccompAction::Errno(libc::ENOSYS.cast_unsigned());
+        let rules = BTreeMap::from([(libc::SYS_clone3, Vec::new())]);
+        SeccompFilter::new(rules, SeccompAction::Allow, enosys, architecture()?)?.try_into()
+    }
+
+    fn build_filter(options: FilterOptions) -> Result<BpfProgram, BackendError> {
+        let mut rules = BTreeMap::new();
+        for call in lists(options).into_iter().flatten() {
+            match call {
+                Call::Any(number) => rules.insert(*number, Vec::new()),
+                Call::Only(number, alternatives) => {
+                    let alternatives =
+                        alternatives.iter().map(|conditions| rule(conditions)).collect::<Result<_, _>>()?;
+                    rules.insert(*number, alternatives)
+                }
+            };
+        }
+        SeccompFilter::new(rules, SeccompAction::KillProcess, SeccompAction::Allow, architecture()?)?
+            .try_into()
+    }
+
+    fn architecture() -> Result<TargetArch, BackendError> {
+        std::env::consts::ARCH.try_into()
+    }
+
+    /// Converts one alternative of a call: all of its conditions must hold.
+    fn rule(conditions: &[Condition]) -> Result<SeccompRule, BackendError> {
+        let conditions = conditions.iter().map(|condition| {
+            // The kernel reads these arguments as 32 bits and ignores the upper half. A pointer has 64 bits.
+            let (argument, length, operator, value) = match *condition {
+                Condition::Is(argument, value) => {
+                    (argument, SeccompCmpArgLen::Dword, SeccompCmpOp::Eq, value)
+                }
+                Condition::Has(argument, bits) => {
+                    (argument, SeccompCmpArgLen::Dword, SeccompCmpOp::MaskedEq(bits), bits)
+                }
+                Condition::Lacks(argument, bits) => {
+                    (argument, SeccompCmpArgLen::Dword, SeccompCmpOp::MaskedEq(bits), 0)
+                }
+                Condition::IsNull(argument) => (argument, SeccompCmpArgLen::Qword, SeccompCmpOp::Eq, 0),
+                Condition::IsThisProcess(argument) => {
+                    (argument, SeccompCmpArgLen::Dword, SeccompCmpOp::Eq, std::process::id().into())
+                }
+            };
+            SeccompCondition::new(argument, length, operator, value)
+        });
+        SeccompRule::new(conditions.collect::<Result<_, _>>()?)
+    }
+
+    #[cfg(test)]
+    mod tests {
+        use std::collections::BTreeSet;
+
+        use super::*;
+
+        #[test]
+        fn lists_contain_no_duplicates() {
+            let mut seen = BTreeSet::new();
+            for call in lists(FilterOptions { rings: true, socket_files: true }).into_iter().flatten() {
+                let (Call::Any(number) | Call::Only(number, _)) = call;
+                assert!(seen.insert(*number), "system call {number}");
+            }
+        }
+
+        #[test]
+        fn unused_calls_are_not_allowed() {
+            let numbers = |rings, socket_files| -> BTreeSet<_> {
+                let calls = lists(FilterOptions { rings, socket_files }).into_iter().flatten();
+                calls
+                    .map(|call| match call {
+                        Call::Any(number) | Call::Only(number, _) => *number,
+                    })
+                    .collect()
+            };
+            assert!(numbers(true, false).contains(&libc::SYS_io_uring_enter));
+            assert!(!numbers(false, false).contains(&libc::SYS_io_uring_enter));
+            assert!(numbers(false, true).contains(&libc::SYS_unlinkat));
+            assert!(!numbers(false, false).contains(&libc::SYS_unlinkat));
+            let never =
+                [libc::SYS_execve, libc::SYS_socket, libc::SYS_connect, libc::SYS_bind, libc::SYS_ptrace];
+            assert!(never.iter().all(|number| !numbers(true, true).contains(number)));
+        }
+    }
+}

@@ -1,0 +1,101 @@
+//! `anello lab compare`: significant differences between two runs of the lab.
+
+use std::io;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anello_lab::compare::{Counted, compare_counting, render_comparison};
+
+use super::stored::read_result;
+use crate::common::output::{print_stderr, show};
+
+/// Show significant changes between two runs, for example in CI.
+///
+/// Compares each contender's ratio to the reference of the same run, so a change in the speed of the whole machine
+/// has no effect. Exits with 1 if a contender of anello became significantly worse by more than the threshold, or
+/// failed but did not fail before; with 2 if a file cannot be read; else with 0. A peer or baseline server that
+/// became worse is shown but does not count, because anello did not cause the change; --fail-on overrides this.
+#[derive(clap::Args)]
+pub struct CompareArguments {
+    /// First run: its JSON or HTML report.
+    before: PathBuf,
+
+    /// Second run: its JSON or HTML report.
+    after: PathBuf,
+
+    /// Largest change for the worse that does not count as a regression, in percent, such as 5%.
+    #[arg(long, value_name = "PERCENT", default_value = "5%", value_parser = parse_percent)]
+    threshold: f64,
+
+    /// Contenders whose regressions count: anello (its own contenders, or all if a run has none of them), all, or the
+    /// name of a contender; can be repeated.
+    #[arg(long, value_name = "NAME", default_value = "anello", value_parser = parse_counted)]
+    fail_on: Vec<Counted>,
+
+    /// Print the comparison as JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+/// Compares two runs.
+pub fn run(arguments: &CompareArguments) -> io::Result<ExitCode> {
+    let runs = read_result(&arguments.before).and_then(|before| Ok((before, read_result(&arguments.after)?)));
+    let (before, after) = match runs {
+        Ok(runs) => runs,
+        Err(error) => return Ok(unreadable(&error.to_string())),
+    };
+    let unknown = Counted::unknown(&arguments.fail_on, &before, &after).join(", ");
+    if !unknown.is_empty() {
+        return Ok(unreadable(&format!(
+            "--fail-on: unknown contender {unknown} (in neither of the two runs)"
+        )));
+    }
+    let comparison = compare_counting(&before, &after, arguments.threshold, &arguments.fail_on);
+    let text = match arguments.json {
+        true => serde_json::to_string_pretty(&comparison)?,
+        false => render_comparison(&comparison).trim_end().to_owned(),
+    };
+    show(&(text + "\n"))?;
+    Ok(if comparison.regressions > 0 { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}
+
+/// Reports an unreadable input file or an invalid argument and returns the exit code for it.
+fn unreadable(cause: &str) -> ExitCode {
+    print_stderr(format_args!("error: {cause}"));
+    ExitCode::from(2)
+}
+
+/// Parses a value of `--fail-on`: a keyword or the name of a contender.
+fn parse_counted(value: &str) -> Result<Counted, String> {
+    match value {
+        "" => Err("expected anello, all or the name of a contender".to_owned()),
+        "anello" => Ok(Counted::Anello),
+        "all" => Ok(Counted::All),
+        name => Ok(Counted::Named(name.to_owned())),
+    }
+}
+
+/// Parses a percentage, with or without its sign, as a fraction: `5%` is 0.05.
+fn parse_percent(text: &str) -> Result<f64, String> {
+    let number = text.strip_suffix('%').unwrap_or(text).trim().parse::<f64>().ok();
+    let percent = number.filter(|percent| (0.0..=1000.0).contains(percent));
+    percent
+        .map(|percent| percent / 100.0)
+        .ok_or_else(|| "expected a percentage from 0% to 1000%, such as 5%".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parses_percentages_with_and_without_sign() {
+        assert_eq!(
+            (parse_percent("5%"), parse_percent("2.5"), parse_percent("0 %")),
+            (Ok(0.05), Ok(0.025), Ok(0.0))
+        );
+        for invalid in ["", "%", "-1%", "NaN", "five"] {
+            assert!(parse_percent(invalid).is_err(), "{invalid}");
+        }
+    }
+}

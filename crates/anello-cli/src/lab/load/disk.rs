@@ -1,0 +1,113 @@
+//! Control connections to disk workers.
+
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anello_lab::load::latency_histogram;
+use anello_lab::{DiskOperation, LoadSession, SliceLoad, latency};
+use serde::{Deserialize, Serialize};
+
+/// Timeout for connecting and for writing a command.
+const TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Command line to a disk worker, as JSON.
+#[derive(Clone, Copy, Serialize)]
+pub struct DiskCommand {
+    pub operation: DiskOperation,
+    pub direct: bool,
+    pub block_bytes: usize,
+    pub depth: usize,
+    pub duration_ns: u64,
+    pub seed: u64,
+}
+
+/// Reply line of a disk worker, as JSON: the result of a command, or an error.
+#[derive(Deserialize)]
+struct DiskReply {
+    error: Option<String>,
+    #[serde(default)]
+    operations: u64,
+    #[serde(default)]
+    elapsed_ns: u64,
+    #[serde(default)]
+    latency: String,
+    #[serde(default)]
+    errors: Vec<(String, u64)>,
+    #[serde(default)]
+    wrong_blocks: u64,
+}
+
+/// Control connection to a disk worker.
+pub struct DiskSession {
+    stream: BufReader<TcpStream>,
+    command: DiskCommand,
+    file: PathBuf,
+}
+
+impl DiskSession {
+    pub fn connect(target: SocketAddr, command: DiskCommand, file: &Path) -> Result<Self, String> {
+        let open = || {
+            let stream = TcpStream::connect_timeout(&target, TIMEOUT)?;
+            stream.set_nodelay(true)?;
+            stream.set_write_timeout(Some(TIMEOUT))?;
+            Ok(stream)
+        };
+        let stream = open().map_err(|error: io::Error| error.to_string())?;
+        Ok(Self { stream: BufReader::new(stream), command, file: file.to_owned() })
+    }
+
+    fn request(&mut self, duration: Duration) -> io::Result<DiskReply> {
+        // The worker waits for all operations in flight at the end of a slice, and a disk can delay an operation for
+        // long.
+        self.stream.get_ref().set_read_timeout(Some(duration + 6 * TIMEOUT))?;
+        self.command.duration_ns = u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
+        self.command.seed += 1;
+        let mut line = serde_json::to_string(&self.command)?;
+        line.push('\n');
+        self.stream.get_mut().write_all(line.as_bytes())?;
+        line.clear();
+        if self.stream.read_line(&mut line)? == 0 {
+            return Err(io::Error::new(
+                io::ErrorKind::UnexpectedEof,
+                "the disk worker closed the connection",
+            ));
+        }
+        Ok(serde_json::from_str(&line)?)
+    }
+}
+
+impl LoadSession for DiskSession {
+    fn run_slice(&mut self, duration: Duration) -> Result<SliceLoad, String> {
+        let reply = self.request(duration).map_err(|error| error.to_string())?;
+        if let Some(error) = reply.error {
+            return Err(error);
+        }
+        let mut sum = latency_histogram();
+        if !reply.latency.is_empty() {
+            latency::add(&mut sum, &latency::decode(&reply.latency)?);
+        }
+        Ok(SliceLoad {
+            requests: reply.operations,
+            elapsed_ns: reply.elapsed_ns,
+            latency: sum,
+            errors: reply.errors,
+            wrong_replies: reply.wrong_blocks,
+            ..SliceLoad::empty()
+        })
+    }
+
+    /// Writes the data of buffered writes from the page cache to the disk (`fsync(2)`).
+    fn settle(&mut self) -> Result<(), String> {
+        let writes =
+            matches!(self.command.operation, DiskOperation::RandomWrite | DiskOperation::SequentialWrite);
+        if !writes || self.command.direct {
+            return Ok(());
+        }
+        File::open(&self.file)
+            .and_then(|file| file.sync_all())
+            .map_err(|error| format!("cannot sync {}: {error}", self.file.display()))
+    }
+}

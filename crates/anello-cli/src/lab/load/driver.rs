@@ -1,0 +1,25 @@
+//! Driver of the load's runtime.
+
+use clap::ValueEnum;
+
+/// Driver of the load's runtime.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum LoadDriver {
+    /// io_uring if available, else epoll.
+    Auto,
+    /// Available on all machines, which makes their results comparable.
+    Epoll,
+    /// Fewer system calls for the load; fails if io_uring is unavailable.
+    Uring,
+}
+
+impl LoadDriver {
+    /// Returns the driver with a name that [`LabLoad::driver_name`] returns.
+    pub fn named(name: &str) -> Option<Self> {
+        match name {
+            "epoll" => Some(Self::Epoll),
+            "io_uring" | "uring" => Some(Self::Uring),
+            _ => None,
+        }
+    }
+}

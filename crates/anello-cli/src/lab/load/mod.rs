@@ -1,0 +1,367 @@
+//! The lab's load: sessions of anello-load on a runtime of the calling thread, and control connections to disk workers.
+//!
+//! The driver is selected once for all contenders and ignores `ANELLO_DRIVER`, because the load must be the same for
+//! each of them.
+
+mod disk;
+mod driver;
+mod http;
+
+use std::io;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::pin::pin;
+use std::rc::Rc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use anello::time::timeout;
+use anello::{DriverKind, Runtime};
+use anello_lab::tls::{Cipher, Identity};
+use anello_lab::{Cell, Check, Load, LoadSession, SliceLoad, Workload};
+use anello_load::check::http::Server;
+use anello_load::{Arrivals, ErrorKind, Mode, Session, Tls, check};
+
+use self::disk::{DiskCommand, DiskSession};
+pub use self::driver::LoadDriver;
+use self::http::HandshakeKinds;
+
+/// Timeout for opening the connections of a contender in a cell, and for a response. A working server needs far less.
+const TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Timeout of the checks, which open thousands of connections and transfer megabytes.
+const CHECK_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Timeout of the checks with TLS, where thousands of handshakes take seconds of CPU time on both sides.
+const TLS_CHECK_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Interval at which a running check polls the stop flag.
+const STOP_POLL_INTERVAL: Duration = Duration::from_millis(100);
+
+/// Errors of complete but wrong replies. All other errors also close the connection.
+const WRONG_REPLY_KINDS: [ErrorKind; 3] =
+    [ErrorKind::WrongBytes, ErrorKind::WrongStatus, ErrorKind::WrongLength];
+
+/// Size of the single message that each idle connection exchanges at the start.
+const IDLE_MESSAGE_BYTES: usize = 128;
+
+/// The lab's load.
+pub struct LabLoad {
+    runtime: Rc<Runtime>,
+    /// File that the disk workers read and write.
+    disk_file: PathBuf,
+    /// File with the certificate that all TLS servers use.
+    certificate: Option<PathBuf>,
+    /// Cipher suite of the checks.
+    check_cipher: Option<Cipher>,
+    /// TLS configurations created so far, by cipher suite; `None` allows all suites. Session resumption is off, so a
+    /// server cannot benefit from the sessions of another.
+    tls: Vec<(Option<Cipher>, Tls)>,
+    handshakes: HandshakeKinds,
+}
+
+impl LabLoad {
+    /// Creates a load with a runtime on this thread. `disk_file` is the file that disk workers use.
+    ///
+    /// # Errors
+    /// Returns an error if the driver is unavailable.
+    pub fn new(driver: LoadDriver, disk_file: &Path) -> io::Result<Self> {
+        let driver = match driver {
+            LoadDriver::Auto => DriverKind::Auto,
+            LoadDriver::Epoll => DriverKind::Epoll,
+            LoadDriver::Uring => DriverKind::Uring,
+        };
+        let runtime = Runtime::builder().driver(driver).driver_from_environment(false).build()?;
+        Ok(Self {
+            runtime: Rc::new(runtime),
+            disk_file: disk_file.to_owned(),
+            certificate: None,
+            check_cipher: None,
+            tls: Vec::new(),
+            handshakes: HandshakeKinds::default(),
+        })
+    }
+
+    /// Sets the TLS identity that HTTP servers of these cells use.
+    pub fn with_identity(self, identity: Option<&Identity>, cells: &[Cell]) -> Self {
+        let check_cipher = cells.iter().find_map(|cell| cell.workload.cipher());
+        Self { certificate: identity.map(Identity::certificate), check_cipher, ..self }
+    }
+
+    /// Returns a sentence that lists the kinds of TLS handshakes so far; `None` if there were no handshakes.
+    pub fn handshake_note(&self) -> Option<String> {
+        self.handshakes.note()
+    }
+
+    /// Returns address and TLS configuration of an HTTP server.
+    fn http_server(&mut self, address: SocketAddr, cipher: Option<Cipher>) -> Result<Server, String> {
+        let Some(certificate) = &self.certificate else { return Ok(Server { address, tls: None }) };
+        if let Some((_, tls)) = self.tls.iter().find(|(known, _)| *known == cipher) {
+            return Ok(Server { address, tls: Some(tls.clone()) });
+        }
+        let tls = http::tls(certificate, cipher)?;
+        self.tls.push((cipher, tls.clone()));
+        Ok(Server { address, tls: Some(tls) })
+    }
+
+    /// Returns the name of the driver as it appears in results: "epoll" or "io_uring".
+    pub fn driver_name(&self) -> String {
+        match self.runtime.driver().name {
+            "uring" => "io_uring".to_owned(),
+            name => name.to_owned(),
+        }
+    }
+
+    fn open(&self, load: &anello_load::LoadConfig) -> Result<NetworkSession, String> {
+        let runtime = Rc::clone(&self.runtime);
+        let session = runtime.block_on(Session::connect(load)).map_err(|error| error.to_string())?;
+        let errors: Vec<String> = session
+            .connect_errors()
+            .iter()
+            .map(|error| {
+                format!("{} of {} connections failed: {}", error.count, load.connections, error.example)
+            })
+            .collect();
+        let session = NetworkSession { runtime, session: Some(session), handshakes: self.handshakes.clone() };
+        if errors.is_empty() { Ok(session) } else { Err(errors.join("; ")) }
+    }
+}
+
+impl Load for LabLoad {
+    fn connect(&mut self, target: SocketAddr, cell: &Cell) -> Result<Box<dyn LoadSession>, String> {
+        let echo = |message_bytes: usize| anello_load::LoadConfig {
+            connections: cell.connections,
+            verify: true,
+            connect_timeout: TIMEOUT,
+            stall_timeout: TIMEOUT,
+            ..anello_load::LoadConfig::echo(target, message_bytes)
+        };
+        let with_rate = |load: anello_load::LoadConfig| match cell.offered_per_second {
+            Some(per_second) => {
+                let mode = Mode::Open { per_second, arrivals: Arrivals::Constant, seed: 1 };
+                anello_load::LoadConfig { mode, ..load }
+            }
+            None => load,
+        };
+        match cell.workload {
+            Workload::Echo { message_bytes } => Ok(Box::new(self.open(&with_rate(echo(message_bytes)))?)),
+            Workload::Http { target: requested, pipelining, reconnect, cipher } => {
+                let server = self.http_server(target, cipher)?;
+                let load = http::load(server, cell, (requested, pipelining, reconnect), TIMEOUT);
+                Ok(Box::new(self.open(&with_rate(load))?))
+            }
+            Workload::Idle => {
+                let mut session = self.open(&echo(IDLE_MESSAGE_BYTES))?;
+                let exchanged = session.run_slice(Duration::ZERO)?;
+                Ok(Box::new(IdleSession { session, exchanged }))
+            }
+            Workload::Disk { operation, direct, block_bytes } => {
+                let command = DiskCommand {
+                    operation,
+                    direct,
+                    block_bytes,
+                    depth: cell.connections,
+                    duration_ns: 0,
+                    seed: 0,
+                };
+                Ok(Box::new(DiskSession::connect(target, command, &self.disk_file)?))
+            }
+        }
+    }
+
+    fn check(&mut self, target: SocketAddr, check: Check, stop: &AtomicBool) -> Result<Vec<String>, String> {
+        let server = self.http_server(target, self.check_cipher)?;
+        let timeout = if server.tls.is_some() { TLS_CHECK_TIMEOUT } else { CHECK_TIMEOUT };
+        self.runtime.block_on(async {
+            let running_check = async {
+                match check {
+                    Check::CompleteBytes => check::complete_bytes(target, CHECK_TIMEOUT).await,
+                    Check::StalledReader => check::stalled_reader(target, CHECK_TIMEOUT).await,
+                    Check::ManyConnections(connections) => {
+                        check::many_connections(target, connections, CHECK_TIMEOUT).await
+                    }
+                    Check::CompleteAnswers(served) => {
+                        http::check_complete_responses(server, served, timeout).await
+                    }
+                    Check::StalledDownload(served) => {
+                        http::check_stalled_download(server, served, timeout).await
+                    }
+                    Check::ManyRequests(served, connections) => {
+                        http::check_many_requests(server, served, connections, timeout).await
+                    }
+                }
+            };
+            run_until_stopped(running_check, stop).await
+        })
+    }
+}
+
+/// Runs a future until it completes. If `stop` becomes true first, drops the future, which closes its connections, and
+/// returns an error.
+async fn run_until_stopped<T>(
+    work: impl Future<Output = Result<T, String>>,
+    stop: &AtomicBool,
+) -> Result<T, String> {
+    let mut work = pin!(work);
+    loop {
+        if let Ok(result) = timeout(STOP_POLL_INTERVAL, work.as_mut()).await {
+            return result;
+        }
+        if stop.load(Ordering::Relaxed) {
+            return Err("interrupted".to_owned());
+        }
+    }
+}
+
+/// The connections to one contender in one cell.
+struct NetworkSession {
+    runtime: Rc<Runtime>,
+    /// `Some` until the session is dropped.
+    session: Option<Session>,
+    /// Receives the kinds of this session's handshakes when it is dropped.
+    handshakes: HandshakeKinds,
+}
+
+impl LoadSession for NetworkSession {
+    fn run_slice(&mut self, duration: Duration) -> Result<SliceLoad, String> {
+        let Some(session) = &mut self.session else { return Err("session is closed".to_owned()) };
+        let slice = self.runtime.block_on(session.run_slice(duration));
+        let (wrong, others): (Vec<_>, Vec<_>) =
+            slice.interval.counts.errors.iter().partition(|error| WRONG_REPLY_KINDS.contains(&error.kind));
+        Ok(SliceLoad {
+            requests: slice.interval.requests,
+            elapsed_ns: slice.interval.elapsed_ns,
+            latency: slice.interval.latency,
+            errors: others
+                .iter()
+                .map(|error| (format!("{}: {}", error.kind, error.example), error.count))
+                .collect(),
+            wrong_replies: wrong.iter().map(|error| error.count).sum(),
+            wrong_example: wrong
+                .iter()
+                .find(|error| error.kind != ErrorKind::WrongBytes)
+                .map(|error| error.example.clone()),
+            uncorrected: slice.interval.uncorrected,
+            offered: slice.interval.counts.offered,
+            late: slice.interval.counts.late,
+            unsent: slice.interval.counts.unsent,
+            reopened: slice.reopened,
+        })
+    }
+}
+
+impl Drop for NetworkSession {
+    fn drop(&mut self) {
+        if let Some(session) = self.session.take() {
+            self.handshakes.add(&session.handshakes());
+            // Waits until the connections are closed, so that closing does not overlap with the next contender's slice.
+            self.runtime.block_on(session.close());
+        }
+    }
+}
+
+/// Idle connections, each of which has exchanged one message.
+struct IdleSession {
+    session: NetworkSession,
+    /// Result of the exchange, which each slice reports again.
+    exchanged: SliceLoad,
+}
+
+impl LoadSession for IdleSession {
+    /// Leaves the connections idle for `duration`.
+    fn run_slice(&mut self, duration: Duration) -> Result<SliceLoad, String> {
+        self.session.runtime.block_on(async { anello::time::sleep(duration).await });
+        Ok(self.exchanged.clone())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{BufRead, BufReader, Write};
+    use std::net::TcpListener;
+    use std::thread;
+
+    use anello_lab::DiskOperation;
+
+    use super::*;
+
+    /// Starts a worker that replies to each command with `reply`.
+    fn worker(reply: &'static str) -> SocketAddr {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            let mut lines = BufReader::new(stream.try_clone().unwrap()).lines();
+            while let Some(Ok(line)) = lines.next() {
+                assert!(
+                    line.starts_with(r#"{"operation":"random_read","direct":true,"block_bytes":4096,"#),
+                    "{line}"
+                );
+                stream.write_all(reply.as_bytes()).unwrap();
+            }
+        });
+        address
+    }
+
+    fn slice_of(reply: &'static str) -> Result<SliceLoad, String> {
+        let workload =
+            Workload::Disk { operation: DiskOperation::RandomRead, direct: true, block_bytes: 4096 };
+        let cell = Cell { workload, ..Cell::echo(1, 16) };
+        let mut session = LabLoad::new(LoadDriver::Epoll, Path::new("none"))
+            .unwrap()
+            .connect(worker(reply), &cell)
+            .unwrap();
+        session.run_slice(Duration::from_millis(5))
+    }
+
+    #[test]
+    fn driver_name_matches_results() {
+        for driver in [LoadDriver::Epoll, LoadDriver::Auto] {
+            let name = LabLoad::new(driver, Path::new("none")).unwrap().driver_name();
+            assert!(["epoll", "io_uring"].contains(&name.as_str()), "{name}");
+            assert!(
+                LoadDriver::named(&name).is_some_and(|named| driver == LoadDriver::Auto || named == driver)
+            );
+        }
+    }
+
+    #[test]
+    fn only_buffered_writes_are_synced() {
+        let settle = |operation, direct, file: &Path| {
+            let workload = Workload::Disk { operation, direct, block_bytes: 4096 };
+            let cell = Cell { workload, ..Cell::echo(1, 16) };
+            let mut load = LabLoad::new(LoadDriver::Epoll, file).unwrap();
+            load.connect(worker(""), &cell).unwrap().settle()
+        };
+        let file = tempfile::NamedTempFile::new().unwrap();
+        settle(DiskOperation::RandomWrite, false, file.path()).unwrap();
+        // Syncing a file that does not exist fails, which shows whether the session tries.
+        let absent = Path::new("/nowhere/at/all");
+        let error = settle(DiskOperation::SequentialWrite, false, absent).unwrap_err();
+        assert!(error.starts_with("cannot sync /nowhere/at/all: "), "{error}");
+        settle(DiskOperation::SequentialWrite, true, absent).unwrap();
+        settle(DiskOperation::RandomRead, false, absent).unwrap();
+    }
+
+    #[test]
+    fn stop_flag_interrupts_check() {
+        // No thread accepts, so the check would otherwise wait for its timeout.
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let target = listener.local_addr().unwrap();
+        let mut load = LabLoad::new(LoadDriver::Epoll, Path::new("/nowhere/at/all")).unwrap();
+        let stopped = load.check(target, Check::CompleteBytes, &AtomicBool::new(true));
+        assert_eq!(stopped.unwrap_err(), "interrupted");
+    }
+
+    #[test]
+    fn disk_session_parses_replies() {
+        let slice = slice_of(
+            "{\"operations\":12,\"elapsed_ns\":5,\"latency\":\"\",\"errors\":[[\"EIO\",2]],\"wrong_blocks\":1}\n",
+        );
+        let slice = slice.unwrap();
+        assert_eq!((slice.requests, slice.elapsed_ns, slice.wrong_replies), (12, 5, 1));
+        assert_eq!(slice.errors, [("EIO".to_owned(), 2)]);
+        assert_eq!(slice_of("{\"error\":\"no space\"}\n").unwrap_err(), "no space");
+        assert!(slice_of("hello\n").is_err());
+    }
+}

@@ -1,0 +1,149 @@
+//! `anello lab peers`: builds and lists the peers, which are servers that use other runtimes or libraries.
+//!
+//! The crate anello-lab implements the build. If a peer cannot be built, the command continues with the others.
+
+use std::io::{self, IsTerminal};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anello_lab::peers::{Built, Outcome, Peer, Peers, State, Toolchains};
+
+use crate::common::error::invalid_input;
+use crate::common::output::{print_stderr, show};
+
+/// Build or list the peers: servers with other runtimes or libraries that the lab compares with anello.
+#[derive(clap::Args)]
+pub struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(clap::Subcommand)]
+enum Command {
+    Build(BuildArguments),
+    List(ListArguments),
+}
+
+/// Build the peers for which this machine has a toolchain, and report those that cannot be built, with the reason.
+///
+/// A peer is not built again if its sources and compiler have not changed. Libraries are downloaded from the package
+/// registries of the languages, at the versions in the lock files.
+///
+/// Exits with 0, or with 1 if a peer named on the command line cannot be built.
+#[derive(clap::Args)]
+struct BuildArguments {
+    /// Names of peers or of their contenders; all peers by default.
+    names: Vec<String>,
+
+    /// Build even peers that are up to date.
+    #[arg(long)]
+    force: bool,
+
+    #[command(flatten)]
+    directory: PeersDirectory,
+}
+
+/// List the peers and whether they are built.
+#[derive(clap::Args)]
+struct ListArguments {
+    #[command(flatten)]
+    directory: PeersDirectory,
+}
+
+#[derive(clap::Args)]
+struct PeersDirectory {
+    /// Directory with one subdirectory per peer; by default peers in the current directory, else in the workspace that
+    /// this command was built from.
+    #[arg(long, value_name = "DIRECTORY")]
+    peers: Option<PathBuf>,
+}
+
+/// Runs a subcommand of `anello lab peers`.
+pub fn run(arguments: &Arguments) -> io::Result<ExitCode> {
+    match &arguments.command {
+        Command::Build(arguments) => build(arguments),
+        Command::List(arguments) => list(&Peers::find(arguments.directory.peers.as_deref())?),
+    }
+}
+
+fn build(arguments: &BuildArguments) -> io::Result<ExitCode> {
+    let peers = Peers::find(arguments.directory.peers.as_deref())?;
+    let selected = if arguments.names.is_empty() {
+        peers.all().iter().collect()
+    } else {
+        peers.named(&arguments.names).map_err(invalid_input)?
+    };
+    let toolchains = Toolchains::from_environment();
+    let mut all_built = true;
+    for peer in &selected {
+        if io::stderr().is_terminal() {
+            print_stderr(format_args!("building {} ...", peer.manifest.name));
+        }
+        let outcome = peer.build(&toolchains, arguments.force);
+        all_built &= matches!(outcome, Outcome::UpToDate(_) | Outcome::Built(_));
+        show(&format!("{:12} {}\n", peer.manifest.name, describe(&outcome)))?;
+    }
+    let has_names = !arguments.names.is_empty();
+    Ok(if all_built || !has_names { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn list(peers: &Peers) -> io::Result<ExitCode> {
+    let toolchains = Toolchains::from_environment();
+    let heading = ["peer", "contender", "protocol", "driver", "language", "version", "state"];
+    let mut rows = vec![heading.map(str::to_owned)];
+    for peer in peers.all() {
+        let (version, state) = peer_status(peer, &toolchains);
+        let manifest = &peer.manifest;
+        rows.extend(manifest.contenders.iter().map(|contender| {
+            let (protocol, driver) = (manifest.protocol.to_string(), contender.driver.to_string());
+            let (name, language) = (manifest.name.clone(), manifest.language.clone());
+            [name, contender.name.clone(), protocol, driver, language, version.clone(), state.clone()]
+        }));
+    }
+    show(&table(&rows))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Formats rows as a table. Each column is as wide as its longest cell.
+fn table<const COLUMNS: usize>(rows: &[[String; COLUMNS]]) -> String {
+    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
+    let widths: [usize; COLUMNS] = std::array::from_fn(width);
+    let line = |row: &[String; COLUMNS]| {
+        let cells = row.iter().zip(widths).map(|(cell, width)| format!("{cell:width$}"));
+        cells.collect::<Vec<_>>().join("  ").trim_end().to_owned() + "\n"
+    };
+    rows.iter().map(line).collect()
+}
+
+/// Returns the version and the build state of a peer as text.
+fn peer_status(peer: &Peer, toolchains: &Toolchains) -> (String, String) {
+    let (version, state) = match peer.state() {
+        State::Built(built) => (Some(built.version), "built".to_owned()),
+        State::Outdated(built) => (Some(built.version), "built, but outdated".to_owned()),
+        State::NotBuilt => match &peer.missing_programs(toolchains)[..] {
+            [] => (None, "not built".to_owned()),
+            missing => (None, format!("not built: {}", not_found(missing))),
+        },
+    };
+    let version = version.or_else(|| peer.manifest.version.clone()).unwrap_or_else(|| "system".to_owned());
+    (version, state)
+}
+
+/// Describes the outcome of a build in one line, or in several lines if it failed.
+fn describe(outcome: &Outcome) -> String {
+    let versions = |built: &Built| format!("{} {} with {}", built.library, built.version, built.compiler);
+    let suffix = |hint: &Option<String>| hint.as_ref().map_or_else(String::new, |hint| format!("; {hint}"));
+    match outcome {
+        Outcome::UpToDate(built) => format!("up to date: {}", versions(built)),
+        Outcome::Built(built) => format!("built: {}", versions(built)),
+        Outcome::Missing { programs, hint } => format!("not built: {}{}", not_found(programs), suffix(hint)),
+        Outcome::Failed { why, last_lines, log, hint } => {
+            let lines = last_lines.iter().map(|line| format!("    {line}\n")).collect::<String>();
+            format!("not built: {why}{}\n{lines}    complete log: {}", suffix(hint), log.display())
+        }
+    }
+}
+
+fn not_found(programs: &[String]) -> String {
+    format!("{} not found in PATH", programs.join(", "))
+}

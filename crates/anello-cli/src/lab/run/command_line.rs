@@ -1,0 +1,78 @@
+//! Command lines in reports that repeat or resume a run.
+
+use std::path::Path;
+
+use anello_lab::Contender;
+
+use super::flags::RunArguments;
+
+/// Returns the command line that repeats this run, without its `--out`.
+pub fn repeat_command(mut words: impl Iterator<Item = String>) -> String {
+    let mut command = "anello".to_owned();
+    while let Some(word) = words.next() {
+        if word == "--out" {
+            words.next();
+        } else if !word.starts_with("--out=") {
+            append_argument(&mut command, &word);
+        }
+    }
+    command
+}
+
+/// Returns the command line that resumes an interrupted run: its JSON, and the flags that the JSON does not contain.
+pub fn resume_command(arguments: &RunArguments, json: &Path) -> String {
+    let mut flags = vec![("--resume", json.to_string_lossy())];
+    for Contender { name, program, arguments, .. } in &arguments.contender {
+        let words = [program.display().to_string()].into_iter().chain(arguments.iter().cloned());
+        flags.push(("--contender", format!("{name}={}", words.collect::<Vec<_>>().join(" ")).into()));
+    }
+    flags.extend(arguments.peers.as_ref().map(|peers| ("--peers", peers.to_string_lossy())));
+    flags.push(("--out", arguments.out.to_string_lossy()));
+    let mut command = "anello lab run".to_owned();
+    for (flag, value) in flags {
+        append_argument(&mut command, flag);
+        append_argument(&mut command, &value);
+    }
+    command
+}
+
+/// Appends an argument to a command line, quoted if a shell requires it.
+fn append_argument(command: &mut String, argument: &str) {
+    let is_special = |character: char| character.is_whitespace() || "'\"\\$;&|<>*?".contains(character);
+    *command += &match argument.is_empty() || argument.contains(is_special) {
+        true => format!(" '{}'", argument.replace('\'', r"'\''")),
+        false => format!(" {argument}"),
+    };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn repeat_command_omits_out() {
+        let words = ["lab", "run", "--out", "a b", "--seed", "3", "--out=c", "--contender", "x=y z", "it's"];
+        let command = repeat_command(words.iter().map(|&word| word.to_owned()));
+        assert_eq!(command, r"anello lab run --seed 3 --contender 'x=y z' 'it'\''s'");
+    }
+
+    #[test]
+    fn resume_command_keeps_flags_missing_from_json() {
+        #[derive(clap::Parser)]
+        struct Line {
+            #[command(flatten)]
+            run: RunArguments,
+        }
+        let command = |words: &[&str]| {
+            let line = <Line as clap::Parser>::try_parse_from([&["run"][..], words].concat()).unwrap();
+            resume_command(&line.run, Path::new("a b/lab-1.json"))
+        };
+        assert_eq!(command(&[]), "anello lab run --resume 'a b/lab-1.json' --out anello-lab");
+        let other =
+            ["--contender", "x = ./x  --cores {cores}", "--contender=y=y", "--peers", "p", "--out", "a b"];
+        assert_eq!(
+            command(&other),
+            "anello lab run --resume 'a b/lab-1.json' --contender 'x=./x --cores {cores}' --contender y=y --peers p --out 'a b'"
+        );
+    }
+}

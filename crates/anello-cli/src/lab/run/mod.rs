@@ -1,0 +1,168 @@
+//! `anello lab run`: runs a scenario and writes the reports.
+
+mod command_line;
+mod contenders;
+mod display;
+mod flags;
+mod overrides;
+
+use std::ffi::OsString;
+use std::fs;
+use std::io;
+use std::path::Path;
+use std::process::{self, ExitCode};
+use std::time::Duration;
+
+use anello_lab::tls::Identity;
+use anello_lab::{
+    Instructions, LabConfig, LabResult, LocalMachine, checkpoint, machine, preset, resolve, run_from,
+};
+
+use self::command_line::{repeat_command, resume_command};
+use self::contenders::adapt_to_cells;
+use self::display::Display;
+pub use self::flags::RunArguments;
+use self::overrides::apply_overrides;
+use super::disk_file::{DiskFile, disk_file, is_owned_by_lab};
+use super::load::{LabLoad, LoadDriver};
+use super::resources::resources;
+use crate::common::error::{Context, invalid_input};
+use crate::common::output::{print_stderr, show};
+use crate::common::{build_identity, stop};
+
+/// Runs the lab and writes the reports.
+pub fn run(arguments: &RunArguments) -> io::Result<ExitCode> {
+    if std::env::var_os("ANELLO_DRIVER").is_some() {
+        return Err(invalid_input("ANELLO_DRIVER overrides the drivers under comparison (unset it)"));
+    }
+    // Registered before the first child is started, so that Ctrl-C at any time ends the run with the results so far.
+    let stop = stop::flag()?;
+    let previous = arguments.resume.as_deref().map(checkpoint::load).transpose()?;
+    let disk_file = disk_file(arguments.disk_file.as_deref(), previous.as_ref());
+    let previous_command = previous.as_ref().map(|previous| previous.plan.repeat_command.as_str());
+    let is_own = is_owned_by_lab(&disk_file, arguments.disk_file.as_deref(), previous_command);
+    let disk_file = DiskFile { existed: !is_own && disk_file.exists(), path: disk_file };
+    let mut config = configuration(arguments, &disk_file.path, previous.as_ref())?;
+    let driver =
+        arguments.load_driver.or_else(|| LoadDriver::named(previous.as_ref()?.plan.load_driver.as_deref()?));
+    let identity = Identity::for_cells(&config.cells)?;
+    let load = LabLoad::new(driver.unwrap_or(LoadDriver::Auto), &disk_file.path)?;
+    let mut load = load.with_identity(identity.as_ref(), &config.cells);
+    let mut machine = LocalMachine::new().with_identity(identity);
+    config.provenance.load_driver = Some(load.driver_name());
+    config.provenance.instructions =
+        arguments.instructions.as_deref().map(|path| instructions(path, &config)).transpose()?;
+    config.validate().map_err(|error| invalid_input(error.to_string()))?;
+    announce(&config);
+    let mut display = Display::new(&arguments.out);
+    let result = run_from(&config, previous, &mut load, &mut machine, &mut display, &stop);
+    display.bar.finish_and_clear();
+    // Restores the CPU affinity of this thread, because writing the reports needs no reserved core.
+    drop(machine);
+    let mut result = result.map_err(io::Error::other)?;
+    let driver_note = format!("The load ran on anello's {} driver.", load.driver_name());
+    for note in [driver_note].into_iter().chain(load.handshake_note()) {
+        if !result.notes.contains(&note) {
+            result.notes.push(note);
+        }
+    }
+    report(&result, arguments)
+}
+
+/// Reads instruction counts, and prints the contenders that have none.
+fn instructions(path: &Path, config: &LabConfig) -> io::Result<Instructions> {
+    let text = fs::read_to_string(path).context(path.display())?;
+    let counts = Instructions::from_json(&text).map_err(invalid_input).context(path.display())?;
+    let contenders = config.contenders.iter().filter(|contender| contender.twin_of.is_none());
+    let unknown: Vec<&str> =
+        contenders.map(|contender| contender.name.as_str()).filter(|name| !counts.know(name)).collect();
+    if !unknown.is_empty() {
+        print_stderr(format_args!("  {}: no instruction counts for {}", path.display(), unknown.join(", ")));
+    }
+    Ok(counts)
+}
+
+/// Writes the reports, then prints the result. A closed pipe on standard output does not prevent the reports, and an
+/// error while writing them does not prevent the printed result.
+fn report(result: &LabResult, arguments: &RunArguments) -> io::Result<ExitCode> {
+    let written = anello_lab::write_reports(result, &arguments.out);
+    let mut text = format!("{}\n", anello_lab::render_table(result).trim_end());
+    if let Ok(paths) = &written {
+        text += &format!("\nReport: {}\nJSON:   {}\n", paths.html.display(), paths.json.display());
+        if result.interrupted {
+            text += &format!("Resume: {}\n", resume_command(arguments, &paths.json));
+        }
+    }
+    show(&text)?;
+    written.map(|_| ExitCode::SUCCESS)
+}
+
+/// Prints the size and the estimated duration of the run.
+fn announce(config: &LabConfig) {
+    let seconds = config.estimated_time().as_secs();
+    let time =
+        if seconds < 90 { format!("{seconds} seconds") } else { format!("{} minutes", (seconds + 30) / 60) };
+    let (cells, contenders) = (config.cells.len(), config.contenders.len());
+    print_stderr(format_args!(
+        "{}: {contenders} contenders in {cells} cells, about {time}",
+        config.scenario.name
+    ));
+    config.scenario.scaling.iter().for_each(|note| print_stderr(format_args!("  {note}")));
+}
+
+/// Returns the configuration from scenario and flags, or from the resumed run.
+fn configuration(
+    arguments: &RunArguments,
+    disk_file: &Path,
+    previous: Option<&LabResult>,
+) -> io::Result<LabConfig> {
+    let (file_name, text) = scenario_text(arguments, previous)?;
+    let mut config = resolve(&file_name, &text, &resources(arguments.peers.as_deref(), disk_file)?)
+        .map_err(|error| invalid_input(error.to_string()))?;
+    config.startup.launcher = launcher()?;
+    config.contenders.extend(adapt_to_cells(&arguments.contender, &config.cells)?);
+    let executable = std::env::current_exe()?;
+    for own in config.contenders.iter_mut().filter(|contender| contender.program == executable) {
+        own.commit = build_identity::commit();
+        own.built_with = Some(build_identity::built_with());
+    }
+    // An argument, such as a path, is not necessarily valid Unicode.
+    let words = std::env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned());
+    config.provenance.repeat_command = repeat_command(words);
+    match previous {
+        Some(previous) => {
+            let plan = &previous.plan;
+            (config.timing.seed, config.timing.passes, config.timing.rounds) =
+                (plan.seed, plan.passes, plan.rounds);
+            (config.cells, config.check) = (plan.cells.clone(), plan.checked);
+            config.cores.server_share = plan.server_share;
+            config.timing.slice = Duration::from_nanos(plan.slice_ns);
+            config.timing.warm_up = Duration::from_nanos(plan.warm_up_ns);
+            config.scenario.scaling.clone_from(&plan.scenario.scaling);
+        }
+        None => apply_overrides(&mut config, arguments, machine::connections_limit())?,
+    }
+    Ok(config)
+}
+
+/// Returns the name of the scenario, for error messages, and its text.
+fn scenario_text(arguments: &RunArguments, previous: Option<&LabResult>) -> io::Result<(String, String)> {
+    if let Some(path) = &arguments.scenario {
+        let text = fs::read_to_string(path).context(path.display())?;
+        return Ok((path.display().to_string(), text));
+    }
+    if let Some(previous) = previous {
+        let scenario = &previous.plan.scenario;
+        return Ok((scenario.name.clone(), scenario.text.clone()));
+    }
+    let name = if arguments.smoke { "smoke" } else { arguments.preset.as_deref().unwrap_or("quick") };
+    let text = preset(name).ok_or_else(|| invalid_input(format!("unknown preset {name}")))?;
+    Ok((name.to_owned(), text.to_owned()))
+}
+
+/// Returns the command that starts servers so that the kernel kills them when this process exits, even after SIGKILL.
+fn launcher() -> io::Result<Vec<String>> {
+    let not_utf8 = |path: OsString| invalid_input(format!("executable is not UTF-8: {}", path.display()));
+    let executable = std::env::current_exe()?.into_os_string().into_string().map_err(not_utf8)?;
+    Ok([&executable, "lab", "launch", &process::id().to_string()].map(str::to_owned).to_vec())
+}

@@ -1,0 +1,237 @@
+//! The sums as a text table, as comma-separated values and as JSON.
+
+use std::io;
+
+use anello_load::formats::csv::write_row;
+use anello_load::formats::hdr_log::{ReportedErrors, UNCORRECTED};
+use anello_load::merge::{self, NamedLog, Sum, TagSum};
+use anello_load::{ErrorKind, Errors, Latency};
+use serde::Serialize;
+
+use crate::load::format::{format_count, format_ns, group_digits};
+
+/// Name of the JSON schema.
+const SCHEMA: &str = "anello-load-merge";
+
+/// Version of the JSON schema.
+const SCHEMA_VERSION: u32 = 1;
+
+/// Returns the sum of all tags except `uncorrected`, which contains the same requests again. Returns `None` if there is
+/// only one other tag.
+pub fn all_tags(sums: &[TagSum]) -> Option<Sum> {
+    let mut counted = sums.iter().filter(|sum| sum.tag.as_deref() != Some(UNCORRECTED));
+    let mut all = counted.next()?.total.clone();
+    let mut others = counted.peekable();
+    others.peek()?;
+    others.try_for_each(|other| all.add(&other.total)).ok()?;
+    Some(all)
+}
+
+/// Returns the heading of a tag.
+fn title(tag: Option<&str>) -> String {
+    match tag {
+        None => "latency".to_owned(),
+        Some(UNCORRECTED) => "uncorrected latency (from sending)".to_owned(),
+        Some(tag) => format!("latency of {tag}"),
+    }
+}
+
+/// Renders the sums as a text table.
+pub fn table(logs: &[NamedLog], sums: &[TagSum], errors: &ReportedErrors) -> String {
+    let mut text = String::new();
+    let width = logs.iter().map(|log| log.name.chars().count()).max().unwrap_or(0).max("all tags".len());
+    let row = |name: &str, sum: &Sum| {
+        let quantiles = Latency::of(&sum.latency).map_or([(); 5].map(|()| "-".to_owned()), |latency| {
+            let quantiles = [latency.p50_ns, latency.p90_ns, latency.p99_ns, latency.p999_ns, latency.max_ns];
+            quantiles.map(|ns| format_ns(ns as f64))
+        });
+        let requests = format_count(sum.latency.len());
+        let [p50, p90, p99, p999, max] = quantiles;
+        format!(
+            "{name:<width$}  {requests:>14}  {:>12}  {p50:>9}  {p90:>9}  {p99:>9}  {p999:>9}  {max:>9}\n",
+            group_digits(sum.per_second())
+        )
+    };
+    for sum in sums {
+        let headings = ["p50", "p90", "p99", "p99.9", "max"].map(|name| format!("  {name:>9}")).concat();
+        text += &format!("{}\n", title(sum.tag.as_deref()));
+        text += &format!("{:<width$}  {:>14}  {:>12}{headings}\n", "", "requests", "requests/s");
+        if logs.len() > 1 {
+            sum.by_log.iter().for_each(|(log, sum)| text += &row(&logs[*log].name, sum));
+        }
+        text += &row("all", &sum.total);
+        text.push('\n');
+    }
+    if let Some(all) = all_tags(sums) {
+        text += &row("all tags", &all);
+        text.push('\n');
+    }
+    match error_summary(logs, errors) {
+        summary if summary.is_empty() => text + "errors          none\n",
+        summary => text + &summary,
+    }
+}
+
+/// Renders the errors as text: a line for each kind, and a line for the logs whose errors are not completely known.
+pub fn error_summary(logs: &[NamedLog], errors: &ReportedErrors) -> String {
+    let mut text = String::new();
+    for error in errors.known.iter() {
+        let count_of = |log: &NamedLog| log.log.errors.known.count(error.kind);
+        let with_some = logs.iter().filter(|log| count_of(log) > 0);
+        let parts: Vec<String> =
+            with_some.map(|log| format!("{} in {}", format_count(count_of(log)), log.name)).collect();
+        let (count, parts) = (format_count(error.count), parts.join(", "));
+        text += &format!("ERRORS          {count} × {}: {parts}\n", error.kind);
+    }
+    let partial = logs.iter().filter(|log| !log.log.errors.is_complete);
+    let partial: Vec<&str> = partial.map(|log| log.name.as_str()).collect();
+    if !partial.is_empty() {
+        let reason = "written by another program, or contains a run that was killed or is not complete";
+        text += &format!("errors unknown  in {} ({reason})\n", partial.join(", "));
+    }
+    text
+}
+
+/// Renders comma-separated values: a row for each second and tag, then for each log and tag, then for each tag.
+pub fn csv(logs: &[NamedLog], sums: &[TagSum]) -> io::Result<String> {
+    let mut table = Vec::new();
+    let mut row = |kind: &str, log: &str, tag: Option<&str>, sum: &Sum| {
+        let mut cells = vec![
+            kind.to_owned(),
+            log.to_owned(),
+            tag.unwrap_or_default().to_owned(),
+            sum.start_ns.to_string(),
+            (sum.end_ns - sum.start_ns).to_string(),
+            sum.latency.len().to_string(),
+            format!("{:.3}", sum.per_second()),
+        ];
+        match Latency::of(&sum.latency) {
+            None => cells.extend([const { String::new() }; 7]),
+            Some(Latency { min_ns, mean_ns, p50_ns, p90_ns, p99_ns, p999_ns, max_ns }) => {
+                cells.extend([min_ns.to_string(), format!("{mean_ns:.3}")]);
+                cells.extend([p50_ns, p90_ns, p99_ns, p999_ns, max_ns].map(|ns| ns.to_string()));
+            }
+        }
+        write_row(&mut table, cells.iter())
+    };
+    merge::seconds(logs, |tag, sum| row("interval", "", tag, sum))?;
+    for sum in sums {
+        for (log, by_log) in &sum.by_log {
+            row("log", &logs[*log].name, sum.tag.as_deref(), by_log)?;
+        }
+    }
+    for sum in sums {
+        row("total", "", sum.tag.as_deref(), &sum.total)?;
+    }
+    let header = "row,log,tag,start_unix_ns,elapsed_ns,requests,requests_per_second,latency_min_ns,latency_mean_ns,\
+                  latency_p50_ns,latency_p90_ns,latency_p99_ns,latency_p999_ns,latency_max_ns\n";
+    Ok(header.to_owned() + &String::from_utf8_lossy(&table))
+}
+
+/// JSON document printed by `--json`.
+#[derive(Serialize)]
+pub struct Report {
+    schema: &'static str,
+    schema_version: u32,
+    logs: Vec<String>,
+    tags: Vec<TagReport>,
+    /// Sum of all tags except `uncorrected`; `None` if there is only one.
+    all_tags: Option<Figures>,
+    /// Known errors.
+    errors: Vec<KindCount>,
+    /// Whether all logs contain the errors of all their runs.
+    errors_are_whole: bool,
+    errors_by_log: Vec<LogErrors>,
+}
+
+#[derive(Serialize)]
+struct LogErrors {
+    log: String,
+    /// `None` if the log contains no error counts.
+    errors: Option<Vec<KindCount>>,
+    /// Whether the log contains the errors of all its runs.
+    errors_are_whole: bool,
+}
+
+#[derive(Serialize)]
+struct KindCount {
+    kind: ErrorKind,
+    count: u64,
+}
+
+#[derive(Serialize)]
+struct TagReport {
+    tag: Option<String>,
+    #[serde(flatten)]
+    total: Figures,
+    by_log: Vec<LogReport>,
+}
+
+#[derive(Serialize)]
+struct LogReport {
+    log: String,
+    #[serde(flatten)]
+    figures: Figures,
+}
+
+#[derive(Serialize)]
+struct Figures {
+    start_unix_ns: u64,
+    elapsed_ns: u64,
+    requests: u64,
+    requests_per_second: f64,
+    latency: Option<Latency>,
+}
+
+impl Report {
+    pub fn new(logs: &[NamedLog], sums: &[TagSum], errors: &ReportedErrors) -> Self {
+        let tag_report = |sum: &TagSum| TagReport {
+            tag: sum.tag.clone(),
+            total: Figures::of(&sum.total),
+            by_log: sum
+                .by_log
+                .iter()
+                .map(|(log, sum)| LogReport { log: logs[*log].name.clone(), figures: Figures::of(sum) })
+                .collect(),
+        };
+        Self {
+            schema: SCHEMA,
+            schema_version: SCHEMA_VERSION,
+            logs: logs.iter().map(|log| log.name.clone()).collect(),
+            tags: sums.iter().map(tag_report).collect(),
+            all_tags: all_tags(sums).as_ref().map(Figures::of),
+            errors: KindCount::all_of(&errors.known),
+            errors_are_whole: errors.is_complete,
+            errors_by_log: logs.iter().map(LogErrors::of).collect(),
+        }
+    }
+}
+
+impl LogErrors {
+    fn of(log: &NamedLog) -> Self {
+        let errors = &log.log.errors;
+        Self {
+            log: log.name.clone(),
+            errors: (!errors.is_unknown()).then(|| KindCount::all_of(&errors.known)),
+            errors_are_whole: errors.is_complete,
+        }
+    }
+}
+
+impl KindCount {
+    fn all_of(errors: &Errors) -> Vec<Self> {
+        errors.iter().map(|error| Self { kind: error.kind, count: error.count }).collect()
+    }
+}
+
+impl Figures {
+    fn of(sum: &Sum) -> Self {
+        Self {
+            start_unix_ns: sum.start_ns,
+            elapsed_ns: sum.end_ns - sum.start_ns,
+            requests: sum.latency.len(),
+            requests_per_second: sum.per_second(),
+            latency: Latency::of(&sum.latency),
+        }
+    }
+}

@@ -1,0 +1,84 @@
+//! Reads the logs, adds them and prints the sums.
+
+use std::fs::{self, File};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anello_load::formats::hdr_log::HdrLog;
+use anello_load::merge::{self, NamedLog};
+
+use super::flags::MergeArguments;
+use super::output::{Report, csv, error_summary, table};
+use crate::common::error::{Context, invalid_input};
+use crate::common::output;
+
+/// Merges the logs and prints the result.
+pub fn run(arguments: &MergeArguments) -> io::Result<ExitCode> {
+    let logs = arguments.logs.iter().map(|path| read(path)).collect::<io::Result<Vec<_>>>()?;
+    let sums = merge::totals(&logs).map_err(invalid_data)?;
+    let errors = merge::errors(&logs).map_err(invalid_data)?;
+    if let Some(path) = &arguments.hdr {
+        refuse_to_overwrite(path, &arguments.logs)?;
+        let file = File::create(path).context(path.display())?;
+        merge::write_log(&logs, file).context(path.display())?;
+    }
+    if let Some(warning) = time_gap_warning(&logs) {
+        output::print_stderr(format_args!("anello: {warning}"));
+    }
+    let text = match (arguments.json, arguments.csv) {
+        (true, _) => serde_json::to_string_pretty(&Report::new(&logs, &sums, &errors))? + "\n",
+        (_, true) => {
+            error_summary(&logs, &errors).lines().for_each(output::print_stderr);
+            csv(&logs, &sums)?
+        }
+        _ => table(&logs, &sums, &errors),
+    };
+    output::show(&text)?;
+    let has_responses = sums.iter().any(|sum| !sum.total.latency.is_empty());
+    let is_allowed = arguments.allowed.allows(&errors.known);
+    if !has_responses && is_allowed {
+        // The output contains no other reason for exit code 1.
+        output::print_stderr("anello: no responses in any of the runs");
+    }
+    Ok(if has_responses && is_allowed { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn read(path: &Path) -> io::Result<NamedLog> {
+    let text = fs::read(path).context(path.display())?;
+    let log = HdrLog::parse(&text).map_err(invalid_data).context(path.display())?;
+    // The log of a run without a successful connection contains only errors.
+    if log.records.is_empty() && log.errors.known.is_empty() {
+        return Err(invalid_data("no intervals in the log")).context(path.display());
+    }
+    Ok(NamedLog { name: path.display().to_string(), log })
+}
+
+fn invalid_data(error: impl ToString) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, error.to_string())
+}
+
+/// Returns an error if `path` is one of the logs, because writing the sum would overwrite it.
+fn refuse_to_overwrite(path: &Path, logs: &[PathBuf]) -> io::Result<()> {
+    let Ok(target) = path.canonicalize() else { return Ok(()) };
+    if logs.iter().any(|log| log.canonicalize().is_ok_and(|log| log == target)) {
+        let cause = "cannot write the sum: the file is one of the logs to merge (choose another file)";
+        return Err(invalid_input(cause)).context(path.display());
+    }
+    Ok(())
+}
+
+/// Returns a warning if one log ends before another one starts, because the request rates of the sums are then
+/// meaningless.
+fn time_gap_warning(logs: &[NamedLog]) -> Option<String> {
+    let timed = || logs.iter().filter(|log| !log.log.records.is_empty());
+    let first_end = timed().min_by_key(|log| log.log.end_ns())?;
+    let last_start = timed().max_by_key(|log| log.log.start_ns())?;
+    (first_end.log.end_ns() <= last_start.log.start_ns()).then(|| {
+        format!(
+            "{} ends before {} starts: requests/s of the sums include the time between them. If the runs were \
+             simultaneous, the clocks of the machines differ, or a log lacks wall-clock timestamps.",
+            first_end.name, last_start.name
+        )
+    })
+}

@@ -1,0 +1,96 @@
+//! Progress line of `anello load` on standard error, shown only on a terminal.
+
+use std::time::Duration;
+
+use anello_load::{Interval, Latency, Phase, Progress, Step};
+use indicatif::{ProgressBar, ProgressStyle};
+
+use super::format::{format_count, format_ns, group_digits};
+
+/// State of the progress line: elapsed time, current request rate, latency of the last interval, and errors.
+pub struct ProgressLine {
+    bar: ProgressBar,
+    /// Latency of the last interval.
+    latency: Option<Latency>,
+    /// Phase, elapsed time and requests at the start of the current rate measurement.
+    previous: Option<(Phase, Duration, u64)>,
+    /// Requests per second.
+    rate: f64,
+    /// Whether `rate` was measured over a full second.
+    is_full_second: bool,
+}
+
+impl ProgressLine {
+    pub fn new() -> Self {
+        let style = ProgressStyle::with_template("{wide_bar} {percent}%  {msg}");
+        let bar = ProgressBar::new(0);
+        bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
+        Self { bar, latency: None, previous: None, rate: 0.0, is_full_second: false }
+    }
+
+    /// Updates the latency at the end of an interval.
+    pub fn note(&mut self, interval: &Interval) {
+        self.latency = interval.quantiles();
+    }
+
+    /// Prints a line above the progress line at the end of a sweep step.
+    pub fn step(&mut self, step: &Step) {
+        let p99 = step.total.latency.map_or("-".to_owned(), |latency| format_ns(latency.p99_ns as f64));
+        let (offered, answered) = (format_count(step.per_second), group_digits(step.answered_per_second));
+        self.bar.println(format!("{offered} offered/s: {answered} answered/s, p99 {p99}"));
+        (self.latency, self.previous) = (None, None);
+    }
+
+    pub fn show(&mut self, progress: &Progress) {
+        let (elapsed, planned) = (progress.elapsed, progress.planned);
+        self.bar.set_length(u64::try_from(planned.as_millis()).unwrap_or(u64::MAX));
+        self.bar.set_position(u64::try_from(elapsed.min(planned).as_millis()).unwrap_or(u64::MAX));
+        self.measure_rate(progress);
+        let mut text = match progress.phase {
+            Phase::Connecting => "connecting".to_owned(),
+            Phase::WarmUp => format!("warming up, {} requests/s", group_digits(self.rate)),
+            Phase::Measuring => format!("{} requests/s", group_digits(self.rate)),
+        };
+        if let Some(offered) = progress.offered_per_second {
+            text += &format!(" of {}", format_count(offered));
+        }
+        if let Some(latency) = &self.latency {
+            let (p50, p99) = (format_ns(latency.p50_ns as f64), format_ns(latency.p99_ns as f64));
+            text += &format!(", p50 {p50}, p99 {p99}");
+        }
+        text += &format!(", {} connections", progress.connections);
+        if progress.errors > 0 {
+            text += &format!(", {} errors", format_count(progress.errors));
+        }
+        self.bar.set_message(text);
+    }
+
+    fn measure_rate(&mut self, progress: &Progress) {
+        let now = (progress.phase, progress.elapsed, progress.requests);
+        match self.previous {
+            Some((phase, elapsed, requests))
+                if phase == progress.phase
+                    && requests <= progress.requests
+                    && elapsed <= progress.elapsed =>
+            {
+                let measured = progress.elapsed - elapsed;
+                let is_full = measured >= Duration::from_millis(900);
+                // During the first second of a phase, shows the rate so far.
+                if is_full || !self.is_full_second {
+                    self.rate = (progress.requests - requests) as f64 / measured.as_secs_f64().max(1e-9);
+                }
+                if is_full {
+                    (self.is_full_second, self.previous) = (true, Some(now));
+                }
+            }
+            _ => {
+                self.rate = progress.requests as f64 / progress.elapsed.as_secs_f64().max(1e-9);
+                (self.is_full_second, self.previous) = (false, Some(now));
+            }
+        }
+    }
+
+    pub fn end(&self) {
+        self.bar.finish_and_clear();
+    }
+}

@@ -1,0 +1,98 @@
+//! The entries of a directory.
+
+use super::super::path::{Dotfiles, check_name};
+use super::super::stamp::Timestamp;
+
+/// Entries of a directory. [`add`](Self::add) adds entries; [`html`](Self::html) and [`json`](Self::json) render
+/// them with directories first, then files, each sorted by name.
+///
+/// ```
+/// use anello_http::files::listing::{Contents, Listing};
+/// use anello_http::files::path::Dotfiles;
+/// use anello_http::files::stamp::Timestamp;
+/// let mut listing = Listing::new("music", Dotfiles::Hide, 10_000);
+/// for name in [&b"b & c.ogg"[..], b".cache"] {
+///     if listing.includes(name) && !listing.add(name, Contents::File { bytes: 2048 }, Timestamp::default()) {
+///         break;
+///     }
+/// }
+/// assert!(listing.html().contains("<a href=\"b%20%26%20c.ogg\"><bdi>b &amp; c.ogg</bdi></a>"));
+/// assert!(listing.json().contains("{\"name\":\"b & c.ogg\",\"type\":\"file\",\"size_bytes\":2048,"));
+/// ```
+#[derive(Clone, Debug)]
+pub struct Listing {
+    /// Path of the directory, relative to the document root.
+    pub(super) path: String,
+    dotfiles: Dotfiles,
+    max_entries: usize,
+    pub(super) entries: Vec<Entry>,
+    pub(super) is_truncated: bool,
+}
+
+/// Type of a directory entry. A symbolic link has the type of its target. Other types (FIFO, device) are neither
+/// served nor listed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Contents {
+    /// A directory.
+    Directory,
+    /// A regular file.
+    File {
+        /// Size in bytes.
+        bytes: u64,
+    },
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Entry {
+    pub(super) name: String,
+    pub(super) contents: Contents,
+    pub(super) modified: Timestamp,
+}
+
+impl Listing {
+    /// Creates an empty listing of a directory. `path` is relative to the document root, as returned by
+    /// [`TargetPath::relative`](super::path::TargetPath::relative). At most `max_entries` entries are kept.
+    #[must_use]
+    pub fn new(path: &str, dotfiles: Dotfiles, max_entries: usize) -> Self {
+        Self { path: path.to_owned(), dotfiles, max_entries, entries: Vec::new(), is_truncated: false }
+    }
+
+    /// Returns `true` if entries with this name are listed. Call it before `fstatat(2)` to skip other entries.
+    #[must_use]
+    pub fn includes(&self, name: &[u8]) -> bool {
+        self.listable_name(name).is_some()
+    }
+
+    fn listable_name<'n>(&self, name: &'n [u8]) -> Option<&'n str> {
+        let name = std::str::from_utf8(name).ok().filter(|name| !name.is_empty() && !name.contains('/'))?;
+        check_name(name, self.path.is_empty(), self.dotfiles).ok()?;
+        Some(name)
+    }
+
+    /// Adds an entry, unless its name is not [listed](Self::includes). Returns `false` if the listing is full: stop
+    /// reading the directory then. The listing is marked as incomplete, and which entries it contains depends on
+    /// the order of the calls.
+    #[must_use]
+    pub fn add(&mut self, name: &[u8], contents: Contents, modified: Timestamp) -> bool {
+        let Some(name) = self.listable_name(name) else { return true };
+        if self.entries.len() >= self.max_entries {
+            self.is_truncated = true;
+            return false;
+        }
+        self.entries.push(Entry { name: name.to_owned(), contents, modified });
+        true
+    }
+
+    pub(super) fn sorted_entries(&self) -> Vec<&Entry> {
+        let mut entries: Vec<_> = self.entries.iter().collect();
+        entries.sort_by_cached_key(|entry| {
+            (entry.contents != Contents::Directory, entry.name.to_lowercase(), entry.name.as_str())
+        });
+        entries
+    }
+
+    /// Returns the path with leading and trailing slash.
+    pub(super) fn full_path(&self) -> String {
+        if self.path.is_empty() { "/".to_owned() } else { format!("/{}/", self.path) }
+    }
+}

@@ -1,0 +1,195 @@
+//! Response bodies.
+
+use std::fmt;
+use std::io;
+use std::pin::Pin;
+use std::rc::Rc;
+
+use anello::fs::File;
+use bytes::Bytes;
+use futures_core::Stream;
+
+use crate::h1::{EncodedResponse, FieldBlock};
+
+/// Bodies up to this length are copied into the output buffer, after their heads.
+pub(crate) const COPIED_BODY_BYTES: usize = 16 * 1024;
+
+/// The body of a response.
+pub struct Body(pub(crate) BodyKind);
+
+pub(crate) enum BodyKind {
+    Empty,
+    Bytes(Bytes),
+    /// A complete response that was encoded in advance.
+    Encoded(Rc<EncodedResponse>),
+    Parts {
+        parts: Vec<BodyPart>,
+        length: u64,
+    },
+    Stream {
+        chunks: ChunkStream,
+        end: StreamEnd,
+    },
+}
+
+/// The length or the trailers that a stream ends with.
+pub(crate) enum StreamEnd {
+    Unknown,
+    After(u64),
+    /// Boxed, so that responses stay small.
+    With(Box<MakeTrailers>),
+}
+
+/// Creates the trailers of a response after its body has been sent.
+pub(crate) type MakeTrailers = Box<dyn FnOnce() -> FieldBlock>;
+
+/// A part of a body: bytes in memory, or a range of a file.
+#[derive(Clone, Debug)]
+pub enum BodyPart {
+    /// Bytes in memory.
+    Bytes(Bytes),
+    /// A range of a file, sent without a copy through user space where the connection supports it.
+    File {
+        /// The open file.
+        file: File,
+        /// Offset of the range in the file, in bytes.
+        offset: u64,
+        /// Length of the range, in bytes.
+        length: u64,
+    },
+}
+
+impl BodyPart {
+    fn length(&self) -> u64 {
+        match self {
+            Self::Bytes(bytes) => bytes.len() as u64,
+            Self::File { length, .. } => *length,
+        }
+    }
+}
+
+/// The chunks of a streamed body.
+pub(crate) type ChunkStream = Pin<Box<dyn Stream<Item = io::Result<Bytes>>>>;
+
+impl Body {
+    /// Creates an empty body.
+    #[must_use]
+    pub const fn empty() -> Self {
+        Self(BodyKind::Empty)
+    }
+
+    /// Creates a body from a range of a file, sent without a copy through user space where the connection supports it.
+    ///
+    /// If the file turns out to be shorter, the connection is closed before the body is complete, so that the client
+    /// detects the truncation.
+    #[must_use]
+    pub fn file(file: File, offset: u64, length: u64) -> Self {
+        Self::parts(vec![BodyPart::File { file, offset, length }])
+    }
+
+    /// Creates a body from several parts, which are sent in order.
+    #[must_use]
+    pub fn parts(parts: Vec<BodyPart>) -> Self {
+        let length = parts.iter().fold(0_u64, |sum, part| sum.saturating_add(part.length()));
+        Self(BodyKind::Parts { parts, length })
+    }
+
+    /// Creates a body of unknown length from a stream of chunks. It uses the chunked transfer coding; for HTTP/1.0
+    /// clients it is delimited by closing the connection. The stream is polled for the next chunk when the previous one
+    /// has been accepted for sending.
+    ///
+    /// If the stream yields an error, the connection is closed before the body is complete. If the body is delimited by
+    /// the close, the connection is reset instead. In both cases the client detects the truncation.
+    ///
+    /// The stream is first polled after the handler has returned. It can read the body of the request
+    /// ([`RequestBody`](crate::RequestBody)), which stays readable while the stream holds it.
+    pub fn stream(chunks: impl Stream<Item = io::Result<Bytes>> + 'static) -> Self {
+        Self(BodyKind::Stream { chunks: Box::pin(chunks), end: StreamEnd::Unknown })
+    }
+
+    /// Creates a body like [`stream`](Self::stream), followed by trailer fields, for example a checksum. `trailers` is
+    /// called after all chunks have been sent.
+    ///
+    /// Trailers are sent only with the chunked transfer coding, so HTTP/1.0 clients do not receive them. Announce them
+    /// in the `Trailer` header field.
+    pub fn stream_with_trailers(
+        chunks: impl Stream<Item = io::Result<Bytes>> + 'static,
+        trailers: impl FnOnce() -> FieldBlock + 'static,
+    ) -> Self {
+        let trailers: MakeTrailers = Box::new(trailers);
+        Self(BodyKind::Stream { chunks: Box::pin(chunks), end: StreamEnd::With(Box::new(trailers)) })
+    }
+
+    /// Creates a body like [`stream`](Self::stream), with a known length in bytes. If the stream yields more or fewer
+    /// bytes, the connection is closed.
+    pub fn stream_with_length(length: u64, chunks: impl Stream<Item = io::Result<Bytes>> + 'static) -> Self {
+        Self(BodyKind::Stream { chunks: Box::pin(chunks), end: StreamEnd::After(length) })
+    }
+
+    /// Returns `true` if the body is produced while it is being sent.
+    pub(crate) fn is_stream(&self) -> bool {
+        matches!(self.0, BodyKind::Stream { .. })
+    }
+
+    /// Returns the length in bytes, or `None` if it is unknown.
+    #[must_use]
+    pub fn length(&self) -> Option<u64> {
+        match &self.0 {
+            BodyKind::Empty => Some(0),
+            BodyKind::Bytes(bytes) => Some(bytes.len() as u64),
+            BodyKind::Encoded(response) => Some(response.body_bytes() as u64),
+            BodyKind::Parts { length, .. } => Some(*length),
+            BodyKind::Stream { end: StreamEnd::After(length), .. } => Some(*length),
+            BodyKind::Stream { .. } => None,
+        }
+    }
+}
+
+impl Default for Body {
+    fn default() -> Self {
+        Self::empty()
+    }
+}
+
+impl fmt::Debug for Body {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let kind = match &self.0 {
+            BodyKind::Empty => "empty",
+            BodyKind::Bytes(_) => "bytes",
+            BodyKind::Encoded(_) => "encoded",
+            BodyKind::Parts { .. } => "parts",
+            BodyKind::Stream { .. } => "stream",
+        };
+        formatter.debug_struct("Body").field("kind", &kind).field("length", &self.length()).finish()
+    }
+}
+
+impl From<Bytes> for Body {
+    fn from(bytes: Bytes) -> Self {
+        Self(BodyKind::Bytes(bytes))
+    }
+}
+
+impl From<Vec<u8>> for Body {
+    fn from(bytes: Vec<u8>) -> Self {
+        Bytes::from(bytes).into()
+    }
+}
+
+impl From<String> for Body {
+    fn from(text: String) -> Self {
+        Bytes::from(text).into()
+    }
+}
+
+impl From<&'static str> for Body {
+    fn from(text: &'static str) -> Self {
+        Bytes::from_static(text.as_bytes()).into()
+    }
+}
+
+impl From<&'static [u8]> for Body {
+    fn from(bytes: &'static [u8]) -> Self {
+        Bytes::from_static(bytes).into()
+    }
+}

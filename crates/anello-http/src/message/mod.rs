@@ -1,0 +1,14 @@
+//! Requests and responses, as handlers receive and return them.
+
+mod body;
+mod request;
+mod response;
+mod upgraded;
+
+pub use body::{Body, BodyPart};
+pub(crate) use body::{BodyKind, COPIED_BODY_BYTES, ChunkStream, MakeTrailers, StreamEnd};
+pub(crate) use request::{BodySource, spare_head};
+pub use request::{Request, RequestBody, RequestBodyError};
+pub use response::Response;
+pub(crate) use response::Upgrade;
+pub use upgraded::Upgraded;

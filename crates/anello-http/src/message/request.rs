@@ -1,0 +1,236 @@
+//! Requests and their bodies, as handlers receive them.
+
+use std::cell::RefCell;
+use std::fmt;
+use std::future::poll_fn;
+use std::net::SocketAddr;
+use std::ops::Deref;
+use std::rc::{Rc, Weak};
+use std::task::{Context, Poll};
+
+use anello::net::ShutdownHandle;
+use bytes::Bytes;
+
+use crate::h1::{Head, Rejection, Trailers};
+
+/// A request: its head, and its body, which is received on demand.
+pub struct Request {
+    /// `Some` until the request is split into its parts or dropped.
+    head: Option<Head>,
+    body: RequestBody,
+    connection: ShutdownHandle,
+}
+
+impl Request {
+    pub(crate) fn new(head: Head, body: RequestBody, connection: ShutdownHandle) -> Self {
+        Self { head: Some(head), body, connection }
+    }
+
+    /// Returns the request head.
+    #[inline]
+    #[must_use]
+    pub fn head(&self) -> &Head {
+        let Some(head) = &self.head else { unreachable!("the head is taken only by into_parts and drop") };
+        head
+    }
+
+    /// Returns the body for reading.
+    pub fn body(&mut self) -> &mut RequestBody {
+        &mut self.body
+    }
+
+    /// Returns the address of the client (`getpeername(2)`), or `None` for a Unix socket and for a client that has
+    /// disconnected.
+    #[must_use]
+    pub fn peer(&self) -> Option<SocketAddr> {
+        self.connection.peer_addr().ok()
+    }
+
+    /// Splits the request into its head and its body.
+    #[must_use]
+    pub fn into_parts(mut self) -> (Head, RequestBody) {
+        (self.head.take().unwrap_or_default(), std::mem::take(&mut self.body))
+    }
+}
+
+impl Deref for Request {
+    type Target = Head;
+
+    #[inline]
+    fn deref(&self) -> &Head {
+        self.head()
+    }
+}
+
+impl Drop for Request {
+    fn drop(&mut self) {
+        let Some(head) = self.head.take() else { return };
+        let stored = SPARE_HEADS.try_with(|spare| {
+            let mut spare = spare.borrow_mut();
+            if spare.len() < MAX_SPARE_HEADS {
+                spare.push(head);
+            }
+        });
+        // If the request is dropped while the thread's locals are destroyed, its head is dropped as well.
+        stored.ok();
+    }
+}
+
+impl fmt::Debug for Request {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("Request").field("head", &self.head).finish_non_exhaustive()
+    }
+}
+
+/// Maximum number of spare heads. The connections of a thread share them and reuse their memory.
+const MAX_SPARE_HEADS: usize = 16;
+
+thread_local! {
+    static SPARE_HEADS: RefCell<Vec<Head>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Returns a spare head of this thread, if there is one.
+pub(crate) fn spare_head() -> Option<Head> {
+    SPARE_HEADS.with_borrow_mut(Vec::pop)
+}
+
+/// The source of the chunks of a request body.
+pub(crate) trait BodySource {
+    /// Returns the number of the request that the source currently reads the body of.
+    fn body_number(&self) -> u64;
+    /// Polls for the next chunk. Returns `None` at the end of the body.
+    fn poll_chunk(&mut self, context: &mut Context<'_>) -> Poll<Result<Option<Bytes>, RequestBodyError>>;
+    /// Pauses the body timeout, because no task waits for a chunk.
+    fn pause(&self);
+    /// Takes the trailers that followed the body.
+    fn take_trailers(&mut self) -> Option<Trailers>;
+}
+
+/// The body of a request. The handler reads it, or the stream that the handler returns as its response body.
+///
+/// In the second case the request body and the response body are in flight at the same time. If the stream does
+/// not read the request body for a long time, it should drop it: some clients send the complete body before they read
+/// the response.
+///
+/// A body that is kept after a non-streaming response, or after the connection was closed, cannot be read any more:
+/// reads fail with [`RequestBodyError::Io`] (`NotConnected`), and a pending read fails immediately.
+///
+/// If the handler does not read the complete body, the server reads and discards a short rest. If more is left, it
+/// closes the connection after the response.
+#[derive(Default)]
+pub struct RequestBody {
+    /// A weak reference, so that a body that is kept does not keep the connection open.
+    source: Option<Weak<RefCell<dyn BodySource>>>,
+    body_number: u64,
+}
+
+impl RequestBody {
+    pub(crate) fn new(source: Rc<RefCell<dyn BodySource>>) -> Self {
+        let body_number = source.borrow().body_number();
+        Self { source: Some(Rc::downgrade(&source)), body_number }
+    }
+
+    /// Waits for the next chunk. Returns `None` at the end of the body.
+    ///
+    /// The first call sends `100 Continue` to a client that waits for it (`Expect: 100-continue`).
+    ///
+    /// # Cancel safety
+    ///
+    /// This method is cancel-safe: no data is lost.
+    ///
+    /// # Errors
+    ///
+    /// Returns [`RequestBodyError::Rejected`] if the body is malformed, exceeds a limit or arrives too slowly, and
+    /// [`RequestBodyError::Io`] if the connection fails or is closed. No more data follows an error.
+    pub async fn next(&mut self) -> Result<Option<Bytes>, RequestBodyError> {
+        let guard = PauseOnDrop(self);
+        poll_fn(|context| guard.0.poll_next(context)).await
+    }
+
+    /// Polls for the next chunk, like [`next`](Self::next). After it has returned `Pending`, the body timeout runs
+    /// until it returns `Ready` or the body is dropped.
+    ///
+    /// # Errors
+    ///
+    /// Returns the errors of [`next`](Self::next).
+    pub fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Result<Option<Bytes>, RequestBodyError>> {
+        let Some(source) = &self.source else { return Poll::Ready(Ok(None)) };
+        if let Some(source) = source.upgrade()
+            && let Ok(mut source) = source.try_borrow_mut()
+            && source.body_number() == self.body_number
+        {
+            return source.poll_chunk(context);
+        }
+        // The body was kept after its response or its connection: the connection serves a later request, or is closed.
+        Poll::Ready(Err(RequestBodyError::Io(std::io::ErrorKind::NotConnected.into())))
+    }
+
+    /// Pauses the body timeout: while the handler does other work, the client is not late.
+    fn pause(&self) {
+        if let Some(source) = &self.source
+            && let Some(source) = source.upgrade()
+            && let Ok(source) = source.try_borrow()
+            && source.body_number() == self.body_number
+        {
+            source.pause();
+        }
+    }
+
+    /// Reads the whole body. [`Limits::max_body_bytes`](crate::h1::Limits::max_body_bytes) limits its length.
+    ///
+    /// # Cancel safety
+    ///
+    /// This method is not cancel-safe: the data read so far is lost.
+    ///
+    /// # Errors
+    ///
+    /// Returns the errors of [`next`](Self::next).
+    pub async fn collect(&mut self) -> Result<Vec<u8>, RequestBodyError> {
+        let mut body = Vec::new();
+        while let Some(chunk) = self.next().await? {
+            body.extend_from_slice(&chunk);
+        }
+        Ok(body)
+    }
+
+    /// Takes the trailers, which are available after [`next`](Self::next) has returned `None`.
+    pub fn trailers(&mut self) -> Option<Trailers> {
+        let source = self.source.as_ref()?.upgrade()?;
+        let mut source = source.try_borrow_mut().ok()?;
+        if source.body_number() == self.body_number { source.take_trailers() } else { None }
+    }
+}
+
+impl Drop for RequestBody {
+    fn drop(&mut self) {
+        self.pause();
+    }
+}
+
+/// Pauses the body timeout when a wait for the next chunk completes or is cancelled.
+struct PauseOnDrop<'a>(&'a mut RequestBody);
+
+impl Drop for PauseOnDrop<'_> {
+    fn drop(&mut self) {
+        self.0.pause();
+    }
+}
+
+impl fmt::Debug for RequestBody {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("RequestBody").field("has_source", &self.source.is_some()).finish()
+    }
+}
+
+/// The reason why a request body cannot be read. The handler's response is not sent, except after
+/// [`Rejected`](Self::Rejected), where it may still reach the client.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum RequestBodyError {
+    /// The body is malformed, too large or too slow. The server would send this rejection.
+    #[error("{0}")]
+    Rejected(Rejection),
+    /// The connection failed or was closed before the end of the body.
+    #[error("connection closed while reading the request body: {0}")]
+    Io(std::io::Error),
+}

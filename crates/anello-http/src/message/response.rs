@@ -1,0 +1,240 @@
+//! Responses, as handlers return them.
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::rc::Rc;
+
+use super::body::{Body, BodyKind};
+use super::upgraded::Upgraded;
+use crate::h1::{EncodedResponse, FieldBlock, FieldName, InvalidField, is_value};
+
+/// The response to a request.
+///
+/// The server adds `Date`, `Content-Length`, `Transfer-Encoding` and `Connection`, which follow from the request, the
+/// status and the body.
+///
+/// ```
+/// use anello_http::Response;
+/// use anello_http::h1::FieldName;
+///
+/// let response = Response::new(303).field(FieldName::LOCATION, b"/elsewhere")?;
+/// assert_eq!(response.status(), 303);
+/// let page = Response::html("<!doctype html><title>Ciao</title>");
+/// assert_eq!(page.body().length(), Some(34));
+/// # Ok::<(), anello_http::h1::InvalidField>(())
+/// ```
+#[derive(Debug)]
+pub struct Response {
+    pub(crate) status: u16,
+    /// Fields shared by many responses.
+    pub(crate) shared: Option<Rc<FieldBlock>>,
+    pub(crate) fields: FieldBlock,
+    pub(crate) body: Body,
+    pub(crate) closes: bool,
+    pub(crate) upgrade: Option<Box<Upgrade>>,
+}
+
+/// Serves the upgraded connection until the other protocol ends.
+pub(crate) type UpgradeHandler = Box<dyn FnOnce(Upgraded) -> Pin<Box<dyn Future<Output = ()>>>>;
+
+/// The name of another protocol and its handler; no handler if the protocol is only advertised.
+pub(crate) struct Upgrade {
+    pub protocol: String,
+    pub handler: Option<UpgradeHandler>,
+}
+
+impl Upgrade {
+    /// Returns `true` if the requested list contains every protocol of this one. Both are comma-separated; case is
+    /// ignored.
+    pub fn is_among(&self, requested: &[u8]) -> bool {
+        let is_requested = |name: &str| {
+            requested
+                .split(|&byte| byte == b',')
+                .any(|element| element.trim_ascii().eq_ignore_ascii_case(name.as_bytes()))
+        };
+        self.protocol.split(',').all(|name| is_requested(name.trim_ascii()))
+    }
+}
+
+impl fmt::Debug for Upgrade {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("Upgrade").field("protocol", &self.protocol).finish_non_exhaustive()
+    }
+}
+
+impl Response {
+    /// Creates a response without fields and body. A status outside 200 to 999 is sent as 500.
+    #[must_use]
+    pub fn new(status: u16) -> Self {
+        Self {
+            status,
+            shared: None,
+            fields: FieldBlock::default(),
+            body: Body::empty(),
+            closes: false,
+            upgrade: None,
+        }
+    }
+
+    /// Creates a `200 OK` from fields and a body that were encoded in advance.
+    #[inline]
+    #[must_use]
+    pub fn encoded(response: Rc<EncodedResponse>) -> Self {
+        Self {
+            shared: Some(Rc::clone(response.fields())),
+            body: Body(BodyKind::Encoded(response)),
+            ..Self::new(200)
+        }
+    }
+
+    /// Returns the encoded response if nothing was added to it or changed since.
+    #[inline]
+    pub(crate) fn as_encoded(&self) -> Option<&EncodedResponse> {
+        let (BodyKind::Encoded(encoded), Some(shared)) = (&self.body.0, &self.shared) else { return None };
+        let is_plain = self.status == 200 && !self.closes && self.fields.as_bytes().is_empty();
+        (is_plain && Rc::ptr_eq(shared, encoded.fields())).then_some(encoded)
+    }
+
+    /// Creates a `101 Switching Protocols` response to a client that requested another protocol
+    /// ([`Head::upgrade`](crate::h1::Head::upgrade)). `handler` then serves the connection. The first bytes it receives
+    /// are those the client sent after its request.
+    ///
+    /// Another response is sent instead in these cases:
+    /// - [`upgrade_required`](Self::upgrade_required), if the client did not request this protocol
+    /// - 500, if `protocol` is not a valid field value
+    /// - 413, if the unread rest of the request body is longer than
+    ///   [`max_discarded_body_bytes`](crate::ServerOptions::max_discarded_body_bytes) or its length is unknown
+    ///
+    /// If the server shuts down first, the handler's future is dropped at its current await point. The server's
+    /// timeouts do not apply to it, and it notices a disconnected client only when it receives or sends.
+    ///
+    /// ```
+    /// use anello_http::{Request, Response};
+    ///
+    /// async fn handler(request: Request) -> Response {
+    ///     if request.upgrade() != Some("echo") {
+    ///         return Response::upgrade_required("echo");
+    ///     }
+    ///     Response::upgrade("echo", async |mut upgraded| {
+    ///         while let Ok(Some(bytes)) = upgraded.recv().await {
+    ///             if upgraded.write_all(&bytes).await.is_err() {
+    ///                 break;
+    ///             }
+    ///         }
+    ///     })
+    /// }
+    /// # let _ = handler;
+    /// ```
+    #[must_use]
+    pub fn upgrade(protocol: impl Into<String>, handler: impl AsyncFnOnce(Upgraded) + 'static) -> Self {
+        let handler =
+            Box::new(|upgraded| -> Pin<Box<dyn Future<Output = ()>>> { Box::pin(handler(upgraded)) });
+        Self::new(101).with_upgrade(protocol.into(), Some(handler))
+    }
+
+    /// Creates a `426 Upgrade Required` response, which names one or more comma-separated protocols in the `Upgrade`
+    /// field. If `protocol` is not a valid field value, 500 is sent instead.
+    ///
+    /// ```
+    /// use anello_http::Response;
+    ///
+    /// assert_eq!(Response::upgrade_required("websocket").status(), 426);
+    /// ```
+    #[must_use]
+    pub fn upgrade_required(protocol: impl Into<String>) -> Self {
+        let text = "426 Upgrade Required: use the protocol named in the Upgrade field\n";
+        Self::text(text).with_status(426).with_upgrade(protocol.into(), None)
+    }
+
+    /// Adds the `Upgrade` field; the protocol must be a valid field value.
+    fn with_upgrade(mut self, protocol: String, handler: Option<UpgradeHandler>) -> Self {
+        if protocol.is_empty() || !is_value(protocol.as_bytes()) {
+            tracing::error!(protocol, "a handler returned an invalid upgrade protocol; sending 500");
+            return Self::new(500);
+        }
+        self.upgrade = Some(Box::new(Upgrade { protocol, handler }));
+        self
+    }
+
+    /// Creates a `200 OK` with plain text.
+    #[must_use]
+    pub fn text(text: impl Into<Body>) -> Self {
+        Self::with_media_type(b"text/plain; charset=utf-8", text)
+    }
+
+    /// Creates a `200 OK` with HTML.
+    #[must_use]
+    pub fn html(text: impl Into<Body>) -> Self {
+        Self::with_media_type(b"text/html; charset=utf-8", text)
+    }
+
+    /// Creates a `200 OK` with serialized JSON.
+    #[must_use]
+    pub fn json(text: impl Into<Body>) -> Self {
+        Self::with_media_type(b"application/json", text)
+    }
+
+    fn with_media_type(media_type: &'static [u8], body: impl Into<Body>) -> Self {
+        Self::new(200).with_body(body).with_valid_field(FieldName::CONTENT_TYPE, media_type)
+    }
+
+    /// Adds a field.
+    ///
+    /// # Errors
+    ///
+    /// Returns [`InvalidField::Value`] if the value contains a control byte such as CR, LF or NUL.
+    pub fn field(mut self, name: FieldName<'_>, value: &[u8]) -> Result<Self, InvalidField> {
+        self.fields.push(name, value)?;
+        Ok(self)
+    }
+
+    /// Adds a field whose value comes from the server itself or has been validated. An invalid one, which does not
+    /// happen in practice, makes it a 500 response.
+    pub(crate) fn with_valid_field(self, name: FieldName<'_>, value: &[u8]) -> Self {
+        self.field(name, value).unwrap_or_else(|invalid| {
+            tracing::error!(%invalid, "cannot build response: invalid header field; sending 500");
+            Self::new(500)
+        })
+    }
+
+    /// Sets fields that were encoded once for many responses. They are sent before the response's own fields.
+    #[must_use]
+    pub fn with_shared_fields(mut self, fields: Rc<FieldBlock>) -> Self {
+        self.shared = Some(fields);
+        self
+    }
+
+    /// Sets the status. A status outside 200 to 999 is sent as 500.
+    #[must_use]
+    pub fn with_status(mut self, status: u16) -> Self {
+        self.status = status;
+        self
+    }
+
+    /// Sets the body.
+    #[must_use]
+    pub fn with_body(mut self, body: impl Into<Body>) -> Self {
+        self.body = body.into();
+        self
+    }
+
+    /// Closes the connection after this response.
+    #[must_use]
+    pub fn with_connection_close(mut self) -> Self {
+        self.closes = true;
+        self
+    }
+
+    /// Returns the status.
+    #[must_use]
+    pub fn status(&self) -> u16 {
+        self.status
+    }
+
+    /// Returns the body.
+    #[must_use]
+    pub fn body(&self) -> &Body {
+        &self.body
+    }
+}

@@ -1,0 +1,571 @@
+//! The deadlines of one connection: a state machine without I/O and without a clock.
+//!
+//! Events come in with the current tick, and deadlines and [`Action`]s come out. `timer.rs` reads the clock and
+//! performs the actions.
+//!
+//! # Phases
+//!
+//! A connection is in one [`Phase`], whose deadline counts from the start of the phase. "kept" means that the phase
+//! continues with the start of the previous one, so that a client cannot extend its time with split empty lines.
+//!
+//! | event | from | to | start |
+//! |---|---|---|---|
+//! | accepted | | `FirstHead` | now |
+//! | [`enter(Head)`](Deadlines::enter) | `FirstHead` | `Head` | kept |
+//! | `enter(FirstHead)` | `Head` | `FirstHead` | kept |
+//! | `enter(Head)` | `Idle` | `Head` | now; the start of `Idle` is saved |
+//! | `enter(Head)` | any other | `Head` | now, which is also the saved start of `Idle` |
+//! | `enter(Idle)` | `Head` | `Idle` | the saved start |
+//! | `enter(_)` | the same | the same | kept |
+//! | `enter(_)` | any other | as given | now |
+//! | [`begin_request`](Deadlines::begin_request), [`disable`](Deadlines::disable) | any | `Handling` | no deadline |
+//! | [`pause_body`](Deadlines::pause_body) | `Body` | `Handling` | no deadline; the time in `Body` is added up |
+//!
+//! Two timers run independently of the phase: that of the request from `begin_request` to
+//! [`end_request`](Deadlines::end_request), and that of sending from [`start_send`](Deadlines::start_send) to
+//! [`note_send_progress`](Deadlines::note_send_progress).
+//!
+//! # Expiry
+//!
+//! | [`Timeout`] | first | when it expires again |
+//! |---|---|---|
+//! | `FirstHead`, `Idle`, `Head`, `Body` | shuts down the read half, and restarts the phase: the connection can still respond | aborts |
+//! | `Send`, `Linger` | aborts | aborts |
+//! | `Request` | aborts | nothing |
+//!
+//! An abort is an orderly close. It is a reset while data waits for the client, because the kernel would otherwise
+//! retain megabytes for a client that does not read, and while a body is being sent that an orderly close would mark as
+//! complete.
+
+use std::cell::Cell;
+use std::time::Duration;
+
+use super::options::ServerOptions;
+
+/// The event that a connection waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Phase {
+    /// None: the handler is running.
+    Handling,
+    /// The first byte of the first request.
+    FirstHead,
+    /// The first byte of another request.
+    Idle,
+    /// The rest of a head.
+    Head,
+    /// More data of a body.
+    Body,
+    /// EOF from the client, after the server has shut down the connection.
+    Linger,
+}
+
+/// A deadline that can expire.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Timeout {
+    /// The end of the response.
+    Request,
+    /// Space in the send buffer.
+    Send,
+    /// The event of a phase.
+    Phase(Phase),
+}
+
+/// What must be done with the connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Action {
+    ShutdownRead,
+    /// Closes the connection, and cancels a pending handler.
+    Shutdown,
+    /// Resets the connection, and cancels a pending handler.
+    Reset,
+}
+
+/// The length of a tick.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct TickLength(Duration);
+
+impl TickLength {
+    pub fn new(resolution: Duration) -> Self {
+        // With a shorter resolution, checking timeouts would dominate the work of the thread.
+        Self(resolution.max(Duration::from_millis(1)))
+    }
+
+    /// Returns the number of whole ticks in this time.
+    pub fn ticks_in(self, time: Duration) -> u64 {
+        u64::try_from(time.as_nanos() / self.0.as_nanos()).unwrap_or(u64::MAX)
+    }
+
+    /// Returns a number of ticks in which at least `duration` has elapsed.
+    fn ticks_for(self, duration: Duration) -> u64 {
+        u64::try_from(duration.as_nanos().div_ceil(self.0.as_nanos()) + 1).unwrap_or(u64::MAX)
+    }
+}
+
+/// The state of the deadlines of one connection. All times are in ticks.
+#[derive(Debug)]
+pub(super) struct Deadlines {
+    phase: Cell<Phase>,
+    /// Start of the phase.
+    since: Cell<u64>,
+    /// Start of the idle phase, kept while a possible head is received.
+    idle_since: Cell<u64>,
+    /// Number of bytes received of the current body, and the time spent waiting for it before the current phase. The
+    /// time in which the handler does not read does not count, because the client may be unable to send.
+    body_bytes: Cell<u64>,
+    body_ticks: Cell<u64>,
+    /// Start of the current request, if it has a timeout.
+    request_since: Cell<Option<u64>>,
+    /// Start of the wait for space in the send buffer. A body may be received at the same time.
+    send_since: Cell<Option<u64>>,
+    expired: Cell<Option<Timeout>>,
+    body_ends_at_close: Cell<bool>,
+    is_evicted: Cell<bool>,
+}
+
+impl Deadlines {
+    /// Creates the state of a connection that was accepted just now.
+    pub fn new(now: u64) -> Self {
+        Self {
+            phase: Cell::new(Phase::FirstHead),
+            since: Cell::new(now),
+            idle_since: Cell::new(now),
+            body_bytes: Cell::new(0),
+            body_ticks: Cell::new(0),
+            request_since: Cell::new(None),
+            send_since: Cell::new(None),
+            expired: Cell::new(None),
+            body_ends_at_close: Cell::new(false),
+            is_evicted: Cell::new(false),
+        }
+    }
+
+    /// Enters a phase.
+    #[inline]
+    pub fn enter(&self, phase: Phase, now: u64) {
+        let previous = self.phase.replace(phase);
+        if previous != phase {
+            let since = self.since.replace(now);
+            if previous == Phase::Head || phase == Phase::Head {
+                self.enter_or_leave_head(previous, phase, since);
+            }
+        }
+    }
+
+    /// Handles the start of a head, or input that turned out to be an empty line.
+    #[cold]
+    fn enter_or_leave_head(&self, previous: Phase, phase: Phase, since: u64) {
+        match (previous, phase) {
+            (Phase::FirstHead, Phase::Head) | (Phase::Head, Phase::FirstHead) => self.since.set(since),
+            (Phase::Idle, Phase::Head) => self.idle_since.set(since),
+            // The start of the head was received together with the end of the previous request.
+            (_, Phase::Head) => self.idle_since.set(self.since.get()),
+            (Phase::Head, Phase::Idle) => self.since.set(self.idle_since.get()),
+            _ => {}
+        }
+    }
+
+    /// Starts a request. Its own timer starts if it has a timeout.
+    #[inline]
+    pub fn begin_request(&self, now: u64, has_timeout: bool) {
+        self.phase.set(Phase::Handling);
+        if has_timeout {
+            self.request_since.set(Some(now));
+        }
+    }
+
+    /// Ends a request after its response.
+    #[inline]
+    pub fn end_request(&self) {
+        self.request_since.set(None);
+    }
+
+    /// Starts the body of a request.
+    pub fn begin_body(&self) {
+        self.body_bytes.set(0);
+        self.body_ticks.set(0);
+    }
+
+    pub fn add_body_bytes(&self, bytes: usize) {
+        self.body_bytes.set(self.body_bytes.get() + bytes as u64);
+    }
+
+    /// Pauses the body timer, because data has arrived or no task waits for it.
+    #[inline]
+    pub fn pause_body(&self, now: u64) {
+        if self.phase.get() == Phase::Body {
+            self.phase.set(Phase::Handling);
+            self.body_ticks.set(self.body_ticks.get() + now.saturating_sub(self.since.get()));
+        }
+    }
+
+    /// Starts the send timer, unless it is running.
+    #[inline]
+    pub fn start_send(&self, now: u64) {
+        if self.send_since.get().is_none() {
+            self.send_since.set(Some(now));
+        }
+    }
+
+    /// Stops the send timer after progress. The next wait starts it again.
+    #[inline]
+    pub fn note_send_progress(&self) {
+        self.send_since.set(None);
+    }
+
+    /// Ends the deadlines of the phase for an upgraded connection.
+    pub fn disable(&self) {
+        self.phase.set(Phase::Handling);
+    }
+
+    /// Sets whether a body is being sent that is delimited only by closing the connection.
+    pub fn set_body_ends_at_close(&self, is_pending: bool) {
+        self.body_ends_at_close.set(is_pending);
+    }
+
+    /// Returns `true` if an orderly close would mark an incomplete body as complete.
+    pub fn body_ends_at_close(&self) -> bool {
+        self.body_ends_at_close.get()
+    }
+
+    /// Returns the deadline that has expired.
+    pub fn expired(&self) -> Option<Timeout> {
+        self.expired.get()
+    }
+
+    pub fn is_evicted(&self) -> bool {
+        self.is_evicted.get()
+    }
+
+    pub fn phase(&self) -> Phase {
+        self.phase.get()
+    }
+
+    /// Returns the deadlines in effect, in the order in which they are checked: of the request, of sending, and of the
+    /// phase. A deadline is the last tick at which the connection is in time.
+    fn deadlines(&self, options: &ServerOptions, tick: TickLength) -> [Option<(Timeout, u64)>; 3] {
+        let after = |since: u64, timeout| since.saturating_add(tick.ticks_for(timeout));
+        let request = self.request_since.get().zip(options.request_timeout);
+        let send = self.send_since.get().map(|since| (Timeout::Send, after(since, options.send_timeout)));
+        let (phase, since) = (self.phase.get(), self.since.get());
+        let phase_deadline = match phase {
+            Phase::Handling => None,
+            Phase::Idle => Some(after(since, options.keep_alive_timeout)),
+            // The first head has the same timeout as the others.
+            Phase::FirstHead | Phase::Head => Some(after(since, options.header_timeout)),
+            Phase::Body => {
+                let milliseconds =
+                    self.body_bytes.get().saturating_mul(1000) / options.min_body_bytes_per_second.max(1);
+                let timeout = options.body_timeout.saturating_add(Duration::from_millis(milliseconds));
+                Some(after(since, timeout).saturating_sub(self.body_ticks.get()))
+            }
+            Phase::Linger => Some(after(since, options.linger_timeout)),
+        };
+        [
+            request.map(|(since, timeout)| (Timeout::Request, after(since, timeout))),
+            send,
+            phase_deadline.map(|deadline| (Timeout::Phase(phase), deadline)),
+        ]
+    }
+
+    /// Expires the connection if it is late.
+    pub fn check(&self, now: u64, options: &ServerOptions, tick: TickLength) -> Option<Action> {
+        if self.expired.get() == Some(Timeout::Request) {
+            return None;
+        }
+        let mut deadlines = self.deadlines(options, tick).into_iter().flatten();
+        let (timeout, _) = deadlines.find(|(_, deadline)| now > *deadline)?;
+        Some(self.expire(timeout, now))
+    }
+
+    fn expire(&self, timeout: Timeout, now: u64) -> Action {
+        if self.expired.replace(Some(timeout)) == Some(timeout) {
+            // The connection has not been closed since.
+            return self.abort();
+        }
+        match timeout {
+            Timeout::Phase(Phase::FirstHead | Phase::Idle | Phase::Head | Phase::Body) => {
+                self.since.set(now);
+                self.body_ticks.set(0);
+                Action::ShutdownRead
+            }
+            Timeout::Request | Timeout::Send | Timeout::Phase(Phase::Handling | Phase::Linger) => {
+                self.abort()
+            }
+        }
+    }
+
+    /// Returns how the connection must be closed if it is aborted now.
+    pub fn abort(&self) -> Action {
+        if self.send_since.get().is_some() || self.body_ends_at_close.get() {
+            Action::Reset
+        } else {
+            Action::Shutdown
+        }
+    }
+
+    /// Returns the tick since which the connection waits for its client, if it can be evicted: while it is idle or,
+    /// with `include_stalled`, in any waiting phase.
+    pub fn evictable_since(&self, include_stalled: bool) -> Option<u64> {
+        // An expired connection closes by itself, unless its response does not fit into the send buffer.
+        let is_closing =
+            self.expired.get().is_some() && !(include_stalled && self.send_since.get().is_some());
+        if self.is_evicted.get() || is_closing {
+            return None;
+        }
+        match (self.send_since.get(), self.phase.get()) {
+            (None, Phase::FirstHead | Phase::Idle) => Some(self.since.get()),
+            _ if !include_stalled => None,
+            (Some(since), _) => Some(since),
+            (None, Phase::Handling) => None,
+            (None, _) => Some(self.since.get()),
+        }
+    }
+
+    /// Closes the connection to make room for another.
+    pub fn evict(&self, now: u64) -> Action {
+        self.is_evicted.set(true);
+        match (self.send_since.get(), self.phase.get()) {
+            // A request that is being received is still answered, as the last one.
+            (None, phase @ (Phase::FirstHead | Phase::Idle)) => self.expire(Timeout::Phase(phase), now),
+            _ => self.abort(),
+        }
+    }
+
+    /// Returns `true` if the connection has been idle for at least `min_idle`.
+    pub fn is_idle_for(&self, min_idle: Duration, now: u64, tick: TickLength) -> bool {
+        matches!(self.phase.get(), Phase::FirstHead | Phase::Idle)
+            && now.saturating_sub(self.since.get()) >= tick.ticks_for(min_idle)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Phase::{Body, FirstHead, Handling, Head, Idle, Linger};
+    use super::*;
+
+    /// An event at the tick that precedes it in a test case.
+    #[derive(Clone, Copy, Debug)]
+    enum Event {
+        Enter(Phase),
+        BeginRequest,
+        EndRequest,
+        BeginBody,
+        BodyBytes(usize),
+        PauseBody,
+        StartSend,
+        SendProgress,
+        BodyEndsAtClose,
+        Disable,
+        Evict,
+        Check,
+    }
+    use Event::*;
+
+    /// Ticks of one second, so that a timeout of n seconds ends after n + 1 ticks.
+    const TICK: TickLength = TickLength(Duration::from_secs(1));
+
+    fn options() -> ServerOptions {
+        let mut options = ServerOptions::default();
+        options.header_timeout = Duration::from_secs(10);
+        options.keep_alive_timeout = Duration::from_secs(60);
+        options.body_timeout = Duration::from_secs(20);
+        options.min_body_bytes_per_second = 100;
+        options.send_timeout = Duration::from_secs(30);
+        options.request_timeout = Some(Duration::from_secs(1000));
+        options.linger_timeout = Duration::from_secs(2);
+        options
+    }
+
+    /// Applies events to a connection that is accepted at tick 100. Returns the actions, too.
+    fn after(events: &[(u64, Event)]) -> (Deadlines, Vec<Action>) {
+        let (state, mut actions) = (Deadlines::new(100), Vec::new());
+        for &(now, event) in events {
+            match event {
+                Enter(phase) => state.enter(phase, now),
+                BeginRequest => state.begin_request(now, true),
+                EndRequest => state.end_request(),
+                BeginBody => state.begin_body(),
+                BodyBytes(bytes) => state.add_body_bytes(bytes),
+                PauseBody => state.pause_body(now),
+                StartSend => state.start_send(now),
+                SendProgress => state.note_send_progress(),
+                BodyEndsAtClose => state.set_body_ends_at_close(true),
+                Disable => state.disable(),
+                Evict => actions.push(state.evict(now)),
+                Check => actions.extend(state.check(now, &options(), TICK)),
+            }
+        }
+        (state, actions)
+    }
+
+    #[test]
+    fn deadline_follows_phase() {
+        type Case = (&'static [(u64, Event)], Phase, Option<u64>);
+        let cases: [Case; 17] = [
+            (&[], FirstHead, Some(111)),
+            (&[(105, Enter(FirstHead))], FirstHead, Some(111)),
+            (&[(105, Enter(Head))], Head, Some(111)),
+            (&[(105, Enter(Head)), (107, Enter(FirstHead))], FirstHead, Some(111)),
+            (&[(105, BeginRequest)], Handling, None),
+            (&[(105, BeginRequest), (110, Enter(Idle))], Idle, Some(171)),
+            (&[(105, BeginRequest), (110, Enter(Idle)), (150, Enter(Idle))], Idle, Some(171)),
+            (&[(105, BeginRequest), (110, Enter(Idle)), (150, Enter(Head))], Head, Some(161)),
+            (
+                &[(105, BeginRequest), (110, Enter(Idle)), (150, Enter(Head)), (155, Enter(Idle))],
+                Idle,
+                Some(171),
+            ),
+            // The start of a head arrives together with the end of the previous request.
+            (&[(105, BeginRequest), (110, Enter(Head))], Head, Some(121)),
+            (&[(105, BeginRequest), (110, Enter(Head)), (115, Enter(Idle))], Idle, Some(171)),
+            (&[(105, BeginBody), (105, BeginRequest), (110, Enter(Body))], Body, Some(131)),
+            (&[(105, BeginBody), (110, Enter(Body)), (115, PauseBody)], Handling, None),
+            (&[(105, Enter(Head)), (115, PauseBody)], Head, Some(111)),
+            (&[(105, BeginRequest), (110, Enter(Linger))], Linger, Some(113)),
+            (&[(105, Enter(Head)), (110, Enter(Linger))], Linger, Some(113)),
+            (&[(105, Enter(Head)), (110, Disable)], Handling, None),
+        ];
+        for (events, phase, deadline) in cases {
+            let (state, actions) = after(events);
+            let [.., of_phase] = state.deadlines(&options(), TICK);
+            assert_eq!(
+                (state.phase(), of_phase.map(|(_, deadline)| deadline)),
+                (phase, deadline),
+                "{events:?}"
+            );
+            assert!(of_phase.is_none_or(|(timeout, _)| timeout == Timeout::Phase(phase)), "{events:?}");
+            assert!(actions.is_empty());
+        }
+    }
+
+    #[test]
+    fn body_has_time_for_its_bytes_and_none_for_pauses() {
+        let body = [(105, BeginBody), (105, Enter(Body))];
+        for (events, deadline) in [
+            // 300 bytes at 100 bytes per second.
+            (&[(110, BodyBytes(300))][..], 129),
+            (&[(110, PauseBody), (200, Enter(Body))], 216),
+            (&[(110, PauseBody), (120, PauseBody), (200, Enter(Body))], 216),
+            (&[(110, BodyBytes(300)), (110, PauseBody), (200, Enter(Body))], 219),
+            (&[(110, PauseBody), (200, BeginBody), (200, Enter(Body))], 221),
+        ] {
+            let (state, _) = after(&[&body, events].concat());
+            let [.., of_phase] = state.deadlines(&options(), TICK);
+            assert_eq!(of_phase, Some((Timeout::Phase(Body), deadline)), "{events:?}");
+        }
+    }
+
+    #[test]
+    fn timers_of_request_and_sending_are_independent_of_phase() {
+        for (events, request, send) in [
+            (&[(105, Enter(Head))][..], None, None),
+            (&[(105, BeginRequest)], Some(1106), None),
+            (&[(105, BeginRequest), (110, Enter(Body)), (120, StartSend)], Some(1106), Some(151)),
+            (&[(105, BeginRequest), (120, StartSend), (130, StartSend)], Some(1106), Some(151)),
+            (&[(120, StartSend), (125, SendProgress)], None, None),
+            (&[(120, StartSend), (125, SendProgress), (130, StartSend)], None, Some(161)),
+            (&[(105, BeginRequest), (120, StartSend), (130, EndRequest)], None, Some(151)),
+        ] {
+            let (state, _) = after(events);
+            let [of_request, of_sending, _] = state.deadlines(&options(), TICK);
+            assert_eq!(of_request, request.map(|deadline| (Timeout::Request, deadline)), "{events:?}");
+            assert_eq!(of_sending, send.map(|deadline| (Timeout::Send, deadline)), "{events:?}");
+        }
+        let state = Deadlines::new(100);
+        state.begin_request(105, false);
+        assert_eq!(state.deadlines(&options(), TICK), [None; 3]);
+    }
+
+    #[test]
+    fn late_connection_expires() {
+        use Action::{Reset, Shutdown, ShutdownRead};
+        let phase = Timeout::Phase;
+        type Case = (&'static [(u64, Event)], &'static [Action], Option<Timeout>);
+        let cases: [Case; 15] = [
+            (&[(111, Check)], &[], None),
+            (&[(112, Check)], &[ShutdownRead], Some(phase(FirstHead))),
+            // The phase is restarted.
+            (&[(112, Check), (123, Check)], &[ShutdownRead], Some(phase(FirstHead))),
+            (&[(112, Check), (124, Check)], &[ShutdownRead, Shutdown], Some(phase(FirstHead))),
+            (&[(112, Check), (113, Enter(Head)), (124, Check)], &[ShutdownRead; 2], Some(phase(Head))),
+            (&[(105, Enter(Head)), (112, Check)], &[ShutdownRead], Some(phase(Head))),
+            (&[(105, BeginRequest), (110, Enter(Idle)), (172, Check)], &[ShutdownRead], Some(phase(Idle))),
+            (&[(105, BeginBody), (110, Enter(Body)), (132, Check)], &[ShutdownRead], Some(phase(Body))),
+            (
+                &[(105, Enter(Body)), (120, PauseBody), (130, Enter(Body)), (200, Check), (221, Check)],
+                &[ShutdownRead],
+                Some(phase(Body)),
+            ),
+            (&[(110, Enter(Linger)), (114, Check)], &[Shutdown], Some(phase(Linger))),
+            (&[(105, BeginRequest), (110, StartSend), (142, Check)], &[Reset], Some(Timeout::Send)),
+            (
+                &[(105, BeginRequest), (110, StartSend), (142, Check), (143, Check)],
+                &[Reset; 2],
+                Some(Timeout::Send),
+            ),
+            (&[(105, BeginRequest), (1107, Check)], &[Shutdown], Some(Timeout::Request)),
+            // The timer of the request precedes the others, and nothing follows it.
+            (
+                &[(105, BeginRequest), (110, StartSend), (1107, Check), (2000, Check)],
+                &[Reset],
+                Some(Timeout::Request),
+            ),
+            (&[(105, BeginRequest), (110, BodyEndsAtClose), (1107, Check)], &[Reset], Some(Timeout::Request)),
+        ];
+        for (events, expected, expired) in cases {
+            let (state, actions) = after(events);
+            assert_eq!((&actions[..], state.expired()), (expected, expired), "{events:?}");
+        }
+    }
+
+    #[test]
+    fn only_waiting_connections_are_evicted() {
+        use Action::{Reset, Shutdown, ShutdownRead};
+        type Case = (&'static [(u64, Event)], Option<u64>, Option<u64>, Action);
+        let cases: [Case; 10] = [
+            (&[], Some(100), Some(100), ShutdownRead),
+            (&[(105, BeginRequest), (110, Enter(Idle))], Some(110), Some(110), ShutdownRead),
+            (&[(105, Enter(Head))], None, Some(100), Shutdown),
+            (&[(105, Enter(Body))], None, Some(105), Shutdown),
+            (&[(105, Enter(Linger))], None, Some(105), Shutdown),
+            (&[(105, BeginRequest)], None, None, Shutdown),
+            (&[(105, BeginRequest), (110, StartSend)], None, Some(110), Reset),
+            (&[(112, Check)], None, None, Shutdown),
+            (&[(110, StartSend), (112, Check)], None, Some(110), Reset),
+            (&[(105, Evict)], None, None, Shutdown),
+        ];
+        for (events, idle, stalled, action) in cases {
+            let (state, _) = after(events);
+            assert_eq!(state.evictable_since(false), idle, "{events:?}");
+            assert_eq!(state.evictable_since(true), stalled, "{events:?}");
+            assert_eq!(state.evict(120), action, "{events:?}");
+            assert!(state.is_evicted());
+        }
+    }
+
+    #[test]
+    fn idle_time_counts_between_requests() {
+        for (events, now, is_idle) in [
+            (&[][..], 105, false),
+            (&[], 106, true),
+            (&[(103, Enter(Head))], 200, false),
+            (&[(103, BeginRequest)], 200, false),
+            (&[(103, BeginRequest), (110, Enter(Idle))], 115, false),
+            (&[(103, BeginRequest), (110, Enter(Idle))], 116, true),
+        ] {
+            let (state, _) = after(events);
+            assert_eq!(state.is_idle_for(Duration::from_secs(5), now, TICK), is_idle, "{events:?} {now}");
+        }
+    }
+
+    #[test]
+    fn ticks_cover_durations() {
+        let tick = TickLength::new(Duration::ZERO);
+        assert_eq!(
+            (tick.ticks_in(Duration::from_millis(5)), tick.ticks_for(Duration::from_millis(5))),
+            (5, 6)
+        );
+        assert_eq!(tick.ticks_for(Duration::from_micros(5001)), 7);
+        assert_eq!(tick.ticks_for(Duration::MAX), u64::MAX);
+    }
+}

@@ -1,0 +1,279 @@
+//! The server of one thread, and its builder.
+
+use std::io;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+use std::time::Duration;
+
+use anello::net::Stream;
+use anello::time::{sleep, timeout};
+use anello::{JoinHandle, spawn};
+
+use super::accept::Accept;
+use super::admission::{Admission, ConnectionPermit};
+use super::connection::Connection;
+use super::observer::Observer;
+use super::options::ServerOptions;
+use super::tls::{self, TlsConfig};
+use super::worker::Worker;
+use crate::message::{Request, Response};
+use crate::observe::access_log::WorkerLog;
+use crate::observe::metrics::WorkerMetrics;
+
+/// Maximum time that aborted connections have to terminate, so that their requests are counted and logged.
+const ABORT_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// Interval at which a drain checks whether the last connections have closed.
+const DRAIN_POLL_INTERVAL: Duration = Duration::from_millis(5);
+
+/// The HTTP/1.1 server of one thread. Clones refer to the same server.
+///
+/// ```no_run
+/// use anello::net::TcpListener;
+/// use anello_http::{Request, Response, Server};
+///
+/// # fn main() -> std::io::Result<()> {
+/// anello::Runtime::new()?.block_on(async {
+///     let server = Server::builder().build();
+///     let listener = TcpListener::bind("127.0.0.1:8080")?;
+///     let accepting = server.serve(listener, async |request: Request| {
+///         Response::text(format!("you asked for {}\n", request.path()))
+///     });
+///     anello::signal::Signals::new(&[anello::signal::TERMINATE])?.recv().await?;
+///     accepting.abort();
+///     server.drain().await;
+///     Ok(())
+/// })
+/// # }
+/// ```
+///
+/// Middleware is plain composition: an async function that calls another one.
+///
+/// ```
+/// use anello_http::h1::FieldName;
+/// use anello_http::{Request, Response};
+///
+/// fn only_get(next: impl AsyncFn(Request) -> Response) -> impl AsyncFn(Request) -> Response {
+///     async move |request: Request| match request.method_text() {
+///         "GET" | "HEAD" => next(request).await,
+///         // A 405 response must list the allowed methods.
+///         _ => Response::new(405).field(FieldName::ALLOW, b"GET, HEAD").expect("the value is valid"),
+///     }
+/// }
+/// # let _ = only_get(async |_| Response::text("ciao"));
+/// ```
+#[derive(Clone, Debug)]
+pub struct Server {
+    worker: Rc<Worker>,
+    admission: Rc<Admission>,
+}
+
+/// A builder for a [`Server`].
+#[derive(Debug, Default)]
+pub struct ServerBuilder {
+    options: ServerOptions,
+    tls: Option<TlsConfig>,
+    observer: Observer,
+    shared_connections: Option<Arc<AtomicUsize>>,
+}
+
+impl ServerBuilder {
+    /// Sets the limits and timeouts.
+    #[must_use]
+    pub fn options(mut self, options: ServerOptions) -> Self {
+        self.options = options;
+        self
+    }
+
+    /// Modifies the limits and timeouts.
+    #[must_use]
+    pub fn configure(mut self, change: impl FnOnce(&mut ServerOptions)) -> Self {
+        change(&mut self.options);
+        self
+    }
+
+    /// Enables TLS.
+    #[must_use]
+    pub fn tls(mut self, config: TlsConfig) -> Self {
+        self.tls = Some(config);
+        self
+    }
+
+    /// Shares the connection count with other servers, of any thread. [`ServerOptions::max_connections`] then limits
+    /// the connections of all these servers together.
+    #[must_use]
+    pub fn shared_connection_count(mut self, shared_connections: Arc<AtomicUsize>) -> Self {
+        self.shared_connections = Some(shared_connections);
+        self
+    }
+
+    /// Sets the metrics that count connections and requests. To share metrics with other components of this thread,
+    /// such as [`Files`](crate::files::Files), pass an `Rc`.
+    #[must_use]
+    pub fn metrics(mut self, metrics: impl Into<Rc<WorkerMetrics>>) -> Self {
+        self.observer.metrics = Some(metrics.into());
+        self
+    }
+
+    /// Sets the access log.
+    #[must_use]
+    pub fn access_log(self, log: WorkerLog) -> Self {
+        self.observer.log.replace(Some(log));
+        self
+    }
+
+    /// Builds the server of this thread.
+    #[must_use]
+    pub fn build(self) -> Server {
+        let worker = Worker::new(self.options, self.observer, self.tls, self.shared_connections);
+        Server { admission: Rc::new(Admission::new(Rc::clone(&worker))), worker }
+    }
+}
+
+impl Server {
+    /// Returns a builder for a server.
+    #[must_use]
+    pub fn builder() -> ServerBuilder {
+        ServerBuilder::default()
+    }
+
+    /// Accepts connections and serves each in a task of its own, until the listener returns no more connections or the
+    /// returned task is aborted. Open connections continue then; [`drain`](Self::drain) closes them.
+    ///
+    /// # Cancellation
+    ///
+    /// The handler's future, and the response body that it streams, is dropped at its current await point in these
+    /// cases:
+    /// - [`ServerOptions::request_timeout`] expires
+    /// - the server shuts down first ([`drain`](Self::drain), [`abort_connections`](Self::abort_connections))
+    /// - the client resets the connection
+    ///
+    /// The handler of an upgraded connection ([`Response::upgrade`]) is dropped when the server shuts down. Work that
+    /// must run to completion belongs in a task of its own ([`anello::spawn`]), whose handle the handler awaits.
+    ///
+    /// A client that has only shut down its write half may still read the response, so its handler continues. The
+    /// server cannot distinguish it from a client that has disconnected in the same way.
+    ///
+    /// When the task is aborted, connections in the accept queue are reset. A [`GroupMember`] that is closed
+    /// ([`ListenerGroup::close`](anello::net::ListenerGroup::close)) accepts them first.
+    ///
+    /// # Panics
+    ///
+    /// Panics if no runtime runs on this thread.
+    pub fn serve<H>(&self, listener: impl Accept, handler: H) -> JoinHandle<()>
+    where
+        H: AsyncFn(Request) -> Response + 'static,
+    {
+        let (server, handler) = (self.clone(), Rc::new(handler));
+        spawn(async move {
+            loop {
+                listener.set_accept_ahead(server.admission.accepts_ahead());
+                match listener.accept().await {
+                    Ok(Some(stream)) => match server.admission.admit().await {
+                        Some(permit) => server.spawn_connection(stream, permit, Rc::clone(&handler)),
+                        None => server.admission.reject(stream).await,
+                    },
+                    Ok(None) => return,
+                    Err(error) => {
+                        tracing::error!(%error, "cannot accept: retrying in 100 ms");
+                        sleep(Duration::from_millis(100)).await;
+                    }
+                }
+            }
+        })
+    }
+
+    /// Serves a connection in a task of its own.
+    fn spawn_connection<H>(&self, stream: impl Stream, permit: ConnectionPermit, handler: Rc<H>)
+    where
+        H: AsyncFn(Request) -> Response + 'static,
+    {
+        let server = self.clone();
+        self.worker.task_spawned();
+        spawn(async move {
+            let _permit = permit;
+            server.worker.task_started();
+            if let Err(error) = server.serve_connection(stream, &*handler).await {
+                tracing::debug!(%error, "connection failed");
+            }
+        })
+        .detach();
+    }
+
+    /// Serves one connection that was accepted elsewhere, until it is closed.
+    ///
+    /// # Errors
+    ///
+    /// Returns the error of the connection. It is usually caused by the client and needs no handling.
+    pub async fn serve_connection<S, H>(&self, stream: S, handler: &H) -> io::Result<()>
+    where
+        S: Stream,
+        H: AsyncFn(Request) -> Response,
+    {
+        let (timer, _timer_entry) = self.worker.register_timer(stream.shutdown_handle());
+        let (worker, observer) = (&self.worker, &self.worker.observer);
+        let mut connection_guard = observer.connection_accepted();
+        let result = match &worker.tls {
+            None => {
+                let (reader, writer) = stream.into_split();
+                Connection::new(reader, writer, Rc::clone(&timer), Rc::clone(worker)).serve(handler).await
+            }
+            Some(config) => {
+                let (reader, writer) = tls::split(stream, config)?;
+                Connection::new(reader, writer, Rc::clone(&timer), Rc::clone(worker)).serve(handler).await
+            }
+        };
+        connection_guard.set_close_reason(&timer, worker.is_draining(), &result);
+        result.map(drop)
+    }
+
+    /// Returns the number of open connections.
+    #[must_use]
+    pub fn connections(&self) -> usize {
+        self.worker.connections()
+    }
+
+    /// Shuts down gracefully: closes idle connections, answers requests that have begun, and closes their connections
+    /// after the response. Aborts the remaining connections after [`ServerOptions::drain_timeout`] and returns their
+    /// number. It waits up to a second for aborted connections to close.
+    ///
+    /// The caller must stop accepting. If the future is dropped, the remaining requests are answered without a
+    /// deadline.
+    pub async fn drain(&self) -> usize {
+        self.worker.begin_draining();
+        let all_closed = async {
+            while self.worker.connections() > 0 {
+                sleep(DRAIN_POLL_INTERVAL).await;
+            }
+        };
+        if timeout(self.worker.options.drain_timeout, all_closed).await.is_ok() {
+            return 0;
+        }
+        self.abort_and_wait().await
+    }
+
+    /// Aborts all connections like [`abort_connections`](Self::abort_connections), and waits up to a second until they
+    /// are closed. Returns their number. Only handlers that do not notice the cancellation take that long.
+    ///
+    /// If the future is dropped, the remaining connections close on their own.
+    pub async fn abort_and_wait(&self) -> usize {
+        let aborted = self.worker.connections();
+        let all_closed = async {
+            while self.worker.connections() > 0 {
+                // Repeated, because a connection whose task has not started yet can only be aborted after it has.
+                self.abort_connections();
+                sleep(DRAIN_POLL_INTERVAL).await;
+            }
+        };
+        if timeout(ABORT_TIMEOUT, all_closed).await.is_err() {
+            tracing::debug!("some aborted requests have not terminated in time");
+        }
+        aborted
+    }
+
+    /// Aborts all connections immediately and drops their pending handlers.
+    pub fn abort_connections(&self) {
+        self.worker.abort_all();
+    }
+}

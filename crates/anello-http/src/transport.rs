@@ -1,0 +1,131 @@
+//! The transports of connections: TCP and Unix sockets, and TLS over them.
+
+use std::future::{Future, poll_fn};
+use std::io;
+use std::ops::Deref;
+use std::pin::pin;
+use std::task::{Context, Poll, ready};
+
+use anello::fs::File;
+use anello::net::{Chunk, OwnedReadHalf, OwnedWriteHalf, Stream};
+use bytes::Bytes;
+
+/// The receive side of a transport.
+pub(crate) trait Receiver: 'static {
+    /// Received bytes, without a copy.
+    type Chunk: Deref<Target = [u8]>;
+
+    /// Polls for the next bytes. Returns `None` at EOF.
+    fn poll_receive(&mut self, context: &mut Context<'_>) -> Poll<io::Result<Option<Self::Chunk>>>;
+}
+
+/// The receive side of an upgraded connection.
+pub(crate) trait BytesReceiver {
+    /// Polls for the next bytes. Returns `None` at EOF.
+    fn poll_bytes(&mut self, context: &mut Context<'_>) -> Poll<io::Result<Option<Bytes>>>;
+}
+
+impl<R: Receiver> BytesReceiver for R {
+    fn poll_bytes(&mut self, context: &mut Context<'_>) -> Poll<io::Result<Option<Bytes>>> {
+        let chunk = ready!(self.poll_receive(context))?;
+        Poll::Ready(Ok(chunk.map(|chunk| Bytes::copy_from_slice(&chunk))))
+    }
+}
+
+/// The send side of a transport: the operations that work on a trait object.
+pub(crate) trait PollSender: 'static {
+    /// Accepts as many of these bytes as fit, and returns their number.
+    fn poll_write(&mut self, bytes: &[u8], context: &mut Context<'_>) -> Poll<io::Result<usize>>;
+    /// Does the same as [`poll_write`](Self::poll_write), when more bytes or a shutdown follow immediately.
+    fn poll_write_more(&mut self, bytes: &[u8], context: &mut Context<'_>) -> Poll<io::Result<usize>> {
+        self.poll_write(bytes, context)
+    }
+    /// Completes when the kernel has accepted all data.
+    fn poll_flush(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>>;
+    /// Continues passing accepted data to the socket, if the socket does not do so by itself.
+    fn poll_drive(&mut self, _context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+    /// Sends the close notification of the transport, if it has one, after the accepted data.
+    fn poll_close_notify(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>>;
+    /// Sends the close notification, flushes all data and shuts down the write half.
+    fn poll_shutdown(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>>;
+}
+
+/// The send side of a transport.
+pub(crate) trait Sender: PollSender {
+    /// Sends shared bytes, without a copy if possible.
+    fn send(&mut self, bytes: Bytes) -> impl Future<Output = io::Result<()>>;
+    /// Sends a range of a file. Returns the number of bytes sent, which is smaller if the file is shorter. Calls
+    /// `on_progress` with the number of bytes each time a part has been sent.
+    fn send_file(
+        &mut self,
+        file: &File,
+        offset: u64,
+        length: u64,
+        on_progress: impl FnMut(u64),
+    ) -> impl Future<Output = io::Result<u64>>;
+
+    /// Accepts all of these bytes.
+    async fn write_all(&mut self, mut bytes: &[u8]) -> io::Result<()> {
+        while !bytes.is_empty() {
+            let count = poll_fn(|context| self.poll_write(bytes, context)).await?;
+            bytes = &bytes[count..];
+        }
+        Ok(())
+    }
+}
+
+impl<S: Stream> Receiver for OwnedReadHalf<S> {
+    type Chunk = Chunk;
+
+    #[inline]
+    fn poll_receive(&mut self, context: &mut Context<'_>) -> Poll<io::Result<Option<Chunk>>> {
+        // Cancel-safe: the future keeps no state between polls.
+        pin!(self.recv()).poll(context)
+    }
+}
+
+impl<S: Stream> PollSender for OwnedWriteHalf<S> {
+    // All are cancel-safe: the futures keep no state between polls.
+
+    #[inline]
+    fn poll_write(&mut self, bytes: &[u8], context: &mut Context<'_>) -> Poll<io::Result<usize>> {
+        pin!(self.write(bytes)).poll(context)
+    }
+
+    fn poll_write_more(&mut self, bytes: &[u8], context: &mut Context<'_>) -> Poll<io::Result<usize>> {
+        pin!(self.write_more(bytes)).poll(context)
+    }
+
+    fn poll_flush(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        pin!(self.flush()).poll(context)
+    }
+
+    fn poll_close_notify(&mut self, _context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        // There is no notification. Accepted data is sent before the socket is closed.
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_shutdown(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        // The send timeout applies until the kernel has accepted everything.
+        ready!(self.poll_flush(context))?;
+        pin!(self.shutdown()).poll(context)
+    }
+}
+
+impl<S: Stream> Sender for OwnedWriteHalf<S> {
+    async fn send(&mut self, bytes: Bytes) -> io::Result<()> {
+        OwnedWriteHalf::send(self, bytes).await
+    }
+
+    async fn send_file(
+        &mut self,
+        file: &File,
+        offset: u64,
+        length: u64,
+        on_progress: impl FnMut(u64),
+    ) -> io::Result<u64> {
+        self.send_file_with_progress(file, offset, length, on_progress).await
+    }
+}

@@ -1,0 +1,15 @@
+//! The decisions about files.
+
+mod cache_control;
+mod conditional;
+mod cors;
+mod fields;
+mod listing;
+mod media_type;
+mod multipart;
+mod negotiate;
+mod options;
+mod path;
+mod range;
+mod stamp;
+mod validator;

@@ -1,0 +1,11 @@
+//! The protocol without I/O.
+
+mod body;
+mod chunked;
+mod date;
+mod decoder;
+mod fields;
+mod framing;
+mod response;
+mod scanner;
+mod target;

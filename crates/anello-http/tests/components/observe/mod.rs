@@ -1,0 +1,6 @@
+//! Access log, metrics and health.
+
+mod access_log;
+mod health;
+mod metrics;
+mod prometheus;

@@ -1,0 +1,94 @@
+//! Analysis of a run: computes figures, ratios and verdicts from the measured slices.
+//!
+//! Each contender is compared with the reference and, if it names a base, with that base. The anello contenders are
+//! also compared with every peer. These comparisons form three groups: peers with the same kind of I/O, async runtimes
+//! with a different kind of I/O, and all other peers.
+//!
+//! Only clean slices count. A ratio is computed within a round, from two slices that ran shortly after each other and
+//! in the same phase of the machine. A round yields no ratio if either contender has no clean slice or if the phase
+//! changed between the two slices.
+
+use crate::judge::cells::{analyse_cell, mark_phases, total_cpu_of};
+use crate::judge::comparisons::{compare_with_bases, compare_with_peers};
+use crate::judge::findings::findings;
+use crate::judge::pairs::CleanSlices;
+use crate::judge::verdict::{judge_measure, judge_pairs};
+use crate::result::measure::Measure;
+use crate::result::{LabResult, Outcome, PhaseSummary, ReadError};
+
+/// Computes the phases, cells, pair comparisons and findings of `result` from its plan, slices, latencies and failures.
+pub fn analyse(result: &mut LabResult) {
+    let phases: Vec<Option<PhaseSummary>> =
+        (0..result.plan.cells.len()).map(|cell| mark_phases(result, cell)).collect();
+    let slices = CleanSlices::of(result);
+    let cells = phases.into_iter().enumerate();
+    let cells = cells.map(|(cell, phases)| analyse_cell(result, &slices, cell, phases)).collect::<Vec<_>>();
+    let [versus, runtime_versus, other_versus] = compare_with_peers(result, &slices, &cells);
+    let base_versus = compare_with_bases(result, &slices, &cells);
+    *result =
+        LabResult { cells, versus, runtime_versus, other_versus, base_versus, ..std::mem::take(result) };
+    Measure::ALL.into_iter().for_each(|measure| judge_measure(result, measure));
+    result.findings = findings(result);
+}
+
+/// Adds the comparisons with other servers and the combined CPU time of server and load if the stored run lacks them
+/// because an older version of the analysis did not compute them. Leaves everything else unchanged, including the
+/// findings.
+pub fn backfill(result: &mut LabResult) {
+    if result.other_versus.is_empty() {
+        let [.., mut versus] = compare_with_peers(result, &CleanSlices::of(result), &result.cells);
+        Measure::ALL.into_iter().for_each(|measure| judge_pairs(&result.cells, &mut versus, measure));
+        result.other_versus = versus;
+    }
+    let mut rows = result.cells.iter().flat_map(|cell| &cell.rows);
+    let is_filled =
+        rows.any(|row| row.figures.as_ref().is_some_and(|figures| figures.cpu_of_both_ns.is_some()));
+    if !is_filled && result.plan.cells.iter().any(|cell| Measure::TotalCpu.applies(cell)) {
+        fill_total_cpu(result);
+        judge_measure(result, Measure::TotalCpu);
+    }
+}
+
+/// Computes the figures and ratios of [`Measure::TotalCpu`] for rows and pair comparisons.
+fn fill_total_cpu(result: &mut LabResult) {
+    let mut filled = result.clone();
+    let slices = CleanSlices::of(result);
+    let ratio = |cell: usize, contender: usize, other: &str| {
+        let other = result.original_index(other).filter(|&other| other != contender)?;
+        Measure::TotalCpu
+            .applies(&result.plan.cells[cell])
+            .then(|| slices.ratio(cell, contender, other, Measure::TotalCpu))?
+    };
+    for (index, cell) in filled.cells.iter_mut().enumerate() {
+        let measured = cell.rows.iter_mut().enumerate().filter(|(_, row)| row.outcome == Outcome::Measured);
+        for (contender, row) in measured {
+            row.comparison.cpu_of_both_ratio = ratio(index, contender, &result.plan.reference);
+            if let Some(figures) = &mut row.figures {
+                figures.cpu_of_both_ns = total_cpu_of(&slices, index, &cell.cell, contender);
+            }
+        }
+    }
+    for versus in filled.pair_lists_mut().into_iter().flatten() {
+        let cell = result.plan.cells.iter().position(|cell| *cell == versus.cell);
+        let contender = result.original_index(&versus.contender);
+        versus.comparison.cpu_of_both_ratio =
+            cell.zip(contender).and_then(|(cell, contender)| ratio(cell, contender, &versus.peer));
+    }
+    *result = filled;
+}
+
+impl LabResult {
+    /// Parses a result in the format of [`render_json`](crate::render_json). A checkpoint contains slices but no
+    /// figures; they are computed here, so that the checkpoint of a crashed run reads like an interrupted run.
+    ///
+    /// # Errors
+    /// Returns [`ReadError`] if the text is not JSON, has another schema or schema version, or contains an inconsistent
+    /// result.
+    pub fn from_json(text: &str) -> Result<LabResult, ReadError> {
+        let mut result = LabResult::as_written(text)?;
+        if result.cells.is_empty() {
+            analyse(&mut result);
+        }
+        Ok(result)
+    }
+}

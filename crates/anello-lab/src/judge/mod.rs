@@ -1,0 +1,12 @@
+//! Results of a run: statistics, verdicts, findings, and the comparison with published figures.
+
+pub mod analysis;
+mod cells;
+pub mod comparability;
+mod comparisons;
+mod findings;
+pub mod pairs;
+pub mod peak;
+pub mod published;
+pub mod statistics;
+pub mod verdict;

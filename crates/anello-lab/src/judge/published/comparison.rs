@@ -1,0 +1,566 @@
+//! Comparison of published ratios with those of a run.
+//!
+//! A published ratio refers to two servers and a cell. If the run has the same cell (workload, connections, cores,
+//! offered rate) and contenders that correspond to the two servers, the ratio of the run and its interval are compared
+//! with the published ratio. [`judge()`] decides whether the run confirms it:
+//!
+//! ```text
+//!  published 1.50        1 ......... 1.22 ............ 1.50 ........
+//!  refuted           |--|                                              less than half of the difference (in factors)
+//!  confirmed                            |------|                       in the same direction, and at least half of it
+//!  inconclusive        |------------------------|                      the interval allows for both
+//! ```
+
+use std::collections::HashMap;
+
+use crate::judge::pairs::CleanSlices;
+use crate::judge::published::{
+    Claim, Expectation, Figure, Pair, PublishedCell, SOURCES, Source, parse, same_name,
+};
+use crate::plan::cell::{Cell, Workload};
+use crate::result::Ratio;
+use crate::result::measure::Measure;
+use crate::result::{LabResult, Row};
+
+/// Published ratios within this factor of 1 count as a claim that the two servers are level.
+const MAX_LEVEL_RATIO: f64 = 1.05;
+
+/// Two servers of a run are level if the whole interval is within this factor of 1.
+const MAX_LEVEL_INTERVAL_RATIO: f64 = 1.10;
+
+/// Maximum factor between the published and the local offered rate of comparable cells.
+const MAX_RATE_RATIO: f64 = 1.3;
+
+/// Comparison of a run with one published table.
+#[derive(Debug, Clone)]
+pub struct PublishedComparison {
+    /// Published table.
+    pub source: Source,
+    /// Compared ratios, in the order of the table. Contains only the ratios for which the run has a cell and a pair of
+    /// contenders.
+    pub comparisons: Vec<Comparison>,
+    /// Results for the claims of the table, one for each claim and pair of contenders.
+    pub claims: Vec<ClaimResult>,
+}
+
+/// Comparison of one published ratio with the run.
+#[derive(Debug, Clone)]
+pub struct Comparison {
+    /// Index of the published pair.
+    pub pair: usize,
+    /// Compared measure.
+    pub measure: Measure,
+    /// Cell of the published ratio.
+    pub published_cell: PublishedCell,
+    /// Cell of the run: the same cell, or the share of one core of the load generator. The offered rate can differ
+    /// slightly.
+    pub cell: Cell,
+    /// The two published figures; `None` for a measurement that failed or was not published.
+    pub published_figures: (Option<f64>, Option<f64>),
+    /// Ratio of the published figures.
+    pub published_ratio: Option<f64>,
+    /// Results of the run for each pair of contenders.
+    pub ours: Vec<LocalResult>,
+}
+
+/// Ratio of two contenders of the run.
+#[derive(Debug, Clone)]
+pub struct LocalResult {
+    /// Contender in the numerator of the ratio.
+    pub contender: String,
+    /// Contender in the denominator of the ratio.
+    pub to: String,
+    /// Medians of the two contenders; `None` for a contender that was not measured.
+    pub figures: (Option<f64>, Option<f64>),
+    /// Ratio of the two contenders; `None` if one of them was not measured.
+    pub ratio: Option<Ratio>,
+    /// `true` if the load generator limited both rates, so that their ratio does not compare the servers.
+    pub load_bound: bool,
+    /// Judgement on the published ratio.
+    pub judgement: Judgement,
+}
+
+/// Judgement on a published ratio.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Judgement {
+    /// The run confirms the published ratio.
+    Confirmed,
+    /// The run refutes the published ratio.
+    Refuted,
+    /// The interval of the run allows for both.
+    Inconclusive,
+    /// One of the two contenders was not measured, or no ratio was published.
+    NotComparable,
+}
+
+/// Result of one pair of contenders for a published claim.
+#[derive(Debug, Clone)]
+pub struct ClaimResult {
+    /// The published claim.
+    pub claim: Claim,
+    /// Contender in the numerator of the ratios.
+    pub contender: String,
+    /// Contender in the denominator of the ratios.
+    pub to: String,
+    /// Number of cells that confirm the claim.
+    pub holds: usize,
+    /// Number of cells that refute the claim.
+    pub does_not_hold: usize,
+    /// Number of inconclusive cells.
+    pub cannot_be_told: usize,
+    /// Verdict and figures in a sentence.
+    pub sentence: String,
+}
+
+impl ClaimResult {
+    /// Returns the judgement over all cells, or `None` if some cells confirm the claim and others refute it.
+    #[must_use]
+    pub fn judgement(&self) -> Option<Judgement> {
+        match (self.holds, self.does_not_hold) {
+            (0, 0) => Some(Judgement::Inconclusive),
+            (_, 0) => Some(Judgement::Confirmed),
+            (0, _) => Some(Judgement::Refuted),
+            _ => None,
+        }
+    }
+}
+
+/// Compares the run with all published tables for which it has cells and contenders. The table that the scenario
+/// repeats comes first.
+#[must_use]
+pub fn compare_with_published(result: &LabResult) -> Vec<PublishedComparison> {
+    let slices = CleanSlices::of(result);
+    let mut comparisons: Vec<PublishedComparison> =
+        SOURCES.iter().filter_map(|source| compare_with_source(result, &slices, source)).collect();
+    comparisons.sort_by_key(|comparison| comparison.source.key != result.plan.scenario.name);
+    comparisons
+}
+
+fn compare_with_source(
+    result: &LabResult,
+    slices: &CleanSlices<'_>,
+    source: &Source,
+) -> Option<PublishedComparison> {
+    // The tables are compiled in and the tests parse all of them, so parsing does not fail here.
+    let figures = parse(source.table).ok()?;
+    let mut comparisons = Vec::new();
+    for (index, pair) in source.pairs.iter().enumerate() {
+        for &measure in pair.measures {
+            for (ours, to) in published_pairs(&figures, pair) {
+                let cell = matching_cell(result, source, &ours.cell);
+                comparisons.extend(
+                    cell.and_then(|cell| compare(result, slices, (cell, index, pair), measure, ours, to)),
+                );
+            }
+        }
+    }
+    let claims = source.claims.iter().flat_map(|claim| judge_claim(claim, &comparisons)).collect();
+    (!comparisons.is_empty()).then_some(PublishedComparison { source: *source, comparisons, claims })
+}
+
+/// Returns the figures of both servers of a pair, cell by cell.
+fn published_pairs<'a>(figures: &'a [Figure], pair: &Pair) -> Vec<(&'a Figure, &'a Figure)> {
+    let others: HashMap<_, _> = figures
+        .iter()
+        .filter(|figure| figure.server == pair.to)
+        .map(|figure| ((figure.cell, figure.column), figure))
+        .collect();
+    let ones = figures.iter().filter(|figure| figure.server == pair.server);
+    ones.filter_map(|one| Some((one, *others.get(&(one.cell, one.column))?))).collect()
+}
+
+fn compare(
+    result: &LabResult,
+    slices: &CleanSlices<'_>,
+    (cell, pair_index, pair): (usize, usize, &Pair),
+    measure: Measure,
+    published: &Figure,
+    published_to: &Figure,
+) -> Option<Comparison> {
+    let value = |figure: &Figure| match measure {
+        Measure::Rate => figure.requests_per_second,
+        Measure::Cpu => figure.cpu_ns_per_request(),
+        Measure::P50 | Measure::P99 => figure.latency_mean_us.map(|us| us * 1e3),
+        Measure::Memory | Measure::TotalCpu => None,
+    };
+    let published_figures = (value(published), value(published_to));
+    let published_ratio = match published_figures {
+        (Some(one), Some(other)) if other > 0.0 => Some(one / other),
+        _ => None,
+    };
+    let ours: Vec<LocalResult> = pair
+        .ours
+        .iter()
+        .filter_map(|names| our_ratio(result, slices, cell, *names, measure, published_ratio))
+        .collect();
+    (!ours.is_empty()).then(|| Comparison {
+        pair: pair_index,
+        measure,
+        published_cell: published.cell,
+        cell: result.plan.cells[cell],
+        published_figures,
+        published_ratio,
+        ours,
+    })
+}
+
+/// Returns the index of the run's cell that matches the published cell, or that matches the share of one core of the
+/// load generator. Among cells with an offered rate, returns the one with the closest rate.
+fn matching_cell(result: &LabResult, source: &Source, published: &PublishedCell) -> Option<usize> {
+    let distance = |cell: &Cell, share: usize| {
+        let same = cell.workload == published.workload
+            && cell.connections * share == published.connections
+            && cell.server_cores == published.server_cores;
+        match (cell.offered_per_second, published.offered_per_second) {
+            (None, None) if same => Some(0.0),
+            (Some(here), Some(there)) if same => {
+                let factor = (here as f64 * share as f64 / there.max(1) as f64).ln().abs();
+                (factor < MAX_RATE_RATIO.ln()).then_some(factor)
+            }
+            _ => None,
+        }
+    };
+    let nearest = |share: usize| {
+        let cells = result.plan.cells.iter().enumerate();
+        let near = cells.filter_map(|(index, cell)| Some((index, distance(cell, share)?)));
+        near.min_by(|left, right| left.1.total_cmp(&right.1)).map(|(index, _)| index)
+    };
+    nearest(1).or_else(|| nearest(source.load_cores))
+}
+
+fn our_ratio(
+    result: &LabResult,
+    slices: &CleanSlices<'_>,
+    cell: usize,
+    (contender, to): (&str, &str),
+    measure: Measure,
+    published: Option<f64>,
+) -> Option<LocalResult> {
+    let (one, other) = (contender_named(result, contender)?, contender_named(result, to)?);
+    let rows = &result.cells.get(cell)?.rows;
+    let (row, row_to) = (rows.get(one)?, rows.get(other)?);
+    let measured = row.figures.is_some() && row_to.figures.is_some();
+    let ratio = if measured { slices.ratio(cell, one, other, measure) } else { None };
+    let load_bound = measure == Measure::Rate
+        && [row, row_to]
+            .iter()
+            .all(|row| row.figures.as_ref().is_some_and(|figures| figures.load_bottleneck));
+    let judgement = match (published, ratio) {
+        (Some(published), Some(ratio)) => match judge(published, ratio) {
+            // Two servers that both wait for the load have equal rates regardless of their capacity.
+            Judgement::Refuted | Judgement::Confirmed if load_bound => Judgement::Inconclusive,
+            judgement => judgement,
+        },
+        _ => Judgement::NotComparable,
+    };
+    Some(LocalResult {
+        contender: row.contender.clone(),
+        to: row_to.contender.clone(),
+        figures: (median_of(row, measure), median_of(row_to, measure)),
+        ratio,
+        load_bound,
+        judgement,
+    })
+}
+
+/// Returns the index of the contender with this name, ignoring case and punctuation.
+fn contender_named(result: &LabResult, name: &str) -> Option<usize> {
+    result.contenders.iter().position(|contender| same_name(&contender.name, name))
+}
+
+fn median_of(row: &Row, measure: Measure) -> Option<f64> {
+    let figures = row.figures.as_ref()?;
+    Some(match measure {
+        Measure::Rate => figures.requests_per_second.median,
+        Measure::Cpu => figures.cpu_ns.median,
+        Measure::P50 => figures.p50_ns.median,
+        Measure::P99 => figures.p99_ns.median,
+        Measure::Memory => row.memory_per_connection_bytes?.median,
+        Measure::TotalCpu => figures.cpu_of_both_ns?.median,
+    })
+}
+
+/// Judges whether the measured `ratio` confirms a published ratio.
+///
+/// A published ratio within 5 % of 1 claims that two servers are level. It is confirmed if the whole interval is within
+/// 10 % of 1 and the estimate within 5 %, and refuted if the whole interval differs from 1 by more than 5 %.
+///
+/// Any other published ratio claims that one server is ahead. It is confirmed if the interval is on the same side of 1
+/// and the estimate is at least half as far from 1 (in factors). It is refuted if the whole interval is less than half
+/// as far from 1.
+#[must_use]
+pub fn judge(published: f64, ratio: Ratio) -> Judgement {
+    if (1.0 / MAX_LEVEL_RATIO..=MAX_LEVEL_RATIO).contains(&published) {
+        return if ratio.low >= 1.0 / MAX_LEVEL_INTERVAL_RATIO
+            && ratio.high <= MAX_LEVEL_INTERVAL_RATIO
+            && is_close_to_one(ratio.estimate)
+        {
+            Judgement::Confirmed
+        } else if ratio.low > MAX_LEVEL_RATIO || ratio.high < 1.0 / MAX_LEVEL_RATIO {
+            Judgement::Refuted
+        } else {
+            Judgement::Inconclusive
+        };
+    }
+    let (published, low, estimate, high) = if published > 1.0 {
+        (published, ratio.low, ratio.estimate, ratio.high)
+    } else {
+        (1.0 / published, 1.0 / ratio.high, 1.0 / ratio.estimate, 1.0 / ratio.low)
+    };
+    let half = published.sqrt();
+    if high < half {
+        Judgement::Refuted
+    } else if low > 1.0 && estimate >= half {
+        Judgement::Confirmed
+    } else {
+        Judgement::Inconclusive
+    }
+}
+
+/// Judges whether the first of two servers is level with the second, within 5 %, or ahead of it.
+fn judge_level_or_ahead(ratio: Ratio, measure: Measure) -> Judgement {
+    let (low, high) =
+        if measure.more_is_better() { (ratio.low, ratio.high) } else { (1.0 / ratio.high, 1.0 / ratio.low) };
+    if low >= 1.0 / MAX_LEVEL_RATIO {
+        Judgement::Confirmed
+    } else if high < 1.0 / MAX_LEVEL_RATIO {
+        Judgement::Refuted
+    } else {
+        Judgement::Inconclusive
+    }
+}
+
+fn is_close_to_one(ratio: f64) -> bool {
+    (1.0 / MAX_LEVEL_RATIO..=MAX_LEVEL_RATIO).contains(&ratio)
+}
+
+/// Returns the results of all pairs of contenders for a claim.
+fn judge_claim(claim: &Claim, comparisons: &[Comparison]) -> Vec<ClaimResult> {
+    let concerned: Vec<&Comparison> = comparisons
+        .iter()
+        .filter(|comparison| {
+            comparison.pair == claim.pair
+                && comparison.measure == claim.measure
+                && (claim.concerns)(&comparison.published_cell)
+        })
+        .collect();
+    let mut pairs: Vec<(&str, &str)> = Vec::new();
+    for ours in concerned.iter().flat_map(|comparison| &comparison.ours) {
+        let pair = (ours.contender.as_str(), ours.to.as_str());
+        if !pairs.contains(&pair) {
+            pairs.push(pair);
+        }
+    }
+    let claim_result = |(contender, to): (&str, &str)| {
+        let cells = concerned.iter().filter_map(|comparison| {
+            let ours = comparison.ours.iter().find(|ours| ours.contender == contender && ours.to == to)?;
+            Some((*comparison, ours))
+        });
+        judge_claim_for_pair(claim, contender, to, &cells.collect::<Vec<_>>())
+    };
+    pairs.into_iter().map(claim_result).collect()
+}
+
+fn judge_claim_for_pair(
+    claim: &Claim,
+    contender: &str,
+    to: &str,
+    cells: &[(&Comparison, &LocalResult)],
+) -> ClaimResult {
+    let judged_as = |ours: &LocalResult| match (claim.expects, ours.ratio) {
+        (Expectation::LevelOrAhead, Some(ratio)) if !ours.load_bound => {
+            judge_level_or_ahead(ratio, claim.measure)
+        }
+        _ => ours.judgement,
+    };
+    let count = |judgement| cells.iter().filter(|(_, ours)| judged_as(ours) == judgement).count();
+    let mut result = ClaimResult {
+        claim: *claim,
+        contender: contender.to_owned(),
+        to: to.to_owned(),
+        holds: count(Judgement::Confirmed),
+        does_not_hold: count(Judgement::Refuted),
+        cannot_be_told: count(Judgement::Inconclusive),
+        sentence: String::new(),
+    };
+    let judged = result.holds + result.does_not_hold + result.cannot_be_told;
+    let verdict = match (result.judgement(), result.holds + result.does_not_hold == judged) {
+        _ if judged == 0 => "inconclusive here: not measured".to_owned(),
+        (Some(Judgement::Confirmed), true) => "holds here".to_owned(),
+        (Some(Judgement::Refuted), true) => "does not hold here".to_owned(),
+        (Some(Judgement::Confirmed), _) => {
+            format!("holds here in {} of {judged} cells, the others are inconclusive", result.holds)
+        }
+        (Some(Judgement::Refuted), _) => {
+            format!(
+                "does not hold here in {} of {judged} cells, the others are inconclusive",
+                result.does_not_hold
+            )
+        }
+        (None, _) => {
+            format!(
+                "holds here in {} of {judged} cells and does not in {}",
+                result.holds, result.does_not_hold
+            )
+        }
+        (Some(_), _) => "inconclusive here".to_owned(),
+    };
+    let ratios = |ratios: Vec<f64>| -> Option<String> {
+        let min = ratios.iter().copied().min_by(f64::total_cmp)?;
+        let max = ratios.iter().copied().max_by(f64::total_cmp)?;
+        let (min, max) = (format!("{min:.2}"), format!("{max:.2}"));
+        Some(if min == max { min } else { format!("{min} to {max}") })
+    };
+    let compared = || {
+        cells.iter().filter(|(comparison, ours)| comparison.published_ratio.is_some() && ours.ratio.is_some())
+    };
+    let here = ratios(compared().filter_map(|(_, ours)| Some(ours.ratio?.estimate)).collect());
+    let there = ratios(compared().filter_map(|(comparison, _)| comparison.published_ratio).collect());
+    let figures = match (here, there) {
+        (Some(here), Some(there)) => {
+            let workload = cells.first().map_or(Workload::Idle, |(comparison, _)| comparison.cell.workload);
+            let figure = claim.measure.name(workload);
+            format!(": {contender} against {to} {here} in {figure}, published {there}")
+        }
+        _ => String::new(),
+    };
+    let bound = if cells.iter().any(|(_, ours)| ours.load_bound) {
+        "; the load was the bottleneck in some cells"
+    } else {
+        ""
+    };
+    result.sentence = format!("{verdict}{figures}{bound}");
+    result
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::site::Target;
+
+    fn ratio(low: f64, estimate: f64, high: f64) -> Ratio {
+        Ratio { estimate, low, high, pairs: 9, passes: 9, stretch: 1.0 }
+    }
+
+    #[test]
+    fn judge_ahead_requires_half_of_published_difference() {
+        assert_eq!(judge(1.5, ratio(1.40, 1.45, 1.60)), Judgement::Confirmed);
+        assert_eq!(judge(1.5, ratio(1.80, 1.90, 2.00)), Judgement::Confirmed, "more than was claimed");
+        assert_eq!(judge(1.5, ratio(1.18, 1.25, 1.30)), Judgement::Confirmed, "more than half");
+        assert_eq!(judge(1.5, ratio(0.99, 1.02, 1.05)), Judgement::Refuted);
+        assert_eq!(
+            judge(1.5, ratio(1.10, 1.12, 1.15)),
+            Judgement::Refuted,
+            "significant, but less than half"
+        );
+        assert_eq!(judge(1.5, ratio(0.60, 0.70, 0.80)), Judgement::Refuted, "the opposite direction");
+        assert_eq!(judge(1.5, ratio(0.90, 1.20, 1.55)), Judgement::Inconclusive);
+    }
+
+    #[test]
+    fn judge_is_symmetric_for_inverse_ratios() {
+        for (low, estimate, high) in
+            [(1.40, 1.45, 1.60), (0.99, 1.02, 1.05), (0.60, 0.70, 0.80), (0.90, 1.20, 1.55), (1.1, 1.2, 1.3)]
+        {
+            let forward = judge(1.5, ratio(low, estimate, high));
+            assert_eq!(judge(1.0 / 1.5, ratio(1.0 / high, 1.0 / estimate, 1.0 / low)), forward);
+        }
+    }
+
+    #[test]
+    fn judge_level_requires_narrow_interval() {
+        assert_eq!(judge(1.02, ratio(0.97, 1.01, 1.05)), Judgement::Confirmed);
+        assert_eq!(judge(0.97, ratio(1.06, 1.20, 1.30)), Judgement::Refuted);
+        assert_eq!(judge(1.00, ratio(0.80, 1.00, 1.20)), Judgement::Inconclusive);
+    }
+
+    #[test]
+    fn published_echo_ratios_match_manual_calculation() {
+        let find = |key: &str, pair: usize, connections: usize, bytes: usize, measure: Measure| {
+            let source = SOURCES.iter().find(|source| source.key == key).unwrap();
+            let figures = parse(source.table).unwrap();
+            let pairs = published_pairs(&figures, &source.pairs[pair]);
+            let matches = |(one, _): &&(&Figure, &Figure)| {
+                one.cell.connections == connections
+                    && one.cell.workload == Workload::Echo { message_bytes: bytes }
+                    && one.cell.server_cores == 1
+            };
+            let (one, other) = pairs.iter().find(matches).unwrap();
+            match measure {
+                Measure::Cpu => one.cpu_ns_per_request().unwrap() / other.cpu_ns_per_request().unwrap(),
+                _ => one.requests_per_second.unwrap() / other.requests_per_second.unwrap(),
+            }
+        };
+        let near =
+            |actual: f64, expected: f64| assert!((actual - expected).abs() < 5e-4, "{actual} {expected}");
+        near(find("frevib", 0, 300, 128, Measure::Rate), 1.4887); // 216637 / 145517
+        near(find("frevib", 0, 500, 128, Measure::Rate), 1.6848); // 211280 / 125402
+        near(find("frevib", 0, 1, 1000, Measure::Rate), 1.0647); // 14024 / 13172
+        near(find("joakimthun", 0, 512, 1024, Measure::Rate), 0.8744); // 354244 / 405133
+        near(find("monoio-peak", 0, 560, 1024, Measure::Rate), 1.1691); // 223168 / 190892
+        near(find("monoio-fixed", 0, 1000, 1024, Measure::Cpu), 0.9427); // 21.4 / 22.7 at 40000 each
+        near(find("go-uring", 0, 100, 128, Measure::Rate), 0.2578); // 34202 / 132664
+        near(find("go-uring", 1, 500, 128, Measure::Rate), 0.9152); // 134863 / 147362
+    }
+
+    #[test]
+    fn published_http_ratios_match_manual_calculation() {
+        let ratios = |key: &str, pair: usize| -> Vec<(Target, f64)> {
+            let source = SOURCES.iter().find(|source| source.key == key).unwrap();
+            let figures = parse(source.table).unwrap();
+            let ratio = |(one, other): (&Figure, &Figure)| {
+                (
+                    one.cell.workload.target().unwrap(),
+                    one.requests_per_second.unwrap() / other.requests_per_second.unwrap(),
+                )
+            };
+            published_pairs(&figures, &source.pairs[pair]).into_iter().map(ratio).collect()
+        };
+        assert_eq!(ratios("chen622", 0), [(Target::Fixed, 717.7 / 1878.5)]);
+        assert_eq!(ratios("chen622", 1), [(Target::Page, 615.0 / 592.8), (Target::Fixed, 713.7 / 717.7)]);
+        assert_eq!(ratios("chen622", 2), [(Target::Fixed, 713.7 / 1878.5)]);
+        assert_eq!(ratios("chen622-nginx", 0), [(Target::Large, 322.0 / 346.0)]);
+        assert_eq!(ratios("chen622-nginx", 1), [(Target::Large, 321.0 / 346.0)]);
+    }
+
+    #[test]
+    fn columns_with_equal_heading_stay_separate() {
+        let source = SOURCES.iter().find(|source| source.key == "go-uring").unwrap();
+        let figures = parse(source.table).unwrap();
+        let rates: Vec<f64> = published_pairs(&figures, &source.pairs[0])
+            .iter()
+            .filter(|(one, _)| one.cell.connections == 1000)
+            .filter(|(one, _)| one.cell.workload == Workload::Echo { message_bytes: 128 })
+            .filter_map(|(one, other)| Some(one.requests_per_second? / other.requests_per_second?))
+            .collect();
+        assert_eq!(rates.len(), 2);
+        assert!(
+            (rates[0] - 139_313.0 / 139_171.0).abs() < 1e-9
+                && (rates[1] - 158_483.0 / 133_480.0).abs() < 1e-9
+        );
+    }
+
+    #[test]
+    fn local_counterparts_use_published_kind_of_io() {
+        let drivers = [("io_uring", "epoll"), ("epoll", "io_uring")];
+        for pair in SOURCES.iter().flat_map(|source| source.pairs) {
+            let counterparts = pair.ours.iter().flat_map(|(one, to)| [(one, pair.server), (to, pair.to)]);
+            for (ours, published) in counterparts {
+                let other = drivers.iter().find(|(driver, _)| *driver == published).map(|(_, other)| *other);
+                assert!(other.is_none_or(|other| !ours.contains(other)), "{ours} for {published}");
+            }
+        }
+    }
+
+    #[test]
+    fn every_claim_matches_cells_of_its_table() {
+        for source in SOURCES {
+            let figures = parse(source.table).unwrap();
+            for claim in source.claims {
+                let pairs = published_pairs(&figures, &source.pairs[claim.pair]);
+                assert!(pairs.iter().any(|(one, _)| (claim.concerns)(&one.cell)), "{}", claim.words);
+                assert!(source.pairs[claim.pair].measures.contains(&claim.measure), "{}", claim.words);
+            }
+        }
+    }
+}

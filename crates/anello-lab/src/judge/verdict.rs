@@ -1,0 +1,98 @@
+//! Verdicts on ratios: which differences are significant.
+//!
+//! A difference between two servers is significant only if both conditions hold:
+//! 1. the interval of their ratio does not include 1;
+//! 2. the ratio differs from 1 by more than the *resolution* of the cell, which is its noise floor. The resolution is
+//!    the maximum deviation from 1 of the interval of the twins (the same server, measured twice). If it is smaller
+//!    than the median over all cells, the median is used.
+//!
+//! The verdict is "too noisy" if the resolution is unknown or if the ratio is based on fewer than [`MIN_PAIRS`] pairs
+//! or [`MIN_PASSES`] passes. The ratio of the twins needs the same numbers. Above [`NOISY_RESOLUTION`], a difference
+//! that is not significant is "too noisy" instead of "no difference".
+
+use crate::judge::statistics::quantile;
+use crate::result::Ratio;
+use crate::result::measure::Measure;
+use crate::result::{CellResult, LabResult, PairComparison, Verdict};
+
+/// Resolution, as a fraction, above which a cell is too noisy to show that two servers do not differ.
+pub const NOISY_RESOLUTION: f64 = 0.15;
+
+/// Minimum number of paired slices for a verdict.
+pub const MIN_PAIRS: usize = 5;
+
+/// Minimum number of passes for a verdict. With fewer passes, a difference can be an effect of a single process.
+pub const MIN_PASSES: usize = 3;
+
+/// Fraction of its core's time below which a server counts as waiting for the load.
+pub const SERVER_BUSY_THRESHOLD: f64 = 0.9;
+
+/// Fraction of its cores' time above which the load generator counts as saturated.
+pub const LOAD_BUSY_THRESHOLD: f64 = 0.95;
+
+/// Fraction of late or unsent requests above which a finding reports them.
+pub const LATE_FRACTION_THRESHOLD: f64 = 0.01;
+
+/// Computes the resolution of every cell and the verdict on every row and pair comparison for one measure.
+pub fn judge_measure(result: &mut LabResult, measure: Measure) {
+    let twin = result
+        .contenders
+        .iter()
+        .position(|contender| contender.twin_of.as_ref() == Some(&result.plan.reference));
+    let deviation = |cell: &CellResult| {
+        Some(measure.ratio(&cell.rows[twin?]).filter(has_enough_samples)?.max_deviation())
+    };
+    let deviations: Vec<f64> = result.cells.iter().filter_map(deviation).collect();
+    let median = quantile(&deviations, 0.5);
+    for cell in result.cells.iter_mut().filter(|cell| measure.applies(&cell.cell)) {
+        // A cell without a measured twin gets the median of the other cells.
+        let resolution = match (deviation(cell), median) {
+            (Some(own), Some(median)) => Some(own.max(median)),
+            (own, median) => own.or(median),
+        };
+        for row in &mut cell.rows {
+            let (ratio, verdict) = row.comparison.get_mut(measure);
+            *verdict = if row.contender == result.plan.reference {
+                Verdict::Reference
+            } else {
+                ratio.map_or(Verdict::NotComparable, |ratio| verdict_on(ratio, resolution))
+            };
+        }
+        *cell.resolution.get_mut(measure) = resolution;
+    }
+    let cells = std::mem::take(&mut result.cells);
+    result.pair_lists_mut().into_iter().for_each(|pairs| judge_pairs(&cells, pairs, measure));
+    result.cells = cells;
+}
+
+/// Computes the verdicts on pair comparisons by the same rule. The resolutions are those of `cells`.
+pub fn judge_pairs(cells: &[CellResult], pairs: &mut [PairComparison], measure: Measure) {
+    for versus in pairs {
+        let Some(cell) = cells.iter().find(|cell| cell.cell == versus.cell) else { continue };
+        let (ratio, verdict) = versus.comparison.get_mut(measure);
+        *verdict = ratio.map_or(Verdict::NotComparable, |ratio| verdict_on(ratio, measure.resolution(cell)));
+    }
+}
+
+/// Returns `true` if a ratio is based on at least [`MIN_PAIRS`] pairs and [`MIN_PASSES`] passes.
+#[must_use]
+pub fn has_enough_samples(ratio: &Ratio) -> bool {
+    ratio.pairs >= MIN_PAIRS && ratio.passes >= MIN_PASSES
+}
+
+/// Returns the verdict on one ratio in a cell with the given resolution. Without a resolution, the noise floor is
+/// unknown and the verdict is [`Verdict::TooNoisy`].
+#[must_use]
+pub fn verdict_on(ratio: Ratio, resolution: Option<f64>) -> Verdict {
+    let Some(resolution) = resolution.filter(|_| has_enough_samples(&ratio)) else {
+        return Verdict::TooNoisy;
+    };
+    if !ratio.includes_one() && (ratio.estimate - 1.0).abs() > resolution {
+        // A difference larger than the noise is significant in a noisy cell, too.
+        if ratio.estimate > 1.0 { Verdict::More } else { Verdict::Less }
+    } else if resolution > NOISY_RESOLUTION {
+        Verdict::TooNoisy
+    } else {
+        Verdict::NoDifference
+    }
+}

@@ -1,0 +1,63 @@
+//! A complete run: measurement and analysis.
+
+use std::sync::atomic::AtomicBool;
+
+use crate::judge::analysis;
+use crate::plan::config::LabConfig;
+use crate::result::LabResult;
+use crate::run::load::Load;
+use crate::run::machine::Machine;
+use crate::run::progress::{Observer, Progress};
+use crate::run::{LabError, measure};
+
+/// Runs the lab. When `stop` becomes true, the run finishes the current slice, aborts a current check or warm-up,
+/// and returns the results so far.
+///
+/// All contenders that it started have exited when it returns.
+///
+/// # Errors
+/// Returns [`LabError`] if the configuration is invalid or no contender could be started. Failures of individual
+/// contenders are part of the result.
+pub fn run(
+    config: &LabConfig,
+    load: &mut dyn Load,
+    machine: &mut dyn Machine,
+    progress: &mut dyn FnMut(Progress),
+    stop: &AtomicBool,
+) -> Result<LabResult, LabError> {
+    run_from(config, None, load, machine, &mut ProgressOnly(progress), stop)
+}
+
+/// Runs the lab like [`run`], writes checkpoints, and resumes `previous` if given. Cells that `previous` has
+/// completed are not repeated. Data of its incomplete cells is dropped.
+///
+/// # Errors
+/// Returns the errors of [`run`], and [`LabError::Resume`] if plan, contenders or machine differ from `previous`.
+pub fn run_from(
+    config: &LabConfig,
+    previous: Option<LabResult>,
+    load: &mut dyn Load,
+    machine: &mut dyn Machine,
+    observer: &mut dyn Observer,
+    stop: &AtomicBool,
+) -> Result<LabResult, LabError> {
+    let mut result = measure(config, previous, load, machine, observer, stop)?;
+    observer.progress(Progress::Analysis);
+    analysis::analyse(&mut result);
+    Ok(result)
+}
+
+/// Observer that ignores checkpoints.
+struct ProgressOnly<'a>(&'a mut dyn FnMut(Progress));
+
+impl Observer for ProgressOnly<'_> {
+    fn progress(&mut self, progress: Progress) {
+        (self.0)(progress);
+    }
+
+    fn checkpoint(&mut self, _result: &LabResult) {}
+
+    fn keeps_checkpoints(&self) -> bool {
+        false
+    }
+}

@@ -1,0 +1,323 @@
+//! Cells of the benchmark matrix: workload, concurrency, rate and server cores.
+//!
+//! A [`Workload`] defines the requests. A [`Cell`] is one measured combination of parameters. A [`Group`] contains
+//! the cells of one chart.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use crate::plan::cipher::Cipher;
+use crate::plan::site::Target;
+
+/// Kind of requests that a contender processes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+pub enum Workload {
+    /// Sends every message back unchanged, over TCP.
+    Echo {
+        /// Payload of a request and of its reply, in bytes.
+        message_bytes: usize,
+    },
+    /// Responds to GET requests over HTTP/1.1.
+    Http {
+        /// Requested resource.
+        target: Target,
+        /// Number of requests in flight on each connection.
+        pipelining: usize,
+        /// `true` if each request uses a new connection, so that its latency includes connecting.
+        reconnect: bool,
+        /// TLS cipher. `None` for plain HTTP. With `reconnect`, each request needs a full handshake.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        cipher: Option<Cipher>,
+    },
+    /// Keeps connections open that are idle after exchanging one message. Measures the memory of the process, not
+    /// its speed.
+    Idle,
+    /// Reads or writes blocks of a file. The contender is a worker, not a server.
+    Disk {
+        /// Type of access.
+        operation: DiskOperation,
+        /// `true` if the page cache is bypassed (`O_DIRECT`).
+        direct: bool,
+        /// Size of one operation in bytes.
+        block_bytes: usize,
+    },
+}
+
+impl Workload {
+    /// Returns the noun for the counted unit of work: "request", or "operation" for disks.
+    #[must_use]
+    pub fn unit(self) -> &'static str {
+        if self.is_disk() { "operation" } else { "request" }
+    }
+
+    /// Returns the noun for the contender: "server", or "worker" for disks.
+    #[must_use]
+    pub fn server_noun(self) -> &'static str {
+        if self.is_disk() { "worker" } else { "server" }
+    }
+
+    /// Returns a workload of plain HTTP requests for `target`, one at a time on keep-alive connections.
+    #[must_use]
+    pub const fn http(target: Target) -> Workload {
+        Workload::Http { target, pipelining: 1, reconnect: false, cipher: None }
+    }
+
+    /// Returns this workload with TLS if it is HTTP; any other workload unchanged.
+    #[must_use]
+    pub fn under(self, cipher: Cipher) -> Workload {
+        match self {
+            Workload::Http { target, pipelining, reconnect, .. } => {
+                Workload::Http { target, pipelining, reconnect, cipher: Some(cipher) }
+            }
+            other => other,
+        }
+    }
+
+    /// Returns the TLS cipher. `None` without TLS.
+    #[must_use]
+    pub fn cipher(self) -> Option<Cipher> {
+        match self {
+            Workload::Http { cipher, .. } => cipher,
+            _ => None,
+        }
+    }
+
+    /// Returns the requested resource over HTTP. `None` for other workloads.
+    #[must_use]
+    pub fn target(self) -> Option<Target> {
+        match self {
+            Workload::Http { target, .. } => Some(target),
+            _ => None,
+        }
+    }
+
+    /// Returns whether a response exceeds the socket buffer, so that it is sent at the speed of the reader.
+    #[must_use]
+    pub fn has_large_answers(self) -> bool {
+        self.target().is_some_and(Target::is_large)
+    }
+
+    /// Returns whether clients send requests over connections in a loop.
+    #[must_use]
+    pub fn has_loops(self) -> bool {
+        matches!(self, Workload::Echo { .. } | Workload::Http { .. })
+    }
+
+    /// Returns whether this is disk I/O.
+    #[must_use]
+    pub fn is_disk(self) -> bool {
+        matches!(self, Workload::Disk { .. })
+    }
+}
+
+/// Type of disk access.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum DiskOperation {
+    /// Reads at random offsets.
+    RandomRead,
+    /// Writes at random offsets.
+    RandomWrite,
+    /// Reads consecutive blocks.
+    SequentialRead,
+    /// Writes consecutive blocks.
+    SequentialWrite,
+}
+
+/// A point of the benchmark matrix.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Cell {
+    /// Kind of requests.
+    pub workload: Workload,
+    /// Number of open connections. Without an offered rate, each has one request in flight, or `pipelining`
+    /// requests over HTTP. For disks, the number of operations in flight (queue depth).
+    pub connections: usize,
+    /// Requests offered per second over all connections, independent of the server's speed. If `None`, each
+    /// connection sends its next request when it receives a response.
+    pub offered_per_second: Option<u64>,
+    /// Number of cores that the server may use.
+    pub server_cores: usize,
+}
+
+/// Minimum number of connections per server core with which a closed loop keeps server and load busy.
+pub const SATURATION_CONNECTIONS_PER_CORE: usize = 16;
+
+impl Cell {
+    /// Returns a closed-loop echo cell on one core, with `message_bytes` per message.
+    #[must_use]
+    pub const fn echo(message_bytes: usize, connections: usize) -> Cell {
+        Cell {
+            workload: Workload::Echo { message_bytes },
+            connections,
+            offered_per_second: None,
+            server_cores: 1,
+        }
+    }
+
+    /// Returns a closed-loop HTTP cell on one core, with keep-alive connections.
+    #[must_use]
+    pub const fn http(target: Target, connections: usize) -> Cell {
+        Cell { workload: Workload::http(target), ..Cell::echo(1, connections) }
+    }
+
+    /// Returns whether this is a closed loop: without an offered rate, each connection waits for its response.
+    #[must_use]
+    pub fn is_closed_loop(&self) -> bool {
+        self.workload.has_loops() && self.offered_per_second.is_none()
+    }
+
+    /// Returns whether this closed loop has enough requests in flight to keep server and load busy:
+    /// [`SATURATION_CONNECTIONS_PER_CORE`] connections per server core. Pipelined requests do not count, because
+    /// those of one connection travel and are processed together.
+    #[must_use]
+    pub fn is_saturated(&self) -> bool {
+        self.is_closed_loop()
+            && self.connections >= SATURATION_CONNECTIONS_PER_CORE.saturating_mul(self.server_cores)
+    }
+
+    /// Returns the CPU share of servers in this cell if they get `share` in saturated closed loops. The result is
+    /// smaller if servers have more cores than the load, and 1 if they share a core with the load.
+    ///
+    /// The result is also 1 for large responses, where the bottleneck is clear anyway. On loopback the server's
+    /// core does the kernel work of both sides. With about 100 KiB per response, the server is busy and the load is
+    /// not. With megabytes, the load copies and compares every byte and is much slower than the server, regardless
+    /// of the share. In addition, throttled intervals would fall into the middle of responses and distort every
+    /// latency.
+    #[must_use]
+    pub fn server_share(&self, share: f64, server_cores: &[usize], load_cores: &[usize]) -> f64 {
+        if !self.is_saturated() || self.workload.has_large_answers() || server_cores == load_cores {
+            return 1.0;
+        }
+        share * (load_cores.len() as f64 / self.server_cores.max(1) as f64).min(1.0)
+    }
+
+    /// Returns the group whose chart contains this cell.
+    #[must_use]
+    pub fn group(&self) -> Group {
+        Group {
+            workload: self.workload,
+            server_cores: self.server_cores,
+            connections: self.offered_per_second.map(|_| self.connections),
+        }
+    }
+
+    /// Returns the x position in the chart: the offered rate if there is one, else the number of connections (disk:
+    /// the queue depth).
+    #[must_use]
+    pub fn position(&self) -> f64 {
+        match self.offered_per_second {
+            Some(rate) => rate as f64,
+            None => self.connections as f64,
+        }
+    }
+}
+
+impl fmt::Display for Cell {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Cell { workload, connections, offered_per_second, server_cores } = self;
+        match workload {
+            Workload::Echo { message_bytes } => {
+                write!(formatter, "{}, {message_bytes} bytes", counted(*connections, "connection"))?;
+            }
+            Workload::Http { target, .. } => {
+                write!(formatter, "{}, {target}", counted(*connections, "connection"))?;
+                write_loop_kind(formatter, workload)?;
+            }
+            Workload::Idle => formatter.write_str(&counted(*connections, "idle connection"))?,
+            Workload::Disk { .. } => write!(formatter, "{workload}, queue depth {connections}")?,
+        }
+        if let Some(rate) = offered_per_second {
+            write!(formatter, ", {} requests/s offered", grouped_digits(*rate))?;
+        }
+        if *server_cores > 1 {
+            write!(formatter, ", {server_cores} cores")?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for Workload {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Workload::Echo { message_bytes } => write!(formatter, "{message_bytes} bytes"),
+            Workload::Http { target, .. } => {
+                write!(formatter, "{target}")?;
+                if !target.name().starts_with(|first: char| first.is_ascii_digit()) {
+                    write!(formatter, " ({})", target.size_in_words())?;
+                }
+                write_loop_kind(formatter, self)
+            }
+            Workload::Idle => formatter.write_str("idle connections"),
+            Workload::Disk { operation, direct, block_bytes } => {
+                let mode = if *direct { "direct" } else { "buffered" };
+                write!(formatter, "{operation}, {mode}, {block_bytes} bytes")
+            }
+        }
+    }
+}
+
+impl fmt::Display for DiskOperation {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(match self {
+            DiskOperation::RandomRead => "random reads",
+            DiskOperation::RandomWrite => "random writes",
+            DiskOperation::SequentialRead => "sequential reads",
+            DiskOperation::SequentialWrite => "sequential writes",
+        })
+    }
+}
+
+/// Cells of one chart. They differ only in connections or, with offered rates, only in the rate.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Group {
+    /// Kind of requests.
+    pub workload: Workload,
+    /// Number of server cores.
+    pub server_cores: usize,
+    /// Number of connections, if the cells differ in their offered rate.
+    pub connections: Option<usize>,
+}
+
+impl fmt::Display for Group {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{}", self.workload)?;
+        if let Some(connections) = self.connections {
+            write!(formatter, ", {}", counted(connections, "connection"))?;
+        }
+        if self.server_cores > 1 {
+            write!(formatter, ", {} cores", self.server_cores)?;
+        }
+        Ok(())
+    }
+}
+
+/// Writes TLS, pipelining and reconnection, if used.
+fn write_loop_kind(formatter: &mut fmt::Formatter<'_>, workload: &Workload) -> fmt::Result {
+    let Workload::Http { pipelining, reconnect, cipher, .. } = workload else { return Ok(()) };
+    if let Some(cipher) = cipher {
+        write!(formatter, ", TLS {cipher}")?;
+    }
+    if *pipelining > 1 {
+        write!(formatter, ", pipelining {pipelining}")?;
+    }
+    if *reconnect { formatter.write_str(", a connection per request") } else { Ok(()) }
+}
+
+fn counted(count: usize, noun: &str) -> String {
+    format!("{count} {noun}{}", if count == 1 { "" } else { "s" })
+}
+
+/// Formats a number with thousands separators: 1234567 as 1,234,567.
+fn grouped_digits(number: u64) -> String {
+    let digits = number.to_string();
+    let mut grouped = String::with_capacity(digits.len() + digits.len() / 3);
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
+            grouped.push(',');
+        }
+        grouped.push(digit);
+    }
+    grouped
+}

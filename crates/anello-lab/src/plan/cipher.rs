@@ -1,0 +1,53 @@
+//! TLS cipher suites of the cells.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+/// Server name of the certificate and in the requests of the load.
+pub const SERVER_NAME: &str = "localhost";
+
+/// Cipher of TLS 1.3 connections.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum Cipher {
+    /// AES with 128-bit keys.
+    #[default]
+    #[serde(rename = "aes-128-gcm")]
+    Aes128Gcm,
+    /// AES with 256-bit keys, the default of OpenSSL.
+    #[serde(rename = "aes-256-gcm")]
+    Aes256Gcm,
+}
+
+impl Cipher {
+    /// Returns the name of the cipher suite in rustls.
+    #[must_use]
+    pub const fn suite(self) -> &'static str {
+        match self {
+            Cipher::Aes128Gcm => "TLS13_AES_128_GCM_SHA256",
+            Cipher::Aes256Gcm => "TLS13_AES_256_GCM_SHA384",
+        }
+    }
+}
+
+impl fmt::Display for Cipher {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(match self {
+            Cipher::Aes128Gcm => "AES-128-GCM",
+            Cipher::Aes256Gcm => "AES-256-GCM",
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ciphers_are_serialized_by_name() {
+        for (cipher, name) in [(Cipher::Aes128Gcm, "aes-128-gcm"), (Cipher::Aes256Gcm, "aes-256-gcm")] {
+            assert_eq!(serde_json::to_string(&cipher).unwrap(), format!("\"{name}\""));
+            assert_eq!(cipher.to_string().to_lowercase(), name);
+        }
+    }
+}

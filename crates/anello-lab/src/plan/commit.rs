@@ -1,0 +1,77 @@
+//! Git commits: of sources in a directory, of a version that contains one, and in short form.
+//!
+//! A commit is stored with the available number of digits, followed by [`CHANGED`] if tracked files differ from it.
+//! Commits from `git` and from versions have 12 digits; commits of crates have 40 (`peers/origin.rs`). [`short`]
+//! returns 12 digits of either, for display and comparisons. The hash of a program (`executable.rs`) shows whether
+//! two programs are equal; the commit identifies their sources.
+
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+/// Suffix of a commit with modified files.
+pub const CHANGED: &str = "+changes";
+
+/// Equivalent of [`CHANGED`] in results of older versions.
+const OLD_DIRTY_SUFFIX: &str = "-dirty";
+
+/// Number of digits in the short form of a commit.
+const COMMIT_DIGITS: usize = 12;
+
+/// Returns the commit of these directories of one repository, with [`CHANGED`] if tracked files in them differ from
+/// it. `None` if the first directory contains no tracked files or `git` is not available.
+#[must_use]
+pub fn of_sources(directories: &[&Path]) -> Option<String> {
+    let (first, rest) = directories.split_first()?;
+    let git = |words: &[&str], paths: &[&Path]| {
+        let mut command = Command::new("git");
+        command.arg("--no-optional-locks").args(words).arg("--").args(paths).current_dir(first);
+        // Git hooks set these variables. They may refer to another repository.
+        for variable in
+            ["GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_COMMON_DIR", "GIT_OBJECT_DIRECTORY"]
+        {
+            command.env_remove(variable);
+        }
+        command.stdin(Stdio::null()).output().ok()
+    };
+    let current = Path::new(".");
+    git(&["ls-files", "--error-unmatch"], &[current]).filter(|tracked| tracked.status.success())?;
+    let length = format!("--short={COMMIT_DIGITS}");
+    let commit = git(&["rev-parse", "--verify", &length, "HEAD"], &[])?;
+    let digits = String::from_utf8(commit.stdout).ok()?.lines().next()?.trim().to_owned();
+    let paths: Vec<&Path> = [current].into_iter().chain(rest.iter().copied()).collect();
+    match git(&["diff", "--quiet", "--no-ext-diff", "HEAD"], &paths)?.status.code() {
+        Some(0) => Some(digits),
+        Some(1) => Some(format!("{digits}{CHANGED}")),
+        _ => None,
+    }
+}
+
+/// Returns the commit in a version: the pseudo-version of a Go module ends with the time and the first 12 digits of
+/// a commit, as in `v0.0.0-20220926161041-69611e8b13d5`.
+#[must_use]
+pub fn of_version(version: &str) -> Option<&str> {
+    let (rest, commit) = version.rsplit_once('-')?;
+    let time = rest.rsplit(['-', '.']).next()?;
+    let digits = |text: &str, length: usize, radix: u32| {
+        text.len() == length && text.chars().all(|digit| digit.is_digit(radix))
+    };
+    (digits(commit, COMMIT_DIGITS, 16) && digits(time, 14, 10)).then_some(commit)
+}
+
+/// Splits off the suffix of modified files. The second value is `true` if there was one.
+#[must_use]
+pub fn strip_dirty_suffix(commit: &str) -> (&str, bool) {
+    let stripped = [CHANGED, OLD_DIRTY_SUFFIX].into_iter().find_map(|suffix| commit.strip_suffix(suffix));
+    (stripped.unwrap_or(commit), stripped.is_some())
+}
+
+/// Returns the short form of a commit, with [`CHANGED`] if it has the suffix of modified files in the current or
+/// the old form.
+#[must_use]
+pub fn short(commit: &str) -> String {
+    let (commit, is_changed) = strip_dirty_suffix(commit);
+    let digits = commit.chars().take_while(char::is_ascii_hexdigit).count();
+    let (hash, rest) = commit.split_at(digits);
+    let suffix = if is_changed { CHANGED } else { "" };
+    format!("{}{rest}{suffix}", hash.get(..COMMIT_DIGITS).unwrap_or(hash))
+}

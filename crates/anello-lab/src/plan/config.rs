@@ -1,0 +1,255 @@
+//! Configuration of a run: contenders, cells and durations.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::plan::cell::Cell;
+use crate::plan::contender::Contender;
+use crate::plan::instructions::Instructions;
+use crate::plan::limits::{
+    ConfigError, MAX_SLICE_DURATION, MIN_SERVER_CPU_SHARE, check_base, check_cell, check_extent,
+    names_without_twins,
+};
+use crate::plan::method::Method;
+
+/// Default time to wait for the exit of a server with broken connections, before it counts as running.
+///
+/// The kernel closes the descriptors of an exiting process before the process can be reaped. Peers therefore see
+/// EOF while the last threads are still exiting. Each thread needs little kernel work, but must be scheduled to do
+/// it: with 300 threads and a few milliseconds of other work before each of them, this takes about a second. Two
+/// seconds have been observed on a starved machine. The value equals the load's reply timeout. A running server
+/// that closes connections costs this time once per failure.
+pub const EXIT_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Default CPU share of servers in saturated closed loops. Measured with small messages on 50 and 300 connections:
+/// requests are always queued, while the load's core is 80 to 85 % busy.
+pub const DEFAULT_SERVER_CPU_SHARE: f64 = 0.8;
+
+/// The scenario of a run.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ScenarioRecord {
+    /// Short name: that of the preset or of the scenario file.
+    pub name: String,
+    /// Title of the scenario, one line.
+    pub title: String,
+    /// Purpose of the scenario, in a few sentences.
+    pub description: String,
+    /// Publication whose comparison the scenario repeats, if any.
+    pub source: Option<String>,
+    /// Contents of the scenario file; empty if the run was configured by flags only.
+    pub text: String,
+    /// Values that were scaled down for this machine, and values that flags changed.
+    pub scaling: Vec<String>,
+}
+
+/// Configuration of a run.
+///
+/// A run consists of `passes`. Each pass restarts every contender and measures all cells in random order. In a
+/// cell, the connections of every contender stay open and idle contenders sleep, while each of `rounds` rounds
+/// gives every contender one slice of load, in random order.
+#[derive(Debug, Clone)]
+pub struct LabConfig {
+    /// Scenario on which the configuration is based, for the report.
+    pub scenario: ScenarioRecord,
+    /// Contenders. One is the reference, and one may be the twin of the reference.
+    pub contenders: Vec<Contender>,
+    /// Name of the reference, with which the other contenders are compared.
+    pub reference: String,
+    /// Cells to measure, in the order of the report.
+    pub cells: Vec<Cell>,
+    /// `true` if every contender is checked before the measurement.
+    pub check: bool,
+    /// Durations and repetitions.
+    pub timing: Timing,
+    /// Cores of servers and load.
+    pub cores: CoreLayout,
+    /// Start and exit of the contenders.
+    pub startup: Startup,
+    /// File that disk workers read and write. `None` if there are no disk workers, or if the path is not UTF-8.
+    pub disk_file: Option<String>,
+    /// Facts about the run for the report.
+    pub provenance: Provenance,
+}
+
+/// Durations and repetitions of a run.
+#[derive(Debug, Clone)]
+pub struct Timing {
+    /// Length of one slice of load.
+    pub slice: Duration,
+    /// Duration of uncounted load after connecting.
+    pub warm_up: Duration,
+    /// Number of passes. Every pass restarts all contenders.
+    pub passes: usize,
+    /// Number of rounds in each cell of each pass.
+    pub rounds: usize,
+    /// Seed of all random orders and of the bootstrap.
+    pub seed: u64,
+    /// Maximum fraction of stolen or throttled time in a slice. A slice above the limit is dropped.
+    pub stolen_fraction_limit: f64,
+}
+
+/// Cores of servers and load.
+#[derive(Debug, Clone)]
+pub struct CoreLayout {
+    /// Cores of the contenders, of which only one is active at a time. A cell uses the first `server_cores` of them.
+    pub server: Vec<usize>,
+    /// Cores of the load. Equal to the server cores on a machine with a single core.
+    pub load: Vec<usize>,
+    /// Additional core for contenders that use `{further_core}`, if the machine has one.
+    pub further: Option<usize>,
+    /// CPU share of servers in saturated closed loops (0 to 1, see [`Cell::is_saturated`]). The rest is taken away
+    /// in short intervals so that the load is not the bottleneck and the result shows the cost of a busy server.
+    pub server_share: f64,
+}
+
+/// Start and exit of the contenders.
+#[derive(Debug, Clone)]
+pub struct Startup {
+    /// Command prefix for starting contenders, hidden in reports. The launcher prepares the process and then
+    /// executes the contender (`execve(2)`). If empty, contenders are started directly.
+    pub launcher: Vec<String>,
+    /// Time limit for the ready line of a contender.
+    pub start_timeout: Duration,
+    /// Time to wait for the exit of a server with broken connections before it counts as running. See
+    /// [`EXIT_TIMEOUT`].
+    pub exit_timeout: Duration,
+}
+
+/// Facts about a run that do not affect its measurements.
+#[derive(Debug, Clone)]
+pub struct Provenance {
+    /// Command line that repeats this run.
+    pub repeat_command: String,
+    /// Version of anello.
+    pub version: String,
+    /// I/O driver of the load: "epoll", "io_uring". `None` if it is unknown.
+    pub load_driver: Option<String>,
+    /// Instructions per request from a separate measurement.
+    pub instructions: Option<Instructions>,
+}
+
+impl Default for Startup {
+    fn default() -> Startup {
+        Startup { launcher: Vec::new(), start_timeout: Duration::from_secs(10), exit_timeout: EXIT_TIMEOUT }
+    }
+}
+
+impl Default for Provenance {
+    fn default() -> Provenance {
+        Provenance {
+            repeat_command: "anello lab run".to_owned(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            load_driver: None,
+            instructions: None,
+        }
+    }
+}
+
+impl CoreLayout {
+    /// Returns a layout with these cores, and with the default CPU share of servers.
+    #[must_use]
+    pub fn new(server: Vec<usize>, load: Vec<usize>) -> CoreLayout {
+        CoreLayout { server, load, further: None, server_share: DEFAULT_SERVER_CPU_SHARE }
+    }
+}
+
+impl LabConfig {
+    /// Returns the cores that a contender uses in a cell.
+    #[must_use]
+    pub fn cores_of(&self, cell: &Cell) -> &[usize] {
+        &self.cores.server[..cell.server_cores.min(self.cores.server.len())]
+    }
+
+    /// Returns all cores that the run uses, in ascending order.
+    #[must_use]
+    pub fn all_cores(&self) -> Vec<usize> {
+        let further_core = self.cores.further.as_slice();
+        let mut cores = [self.cores.server.as_slice(), &self.cores.load, further_core].concat();
+        cores.sort_unstable();
+        cores.dedup();
+        cores
+    }
+
+    /// Selects the method of measurement. [`Method::Saturated`] keeps the share of the scenario unless that is a whole
+    /// core. Returns a note if the method has changed.
+    pub fn set_method(&mut self, method: Method) -> Option<String> {
+        let previous = Method::of_share(self.cores.server_share);
+        (method != previous).then(|| {
+            self.cores.server_share = match method {
+                Method::Saturated => DEFAULT_SERVER_CPU_SHARE,
+                Method::WholeCore => 1.0,
+            };
+            format!("Method {method} instead of {previous}, by flag.")
+        })
+    }
+
+    /// Returns the CPU share of servers in a cell.
+    #[must_use]
+    pub fn server_share_in(&self, cell: &Cell) -> f64 {
+        cell.server_share(self.cores.server_share, &self.cores.server, &self.cores.load)
+    }
+
+    /// Returns the maximum number of connections that every contender has open in any cell.
+    #[must_use]
+    pub fn max_connections(&self) -> usize {
+        let loop_cells = self.cells.iter().filter(|cell| cell.workload.has_loops());
+        loop_cells.map(|cell| cell.connections).max().unwrap_or(0)
+    }
+
+    /// Returns the index of the reference among the contenders.
+    #[must_use]
+    pub fn reference_index(&self) -> Option<usize> {
+        self.contenders.iter().position(|contender| contender.name == self.reference)
+    }
+
+    /// Validates this configuration.
+    ///
+    /// # Errors
+    /// Returns the first problem found, with its remedy.
+    pub fn validate(&self) -> Result<(), ConfigError> {
+        if self.reference_index().is_none() {
+            let names = self.contenders.iter().map(|contender| contender.name.clone()).collect();
+            return Err(ConfigError::UnknownReference(self.reference.clone(), names));
+        }
+        for (index, contender) in self.contenders.iter().enumerate() {
+            if self.contenders[..index].iter().any(|earlier| earlier.name == contender.name) {
+                return Err(ConfigError::DuplicateContender(contender.name.clone()));
+            }
+        }
+        let names = names_without_twins(&self.contenders);
+        for contender in &self.contenders {
+            contender.base.iter().try_for_each(|base| check_base(&contender.name, base, &names))?;
+        }
+        let Timing { slice, warm_up, passes, rounds, .. } = self.timing;
+        check_extent(passes, rounds, self.cells.len(), self.contenders.len())?;
+        let problems = [
+            (slice.is_zero(), ConfigError::EmptySlice),
+            (slice.max(warm_up) > MAX_SLICE_DURATION, ConfigError::LongSlice),
+            (
+                !(MIN_SERVER_CPU_SHARE..=1.0).contains(&self.cores.server_share),
+                ConfigError::ServerShare(self.cores.server_share),
+            ),
+            (!(0.0..=1e9).contains(&self.timing.stolen_fraction_limit), ConfigError::StolenLimit),
+            (self.cores.server.is_empty() || self.cores.load.is_empty(), ConfigError::NoCores),
+            (self.cells.is_empty(), ConfigError::NoCells),
+        ];
+        if let Some((_, error)) = problems.into_iter().find(|(is_present, _)| *is_present) {
+            return Err(error);
+        }
+        for (index, cell) in self.cells.iter().enumerate() {
+            check_cell(cell, self.cores.server.len()).map_err(|error| ConfigError::Cell(*cell, error))?;
+            if self.cells[..index].contains(cell) {
+                return Err(ConfigError::DuplicateCell(*cell));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Returns echo cells for all pairs, ordered by message size, then by connections.
+#[must_use]
+pub fn echo_cells(message_bytes: &[usize], connections: &[usize]) -> Vec<Cell> {
+    let cells = |&bytes: &usize| connections.iter().map(move |&connections| Cell::echo(bytes, connections));
+    message_bytes.iter().flat_map(cells).collect()
+}

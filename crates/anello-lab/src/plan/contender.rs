@@ -1,0 +1,313 @@
+//! Contenders: the servers that a run compares. A contender is a command that prints a ready line with
+//! `addr=IP:PORT` to standard output and then serves until it is terminated.
+
+use std::ffi::OsStr;
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+/// Placeholder in the arguments of a contender for the directory to serve. Replaced when the contender is started.
+pub const ROOT: &str = "{root}";
+
+/// Placeholder in the arguments of a TLS server for the path of its certificate (PEM).
+pub const CERTIFICATE: &str = "{certificate}";
+/// Placeholder in the arguments of a TLS server for the path of its private key (PEM).
+pub const KEY: &str = "{key}";
+
+/// Length of the file that disk workers use: larger than a disk's own cache, small enough for the page cache.
+const DISK_FILE_BYTES: u64 = 1 << 30;
+
+/// Maximum number of connections of a server based on `select(2)`: its descriptors end at 1023, and some are in use.
+const SELECT_CONNECTIONS: usize = 1000;
+
+/// Role of a contender in a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Role {
+    /// The program under test.
+    Anello,
+    /// A baseline: the smallest loop that does the work.
+    #[serde(rename = "bare")]
+    Baseline,
+    /// A server of another project.
+    Peer,
+}
+
+/// Kind of a peer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Kind {
+    /// Runs tasks, coroutines or goroutines that wait for sockets, or handlers on its own executor with futures as
+    /// operations, like Netty.
+    Runtime,
+    /// Invokes callbacks for events. Includes Asio: its peer uses callbacks, although Asio also supports futures
+    /// and coroutines.
+    Library,
+    /// A minimal event loop around socket readiness.
+    Loop,
+    /// HTTP framework that calls application handlers, on its own runtime or another one.
+    Framework,
+    /// Complete server program that only needs configuration.
+    Server,
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.pad(match self {
+            Kind::Runtime => "runtime",
+            Kind::Library => "library",
+            Kind::Loop => "loop",
+            Kind::Framework => "framework",
+            Kind::Server => "server",
+        })
+    }
+}
+
+/// Resource that an HTTP server can serve.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Serves {
+    /// The files of a directory, which is passed with `--root`.
+    Files,
+    /// The 13 bytes `Hello, World!` as `text/plain` at `/fixed`, from memory.
+    Fixed,
+}
+
+/// A server under comparison.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Contender {
+    /// Name, unique in a run: "anello io_uring", "bare epoll".
+    pub name: String,
+    /// Role in the run: anello, baseline or peer.
+    pub role: Role,
+    /// Program to start.
+    pub program: PathBuf,
+    /// Arguments of the program. Placeholders are replaced: `{cores}` by the list of the server's cores, as in
+    /// `0,1`; `{root}` by the directory of the site to serve; `{certificate}` and `{key}` by the files to serve TLS
+    /// with.
+    pub arguments: Vec<String>,
+    /// I/O interface, if it is known before the ready line: "io_uring", "epoll".
+    pub driver: Option<String>,
+    /// Version of the server, or of the library that it demonstrates.
+    pub version: Option<String>,
+    /// Commit of its sources, or of the library that it demonstrates. See [`commit`](crate::plan::commit).
+    pub commit: Option<String>,
+    /// Checksum of the library that it demonstrates, from its lock file.
+    pub library_checksum: Option<String>,
+    /// For a server that demonstrates a library: commit of the server's own sources at build time.
+    pub server_commit: Option<String>,
+    /// Language, toolchain and further details of the build.
+    pub built_with: Option<String>,
+    /// Further facts for readers of the report.
+    pub features: Vec<String>,
+    /// Maximum number of connections that the server supports. Cells with more connections skip it.
+    pub connections_limit: Option<usize>,
+    /// Duration of uncounted load after each start, for virtual machines with a JIT compiler.
+    pub warm_up: Duration,
+    /// Name of the contender that this one is a second instance of. The pair measures the noise floor.
+    pub twin_of: Option<String>,
+    /// Kind of peer. `None` for other roles, and if the manifest does not state it.
+    pub kind: Option<Kind>,
+    /// Resources that an HTTP server can serve. Empty for other servers, and if unknown.
+    #[serde(default)]
+    pub serves: Vec<Serves>,
+    /// `true` if an HTTP server supports TLS through `--tls-cert FILE` and `--tls-key FILE`.
+    #[serde(default)]
+    pub takes_tls: bool,
+    /// Name of the contender that differs from this one only in the property under test. The report compares this
+    /// pair separately.
+    #[serde(default)]
+    pub base: Option<String>,
+}
+
+impl Contender {
+    /// Creates a peer with this name and command. All other properties are unknown.
+    #[must_use]
+    pub fn new(name: &str, program: &Path, arguments: &[&str]) -> Contender {
+        Contender {
+            name: name.to_owned(),
+            role: Role::Peer,
+            program: program.to_owned(),
+            arguments: arguments.iter().map(|&argument| argument.to_owned()).collect(),
+            driver: None,
+            version: None,
+            commit: None,
+            library_checksum: None,
+            server_commit: None,
+            built_with: None,
+            features: Vec::new(),
+            connections_limit: None,
+            warm_up: Duration::ZERO,
+            twin_of: None,
+            kind: None,
+            serves: Vec::new(),
+            takes_tls: false,
+            base: None,
+        }
+    }
+
+    /// Returns this HTTP server with `serves` derived from its command: files if the command contains [`ROOT`],
+    /// else only the fixed response.
+    #[must_use]
+    pub fn serving_by_command(self) -> Contender {
+        let has_root = self.arguments.iter().any(|argument| argument.contains(ROOT));
+        Contender { serves: vec![if has_root { Serves::Files } else { Serves::Fixed }], ..self }
+    }
+
+    /// Returns this contender with TLS arguments, if it supports TLS and its command has no certificate yet.
+    #[must_use]
+    pub fn under_tls(mut self) -> Contender {
+        if self.takes_tls && !self.serves_tls() {
+            let flags = ["--tls-cert", CERTIFICATE, "--tls-key", KEY];
+            self.arguments.extend(flags.map(str::to_owned));
+        }
+        self
+    }
+
+    /// Returns whether the command contains the paths of a certificate and its key.
+    #[must_use]
+    pub fn serves_tls(&self) -> bool {
+        let has = |placeholder| self.arguments.iter().any(|argument| argument.contains(placeholder));
+        has(CERTIFICATE) && has(KEY)
+    }
+
+    /// Returns a second instance of this contender, named "… again".
+    #[must_use]
+    pub fn twin(&self) -> Contender {
+        let twin_of = Some(self.name.clone());
+        Contender { name: format!("{} again", self.name), twin_of, base: None, ..self.clone() }
+    }
+
+    /// Returns anello on both drivers, the baseline servers, and the epoll baseline a second time. `executable` is
+    /// the `anello` command.
+    #[must_use]
+    pub fn default_contenders(executable: &Path) -> Vec<Contender> {
+        let version = env!("CARGO_PKG_VERSION");
+        let contender = |name: &str, role: Role, driver: &str, arguments: &[&str]| Contender {
+            role,
+            driver: Some(driver.to_owned()),
+            version: Some(version.to_owned()),
+            built_with: Some("Rust".to_owned()),
+            ..Contender::new(name, executable, &[arguments, &["--addr", "127.0.0.1:0"]].concat())
+        };
+        let echo = |name: &str, driver: &str, flag: &str| {
+            contender(name, Role::Anello, driver, &["echo", "--driver", flag, "--cores", "{cores}"])
+        };
+        let bare =
+            |name: &str, driver: &str, model: &str| contender(name, Role::Baseline, driver, &["bare", model]);
+        let reference = bare("bare epoll", "epoll", "epoll");
+        let select = bare("bare select", "select", "select");
+        vec![
+            echo("anello io_uring", "io_uring", "uring"),
+            echo("anello epoll", "epoll", "epoll"),
+            bare("bare io_uring", "io_uring", "uring"),
+            reference.clone(),
+            reference.twin(),
+            bare("bare threads", "threads", "threads"),
+            bare("bare poll", "poll", "poll"),
+            Contender { connections_limit: Some(SELECT_CONNECTIONS), ..select },
+        ]
+    }
+
+    /// Returns anello's HTTP server on both drivers. `executable` is the `anello` command.
+    #[must_use]
+    pub fn http_servers(executable: &Path) -> Vec<Contender> {
+        let server = |name: &str, driver: &str, flag: &str| {
+            // Same timeout as the peers: connections stay idle during the slices of other contenders.
+            let flags = [
+                "--driver",
+                flag,
+                "--cores",
+                "{cores}",
+                "--keep-alive-timeout",
+                "75s",
+                "--addr",
+                "127.0.0.1:0",
+            ];
+            Contender {
+                role: Role::Anello,
+                driver: Some(driver.to_owned()),
+                version: Some(env!("CARGO_PKG_VERSION").to_owned()),
+                built_with: Some("Rust".to_owned()),
+                serves: vec![Serves::Files],
+                takes_tls: true,
+                ..Contender::new(name, executable, &[&["http", ROOT][..], &flags].concat())
+            }
+        };
+        vec![server("anello io_uring", "io_uring", "uring"), server("anello epoll", "epoll", "epoll")]
+    }
+
+    /// Returns a disk worker for each I/O engine. They share `file` and run one at a time. `executable` is the
+    /// `anello` command.
+    #[must_use]
+    pub fn disk_workers(executable: &Path, file: &Path) -> Vec<Contender> {
+        let engines = [
+            ("pread", "pread"),
+            ("thread pool", "threads"),
+            ("POSIX AIO", "posix-aio"),
+            ("Linux AIO", "linux-aio"),
+            ("io_uring", "uring"),
+        ];
+        let file = file.to_string_lossy();
+        let bytes = DISK_FILE_BYTES.to_string();
+        let worker = |(name, engine): (&str, &str)| {
+            let arguments = [
+                "bare",
+                "disk",
+                "--engine",
+                engine,
+                "--file",
+                &file,
+                "--create-bytes",
+                &bytes,
+                "--addr",
+                "127.0.0.1:0",
+            ];
+            Contender {
+                role: Role::Baseline,
+                driver: Some(engine.to_owned()),
+                version: Some(env!("CARGO_PKG_VERSION").to_owned()),
+                built_with: Some("Rust".to_owned()),
+                ..Contender::new(name, executable, &arguments)
+            }
+        };
+        engines.into_iter().map(worker).collect()
+    }
+
+    /// Returns whether the command has a placeholder for cores, so that the server can use several.
+    #[must_use]
+    pub fn takes_cores(&self) -> bool {
+        self.arguments.iter().any(|argument| argument.contains("{cores}"))
+    }
+
+    /// Returns the command line with absolute paths reduced to their file names. A report then does not reveal the
+    /// directory layout of the machine.
+    #[must_use]
+    pub fn command_line(&self) -> String {
+        let program = self
+            .program
+            .file_name()
+            .map_or_else(|| self.program.to_string_lossy(), |name| name.to_string_lossy());
+        let arguments = self.arguments.iter().map(|word| without_directory(word));
+        let words = std::iter::once(program.as_ref()).chain(arguments);
+        words.map(shell_quote).collect::<Vec<_>>().join(" ")
+    }
+}
+
+/// Returns the file name of an absolute path; any other argument unchanged.
+fn without_directory(word: &str) -> &str {
+    let path = Path::new(word);
+    let name = path.file_name().and_then(OsStr::to_str);
+    name.filter(|_| path.is_absolute()).unwrap_or(word)
+}
+
+fn shell_quote(word: &str) -> String {
+    let plain = |character: char| character.is_ascii_alphanumeric() || "-_./:=,@%+{}".contains(character);
+    if !word.is_empty() && word.chars().all(plain) {
+        word.to_owned()
+    } else {
+        format!("'{}'", word.replace('\'', r"'\''"))
+    }
+}

@@ -1,0 +1,69 @@
+//! Cores and open files that this machine offers.
+
+use std::fs;
+use std::path::Path;
+
+use rustix::process::{Resource, getrlimit};
+use rustix::thread::{CpuSet, sched_getaffinity};
+
+/// Number of descriptors that the lab needs in addition to its connections.
+pub(crate) const SPARE_DESCRIPTORS: usize = 256;
+
+/// Returns the cores that this thread may run on, in ascending order. Returns core 0 if they cannot be read.
+#[must_use]
+pub fn allowed_cores() -> Vec<usize> {
+    let cores = sched_getaffinity(None)
+        .map(|set| (0..CpuSet::MAX_CPU).filter(|&core| set.is_set(core)).collect::<Vec<_>>())
+        .unwrap_or_default();
+    if cores.is_empty() { vec![0] } else { cores }
+}
+
+/// Returns how many connections the lab can have open after raising its limit: the hard limit of open files less a
+/// reserve.
+#[must_use]
+pub fn connections_limit() -> usize {
+    let limit = getrlimit(Resource::Nofile).maximum.unwrap_or(u64::MAX);
+    usize::try_from(limit).unwrap_or(usize::MAX).saturating_sub(SPARE_DESCRIPTORS)
+}
+
+/// Returns, for each of `cores`, all hardware threads of its physical core, including itself. A core without
+/// topology information in the file tree at `root` is returned alone.
+#[must_use]
+pub fn core_siblings(root: &Path, cores: &[usize]) -> Vec<Vec<usize>> {
+    let siblings = |&core: &usize| {
+        let file = root.join(format!("sys/devices/system/cpu/cpu{core}/topology/thread_siblings_list"));
+        fs::read_to_string(file).ok().and_then(|text| core_list(text.trim())).unwrap_or_else(|| vec![core])
+    };
+    cores.iter().map(siblings).collect()
+}
+
+/// Parses a list of cores in the kernel's format: "0,4" or "0-1,8".
+fn core_list(text: &str) -> Option<Vec<usize>> {
+    let mut cores = Vec::new();
+    for part in text.split(',') {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        cores.extend(first.trim().parse().ok()?..=last.trim().parse::<usize>().ok()?);
+    }
+    Some(cores)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn core_siblings_default_to_core_itself() {
+        let root = tempfile::tempdir().unwrap();
+        let list = |core: usize| format!("sys/devices/system/cpu/cpu{core}/topology/thread_siblings_list");
+        let write = |path: &str, text: &str| {
+            let path = root.path().join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        };
+        write(&list(0), "0,2\n");
+        write(&list(1), "1-2,8\n");
+        write(&list(2), "what?\n");
+        let siblings = core_siblings(root.path(), &[0, 1, 2, 3]);
+        assert_eq!(siblings, [vec![0, 2], vec![1, 2, 8], vec![2], vec![3]]);
+    }
+}

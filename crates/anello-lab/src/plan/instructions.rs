@@ -1,0 +1,101 @@
+//! Instructions per request in kernel and user space, as counted by `bench/instructions/run --json` in an emulated
+//! machine. They are not measured during the run; the report shows them as additional data.
+//!
+//! A contender and a server of the file match if their names are equal apart from case and non-alphanumeric
+//! characters, with "io_uring" equal to "uring": `anello-uring` matches "anello io_uring". A twin has the count of
+//! its original. Counts apply only to echo cells on one core without an offered rate, with the same number of
+//! connections and bytes.
+
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+use crate::plan::cell::{Cell, Workload};
+
+/// Contents of a file with instruction counts.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Instructions {
+    /// Kernel release of the emulated machine.
+    pub kernel: String,
+    /// Counts by server, number of connections and message length.
+    pub cells: Vec<InstructionCount>,
+}
+
+/// Instruction count of a server in one cell.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct InstructionCount {
+    /// Name of the server in the file.
+    pub server: String,
+    /// Number of connections, each with one request in flight.
+    pub connections: usize,
+    /// Message length in bytes.
+    pub bytes: usize,
+    /// Number of requests in the measurement. `None` if it failed.
+    #[serde(default)]
+    pub requests: Option<u64>,
+    /// Instructions of the server per request. `None` if the measurement failed.
+    #[serde(default)]
+    pub instructions_per_request: Option<f64>,
+    /// Error of a failed measurement.
+    #[serde(default)]
+    pub error: Option<String>,
+}
+
+/// Reason why a file with instruction counts cannot be used.
+#[derive(Debug, Clone, PartialEq, Error)]
+pub enum InstructionsError {
+    /// The text has another format.
+    #[error("not an output of `bench/instructions/run --json`: {0} (use a file written by it)")]
+    Format(String),
+    /// A count is not a positive number.
+    #[error(
+        "instructions per request of {} with {} connections and {} bytes are not a positive number (repeat the measurement)",
+        .0.server, .0.connections, .0.bytes
+    )]
+    Count(InstructionCount),
+}
+
+impl Instructions {
+    /// Parses the output of `bench/instructions/run --json`.
+    ///
+    /// # Errors
+    /// Returns an error with the remedy if the text has another format, or a count is not positive.
+    pub fn from_json(text: &str) -> Result<Instructions, InstructionsError> {
+        let counts: Instructions =
+            serde_json::from_str(text).map_err(|error| InstructionsError::Format(error.to_string()))?;
+        let is_invalid = |count: &&InstructionCount| {
+            count.instructions_per_request.is_some_and(|value| !(value.is_finite() && value > 0.0))
+        };
+        match counts.cells.iter().find(is_invalid) {
+            Some(count) => Err(InstructionsError::Count(count.clone())),
+            None => Ok(counts),
+        }
+    }
+
+    /// Returns the instructions per request of a contender in a cell. `None` if there is no count.
+    #[must_use]
+    pub fn of(&self, contender: &str, cell: &Cell) -> Option<f64> {
+        let Workload::Echo { message_bytes } = cell.workload else { return None };
+        if cell.offered_per_second.is_some() || cell.server_cores != 1 {
+            return None;
+        }
+        let name = normalized(contender);
+        let count = self.cells.iter().find(|count| {
+            (count.connections, count.bytes) == (cell.connections, message_bytes)
+                && normalized(&count.server) == name
+        });
+        count?.instructions_per_request
+    }
+
+    /// Returns whether there is any count of this contender.
+    #[must_use]
+    pub fn know(&self, contender: &str) -> bool {
+        self.cells.iter().any(|count| normalized(&count.server) == normalized(contender))
+    }
+}
+
+/// Normalizes a name for comparison.
+fn normalized(name: &str) -> String {
+    let plain: String =
+        name.chars().filter(|character| character.is_alphanumeric()).flat_map(char::to_lowercase).collect();
+    plain.replace("iouring", "uring")
+}

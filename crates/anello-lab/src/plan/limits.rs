@@ -1,0 +1,195 @@
+//! Bounds of a plan, and the limits of contenders.
+
+use std::time::Duration;
+
+use thiserror::Error;
+
+use crate::plan::cell::{Cell, Workload};
+use crate::plan::contender::{Contender, Serves};
+use crate::plan::site::SupportedTargets;
+
+/// Maximum number of passes. This and the following bounds detect typing errors and are far above practical values.
+const MAX_PASSES: usize = 100_000;
+const MAX_ROUNDS: usize = 100_000;
+const MAX_SLICES: usize = 100_000_000;
+pub(crate) const MAX_SLICE_DURATION: Duration = Duration::from_secs(3600);
+/// Maximum number of connections, bytes, queue depth, and requests per second.
+const MAX_COUNT: usize = 1 << 30;
+/// Maximum number of requests in flight on one connection.
+const MAX_PIPELINING: usize = 1024;
+
+/// Minimum CPU share of servers. With less, a server mostly waits for its core.
+pub(crate) const MIN_SERVER_CPU_SHARE: f64 = 0.1;
+
+/// Problem of a configuration, with its remedy.
+#[derive(Debug, Clone, PartialEq, Error)]
+pub enum ConfigError {
+    /// The reference is not one of these contenders.
+    #[error("the reference \"{0}\" is not among the contenders (choose one of {list})", list = .1.join(", "))]
+    UnknownReference(String, Vec<String>),
+    /// Two contenders have this name.
+    #[error("duplicate contender \"{0}\" (rename one)")]
+    DuplicateContender(String),
+    /// The base of a contender is itself or not one of the other contenders.
+    #[error(
+        "the base of \"{name}\" is \"{base}\", which is {} (use the contender that differs only in the property under \
+         test, one of {}, or remove the key)",
+        if base == name { "itself" } else { "not among the contenders" },
+        others.join(", ")
+    )]
+    Base {
+        /// Name of the contender.
+        name: String,
+        /// Name of its base.
+        base: String,
+        /// Names of the contenders that can be its base.
+        others: Vec<String>,
+    },
+    /// The number of passes or rounds is 0 or too large.
+    #[error("{key} must be at least 1 and at most {max}, not {number}")]
+    Count {
+        /// Key of the scenario: "passes", "rounds".
+        key: &'static str,
+        /// Configured number.
+        number: usize,
+        /// Maximum number.
+        max: usize,
+    },
+    /// The run has too many slices.
+    #[error("more than {MAX_SLICES} slices (reduce passes, rounds or cells)")]
+    TooManySlices,
+    /// The slice length is 0.
+    #[error("slice must be longer than 0")]
+    EmptySlice,
+    /// The slice or the warm-up is too long.
+    #[error("slice and warm_up must be at most {}s", MAX_SLICE_DURATION.as_secs())]
+    LongSlice,
+    /// The share of the servers' cores is out of range.
+    #[error("server_share must be from {MIN_SERVER_CPU_SHARE} to 1, not {0}")]
+    ServerShare(f64),
+    /// The limit of stolen time is not a fraction.
+    #[error("stolen time limit must be a fraction, 0 or more")]
+    StolenLimit,
+    /// Servers or load have no core.
+    #[error("servers and load need at least one core each")]
+    NoCores,
+    /// There are no cells.
+    #[error("nothing to measure (add at least one cell)")]
+    NoCells,
+    /// A cell is invalid.
+    #[error("{0}: {1}")]
+    Cell(Cell, CellError),
+    /// Two cells are equal.
+    #[error("duplicate cell \"{0}\" (remove one)")]
+    DuplicateCell(Cell),
+}
+
+/// Problem of a cell, with its remedy.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+#[allow(missing_docs, reason = "the messages describe the variants")]
+pub enum CellError {
+    #[error("connections (disk: depth) must be at least 1")]
+    NoConnections,
+    #[error("connections, depth, bytes, requests in flight and rate must be at most {MAX_COUNT}")]
+    TooLarge,
+    #[error("server_cores must be from 1 to {1} on this machine, not {0}")]
+    ServerCores(usize, usize),
+    #[error("the message size must be at least 1 byte")]
+    EmptyMessage,
+    #[error("the block size must be at least 1 byte")]
+    EmptyBlock,
+    #[error("pipelining must be from 1 (none) to {MAX_PIPELINING}")]
+    Pipelining,
+    #[error(
+        "reconnect and pipelining cannot be combined: a connection with one request has none to pipeline (list cells of \
+         both kinds as single [[cells]])"
+    )]
+    PipeliningReconnect,
+    #[error("an offered rate requires an echo or http workload")]
+    RateWithoutRequests,
+    #[error("the offered rate must be at least 1")]
+    NoRate,
+}
+
+/// Checks that a run of this size has at least one pass and round, and stays within the upper bounds.
+pub(crate) fn check_extent(
+    passes: usize,
+    rounds: usize,
+    cells: usize,
+    contenders: usize,
+) -> Result<(), ConfigError> {
+    for (key, number, max) in [("passes", passes, MAX_PASSES), ("rounds", rounds, MAX_ROUNDS)] {
+        if !(1..=max).contains(&number) {
+            return Err(ConfigError::Count { key, number, max });
+        }
+    }
+    let slices = [passes, rounds, cells, contenders].into_iter().try_fold(1usize, usize::checked_mul);
+    slices.filter(|&slices| slices <= MAX_SLICES).map(|_| ()).ok_or(ConfigError::TooManySlices)
+}
+
+/// Returns the names of all contenders except twins, which are compared only with their original.
+pub(crate) fn names_without_twins(contenders: &[Contender]) -> Vec<&str> {
+    let others = contenders.iter().filter(|contender| contender.twin_of.is_none());
+    others.map(|contender| contender.name.as_str()).collect()
+}
+
+/// Checks that `base`, the base of the contender called `name`, is a different one of `names`.
+pub(crate) fn check_base(name: &str, base: &str, names: &[&str]) -> Result<(), ConfigError> {
+    let others = || names.iter().copied().filter(|other| *other != name);
+    if others().any(|other| other == base) {
+        return Ok(());
+    }
+    let others = others().map(str::to_owned).collect();
+    Err(ConfigError::Base { name: name.to_owned(), base: base.to_owned(), others })
+}
+
+/// Checks the numbers of a cell on a machine with this many server cores.
+pub(crate) fn check_cell(cell: &Cell, server_cores: usize) -> Result<(), CellError> {
+    let bytes = match cell.workload {
+        Workload::Echo { message_bytes } => message_bytes,
+        Workload::Disk { block_bytes, .. } => block_bytes,
+        Workload::Http { pipelining, .. } => pipelining.saturating_mul(cell.connections),
+        Workload::Idle => 0,
+    };
+    if cell.connections == 0 {
+        return Err(CellError::NoConnections);
+    }
+    if cell.connections.max(bytes) > MAX_COUNT || cell.offered_per_second > Some(MAX_COUNT as u64) {
+        return Err(CellError::TooLarge);
+    }
+    if !(1..=server_cores).contains(&cell.server_cores) {
+        return Err(CellError::ServerCores(cell.server_cores, server_cores));
+    }
+    match cell.workload {
+        Workload::Echo { message_bytes: 0 } => Err(CellError::EmptyMessage),
+        Workload::Disk { block_bytes: 0, .. } => Err(CellError::EmptyBlock),
+        Workload::Http { pipelining, .. } if !(1..=MAX_PIPELINING).contains(&pipelining) => {
+            Err(CellError::Pipelining)
+        }
+        Workload::Http { pipelining: 2.., reconnect: true, .. } => Err(CellError::PipeliningReconnect),
+        Workload::Idle | Workload::Disk { .. } if cell.offered_per_second.is_some() => {
+            Err(CellError::RateWithoutRequests)
+        }
+        _ if cell.offered_per_second == Some(0) => Err(CellError::NoRate),
+        _ => Ok(()),
+    }
+}
+
+/// Returns why a contender is skipped in a cell because of its limits. `None` if it is not.
+#[must_use]
+pub fn limit_reason(limit: Option<usize>, takes_cores: bool, cell: &Cell) -> Option<String> {
+    match limit {
+        Some(limit) if cell.connections > limit && !matches!(cell.workload, Workload::Disk { .. }) => {
+            Some(format!("it supports at most {limit} connections"))
+        }
+        _ if cell.server_cores > 1 && !takes_cores => Some("it uses only one core".to_owned()),
+        _ => None,
+    }
+}
+
+/// Returns why a contender that serves `serves` cannot process the requests of a cell. `None` if it can.
+#[must_use]
+pub fn unsupported_reason(serves: &[Serves], cell: &Cell) -> Option<String> {
+    let target = cell.workload.target()?;
+    (!SupportedTargets::of(serves).has(target)).then(|| format!("it does not serve {target}"))
+}

@@ -1,0 +1,46 @@
+//! Method of measurement: how much of their cores servers have in saturated closed loops.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+/// Method of measurement in saturated closed loops.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Method {
+    /// Servers are limited to a share of their cores, so that requests always wait and the result shows the cost of a
+    /// busy server.
+    Saturated,
+    /// Servers have whole cores. A server that is faster than the load waits for it.
+    WholeCore,
+}
+
+impl Method {
+    /// Returns the method in which servers have this share of their cores.
+    #[must_use]
+    pub fn of_share(server_share: f64) -> Method {
+        if server_share < 1.0 { Method::Saturated } else { Method::WholeCore }
+    }
+}
+
+impl fmt::Display for Method {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.pad(match self {
+            Method::Saturated => "saturated",
+            Method::WholeCore => "whole-core",
+        })
+    }
+}
+
+impl FromStr for Method {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<Method, String> {
+        let methods = [Method::Saturated, Method::WholeCore];
+        methods
+            .into_iter()
+            .find(|method| method.to_string() == name)
+            .ok_or_else(|| format!("unknown method \"{name}\" (use saturated or whole-core)"))
+    }
+}

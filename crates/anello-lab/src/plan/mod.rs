@@ -1,0 +1,17 @@
+//! What is run: contenders, cells and durations, from presets, scenario files and the machine.
+
+pub mod cell;
+pub mod cipher;
+pub mod commit;
+pub mod config;
+pub mod contender;
+pub mod cores;
+mod estimate;
+pub mod instructions;
+pub mod limits;
+pub mod method;
+pub mod peers;
+pub mod scenario;
+pub mod schedule;
+pub mod site;
+mod toml_error;

@@ -1,0 +1,257 @@
+//! Building a peer, and checking whether it is up to date.
+//!
+//! A build runs the commands of the manifest in order and writes their output to `build.log`. After all commands
+//! have succeeded and the program exists, `built.json` records the build ([`Built`]).
+
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use serde::{Deserialize, Serialize};
+
+use crate::plan::peers::manifest::Manifest;
+use crate::plan::peers::origin::{Origin, PinnedLibrary};
+use crate::plan::peers::toolchains::Toolchains;
+
+/// Directories without sources in a peer's directory, created by tools that were run by hand.
+const NO_SOURCES: [&str; 4] = ["target", "build", "node_modules", ".git"];
+
+/// Number of lines at the end of the log that are reported when a build fails.
+const LAST_LINES: usize = 8;
+
+/// A peer: its manifest and its directories.
+#[derive(Debug, Clone)]
+pub struct Peer {
+    /// Parsed `peer.toml`.
+    pub manifest: Manifest,
+    /// Absolute path of the directory with `peer.toml` and the sources.
+    pub folder: PathBuf,
+    /// Absolute path of the output directory, which need not exist.
+    pub out: PathBuf,
+}
+
+/// Record of a finished build: the content of `built.json`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Built {
+    /// Name of the peer.
+    pub peer: String,
+    /// Library that the peer demonstrates.
+    pub library: String,
+    /// Version of the library.
+    pub version: String,
+    /// Version output of the compiler.
+    pub compiler: String,
+    /// Commands of the build.
+    pub commands: Vec<String>,
+    /// Time of the build, in seconds since 1970.
+    pub built_unix_s: u64,
+    /// Origin of the library and the server. Empty in records of older versions.
+    #[serde(default)]
+    pub origin: Origin,
+}
+
+/// Build state of a peer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum State {
+    /// Built and up to date.
+    Built(Built),
+    /// Built, but a source is newer than the build.
+    Outdated(Built),
+    /// Not built.
+    NotBuilt,
+}
+
+/// Outcome of building a peer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Outcome {
+    /// The peer was already up to date.
+    UpToDate(Built),
+    /// The build succeeded.
+    Built(Built),
+    /// Required programs are not on `PATH`. Nothing was built.
+    Missing {
+        /// Names of the programs.
+        programs: Vec<String>,
+        /// Requirements other than programs, from the manifest.
+        hint: Option<String>,
+    },
+    /// The build failed.
+    Failed {
+        /// Description of the failure.
+        why: String,
+        /// Last lines of the log.
+        last_lines: Vec<String>,
+        /// Path of the log.
+        log: PathBuf,
+        /// Requirements other than programs, from the manifest.
+        hint: Option<String>,
+    },
+}
+
+impl Peer {
+    /// Expands `{out}` and `{peer}` in a word of the manifest.
+    pub(super) fn expand(&self, word: &str) -> String {
+        word.replace("{out}", &self.out.to_string_lossy()).replace("{peer}", &self.folder.to_string_lossy())
+    }
+
+    /// Returns the library that the peer demonstrates.
+    pub(super) fn library(&self) -> PinnedLibrary<'_> {
+        PinnedLibrary { name: &self.manifest.library, directory: &self.folder }
+    }
+
+    /// Returns the programs of the toolchain that are not found.
+    #[must_use]
+    pub fn missing_programs(&self, toolchains: &Toolchains) -> Vec<String> {
+        let missing = |program: &&String| toolchains.locate(program).is_none();
+        self.manifest.toolchain.iter().filter(missing).cloned().collect()
+    }
+
+    /// Returns the build state. Runs no commands, so a changed compiler is not detected.
+    #[must_use]
+    pub fn state(&self) -> State {
+        let record = self.out.join("built.json");
+        let read = || -> io::Result<(Built, SystemTime)> {
+            let built = serde_json::from_slice(&fs::read(&record)?)?;
+            Ok((built, fs::metadata(&record)?.modified()?))
+        };
+        match read() {
+            Ok((built, modified)) if self.missing_parts().is_empty() => match self.newest_source() {
+                Ok(newest) if newest <= modified => State::Built(built),
+                _ => State::Outdated(built),
+            },
+            _ => State::NotBuilt,
+        }
+    }
+
+    /// Builds the peer unless it is up to date and was built by the same compiler. `force` always builds. May take
+    /// minutes and may download the dependencies of the lock file.
+    #[must_use]
+    pub fn build(&self, toolchains: &Toolchains, force: bool) -> Outcome {
+        let hint = self.manifest.hint.clone();
+        let programs = self.missing_programs(toolchains);
+        if !programs.is_empty() {
+            return Outcome::Missing { programs, hint };
+        }
+        let log = self.out.join("build.log");
+        let failed =
+            |why: String| Outcome::Failed { why, last_lines: last_lines(&log), log: log.clone(), hint };
+        let compiler = match toolchains.first_line(&self.manifest.compiler, &self.folder) {
+            Ok(compiler) => compiler,
+            Err(why) => return failed(why),
+        };
+        if let (State::Built(built), false) = (self.state(), force)
+            && built.compiler == compiler
+        {
+            return Outcome::UpToDate(built);
+        }
+        match self.run_build(toolchains, compiler, &log) {
+            Ok(built) => Outcome::Built(built),
+            Err(why) => failed(why),
+        }
+    }
+
+    fn run_build(&self, toolchains: &Toolchains, compiler: String, log: &Path) -> Result<Built, String> {
+        let record = self.out.join("built.json");
+        let prepare = || {
+            fs::create_dir_all(&self.out)?;
+            // The peer counts as not built from here until all steps have succeeded.
+            match fs::remove_file(&record) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+                _ => File::create(log),
+            }
+        };
+        let mut file = prepare().map_err(|error| format!("{}: {error}", self.out.display()))?;
+        // Sources that change during the build are newer than the build.
+        let start = SystemTime::now();
+        let mut commands = Vec::new();
+        for words in &self.manifest.build {
+            let words: Vec<String> = words.iter().map(|word| self.expand(word)).collect();
+            self.run_command(toolchains, &words, &mut file)
+                .map_err(|why| format!("{}: {why}", words.join(" ")))?;
+            commands.push(words.join(" "));
+        }
+        if let [missing, ..] = self.missing_parts().as_slice() {
+            return Err(format!("build succeeded but did not create {missing}"));
+        }
+        let version = match &self.manifest.version {
+            Some(version) => version.clone(),
+            None => toolchains.first_line(&self.manifest.version_command, &self.folder)?,
+        };
+        let sources = self.manifest.sources.iter().map(Path::new);
+        let sources: Vec<&Path> = std::iter::once(self.folder.as_path()).chain(sources).collect();
+        let built = Built {
+            peer: self.manifest.name.clone(),
+            library: self.manifest.library.clone(),
+            origin: Origin::current(self.library(), &version, &sources),
+            version,
+            compiler,
+            commands,
+            built_unix_s: start.duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs()),
+        };
+        write_record(&record, &built, start).map_err(|error| format!("{}: {error}", record.display()))?;
+        Ok(built)
+    }
+
+    fn run_command(&self, toolchains: &Toolchains, words: &[String], log: &mut File) -> Result<(), String> {
+        let mut run = || {
+            writeln!(log, "$ {}", words.join(" "))?;
+            let mut command = toolchains.command(words, &self.folder)?;
+            command.stdout(log.try_clone()?).stderr(log.try_clone()?).status()
+        };
+        match run() {
+            Ok(status) if status.success() => Ok(()),
+            Ok(status) => Err(format!("failed with {status}")),
+            Err(error) => Err(error.to_string()),
+        }
+    }
+
+    /// Returns the paths of the program's words that are missing build results.
+    fn missing_parts(&self) -> Vec<String> {
+        let program = self.manifest.program.iter().enumerate();
+        let files = program.filter(|(index, word)| *index == 0 || word.starts_with("{out}"));
+        files.map(|(_, word)| self.expand(word)).filter(|file| !Path::new(file).is_file()).collect()
+    }
+
+    /// Returns the modification time of the newest source.
+    fn newest_source(&self) -> io::Result<SystemTime> {
+        let mut newest = newest_below(&self.folder)?;
+        for directory in &self.manifest.sources {
+            newest = newest.max(newest_below(&self.folder.join(directory))?);
+        }
+        Ok(newest)
+    }
+}
+
+/// Returns the modification time of the newest file below `directory`.
+fn newest_below(directory: &Path) -> io::Result<SystemTime> {
+    let mut newest = UNIX_EPOCH;
+    for entry in fs::read_dir(directory)? {
+        let entry = entry?;
+        let kind = entry.file_type()?;
+        if kind.is_dir() && !NO_SOURCES.iter().any(|name| entry.file_name() == *name) {
+            newest = newest.max(newest_below(&entry.path())?);
+        } else if kind.is_file() {
+            newest = newest.max(entry.metadata()?.modified()?);
+        }
+    }
+    Ok(newest)
+}
+
+/// Writes the record atomically, with the start of the build as its modification time.
+fn write_record(record: &Path, built: &Built, start: SystemTime) -> io::Result<()> {
+    let mut text = serde_json::to_string_pretty(built)?;
+    text.push('\n');
+    let temporary = record.with_extension("temporary");
+    let mut file = File::create(&temporary)?;
+    file.write_all(text.as_bytes())?;
+    file.set_modified(start)?;
+    fs::rename(temporary, record)
+}
+
+fn last_lines(log: &Path) -> Vec<String> {
+    let text = fs::read(log).unwrap_or_default();
+    let text = String::from_utf8_lossy(&text);
+    let lines: Vec<&str> = text.lines().map(str::trim_end).filter(|line| !line.is_empty()).collect();
+    lines[lines.len().saturating_sub(LAST_LINES)..].iter().map(|&line| line.to_owned()).collect()
+}

@@ -1,0 +1,234 @@
+//! Peers: echo and HTTP servers based on other libraries and runtimes, each a small project, for comparison with
+//! anello.
+//!
+//! The directory of peers has a subdirectory for each peer. Its `peer.toml` ([`Manifest`]) describes the peer and
+//! how it is built and started. Build results are written to a separate output directory per peer:
+//!
+//! ```text
+//! peers/                     sources, read only          OUT/               build results
+//!   flags/  shared by some                                 tokio/
+//!   tokio-echo/                                              build.log   output of the build
+//!     peer.toml  ── Peers::open ── Peer::build ───────►      built.json  versions, commands, time
+//!     Cargo.toml, Cargo.lock, src/                           target/…    the program
+//! ```
+//!
+//! Invariants:
+//! - A peer counts as built only if its program and `built.json` exist and no source is newer than `built.json`.
+//!   This file is removed before a build starts and written after all steps have succeeded.
+//! - A failed build of one peer does not affect other peers.
+//! - Nothing in this module prints.
+
+mod build;
+mod manifest;
+mod origin;
+mod toolchains;
+
+use std::collections::HashSet;
+use std::ffi::OsStr;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+pub use build::{Built, Outcome, Peer, State};
+pub use manifest::{Driver, Manifest, ManifestContender, Protocol};
+pub use origin::Origin;
+pub use toolchains::Toolchains;
+
+use manifest::in_file;
+
+use crate::plan::contender::{Contender, ROOT};
+pub use crate::plan::contender::{Kind, Serves};
+
+/// The peers of a directory, ordered by name.
+#[derive(Debug, Clone)]
+pub struct Peers {
+    directory: PathBuf,
+    peers: Vec<Peer>,
+}
+
+impl Peers {
+    /// Reads the peers in `directory`. They are built in subdirectories of `out`.
+    ///
+    /// # Errors
+    /// Returns an error if the directory does not exist or contains no peers, or if a manifest is invalid (with
+    /// file and line).
+    pub fn open(directory: &Path, out: &Path) -> io::Result<Peers> {
+        let (directory, out) = (absolute(directory)?, absolute(out)?);
+        let mut peers = Vec::new();
+        let entries = fs::read_dir(&directory)
+            .map_err(|error| in_file(&directory, &format!("cannot list peers: {error}")))?;
+        for entry in entries {
+            let peer_directory = entry?.path();
+            let file = peer_directory.join("peer.toml");
+            if file.is_file() {
+                let manifest = Manifest::read(&file)?;
+                let out = out.join(&manifest.name);
+                peers.push(Peer { manifest, folder: peer_directory, out });
+            }
+        }
+        if peers.is_empty() {
+            return Err(in_file(
+                &directory,
+                "no subdirectory contains a peer.toml (is this the directory of peers?)",
+            ));
+        }
+        peers.sort_by(|a, b| a.manifest.name.cmp(&b.manifest.name));
+        let peers = Peers { directory, peers };
+        peers.check_names()?;
+        Ok(peers)
+    }
+
+    /// Finds the peers in `directory` or, if it is `None`, in `peers` in the current directory, else in `peers` of
+    /// the workspace of this program. They are built in the target directory of this program or, if the program is
+    /// installed, in the target directory next to the peers.
+    ///
+    /// # Errors
+    /// Returns the errors of [`open`](Self::open), and an error if the path of this program is unknown.
+    pub fn find(directory: Option<&Path>) -> io::Result<Peers> {
+        let in_workspace = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../peers");
+        let directory = match directory {
+            Some(directory) => directory.to_owned(),
+            None if has_peers(Path::new("peers")) => PathBuf::from("peers"),
+            None => in_workspace,
+        };
+        // Cargo marks its target directories with this file.
+        let executable = std::env::current_exe()?;
+        let target = executable.ancestors().find(|ancestor| ancestor.join("CACHEDIR.TAG").is_file());
+        let out = target.map_or_else(|| directory.join("../target/peers"), |target| target.join("peers"));
+        Peers::open(&directory, &out)
+    }
+
+    /// Returns all peers, ordered by name.
+    #[must_use]
+    pub fn all(&self) -> &[Peer] {
+        &self.peers
+    }
+
+    /// Returns the peers with this protocol, ordered by name.
+    pub fn speaking(&self, protocol: Protocol) -> impl Iterator<Item = &Peer> {
+        self.peers.iter().filter(move |peer| peer.manifest.protocol == protocol)
+    }
+
+    /// Returns the peers with the given names, ordered by name. The name of a peer, of its directory or of one of
+    /// its contenders selects it.
+    ///
+    /// # Errors
+    /// Returns an error that names the first unknown name.
+    pub fn named(&self, names: &[String]) -> Result<Vec<&Peer>, String> {
+        for name in names {
+            if !self.peers.iter().any(|peer| peer.has_name(name)) {
+                let known: Vec<&str> = self.peers.iter().map(|peer| peer.manifest.name.as_str()).collect();
+                let directory = self.directory.display();
+                return Err(format!("{directory} has no peer {name:?} (known peers: {})", known.join(", ")));
+            }
+        }
+        Ok(self.peers.iter().filter(|peer| names.iter().any(|name| peer.has_name(name))).collect())
+    }
+
+    /// Returns the contenders of all built peers with this protocol. `cores` is a list of cores such as `0,1`. It
+    /// is passed on unchanged, so it may be a placeholder. Contenders that serve files have [`ROOT`] among their
+    /// arguments.
+    #[must_use]
+    pub fn contenders(&self, protocol: Protocol, cores: &str) -> Vec<Contender> {
+        let built = self.speaking(protocol).filter_map(|peer| match peer.state() {
+            State::Built(built) => Some((peer, built)),
+            State::Outdated(_) | State::NotBuilt => None,
+        });
+        built.flat_map(|(peer, built)| peer.contenders(&built, cores)).collect()
+    }
+
+    /// Checks that names are unique, because results are stored by name.
+    fn check_names(&self) -> io::Result<()> {
+        let (mut peers, mut contenders) = (HashSet::new(), HashSet::new());
+        for peer in &self.peers {
+            let file = peer.folder.join("peer.toml");
+            if !peers.insert(&peer.manifest.name) {
+                return Err(in_file(&file, &format!("duplicate peer name {:?}", peer.manifest.name)));
+            }
+            for contender in &peer.manifest.contenders {
+                if !contenders.insert(&contender.name) {
+                    return Err(in_file(&file, &format!("duplicate contender name {:?}", contender.name)));
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+fn has_peers(directory: &Path) -> bool {
+    let entries = fs::read_dir(directory).into_iter().flatten().flatten();
+    entries.into_iter().any(|entry| entry.path().join("peer.toml").is_file())
+}
+
+/// Returns the absolute path, without `..` if it exists. Builds run in the peers' directories, so relative paths
+/// would be wrong.
+fn absolute(path: &Path) -> io::Result<PathBuf> {
+    fs::canonicalize(path).or_else(|_| std::path::absolute(path))
+}
+
+impl Peer {
+    fn has_name(&self, name: &str) -> bool {
+        self.manifest.name == name
+            || self.folder.file_name() == Some(OsStr::new(name))
+            || self.manifest.contenders.iter().any(|contender| contender.name == name)
+    }
+
+    /// Returns the contenders of a finished build.
+    fn contenders(&self, built: &Built, cores: &str) -> Vec<Contender> {
+        let manifest = &self.manifest;
+        let program: Vec<String> = manifest.program.iter().map(|word| self.expand(word)).collect();
+        let is_unrecorded = built.origin == Origin::default();
+        let origin =
+            if is_unrecorded { Origin::pinned(self.library(), &built.version) } else { built.origin.clone() };
+        let contender = |contender: &ManifestContender| {
+            let mut arguments: Vec<&str> = program[1..].iter().map(String::as_str).collect();
+            arguments.extend(["--addr", "127.0.0.1:0", "--cores", cores]);
+            if manifest.serves.contains(&Serves::Files) {
+                arguments.extend(["--root", ROOT]);
+            }
+            arguments.extend(contender.arguments.iter().map(String::as_str));
+            Contender {
+                driver: Some(contender.driver.to_string()),
+                version: Some(built.version.clone()),
+                commit: origin.library_commit.clone(),
+                library_checksum: origin.library_checksum.clone(),
+                server_commit: origin.server_commit.clone(),
+                built_with: Some(format!("{} ({})", manifest.language, built.compiler)),
+                features: contender.features.clone(),
+                connections_limit: contender.connections_limit,
+                warm_up: Duration::from_secs(manifest.warm_up_s),
+                kind: Some(manifest.kind),
+                serves: manifest.serves.clone(),
+                takes_tls: manifest.tls,
+                ..Contender::new(&contender.name, Path::new(&program[0]), &arguments)
+            }
+        };
+        manifest.contenders.iter().map(contender).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::origin::locked_checksum;
+    use super::*;
+
+    #[test]
+    fn lock_files_have_checksums_of_all_libraries() {
+        let peers = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../peers");
+        let out = tempfile::tempdir().unwrap();
+        for peer in Peers::open(&peers, out.path()).unwrap().all() {
+            let version = peer.manifest.version.as_deref();
+            let has_lock = ["Cargo.lock", "go.sum"].iter().any(|name| peer.folder.join(name).is_file());
+            let checksum = locked_checksum(&peer.folder, &peer.manifest.library, version.unwrap_or("0"));
+            match version {
+                Some(_) if has_lock => {
+                    let checksum = checksum.expect(&peer.manifest.name);
+                    let kind = if peer.manifest.language == "Go" { "h1:" } else { "sha256:" };
+                    assert!(checksum.starts_with(kind) && checksum.len() > 40, "{checksum}");
+                }
+                _ => assert_eq!(checksum, None, "{}", peer.manifest.name),
+            }
+        }
+    }
+}

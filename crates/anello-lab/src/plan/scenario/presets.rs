@@ -1,0 +1,30 @@
+//! Presets: scenario files embedded in the program. Each file documents itself.
+
+/// Name and text of every preset. The first one is the default.
+pub const PRESETS: [(&str, &str); 19] = [
+    ("quick", include_str!("../../../presets/quick.toml")),
+    ("smoke", include_str!("../../../presets/smoke.toml")),
+    ("frevib", include_str!("../../../presets/frevib.toml")),
+    ("joakimthun", include_str!("../../../presets/joakimthun.toml")),
+    ("monoio-peak", include_str!("../../../presets/monoio-peak.toml")),
+    ("monoio-fixed", include_str!("../../../presets/monoio-fixed.toml")),
+    ("few", include_str!("../../../presets/few.toml")),
+    ("go-uring", include_str!("../../../presets/go-uring.toml")),
+    ("models", include_str!("../../../presets/models.toml")),
+    ("options", include_str!("../../../presets/options.toml")),
+    ("large", include_str!("../../../presets/large.toml")),
+    ("many", include_str!("../../../presets/many.toml")),
+    ("aa", include_str!("../../../presets/aa.toml")),
+    ("http", include_str!("../../../presets/http.toml")),
+    ("files", include_str!("../../../presets/files.toml")),
+    ("tls", include_str!("../../../presets/tls.toml")),
+    ("chen622", include_str!("../../../presets/chen622.toml")),
+    ("disk", include_str!("../../../presets/disk.toml")),
+    ("idle", include_str!("../../../presets/idle.toml")),
+];
+
+/// Returns the text of the named preset.
+#[must_use]
+pub fn preset(name: &str) -> Option<&'static str> {
+    PRESETS.iter().find(|(preset, _)| *preset == name).map(|(_, text)| *text)
+}

@@ -1,0 +1,254 @@
+//! Contenders of a scenario, as far as they are available on this machine.
+
+use std::ops::Range;
+use std::path::Path;
+
+use super::{Resolver, Resources};
+use crate::plan::contender::{Contender, Role};
+use crate::plan::limits::{check_base, names_without_twins};
+use crate::plan::scenario::file::{ContenderEntry, InlineContender, Protocol, ScenarioError};
+use crate::plan::site::{SupportedTargets, Target};
+
+/// Placeholder for a core that runs neither servers nor the load.
+const FURTHER_CORE: &str = "{further_core}";
+
+impl<'a> Resolver<'a> {
+    /// Returns all available contenders of the scenario, without the twin of the reference.
+    pub(super) fn contenders(&mut self) -> Result<Vec<Contender>, ScenarioError> {
+        let built_in = match self.file.protocol() {
+            Protocol::Disk => Contender::disk_workers(&self.resources.executable, &self.resources.disk_file),
+            Protocol::Http | Protocol::Https => Contender::http_servers(&self.resources.executable),
+            Protocol::Echo | Protocol::Idle => Contender::default_contenders(&self.resources.executable),
+        };
+        let built_in: Vec<Contender> =
+            built_in.into_iter().filter(|contender| contender.twin_of.is_none()).collect();
+        let mut contenders: Vec<Contender> = Vec::new();
+        for entry in &self.file.contenders {
+            let span = entry.span();
+            let entry_contenders = match entry.get_ref() {
+                ContenderEntry::Name(name) if name == "peers" => self.all_peers(),
+                ContenderEntry::Name(name) => self.named(name, &built_in, span.clone())?,
+                ContenderEntry::Inline(inline) => vec![self.inline(inline, span.clone())?],
+            };
+            for contender in entry_contenders {
+                let contender = match self.file.protocol() {
+                    Protocol::Https => contender.under_tls(),
+                    _ => contender,
+                };
+                // A peer that is also listed by name is part of "peers" as well.
+                if !contenders.contains(&contender) {
+                    if contenders.iter().any(|other| other.name == contender.name) {
+                        let message = format!("duplicate contender \"{}\" (rename one)", contender.name);
+                        return self.error(span, message);
+                    }
+                    contenders.push(contender);
+                }
+            }
+        }
+        Ok(contenders)
+    }
+
+    /// Returns the built peers of the scenario's protocol and the names of those that are not built.
+    fn peers(&self) -> (&'a [Contender], &'a [String]) {
+        let Resources { peers, unbuilt_peers, http_peers, unbuilt_http_peers, .. } = self.resources;
+        match self.file.protocol() {
+            Protocol::Http | Protocol::Https => (http_peers, unbuilt_http_peers),
+            Protocol::Echo | Protocol::Idle | Protocol::Disk => (peers, unbuilt_peers),
+        }
+    }
+
+    fn all_peers(&mut self) -> Vec<Contender> {
+        let (built, unbuilt) = self.peers();
+        let (built, unbuilt) = (built.to_vec(), unbuilt.join(", "));
+        if !unbuilt.is_empty() {
+            self.notes.push(format!(
+                "Peers omitted because they are not built: {unbuilt} (`anello lab peers build`)."
+            ));
+        }
+        built
+    }
+
+    fn named(
+        &mut self,
+        name: &str,
+        built_in: &[Contender],
+        span: Range<usize>,
+    ) -> Result<Vec<Contender>, ScenarioError> {
+        let (built, unbuilt) = self.peers();
+        let candidates = || built_in.iter().chain(built);
+        if let Some(contender) = candidates().find(|contender| contender.name == name) {
+            return Ok(vec![contender.clone()]);
+        }
+        if unbuilt.iter().any(|peer| peer == name) {
+            self.notes.push(format!(
+                "{name} is omitted because it is not built (`anello lab peers build {name}`)."
+            ));
+            return Ok(Vec::new());
+        }
+        let names: Vec<&str> = candidates().map(|contender| contender.name.as_str()).collect();
+        self.error(
+            span,
+            format!(
+                "unknown contender \"{name}\" (choose one of {}, \"peers\" for all built peers, or a command: \
+                 {{ name = \"…\", command = \"…\" }})",
+                names.join(", ")
+            ),
+        )
+    }
+
+    fn inline(&self, inline: &InlineContender, span: Range<usize>) -> Result<Contender, ScenarioError> {
+        let executable = self.resources.executable.to_string_lossy();
+        let mut words = inline.command.split_whitespace().map(|word| {
+            word.replace("{anello}", &executable)
+                .replace("{file}", &self.resources.disk_file.to_string_lossy())
+        });
+        let Some(program) = words.next().filter(|_| !inline.name.trim().is_empty()) else {
+            return self.error(span, "name and command of a contender must not be empty");
+        };
+        let is_own = inline.role != Role::Peer;
+        let contender = Contender {
+            name: inline.name.trim().to_owned(),
+            role: inline.role,
+            arguments: words.collect(),
+            driver: inline.driver.clone(),
+            version: inline.version.clone().or_else(|| is_own.then(|| env!("CARGO_PKG_VERSION").to_owned())),
+            connections_limit: inline.connections_limit,
+            base: inline.against.as_ref().map(|base| base.get_ref().trim().to_owned()),
+            ..Contender::new("", Path::new(&program), &[])
+        };
+        if self.file.protocol() == Protocol::Https && !contender.serves_tls() {
+            let message = "an https command needs a certificate and a key (use {certificate} and {key})";
+            return self.error(span, message.to_owned());
+        }
+        match (&inline.serves, self.file.protocol().without_tls()) {
+            (None, Protocol::Http) => Ok(contender.serving_by_command()),
+            (None, _) => Ok(contender),
+            (Some(serves), Protocol::Http) if !serves.get_ref().is_empty() => {
+                Ok(Contender { serves: serves.get_ref().clone(), ..contender })
+            }
+            (Some(serves), Protocol::Http) => {
+                self.error(serves.span(), "serves must not be empty (use \"files\", \"fixed\" or both)")
+            }
+            (Some(serves), protocol) => {
+                let message = format!("key serves requires protocol http, not {protocol} (remove it)");
+                self.error(serves.span(), message)
+            }
+        }
+    }
+
+    /// Removes contenders that serve none of the requested targets and adds a note about them.
+    pub(super) fn drop_contenders_without_target(&mut self, contenders: &mut Vec<Contender>) {
+        let cell_targets = self.file.cells.iter().filter_map(|cell| cell.get_ref().target);
+        let requested_targets: Vec<Target> =
+            self.file.targets.iter().map(|target| *target.get_ref()).chain(cell_targets).collect();
+        if self.file.protocol().without_tls() != Protocol::Http || requested_targets.is_empty() {
+            return;
+        }
+        let serves_any = |contender: &Contender| {
+            let supported = SupportedTargets::of(&contender.serves);
+            requested_targets.iter().any(|&target| supported.has(target))
+        };
+        let omitted = contenders.iter().filter(|contender| !serves_any(contender));
+        let omitted: Vec<&str> = omitted.map(|contender| contender.name.as_str()).collect();
+        if !omitted.is_empty() {
+            let names = omitted.join(", ");
+            self.notes.push(format!("Omitted because they serve none of the requested targets: {names}."));
+            contenders.retain(serves_any);
+        }
+    }
+
+    /// Removes contenders without TLS support from an https scenario and adds a note about them.
+    pub(super) fn drop_contenders_without_tls(&mut self, contenders: &mut Vec<Contender>) {
+        if self.file.protocol() != Protocol::Https {
+            return;
+        }
+        let plain = contenders.iter().filter(|contender| !contender.serves_tls());
+        let plain: Vec<&str> = plain.map(|contender| contender.name.as_str()).collect();
+        if !plain.is_empty() {
+            self.notes.push(format!("Omitted because they do not support TLS: {}.", plain.join(", ")));
+            contenders.retain(Contender::serves_tls);
+        }
+    }
+
+    /// Inserts the twin of the reference, which measures the noise floor. Returns the name of the reference: the
+    /// first of the scenario's candidates that participates, or the first candidate if none does.
+    pub(super) fn add_twin(&mut self, contenders: &mut Vec<Contender>) -> String {
+        let names = &self.file.reference.get_ref().0;
+        let position = |name: &String| contenders.iter().position(|contender| contender.name == *name);
+        let first = names.first().cloned().unwrap_or_default();
+        let Some((name, index)) = names.iter().find_map(|name| Some((name, position(name)?))) else {
+            return first;
+        };
+        if *name != first {
+            self.notes.push(format!("{first} does not participate: the reference is {name} instead."));
+        }
+        contenders.insert(index + 1, contenders[index].twin());
+        name.clone()
+    }
+
+    /// Replaces [`FURTHER_CORE`] with the core and returns it if any contender uses the placeholder. Without such a
+    /// core, these contenders are removed: on a core of the servers or the load, they would not measure their
+    /// option.
+    pub(super) fn assign_further_core(
+        &mut self,
+        contenders: &mut Vec<Contender>,
+        core: Option<usize>,
+    ) -> Option<usize> {
+        let uses_core =
+            |contender: &Contender| contender.arguments.iter().any(|word| word.contains(FURTHER_CORE));
+        let names: Vec<String> =
+            contenders.iter().filter(|one| uses_core(one)).map(|contender| contender.name.clone()).collect();
+        if names.is_empty() {
+            return None;
+        }
+        let Some(core) = core else {
+            contenders.retain(|contender| !uses_core(contender));
+            self.notes.push(format!(
+                "Omitted because they need a core in addition to those of servers and load, and only {} are usable: {}.",
+                self.resources.cores.len(),
+                names.join(", ")
+            ));
+            return None;
+        };
+        for word in contenders.iter_mut().flat_map(|contender| &mut contender.arguments) {
+            *word = word.replace(FURTHER_CORE, &core.to_string());
+        }
+        Some(core)
+    }
+
+    /// Rejects a base that is the contender itself or is not in this scenario. A requested peer that is not built
+    /// is valid.
+    pub(super) fn check_bases(&self, contenders: &[Contender]) -> Result<(), ScenarioError> {
+        let entries = || self.file.contenders.iter().map(toml::Spanned::get_ref);
+        let is_requested = |peer: &&str| {
+            entries()
+                .any(|entry| matches!(entry, ContenderEntry::Name(name) if name == peer || name == "peers"))
+        };
+        let unbuilt = self.peers().1.iter().map(String::as_str);
+        let names: Vec<&str> =
+            names_without_twins(contenders).into_iter().chain(unbuilt.filter(is_requested)).collect();
+        for entry in entries() {
+            let ContenderEntry::Inline(InlineContender { name, against: Some(base), .. }) = entry else {
+                continue;
+            };
+            if let Err(message) = check_base(name.trim(), base.get_ref().trim(), &names) {
+                return self.error(base.span(), message);
+            }
+        }
+        Ok(())
+    }
+
+    /// Clears bases that do not participate on this machine and adds a note about them.
+    pub(super) fn clear_missing_bases(&mut self, contenders: &mut [Contender]) {
+        let names: Vec<String> = names_without_twins(contenders).into_iter().map(str::to_owned).collect();
+        let mut affected = Vec::new();
+        for contender in contenders {
+            if let Some(base) = contender.base.take_if(|base| !names.contains(base)) {
+                affected.push(format!("{} ({base})", contender.name));
+            }
+        }
+        if !affected.is_empty() {
+            self.notes.push(format!("No base, because it does not participate: {}.", affected.join(", ")));
+        }
+    }
+}

@@ -1,0 +1,222 @@
+//! Resources that HTTP servers serve: the files of a small site with known contents, and one fixed response.
+//!
+//! ```text
+//!  hello.txt      13 bytes    Hello, World!
+//!  page.html       6 KiB      a page of text
+//!  300k.bin      300 KiB      ┐ pseudorandom bytes without repetitions,
+//!  10m.bin        10 MiB      ┘ so that lost, duplicated or shifted bytes are detected
+//!  /fixed         13 bytes    Hello, World!, from memory in servers with a handler for it; other servers serve it as
+//!                             a file of this name
+//! ```
+//!
+//! A `Site` is a directory with these files. Each run creates its own and removes it at the end.
+
+use std::fmt;
+use std::sync::OnceLock;
+
+use serde::{Deserialize, Serialize};
+
+use crate::plan::contender::Serves;
+
+/// Minimum size of a response that exceeds the socket buffer, so that it is sent at the speed of the reader.
+const LARGE_BYTES: usize = 64 << 10;
+
+/// Contents of the smallest file and of the fixed response.
+const HELLO: &[u8] = b"Hello, World!";
+
+/// Resource of a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum Target {
+    /// A file with 13 bytes of text.
+    #[serde(rename = "hello.txt")]
+    Hello,
+    /// A file with a page of 6 KiB.
+    #[serde(rename = "page.html")]
+    Page,
+    /// A file of 300 KiB.
+    #[serde(rename = "300k.bin")]
+    Large,
+    /// A file of 10 MiB.
+    #[serde(rename = "10m.bin")]
+    Huge,
+    /// A fixed response of 13 bytes from a handler. In servers without handlers, a file of this name.
+    #[serde(rename = "/fixed")]
+    Fixed,
+}
+
+impl Target {
+    /// All targets.
+    pub const ALL: [Target; 5] = [Target::Hello, Target::Page, Target::Large, Target::Huge, Target::Fixed];
+
+    /// Returns the file name, or the path of the fixed response.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Target::Hello => "hello.txt",
+            Target::Page => "page.html",
+            Target::Large => "300k.bin",
+            Target::Huge => "10m.bin",
+            Target::Fixed => "/fixed",
+        }
+    }
+
+    /// Returns the request path: `/hello.txt`.
+    #[must_use]
+    pub fn path(self) -> String {
+        format!("/{}", self.file_name())
+    }
+
+    /// Returns the size of the body in bytes.
+    #[must_use]
+    pub const fn bytes(self) -> usize {
+        match self {
+            Target::Hello | Target::Fixed => HELLO.len(),
+            Target::Page => 6 << 10,
+            Target::Large => 300 << 10,
+            Target::Huge => 10 << 20,
+        }
+    }
+
+    /// Returns the body. It is generated on first use and kept until the process exits.
+    #[must_use]
+    pub fn body(self) -> &'static [u8] {
+        static BODIES: [OnceLock<Vec<u8>>; Target::ALL.len()] =
+            [const { OnceLock::new() }; Target::ALL.len()];
+        BODIES[self as usize].get_or_init(|| match self {
+            Target::Hello | Target::Fixed => HELLO.to_vec(),
+            Target::Page => page(self.bytes()),
+            Target::Large | Target::Huge => noise(self.bytes()),
+        })
+    }
+
+    /// Returns whether the response exceeds the socket buffer, so that it is sent at the speed of the reader.
+    #[must_use]
+    pub const fn is_large(self) -> bool {
+        self.bytes() >= LARGE_BYTES
+    }
+
+    /// Returns the size with a unit: "13 bytes", "6 KiB".
+    #[must_use]
+    pub fn size_in_words(self) -> String {
+        match self.bytes() {
+            bytes if bytes % (1 << 20) == 0 => format!("{} MiB", bytes >> 20),
+            bytes if bytes % (1 << 10) == 0 => format!("{} KiB", bytes >> 10),
+            bytes => format!("{bytes} bytes"),
+        }
+    }
+
+    pub(crate) fn file_name(self) -> &'static str {
+        self.name().trim_start_matches('/')
+    }
+}
+
+impl fmt::Display for Target {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.pad(self.name())
+    }
+}
+
+/// Resources that an HTTP server can serve.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SupportedTargets {
+    /// `true` if the server serves files, including a file named like the fixed response.
+    pub files: bool,
+    /// `true` if the server has a handler for the fixed response.
+    pub fixed: bool,
+}
+
+impl SupportedTargets {
+    /// Converts the list of a contender. An empty list means that nothing is declared, and therefore everything.
+    #[must_use]
+    pub fn of(serves: &[Serves]) -> SupportedTargets {
+        let has = |resource| serves.is_empty() || serves.contains(&resource);
+        SupportedTargets { files: has(Serves::Files), fixed: has(Serves::Fixed) }
+    }
+
+    /// Returns whether the server can serve `target`.
+    #[must_use]
+    pub fn has(self, target: Target) -> bool {
+        self.files || (self.fixed && target == Target::Fixed)
+    }
+
+    /// Returns all supported targets, ordered by size.
+    #[must_use]
+    pub fn targets(self) -> Vec<Target> {
+        let mut targets: Vec<Target> = Target::ALL.into_iter().filter(|&target| self.has(target)).collect();
+        targets.sort_by_key(|target| target.bytes());
+        targets
+    }
+}
+
+/// Returns a page of exactly this many bytes, with numbered lines.
+fn page(bytes: usize) -> Vec<u8> {
+    const END: &str = "</body>\n</html>\n";
+    let mut page = String::from(
+        "<!DOCTYPE html>\n<html lang=\"en\">\n<head><meta charset=\"utf-8\"><title>A page</title></head>\n<body>\n",
+    );
+    for number in 1.. {
+        let line =
+            format!("<p>Line {number} of a page that is neither small nor large, as most pages are.</p>\n");
+        if page.len() + line.len() + END.len() > bytes {
+            break;
+        }
+        page += &line;
+    }
+    page += &" ".repeat(bytes - page.len() - END.len());
+    page += END;
+    page.into_bytes()
+}
+
+/// Returns pseudorandom bytes that depend only on their number (xorshift64, whose state must not be 0).
+fn noise(bytes: usize) -> Vec<u8> {
+    let mut state = 0x9e37_79b9_7f4a_7c15_u64 ^ bytes as u64;
+    let mut noise = Vec::with_capacity(bytes + 8);
+    while noise.len() < bytes {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        noise.extend_from_slice(&state.to_le_bytes());
+    }
+    noise.truncate(bytes);
+    noise
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bodies_have_declared_sizes() {
+        for target in Target::ALL {
+            assert_eq!(target.body().len(), target.bytes(), "{target}");
+            assert_eq!(target.is_large(), target.bytes() > 300_000, "{target}");
+        }
+        assert_eq!(Target::ALL.map(|target| target.bytes()), [13, 6144, 307_200, 10_485_760, 13]);
+        let sizes = ["13 bytes", "6 KiB", "300 KiB", "10 MiB", "13 bytes"];
+        assert_eq!(Target::ALL.map(Target::size_in_words), sizes);
+        let text = String::from_utf8(Target::Page.body().to_vec()).unwrap();
+        assert!(text.starts_with("<!DOCTYPE html>") && text.ends_with("</html>\n"), "{text}");
+        assert_eq!(Target::Large.body()[..64], noise(307_200)[..64], "bodies are reproducible");
+        assert_ne!(Target::Large.body()[..64], Target::Huge.body()[..64]);
+    }
+
+    #[test]
+    fn file_servers_support_all_targets_and_handlers_only_fixed() {
+        let sorted = [Target::Hello, Target::Fixed, Target::Page, Target::Large, Target::Huge];
+        for all in [&[][..], &[Serves::Files], &[Serves::Files, Serves::Fixed]] {
+            assert_eq!(SupportedTargets::of(all).targets(), sorted, "{all:?}");
+        }
+        assert_eq!(SupportedTargets::of(&[Serves::Fixed]).targets(), [Target::Fixed]);
+        assert_eq!(SupportedTargets::of(&[Serves::Files]), SupportedTargets { files: true, fixed: false });
+    }
+
+    #[test]
+    fn targets_are_serialized_by_name() {
+        for target in Target::ALL {
+            let json = serde_json::to_string(&target).unwrap();
+            assert_eq!(json, format!("\"{target}\""));
+            assert_eq!(serde_json::from_str::<Target>(&json).unwrap(), target);
+        }
+        assert_eq!(Target::Fixed.path(), "/fixed");
+    }
+}

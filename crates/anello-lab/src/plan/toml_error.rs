@@ -1,0 +1,17 @@
+//! Error messages of the TOML parser in the terms of TOML.
+
+/// Replaces names of Rust types in a message of serde with TOML terms.
+pub(crate) fn describe_toml_error(message: &str) -> String {
+    let mismatch = message.strip_prefix("invalid type: ").or_else(|| message.strip_prefix("invalid value: "));
+    let Some((actual, expected)) = mismatch.and_then(|rest| rest.rsplit_once(", expected ")) else {
+        return message.to_owned();
+    };
+    let expected = match expected {
+        "usize" | "u64" | "u32" | "u16" => "a whole number of at least 0",
+        "f64" => "a number",
+        "a boolean" => "a boolean, true or false",
+        "a string" => "text in quotes",
+        other => other,
+    };
+    format!("expected {expected}, not {actual}")
+}

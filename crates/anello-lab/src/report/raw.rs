@@ -1,0 +1,97 @@
+//! Stored runs: JSON of one run, or an HTML page that contains the compressed JSON of each of its runs.
+
+use std::fs;
+use std::io::{self, Read, Write};
+use std::path::Path;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use flate2::Compression;
+use flate2::read::GzDecoder;
+use flate2::write::GzEncoder;
+
+use crate::result::LabResult;
+
+/// Start of an element with the raw data of a run, up to its number.
+const ELEMENT: &str = "<script type=\"application/gzip\" id=\"raw";
+const END: &str = "</script>";
+
+/// End of a page.
+const PAGE_END: &str = "</html>";
+
+const TRUNCATED: &str = "raw data are truncated: the file is incomplete";
+
+/// Maximum size of the uncompressed JSON of a run. Protects against decompression bombs.
+const MAX_JSON_BYTES: u64 = 1 << 30;
+
+/// Returns the page element with the JSON of run number `run`: gzip in base64, which needs no escaping in HTML.
+pub(crate) fn element(run: usize, json: &str) -> String {
+    let mut encoder = GzEncoder::new(Vec::new(), Compression::best());
+    // Writing to memory cannot fail.
+    let packed = encoder.write_all(json.as_bytes()).and_then(|()| encoder.finish()).unwrap_or_default();
+    format!("{ELEMENT}{run}\">{}{END}", STANDARD.encode(packed))
+}
+
+/// Reads the runs of a file: one from JSON, or all runs of a page that the lab wrote.
+///
+/// # Errors
+/// Returns an error with the path if the file cannot be read, or does not contain a result of this version.
+pub fn read_runs(path: &Path) -> io::Result<Vec<LabResult>> {
+    let read_error =
+        |kind, cause: String| io::Error::new(kind, format!("cannot read {}: {cause}", path.display()));
+    let text = fs::read_to_string(path).map_err(|error| read_error(error.kind(), error.to_string()))?;
+    runs_of(&text).map_err(|cause| read_error(io::ErrorKind::InvalidData, cause))
+}
+
+/// Parses the runs of a text in the formats of [`read_runs`].
+///
+/// # Errors
+/// Returns a description of the invalid part.
+pub fn runs_of(text: &str) -> Result<Vec<LabResult>, String> {
+    if !text.trim_start().starts_with('<') {
+        return LabResult::from_json(text).map(|result| vec![result]).map_err(|error| error.to_string());
+    }
+    let elements: Vec<&str> = text.split(ELEMENT).skip(1).collect();
+    let Some(last) = elements.last() else { return Err("page has no raw data of a run".to_owned()) };
+    // Without the end of the page, later runs may be missing.
+    if !last.contains(PAGE_END) {
+        return Err(TRUNCATED.to_owned());
+    }
+    let run = |element: &str| {
+        let packed = element.split_once('>').and_then(|(_, rest)| rest.split_once(END));
+        LabResult::from_json(&unpack(packed.ok_or(TRUNCATED)?.0)?).map_err(|error| error.to_string())
+    };
+    elements.into_iter().map(run).collect()
+}
+
+fn unpack(packed: &str) -> Result<String, String> {
+    let damaged = |cause: String| format!("raw data are damaged: {cause}");
+    let packed = STANDARD.decode(packed).map_err(|error| damaged(error.to_string()))?;
+    let mut json = String::new();
+    let mut decoder = GzDecoder::new(packed.as_slice()).take(MAX_JSON_BYTES);
+    decoder.read_to_string(&mut json).map_err(|error| damaged(error.to_string()))?;
+    Ok(json)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn invalid_files_are_rejected_with_cause() {
+        for (text, cause) in [
+            ("", "not the JSON of a run"),
+            ("<!doctype html><p>hello", "no raw data"),
+            ("<!doctype html><script type=\"application/gzip\" id=\"raw0\">!</script></html>", "damaged"),
+            ("<!doctype html><script type=\"application/gzip\" id=\"raw0\">AAAA</script></html>", "damaged"),
+            ("<!doctype html><script type=\"application/gzip\" id=\"raw0\">AAAA</script>", "truncated"),
+            ("<!doctype html><script type=\"application/gzip\" id=\"raw0\">AAAA</html>", "truncated"),
+            ("<!doctype html><script type=\"application/gzip\" id=\"raw0\">AAAA", "truncated"),
+        ] {
+            let error = runs_of(text).unwrap_err();
+            assert!(error.contains(cause), "{text}: {error}");
+        }
+        let page = format!("<!doctype html>{}</html>", element(0, "{}"));
+        assert!(runs_of(&page).unwrap_err().contains("not a lab result"));
+    }
+}

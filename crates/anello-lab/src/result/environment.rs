@@ -1,0 +1,192 @@
+//! Description of the machine that a reader needs to interpret results: kernel, CPU, limits, disk, noise sources.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+/// Kernel settings that affect connections, sockets and disk I/O and have no field of their own in [`Environment`].
+pub(crate) const SYSCTLS: [&str; 8] = [
+    "net.core.rmem_max",
+    "net.core.wmem_max",
+    "net.core.default_qdisc",
+    "net.core.busy_poll",
+    "net.core.busy_read",
+    "net.ipv4.tcp_max_syn_backlog",
+    "net.ipv4.ip_local_port_range",
+    "fs.aio-max-nr",
+];
+
+/// State of the machine at one point in time.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Environment {
+    /// Kernel name and release.
+    pub kernel: String,
+    /// Processor architecture.
+    pub architecture: String,
+    /// Name of the CPU.
+    pub cpu_model: String,
+    /// Number of online cores.
+    pub cores_online: usize,
+    /// Cores that this process may use, in the kernel's list format.
+    pub cores_allowed: String,
+    /// `true` if the CPU reports that it runs under a hypervisor.
+    pub virtual_machine: bool,
+    /// Physical memory in kibibytes.
+    pub memory_kib: Option<u64>,
+    /// Load averages over 1, 5 and 15 minutes.
+    pub load_average: Option<[f64; 3]>,
+    /// Time stolen from all cores since boot, in kernel ticks (usually 10 ms).
+    pub stolen_ticks: Option<u64>,
+    /// Congestion control of new TCP connections.
+    pub congestion_control: Option<String>,
+    /// Maximum length of the accept queue (`net.core.somaxconn`).
+    pub somaxconn: Option<u64>,
+    /// The `io_uring_disabled` sysctl: 0 allowed, 1 allowed for one group only, 2 disabled.
+    pub io_uring_disabled: Option<u64>,
+    /// CPU frequency governor of the cores that the run used. If they differ, the governor of each group of cores.
+    pub governor: Option<String>,
+    /// Active mitigations of CPU vulnerabilities, by vulnerability.
+    pub mitigations: Vec<String>,
+    /// CPU vulnerabilities that the kernel reports as unmitigated or unknown, in the kernel's words. `None` if the
+    /// kernel does not report vulnerabilities, or if the result was written by a version that did not read them.
+    #[serde(default)]
+    pub vulnerable: Option<Vec<String>>,
+    /// Value of the `mitigations=` boot parameter, as in "off". `None` if it is not set.
+    #[serde(default)]
+    pub mitigations_at_boot: Option<String>,
+    /// Evidence that the lab runs in a container.
+    pub container: Option<String>,
+    /// Seccomp mode of this process: off, strict, filter.
+    pub seccomp: Option<String>,
+    /// Limit of open files: soft, hard.
+    pub open_files: Option<String>,
+    /// Limit of locked memory: soft, hard.
+    pub locked_memory: Option<String>,
+    /// Limit of processes and threads of the user: soft, hard.
+    #[serde(default)]
+    pub processes: Option<String>,
+    /// State of simultaneous multithreading, as the kernel reports it: "on", "off", "notsupported".
+    #[serde(default)]
+    pub smt: Option<String>,
+    /// Hardware threads of the first physical core, in the kernel's list format. The server's core may share its
+    /// physical core with another one.
+    #[serde(default)]
+    pub siblings: Option<String>,
+    /// State of the CPU's temporary clock frequency boost: "on" or "off".
+    #[serde(default)]
+    pub boost: Option<String>,
+    /// Clock source of the kernel.
+    #[serde(default)]
+    pub clock_source: Option<String>,
+    /// Mode of transparent huge pages: "always", "madvise" or "never".
+    #[serde(default)]
+    pub transparent_huge_pages: Option<String>,
+    /// CPU time limit of this process's control group, as in "200000 of 100000 us". `None` if there is no limit.
+    #[serde(default)]
+    pub cpu_limit: Option<String>,
+    /// Sizes of a TCP socket's receive buffer in bytes: minimum, default, maximum.
+    #[serde(default)]
+    pub tcp_receive_buffer: Option<String>,
+    /// Sizes of a TCP socket's send buffer in bytes: minimum, default, maximum.
+    #[serde(default)]
+    pub tcp_send_buffer: Option<String>,
+    /// Group that may use io_uring if `io_uring_disabled` is 1. -1 for no group.
+    #[serde(default)]
+    pub io_uring_group: Option<i64>,
+    /// State of the automatic migration of memory to the NUMA node of the tasks that use it.
+    #[serde(default)]
+    pub numa_balancing: Option<String>,
+    /// Further sysctls by name, as in "net.core.rmem_max". Unreadable ones are omitted.
+    #[serde(default)]
+    pub sysctls: BTreeMap<String, String>,
+    /// Storage of the disk workers' file. `None` if there are no disk workers, or if it cannot be determined.
+    #[serde(default)]
+    pub disk: Option<Disk>,
+}
+
+impl Environment {
+    /// Returns all known facts as pairs of label and value, for display.
+    #[must_use]
+    pub fn facts(&self) -> Vec<(&'static str, String)> {
+        let mut facts = vec![
+            ("Kernel", format!("{} ({})", self.kernel, self.architecture)),
+            ("CPU", format!("{}{}", self.cpu_model, if self.virtual_machine { ", virtual" } else { "" })),
+            ("Cores", format!("{} online, allowed: {}", self.cores_online, self.cores_allowed)),
+        ];
+        let mut add = |label, value: Option<String>| facts.extend(value.map(|value| (label, value)));
+        add("Memory", self.memory_kib.map(|kib| format!("{:.1} GiB", kib as f64 / 1_048_576.0)));
+        add(
+            "Load average",
+            self.load_average.map(|[one, five, fifteen]| format!("{one:.2} {five:.2} {fifteen:.2}")),
+        );
+        add("Frequency governor", Some(self.governor.clone().unwrap_or_else(|| "not visible".to_owned())));
+        add("Clock boost", self.boost.clone());
+        add(
+            "SMT",
+            self.smt.clone().map(|smt| match &self.siblings {
+                Some(siblings) => format!("{smt}; hardware threads of core 0: {siblings}"),
+                None => smt,
+            }),
+        );
+        add(
+            "CPU limit of the control group",
+            Some(self.cpu_limit.clone().unwrap_or_else(|| "none".to_owned())),
+        );
+        add("Clock source", self.clock_source.clone());
+        add("Transparent huge pages", self.transparent_huge_pages.clone());
+        add("NUMA balancing", self.numa_balancing.clone());
+        add("Congestion control", self.congestion_control.clone());
+        add("TCP receive buffer (min, default, max)", self.tcp_receive_buffer.clone());
+        add("TCP send buffer (min, default, max)", self.tcp_send_buffer.clone());
+        add("somaxconn", self.somaxconn.map(|value| value.to_string()));
+        for name in SYSCTLS {
+            add(name, self.sysctls.get(name).cloned());
+        }
+        add("io_uring sysctl", self.io_uring_disabled.map(|value| uring_sysctl(value).to_owned()));
+        add("io_uring group", self.io_uring_group.filter(|&group| group >= 0).map(|group| group.to_string()));
+        add("Seccomp", self.seccomp.clone());
+        add("Container", Some(self.container.clone().unwrap_or_else(|| "not detected".to_owned())));
+        add("Open files (soft, hard)", self.open_files.clone());
+        add("Locked memory (soft, hard)", self.locked_memory.clone());
+        add("Processes and threads (soft, hard)", self.processes.clone());
+        add("Disk file", self.disk.as_ref().map(Disk::to_string));
+        let listed = |names: &[String], none: &str| {
+            if names.is_empty() { none.to_owned() } else { names.join("; ") }
+        };
+        // A kernel that does not report vulnerabilities may still mitigate some.
+        let none = if self.vulnerable.is_some() { "none" } else { "none reported" };
+        add("CPU mitigations", Some(listed(&self.mitigations, none)));
+        add("Unmitigated CPU vulnerabilities", self.vulnerable.as_deref().map(|names| listed(names, "none")));
+        add("Boot parameter mitigations=", self.mitigations_at_boot.clone());
+        facts
+    }
+}
+
+/// File system and block device of a file.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Disk {
+    /// Type of the file system: "ext4", "tmpfs".
+    pub file_system: String,
+    /// Kernel name of the block device under the file system: "nvme0n1p2". `None` if there is none or it is unknown.
+    pub device: Option<String>,
+    /// I/O scheduler of the device: "mq-deadline", "none". `None` if it is unknown.
+    pub scheduler: Option<String>,
+}
+
+impl fmt::Display for Disk {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let device = self.device.as_deref().unwrap_or("no known device");
+        let scheduler = self.scheduler.as_deref().unwrap_or("unknown");
+        write!(formatter, "{} on {device}, I/O scheduler {scheduler}", self.file_system)
+    }
+}
+
+fn uring_sysctl(value: u64) -> &'static str {
+    match value {
+        0 => "0 (allowed)",
+        1 => "1 (only for a group)",
+        2 => "2 (forbidden)",
+        _ => "unknown value",
+    }
+}

@@ -1,0 +1,163 @@
+//! The complete result of a run.
+
+use serde::{Deserialize, Serialize};
+
+use crate::plan::cell::{Cell, Group, Workload};
+use crate::plan::instructions::Instructions;
+use crate::result::contender::ContenderRecord;
+use crate::result::environment::Environment;
+use crate::result::finding::{Failure, Finding};
+use crate::result::plan::Plan;
+use crate::result::row::{CellResult, PairComparison};
+use crate::result::slice::Slice;
+use crate::result::time;
+
+/// Name of the format.
+pub const SCHEMA: &str = "anello-lab";
+
+/// Version of the format.
+pub const SCHEMA_VERSION: u32 = 2;
+
+/// Complete result of a run.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct LabResult {
+    /// Always [`SCHEMA`].
+    pub schema: String,
+    /// The [`SCHEMA_VERSION`] with which the result was written.
+    pub schema_version: u32,
+    /// Start of the run, in seconds since the Unix epoch.
+    pub started_unix_s: u64,
+    /// Duration of the run, in nanoseconds.
+    pub elapsed_ns: u64,
+    /// `true` if the run was stopped before it was complete. Always `true` in a checkpoint.
+    pub interrupted: bool,
+    /// Plan of the run.
+    pub plan: Plan,
+    /// Findings in sentences, the most important first.
+    pub findings: Vec<Finding>,
+    /// Contenders of the run.
+    pub contenders: Vec<ContenderRecord>,
+    /// Results of the checks that ran before the measurements; empty if the contenders were not checked.
+    pub checks: Vec<CheckRecord>,
+    /// Results of the cells, in the order of [`Plan::cells`].
+    pub cells: Vec<CellResult>,
+    /// Comparisons of the anello contenders with the peers that use the same kind of I/O, cell by cell.
+    pub versus: Vec<PairComparison>,
+    /// Comparisons of the anello contenders with async runtimes that use a different kind of I/O, cell by cell.
+    #[serde(default)]
+    pub runtime_versus: Vec<PairComparison>,
+    /// Comparisons of the anello contenders with the other peers that use a different kind of I/O, cell by cell. Part
+    /// of each difference is due to the kind of I/O. The findings include these comparisons only for HTTP servers,
+    /// which users choose regardless of the kind of I/O.
+    #[serde(default)]
+    pub other_versus: Vec<PairComparison>,
+    /// Comparisons of the contenders that name a base ([`ContenderRecord::base`]) with that base, cell by cell.
+    #[serde(default)]
+    pub base_versus: Vec<PairComparison>,
+    /// All failures, in the order in which they occurred.
+    pub failures: Vec<Failure>,
+    /// Further notes on the run.
+    pub notes: Vec<String>,
+    /// Fraction of the cores' time used by other processes during the run; `None` if the kernel does not report it.
+    pub foreign_fraction: Option<f64>,
+    /// State of the machine before the run.
+    pub environment: Environment,
+    /// State of the machine after the run.
+    pub environment_after: Environment,
+    /// Completed cells with their passes, in the order of completion.
+    pub completed: Vec<Completed>,
+    /// All slices of load, in the order in which they ran.
+    pub slices: Vec<Slice>,
+    /// Latency histograms of all clean slices.
+    pub latencies: Vec<LatencyRecord>,
+    /// Instructions per request, counted in a separate run and passed to this one; `None` if there are none.
+    #[serde(default)]
+    pub instructions: Option<Instructions>,
+}
+
+impl LabResult {
+    /// Returns the name of the run's files without extension.
+    pub(crate) fn file_stem(&self) -> String {
+        format!("lab-{}", time::compact_time(self.started_unix_s))
+    }
+
+    /// Returns the groups of cells in the order of their first appearance. Each group has one chart.
+    #[must_use]
+    pub fn groups(&self) -> Vec<Group> {
+        let mut groups: Vec<Group> = Vec::new();
+        for group in self.plan.cells.iter().map(Cell::group) {
+            if !groups.contains(&group) {
+                groups.push(group);
+            }
+        }
+        groups
+    }
+
+    /// Returns the results of the cells of a group, in the order of the plan.
+    #[must_use]
+    pub fn cells_of(&self, group: &Group) -> Vec<&CellResult> {
+        self.cells.iter().filter(|cell| cell.cell.group() == *group).collect()
+    }
+
+    /// Returns the comparisons of the anello contenders with all peers: first those with the same kind of I/O, then the
+    /// other runtimes, then the other servers.
+    pub fn all_pair_comparisons(&self) -> impl Iterator<Item = &PairComparison> {
+        self.versus.iter().chain(&self.runtime_versus).chain(&self.other_versus)
+    }
+
+    /// Returns the lists of all pair comparisons.
+    pub(crate) fn pair_lists_mut(&mut self) -> [&mut Vec<PairComparison>; 4] {
+        [&mut self.versus, &mut self.runtime_versus, &mut self.other_versus, &mut self.base_versus]
+    }
+
+    /// Returns the index of a contender, which is not a twin.
+    pub(crate) fn original_index(&self, name: &str) -> Option<usize> {
+        self.contenders.iter().position(|record| record.name == name && record.twin_of.is_none())
+    }
+
+    /// Returns the workload whose terms are used in sentences about the whole run: the first workload other than disk,
+    /// or the first workload if there are only disk workloads.
+    pub(crate) fn workload(&self) -> Workload {
+        let all = || self.plan.cells.iter().map(|cell| cell.workload);
+        let representative = all().find(|workload| !workload.is_disk()).or_else(|| all().next());
+        representative.unwrap_or(Workload::Idle)
+    }
+}
+
+/// Result of one check of one contender.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CheckRecord {
+    /// Name of the contender.
+    pub contender: String,
+    /// Description of the check: "complete bytes", "stalled reader", "5000 connections".
+    pub what: String,
+    /// `true` if the contender passed the check.
+    pub passed: bool,
+    /// Observed behaviour, line by line, and the parts of the check that were skipped, with the reasons.
+    pub details: Vec<String>,
+    /// Duration of the check, in nanoseconds.
+    pub elapsed_ns: u64,
+}
+
+/// A cell that was completed in a pass.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Completed {
+    /// The pass, from 0.
+    pub pass: usize,
+    /// Index of the cell in [`Plan::cells`].
+    pub cell: usize,
+}
+
+/// Latencies of one contender in one cell, over all clean slices.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LatencyRecord {
+    /// Index of the contender.
+    pub contender: usize,
+    /// Index of the cell in [`Plan::cells`].
+    pub cell: usize,
+    /// Pass in which the run was stopped within this cell. `None` for the record with the latencies of all completed
+    /// passes.
+    pub unfinished_pass: Option<usize>,
+    /// Compressed HdrHistogram V2 in base64, with values in nanoseconds. See [`crate::result::latency::decode`].
+    pub histogram: String,
+}

@@ -1,0 +1,70 @@
+//! Stored latencies: histograms as text, and latency curves.
+//!
+//! The histogram of every clean slice is added to the sum of its contender and cell. The result contains the sum as
+//! compressed HdrHistogram V2 in base64, a format that other tools can read. Any quantile can be computed from it
+//! later, and several runs can be added without loss.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use hdrhistogram::Histogram;
+use hdrhistogram::serialization::{Deserializer, Serializer, V2DeflateSerializer};
+
+/// Quantiles of a latency curve.
+pub const CURVE_QUANTILES: [f64; 19] = [
+    0.01, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.98, 0.99, 0.995, 0.999, 0.9995, 0.9999,
+    1.0,
+];
+
+/// Returns a histogram for latencies from 1 ns to 60 s with three significant digits. Larger values are clamped by
+/// `saturating_record`.
+#[must_use]
+pub fn latency_histogram() -> Histogram<u64> {
+    Histogram::new_with_bounds(1, 60_000_000_000, 3).expect("constant bounds are valid")
+}
+
+/// Encodes a histogram as text.
+///
+/// # Errors
+/// Returns the error of the serializer, which is not expected to fail.
+pub fn encode(histogram: &Histogram<u64>) -> Result<String, String> {
+    let mut bytes = Vec::new();
+    V2DeflateSerializer::new()
+        .serialize(histogram, &mut bytes)
+        .map_err(|error| format!("cannot encode the latencies: {error}"))?;
+    Ok(STANDARD.encode(bytes))
+}
+
+/// Decodes the output of [`encode`], or any HdrHistogram V2 in base64, compressed or not.
+///
+/// # Errors
+/// Returns an error if the text is not base64, or not an HdrHistogram V2.
+pub fn decode(text: &str) -> Result<Histogram<u64>, String> {
+    let bytes =
+        STANDARD.decode(text.trim()).map_err(|error| format!("latencies are not valid base64: {error}"))?;
+    Deserializer::new()
+        .deserialize(&mut bytes.as_slice())
+        .map_err(|error| format!("latencies are not a valid HdrHistogram V2: {error}"))
+}
+
+/// Adds the values of one histogram to another one, which may have other bounds.
+pub fn add(sum: &mut Histogram<u64>, histogram: &Histogram<u64>) {
+    if sum.add(histogram).is_ok() {
+        return;
+    }
+    // The histogram has values outside the bounds of the sum. Nothing has been added yet.
+    for value in histogram.iter_recorded() {
+        sum.saturating_record_n(value.value_iterated_to(), value.count_at_value());
+    }
+}
+
+/// Returns latencies in nanoseconds by quantile. Empty for an empty histogram. Quantiles that need more values are
+/// omitted, except for the last one, the maximum.
+#[must_use]
+pub fn curve(histogram: &Histogram<u64>) -> Vec<(f64, u64)> {
+    let count = histogram.len() as f64;
+    CURVE_QUANTILES
+        .iter()
+        .filter(|&&quantile| count > 0.0 && (quantile >= 1.0 || (1.0 - quantile) * count >= 1.0))
+        .map(|&quantile| (quantile, histogram.value_at_quantile(quantile)))
+        .collect()
+}

@@ -1,0 +1,115 @@
+//! Measures by which contenders are compared, and access to their values in a result.
+
+use crate::plan::cell::{Cell, Workload};
+use crate::result::finding::Verdict;
+use crate::result::slice::Slice;
+
+/// A measure by which contenders are compared.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Measure {
+    /// Requests (disk: operations) per second: more is better.
+    Rate,
+    /// Server CPU time per request (disk: per operation), in nanoseconds: less is better.
+    Cpu,
+    /// Median latency in nanoseconds: less is better.
+    P50,
+    /// 99th percentile of the latency in nanoseconds: less is better.
+    P99,
+    /// Memory of the process for each idle connection, in bytes: less is better.
+    Memory,
+    /// Combined CPU time of server and load per request, in nanoseconds: less is better. Used for HTTP only, see
+    /// [`of_cell`](Self::of_cell).
+    #[serde(rename = "cpu_of_both")]
+    TotalCpu,
+}
+
+impl Measure {
+    /// All measures.
+    pub const ALL: [Measure; 6] =
+        [Measure::Rate, Measure::Cpu, Measure::P50, Measure::P99, Measure::Memory, Measure::TotalCpu];
+
+    /// Measures used in comparisons with peers and bases, in the column order of the tables.
+    pub const IN_PAIRS: [Measure; 5] =
+        [Measure::Cpu, Measure::TotalCpu, Measure::Rate, Measure::P99, Measure::Memory];
+
+    /// Returns the value of a slice if it can be part of a ratio, that is, if it is finite and positive.
+    #[must_use]
+    pub fn of(self, slice: &Slice, cell: &Cell) -> Option<f64> {
+        self.value(slice, cell).filter(|value| value.is_finite() && *value > 0.0)
+    }
+
+    /// Returns the measures that are compared in `cell`, the most significant first. In closed loops with large
+    /// responses, the p99 latency shows how fairly a server divides its time between connections, which the rate does
+    /// not show.
+    ///
+    /// For HTTP, the combined CPU time of server and load is also compared. On loopback, the kernel processes a
+    /// connection (transmission, acknowledgements) in the context of either process. This work dominates large
+    /// responses: the server CPU time of two identical servers can differ by more than half, while the sum varies much
+    /// less.
+    #[must_use]
+    pub fn of_cell(cell: &Cell) -> &'static [Measure] {
+        use Measure::{Cpu, Memory, P50, P99, Rate, TotalCpu};
+        match (cell.workload, cell.offered_per_second) {
+            (Workload::Idle, _) => &[Memory],
+            (Workload::Http { .. }, Some(_)) => &[Cpu, TotalCpu, P99, P50],
+            (_, Some(_)) => &[Cpu, P99, P50],
+            (workload, None) if workload.has_large_answers() => &[Cpu, TotalCpu, Rate, P99],
+            (Workload::Http { .. }, None) => &[Cpu, TotalCpu, Rate],
+            (_, None) => &[Cpu, Rate],
+        }
+    }
+
+    /// Returns `true` if a higher value is better.
+    #[must_use]
+    pub fn more_is_better(self) -> bool {
+        self == Measure::Rate
+    }
+
+    /// Returns the name of the measure for use in a sentence. For disk workloads, it refers to operations instead of
+    /// requests and does not mention a server.
+    #[must_use]
+    pub fn name(self, workload: Workload) -> &'static str {
+        match (self, workload.is_disk()) {
+            (Measure::Rate, true) => "operations/s",
+            (Measure::Rate, false) => "requests/s",
+            (Measure::Cpu, true) => "CPU per operation",
+            (Measure::Cpu, false) => "server CPU per request",
+            (Measure::P50, _) => "median latency",
+            (Measure::P99, _) => "p99 latency",
+            (Measure::Memory, _) => "memory per connection",
+            (Measure::TotalCpu, _) => "CPU of server and load per request",
+        }
+    }
+
+    /// Returns `true` if contenders are compared by this measure in `cell`. At an offered rate, the request rate is
+    /// fixed by the plan. In a closed loop with small responses, the latency follows from the rate.
+    #[must_use]
+    pub fn applies(self, cell: &Cell) -> bool {
+        Self::of_cell(cell).contains(&self)
+    }
+
+    /// Returns the value of one slice, or `None` if it was not measured.
+    #[must_use]
+    pub fn value(self, slice: &Slice, cell: &Cell) -> Option<f64> {
+        match self {
+            Measure::Rate => Some(slice.requests_per_second()),
+            Measure::Cpu => Some(slice.cpu_ns_per_request()),
+            Measure::P50 => Some(slice.p50_ns as f64),
+            Measure::P99 => Some(slice.p99_ns as f64),
+            Measure::Memory => slice.memory_per_connection(cell.connections),
+            Measure::TotalCpu => Some(slice.cpu_of_both_ns_per_request()),
+        }
+    }
+
+    /// Returns `Some(true)` if the contender is better by this verdict, `Some(false)` if it is worse, and `None` if
+    /// there is no significant difference.
+    #[must_use]
+    pub fn is_better(self, verdict: Verdict) -> Option<bool> {
+        match verdict {
+            Verdict::More => Some(self.more_is_better()),
+            Verdict::Less => Some(!self.more_is_better()),
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,93 @@
+//! Plan of a run, as stored.
+
+use serde::{Deserialize, Serialize};
+
+use crate::plan::cell::Cell;
+use crate::plan::config::ScenarioRecord;
+use crate::plan::method::Method;
+
+/// Plan of a run.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Plan {
+    /// Scenario of the run.
+    pub scenario: ScenarioRecord,
+    /// Version of anello under test.
+    pub version: String,
+    /// Command line that repeats the run.
+    pub repeat_command: String,
+    /// Seed of the order of slices and of the bootstrap.
+    pub seed: u64,
+    /// Duration of a slice, in nanoseconds.
+    pub slice_ns: u64,
+    /// Duration of the warm-up before the first slice of a cell, in nanoseconds. Requests of the warm-up are not
+    /// counted.
+    pub warm_up_ns: u64,
+    /// Number of passes. Each pass starts new processes of all contenders.
+    pub passes: usize,
+    /// Number of rounds in each cell of each pass.
+    pub rounds: usize,
+    /// Cells, grouped by chart and in the order of the chart.
+    pub cells: Vec<Cell>,
+    /// Cores that contenders may use. A cell uses the first [`Cell::server_cores`] of them.
+    pub server_cores: Vec<usize>,
+    /// Cores of the load generator.
+    pub load_cores: Vec<usize>,
+    /// Driver of the load generator, "epoll" or "io_uring"; `None` if it did not report one.
+    #[serde(default)]
+    pub load_driver: Option<String>,
+    /// Fraction of their cores' time that servers could use in saturated closed loops, see
+    /// [`LabConfig`](crate::LabConfig).
+    #[serde(default = "default_server_share")]
+    pub server_share: f64,
+    /// Method of measurement. `None` in results that were written before the field existed; see
+    /// [`method_in`](Self::method_in).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub method: Option<Method>,
+    /// File that the disk workers read and wrote; `None` if there were no disk workers or if the path is not valid
+    /// UTF-8. A resumed run must use the same file, because its path is part of the workers' commands.
+    #[serde(default)]
+    pub disk_file: Option<String>,
+    /// Name of the reference, with which the other contenders are compared.
+    pub reference: String,
+    /// Fraction of a slice that may be stolen or throttled. A slice above this limit is excluded.
+    pub stolen_fraction_limit: f64,
+    /// `true` if the contenders were checked before the measurements.
+    pub checked: bool,
+}
+
+impl Plan {
+    /// Returns the method of the run. Older results do not name it; there it follows from the server share.
+    #[must_use]
+    pub fn method(&self) -> Method {
+        self.method.unwrap_or_else(|| Method::of_share(self.server_share))
+    }
+
+    /// Returns the CPU share of servers in a cell.
+    #[must_use]
+    pub fn server_share_in(&self, cell: &Cell) -> f64 {
+        cell.server_share(self.server_share, &self.server_cores, &self.load_cores)
+    }
+
+    /// Returns the method in a cell. Servers are limited only in saturated closed loops.
+    #[must_use]
+    pub fn method_in(&self, cell: &Cell) -> Method {
+        Method::of_share(self.server_share_in(cell))
+    }
+
+    /// Describes the method in a cell: "saturated: server limited to 80 % of its core", "whole core".
+    #[must_use]
+    pub fn method_description(&self, cell: &Cell) -> String {
+        match self.method_in(cell) {
+            Method::Saturated => {
+                let percent = self.server_share_in(cell) * 100.0;
+                format!("saturated: server limited to {percent:.0} % of its core")
+            }
+            Method::WholeCore => "whole core".to_owned(),
+        }
+    }
+}
+
+/// Server share of results that were written before the field existed.
+fn default_server_share() -> f64 {
+    1.0
+}

@@ -1,0 +1,137 @@
+//! Interface between the lab and its load generator.
+//!
+//! A [`Load`] opens the connections of one contender in one cell. The [`LoadSession`] keeps them open and runs one
+//! slice at a time. No request may be in flight between slices, so that an idle contender sleeps.
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use hdrhistogram::Histogram;
+
+use crate::plan::cell::Cell;
+use crate::plan::site::SupportedTargets;
+pub use crate::result::latency::latency_histogram;
+
+/// A load generator.
+pub trait Load {
+    /// Opens the connections of `cell` to the contender at `target`: for echo and HTTP cells, connections that
+    /// later carry requests (with `reconnect`, none yet); for idle cells, connections that exchange one message and
+    /// are then idle; for disk cells, the control connection of the worker.
+    ///
+    /// # Errors
+    /// Returns a description if a connection cannot be opened in reasonable time. All connections are then closed.
+    fn connect(&mut self, target: SocketAddr, cell: &Cell) -> Result<Box<dyn LoadSession>, String>;
+
+    /// Runs a functional check of the server at `target`. Returns a line of text for each verified property.
+    ///
+    /// Must return in bounded time, regardless of the server's behaviour. After `stop` becomes true, it must return
+    /// soon, with an error unless the check is complete.
+    ///
+    /// # Errors
+    /// Returns a description of the incorrect behaviour.
+    fn check(&mut self, target: SocketAddr, check: Check, stop: &AtomicBool) -> Result<Vec<String>, String>;
+}
+
+/// Functional check of a contender before it is timed. The speed of an incorrect server is meaningless.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Check {
+    /// Messages of odd sizes up to 1 MiB are echoed completely and correctly.
+    CompleteBytes,
+    /// A client sends several MiB without reading for some time, and then receives all bytes correctly. Meanwhile
+    /// other clients are served.
+    StalledReader,
+    /// This many connections are open at the same time, each with one message.
+    ManyConnections(usize),
+    /// An HTTP server with these resources sends each of them completely and correctly on a keep-alive connection,
+    /// for GET and for HEAD.
+    CompleteAnswers(SupportedTargets),
+    /// A client requests the largest of these resources without reading for some time, and then receives all bytes
+    /// correctly. Meanwhile other clients are served.
+    StalledDownload(SupportedTargets),
+    /// An HTTP server with these resources has this many open connections, each with one request.
+    ManyRequests(SupportedTargets, usize),
+}
+
+impl fmt::Display for Check {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Check::CompleteBytes | Check::CompleteAnswers(_) => formatter.write_str("complete bytes"),
+            Check::StalledReader | Check::StalledDownload(_) => formatter.write_str("stalled reader"),
+            Check::ManyConnections(count) | Check::ManyRequests(_, count) => {
+                write!(formatter, "{count} connections")
+            }
+        }
+    }
+}
+
+/// Open connections of one contender in one cell. Dropping it closes them.
+pub trait LoadSession {
+    /// Keeps every connection busy for about `duration`, then waits for the outstanding replies. No request is in
+    /// flight on return. Each connection has one request in flight unless the cell uses pipelining.
+    ///
+    /// Must return in bounded time. A stalled server is an error.
+    ///
+    /// # Errors
+    /// Returns a description if the slice cannot be completed. Errors after which the slice remains meaningful are
+    /// counted in [`SliceLoad::errors`] instead.
+    fn run_slice(&mut self, duration: Duration) -> Result<SliceLoad, String>;
+
+    /// Waits for deferred work of a measured slice, so that it does not disturb the slice of the next contender.
+    /// Disk writes leave dirty pages that the kernel writes back later. Most slices leave no deferred work.
+    ///
+    /// # Errors
+    /// Returns a description of the failure.
+    fn settle(&mut self) -> Result<(), String> {
+        Ok(())
+    }
+}
+
+/// Results of a slice of load.
+#[derive(Debug, Clone)]
+pub struct SliceLoad {
+    /// Number of requests with a correct reply.
+    pub requests: u64,
+    /// Time from the first request to the last reply, in nanoseconds.
+    pub elapsed_ns: u64,
+    /// Time from each request to the end of its reply, in nanoseconds.
+    pub latency: Histogram<u64>,
+    /// Errors by kind (connection reset, closed early, timeout), with the number of occurrences.
+    pub errors: Vec<(String, u64)>,
+    /// Number of complete replies with wrong contents.
+    pub wrong_replies: u64,
+    /// Description of a wrong reply, if more than its bytes were wrong.
+    pub wrong_example: Option<String>,
+    /// With an offered rate: time from sending to the end of the reply. `latency` starts at the scheduled time
+    /// instead.
+    pub uncorrected: Option<Histogram<u64>>,
+    /// With an offered rate: number of scheduled requests.
+    pub offered: Option<u64>,
+    /// With an offered rate: number of requests sent more than 1 ms after their scheduled time.
+    pub late: u64,
+    /// With an offered rate: number of requests that were never sent.
+    pub unsent: u64,
+    /// Number of connections that were reopened during the slice.
+    pub reopened: u64,
+}
+
+impl SliceLoad {
+    /// Returns the result of a slice without requests.
+    #[must_use]
+    pub fn empty() -> SliceLoad {
+        SliceLoad {
+            requests: 0,
+            elapsed_ns: 0,
+            latency: latency_histogram(),
+            errors: Vec::new(),
+            wrong_replies: 0,
+            wrong_example: None,
+            uncorrected: None,
+            offered: None,
+            late: 0,
+            unsent: 0,
+            reopened: 0,
+        }
+    }
+}

@@ -1,0 +1,400 @@
+//! The machine that this process runs on.
+//!
+//! - Stolen time comes from `/proc/stat`, in ticks of 10 ms: a single tick marks a slice as disturbed.
+//! - CPU time comes from the process clock (`clock_getcpuclockid(3)`), which is exact at any time and includes exited
+//!   threads.
+
+use std::collections::HashMap;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use nix::time::{clock_getcpuclockid, clock_gettime};
+use rustix::process::{Resource, Rlimit, Signal, getrlimit, setrlimit};
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+
+use crate::plan::config::LabConfig;
+use crate::plan::contender::Contender;
+use crate::plan::cores::SPARE_DESCRIPTORS;
+use crate::result::Environment;
+use crate::run::affinity::cpu_set;
+use crate::run::cpu_throttle::CpuThrottle;
+use crate::run::machine::{Machine, Running, Usage};
+use crate::run::process::ServerProcess;
+use crate::run::site::{Site, with_site};
+use crate::run::tls::{Identity, with_certificate};
+
+/// The machine that this process runs on. Dropping it terminates every contender that it has started and restores
+/// the CPU affinity of the thread.
+#[derive(Debug)]
+pub struct LocalMachine {
+    processes: HashMap<u32, ServerProcess>,
+    started: Instant,
+    original_cores: Option<CpuSet>,
+    /// Path of the `cpu.stat` file of this process's control group.
+    throttled_file: Option<PathBuf>,
+    /// Throttle of the server cores. `None` until first used.
+    cpu_throttle: Option<CpuThrottle>,
+    /// CPU time of earlier throttles, which ran on other cores.
+    stopped_throttles_cpu_ns: u64,
+    /// Site that HTTP servers serve. `None` until the first one starts.
+    site: Option<Site>,
+    /// Certificate and key that HTTP servers use for TLS.
+    identity: Option<Identity>,
+}
+
+impl LocalMachine {
+    /// Creates a handle to the machine. Nothing changes until [`Machine::prepare`].
+    #[must_use]
+    pub fn new() -> LocalMachine {
+        let throttled_file = cpu_statistics(Path::new("/"));
+        LocalMachine {
+            processes: HashMap::new(),
+            started: Instant::now(),
+            original_cores: None,
+            throttled_file,
+            cpu_throttle: None,
+            stopped_throttles_cpu_ns: 0,
+            site: None,
+            identity: None,
+        }
+    }
+
+    /// Returns this machine with `identity` as the TLS identity of its contenders.
+    #[must_use]
+    pub fn with_identity(mut self, identity: Option<Identity>) -> LocalMachine {
+        self.identity = identity;
+        self
+    }
+}
+
+impl Default for LocalMachine {
+    fn default() -> Self {
+        LocalMachine::new()
+    }
+}
+
+impl Machine for LocalMachine {
+    fn prepare(&mut self, config: &LabConfig) -> Vec<String> {
+        let mut notes = Vec::new();
+        if self.original_cores.is_none() {
+            self.original_cores = sched_getaffinity(None).ok();
+        }
+        if let Err(error) = sched_setaffinity(None, &cpu_set(&config.cores.load)) {
+            notes.push(format!("The load could not be pinned to cores {:?}: {error}.", config.cores.load));
+        }
+        raise_descriptor_limit();
+        let (connections, limit) = (config.max_connections(), self.max_open_connections());
+        if connections * config.contenders.len() > limit {
+            notes.push(format!(
+                "The lab may open {} files (`ulimit -Hn`), too few for the connections of all contenders at the same time \
+                 in the largest cells. In these cells each contender gets new connections and a warm-up for every slice.",
+                limit + SPARE_DESCRIPTORS
+            ));
+        }
+        notes
+    }
+
+    fn max_open_connections(&mut self) -> usize {
+        let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+        usize::try_from(limit).unwrap_or(usize::MAX).saturating_sub(SPARE_DESCRIPTORS)
+    }
+
+    fn now_ns(&mut self) -> u64 {
+        u64::try_from(self.started.elapsed().as_nanos()).unwrap_or(u64::MAX)
+    }
+
+    fn unix_time_s(&mut self) -> u64 {
+        SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
+    }
+
+    fn stolen_ns(&mut self, cores: &[usize]) -> Result<u64, String> {
+        let stat =
+            fs::read_to_string("/proc/stat").map_err(|error| format!("cannot read /proc/stat: {error}"))?;
+        let ticks: u64 = cores.iter().map(|&core| stolen_ticks(&stat, core).unwrap_or(0)).sum();
+        Ok(ticks * 1_000_000_000 / rustix::param::clock_ticks_per_second().max(1))
+    }
+
+    fn throttled_ns(&mut self) -> u64 {
+        let stat = self.throttled_file.as_ref().and_then(|path| fs::read_to_string(path).ok());
+        stat.and_then(|text| throttled_ns(&text)).unwrap_or(0)
+    }
+
+    fn usage(&mut self, pid: u32) -> Result<Usage, String> {
+        let failed = |error: io::Error| format!("cannot read the threads of process {pid}: {error}");
+        let mut usage = Usage {
+            cpu_ns: process_cpu_ns(pid)?,
+            voluntary_switches: Some(0),
+            involuntary_switches: Some(0),
+            resident_bytes: fs::read_to_string(format!("/proc/{pid}/status"))
+                .ok()
+                .and_then(|status| Some(status_number(&status, "VmRSS")? * 1024)),
+        };
+        for task in fs::read_dir(format!("/proc/{pid}/task")).map_err(failed)? {
+            // A thread may exit between the listing and the read. Its context switches are then missing from the
+            // slice.
+            if let Ok(status) = fs::read_to_string(task.map_err(failed)?.path().join("status")) {
+                let sum = |total: Option<u64>, name: &str| Some(total? + status_number(&status, name)?);
+                usage.voluntary_switches = sum(usage.voluntary_switches, "voluntary_ctxt_switches");
+                usage.involuntary_switches = sum(usage.involuntary_switches, "nonvoluntary_ctxt_switches");
+            }
+        }
+        Ok(usage)
+    }
+
+    fn load_cpu_ns(&mut self) -> u64 {
+        let throttle_cpu_ns =
+            self.stopped_throttles_cpu_ns + self.cpu_throttle.as_ref().map_or(0, CpuThrottle::cpu_ns);
+        self.usage(std::process::id()).map_or(0, |usage| usage.cpu_ns.saturating_sub(throttle_cpu_ns))
+    }
+
+    fn other_cpu_ns(&mut self, cores: &[usize]) -> Option<u64> {
+        let stat = fs::read_to_string("/proc/stat").ok()?;
+        let own = fs::read_to_string("/proc/self/stat").ok()?;
+        let busy: u64 = cores.iter().map(|&core| busy_ticks(&stat, core)).sum::<Option<u64>>()?;
+        let ticks = busy.saturating_sub(family_ticks(&own)?);
+        Some(ticks * 1_000_000_000 / rustix::param::clock_ticks_per_second().max(1))
+    }
+
+    fn start(
+        &mut self,
+        contender: &Contender,
+        config: &LabConfig,
+        cores: &[usize],
+    ) -> Result<Running, String> {
+        let contender = with_certificate(with_site(contender, &mut self.site)?, self.identity.as_ref())?;
+        let (process, running) =
+            ServerProcess::start(&contender, &config.startup.launcher, cores, config.startup.start_timeout)?;
+        self.processes.insert(running.pid, process);
+        Ok(running)
+    }
+
+    fn exit_description(&mut self, pid: u32, timeout: Duration) -> Option<String> {
+        match self.processes.get_mut(&pid) {
+            Some(process) => process.exit_description(timeout),
+            None => Some("was never started".to_owned()),
+        }
+    }
+
+    fn sleep(&mut self, duration: Duration) {
+        std::thread::sleep(duration);
+    }
+
+    fn throttle_servers(&mut self, cores: &[usize], share: f64) -> Result<(), String> {
+        let cpu_throttle = match self.cpu_throttle.take() {
+            Some(cpu_throttle) if cpu_throttle.is_on_cores(cores) => cpu_throttle,
+            other => {
+                self.stopped_throttles_cpu_ns += other.map_or(0, CpuThrottle::stop);
+                CpuThrottle::new(cores).map_err(|error| error.to_string())?
+            }
+        };
+        cpu_throttle.throttle(share);
+        self.cpu_throttle = Some(cpu_throttle);
+        Ok(())
+    }
+
+    fn unthrottle_servers(&mut self) {
+        if let Some(cpu_throttle) = &self.cpu_throttle {
+            cpu_throttle.release();
+        }
+    }
+
+    fn pause(&mut self, pid: u32) {
+        if let Some(process) = self.processes.get_mut(&pid) {
+            process.signal(Signal::STOP);
+        }
+    }
+
+    fn resume(&mut self, pid: u32) {
+        if let Some(process) = self.processes.get_mut(&pid) {
+            process.signal(Signal::CONT);
+        }
+    }
+
+    fn stop(&mut self, pids: &[u32]) {
+        let mut ending: Vec<ServerProcess> =
+            pids.iter().filter_map(|pid| self.processes.remove(pid)).collect();
+        // Signal all processes first so that they exit in parallel. Each drop then waits for one of them.
+        ending.iter_mut().for_each(ServerProcess::terminate);
+    }
+
+    fn environment(&mut self, config: &LabConfig) -> Environment {
+        let disk_file = config.disk_file.as_deref().map(Path::new);
+        Environment::capture(Path::new("/"), &config.all_cores(), disk_file)
+    }
+}
+
+impl Drop for LocalMachine {
+    fn drop(&mut self) {
+        let pids: Vec<u32> = self.processes.keys().copied().collect();
+        self.stop(&pids);
+        if let Some(cores) = &self.original_cores {
+            // On failure the thread keeps the load's affinity, which is only slower.
+            sched_setaffinity(None, cores).ok();
+        }
+    }
+}
+
+/// Raises the soft limit of open files to the hard limit, for the lab and, by inheritance, for its contenders. A
+/// server is then measured with the connections it can hold, not with the default of a shell.
+fn raise_descriptor_limit() {
+    let limit = getrlimit(Resource::Nofile);
+    // If the limit cannot be raised, `max_open_connections` reports the lower number.
+    setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum }).ok();
+}
+
+/// Returns the steal column of a core in `/proc/stat`.
+fn stolen_ticks(stat: &str, core: usize) -> Option<u64> {
+    core_columns(stat, core)?.get(7).copied()
+}
+
+/// Returns the time that programs have used on a core. Interrupts are excluded because they belong to no process.
+fn busy_ticks(stat: &str, core: usize) -> Option<u64> {
+    Some(core_columns(stat, core)?.get(..3)?.iter().sum())
+}
+
+/// Returns the columns of a core in `/proc/stat`: user, nice, system, idle, iowait, irq, softirq, steal.
+fn core_columns(stat: &str, core: usize) -> Option<Vec<u64>> {
+    let name = format!("cpu{core}");
+    let line = stat.lines().find(|line| line.split_whitespace().next() == Some(&name))?;
+    line.split_whitespace().skip(1).map(|column| column.parse().ok()).collect()
+}
+
+/// Returns the CPU time of a process and its reaped children, from `/proc/PID/stat`.
+fn family_ticks(stat: &str) -> Option<u64> {
+    // The name in parentheses may contain any character, so count columns after the last parenthesis.
+    let columns = stat.rsplit_once(')')?.1.split_whitespace().skip(11).take(4);
+    columns.map(|column| column.parse::<u64>().ok()).sum()
+}
+
+/// Returns the file with the throttling statistics of this process's control group. `None` if there is no such file.
+fn cpu_statistics(root: &Path) -> Option<PathBuf> {
+    let groups = fs::read_to_string(root.join("proc/self/cgroup")).ok()?;
+    let mut candidates = Vec::new();
+    for line in groups.lines() {
+        let mut parts = line.splitn(3, ':').skip(1);
+        let (controllers, group) = (parts.next()?, parts.next()?.trim_start_matches('/'));
+        match controllers {
+            "" => candidates.push(Path::new("sys/fs/cgroup").join(group)),
+            names if names.split(',').any(|name| name == "cpu") => {
+                candidates.push(Path::new("sys/fs/cgroup").join(names).join(group));
+                candidates.push(Path::new("sys/fs/cgroup/cpu").join(group));
+            }
+            _ => {}
+        }
+    }
+    // In a container the group's own path may be invisible. The root of the hierarchy is then the container's group.
+    candidates.push(PathBuf::from("sys/fs/cgroup"));
+    candidates.push(PathBuf::from("sys/fs/cgroup/cpu"));
+    let files = candidates.into_iter().map(|group| root.join(group).join("cpu.stat"));
+    files.into_iter().find(|path| fs::read_to_string(path).is_ok_and(|text| throttled_ns(&text).is_some()))
+}
+
+/// Parses how long a control group was throttled, in nanoseconds: `throttled_usec` (version 2) or `throttled_time`
+/// (version 1, already in nanoseconds).
+fn throttled_ns(cpu_stat: &str) -> Option<u64> {
+    cpu_stat.lines().find_map(|line| match line.split_once(' ')? {
+        ("throttled_usec", value) => Some(value.trim().parse::<u64>().ok()? * 1000),
+        ("throttled_time", value) => value.trim().parse().ok(),
+        _ => None,
+    })
+}
+
+/// Parses a `name: number` line of a status file.
+fn status_number(status: &str, name: &str) -> Option<u64> {
+    let line = status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;
+    line.split_whitespace().next()?.parse().ok()
+}
+
+/// Returns the CPU time of all threads of a process, including exited ones, in nanoseconds.
+fn process_cpu_ns(pid: u32) -> Result<u64, String> {
+    // A number outside the range of process ids maps to one that does not exist.
+    let id = nix::unistd::Pid::from_raw(i32::try_from(pid).unwrap_or(i32::MAX));
+    let time = clock_getcpuclockid(id).and_then(clock_gettime);
+    let time = time.map_err(|error| format!("cannot read the CPU time of process {pid}: {error}"))?;
+    Ok(u64::try_from(time.tv_sec()).unwrap_or(0) * 1_000_000_000 + u64::try_from(time.tv_nsec()).unwrap_or(0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::cores::allowed_cores;
+
+    #[test]
+    fn parses_proc_stat_columns_by_core() {
+        let stat =
+            "cpu  1 2 3 4 5 6 7 88 9 10\ncpu0 1 2 3 4 5 6 7 30 9 10\ncpu10 1 2 3 4 5 6 7 58 0 0\nintr 1\n";
+        assert_eq!(stolen_ticks(stat, 0), Some(30));
+        assert_eq!(stolen_ticks(stat, 10), Some(58));
+        assert_eq!(stolen_ticks(stat, 1), None);
+        assert_eq!(busy_ticks(stat, 0), Some(6));
+        assert_eq!(family_ticks("42 (a) b) S 1 2 3 4 5 6 7 8 9 10 100 20 3 4 0"), Some(127));
+    }
+
+    #[test]
+    fn finds_throttling_statistics_of_both_cgroup_versions() {
+        assert_eq!(throttled_ns("usage_usec 1\nnr_throttled 2\nthrottled_usec 30\n"), Some(30_000));
+        assert_eq!(throttled_ns("nr_periods 1\nthrottled_time 31\n"), Some(31));
+        assert_eq!(throttled_ns("usage_usec 1\n"), None);
+        let root = tempfile::tempdir().unwrap();
+        let write = |path: &str, text: &str| {
+            let path = root.path().join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        };
+        assert_eq!(cpu_statistics(root.path()), None);
+        write("proc/self/cgroup", "1:cpu,cpuacct:/b\n0::/a\n");
+        write("sys/fs/cgroup/cpu.stat", "throttled_usec 5\n");
+        assert_eq!(cpu_statistics(root.path()), Some(root.path().join("sys/fs/cgroup/cpu.stat")));
+        write("sys/fs/cgroup/a/cpu.stat", "throttled_usec 5\n");
+        assert_eq!(cpu_statistics(root.path()), Some(root.path().join("sys/fs/cgroup/a/cpu.stat")));
+    }
+
+    #[test]
+    fn local_machine_reads_its_own_usage() {
+        let mut machine = LocalMachine::new();
+        let before = machine.usage(std::process::id()).unwrap();
+        assert!(before.voluntary_switches.is_some() && before.resident_bytes.is_some(), "{before:?}");
+        let mut sink = 0u64;
+        while machine.usage(std::process::id()).unwrap().cpu_ns <= before.cpu_ns {
+            sink = std::hint::black_box(sink + 1);
+        }
+        assert!(machine.stolen_ns(&allowed_cores()).is_ok());
+        assert!(machine.other_cpu_ns(&allowed_cores()).is_some());
+        assert!(machine.usage(u32::MAX).unwrap_err().contains("cannot read"));
+        assert!(machine.exit_description(u32::MAX, Duration::ZERO).is_some());
+        machine.stop(&[u32::MAX]);
+    }
+
+    #[test]
+    fn dropping_machine_terminates_pinned_contender() {
+        let config = LabConfig::smoke("/bin/sh".into());
+        let script = "sleep 60 & echo addr=127.0.0.1:9; wait";
+        let contender = Contender::new("shell", Path::new("/bin/sh"), &["-c", script]);
+        let mut machine = LocalMachine::new();
+        let running = machine.start(&contender, &config, &config.cores.server[..1]).unwrap();
+        let status = fs::read_to_string(format!("/proc/{}/status", running.pid)).unwrap();
+        let allowed = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:")).unwrap();
+        assert_eq!(allowed.trim(), config.cores.server[0].to_string());
+        assert_eq!(machine.exit_description(running.pid, Duration::ZERO), None);
+        drop(machine);
+        assert!(!Path::new(&format!("/proc/{}", running.pid)).exists());
+    }
+
+    #[test]
+    fn contenders_share_site_until_machine_is_dropped() {
+        let config = LabConfig::smoke("/bin/sh".into());
+        let script = "test -s $0/page.html && echo addr=127.0.0.1:9 root=$0; exec sleep 60";
+        let contender = Contender::new("shell", Path::new("/bin/sh"), &["-c", script, "{root}"]);
+        let mut machine = LocalMachine::new();
+        let mut root = || {
+            let running = machine.start(&contender, &config, &config.cores.server[..1]).unwrap();
+            running.ready_line.split_once("root=").unwrap().1.to_owned()
+        };
+        let first = root();
+        assert_eq!(root(), first, "the site differs between contenders");
+        drop(machine);
+        assert!(!Path::new(&first).exists(), "{first}");
+    }
+}

@@ -1,0 +1,112 @@
+//! Interface between the lab and the machine: clock, stolen time, resource usage of processes, and the processes.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use crate::plan::config::LabConfig;
+use crate::plan::contender::Contender;
+pub use crate::plan::cores::{allowed_cores, connections_limit};
+use crate::result::Environment;
+
+/// System interface of the lab.
+pub trait Machine {
+    /// Prepares the lab's own process: pins it to the load cores and raises its limits. Returns notes for the
+    /// reader of the report.
+    fn prepare(&mut self, config: &LabConfig) -> Vec<String>;
+
+    /// Returns how many connections the lab can have open at the same time: its open file limit less a reserve.
+    fn max_open_connections(&mut self) -> usize;
+
+    /// Returns the time of a monotonic clock, in nanoseconds since an arbitrary start.
+    fn now_ns(&mut self) -> u64;
+
+    /// Returns the time in seconds since 1970, for the report.
+    fn unix_time_s(&mut self) -> u64;
+
+    /// Returns the time that the hypervisor has stolen from these cores since boot, summed, in nanoseconds.
+    ///
+    /// # Errors
+    /// Returns a description if the time cannot be read.
+    fn stolen_ns(&mut self, cores: &[usize]) -> Result<u64, String>;
+
+    /// Returns how long the lab's control group, which includes its contenders, has been throttled by a CPU limit,
+    /// in nanoseconds. 0 if there is no limit.
+    fn throttled_ns(&mut self) -> u64;
+
+    /// Returns the resource usage of all threads of the process.
+    ///
+    /// # Errors
+    /// Returns a description if the usage cannot be read, for example because the process has exited.
+    fn usage(&mut self, pid: u32) -> Result<Usage, String>;
+
+    /// Returns the CPU time of the lab itself, which generates the load, in nanoseconds. 0 if it is unknown.
+    fn load_cpu_ns(&mut self) -> u64;
+
+    /// Returns the CPU time that other programs have used on these cores since boot, in nanoseconds. Excludes the
+    /// lab and the contenders that it has reaped. `None` if it is unknown. Only differences between two calls are
+    /// meaningful, and only if no contender runs during either call.
+    fn other_cpu_ns(&mut self, cores: &[usize]) -> Option<u64>;
+
+    /// Starts a contender on `cores` and waits for its ready line.
+    ///
+    /// # Errors
+    /// Returns a description if the contender does not become ready.
+    fn start(
+        &mut self,
+        contender: &Contender,
+        config: &LabConfig,
+        cores: &[usize],
+    ) -> Result<Running, String>;
+
+    /// Waits until the process exits or is stopped by a signal, and describes the event. Returns `None` if it still
+    /// runs after `timeout`.
+    fn exit_description(&mut self, pid: u32, timeout: Duration) -> Option<String>;
+
+    /// Sleeps without using any of the cores.
+    fn sleep(&mut self, duration: Duration);
+
+    /// Limits servers to this share of these cores (0 to 1), until [`unthrottle_servers`](Self::unthrottle_servers).
+    ///
+    /// # Errors
+    /// Returns a description if the limit cannot be applied. The servers then keep their full cores.
+    fn throttle_servers(&mut self, cores: &[usize], share: f64) -> Result<(), String>;
+
+    /// Removes the limit of [`throttle_servers`](Self::throttle_servers).
+    fn unthrottle_servers(&mut self);
+
+    /// Stops a process (SIGSTOP) until [`resume`](Self::resume). Unknown ids are ignored.
+    fn pause(&mut self, pid: u32);
+
+    /// Continues a stopped process (SIGCONT). Has no effect on a running process.
+    fn resume(&mut self, pid: u32);
+
+    /// Terminates and reaps these processes, including stopped ones. Unknown ids are ignored.
+    fn stop(&mut self, pids: &[u32]);
+
+    /// Describes the current state of the machine, limited to the parts that a run of this configuration uses.
+    fn environment(&mut self, config: &LabConfig) -> Environment;
+}
+
+/// Resource usage of a process, summed over its threads.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Usage {
+    /// CPU time in user space and in the kernel, in nanoseconds.
+    pub cpu_ns: u64,
+    /// Number of voluntary context switches. `None` if it is unknown.
+    pub voluntary_switches: Option<u64>,
+    /// Number of involuntary context switches. `None` if it is unknown.
+    pub involuntary_switches: Option<u64>,
+    /// Resident memory in bytes. `None` if it is unknown.
+    pub resident_bytes: Option<u64>,
+}
+
+/// A contender that accepts connections.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Running {
+    /// Process id.
+    pub pid: u32,
+    /// Address on which it listens.
+    pub address: SocketAddr,
+    /// Its ready line, with driver and features.
+    pub ready_line: String,
+}

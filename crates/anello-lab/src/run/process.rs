@@ -1,0 +1,286 @@
+//! Child process of a contender.
+//!
+//! A [`ServerProcess`] owns the child: dropping it terminates and reaps the process in all cases. Every child has
+//! its own process group. Ctrl-C in the terminal therefore reaches only the lab, and contenders do not appear to
+//! crash. Processes that a child has started are paused and terminated with it. If the lab itself is killed, no
+//! destructor runs. For this case the `anello` command starts its contenders through a launcher.
+
+use std::ffi::OsStr;
+use std::io::{self, BufRead, BufReader, Read};
+use std::net::SocketAddr;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
+
+use crate::plan::contender::Contender;
+use crate::run::affinity::{on_cores, pin_process};
+use crate::run::machine::Running;
+
+/// Delay between SIGTERM and SIGKILL.
+const TERMINATION_GRACE: Duration = Duration::from_millis(300);
+
+/// Time limit for reading the remaining standard error of an exited child. Reading takes much less, but a
+/// grandchild may keep the pipe open indefinitely.
+const STDERR_EOF_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Interval between checks for a child that is stopped by a signal.
+const STOP_CHECK_INTERVAL: Duration = Duration::from_millis(20);
+
+/// Maximum number of bytes of standard error that are kept.
+const MAX_STDERR_TAIL_BYTES: usize = 4096;
+
+/// A contender running as a child process. Dropping it terminates the whole process group (SIGTERM, then SIGKILL)
+/// and reaps the child.
+#[derive(Debug)]
+pub struct ServerProcess {
+    child: Child,
+    /// Set once the child is reaped. From then on, its process id may belong to another process.
+    status: Option<ExitStatus>,
+    /// Last bytes of standard error.
+    errors: Arc<Mutex<Vec<u8>>>,
+    /// Disconnected once standard error has reached EOF.
+    errors_complete: Receiver<()>,
+}
+
+impl ServerProcess {
+    /// Starts the contender on `cores` and waits for its ready line. It is started through `launcher` unless that
+    /// is empty (see [`LabConfig`](crate::LabConfig)).
+    ///
+    /// # Errors
+    /// Returns a description of the failure with the last lines of standard error: the process could not be started
+    /// or pinned, exited early, or printed no ready line within `timeout`.
+    pub fn start(
+        contender: &Contender,
+        launcher: &[String],
+        cores: &[usize],
+        timeout: Duration,
+    ) -> Result<(ServerProcess, Running), String> {
+        let mut words = launcher.iter().map(OsStr::new).chain([contender.program.as_os_str()]);
+        let mut command = Command::new(words.next().unwrap_or_default());
+        command
+            .args(words)
+            .args(contender.arguments.iter().map(|argument| argument.replace("{cores}", &core_list(cores))))
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        let pin_error = |error: io::Error| format!("cannot pin it to cores {}: {error}", core_list(cores));
+        // Start the child on its cores: if it were pinned later, it could read the affinity of the load.
+        let mut child = on_cores(cores, || command.process_group(0).spawn())
+            .map_err(|error| format!("cannot start {}: {error}", contender.program.display()))?;
+        let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
+        let errors = Arc::new(Mutex::new(Vec::new()));
+        let (complete, errors_complete) = sync_channel(0);
+        // From here on, dropping `process` terminates the child.
+        let mut process = ServerProcess { child, status: None, errors: Arc::clone(&errors), errors_complete };
+        pin_process(process.id(), cores).map_err(&pin_error)?;
+        let ready = match (stdout, stderr) {
+            (Some(stdout), Some(stderr)) => {
+                let (sender, ready) = sync_channel(1);
+                thread::spawn(move || watch_output(stdout, &sender));
+                thread::spawn(move || {
+                    capture_stderr_tail(stderr, &errors);
+                    drop::<SyncSender<()>>(complete);
+                });
+                ready
+            }
+            _ => return Err("cannot read its output: no pipe".to_owned()),
+        };
+        let (address, ready_line) = process.wait_until_ready(&ready, timeout)?;
+        // Pin threads that started before the first call or changed their affinity. Later threads inherit it.
+        pin_process(process.id(), cores).map_err(&pin_error)?;
+        let running = Running { pid: process.id(), address, ready_line };
+        Ok((process, running))
+    }
+
+    /// Returns the process id.
+    #[must_use]
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Waits until the process exits or is stopped by a signal, and describes the event with the last lines of
+    /// standard error. Returns `None` if the process still runs after `timeout`. Blocks the thread.
+    pub fn exit_description(&mut self, timeout: Duration) -> Option<String> {
+        let deadline = Instant::now() + timeout;
+        loop {
+            match self.wait_until(deadline.min(Instant::now() + STOP_CHECK_INTERVAL)) {
+                Ok(Some(status)) => return Some(self.describe_exit(status)),
+                Err(error) => return Some(format!("cannot be waited for: {error}")),
+                Ok(None) => {}
+            }
+            if let Some(signal) = self.stop_signal() {
+                return Some(format!("is stopped by signal {signal}{}", signal_name(signal)));
+            }
+            if Instant::now() >= deadline {
+                return None;
+            }
+        }
+    }
+
+    /// Returns the signal that has stopped the process, if it is stopped.
+    fn stop_signal(&self) -> Option<i32> {
+        let options = WaitIdOptions::STOPPED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+        waitid(WaitId::Pid(Pid::from_child(&self.child)), options).ok()??.stopping_signal()
+    }
+
+    /// Sends SIGTERM to the process group without waiting for the exit. `Drop` does the rest.
+    pub fn terminate(&mut self) {
+        self.signal(Signal::TERM);
+        // A stopped process handles SIGTERM only after SIGCONT.
+        self.signal(Signal::CONT);
+    }
+
+    /// Sends a signal to the process group if the process still runs.
+    pub fn signal(&mut self, signal: Signal) {
+        if matches!(self.reap(), Ok(None)) {
+            // The process has not been reaped, so its id and group id are still valid. If it exits now, the call
+            // fails because no process is left to signal.
+            kill_process_group(Pid::from_child(&self.child), signal).ok();
+        }
+    }
+
+    /// Returns the child's status if it has exited. The rest of its process group is killed before the child is
+    /// reaped: until then, the group id cannot be reused.
+    fn reap(&mut self) -> io::Result<Option<ExitStatus>> {
+        if self.status.is_none() {
+            let pid = Pid::from_child(&self.child);
+            let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+            if waitid(WaitId::Pid(pid), options)?.is_none() {
+                return Ok(None);
+            }
+            kill_process_group(pid, Signal::KILL).ok();
+            self.status = self.child.try_wait()?;
+        }
+        Ok(self.status)
+    }
+
+    fn wait_until_ready(
+        &mut self,
+        ready: &Receiver<String>,
+        timeout: Duration,
+    ) -> Result<(SocketAddr, String), String> {
+        let deadline = Instant::now() + timeout;
+        match ready.recv_timeout(timeout) {
+            Ok(line) => {
+                let address = address_in(&line).ok_or_else(|| format!("invalid ready line: {line}"))?;
+                Ok((address, line))
+            }
+            Err(RecvTimeoutError::Timeout) => Err(format!(
+                "printed no ready line (addr=IP:PORT) within {:.1} s{}",
+                timeout.as_secs_f64(),
+                self.stderr_tail()
+            )),
+            Err(RecvTimeoutError::Disconnected) => {
+                let closed = "closed its output before the ready line";
+                let timeout = deadline.saturating_duration_since(Instant::now());
+                Err(self
+                    .exit_description(timeout)
+                    .unwrap_or_else(|| format!("{closed}{}", self.stderr_tail())))
+            }
+        }
+    }
+
+    /// Returns the child's status once it has exited. `None` if it still runs at the deadline. Checks at least once.
+    fn wait_until(&mut self, deadline: Instant) -> io::Result<Option<ExitStatus>> {
+        loop {
+            let status = self.reap()?;
+            if status.is_some() || Instant::now() >= deadline {
+                return Ok(status);
+            }
+            thread::sleep(Duration::from_millis(2));
+        }
+    }
+
+    fn describe_exit(&self, status: ExitStatus) -> String {
+        let mut description = match (status.code(), status.signal()) {
+            (Some(code), _) => format!("exited with status {code}"),
+            (None, Some(signal)) => format!("was killed by signal {signal}{}", signal_name(signal)),
+            (None, None) => "exited".to_owned(),
+        };
+        // The last lines may still be in the pipe. Wait for EOF, but not for a grandchild that keeps the pipe open.
+        self.errors_complete.recv_timeout(STDERR_EOF_TIMEOUT).ok();
+        description.push_str(&self.stderr_tail());
+        description
+    }
+
+    /// Returns the last lines of standard error as a clause to append to a message.
+    fn stderr_tail(&self) -> String {
+        let tail_bytes = self.errors.lock().unwrap_or_else(PoisonError::into_inner);
+        let text = String::from_utf8_lossy(&tail_bytes);
+        let lines: Vec<&str> = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+        let tail = lines[lines.len().saturating_sub(3)..].join(" / ");
+        let tail: String = tail.chars().filter(|character| !character.is_control()).take(400).collect();
+        if tail.is_empty() { String::new() } else { format!(": {tail}") }
+    }
+}
+
+impl Drop for ServerProcess {
+    fn drop(&mut self) {
+        self.terminate();
+        if !matches!(self.wait_until(Instant::now() + TERMINATION_GRACE), Ok(Some(_))) {
+            // Has no effect if the process has just exited. The wait below reaps it in either case.
+            self.signal(Signal::KILL);
+            self.child.wait().ok();
+        }
+    }
+}
+
+/// Formats a list of cores: `0,1`.
+fn core_list(cores: &[usize]) -> String {
+    cores.iter().map(usize::to_string).collect::<Vec<_>>().join(",")
+}
+
+fn signal_name(signal: i32) -> &'static str {
+    match signal {
+        4 => " (SIGILL)",
+        6 => " (SIGABRT)",
+        7 => " (SIGBUS)",
+        9 => " (SIGKILL)",
+        11 => " (SIGSEGV)",
+        15 => " (SIGTERM)",
+        19 => " (SIGSTOP)",
+        31 => " (SIGSYS)",
+        _ => "",
+    }
+}
+
+/// Parses `addr=IP:PORT` in a ready line.
+fn address_in(line: &str) -> Option<SocketAddr> {
+    line.split_whitespace().find_map(|word| word.strip_prefix("addr=")?.trim_end_matches(',').parse().ok())
+}
+
+/// Sends the first line with an address to `ready`, then reads until EOF so that the child never blocks on its
+/// output.
+fn watch_output(stdout: impl Read, ready: &SyncSender<String>) {
+    let mut is_waiting = true;
+    // Lines are bounded: a child that writes no newline must not exhaust the lab's memory.
+    let mut reader = BufReader::new(stdout);
+    loop {
+        let mut line = Vec::new();
+        match (&mut reader).take(MAX_STDERR_TAIL_BYTES as u64).read_until(b'\n', &mut line) {
+            Ok(0) | Err(_) => return,
+            Ok(_) if is_waiting => {
+                let line = String::from_utf8_lossy(&line).trim().to_owned();
+                if line.contains("addr=") {
+                    is_waiting = ready.try_send(line).is_err();
+                }
+            }
+            Ok(_) => {}
+        }
+    }
+}
+
+fn capture_stderr_tail(mut stderr: impl Read, tail_bytes: &Mutex<Vec<u8>>) {
+    let mut buffer = [0u8; 1024];
+    while let Ok(count @ 1..) = stderr.read(&mut buffer) {
+        let mut tail_bytes = tail_bytes.lock().unwrap_or_else(PoisonError::into_inner);
+        tail_bytes.extend_from_slice(&buffer[..count]);
+        let surplus = tail_bytes.len().saturating_sub(MAX_STDERR_TAIL_BYTES);
+        tail_bytes.drain(..surplus);
+    }
+}

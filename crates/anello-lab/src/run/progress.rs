@@ -1,0 +1,60 @@
+//! Progress events and checkpoints of a run.
+
+use crate::plan::cell::Cell;
+use crate::result::{CheckRecord, Failure, LabResult};
+
+/// Progress event of a run, for a progress bar or a log.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Progress {
+    /// The run starts. A resumed run may have completed some of the slices already.
+    Begin {
+        /// Total number of slices if nothing fails.
+        slices: usize,
+    },
+    /// A contender is being checked.
+    Checking {
+        /// Name of the contender.
+        contender: String,
+        /// Name of the check.
+        what: String,
+    },
+    /// A contender has been checked.
+    Checked(CheckRecord),
+    /// A contender is ready.
+    Ready {
+        /// Name of the contender.
+        contender: String,
+        /// Its ready line.
+        ready_line: String,
+    },
+    /// The measurement of a cell starts.
+    Cell {
+        /// The cell.
+        cell: Cell,
+        /// Pass index, from 0.
+        pass: usize,
+    },
+    /// More slices are complete.
+    Slices {
+        /// Number of slices that were measured or skipped so far.
+        done: usize,
+    },
+    /// A contender failed. The run continues.
+    Failed(Failure),
+    /// The measurement is complete and the analysis starts.
+    Analysis,
+}
+
+/// Receiver of the progress and the checkpoints of a run.
+pub trait Observer {
+    /// Handles a progress event.
+    fn progress(&mut self, progress: Progress);
+
+    /// Handles a checkpoint after a completed cell. The run can be resumed from `result`, which has no analysis yet.
+    fn checkpoint(&mut self, result: &LabResult);
+
+    /// Returns whether checkpoints are needed. Creating one takes several milliseconds.
+    fn keeps_checkpoints(&self) -> bool {
+        true
+    }
+}

@@ -1,0 +1,225 @@
+//! Initial result of a run: its plan or, for a resumed run, the previous result.
+
+use std::collections::HashSet;
+use std::fmt::Debug;
+
+use crate::plan::cell::Workload;
+use crate::plan::cell::{Cell, SATURATION_CONNECTIONS_PER_CORE};
+use crate::plan::config::LabConfig;
+use crate::plan::contender::Contender;
+use crate::plan::method::Method;
+use crate::result::Environment;
+use crate::result::executable::Hashes;
+use crate::result::measure::Measure;
+use crate::result::{Completed, ContenderRecord, LabResult, Plan, SCHEMA, SCHEMA_VERSION};
+use crate::run::machine::Machine;
+
+/// Creates a result that contains only the plan.
+pub fn new_result(config: &LabConfig, machine: &mut dyn Machine) -> LabResult {
+    let mut notes = Vec::new();
+    let mut hashes = Hashes::new();
+    if config.cores.server == config.cores.load {
+        let workload = config.cells.first().map_or(Workload::Idle, |cell| cell.workload);
+        notes.push(format!(
+            "Only one core is usable: server and load share core {}, so {} is their combined result. Compare the {} instead.",
+            config.cores.server[0],
+            Measure::Rate.name(workload),
+            Measure::Cpu.name(workload)
+        ));
+    }
+    let is_throttled = |cell: &&Cell| config.server_share_in(cell) < 1.0;
+    if let Some(cell) = config.cells.iter().find(is_throttled) {
+        let share = config.server_share_in(cell);
+        notes.push(format!(
+            "In closed loops with at least {SATURATION_CONNECTIONS_PER_CORE} connections per core, servers had {:.0} % of \
+             their cores. The rest was taken away in every millisecond. Requests were therefore always queued, and CPU per \
+             request is the cost of a busy server. Requests/s refer to this share of the cores, and latencies include the \
+             throttled intervals.",
+            share * 100.0
+        ));
+    }
+    if config.cells.iter().any(|cell| cell.is_saturated() && cell.workload.has_large_answers()) {
+        notes.push(
+            "In cells with large responses, servers had their full cores, because the bottleneck is clear in these cells. \
+             See the CPU usage of server and load in each cell. Where the load was the bottleneck, compare the CPU time per \
+             request of both together. The p99 latency shows how evenly readers are served."
+                .to_owned(),
+        );
+    }
+    LabResult {
+        schema: SCHEMA.to_owned(),
+        schema_version: SCHEMA_VERSION,
+        started_unix_s: machine.unix_time_s(),
+        elapsed_ns: 0,
+        interrupted: false,
+        plan: plan(config),
+        findings: Vec::new(),
+        contenders: config
+            .contenders
+            .iter()
+            .map(|contender| contender_record(contender, &mut hashes))
+            .collect(),
+        checks: Vec::new(),
+        cells: Vec::new(),
+        versus: Vec::new(),
+        runtime_versus: Vec::new(),
+        base_versus: Vec::new(),
+        other_versus: Vec::new(),
+        failures: Vec::new(),
+        notes,
+        foreign_fraction: None,
+        environment: machine.environment(config),
+        environment_after: Environment::default(),
+        completed: Vec::new(),
+        slices: Vec::new(),
+        latencies: Vec::new(),
+        instructions: config.provenance.instructions.clone(),
+    }
+}
+
+/// Continues `previous`, whose plan and contenders must equal those of `fresh`. Drops the data of incomplete cells.
+///
+/// # Errors
+/// Returns the first difference that prevents resuming.
+pub fn resume(mut previous: LabResult, fresh: LabResult) -> Result<LabResult, String> {
+    check_same_plan(&previous, &fresh)?;
+    let completed: HashSet<Completed> = previous.completed.iter().copied().collect();
+    previous.slices.retain(|slice| completed.contains(&Completed { pass: slice.pass, cell: slice.cell }));
+    previous.latencies.retain(|record| record.unfinished_pass.is_none());
+    let cells = &fresh.plan.cells;
+    previous.failures.retain(|failure| {
+        let cell = failure.cell.and_then(|cell| cells.iter().position(|&other| other == cell));
+        cell.is_none_or(|cell| completed.contains(&Completed { pass: failure.pass, cell }))
+    });
+    // The base of a contender does not affect slices, so use the base of the current scenario.
+    for (contender, current) in previous.contenders.iter_mut().zip(&fresh.contenders) {
+        contender.base.clone_from(&current.base);
+    }
+    Ok(LabResult {
+        interrupted: false,
+        plan: Plan { repeat_command: previous.plan.repeat_command.clone(), ..fresh.plan },
+        findings: Vec::new(),
+        cells: Vec::new(),
+        versus: Vec::new(),
+        runtime_versus: Vec::new(),
+        base_versus: Vec::new(),
+        other_versus: Vec::new(),
+        environment_after: Environment::default(),
+        instructions: fresh.instructions.or(previous.instructions),
+        ..previous
+    })
+}
+
+fn check_same_plan(previous: &LabResult, fresh: &LabResult) -> Result<(), String> {
+    let (old, new) = (&previous.plan, &fresh.plan);
+    check_equal("version", &old.version, &new.version)?;
+    check_equal("scenario", &old.scenario.name, &new.scenario.name)?;
+    check_equal("seed", old.seed, new.seed)?;
+    check_equal("slice length in ns", old.slice_ns, new.slice_ns)?;
+    check_equal("warm-up in ns", old.warm_up_ns, new.warm_up_ns)?;
+    check_equal("number of passes", old.passes, new.passes)?;
+    check_equal("number of rounds", old.rounds, new.rounds)?;
+    check_equal("reference", &old.reference, &new.reference)?;
+    check_equal("server cores", &old.server_cores, &new.server_cores)?;
+    check_equal("load cores", &old.load_cores, &new.load_cores)?;
+    check_equal("CPU share of servers", old.server_share, new.server_share)?;
+    check_equal("load driver", &old.load_driver, &new.load_driver)?;
+    if old.disk_file.is_some() {
+        check_equal("file of the disk workers (--disk-file)", &old.disk_file, &new.disk_file)?;
+    }
+    check_equal("stolen time limit", old.stolen_fraction_limit, new.stolen_fraction_limit)?;
+    check_equal("setting of the checks", old.checked, new.checked)?;
+    check_equal("number of cells", old.cells.len(), new.cells.len())?;
+    for (index, (old, new)) in old.cells.iter().zip(&new.cells).enumerate() {
+        if old != new {
+            return Err(format!("cell {} differs: \"{old}\" in the previous run, \"{new}\" now", index + 1));
+        }
+    }
+    let names = |result: &LabResult| -> Vec<String> {
+        result.contenders.iter().map(|contender| contender.name.clone()).collect()
+    };
+    check_equal("list of contenders", names(previous), names(fresh))?;
+    for (old, new) in previous.contenders.iter().zip(&fresh.contenders) {
+        check_equal(&format!("command of {}", new.name), &old.command, &new.command)?;
+        check_equal(&format!("declared version of {}", new.name), &old.version, &new.version)?;
+        check_equal(
+            &format!("maximum number of connections of {}", new.name),
+            old.connections_limit,
+            new.connections_limit,
+        )?;
+        check_equal(&format!("resources of {}", new.name), &old.serves, &new.serves)?;
+        let hashes = |record: &ContenderRecord| -> Vec<String> {
+            let executables = record.executables.iter();
+            executables.map(|executable| format!("{} {}", executable.file, executable.short())).collect()
+        };
+        check_equal(&format!("program of {} (by its hash)", new.name), hashes(old), hashes(new))?;
+    }
+    check_same_machine(&previous.environment, &fresh.environment)
+}
+
+/// Compares the properties that affect every measurement. Volatile ones like the load average are ignored.
+fn check_same_machine(old: &Environment, new: &Environment) -> Result<(), String> {
+    check_equal("kernel", &old.kernel, &new.kernel)?;
+    check_equal("CPU", &old.cpu_model, &new.cpu_model)?;
+    check_equal("congestion control", &old.congestion_control, &new.congestion_control)?;
+    check_equal("TCP receive buffer", &old.tcp_receive_buffer, &new.tcp_receive_buffer)?;
+    check_equal("TCP send buffer", &old.tcp_send_buffer, &new.tcp_send_buffer)?;
+    check_equal("CPU limit of the control group", &old.cpu_limit, &new.cpu_limit)?;
+    check_equal("limit of open files", &old.open_files, &new.open_files)
+}
+
+fn check_equal<T: PartialEq + Debug>(property: &str, previous: T, current: T) -> Result<(), String> {
+    if previous == current {
+        Ok(())
+    } else {
+        Err(format!("{property} differs: {previous:?} in the previous run, {current:?} now"))
+    }
+}
+
+fn plan(config: &LabConfig) -> Plan {
+    let nanoseconds = |duration: std::time::Duration| u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
+    Plan {
+        scenario: config.scenario.clone(),
+        version: config.provenance.version.clone(),
+        repeat_command: config.provenance.repeat_command.clone(),
+        seed: config.timing.seed,
+        slice_ns: nanoseconds(config.timing.slice),
+        warm_up_ns: nanoseconds(config.timing.warm_up),
+        passes: config.timing.passes,
+        rounds: config.timing.rounds,
+        cells: config.cells.clone(),
+        server_cores: config.cores.server.clone(),
+        load_cores: config.cores.load.clone(),
+        load_driver: config.provenance.load_driver.clone(),
+        server_share: config.cores.server_share,
+        method: Some(Method::of_share(config.cores.server_share)),
+        disk_file: config.disk_file.clone(),
+        reference: config.reference.clone(),
+        stolen_fraction_limit: config.timing.stolen_fraction_limit,
+        checked: config.check,
+    }
+}
+
+fn contender_record(contender: &Contender, hashes: &mut Hashes) -> ContenderRecord {
+    ContenderRecord {
+        name: contender.name.clone(),
+        role: contender.role,
+        command: contender.command_line(),
+        executables: hashes.of(contender),
+        ready_line: None,
+        driver: contender.driver.clone(),
+        version: contender.version.clone(),
+        commit: contender.commit.clone(),
+        library_checksum: contender.library_checksum.clone(),
+        server_commit: contender.server_commit.clone(),
+        built_with: contender.built_with.clone(),
+        features: contender.features.clone(),
+        connections_limit: contender.connections_limit,
+        many_cores: contender.takes_cores(),
+        idle_cpu_fraction: None,
+        twin_of: contender.twin_of.clone(),
+        kind: contender.kind,
+        serves: contender.serves.clone(),
+        base: contender.base.clone(),
+    }
+}

@@ -1,0 +1,152 @@
+//! Functional checks of every contender before the measurement.
+
+use crate::plan::cell::Workload;
+use crate::plan::site::SupportedTargets;
+use crate::result::{CheckRecord, Consequence};
+use crate::run::load::Check;
+use crate::run::progress::Progress;
+use crate::run::runner::Runner;
+
+/// Number of connections of the check with many connections, unless the contender or the machine allows fewer.
+const CHECK_CONNECTIONS: usize = 5000;
+
+/// Number of connections of this check with TLS. A handshake costs as much as about a hundred requests, and all
+/// handshakes must complete before the server's handshake timeout.
+const CHECK_TLS_CONNECTIONS: usize = 1000;
+
+/// Name of the first check: the contender starts.
+const START: &str = "start";
+
+/// Returns the checks of a workload, in order. The check with a stalled reader needs large files: small
+/// responses fit into the socket buffers, so a reader that stalls has no effect.
+fn checks_of(workload: Workload, targets: SupportedTargets, connections: usize) -> Vec<Check> {
+    match workload {
+        Workload::Http { .. } => {
+            let stalled = targets.files.then_some(Check::StalledDownload(targets));
+            let last = Check::ManyRequests(targets, connections);
+            [Check::CompleteAnswers(targets)].into_iter().chain(stalled).chain([last]).collect()
+        }
+        _ => vec![Check::CompleteBytes, Check::StalledReader, Check::ManyConnections(connections)],
+    }
+}
+
+impl Runner<'_> {
+    /// Checks all contenders, once per run. A contender that fails is excluded from the run. On return, each
+    /// contender has passed all checks or has been excluded, unless the run was stopped.
+    pub fn check_all(&mut self) {
+        let servers = self.config.cells.iter().any(|cell| !matches!(cell.workload, Workload::Disk { .. }));
+        if !self.config.check || !servers {
+            return;
+        }
+        for index in 0..self.config.contenders.len() {
+            let contender = &self.config.contenders[index];
+            if self.failed_check.contains(&index) {
+                continue;
+            }
+            // A twin is the same program, so the result of the first instance applies, unless that failed to start.
+            let original = contender.twin_of.as_ref();
+            let original = self.config.contenders.iter().position(|other| Some(&other.name) == original);
+            if let Some(original) = original
+                && !self.failed_to_start(original)
+            {
+                if self.failed_check.contains(&original) {
+                    self.failed_check.insert(index);
+                }
+                continue;
+            }
+            if self.stopped() {
+                return;
+            }
+            self.check(index);
+        }
+    }
+
+    fn check(&mut self, index: usize) {
+        let contender = &self.config.contenders[index];
+        let max_open_connections = self.machine.max_open_connections();
+        let limit = contender.connections_limit.unwrap_or(usize::MAX);
+        let workload = self.config.cells[0].workload;
+        let default_connections =
+            if workload.cipher().is_some() { CHECK_TLS_CONNECTIONS } else { CHECK_CONNECTIONS };
+        let connections = default_connections.min(limit).min(max_open_connections);
+        let checks = checks_of(workload, SupportedTargets::of(&contender.serves), connections);
+        // A resumed run may have completed some of the checks.
+        let passed = |check: &Check| {
+            let mut records = self.result.checks.iter().filter(|record| record.contender == contender.name);
+            records.any(|record| record.passed && record.what == check.to_string())
+        };
+        let pending: Vec<Check> = checks.into_iter().filter(|check| !passed(check)).collect();
+        if pending.is_empty() {
+            return;
+        }
+        let start_ns = self.machine.now_ns();
+        if let Err(what) = self.start(index, &self.config.cores.server[..1]) {
+            let elapsed_ns = self.machine.now_ns().saturating_sub(start_ns);
+            // The contender cannot be checked and is therefore not timed, even if a later start would succeed.
+            let (contender, details) = (contender.name.clone(), vec![what.clone()]);
+            let check_name = START.to_owned();
+            self.record(CheckRecord { contender, what: check_name, passed: false, details, elapsed_ns });
+            self.failed_check.insert(index);
+            self.report(index, None, 0, what, Consequence::SkippedPass);
+            return;
+        }
+        for check in pending {
+            if self.stopped() {
+                break;
+            }
+            let Some(address) = self.running[index].as_ref().map(|running| running.address) else { break };
+            let name = contender.name.clone();
+            self.observer.progress(Progress::Checking { contender: name.clone(), what: check.to_string() });
+            let start_ns = self.machine.now_ns();
+            let outcome = self.load.check(address, check, self.stop);
+            if self.stopped() && outcome.is_err() {
+                break; // The check was interrupted.
+            }
+            let elapsed_ns = self.machine.now_ns().saturating_sub(start_ns);
+            let passed = outcome.is_ok();
+            let mut details = match outcome {
+                Ok(details) => details,
+                Err(what) => vec![self.root_cause(index, what)],
+            };
+            let has_many_connections = matches!(check, Check::ManyConnections(_) | Check::ManyRequests(..));
+            if connections < default_connections && has_many_connections {
+                let cause = if limit < max_open_connections {
+                    "limit of the contender"
+                } else {
+                    "open file limit of the lab"
+                };
+                details.push(format!("{connections} instead of {default_connections} connections: {cause}"));
+            }
+            if !passed {
+                self.record_failure(index, check.to_string(), details, elapsed_ns);
+                break;
+            }
+            self.record(CheckRecord {
+                contender: name,
+                what: check.to_string(),
+                passed,
+                details,
+                elapsed_ns,
+            });
+        }
+        self.stop_contender(index);
+    }
+
+    fn failed_to_start(&self, index: usize) -> bool {
+        let name = &self.config.contenders[index].name;
+        self.result.checks.iter().any(|check| check.contender == *name && check.what == START)
+    }
+
+    fn record_failure(&mut self, index: usize, what: String, details: Vec<String>, elapsed_ns: u64) {
+        let contender = self.config.contenders[index].name.clone();
+        let failure = format!("{what}: {}", details.join("; "));
+        self.record(CheckRecord { contender, what, passed: false, details, elapsed_ns });
+        self.failed_check.insert(index);
+        self.report(index, None, 0, failure, Consequence::NotTimed);
+    }
+
+    fn record(&mut self, record: CheckRecord) {
+        self.observer.progress(Progress::Checked(record.clone()));
+        self.result.checks.push(record);
+    }
+}

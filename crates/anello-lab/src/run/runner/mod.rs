@@ -1,0 +1,540 @@
+//! State of a run, and its steps from a pass down to a slice.
+//!
+//! Invariant: dropping a [`Runner`] stops every contender that it has started.
+
+mod checks;
+mod idle;
+mod idle_cpu;
+mod slices;
+
+use std::collections::{HashMap, HashSet};
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use hdrhistogram::Histogram;
+
+use crate::plan::cell::Workload;
+use crate::plan::config::LabConfig;
+use crate::plan::limits::{limit_reason, unsupported_reason};
+use crate::plan::schedule::Random;
+use crate::result::latency;
+use crate::result::{Completed, Consequence, Failure, LabResult, LatencyRecord, Quality};
+use crate::run::load::{Load, LoadSession, SliceLoad, latency_histogram};
+use crate::run::machine::{Machine, Running};
+use crate::run::progress::{Observer, Progress};
+
+/// Number of retries of a slice with stolen or throttled time. Afterwards, the round continues without a valid slice.
+const STOLEN_RETRIES: usize = 1;
+
+/// Maximum duration of one step of a contender's own warm-up. The stop flag is checked between steps.
+const WARM_UP_STEP: Duration = Duration::from_millis(250);
+
+/// Latency histograms by contender and cell.
+type Latencies = HashMap<(usize, usize), Histogram<u64>>;
+
+/// A run in progress.
+pub struct Runner<'a> {
+    config: &'a LabConfig,
+    load: &'a mut dyn Load,
+    machine: &'a mut dyn Machine,
+    observer: &'a mut dyn Observer,
+    stop: &'a AtomicBool,
+    result: &'a mut LabResult,
+    /// Cores whose stolen time is measured.
+    cores: Vec<usize>,
+    /// Running processes by contender index.
+    running: Vec<Option<Running>>,
+    /// Contenders that have completed their own warm-up since they were started.
+    warmed_up: HashSet<usize>,
+    /// Contenders that use CPU while idle.
+    busy_when_idle: HashSet<usize>,
+    /// Pairs of contender and cell in which the contender sent wrong bytes.
+    disqualified: HashSet<(usize, usize)>,
+    /// Contenders that failed a check.
+    failed_check: HashSet<usize>,
+    /// Contenders that could not be started for this group of cells. They are skipped until the next group.
+    skipped: HashSet<usize>,
+    /// Latencies of completed cells.
+    latencies: Latencies,
+    /// Pass and latencies of the cell in progress.
+    pending: (usize, Latencies),
+    /// Offset from the machine's clock to the time since the start of the run. Covers earlier parts of a resumed run.
+    clock_offset_ns: i128,
+    /// Number of slices in the completed cells.
+    completed_slices: usize,
+    done: usize,
+    ever_started: bool,
+}
+
+/// Position of a slice in the run.
+#[derive(Clone, Copy)]
+struct SlicePosition {
+    pass: usize,
+    cell: usize,
+    round: usize,
+}
+
+/// Connections of a contender in a cell.
+struct ContenderSession {
+    /// `None` between slices if the connections of all contenders cannot be open at the same time.
+    session: Option<Box<dyn LoadSession>>,
+    restarted: bool,
+}
+
+impl<'a> Runner<'a> {
+    /// Creates a runner that continues from the state in `result`.
+    pub fn new(
+        config: &'a LabConfig,
+        load: &'a mut dyn Load,
+        machine: &'a mut dyn Machine,
+        observer: &'a mut dyn Observer,
+        stop: &'a AtomicBool,
+        result: &'a mut LabResult,
+    ) -> Runner<'a> {
+        let contender = |name: &str| config.contenders.iter().position(|contender| contender.name == name);
+        let disqualified = result.failures.iter().filter_map(|failure| {
+            let cell = config.cells.iter().position(|&cell| Some(cell) == failure.cell)?;
+            (failure.consequence == Consequence::Disqualified)
+                .then(|| Some((contender(&failure.contender)?, cell)))?
+        });
+        let failed_check = result.checks.iter().filter(|check| !check.passed);
+        let latencies = result.latencies.iter().filter_map(|record| {
+            Some(((record.contender, record.cell), latency::decode(&record.histogram).ok()?))
+        });
+        Runner {
+            cores: config.all_cores(),
+            running: vec![None; config.contenders.len()],
+            warmed_up: HashSet::new(),
+            busy_when_idle: HashSet::new(),
+            disqualified: disqualified.collect(),
+            failed_check: failed_check.filter_map(|check| contender(&check.contender)).collect(),
+            skipped: HashSet::new(),
+            latencies: latencies.collect(),
+            pending: (0, HashMap::new()),
+            clock_offset_ns: i128::from(result.elapsed_ns) - i128::from(machine.now_ns()),
+            completed_slices: 0,
+            done: 0,
+            ever_started: !result.slices.is_empty(),
+            config,
+            load,
+            machine,
+            observer,
+            stop,
+            result,
+        }
+    }
+
+    /// Runs all cells of this pass that are not completed yet.
+    pub fn run_pass(&mut self, pass: usize) {
+        let mut core_counts: Vec<usize> = self.config.cells.iter().map(|cell| cell.server_cores).collect();
+        core_counts.sort_unstable();
+        core_counts.dedup();
+        let mut random = Random::for_position(self.config.timing.seed, pass, None);
+        for index in random.order(core_counts.len()) {
+            let server_cores = core_counts[index];
+            let with_cores = |&cell: &usize| self.config.cells[cell].server_cores == server_cores;
+            let cells: Vec<usize> =
+                random.order(self.config.cells.len()).into_iter().filter(with_cores).collect();
+            self.run_cells(pass, &cells, server_cores);
+        }
+    }
+
+    /// Writes the latencies to the result. Returns whether any contender has ever become ready.
+    pub fn finish(self) -> bool {
+        let unfinished = Some(self.pending.0);
+        let finished = self.latencies.iter().filter_map(|entry| latency_record(entry, None));
+        let pending = self.pending.1.iter().filter_map(|entry| latency_record(entry, unfinished));
+        self.result.latencies = finished.chain(pending).collect();
+        self.result.latencies.sort_by_key(|record| (record.cell, record.contender, record.unfinished_pass));
+        self.ever_started
+    }
+
+    fn run_cells(&mut self, pass: usize, cells: &[usize], server_cores: usize) {
+        let is_pending =
+            |runner: &Self, cell: usize| !runner.result.completed.contains(&Completed { pass, cell });
+        if cells.iter().any(|&cell| is_pending(self, cell)) {
+            self.start_all(pass, server_cores);
+        }
+        for &cell in cells {
+            if self.stopped() {
+                break;
+            }
+            if is_pending(self, cell) {
+                if self.config.cells[cell].workload == Workload::Idle {
+                    self.run_idle_cell(pass, cell);
+                } else {
+                    self.run_cell(pass, cell);
+                }
+                if self.stopped() {
+                    break;
+                }
+                self.complete(pass, cell);
+            }
+            // Skipped slices count as completed.
+            self.completed_slices += self.config.slices_in(&self.config.cells[cell]);
+            self.done = self.completed_slices;
+            self.observer.progress(Progress::Slices { done: self.done });
+        }
+        self.stop_all();
+    }
+
+    /// Marks a cell as completed: its latencies are final. Writes a checkpoint if the observer wants one.
+    fn complete(&mut self, pass: usize, cell: usize) {
+        for (position, histogram) in std::mem::take(&mut self.pending.1) {
+            merge_latencies(&mut self.latencies, position, &histogram);
+        }
+        self.result.completed.push(Completed { pass, cell });
+        if !self.observer.keeps_checkpoints() {
+            return;
+        }
+        // Only the histograms of this cell have changed. Encoding all of them again would take seconds in large runs.
+        self.result.latencies.retain(|record| record.cell != cell);
+        let cell_latencies = self.latencies.iter().filter(|((_, key), _)| *key == cell);
+        self.result.latencies.extend(cell_latencies.filter_map(|entry| latency_record(entry, None)));
+        self.result.elapsed_ns = self.since_start_ns();
+        // If no further checkpoint is written, this file describes an interrupted run.
+        self.result.interrupted = true;
+        self.observer.checkpoint(self.result);
+    }
+
+    fn stopped(&self) -> bool {
+        self.stop.load(Ordering::Relaxed)
+    }
+
+    fn since_start_ns(&mut self) -> u64 {
+        u64::try_from(i128::from(self.machine.now_ns()) + self.clock_offset_ns).unwrap_or(0)
+    }
+
+    fn start_all(&mut self, pass: usize, server_cores: usize) {
+        let only_idle = self.config.cells.iter().all(|cell| cell.workload == Workload::Idle);
+        if only_idle {
+            return; // Idle cells start one contender at a time.
+        }
+        self.skipped.clear();
+        let mut random = Random::for_position(self.config.timing.seed, pass, Some(usize::MAX - server_cores));
+        for index in random.order(self.config.contenders.len()) {
+            if self.stopped() {
+                return;
+            }
+            if self.failed_check.contains(&index)
+                || (server_cores > 1 && !self.config.contenders[index].takes_cores())
+            {
+                continue;
+            }
+            if let Err(what) = self.start(index, &self.config.cores.server[..server_cores]) {
+                self.skipped.insert(index);
+                self.report(index, None, pass, what, Consequence::SkippedPass);
+            }
+        }
+    }
+
+    fn run_cell(&mut self, pass: usize, cell: usize) {
+        self.start_cell(pass, cell);
+        let count = self.config.contenders.len();
+        let mut random = Random::for_position(self.config.timing.seed, pass, Some(cell));
+        let participants = (0..count).filter(|&index| self.participates(index, cell)).count();
+        let keep_open =
+            self.config.cells[cell].connections * participants <= self.machine.max_open_connections();
+        let mut contender_sessions: Vec<Option<ContenderSession>> = (0..count).map(|_| None).collect();
+        for index in random.order(count) {
+            if self.stopped() {
+                return;
+            }
+            contender_sessions[index] = self.connect_contender(index, pass, cell);
+            if let Some(contender_session) = contender_sessions[index].as_mut().filter(|_| !keep_open) {
+                contender_session.session = None;
+            }
+        }
+        for round in 0..self.config.timing.rounds {
+            for index in random.order(count) {
+                if self.stopped() {
+                    return;
+                }
+                if let Some(contender_session) = contender_sessions[index].take() {
+                    let position = SlicePosition { pass, cell, round };
+                    contender_sessions[index] =
+                        self.run_contender(index, contender_session, position, keep_open);
+                    self.done += 1;
+                    self.observer.progress(Progress::Slices { done: self.done });
+                }
+            }
+        }
+    }
+
+    fn start_cell(&mut self, pass: usize, cell: usize) {
+        self.pending = (pass, HashMap::new());
+        self.observer.progress(Progress::Cell { cell: self.config.cells[cell], pass });
+    }
+
+    /// Returns whether a contender can be measured in a cell.
+    fn participates(&mut self, index: usize, cell: usize) -> bool {
+        let contender = &self.config.contenders[index];
+        !self.disqualified.contains(&(index, cell))
+            && !self.failed_check.contains(&index)
+            && unsupported_reason(&contender.serves, &self.config.cells[cell]).is_none()
+            && limit_reason(contender.connections_limit, contender.takes_cores(), &self.config.cells[cell])
+                .is_none()
+    }
+
+    /// Connects a contender for a cell and warms it up. Restarts it once on failure.
+    fn connect_contender(&mut self, index: usize, pass: usize, cell: usize) -> Option<ContenderSession> {
+        if !self.participates(index, cell) || self.skipped.contains(&index) {
+            // The process may run although the contender does not participate. It must not disturb the other
+            // contenders.
+            self.measure_idle_cpu(index);
+            self.suspend_idle_spinner(index);
+            return None;
+        }
+        self.resume_idle_spinner(index);
+        let contender_session = match self.connect(index, cell) {
+            Ok(session) => Some(ContenderSession { session: Some(session), restarted: false }),
+            Err(error) => self.restart_or_skip(index, pass, cell, error, false),
+        };
+        self.measure_idle_cpu(index);
+        self.suspend_idle_spinner(index);
+        contender_session
+    }
+
+    fn connect(&mut self, index: usize, cell: usize) -> Result<Box<dyn LoadSession>, SliceError> {
+        let cell = &self.config.cells[cell];
+        let address = match &self.running[index] {
+            Some(running) => running.address,
+            None => self.start(index, self.config.cores_of(cell)).map_err(SliceError::Broken)?,
+        };
+        let mut session = self
+            .load
+            .connect(address, cell)
+            .map_err(|error| SliceError::Broken(format!("cannot connect: {error}")))?;
+        let own_warm_up = self.config.contenders[index].warm_up;
+        if !own_warm_up.is_zero() && self.warmed_up.insert(index) {
+            self.warm_up(session.as_mut(), own_warm_up)?;
+        }
+        if !self.config.timing.warm_up.is_zero() {
+            let load = session.run_slice(self.config.timing.warm_up).map_err(SliceError::Broken)?;
+            check(&load)?;
+        }
+        session.settle().map_err(SliceError::Broken)?;
+        Ok(session)
+    }
+
+    /// Runs a contender's own warm-up, which may be long, in steps. Stops between steps when the run is to stop.
+    fn warm_up(&self, session: &mut dyn LoadSession, duration: Duration) -> Result<(), SliceError> {
+        let mut remaining = duration;
+        while !remaining.is_zero() && !self.stopped() {
+            let step = remaining.min(WARM_UP_STEP);
+            check(&session.run_slice(step).map_err(SliceError::Broken)?)?;
+            remaining -= step;
+        }
+        Ok(())
+    }
+
+    /// Runs one slice of a contender and retries it if time was stolen. Returns the session unless the contender is
+    /// dropped from the cell.
+    fn run_contender(
+        &mut self,
+        index: usize,
+        contender_session: ContenderSession,
+        position: SlicePosition,
+        keep_open: bool,
+    ) -> Option<ContenderSession> {
+        self.resume_idle_spinner(index);
+        let contender_session = self.run_slice_with_retries(index, contender_session, position);
+        // A restart opens connections as well. Close them if the descriptors do not suffice for all contenders.
+        let contender_session = contender_session.map(|contender_session| ContenderSession {
+            session: contender_session.session.filter(|_| keep_open),
+            ..contender_session
+        });
+        self.suspend_idle_spinner(index);
+        contender_session
+    }
+
+    fn run_slice_with_retries(
+        &mut self,
+        index: usize,
+        contender_session: ContenderSession,
+        position: SlicePosition,
+    ) -> Option<ContenderSession> {
+        let ContenderSession { session, restarted } = contender_session;
+        let session = match session {
+            Some(session) => Ok(session),
+            None => self.connect(index, position.cell),
+        };
+        let mut session = match session {
+            Ok(session) => session,
+            Err(error) => {
+                return self.restart_or_skip(index, position.pass, position.cell, error, restarted);
+            }
+        };
+        if self.stopped() {
+            return None; // The warm-up may be incomplete.
+        }
+        for _ in 0..=STOLEN_RETRIES {
+            match self.measure(index, session.as_mut(), position) {
+                Ok(quality) => {
+                    if !matches!(quality, Quality::Stolen | Quality::Throttled) || self.stopped() {
+                        break;
+                    }
+                }
+                Err(error) => {
+                    drop(session);
+                    return self.restart_or_skip(index, position.pass, position.cell, error, restarted);
+                }
+            }
+        }
+        Some(ContenderSession { session: Some(session), restarted })
+    }
+
+    fn pid(&self, index: usize) -> Result<u32, SliceError> {
+        self.running[index].as_ref().map(|running| running.pid).ok_or_else(SliceError::not_running)
+    }
+
+    /// Handles the failure of a contender: restarts and reconnects it once, or drops it from the cell.
+    fn restart_or_skip(
+        &mut self,
+        index: usize,
+        pass: usize,
+        cell: usize,
+        error: SliceError,
+        restarted: bool,
+    ) -> Option<ContenderSession> {
+        let what = match error {
+            SliceError::WrongReply(what) => {
+                self.disqualified.insert((index, cell));
+                self.report(index, Some(cell), pass, what, Consequence::Disqualified);
+                return None;
+            }
+            SliceError::Broken(what) => self.root_cause(index, what),
+        };
+        if restarted || self.stopped() {
+            self.report(index, Some(cell), pass, what, Consequence::LeftOut);
+            self.stop_contender(index);
+            return None;
+        }
+        self.stop_contender(index);
+        self.report(index, Some(cell), pass, what, Consequence::Restarted);
+        match self.connect(index, cell) {
+            Ok(session) => Some(ContenderSession { session: Some(session), restarted: true }),
+            Err(error) => self.restart_or_skip(index, pass, cell, error, true),
+        }
+    }
+
+    /// Waits for the process to exit and returns its exit description with `what`. The load usually notices a
+    /// broken connection before the exit of the server is visible, but the exit is the cause.
+    fn root_cause(&mut self, index: usize, what: String) -> String {
+        let Some(running) = &self.running[index] else { return what };
+        match self.machine.exit_description(running.pid, self.config.startup.exit_timeout) {
+            Some(exit) => format!("{exit} (load error: {what})"),
+            None => {
+                format!("{what} (still running after {} s)", self.config.startup.exit_timeout.as_secs_f64())
+            }
+        }
+    }
+
+    fn start(&mut self, index: usize, cores: &[usize]) -> Result<SocketAddr, String> {
+        let contender = &self.config.contenders[index];
+        let running = self.machine.start(contender, self.config, cores)?;
+        self.ever_started = true;
+        let record = &mut self.result.contenders[index];
+        if record.ready_line.is_none() {
+            record.ready_line = Some(running.ready_line.clone());
+            // The ready line is more reliable than the declaration in the scenario.
+            if let Some(driver) = ready_line_value(&running.ready_line, "driver") {
+                record.driver = Some(if driver == "uring" { "io_uring" } else { driver }.to_owned());
+            }
+            if let Some(version) = ready_line_value(&running.ready_line, "version") {
+                record.version = Some(version.to_owned());
+            }
+            self.observer.progress(Progress::Ready {
+                contender: contender.name.clone(),
+                ready_line: running.ready_line.clone(),
+            });
+        }
+        let address = running.address;
+        self.running[index] = Some(running);
+        self.warmed_up.remove(&index);
+        Ok(address)
+    }
+
+    fn report(
+        &mut self,
+        index: usize,
+        cell: Option<usize>,
+        pass: usize,
+        what: String,
+        consequence: Consequence,
+    ) {
+        let contender = self.config.contenders[index].name.clone();
+        let cell = cell.map(|cell| self.config.cells[cell]);
+        let failure = Failure { contender, cell, pass, what, consequence };
+        // A resumed run may repeat a failure that is already recorded.
+        if cell.is_none() && self.result.failures.contains(&failure) {
+            return;
+        }
+        self.observer.progress(Progress::Failed(failure.clone()));
+        self.result.failures.push(failure);
+    }
+
+    fn stop_contender(&mut self, index: usize) {
+        if let Some(running) = self.running[index].take() {
+            self.machine.stop(&[running.pid]);
+        }
+    }
+
+    fn stop_all(&mut self) {
+        let pids: Vec<u32> =
+            self.running.iter_mut().filter_map(Option::take).map(|running| running.pid).collect();
+        self.machine.stop(&pids);
+    }
+}
+
+impl Drop for Runner<'_> {
+    fn drop(&mut self) {
+        self.stop_all();
+    }
+}
+
+fn latency_record(
+    (&(contender, cell), histogram): (&(usize, usize), &Histogram<u64>),
+    unfinished_pass: Option<usize>,
+) -> Option<LatencyRecord> {
+    Some(LatencyRecord { contender, cell, unfinished_pass, histogram: latency::encode(histogram).ok()? })
+}
+
+fn merge_latencies(latencies: &mut Latencies, position: (usize, usize), histogram: &Histogram<u64>) {
+    latency::add(latencies.entry(position).or_insert_with(latency_histogram), histogram);
+}
+
+/// Returns the value of `name=value` in a ready line.
+fn ready_line_value<'a>(ready_line: &'a str, name: &str) -> Option<&'a str> {
+    let words = ready_line.split_whitespace();
+    words.filter_map(|word| word.strip_prefix(name)?.strip_prefix('=')).find(|value| !value.is_empty())
+}
+
+/// Failure of a slice or a connection.
+enum SliceError {
+    /// The server or its connections failed. A restart may help.
+    Broken(String),
+    /// The server sends wrong responses. A restart does not help.
+    WrongReply(String),
+}
+
+impl SliceError {
+    fn not_running() -> SliceError {
+        SliceError::Broken("is not running".to_owned())
+    }
+}
+
+/// Returns an error if a slice has wrong replies or broken connections. Such a slice is not a measurement.
+fn check(load: &SliceLoad) -> Result<(), SliceError> {
+    if load.wrong_replies > 0 {
+        let count = format!("{} of {} replies", load.wrong_replies, load.requests + load.wrong_replies);
+        return Err(SliceError::WrongReply(match &load.wrong_example {
+            Some(example) => format!("wrong replies: {count}; {example}"),
+            None => format!("replies with wrong bytes: {count}"),
+        }));
+    }
+    let errors: Vec<String> =
+        load.errors.iter().map(|(kind, count)| format!("{kind} ({count} times)")).collect();
+    if errors.is_empty() { Ok(()) } else { Err(SliceError::Broken(errors.join(", "))) }
+}

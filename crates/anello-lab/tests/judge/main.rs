@@ -1,0 +1,6 @@
+//! Tests of statistics and verdicts.
+
+mod latency;
+mod phases;
+mod statistics;
+mod verdict;

@@ -1,0 +1,111 @@
+//! Parts that the checks of all protocols share.
+
+use std::fmt::Display;
+use std::future::Future;
+use std::io;
+use std::time::Duration;
+
+use anello::time;
+
+use crate::engine::session::Session;
+use crate::model::config::LoadConfig;
+use crate::model::errors::Errors;
+
+/// Socket buffer sizes of the stalled client, so that its buffers hold only a small part of the data. A window below
+/// the size of a loopback packet would slow down the transfer, so they are not smaller.
+pub(super) const STALLED_BUFFER_BYTES: usize = 256 << 10;
+
+/// Number of other connections that are opened before the stall, the same number during it, and the number of requests
+/// on each of them.
+pub(super) const OTHER_CONNECTIONS: usize = 3;
+const REQUESTS_PER_CONNECTION: usize = 10;
+
+/// Opens the connections of a load, and sends one request on each.
+pub(super) async fn exchange_once_on_each(load: &LoadConfig) -> Result<(), String> {
+    let connections = load.connections;
+    let mut session = Session::connect(load).await.map_err(|error| error.to_string())?;
+    let summarize_errors = |errors: &Errors| {
+        let summaries =
+            errors.iter().map(|error| format!("{} × {}: {}", error.count, error.kind, error.example));
+        summaries.collect::<Vec<_>>().join("; ")
+    };
+    let connect_errors = summarize_errors(session.connect_errors());
+    if !connect_errors.is_empty() {
+        session.close().await;
+        return Err(format!("cannot open all of {connections} connections: {connect_errors}"));
+    }
+    let slice = session.run_slice(Duration::ZERO).await;
+    session.close().await;
+    let request_errors = summarize_errors(&slice.interval.counts.errors);
+    if !request_errors.is_empty() || slice.interval.requests < connections as u64 {
+        return Err(format!(
+            "{} of {connections} connections received their reply: {request_errors}",
+            slice.interval.requests
+        ));
+    }
+    Ok(())
+}
+
+/// Opens the other connections and sends one request on each, before the stall.
+pub(super) async fn connect_others<C>(
+    connect: impl AsyncFn() -> Result<C, String>,
+    request: impl AsyncFn(&mut C) -> Result<(), String>,
+) -> Result<Vec<C>, String> {
+    let mut others = Vec::new();
+    for _ in 0..OTHER_CONNECTIONS {
+        let mut client = connect().await?;
+        request(&mut client).await?;
+        others.push(client);
+    }
+    Ok(others)
+}
+
+/// Opens as many connections again during the stall, and sends requests on all of them.
+pub(super) async fn serve_others<C>(
+    mut others: Vec<C>,
+    what: &str,
+    connect: impl AsyncFn() -> Result<C, String>,
+    request: impl AsyncFn(&mut C) -> Result<(), String>,
+) -> Result<(), String> {
+    for _ in 0..OTHER_CONNECTIONS {
+        others.push(connect().await.map_err(|cause| format!("{what}: {cause}"))?);
+    }
+    for client in &mut others {
+        for _ in 0..REQUESTS_PER_CONNECTION {
+            request(client).await?;
+        }
+    }
+    Ok(())
+}
+
+pub(super) async fn connect_within<T>(
+    timeout: Duration,
+    connecting: impl Future<Output = io::Result<T>>,
+) -> Result<T, String> {
+    match time::timeout(timeout, connecting).await {
+        Ok(connected) => connected.map_err(|error| format!("cannot connect: {error}")),
+        Err(_) => Err(format!("cannot connect: timed out after {timeout:?}")),
+    }
+}
+
+pub(super) async fn with_timeout<T>(
+    timeout: Duration,
+    what: impl Display,
+    work: impl Future<Output = Result<T, String>>,
+) -> Result<T, String> {
+    match time::timeout(timeout, work).await {
+        Ok(done) => done.map_err(|cause| format!("{what}: {cause}")),
+        Err(_) => Err(format!("{what}: no complete reply within {timeout:?}")),
+    }
+}
+
+/// Compares received bytes with the expected bytes from `offset` on.
+pub(super) fn check_chunk(expected: &[u8], offset: usize, chunk: &[u8]) -> Result<(), String> {
+    let Some(part) = expected.get(offset..offset + chunk.len()) else {
+        return Err(format!("body has more than {} bytes", expected.len()));
+    };
+    match part.iter().zip(chunk).position(|(expected, actual)| expected != actual) {
+        None => Ok(()),
+        Some(index) => Err(format!("byte {} of {} is wrong", offset + index, expected.len())),
+    }
+}

@@ -1,0 +1,163 @@
+//! Correctness checks for echo servers.
+
+use std::cell::Cell;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use anello::net::{ReadHalf, TcpStream, WriteHalf};
+use anello::time::{self, sleep};
+use futures_util::future::try_join;
+
+use crate::check::common::{
+    OTHER_CONNECTIONS, STALLED_BUFFER_BYTES, check_chunk, connect_others, connect_within,
+    exchange_once_on_each, serve_others, with_timeout,
+};
+use crate::model::config::LoadConfig;
+use crate::wire::message::random_bytes;
+
+/// Message sizes: small values, values close to common buffer sizes of servers, and 1 MiB.
+const MESSAGE_BYTES: [usize; 14] =
+    [1, 2, 3, 127, 1021, 4095, 4097, 8191, 16_383, 16_385, 65_537, 262_147, 1_048_575, 1_048_576];
+
+/// Bytes that are sent while the client does not read the replies. They exceed the buffers of both sockets: by default,
+/// the kernel lets those of the server grow to 6 MiB (receive) and 4 MiB (send).
+const STALLED_BYTES: usize = 16 << 20;
+
+/// Number of consecutive samples without progress after which the stalled client counts as blocked, and the time
+/// between two samples.
+const STALL_SAMPLES: usize = 4;
+const STALL_SAMPLE_INTERVAL: Duration = Duration::from_millis(100);
+
+/// Maximum number of bytes per send or receive call.
+const CHUNK_BYTES: usize = 60_001;
+
+/// Checks that messages of unusual sizes up to 1 MiB are echoed completely and correctly over one connection. `timeout`
+/// applies to each message.
+///
+/// # Errors
+/// Returns a description of what the server did instead.
+pub async fn complete_bytes(target: SocketAddr, timeout: Duration) -> Result<Vec<String>, String> {
+    let mut stream = connect_within(timeout, TcpStream::connect(target)).await?;
+    for (index, bytes) in MESSAGE_BYTES.into_iter().enumerate() {
+        let echoed = exchange(&mut stream, index as u64, bytes);
+        with_timeout(timeout, format!("message of {bytes} bytes"), echoed).await?;
+    }
+    let total: usize = MESSAGE_BYTES.iter().sum();
+    Ok(vec![format!(
+        "{} messages of 1 byte to 1 MiB echoed correctly, {total} bytes in total",
+        MESSAGE_BYTES.len()
+    )])
+}
+
+/// Checks that the server handles a client that does not read.
+///
+/// The client sends 16 MiB and reads nothing until the server accepts no more bytes. Other connections, some opened
+/// before and some after that, must then be served. Only after that does the client read, and all its bytes must be
+/// correct. This detects servers that wait for one client while others have requests, whatever the size of their
+/// buffers. `timeout` applies to each of these steps.
+///
+/// # Errors
+/// Returns a description of what the server did instead.
+pub async fn stalled_reader(target: SocketAddr, timeout: Duration) -> Result<Vec<String>, String> {
+    const CONCURRENT_REQUEST: &str = "message of another client during the stall";
+    let connect = async || connect_within(timeout, TcpStream::connect(target)).await;
+    let next_seed = Cell::new(0);
+    let request = async |what: &str, stream: &mut TcpStream| {
+        let seed = next_seed.replace(next_seed.get() + 1);
+        with_timeout(timeout, what, exchange(stream, seed, 512)).await
+    };
+    let established = connect_others(connect, async |stream| request("first message", stream).await).await?;
+    let mut stalled = connect().await?;
+    let result = stalled.set_recv_buffer_size(STALLED_BUFFER_BYTES);
+    result.and_then(|()| stalled.set_send_buffer_size(STALLED_BUFFER_BYTES)).map_err(|e| e.to_string())?;
+    let data = random_bytes(99, STALLED_BYTES);
+    let (mut reader, mut writer) = stalled.split();
+    let accepted_bytes = Cell::new(0);
+    let serve_others = async {
+        // If the server keeps accepting small amounts, continue with the other connections after the timeout.
+        time::timeout(timeout, wait_until_stalled(&accepted_bytes)).await.ok();
+        let accepted_bytes = accepted_bytes.get();
+        let request = async |stream: &mut TcpStream| request(CONCURRENT_REQUEST, stream).await;
+        serve_others(established, CONCURRENT_REQUEST, connect, request).await?;
+        with_timeout(timeout, "data of the stalled reader", receive(&mut reader, &data)).await?;
+        Ok(accepted_bytes)
+    };
+    let (accepted_bytes, ()) = try_join(serve_others, send(&mut writer, &data, &accepted_bytes)).await?;
+    Ok(vec![format!(
+        "{accepted_bytes} of {STALLED_BYTES} bytes accepted while the client did not read; {} other connections served \
+         meanwhile; all bytes correct",
+        2 * OTHER_CONNECTIONS
+    )])
+}
+
+/// Waits until the number of accepted bytes no longer changes, or all bytes have been accepted.
+async fn wait_until_stalled(accepted_bytes: &Cell<usize>) {
+    let mut unchanged_samples = 0;
+    while unchanged_samples < STALL_SAMPLES && accepted_bytes.get() < STALLED_BYTES {
+        let previous_bytes = accepted_bytes.get();
+        sleep(STALL_SAMPLE_INTERVAL).await;
+        unchanged_samples = if accepted_bytes.get() == previous_bytes { unchanged_samples + 1 } else { 0 };
+    }
+}
+
+/// Checks that a number of concurrent connections each receive the correct reply to one message. `timeout` applies to
+/// opening the connections, and to each reply.
+///
+/// # Errors
+/// Returns the number of failures and their causes.
+pub async fn many_connections(
+    target: SocketAddr,
+    connections: usize,
+    timeout: Duration,
+) -> Result<Vec<String>, String> {
+    let load = LoadConfig {
+        connections,
+        verify: true,
+        connect_timeout: timeout,
+        stall_timeout: timeout,
+        ..LoadConfig::echo(target, 64)
+    };
+    exchange_once_on_each(&load).await?;
+    Ok(vec![format!("{connections} concurrent connections, each with one message echoed correctly")])
+}
+
+/// Sends `bytes` bytes and receives them at the same time.
+async fn exchange(stream: &mut TcpStream, seed: u64, bytes: usize) -> Result<(), String> {
+    let data = random_bytes(seed, bytes);
+    let (mut reader, mut writer) = stream.split();
+    try_join(receive(&mut reader, &data), send(&mut writer, &data, &Cell::new(0))).await?;
+    Ok(())
+}
+
+/// Sends `data`. `accepted_bytes` counts the bytes that the socket has accepted so far.
+async fn send(
+    writer: &mut WriteHalf<&TcpStream>,
+    data: &[u8],
+    accepted_bytes: &Cell<usize>,
+) -> Result<(), String> {
+    for chunk in data.chunks(CHUNK_BYTES) {
+        let accepted = accepted_bytes.get();
+        let written = writer.write_all(chunk).await;
+        written.map_err(|error| format!("{accepted} of {} bytes sent, then: {error}", data.len()))?;
+        accepted_bytes.set(accepted + chunk.len());
+    }
+    writer.flush().await.map_err(|error| error.to_string())
+}
+
+/// Receives as many bytes as `expected` has, and compares them.
+async fn receive(reader: &mut ReadHalf<&TcpStream>, expected: &[u8]) -> Result<(), String> {
+    let (mut buffer, mut received) = (vec![0; CHUNK_BYTES], 0);
+    while received < expected.len() {
+        let max_len = CHUNK_BYTES.min(expected.len() - received);
+        let failed = |cause: &str| format!("{received} of {} bytes received, then{cause}", expected.len());
+        match reader.read(&mut buffer[..max_len]).await {
+            Ok(0) => return Err(failed(" EOF")),
+            Ok(length) => {
+                check_chunk(expected, received, &buffer[..length])?;
+                received += length;
+            }
+            Err(error) => return Err(failed(&format!(": {error}"))),
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,174 @@
+//! Closing a connection: after its last response, by the server, or after an error, and the handling of its requests.
+
+use std::time::Duration;
+
+use anello::time::sleep;
+
+use crate::engine::connection::state::{Connection, ConnectionState};
+use crate::engine::shared::Shared;
+use crate::engine::slot::AbortReason;
+use crate::model::errors::{ConnectionError, ErrorKind};
+
+/// Initial and maximum delay between two attempts to open a connection.
+const MIN_RECONNECT_DELAY: Duration = Duration::from_millis(10);
+const MAX_RECONNECT_DELAY: Duration = Duration::from_secs(1);
+
+/// Maximum age of a request that is sent again. A server that closes the connection later than this has received the
+/// request and has not answered it.
+const RETRY_WINDOW: Duration = Duration::from_secs(1);
+
+impl Connection {
+    /// Starts to close the connection after its last response.
+    pub(super) fn begin_close(&mut self, shared: &Shared) {
+        self.requeue_in_flight(shared);
+        match std::mem::replace(&mut self.state, ConnectionState::Closed) {
+            // The side that closes first keeps the port in TIME_WAIT for a minute. The server has announced that it
+            // closes the connection, so wait until it does.
+            ConnectionState::Open(stream) if self.decoder.closes_connection() => {
+                self.state = ConnectionState::AwaitingEof(stream);
+                self.slot.set_oldest_sent(self.now_ns);
+            }
+            ConnectionState::Open(stream) => {
+                stream.abort();
+                self.close(shared);
+            }
+            other => self.state = other,
+        }
+    }
+
+    /// Queues the requests in flight to be sent again on another connection.
+    fn requeue_in_flight(&mut self, shared: &Shared) {
+        self.sequence -= self.in_flight.len() as u64;
+        while let Some(request) = self.in_flight.pop_back() {
+            if !shared.open_loop {
+                self.resend_queue.push_front(request.due_ns);
+                continue;
+            }
+            if shared.queues_closed.get() {
+                shared.counters.add_unsent(u64::from(shared.counts(request.due_ns)));
+            } else {
+                self.slot.due_queue.borrow_mut().push_front(request.due_ns);
+                self.slot.resend_count.set(self.slot.resend_count.get() + 1);
+            }
+        }
+        self.slot.set_idle();
+    }
+
+    /// Returns `true` if a request has been answered since the connection was opened.
+    fn has_answered(&self) -> bool {
+        self.oldest_sequence() > self.first_sequence
+    }
+
+    /// Handles EOF on an open connection.
+    pub(super) fn handle_eof(&mut self, shared: &Shared) {
+        self.now_ns = shared.now_ns();
+        let id = self.request_id(self.oldest_sequence());
+        let is_aborted = self.slot.abort_reason().is_some();
+        let is_truncated = matches!(&self.state, ConnectionState::Open(stream) if stream.is_truncated());
+        if !is_aborted
+            && !is_truncated
+            && !self.in_flight.is_empty()
+            && let Some(check) = self.decoder.finish_at_eof(&shared.exchange, id)
+        {
+            shared.counters.add_received_bytes(0, self.now_ns);
+            self.record_reply(&check, shared);
+            self.requeue_in_flight(shared);
+            self.close(shared);
+            return;
+        }
+        if !is_aborted && shared.server_may_close && self.reserved_request.is_none() {
+            let has_answered = self.has_answered();
+            if self.in_flight.is_empty() {
+                self.close(shared);
+                // No delay if the connection was open for some time: closing an idle connection is not a failure.
+                let open_ns = self.now_ns.saturating_sub(self.opened_ns);
+                if !has_answered && open_ns < MAX_RECONNECT_DELAY.as_nanos() as u64 {
+                    self.schedule_reconnect();
+                }
+                return;
+            }
+            // The server closed the idle connection while the next request was on its way, so the request is sent
+            // again. This happens at most once per request, because the next connection must answer a request first.
+            let last_activity_ns =
+                self.in_flight.front().map_or(0, |request| request.sent_ns).max(self.last_reply_ns);
+            let is_in_retry_window =
+                self.now_ns.saturating_sub(last_activity_ns) < RETRY_WINDOW.as_nanos() as u64;
+            if has_answered && is_in_retry_window && self.decoder.progress(&shared.exchange).is_none() {
+                self.requeue_in_flight(shared);
+                self.close(shared);
+                return;
+            }
+        }
+        let suffix = if is_truncated { ", without a TLS close_notify" } else { "" };
+        let error = match self.decoder.progress(&shared.exchange) {
+            None => {
+                ConnectionError::new(ErrorKind::ClosedEarly, "server closed the connection without a reply")
+            }
+            Some(progress) => ConnectionError::new(
+                ErrorKind::TruncatedReply,
+                format!("server closed the connection after {progress}{suffix}"),
+            ),
+        };
+        self.fail_connection(error, shared);
+    }
+
+    /// Closes the connection. It can be opened again.
+    pub(super) fn close(&mut self, shared: &Shared) {
+        self.close_without_flush(shared);
+        self.state = ConnectionState::Closed;
+        self.slot.set_closed();
+        // Requests that became due before now were delayed by the connection, not by the load.
+        self.ready_since_ns = self.now(shared);
+    }
+
+    /// Delays the next attempt to open the connection, because the last one was unsuccessful.
+    fn schedule_reconnect(&mut self) {
+        let delay = MIN_RECONNECT_DELAY
+            .saturating_mul(1 << self.consecutive_failures.min(10))
+            .min(MAX_RECONNECT_DELAY);
+        self.consecutive_failures = self.consecutive_failures.saturating_add(1);
+        self.state = ConnectionState::Waiting(sleep(delay));
+    }
+
+    /// Closes the stream, if there is one, without sending buffered data.
+    fn close_without_flush(&mut self, shared: &Shared) {
+        if let ConnectionState::Open(stream) | ConnectionState::AwaitingEof(stream) =
+            std::mem::replace(&mut self.state, ConnectionState::Closed)
+        {
+            stream.abort();
+        }
+        // The next connection starts with a new decoder. Dropping this one also ends the recording of a body.
+        self.decoder = shared.exchange.new_decoder();
+        // Only connections with a shutdown handle have been counted as open.
+        if self.slot.is_open() {
+            shared.counters.open.set(shared.counters.open.get() - 1);
+        }
+    }
+
+    /// Records the error for every lost request and closes the connection.
+    #[cold]
+    pub(super) fn fail_connection(&mut self, error: ConnectionError, shared: &Shared) {
+        let now_ns = self.now(shared);
+        let counters = &shared.counters;
+        let requests = self.in_flight.drain(..).chain(self.reserved_request.take());
+        let lost_ns: Vec<u64> =
+            requests.map(|request| request.due_ns).chain(self.resend_queue.drain(..)).collect();
+        let lost = (lost_ns.len() as u64).max(1);
+        match self.slot.abort_reason() {
+            Some(AbortReason::Interrupted) => counters.add_abandoned(shared.counted(lost_ns)),
+            Some(AbortReason::TimedOut) => counters.record_error(ErrorKind::Timeout, lost, || {
+                format!("connection {}: timed out waiting for a reply", self.index)
+            }),
+            None => counters.record_error(error.kind, lost, || error.text),
+        }
+        counters.last_ns.set(now_ns);
+        self.close(shared);
+        if !shared.reconnect {
+            self.mark_broken(shared);
+        } else if self.consecutive_failures > 0 || error.kind == ErrorKind::Refused {
+            self.schedule_reconnect();
+        } else {
+            self.consecutive_failures = 1;
+        }
+    }
+}

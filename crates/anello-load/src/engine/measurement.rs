@@ -1,0 +1,429 @@
+//! The runner of one measurement: dispatches scheduled requests, cuts the results into intervals, aborts connections
+//! that time out, and advances through the phases.
+//!
+//! ```text
+//!   start        count_from                          deadline            end of drain
+//!     ├── warm-up ───┼── interval ──┼── interval ──┼─...─┤── last replies ──┤
+//!     requests are due all this time                     │ queued requests  │ requests not sent by now
+//!                                                        │ are still sent   │ count as unsent
+//! ```
+//!
+//! # Wake-ups
+//!
+//! The runtime's timers fire up to 0.13 ms late on io_uring, and up to 1.1 ms late on epoll, because `epoll_wait(2)`
+//! has a resolution of 1 ms. A schedule of 10,000 requests per second needs more precision. The pacer therefore sleeps
+//! until shortly before the next request is due ([`wake_margin_ns`]), and then polls the clock without sleeping. Each
+//! of these polls is one turn of the runtime's event loop, so replies are received meanwhile. At rates below a few
+//! hundred requests per second the core is idle nearly all the time; above a thousand per second it is always busy. The
+//! time spent polling with nothing to do is counted (`pacing_ns`), so that it is not mistaken for work. The schedule
+//! error is measured for every request (`schedule_error`).
+//!
+//! The runner is polled by the future that runs the session, because the runtime polls that future once per turn of its
+//! event loop. A task that wakes itself would be polled hundreds of times before the sockets are polled.
+
+use std::future::Future;
+use std::ops::ControlFlow;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::Context;
+use std::time::Duration;
+
+use anello::time::{Sleep, sleep};
+
+use crate::engine::schedule::Schedule;
+use crate::engine::shared::{ProgressSnapshot, Shared};
+use crate::engine::slot::ConnectionSlot;
+use crate::model::interval::Interval;
+use crate::system::clock::nanoseconds;
+
+/// Interval of timeout checks and progress reports. Timeout checks run more often if the stall timeout is short.
+pub(crate) const TICK: Duration = Duration::from_millis(100);
+
+/// Time that requests in flight may take after the load has been stopped, in nanoseconds.
+const STOP_GRACE_NS: u64 = 500_000_000;
+
+/// Maximum number of requests in the due queues of a thread. Requests beyond this limit count as unsent.
+const MAX_QUEUED_REQUESTS: usize = 4_000_000;
+
+/// Maximum number of requests dispatched per turn of the event loop, so that replies, timeouts and a request to stop
+/// are handled at any rate.
+const MAX_DISPATCHED_PER_TURN: usize = 10_000;
+
+/// Receiver of the events of a measurement.
+pub(crate) trait Observer {
+    /// Called on every tick. Stops the load by returning `Break`.
+    fn tick(&mut self, _snapshot: ProgressSnapshot) -> ControlFlow<()> {
+        ControlFlow::Continue(())
+    }
+
+    /// Called at the end of the warm-up with its results.
+    fn warmed_up(&mut self, _warm_up: Interval) {}
+
+    /// Called at the end of an interval. `pacing_ns` is the time in which the pacer only polled the clock.
+    fn interval(&mut self, _index: u64, _interval: Interval, _pacing_ns: u64) {}
+}
+
+/// A request to run one measurement.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct MeasurementRequest {
+    /// Start, in nanoseconds since the origin of the session.
+    pub start_ns: u64,
+    pub warm_up: Duration,
+    pub duration: Duration,
+    /// Length of the intervals that the observer receives.
+    pub interval: Option<Duration>,
+    /// Open loop: requests per second of all threads, and the number of the measurement, which varies the seed.
+    pub rate: Option<(u64, u64)>,
+}
+
+/// Results since the last interval.
+pub(crate) struct FinalInterval {
+    pub interval: Interval,
+    pub pacing_ns: u64,
+    /// Set if the measurement ended before its deadline.
+    pub before_deadline: bool,
+    /// Throughput of the whole measurement until its deadline.
+    pub throughput: Throughput,
+}
+
+/// Replies received before the deadline. The time after it is excluded, because it depends on the slowest connection
+/// more than on all others.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Throughput {
+    pub requests: u64,
+    /// Time since the end of the warm-up.
+    pub elapsed_ns: u64,
+}
+
+pub(crate) struct MeasurementRunner<'a> {
+    shared: Rc<Shared>,
+    slots: &'a [Rc<ConnectionSlot>],
+    observer: &'a mut dyn Observer,
+    pacer: Option<Pacer>,
+    phase: Phase,
+    interval_ns: Option<u64>,
+    tick_ns: u64,
+    next_tick_ns: u64,
+    /// End of the next interval; `u64::MAX` if there is none.
+    next_interval_end_ns: u64,
+    last_interval_end_ns: u64,
+    /// Requests in the intervals so far.
+    interval_requests: u64,
+    /// Set when the deadline has passed.
+    throughput: Option<Throughput>,
+    /// Time at which requests in flight are aborted. Set when the load is stopped.
+    abort_at_ns: Option<u64>,
+    timer: Sleep,
+    timer_ns: u64,
+    /// Time of the last poll that had nothing to do, and the value of [`Shared::polls`] at that time.
+    idle_poll: Option<(u64, u64)>,
+    pacing_ns: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Phase {
+    WarmUp,
+    Measuring,
+    Draining,
+    Finished,
+}
+
+impl<'a> MeasurementRunner<'a> {
+    /// Starts a measurement.
+    pub fn new(
+        shared: &Rc<Shared>,
+        slots: &'a [Rc<ConnectionSlot>],
+        request: &MeasurementRequest,
+        schedule: Option<Schedule>,
+        observer: &'a mut dyn Observer,
+    ) -> Self {
+        let count_from_ns = request.start_ns.saturating_add(nanoseconds(request.warm_up));
+        let deadline_ns = count_from_ns.saturating_add(nanoseconds(request.duration));
+        shared.count_from_ns.set(count_from_ns);
+        shared.deadline_ns.set(deadline_ns);
+        shared.counters.last_ns.set(count_from_ns);
+        let pacer = schedule.map(|schedule| {
+            Pacer::new(schedule, request.start_ns, deadline_ns, MAX_QUEUED_REQUESTS / slots.len().max(1))
+        });
+        shared.schedule_finished.set(pacer.is_none());
+        shared.queues_closed.set(false);
+        let interval_ns = request.interval.map(nanoseconds);
+        let tick_ns = (TICK.as_nanos() as u64).min(shared.stall_timeout_ns / 4).max(1_000_000);
+        Self {
+            shared: Rc::clone(shared),
+            slots,
+            observer,
+            pacer,
+            phase: if request.warm_up.is_zero() { Phase::Measuring } else { Phase::WarmUp },
+            tick_ns,
+            next_tick_ns: 0,
+            next_interval_end_ns: interval_ns
+                .map_or(u64::MAX, |interval_ns| count_from_ns.saturating_add(interval_ns).min(deadline_ns)),
+            interval_ns,
+            last_interval_end_ns: count_from_ns,
+            interval_requests: 0,
+            throughput: None,
+            abort_at_ns: None,
+            timer: sleep(Duration::ZERO),
+            timer_ns: 0,
+            idle_poll: None,
+            pacing_ns: 0,
+        }
+    }
+
+    /// Performs the work that is due, and arranges for the context to be woken when more is due.
+    pub fn poll(&mut self, context: &mut Context<'_>) {
+        let now_ns = self.shared.now_ns();
+        if let Some((idle_since_ns, polls)) = self.idle_poll.take()
+            && polls == self.shared.polls.get()
+        {
+            self.pacing_ns += now_ns.saturating_sub(idle_since_ns);
+        }
+        // Before requests are dispatched, so that each request is counted in the phase in which it is due.
+        self.advance_phase(now_ns);
+        if let Some(pacer) = &mut self.pacer
+            && pacer.is_due(now_ns)
+        {
+            pacer.dispatch_due(now_ns, self.slots, &self.shared);
+            if pacer.is_finished(now_ns) {
+                self.pacer = None;
+                self.finish_schedule();
+            }
+        }
+        if now_ns >= self.next_tick_ns {
+            self.next_tick_ns = now_ns + self.tick_ns;
+            self.tick(now_ns);
+        }
+        self.schedule_wake_up(now_ns, context);
+    }
+
+    /// Ends the measurement and returns the results since the last interval.
+    pub fn finish(mut self) -> FinalInterval {
+        // The schedule can still have requests if no connection is left.
+        self.abandon_schedule();
+        let end_ns = self.shared.counters.last_ns.get().max(self.last_interval_end_ns);
+        let interval = self.interval(end_ns);
+        let throughput = self.throughput.unwrap_or(Throughput {
+            requests: self.interval_requests + interval.requests,
+            elapsed_ns: end_ns.saturating_sub(self.shared.count_from_ns.get()),
+        });
+        FinalInterval {
+            interval,
+            pacing_ns: self.pacing_ns,
+            before_deadline: self.phase <= Phase::Measuring,
+            throughput,
+        }
+    }
+
+    /// Advances through warm-up, intervals, deadline and drain.
+    fn advance_phase(&mut self, now_ns: u64) {
+        let (count_from_ns, deadline_ns) = (self.shared.count_from_ns.get(), self.shared.deadline_ns.get());
+        if self.phase == Phase::WarmUp && now_ns >= count_from_ns.min(deadline_ns) {
+            self.phase = Phase::Measuring;
+            let warm_up = self.shared.counters.take_interval(0, 0);
+            self.observer.warmed_up(warm_up);
+            self.pacing_ns = 0;
+            self.shared.counters.last_ns.set(count_from_ns);
+        }
+        if let Some(interval_ns) = self.interval_ns
+            && now_ns >= self.next_interval_end_ns
+            && self.phase == Phase::Measuring
+        {
+            let index = (self.next_interval_end_ns - count_from_ns).saturating_sub(1) / interval_ns;
+            let interval = self.interval(now_ns);
+            self.interval_requests += interval.requests;
+            self.observer.interval(index, interval, std::mem::take(&mut self.pacing_ns));
+            self.last_interval_end_ns = now_ns;
+            // A thread that was delayed for longer than an interval skips intervals.
+            let elapsed_intervals = (now_ns - count_from_ns) / interval_ns;
+            let next_ns = count_from_ns.saturating_add((elapsed_intervals + 1).saturating_mul(interval_ns));
+            self.next_interval_end_ns =
+                if now_ns >= deadline_ns { u64::MAX } else { next_ns.min(deadline_ns) };
+        }
+        if self.phase == Phase::Measuring && now_ns >= deadline_ns {
+            self.phase = Phase::Draining;
+            self.throughput = Some(self.throughput_at_deadline(now_ns));
+            // Connections that wait for a think time or for their turn in the ramp must notice the deadline.
+            self.slots.iter().for_each(|slot| slot.wake());
+        }
+        if self.phase == Phase::Draining && now_ns >= deadline_ns.saturating_add(self.shared.drain_ns) {
+            self.phase = Phase::Finished;
+            self.abandon_schedule();
+            self.clear_queues();
+        }
+    }
+
+    /// Returns the throughput until the deadline, which has just passed.
+    fn throughput_at_deadline(&self, now_ns: u64) -> Throughput {
+        let (counters, deadline_ns) = (&self.shared.counters, self.shared.deadline_ns.get());
+        // If this poll is late, the time after the last reply does not count.
+        let end_ns = counters.last_ns.get().clamp(deadline_ns, now_ns.max(deadline_ns));
+        Throughput {
+            requests: self.interval_requests + counters.snapshot().requests,
+            elapsed_ns: end_ns.saturating_sub(self.shared.count_from_ns.get()),
+        }
+    }
+
+    fn interval(&self, end_ns: u64) -> Interval {
+        let start_ns = self.last_interval_end_ns.saturating_sub(self.shared.count_from_ns.get());
+        self.shared.counters.take_interval(start_ns, end_ns.saturating_sub(self.last_interval_end_ns))
+    }
+
+    fn finish_schedule(&self) {
+        self.shared.schedule_finished.set(true);
+        self.slots.iter().for_each(|slot| slot.wake());
+    }
+
+    /// Counts the requests that have not been dispatched as unsent.
+    fn abandon_schedule(&mut self) {
+        if let Some(pacer) = self.pacer.take() {
+            let remaining = pacer.remaining_requests(self.shared.count_from_ns.get());
+            let counters = &self.shared.counters;
+            counters.add_offered(remaining);
+            counters.add_unsent(remaining);
+            self.finish_schedule();
+        }
+    }
+
+    fn clear_queues(&self) {
+        self.shared.queues_closed.set(true);
+        for slot in self.slots {
+            slot.clear_queue(&self.shared);
+            slot.wake();
+        }
+    }
+
+    /// Aborts connections that have timed out, and asks the observer whether to continue.
+    fn tick(&mut self, now_ns: u64) {
+        self.slots.iter().for_each(|slot| slot.check_timeout(now_ns, self.shared.stall_timeout_ns));
+        if self.abort_at_ns.is_none() && self.observer.tick(self.shared.counters.snapshot()).is_break() {
+            self.abort_at_ns = Some(now_ns.saturating_add(STOP_GRACE_NS));
+            self.shared.deadline_ns.set(now_ns.min(self.shared.deadline_ns.get()));
+            self.shared.stopping.set(true);
+            self.next_interval_end_ns = u64::MAX;
+            self.pacer = None;
+            self.finish_schedule();
+            self.clear_queues();
+        }
+        if self.abort_at_ns.is_some_and(|abort_at_ns| now_ns >= abort_at_ns) {
+            self.slots.iter().for_each(|slot| slot.abort_if_busy());
+        }
+    }
+
+    /// Arranges for the context to be woken when the next work is due: immediately if that is soon, else by a timer.
+    fn schedule_wake_up(&mut self, now_ns: u64, context: &mut Context<'_>) {
+        let deadline_ns = self.shared.deadline_ns.get();
+        let phase_end_ns = match self.phase {
+            Phase::WarmUp => self.shared.count_from_ns.get(),
+            Phase::Measuring => deadline_ns,
+            Phase::Draining => deadline_ns.saturating_add(self.shared.drain_ns),
+            Phase::Finished => u64::MAX,
+        };
+        let mut wake_ns = phase_end_ns.min(self.next_tick_ns).min(self.next_interval_end_ns);
+        if let Some(pacer) = &self.pacer {
+            let due_ns = pacer.due_ns();
+            if due_ns <= now_ns {
+                // More requests were due than may be dispatched in one turn.
+                context.waker().wake_by_ref();
+                return;
+            }
+            if due_ns - now_ns <= pacer.wake_margin_ns {
+                self.idle_poll = Some((now_ns, self.shared.polls.get()));
+                context.waker().wake_by_ref();
+                return;
+            }
+            wake_ns = wake_ns.min(due_ns - pacer.wake_margin_ns);
+        }
+        if wake_ns != self.timer_ns {
+            self.timer_ns = wake_ns;
+            self.timer.reset(Duration::from_nanos(wake_ns.saturating_sub(now_ns)));
+        }
+        if Pin::new(&mut self.timer).poll(context).is_ready() {
+            self.timer_ns = 0;
+            context.waker().wake_by_ref();
+        }
+    }
+}
+
+/// Dispatcher of scheduled requests to their connections.
+struct Pacer {
+    schedule: Schedule,
+    start_ns: u64,
+    end_ns: u64,
+    /// Due time of the next request, and slot index of its connection. `None` at the end of the schedule.
+    next: Option<(u64, usize)>,
+    /// Time before the due time at which the pacer stops sleeping.
+    wake_margin_ns: u64,
+    /// Maximum number of requests in the due queue of one connection.
+    max_queue_len: usize,
+}
+
+impl Pacer {
+    fn new(schedule: Schedule, start_ns: u64, end_ns: u64, max_queue_len: usize) -> Self {
+        let mut pacer =
+            Self { schedule, start_ns, end_ns, next: None, wake_margin_ns: wake_margin_ns(), max_queue_len };
+        pacer.advance();
+        pacer
+    }
+
+    fn due_ns(&self) -> u64 {
+        self.next.map_or(self.end_ns, |(due_ns, _)| due_ns)
+    }
+
+    /// Returns `true` if a request is due, or if the schedule has reached its end.
+    fn is_due(&self, now_ns: u64) -> bool {
+        now_ns >= self.due_ns()
+    }
+
+    /// Returns `true` if the schedule has reached its end. Connections run until then, even if no more requests are
+    /// due.
+    fn is_finished(&self, now_ns: u64) -> bool {
+        self.next.is_none() && now_ns >= self.end_ns
+    }
+
+    fn advance(&mut self) {
+        let next =
+            self.schedule.next().map(|(ns, slot_index)| (self.start_ns.saturating_add(ns), slot_index));
+        self.next = next.filter(|&(due_ns, _)| due_ns < self.end_ns);
+    }
+
+    fn dispatch_due(&mut self, now_ns: u64, slots: &[Rc<ConnectionSlot>], shared: &Shared) {
+        for _ in 0..MAX_DISPATCHED_PER_TURN {
+            let Some((due_ns, slot_index)) = self.next.filter(|&(due_ns, _)| due_ns <= now_ns) else {
+                return;
+            };
+            let slot = &slots[slot_index];
+            // In a ramp, a connection gets no requests before it is opened.
+            if due_ns >= slot.open_at_ns.get() {
+                let counts = u64::from(due_ns >= shared.count_from_ns.get());
+                shared.counters.add_offered(counts);
+                let mut due_queue = slot.due_queue.borrow_mut();
+                if slot.broken.get() || due_queue.len() >= self.max_queue_len {
+                    shared.counters.add_unsent(counts);
+                } else {
+                    due_queue.push_back(due_ns);
+                    drop(due_queue);
+                    slot.wake_if_ready();
+                }
+            }
+            self.advance();
+        }
+    }
+
+    /// Returns the number of remaining requests in the schedule that are due after the warm-up.
+    fn remaining_requests(&self, count_from_ns: u64) -> u64 {
+        let Some((due_ns, _)) = self.next else { return 0 };
+        let from_ns = count_from_ns.saturating_sub(self.start_ns);
+        let remaining = self.schedule.remaining_requests(from_ns, self.end_ns.saturating_sub(self.start_ns));
+        remaining.saturating_add(u64::from(due_ns >= count_from_ns))
+    }
+}
+
+/// Returns how long before the due time of a request the pacer stops sleeping. This exceeds the delay of the runtime's
+/// timers.
+fn wake_margin_ns() -> u64 {
+    match anello::current_driver() {
+        Some(driver) if driver.name == "uring" => 300_000,
+        _ => 1_300_000,
+    }
+}

@@ -1,0 +1,12 @@
+//! Execution of a load: schedule, connections, measurement, worker threads and the run of all of them.
+
+pub(crate) mod connection;
+pub(crate) mod knee;
+pub(crate) mod measurement;
+pub(crate) mod run;
+pub(crate) mod schedule;
+pub(crate) mod series;
+pub(crate) mod session;
+pub(crate) mod shared;
+pub(crate) mod slot;
+pub(crate) mod worker;

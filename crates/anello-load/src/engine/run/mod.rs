@@ -1,0 +1,377 @@
+//! Execution of a complete load: starts the worker threads, opens the connections, warms up, measures and combines the
+//! results.
+//!
+//! ```text
+//!   run ── requests ──►  worker 0  runtime, session      the calling thread samples the server and the machine,
+//!    ▲  ── requests ──►  worker 1  runtime, session      combines the intervals and reports progress
+//!    └──── reports ────────┘
+//! ```
+
+mod results;
+
+use std::io;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+pub use self::results::Outcome;
+use self::results::{Results, Totals};
+use crate::engine::measurement::MeasurementRequest;
+use crate::engine::schedule::Share;
+use crate::engine::series::{Sampler, Series};
+use crate::engine::worker::{SharedProgress, ThreadProgress, ThreadUsage, Worker, WorkerEvent, WorkerReport};
+use crate::model::config::{LoadConfig, Mode};
+use crate::model::interval::Interval;
+use crate::model::report::Step;
+use crate::system::clock::nanoseconds;
+use crate::wire::http::references;
+
+/// Interval of progress reports.
+const TICK: Duration = Duration::from_millis(100);
+
+/// Delay between the request for an open loop and its start, so that all threads are ready in time.
+const START_DELAY_NS: u64 = 2_000_000;
+
+/// Phase of a load.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Phase {
+    /// Connections are being opened.
+    Connecting,
+    /// Load before the measurement, which is not part of the results.
+    WarmUp,
+    /// Load whose results are recorded.
+    Measuring,
+}
+
+/// Progress of a load, reported about ten times per second.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Progress {
+    /// Current phase.
+    pub phase: Phase,
+    /// Time since the start of the phase.
+    pub elapsed: Duration,
+    /// Planned or maximum duration of the phase.
+    pub planned: Duration,
+    /// Open loop: requests offered per second.
+    pub offered_per_second: Option<u64>,
+    /// Number of open connections.
+    pub connections: usize,
+    /// Requests answered in this phase.
+    pub requests: u64,
+    /// Errors in this phase.
+    pub errors: u64,
+}
+
+/// An event of a running load.
+#[derive(Clone, Copy, Debug)]
+pub enum Event<'a> {
+    /// Progress of the load.
+    Progress(&'a Progress),
+    /// Start of the measurement, which is the origin of interval times.
+    Began {
+        /// Start time, in nanoseconds since the Unix epoch.
+        unix_ns: u64,
+    },
+    /// An interval is complete on all threads.
+    Interval(&'a Interval),
+    /// A step of a sweep is complete.
+    Step(&'a Step),
+}
+
+/// Runs a load to its end. If `on_event` returns `Break`, the load stops within a second.
+///
+/// Starts the threads of the load, each with a runtime from `runtime`, and waits for them. `on_event` is called with
+/// events on the calling thread. The load ends early if no connection is left. Returns `Ok` even if the server is down,
+/// stalls or sends wrong replies: [`Report::is_success`] reports this.
+///
+/// # Errors
+/// Returns `InvalidInput` if [`LoadConfig::validate`] fails. Returns an error if the server's process cannot be
+/// inspected at the start, or if a thread cannot be started, pinned to its core or given a runtime.
+pub fn run(
+    load: &LoadConfig,
+    runtime: &anello::RuntimeBuilder,
+    on_event: impl FnMut(Event<'_>) -> ControlFlow<()>,
+) -> io::Result<Outcome> {
+    load.validate().map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?;
+    // Created first, so that a wrong process id is reported before the load runs.
+    let sampler = Sampler::new(load.server_pid, load.cores.clone())?;
+    let mut run = Run::start(load, runtime, sampler, on_event)?;
+    let connected = run.connect();
+    let result = connected.and_then(|()| run.run_all());
+    run.stop_threads();
+    result.map(|()| run.results.into_outcome(load))
+}
+
+/// State of a running load.
+struct Run<'a, W> {
+    load: &'a LoadConfig,
+    on_event: W,
+    origin: Instant,
+    shared_progress: Arc<SharedProgress>,
+    request_senders: Vec<Sender<MeasurementRequest>>,
+    reports: Receiver<WorkerReport>,
+    threads: Vec<JoinHandle<()>>,
+    sampler: Sampler,
+    /// Start of the measurement, in nanoseconds since `origin`.
+    began_ns: Option<u64>,
+    results: Results,
+}
+
+/// A measurement that is running on all threads.
+struct Measurement {
+    request: MeasurementRequest,
+    /// End of the warm-up.
+    first_ns: u64,
+    is_warm: bool,
+    remaining_threads: usize,
+    series: Series,
+    totals: Totals,
+}
+
+impl<'a, W: FnMut(Event<'_>) -> ControlFlow<()>> Run<'a, W> {
+    fn start(
+        load: &'a LoadConfig,
+        runtime: &anello::RuntimeBuilder,
+        sampler: Sampler,
+        on_event: W,
+    ) -> io::Result<Self> {
+        let threads = (0..load.threads).map(|_| ThreadProgress::default()).collect();
+        let shared_progress = Arc::new(SharedProgress { threads, ..SharedProgress::default() });
+        let references = load.http_load().map(references).unwrap_or_default();
+        let (origin, (report, reports)) = (Instant::now(), channel());
+        let mut run = Self {
+            load,
+            on_event,
+            origin,
+            shared_progress: Arc::clone(&shared_progress),
+            request_senders: Vec::new(),
+            reports,
+            threads: Vec::new(),
+            sampler,
+            began_ns: None,
+            results: Results { usage: vec![ThreadUsage::default(); load.threads], ..Results::default() },
+        };
+        for thread in 0..load.threads {
+            let (sender, request_queue) = channel();
+            let worker = Worker {
+                load: load.clone(),
+                share: Share { thread, threads: load.threads, connections: load.connections },
+                runtime: runtime.clone(),
+                origin,
+                references: Arc::clone(&references),
+                request_queue,
+                reports: report.clone(),
+                shared_progress: Arc::clone(&shared_progress),
+            };
+            run.request_senders.push(sender);
+            run.threads.push(worker.start(load.cores.get(thread).copied())?);
+        }
+        Ok(run)
+    }
+
+    /// Waits until every thread has opened its connections.
+    fn connect(&mut self) -> io::Result<()> {
+        let mut remaining_threads = self.load.threads;
+        while remaining_threads > 0 {
+            match self.next_report(Duration::ZERO)? {
+                Some((_, WorkerEvent::Opened { driver, errors })) => {
+                    self.results.driver = Some(driver);
+                    self.results.errors.merge(errors);
+                    remaining_threads -= 1;
+                }
+                _ => self.report_progress(Phase::Connecting, Duration::ZERO, self.load.connect_timeout, None),
+            }
+        }
+        Ok(())
+    }
+
+    fn run_all(&mut self) -> io::Result<()> {
+        match &self.load.mode {
+            Mode::Sweep(sweep) => {
+                let mut warm_up = self.load.warm_up;
+                for (number, per_second) in (0..).zip(sweep.rates()) {
+                    let rate = Some((per_second, number));
+                    let totals = self.run_measurement(std::mem::take(&mut warm_up), rate)?;
+                    if let Some(step) = self.results.add_step(self.load, per_second, &totals) {
+                        self.emit(Event::Step(&step));
+                    }
+                    if self.results.ends_sweep(&sweep.knee) {
+                        break;
+                    }
+                }
+            }
+            mode => {
+                let rate = mode.open_loop().map(|(per_second, ..)| (per_second, 0));
+                self.run_measurement(self.load.warm_up, rate)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Runs one measurement on all threads.
+    fn run_measurement(&mut self, warm_up: Duration, rate: Option<(u64, u64)>) -> io::Result<Totals> {
+        let mut measurement = self.start_measurement(warm_up, rate);
+        while measurement.remaining_threads > 0 {
+            let (now_ns, due_ns) = (self.now_ns(), measurement.series.sample_due_ns());
+            if due_ns.is_some_and(|due_ns| now_ns >= due_ns) {
+                measurement.series.add_sample(self.sampler.take_sample());
+                measurement.is_warm = true;
+                continue;
+            }
+            let wait = due_ns.map_or(TICK, |due_ns| Duration::from_nanos(due_ns - now_ns));
+            match self.next_report(wait)? {
+                Some(report) => self.handle_report(report, &mut measurement),
+                None => self.report_measurement_progress(&measurement),
+            }
+            self.collect_complete(&mut measurement);
+        }
+        self.collect_complete(&mut measurement);
+        self.results.totals.append(&measurement.totals);
+        Ok(measurement.totals)
+    }
+
+    fn start_measurement(&mut self, warm_up: Duration, rate: Option<(u64, u64)>) -> Measurement {
+        let (duration, interval) = (self.load.duration, self.load.interval);
+        let start_ns = self.now_ns() + if rate.is_some() { START_DELAY_NS } else { 0 };
+        let request = MeasurementRequest { start_ns, warm_up, duration, interval: Some(interval), rate };
+        for sender in &self.request_senders {
+            // A thread that has exited has reported the reason.
+            sender.send(request).ok();
+        }
+        let first_ns = start_ns.saturating_add(nanoseconds(warm_up));
+        let end_ns = first_ns.saturating_add(nanoseconds(duration));
+        let offset_ns = first_ns - self.record_start(first_ns);
+        (self.results.requests_by_connection, self.results.opened) = (Vec::new(), 0);
+        Measurement {
+            request,
+            first_ns,
+            is_warm: warm_up.is_zero(),
+            remaining_threads: self.load.threads,
+            series: Series::new(self.load.threads, first_ns, end_ns, nanoseconds(interval), offset_ns),
+            totals: Totals::default(),
+        }
+    }
+
+    fn handle_report(&mut self, (thread, event): WorkerReport, measurement: &mut Measurement) {
+        match event {
+            WorkerEvent::WarmedUp(errors) => self.results.errors.merge(errors),
+            WorkerEvent::Interval(number, part) => measurement.series.add_part(thread, number, *part),
+            WorkerEvent::Done(result) => {
+                measurement.remaining_threads -= 1;
+                self.shared_progress.threads[thread].open.store(result.open, Ordering::Relaxed);
+                let rest = self.results.add_thread(thread, *result, &mut measurement.totals);
+                measurement.series.finish_thread(thread, rest);
+            }
+            WorkerEvent::Opened { .. } | WorkerEvent::Failed(_) => {}
+        }
+    }
+
+    fn report_measurement_progress(&mut self, measurement: &Measurement) {
+        let request = &measurement.request;
+        let (phase, from_ns, planned) = match measurement.is_warm {
+            true => (Phase::Measuring, measurement.first_ns, request.duration),
+            false => (Phase::WarmUp, request.start_ns, request.warm_up),
+        };
+        let elapsed = Duration::from_nanos(self.now_ns().saturating_sub(from_ns));
+        self.report_progress(phase, elapsed, planned, request.rate.map(|(per_second, _)| per_second));
+    }
+
+    /// Records the start of the measurement unless it has started before. Returns its start.
+    fn record_start(&mut self, first_ns: u64) -> u64 {
+        if let Some(began_ns) = self.began_ns {
+            return began_ns;
+        }
+        let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        self.results.began_unix_ns = nanoseconds(unix).saturating_add(first_ns.saturating_sub(self.now_ns()));
+        self.began_ns = Some(first_ns);
+        self.emit(Event::Began { unix_ns: self.results.began_unix_ns });
+        first_ns
+    }
+
+    /// Reports the intervals that are complete on all threads, and adds them to the results.
+    fn collect_complete(&mut self, measurement: &mut Measurement) {
+        while let Some(interval) = measurement.series.next_complete(|| self.sampler.take_sample()) {
+            self.emit(Event::Interval(&interval));
+            self.results.records.push((&interval).into());
+            measurement.totals.append_interval(&interval);
+        }
+    }
+
+    /// Returns the next report of a worker thread, or `None` if progress is due or `wait` has elapsed.
+    fn next_report(&self, wait: Duration) -> io::Result<Option<WorkerReport>> {
+        let panicked = || io::Error::other("load thread panicked (see the message above)");
+        // A thread exits early only if it fails, and its last report has arrived by then.
+        let report = if self.threads.iter().any(JoinHandle::is_finished) {
+            self.reports.try_recv().map_err(|_| panicked())?
+        } else {
+            match self.reports.recv_timeout(if wait.is_zero() { TICK } else { wait.min(TICK) }) {
+                Ok(report) => report,
+                Err(RecvTimeoutError::Timeout) => return Ok(None),
+                Err(RecvTimeoutError::Disconnected) => return Err(panicked()),
+            }
+        };
+        match report {
+            (_, WorkerEvent::Failed(error)) => Err(error),
+            report => Ok(Some(report)),
+        }
+    }
+
+    fn report_progress(
+        &mut self,
+        phase: Phase,
+        elapsed: Duration,
+        planned: Duration,
+        offered_per_second: Option<u64>,
+    ) {
+        let elapsed = if phase == Phase::Connecting { self.origin.elapsed() } else { elapsed };
+        let sum = |count: &dyn Fn(&ThreadProgress) -> u64| {
+            self.shared_progress.threads.iter().map(count).sum::<u64>()
+        };
+        let progress = Progress {
+            phase,
+            elapsed,
+            planned,
+            offered_per_second,
+            connections: self.connections(),
+            requests: sum(&|thread_progress| thread_progress.requests.load(Ordering::Relaxed)),
+            errors: sum(&|thread_progress| thread_progress.errors.load(Ordering::Relaxed)),
+        };
+        self.emit(Event::Progress(&progress));
+    }
+
+    fn connections(&self) -> usize {
+        self.shared_progress
+            .threads
+            .iter()
+            .map(|thread_progress| thread_progress.open.load(Ordering::Relaxed))
+            .sum()
+    }
+
+    /// Passes an event to the caller of the load. Stops all threads if it returns `Break`.
+    fn emit(&mut self, event: Event<'_>) {
+        if (self.on_event)(event).is_break() {
+            self.results.interrupted = true;
+            self.shared_progress.stop.store(true, Ordering::Relaxed);
+        }
+    }
+
+    fn now_ns(&self) -> u64 {
+        nanoseconds(self.origin.elapsed())
+    }
+
+    /// Stops all threads and waits for them to exit.
+    fn stop_threads(&mut self) {
+        self.shared_progress.stop.store(true, Ordering::Relaxed);
+        self.request_senders.clear();
+        for thread in self.threads.drain(..) {
+            // A thread that panicked has printed its message, and `next_report` has returned an error.
+            thread.join().ok();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,205 @@
+//! Results of a run, summed over threads and measurements.
+
+use anello::DriverInfo;
+use hdrhistogram::Histogram;
+
+use crate::engine::knee;
+use crate::engine::measurement::Throughput;
+use crate::engine::worker::{MeasurementResult, ThreadUsage};
+use crate::model::config::{Knee, LoadConfig};
+use crate::model::errors::Errors;
+use crate::model::interval::Interval;
+use crate::model::interval::IntervalRecord;
+use crate::model::latency::{Latency, add_histogram, latency_histogram};
+use crate::model::report::{
+    KneeReport, ModeReport, ProtocolReport, Report, SCHEMA, SCHEMA_VERSION, ServerCost, Spread, Step,
+    TlsReport,
+};
+use crate::model::tls::HandshakeSummary;
+use crate::system::clock::nanoseconds;
+
+/// A thread that is busy for a larger percentage of its time counts as the bottleneck.
+const BUSY_PERCENT_THRESHOLD: f64 = 95.0;
+
+/// Results of a load.
+#[derive(Clone, Debug)]
+pub struct Outcome {
+    /// Report of the load.
+    pub report: Report,
+    /// Totals of the whole measurement, with histograms.
+    pub total: Interval,
+}
+
+/// Results of all measurements so far.
+#[derive(Default)]
+pub(super) struct Results {
+    pub began_unix_ns: u64,
+    pub driver: Option<DriverInfo>,
+    pub interrupted: bool,
+    pub errors: Errors,
+    pub records: Vec<IntervalRecord>,
+    pub steps: Vec<Step>,
+    pub knee: Option<KneeReport>,
+    /// Usage of each thread.
+    pub usage: Vec<ThreadUsage>,
+    pub totals: Totals,
+    /// Of the last measurement.
+    pub requests_by_connection: Vec<u64>,
+    pub opened: usize,
+    pub reopened: u64,
+    pub handshakes: Vec<HandshakeSummary>,
+}
+
+/// Sums over all threads, of one measurement or of several.
+pub(super) struct Totals {
+    /// `None` before the first interval.
+    interval: Option<Interval>,
+    throughput: Throughput,
+    schedule_error: Histogram<u64>,
+    /// Busy percentage of the busiest thread.
+    busy_percent: f64,
+}
+
+impl Default for Totals {
+    fn default() -> Self {
+        Self {
+            interval: None,
+            throughput: Throughput::default(),
+            schedule_error: latency_histogram(),
+            busy_percent: 0.0,
+        }
+    }
+}
+
+impl Totals {
+    /// Appends the next interval of the measurement.
+    pub fn append_interval(&mut self, interval: &Interval) {
+        match &mut self.interval {
+            None => self.interval = Some(interval.clone()),
+            Some(total) => total.append(interval),
+        }
+    }
+
+    /// Appends the next measurement.
+    pub fn append(&mut self, next: &Self) {
+        next.interval.iter().for_each(|interval| self.append_interval(interval));
+        self.throughput.requests += next.throughput.requests;
+        self.throughput.elapsed_ns += next.throughput.elapsed_ns;
+        add_histogram(&mut self.schedule_error, &next.schedule_error);
+    }
+}
+
+impl Results {
+    /// Adds the result of a thread to those of its measurement. Returns its last interval.
+    pub fn add_thread(&mut self, thread: usize, result: MeasurementResult, totals: &mut Totals) -> Interval {
+        self.requests_by_connection.extend(result.requests_by_connection);
+        self.opened += result.opened;
+        self.reopened += result.reopened;
+        for summary in result.handshakes {
+            HandshakeSummary::add(&mut self.handshakes, summary);
+        }
+        self.usage[thread].add(&result.usage);
+        add_histogram(&mut totals.schedule_error, &result.schedule_error);
+        totals.busy_percent = totals.busy_percent.max(result.usage.busy_percent());
+        totals.throughput.requests += result.throughput.requests;
+        totals.throughput.elapsed_ns = totals.throughput.elapsed_ns.max(result.throughput.elapsed_ns);
+        result.final_interval
+    }
+
+    /// Adds the step of a sweep. Returns `None` if nothing was measured.
+    pub fn add_step(&mut self, load: &LoadConfig, per_second: u64, totals: &Totals) -> Option<Step> {
+        let total = totals.interval.as_ref()?;
+        let answered_in_time = totals.throughput.requests;
+        self.steps.push(Step {
+            per_second,
+            answered_per_second: answered_in_time as f64 / load.duration.as_secs_f64().max(1e-9),
+            answered_in_time,
+            total: total.into(),
+            schedule_error: Latency::of(&totals.schedule_error),
+            load_was_bottleneck: total.requests > 0 && totals.busy_percent > BUSY_PERCENT_THRESHOLD,
+        });
+        self.steps.last().cloned()
+    }
+
+    /// Checks whether the server kept up with the last step. Returns `true` if the sweep ends.
+    pub fn ends_sweep(&mut self, knee: &Knee) -> bool {
+        if self.interrupted {
+            return true;
+        }
+        let (last, reason) = (self.steps.last(), knee::saturation_reason(knee, &self.steps));
+        self.knee = last.zip(reason).map(|(last, why)| KneeReport {
+            step: self.steps.len() - 1,
+            per_second: last.per_second,
+            why,
+        });
+        // Connections that the server has closed without an error are opened again in the next step.
+        self.knee.is_some() || self.requests_by_connection.is_empty()
+    }
+
+    pub fn into_outcome(mut self, load: &LoadConfig) -> Outcome {
+        let total =
+            self.totals.interval.unwrap_or_else(|| Interval::empty(0, load.mode.open_loop().is_some()));
+        self.errors.merge(total.counts.errors.clone());
+        let busy_percent = self.usage.iter().map(ThreadUsage::busy_percent).fold(0.0, f64::max);
+        let in_time = self.totals.throughput;
+        let throughput = match in_time.requests {
+            // A measurement that is shorter than a request has no replies before its deadline.
+            0 => Throughput { requests: total.requests, elapsed_ns: total.end_ns() },
+            _ => in_time,
+        };
+        let (driver, driver_features) = self
+            .driver
+            .map_or((String::new(), String::new()), |driver| (driver.name.to_owned(), driver.features));
+        let report = Report {
+            schema: SCHEMA.to_owned(),
+            schema_version: SCHEMA_VERSION,
+            began_unix_ns: self.began_unix_ns,
+            target: load.target.to_string(),
+            protocol: ProtocolReport::of(&load.protocol),
+            mode: ModeReport::of(&load.mode),
+            driver,
+            driver_features,
+            threads: load.threads,
+            cores: load.cores.clone(),
+            connections: load.connections,
+            connections_opened: self.opened,
+            connections_left: self.requests_by_connection.len(),
+            connections_reopened: self.reopened,
+            sources: load.effective_source_addresses(),
+            tls: TlsReport::of(load, self.handshakes),
+            verified: load.verify,
+            duration_ns: nanoseconds(load.duration),
+            warm_up_ns: nanoseconds(load.warm_up),
+            ramp_ns: nanoseconds(load.ramp),
+            interrupted: self.interrupted,
+            requests: total.requests,
+            elapsed_ns: total.end_ns(),
+            answered_in_time: in_time.requests,
+            in_time_ns: in_time.elapsed_ns,
+            requests_per_second: throughput.requests as f64 * 1e9 / throughput.elapsed_ns.max(1) as f64,
+            latency: total.quantiles(),
+            uncorrected_latency: total.uncorrected_quantiles(),
+            offered: total.counts.offered,
+            late: total.counts.late,
+            unsent: total.counts.unsent,
+            abandoned: total.counts.abandoned,
+            schedule_error: Latency::of(&self.totals.schedule_error),
+            sent_bytes: total.counts.sent_bytes,
+            received_bytes: total.counts.received_bytes,
+            requests_per_connection: Spread::of(&self.requests_by_connection),
+            errors: self.errors,
+            server: load.server_pid.and_then(|pid| ServerCost::of(pid, &total)),
+            load_cpu_ns: total.load_cpu_ns,
+            load_cpu_ns_per_request: total.load_cpu_ns_per_request(),
+            load_pacing_ns: self.usage.iter().map(|usage| usage.pacing_ns).sum(),
+            load_busy_percent: busy_percent,
+            load_was_bottleneck: (total.requests > 0 && busy_percent > BUSY_PERCENT_THRESHOLD)
+                || self.steps.iter().any(|step| step.load_was_bottleneck),
+            stolen_ns: total.stolen_ns,
+            intervals: self.records,
+            steps: self.steps,
+            knee: self.knee,
+        };
+        Outcome { report, total }
+    }
+}

@@ -1,0 +1,304 @@
+//! A set of open connections, and slices of load over them.
+
+use std::fmt;
+use std::future::{Future, poll_fn};
+use std::io;
+use std::ops::ControlFlow;
+use std::pin::{Pin, pin};
+use std::rc::Rc;
+use std::task::Poll;
+use std::time::{Duration, Instant};
+
+use anello::JoinHandle;
+use anello::time::{sleep, timeout};
+use futures_util::stream::{self, StreamExt};
+
+use crate::engine::connection::Connection;
+use crate::engine::measurement::{FinalInterval, MeasurementRequest, MeasurementRunner, Observer, TICK};
+use crate::engine::schedule::{Schedule, Share};
+use crate::engine::shared::{ProgressSnapshot, Shared};
+use crate::engine::slot::ConnectionSlot;
+use crate::model::config::{LoadConfig, Protocol};
+use crate::model::errors::{ErrorKind, Errors};
+use crate::model::interval::Interval;
+use crate::model::tls::HandshakeSummary;
+use crate::system::clock::nanoseconds;
+use crate::wire::exchange::Exchange;
+use crate::wire::http::{HttpShared, References, references};
+use crate::wire::message::Messages;
+
+/// A set of connections to one server, on the runtime of the calling thread. Dropping the session closes them.
+///
+/// ```no_run
+/// use std::time::Duration;
+///
+/// use anello_load::{LoadConfig, Session};
+///
+/// let server: std::net::SocketAddr = ([127, 0, 0, 1], 7000).into();
+/// let load = LoadConfig { connections: 50, verify: true, ..LoadConfig::echo(server, 128) };
+/// anello::Runtime::new()?.block_on(async {
+///     let mut session = Session::connect(&load).await?;
+///     for _ in 0..10 {
+///         let slice = session.run_slice(Duration::from_millis(20)).await;
+///         println!("{} requests, errors: {:?}", slice.interval.requests, slice.interval.counts.errors);
+///     }
+///     session.close().await;
+///     Ok(())
+/// })
+/// # as std::io::Result<()>;
+/// # Ok::<(), std::io::Error>(())
+/// ```
+pub struct Session {
+    shared: Rc<Shared>,
+    /// All connections of this thread in the order of their index, including broken ones.
+    connections: Vec<Connection>,
+    slots: Vec<Rc<ConnectionSlot>>,
+    share: Share,
+    connect_errors: Errors,
+    load: LoadConfig,
+    /// Number of slices so far.
+    slices: u64,
+}
+
+impl fmt::Debug for Session {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("Session").field("load", &self.load).finish_non_exhaustive()
+    }
+}
+
+/// Results of one slice of load.
+#[derive(Clone, Debug)]
+pub struct Slice {
+    /// Measurements of the slice. It ends with the last reply or error, so its length includes the wait for the replies
+    /// to requests in flight. All errors but wrong bytes, status or length have broken a connection. In an open loop,
+    /// requests that were not yet due when no connection was left count as unsent. The resources of the server and of
+    /// the load generator are not measured.
+    pub interval: Interval,
+    /// Requests answered on each connection that is not broken.
+    pub requests_by_connection: Vec<u64>,
+    /// Connections that were opened again, because the server had closed them or because each request uses its own
+    /// connection.
+    pub reopened: u64,
+}
+
+impl Session {
+    /// Opens the connections of `load`. Its duration, warm-up, ramp and number of threads are ignored: all connections
+    /// belong to the calling thread.
+    ///
+    /// Connections that cannot be opened within [`connect_timeout`](LoadConfig::connect_timeout) are reported by
+    /// [`connect_errors`](Self::connect_errors). The session uses the remaining ones.
+    ///
+    /// # Cancel safety
+    /// Dropping the future closes all connections.
+    ///
+    /// # Errors
+    /// Returns `InvalidInput` if [`LoadConfig::validate`] fails.
+    ///
+    /// # Panics
+    /// Panics if no runtime runs on the calling thread.
+    pub async fn connect(load: &LoadConfig) -> io::Result<Self> {
+        let load = LoadConfig { ramp: Duration::ZERO, threads: 1, cores: Vec::new(), ..load.clone() };
+        load.validate().map_err(|cause| io::Error::new(io::ErrorKind::InvalidInput, cause))?;
+        let share = Share::whole(load.connections);
+        let references = load.http_load().map(references).unwrap_or_default();
+        let no_tick = &mut |_| ControlFlow::Continue(());
+        Ok(Self::open(load, share, Instant::now(), references, no_tick).await)
+    }
+
+    /// Opens the connections of one thread's share of a valid load. Times are relative to `origin`.
+    pub(crate) async fn open(
+        load: LoadConfig,
+        share: Share,
+        origin: Instant,
+        references: References,
+        on_tick: &mut dyn FnMut(ProgressSnapshot) -> ControlFlow<()>,
+    ) -> Self {
+        let exchange = match &load.protocol {
+            Protocol::Messages { request_bytes, response_bytes } => {
+                Exchange::Messages(Messages::new(*request_bytes, *response_bytes, load.verify))
+            }
+            Protocol::Http(http) => Exchange::Http(HttpShared::new(http, load.verify, references)),
+        };
+        let shared = Rc::new(Shared::new(&load, exchange, origin));
+        let slots: Vec<_> = (0..share.count()).map(|_| Rc::<ConnectionSlot>::default()).collect();
+        let connection = |(slot_index, slot): (usize, &Rc<ConnectionSlot>)| {
+            Connection::new(
+                share.global_index(slot_index) as u64,
+                shared.exchange.new_decoder(),
+                Rc::clone(slot),
+            )
+        };
+        let connections = slots.iter().enumerate().map(connection).collect();
+        let mut session =
+            Self { shared, connections, slots, share, connect_errors: Errors::default(), load, slices: 0 };
+        // In a ramp, connections are opened one by one. If each request has its own, it is opened when the request is
+        // due.
+        if session.load.ramp.is_zero() && session.shared.keep_alive {
+            session.open_all(on_tick).await;
+        }
+        session
+    }
+
+    /// Opens the connections, a limited number at a time, until none remain or the timeout has passed.
+    async fn open_all(&mut self, on_tick: &mut dyn FnMut(ProgressSnapshot) -> ControlFlow<()>) {
+        let (shared, share) = (Rc::clone(&self.shared), self.share);
+        let deadline = Instant::now() + self.load.connect_timeout;
+        let connect = async |slot_index| {
+            let remaining = deadline.saturating_duration_since(Instant::now());
+            (slot_index, shared.connect(share.global_index(slot_index) as u64, remaining).await)
+        };
+        let all = stream::iter(0..share.count()).map(connect);
+        let mut connecting = pin!(all.buffer_unordered(self.load.max_concurrent_connects));
+        let mut next_tick = Instant::now() + TICK;
+        loop {
+            let until_tick = next_tick.saturating_duration_since(Instant::now());
+            match timeout(until_tick, connecting.next()).await {
+                Ok(Some((slot_index, Ok(stream)))) => self.connections[slot_index].open(stream, &shared),
+                Ok(Some((_, Err(error)))) => self.connect_errors.add(error.kind, || error.text),
+                Ok(None) => break,
+                Err(_) => {
+                    next_tick = Instant::now() + TICK;
+                    let errors = self.connect_errors.total();
+                    let snapshot = ProgressSnapshot { errors, ..shared.counters.snapshot() };
+                    if on_tick(snapshot).is_break() {
+                        break;
+                    }
+                }
+            }
+        }
+        for connection in &mut self.connections {
+            if !connection.is_open() && !shared.reconnect {
+                connection.mark_broken(&shared);
+            }
+        }
+    }
+
+    /// Returns the number of open connections.
+    #[must_use]
+    pub fn open_connections(&self) -> usize {
+        self.connections.iter().filter(|connection| connection.is_open()).count()
+    }
+
+    /// Returns the errors of the connections that could not be opened.
+    #[must_use]
+    pub fn connect_errors(&self) -> &Errors {
+        &self.connect_errors
+    }
+
+    /// Loads the server for `duration`, then waits for the replies to requests in flight.
+    ///
+    /// In a closed loop, every connection sends at least one request. In an open loop, the schedule starts with the
+    /// slice (a sweep uses its first rate), and requests that are queued for a busy connection at the end are still
+    /// sent for [`drain_timeout`](LoadConfig::drain_timeout). After `duration`, the slice takes at most this timeout
+    /// plus 1.25 times the [`stall_timeout`](LoadConfig::stall_timeout), whatever the server does. It ends early if no
+    /// connection is left. No request is in flight afterwards.
+    ///
+    /// # Cancel safety
+    /// Dropping the future closes all connections.
+    pub async fn run_slice(&mut self, duration: Duration) -> Slice {
+        let rate = self.load.mode.open_loop().map(|(per_second, ..)| (per_second, self.slices));
+        self.slices += 1;
+        let (start_ns, warm_up) = (self.shared.now_ns(), Duration::ZERO);
+        let request = MeasurementRequest { start_ns, warm_up, duration, interval: None, rate };
+        let interval = self.run_measurement(&request, &mut NoopObserver).await.interval;
+        Slice {
+            interval,
+            requests_by_connection: self.requests_by_connection(),
+            reopened: self.shared.reopened.take(),
+        }
+    }
+
+    fn schedule(&self, request: &MeasurementRequest) -> Option<Schedule> {
+        let ((_, arrivals, seed), (per_second, number)) = self.load.mode.open_loop().zip(request.rate)?;
+        Some(Schedule::new(self.share, per_second, arrivals, seed.wrapping_add(number << 32)))
+    }
+
+    /// Sets the times at which the connections are opened in a ramp that starts at `start_ns`.
+    pub(crate) fn start_ramp(&self, start_ns: u64) {
+        let (ramp_ns, count) = (u128::from(nanoseconds(self.load.ramp)), self.share.connections as u128);
+        for (slot_index, slot) in self.slots.iter().enumerate() {
+            let delay_ns = ramp_ns * self.share.global_index(slot_index) as u128 / count;
+            slot.open_at_ns.set(start_ns.saturating_add(u64::try_from(delay_ns).unwrap_or(u64::MAX)));
+        }
+    }
+
+    /// Runs a measurement to its end. Returns the results since the last interval that the observer has received. If
+    /// the observer returns `Break`, requests in flight are abandoned after a short time and do not count.
+    pub(crate) async fn run_measurement(
+        &mut self,
+        request: &MeasurementRequest,
+        observer: &mut dyn Observer,
+    ) -> FinalInterval {
+        let schedule = self.schedule(request);
+        let shared = Rc::clone(&self.shared);
+        let mut runner = MeasurementRunner::new(&shared, &self.slots, request, schedule, observer);
+        let running =
+            self.connections.drain(..).map(|connection| anello::spawn(connection.run(Rc::clone(&shared))));
+        let mut tasks = AbortOnDrop(running.collect());
+        tasks.0.reverse();
+        let connections = &mut self.connections;
+        poll_fn(|context| {
+            while let Some(task) = tasks.0.last_mut() {
+                match Pin::new(task).poll(context) {
+                    Poll::Pending => {
+                        runner.poll(context);
+                        return Poll::Pending;
+                    }
+                    Poll::Ready(Ok(connection)) => connections.push(connection),
+                    Poll::Ready(Err(error)) => {
+                        shared.counters.record_error(ErrorKind::Other, 1, || error.to_string());
+                        self.slots[connections.len()].broken.set(true);
+                    }
+                }
+                tasks.0.pop();
+            }
+            Poll::Ready(())
+        })
+        .await;
+        runner.finish()
+    }
+
+    /// Returns the requests answered in the last measurement, for each connection that is not broken.
+    pub(crate) fn requests_by_connection(&self) -> Vec<u64> {
+        let open = self.connections.iter().filter(|connection| !connection.is_broken());
+        open.map(|connection| connection.answered).collect()
+    }
+
+    /// Returns the number of connections that have ever been open.
+    pub(crate) fn opened_connections(&self) -> usize {
+        self.connections.iter().filter(|connection| connection.was_opened()).count()
+    }
+
+    /// Returns the state that is shared with the connections.
+    pub(crate) fn shared(&self) -> &Shared {
+        &self.shared
+    }
+
+    /// Returns the TLS handshakes so far, including those of connections that were opened again. Empty without TLS.
+    #[must_use]
+    pub fn handshakes(&self) -> Vec<HandshakeSummary> {
+        self.shared.handshakes.borrow().clone()
+    }
+
+    /// Closes all connections, and gives the driver time to close their sockets.
+    pub async fn close(mut self) {
+        self.connections.iter_mut().for_each(Connection::send_close_notify);
+        drop(self);
+        // The driver needs a few turns: io_uring cancels pending receives first.
+        sleep(Duration::from_millis(1)).await;
+    }
+}
+
+/// Observer that ignores all events.
+struct NoopObserver;
+
+impl Observer for NoopObserver {}
+
+/// Tasks that are aborted on drop.
+struct AbortOnDrop<T>(Vec<JoinHandle<T>>);
+
+impl<T> Drop for AbortOnDrop<T> {
+    fn drop(&mut self) {
+        self.0.drain(..).for_each(|task| task.abort());
+    }
+}

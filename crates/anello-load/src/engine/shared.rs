@@ -1,0 +1,263 @@
+//! State shared by all connections of a session: protocol, deadlines and counters.
+
+use std::cell::{Cell, RefCell};
+use std::future::Future;
+use std::net::IpAddr;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use anello::time::timeout;
+use hdrhistogram::Histogram;
+
+use crate::model::address::Address;
+use crate::model::config::{LoadConfig, Mode};
+use crate::model::errors::{ConnectionError, ErrorKind};
+use crate::model::interval::Interval;
+use crate::model::latency::latency_histogram;
+use crate::model::tls::HandshakeSummary;
+use crate::system::clock::nanoseconds;
+use crate::wire::connect;
+use crate::wire::exchange::Exchange;
+use crate::wire::stream::Stream;
+use crate::wire::tls_stream::TlsConnector;
+
+/// Delay after which a request of an open loop counts as late, in nanoseconds.
+const LATE_THRESHOLD_NS: u64 = 1_000_000;
+
+/// State shared by all connections of a session.
+pub(crate) struct Shared {
+    origin: Instant,
+    pub exchange: Exchange,
+    target: Address,
+    /// Set if the connections use TLS.
+    tls: Option<Rc<TlsConnector>>,
+    pub connect_timeout: Duration,
+    pub stall_timeout_ns: u64,
+    pub drain_ns: u64,
+    /// Source addresses that the connections use in turn. Empty if the kernel chooses the address.
+    source_addresses: Vec<IpAddr>,
+    pub open_loop: bool,
+    /// Closed loop: pause between a reply and the next request.
+    pub think_time: Duration,
+    /// Maximum number of requests in flight on a connection.
+    pub max_in_flight: usize,
+    /// Set if a connection is used for more than one request.
+    pub keep_alive: bool,
+    /// Set if the server may close a connection between requests. The connection is then opened again.
+    pub server_may_close: bool,
+    /// Set if connections are opened again after an error.
+    pub reconnect: bool,
+    /// End of the warm-up. Requests that were due earlier do not count.
+    pub count_from_ns: Cell<u64>,
+    /// No request starts after this time.
+    pub deadline_ns: Cell<u64>,
+    /// Set when the load is stopped. Connections that have not sent a request need not send one then.
+    pub stopping: Cell<bool>,
+    /// Open loop: set when the schedule dispatches no more requests.
+    pub schedule_finished: Cell<bool>,
+    /// Open loop: set when the drain time is over. Requests that are still queued count as unsent.
+    pub queues_closed: Cell<bool>,
+    pub counters: Counters,
+    /// Number of times that connections were polled. The pacer uses it to detect that no connection had work.
+    pub polls: Cell<u64>,
+    /// Number of connections that were opened again.
+    pub reopened: Cell<u64>,
+    /// TLS handshakes of all connections.
+    pub handshakes: RefCell<Vec<HandshakeSummary>>,
+}
+
+impl Shared {
+    pub fn new(load: &LoadConfig, exchange: Exchange, origin: Instant) -> Self {
+        let open_loop = load.mode.open_loop().is_some();
+        let think_time = match load.mode {
+            Mode::Closed { think_time } => think_time,
+            Mode::Open { .. } | Mode::Sweep(_) => Duration::ZERO,
+        };
+        let http = load.http_load();
+        Self {
+            origin,
+            exchange,
+            target: load.target.clone(),
+            tls: http.and_then(|http| http.tls.as_ref()).map(|tls| Rc::new(TlsConnector::new(tls))),
+            connect_timeout: load.connect_timeout,
+            stall_timeout_ns: nanoseconds(load.stall_timeout),
+            drain_ns: nanoseconds(load.drain_timeout),
+            source_addresses: load.effective_source_addresses(),
+            open_loop,
+            think_time,
+            max_in_flight: http.map_or(1, |http| if http.keep_alive { http.pipeline_depth } else { 1 }),
+            keep_alive: http.is_none_or(|http| http.keep_alive),
+            server_may_close: http.is_some(),
+            reconnect: load.reconnect || http.is_some_and(|http| !http.keep_alive),
+            count_from_ns: Cell::new(0),
+            deadline_ns: Cell::new(0),
+            stopping: Cell::new(false),
+            schedule_finished: Cell::new(true),
+            queues_closed: Cell::new(false),
+            counters: Counters::new(open_loop),
+            polls: Cell::new(0),
+            reopened: Cell::new(0),
+            handshakes: RefCell::default(),
+        }
+    }
+
+    /// Returns the nanoseconds since the origin of the session.
+    #[inline]
+    pub fn now_ns(&self) -> u64 {
+        self.origin.elapsed().as_nanos() as u64
+    }
+
+    /// Returns `true` if a request that was due at this time counts, because that is after the warm-up.
+    #[inline]
+    pub fn counts(&self, due_ns: u64) -> bool {
+        due_ns >= self.count_from_ns.get()
+    }
+
+    /// Returns the number of due times that count.
+    pub fn counted(&self, due_ns: impl IntoIterator<Item = u64>) -> u64 {
+        due_ns.into_iter().filter(|&due_ns| self.counts(due_ns)).count() as u64
+    }
+
+    /// Opens connection `index` within `limit`, which is at most the connect timeout.
+    pub fn connect(
+        &self,
+        index: u64,
+        limit: Duration,
+    ) -> impl Future<Output = Result<Stream, ConnectionError>> + use<> {
+        let count = self.source_addresses.len().max(1) as u64;
+        // `None` if the kernel chooses the address.
+        let source = self.source_addresses.get((index % count) as usize).copied();
+        let (target, tls, connect_timeout) = (self.target.clone(), self.tls.clone(), self.connect_timeout);
+        async move {
+            let connected = match limit.is_zero() {
+                true => None,
+                false => timeout(limit, connect::connect(&target, source, tls.as_ref())).await.ok(),
+            };
+            match connected {
+                Some(connected) => connected.map_err(|error| ConnectionError::from_connect_error(&error)),
+                None => Err(ConnectionError::new(
+                    ErrorKind::ConnectTimeout,
+                    format!("cannot connect to {target}: timed out after {connect_timeout:?}"),
+                )),
+            }
+        }
+    }
+}
+
+/// A request that has been sent or is about to be sent.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct InFlightRequest {
+    /// Time from which latency is measured. Open loop: when the request was due. Closed loop: when it was first sent.
+    pub due_ns: u64,
+    pub sent_ns: u64,
+}
+
+/// Results of all connections.
+#[derive(Debug)]
+pub(crate) struct Counters {
+    /// Results since the last interval. Its times and its number of open connections are set by
+    /// [`take_interval`](Self::take_interval).
+    interval: RefCell<Interval>,
+    /// Open loop: delay of requests whose connection was free when they were due. Not reset by intervals.
+    pub schedule_error: RefCell<Histogram<u64>>,
+    /// Time of the last reply or error.
+    pub last_ns: Cell<u64>,
+    /// Number of open connections.
+    pub open: Cell<usize>,
+}
+
+impl Counters {
+    fn new(open_loop: bool) -> Self {
+        Self {
+            interval: RefCell::new(Interval::empty(0, open_loop)),
+            schedule_error: RefCell::new(latency_histogram()),
+            last_ns: Cell::new(0),
+            open: Cell::new(0),
+        }
+    }
+
+    /// Records a valid reply.
+    #[inline]
+    pub fn record_reply(&self, request: InFlightRequest, replied_ns: u64) {
+        let interval = &mut *self.interval.borrow_mut();
+        interval.requests += 1;
+        interval.latency.saturating_record(replied_ns.saturating_sub(request.due_ns));
+        if let Some(uncorrected) = &mut interval.uncorrected {
+            uncorrected.saturating_record(replied_ns.saturating_sub(request.sent_ns));
+        }
+    }
+
+    /// Open loop: records the delay of a request. If `could_send` is set, only the load itself can have caused the
+    /// delay.
+    #[inline]
+    pub fn record_schedule_error(&self, request: InFlightRequest, could_send: bool) {
+        let error_ns = request.sent_ns.saturating_sub(request.due_ns);
+        if could_send {
+            self.schedule_error.borrow_mut().saturating_record(error_ns);
+        }
+        if error_ns > LATE_THRESHOLD_NS {
+            self.interval.borrow_mut().counts.late += 1;
+        }
+    }
+
+    #[inline]
+    pub fn add_sent_bytes(&self, bytes: usize) {
+        self.interval.borrow_mut().counts.sent_bytes += bytes as u64;
+    }
+
+    #[inline]
+    pub fn add_received_bytes(&self, bytes: usize, now_ns: u64) {
+        self.interval.borrow_mut().counts.received_bytes += bytes as u64;
+        self.last_ns.set(now_ns);
+    }
+
+    /// Open loop: counts requests of the schedule.
+    #[inline]
+    pub fn add_offered(&self, count: u64) {
+        if let Some(offered) = &mut self.interval.borrow_mut().counts.offered {
+            *offered = offered.saturating_add(count);
+        }
+    }
+
+    /// Open loop: counts requests of the schedule that will never be sent.
+    pub fn add_unsent(&self, count: u64) {
+        let interval = &mut *self.interval.borrow_mut();
+        interval.counts.unsent = interval.counts.unsent.saturating_add(count);
+    }
+
+    /// Counts requests in flight that are abandoned because the load is stopped.
+    pub fn add_abandoned(&self, count: u64) {
+        self.interval.borrow_mut().counts.abandoned += count;
+    }
+
+    #[cold]
+    pub fn record_error(&self, kind: ErrorKind, count: u64, text: impl FnOnce() -> String) {
+        self.interval.borrow_mut().counts.errors.add_many(kind, count, text);
+    }
+
+    /// Returns the counts since the last interval.
+    pub fn snapshot(&self) -> ProgressSnapshot {
+        let interval = self.interval.borrow();
+        ProgressSnapshot {
+            open: self.open.get(),
+            requests: interval.requests,
+            errors: interval.counts.errors.total(),
+        }
+    }
+
+    /// Returns all results since the last interval and resets them.
+    pub fn take_interval(&self, start_ns: u64, elapsed_ns: u64) -> Interval {
+        let mut current = self.interval.borrow_mut();
+        let empty = Interval::empty(0, current.counts.offered.is_some());
+        let interval = std::mem::replace(&mut *current, empty);
+        Interval { start_ns, elapsed_ns, open_connections: self.open.get(), ..interval }
+    }
+}
+
+/// Counts for progress reports.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ProgressSnapshot {
+    pub open: usize,
+    pub requests: u64,
+    pub errors: u64,
+}

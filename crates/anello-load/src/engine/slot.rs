@@ -1,0 +1,173 @@
+//! State shared by the task of a connection and the runner of the measurement.
+//!
+//! The runner dispatches requests that are due to the task, and aborts the connection when a reply takes too long. This
+//! avoids a timer per request.
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::task::Waker;
+
+use anello::net::ShutdownHandle;
+
+use crate::engine::shared::Shared;
+
+/// Shared state of one connection of a load. The connection itself may be closed and opened again.
+#[derive(Debug, Default)]
+pub(crate) struct ConnectionSlot {
+    /// Send time of the oldest request in flight, if any.
+    oldest_sent_ns: Cell<Option<u64>>,
+    abort_reason: Cell<Option<AbortReason>>,
+    shutdown_handle: RefCell<Option<ShutdownHandle>>,
+    /// Open loop: due times of the requests that wait to be sent.
+    pub due_queue: RefCell<VecDeque<u64>>,
+    /// Number of requests at the front of `due_queue` that have been sent before.
+    pub resend_count: Cell<usize>,
+    waker: RefCell<Option<Waker>>,
+    /// Set if the task cannot send a request before it has received a reply.
+    is_full: Cell<bool>,
+    /// Time at which the connection is opened in a ramp.
+    pub open_at_ns: Cell<u64>,
+    /// Set if the connection has failed and is not opened again.
+    pub broken: Cell<bool>,
+}
+
+/// Reason why the runner has aborted a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum AbortReason {
+    /// The reply took too long.
+    TimedOut,
+    /// The load was stopped.
+    Interrupted,
+}
+
+impl ConnectionSlot {
+    /// Records that the connection is open. Clears the reason of an abort that happened while connecting, when there
+    /// was nothing to close. The timeout is then checked again on the open connection.
+    pub fn set_open(&self, shutdown_handle: ShutdownHandle) {
+        self.abort_reason.set(None);
+        self.shutdown_handle.replace(Some(shutdown_handle));
+    }
+
+    /// Returns `true` if the connection is open or closing.
+    pub fn is_open(&self) -> bool {
+        self.shutdown_handle.borrow().is_some()
+    }
+
+    /// Records that the connection is closed.
+    pub fn set_closed(&self) {
+        self.set_idle();
+        self.abort_reason.set(None);
+        self.shutdown_handle.replace(None);
+    }
+
+    /// Sets the send time of the oldest request in flight.
+    #[inline]
+    pub fn set_oldest_sent(&self, sent_ns: u64) {
+        self.oldest_sent_ns.set(Some(sent_ns));
+    }
+
+    /// Records that no request is in flight.
+    #[inline]
+    pub fn set_idle(&self) {
+        self.oldest_sent_ns.set(None);
+    }
+
+    /// Returns the reason if the connection has been aborted since it was opened.
+    pub fn abort_reason(&self) -> Option<AbortReason> {
+        self.abort_reason.get()
+    }
+
+    /// Aborts the connection if a request has been in flight for too long. The task then receives EOF.
+    #[inline]
+    pub fn check_timeout(&self, now_ns: u64, stall_timeout_ns: u64) {
+        let is_late = |sent_ns: u64| now_ns.saturating_sub(sent_ns) > stall_timeout_ns;
+        if self.oldest_sent_ns.get().is_some_and(is_late) {
+            self.abort(AbortReason::TimedOut);
+        }
+    }
+
+    /// Aborts the connection if a request is in flight, because the load has been stopped.
+    pub fn abort_if_busy(&self) {
+        if self.oldest_sent_ns.get().is_some() {
+            self.abort(AbortReason::Interrupted);
+        }
+    }
+
+    fn abort(&self, reason: AbortReason) {
+        if self.abort_reason.get().is_none() {
+            self.abort_reason.set(Some(reason));
+            if let Some(shutdown_handle) = &*self.shutdown_handle.borrow() {
+                shutdown_handle.shutdown();
+            }
+            self.wake();
+        }
+    }
+
+    /// Removes all requests from the due queue and counts them as unsent.
+    pub fn clear_queue(&self, shared: &Shared) {
+        let queued = std::mem::take(&mut *self.due_queue.borrow_mut());
+        self.resend_count.set(0);
+        shared.counters.add_unsent(shared.counted(queued));
+    }
+
+    /// Stores the waker of the task for [`wake`](Self::wake). `is_full` says whether the task cannot
+    /// send a request before it has received a reply.
+    #[inline]
+    pub fn register_waker(&self, waker: &Waker, is_full: bool) {
+        self.is_full.set(is_full);
+        let mut waker_cell = self.waker.borrow_mut();
+        if !waker_cell.as_ref().is_some_and(|waker_cell| waker_cell.will_wake(waker)) {
+            *waker_cell = Some(waker.clone());
+        }
+    }
+
+    /// Wakes the task, which then checks its due queue and the clock.
+    #[inline]
+    pub fn wake(&self) {
+        if let Some(waker) = &*self.waker.borrow() {
+            waker.wake_by_ref();
+        }
+    }
+
+    /// Wakes the task if it can send a request.
+    #[inline]
+    pub fn wake_if_ready(&self) {
+        if !self.is_full.get() {
+            self.wake();
+        }
+    }
+
+    /// Removes the waker of a task that has finished.
+    pub fn clear_waker(&self) {
+        self.waker.replace(None);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+
+    use anello::net::TcpStream;
+
+    use super::*;
+
+    #[test]
+    fn request_timed_out_while_connecting_times_out_on_open_connection() {
+        let server = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = server.local_addr().unwrap();
+        anello::Runtime::new().unwrap().block_on(async {
+            let slot = ConnectionSlot::default();
+            slot.set_oldest_sent(1);
+            slot.check_timeout(20, 10);
+            assert_eq!(slot.abort_reason(), Some(AbortReason::TimedOut));
+            // The connection opens before its task has noticed the abort.
+            let mut stream = TcpStream::connect(address).await.unwrap();
+            slot.set_open(stream.shutdown_handle());
+            assert_eq!(slot.abort_reason(), None);
+            slot.check_timeout(20, 10);
+            assert_eq!(slot.abort_reason(), Some(AbortReason::TimedOut));
+            let is_eof = stream.recv().await.map(|chunk| chunk.is_none());
+            assert!(is_eof.unwrap_or(true), "the stream is shut down");
+        });
+    }
+}

@@ -1,0 +1,305 @@
+//! One worker thread of a load: a runtime, a session on it, and channels for requests and reports.
+
+use std::fs;
+use std::io;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, Sender};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anello::DriverInfo;
+use hdrhistogram::Histogram;
+use rustix::thread::{CpuSet, sched_setaffinity};
+use rustix::time::{ClockId, clock_gettime};
+
+use crate::engine::measurement::{MeasurementRequest, Observer, Throughput};
+use crate::engine::schedule::Share;
+use crate::engine::session::Session;
+use crate::engine::shared::ProgressSnapshot;
+use crate::model::config::LoadConfig;
+use crate::model::errors::Errors;
+use crate::model::interval::Interval;
+use crate::model::latency::latency_histogram;
+use crate::model::tls::HandshakeSummary;
+use crate::system::clock::nanoseconds;
+use crate::wire::http::References;
+
+/// Initial state of a worker thread.
+pub(crate) struct Worker {
+    pub load: LoadConfig,
+    pub share: Share,
+    pub runtime: anello::RuntimeBuilder,
+    pub origin: Instant,
+    pub references: References,
+    pub request_queue: Receiver<MeasurementRequest>,
+    pub reports: Sender<WorkerReport>,
+    pub shared_progress: Arc<SharedProgress>,
+}
+
+/// Index of a worker thread, and an event of it.
+pub(crate) type WorkerReport = (usize, WorkerEvent);
+
+pub(crate) enum WorkerEvent {
+    /// All connections that could be opened are open.
+    Opened { driver: DriverInfo, errors: Errors },
+    /// The worker could not start.
+    Failed(io::Error),
+    /// Errors during the warm-up.
+    WarmedUp(Errors),
+    /// Results of the interval with this index.
+    Interval(u64, Box<Interval>),
+    /// The requested measurement is complete.
+    Done(Box<MeasurementResult>),
+}
+
+/// Results of a measurement.
+pub(crate) struct MeasurementResult {
+    /// Results since the last interval.
+    pub final_interval: Interval,
+    pub throughput: Throughput,
+    pub requests_by_connection: Vec<u64>,
+    pub opened: usize,
+    pub open: usize,
+    pub reopened: u64,
+    pub handshakes: Vec<HandshakeSummary>,
+    pub schedule_error: Histogram<u64>,
+    pub usage: ThreadUsage,
+}
+
+/// CPU usage of a thread in the intervals of a measurement.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct ThreadUsage {
+    pub elapsed_ns: u64,
+    pub cpu_ns: u64,
+    /// Time in which the thread could run but waited for its core.
+    pub delayed_ns: u64,
+    /// Time in which the thread only polled the clock, on its core or waiting for it.
+    pub pacing_ns: u64,
+}
+
+impl ThreadUsage {
+    pub fn add(&mut self, other: &Self) {
+        self.elapsed_ns += other.elapsed_ns;
+        self.cpu_ns += other.cpu_ns;
+        self.delayed_ns += other.delayed_ns;
+        self.pacing_ns += other.pacing_ns;
+    }
+
+    /// Returns the percentage of its time in which the thread had no spare capacity.
+    pub fn busy_percent(&self) -> f64 {
+        let busy_ns = (self.cpu_ns + self.delayed_ns).saturating_sub(self.pacing_ns);
+        busy_ns as f64 * 100.0 / self.elapsed_ns.max(1) as f64
+    }
+}
+
+/// State shared by all worker threads and the thread that started them.
+#[derive(Debug, Default)]
+pub(crate) struct SharedProgress {
+    pub stop: AtomicBool,
+    pub threads: Vec<ThreadProgress>,
+}
+
+/// Last reported progress of a thread.
+#[derive(Debug, Default)]
+pub(crate) struct ThreadProgress {
+    pub open: AtomicUsize,
+    /// Requests answered in this measurement.
+    pub requests: AtomicU64,
+    pub errors: AtomicU64,
+}
+
+impl Worker {
+    /// Starts the thread, pinned to `core` if there is one.
+    pub fn start(self, core: Option<usize>) -> io::Result<thread::JoinHandle<()>> {
+        thread::Builder::new().name(format!("load-{}", self.share.thread)).spawn(move || {
+            if let Err(error) = self.work(core) {
+                self.report(WorkerEvent::Failed(error));
+            }
+        })
+    }
+
+    fn work(&self, core: Option<usize>) -> io::Result<()> {
+        if let Some(core) = core {
+            let mut set = CpuSet::new();
+            if core < CpuSet::MAX_CPU {
+                set.set(core);
+            }
+            sched_setaffinity(None, &set).map_err(|errno| {
+                let error = io::Error::from(errno);
+                io::Error::new(error.kind(), format!("cannot pin thread to core {core}: {error}"))
+            })?;
+        }
+        let runtime = self.runtime.build()?;
+        let mut session = runtime.block_on(async {
+            let mut tick = |snapshot| self.tick(snapshot, 0, 0);
+            let references = Arc::clone(&self.references);
+            Session::open(self.load.clone(), self.share, self.origin, references, &mut tick).await
+        });
+        let errors = session.connect_errors().clone();
+        self.thread_progress().open.store(session.open_connections(), Ordering::Relaxed);
+        self.report(WorkerEvent::Opened { driver: runtime.driver(), errors });
+        let mut has_ramped = false;
+        while let Ok(request) = self.request_queue.recv() {
+            if !std::mem::replace(&mut has_ramped, true) {
+                session.start_ramp(request.start_ns);
+            }
+            let result = runtime.block_on(self.run_measurement(&mut session, &request));
+            self.report(WorkerEvent::Done(Box::new(result)));
+        }
+        runtime.block_on(session.close());
+        Ok(())
+    }
+
+    async fn run_measurement(
+        &self,
+        session: &mut Session,
+        request: &MeasurementRequest,
+    ) -> MeasurementResult {
+        let mut observer = WorkerObserver {
+            worker: self,
+            requests: 0,
+            errors: 0,
+            usage: ThreadUsage::default(),
+            last_sample: ThreadSample::take(),
+        };
+        let measured = session.run_measurement(request, &mut observer).await;
+        let interval =
+            observer.with_cpu_usage(measured.interval, measured.pacing_ns, measured.before_deadline);
+        let shared = session.shared();
+        MeasurementResult {
+            final_interval: interval,
+            throughput: measured.throughput,
+            requests_by_connection: session.requests_by_connection(),
+            opened: session.opened_connections(),
+            open: session.open_connections(),
+            reopened: shared.reopened.take(),
+            handshakes: shared.handshakes.take(),
+            schedule_error: shared.counters.schedule_error.replace(latency_histogram()),
+            usage: observer.usage,
+        }
+    }
+
+    fn thread_progress(&self) -> &ThreadProgress {
+        &self.shared_progress.threads[self.share.thread]
+    }
+
+    fn report(&self, event: WorkerEvent) {
+        // Fails if the load has been dropped. No report is needed then.
+        self.reports.send((self.share.thread, event)).ok();
+    }
+
+    /// Publishes the progress of the thread. `requests` and `errors` are the counts before the current interval.
+    fn tick(&self, snapshot: ProgressSnapshot, requests: u64, errors: u64) -> ControlFlow<()> {
+        let thread_progress = self.thread_progress();
+        thread_progress.open.store(snapshot.open, Ordering::Relaxed);
+        thread_progress.requests.store(requests + snapshot.requests, Ordering::Relaxed);
+        thread_progress.errors.store(errors + snapshot.errors, Ordering::Relaxed);
+        if self.shared_progress.stop.load(Ordering::Relaxed) {
+            ControlFlow::Break(())
+        } else {
+            ControlFlow::Continue(())
+        }
+    }
+}
+
+/// Observer of a measurement, on its thread.
+struct WorkerObserver<'a> {
+    worker: &'a Worker,
+    requests: u64,
+    errors: u64,
+    usage: ThreadUsage,
+    last_sample: ThreadSample,
+}
+
+/// Clock values of the calling thread.
+struct ThreadSample {
+    at: Instant,
+    cpu_ns: u64,
+    delayed_ns: u64,
+}
+
+impl ThreadSample {
+    fn take() -> Self {
+        Self { at: Instant::now(), cpu_ns: thread_cpu_ns(), delayed_ns: thread_delayed_ns() }
+    }
+}
+
+impl WorkerObserver<'_> {
+    /// Adds the CPU time of the thread since the last interval. If `counts` is set, that time is added to its usage as
+    /// well.
+    fn with_cpu_usage(&mut self, interval: Interval, pacing_ns: u64, counts: bool) -> Interval {
+        let last = std::mem::replace(&mut self.last_sample, ThreadSample::take());
+        let load_cpu_ns = self.last_sample.cpu_ns.saturating_sub(last.cpu_ns);
+        if counts {
+            self.usage.add(&ThreadUsage {
+                // Not the length of the interval, which ends with the last reply or error. The thread may have worked
+                // longer.
+                elapsed_ns: nanoseconds(self.last_sample.at - last.at),
+                cpu_ns: load_cpu_ns,
+                delayed_ns: self.last_sample.delayed_ns.saturating_sub(last.delayed_ns),
+                pacing_ns,
+            });
+        }
+        Interval { load_cpu_ns, ..interval }
+    }
+}
+
+impl Observer for WorkerObserver<'_> {
+    fn tick(&mut self, snapshot: ProgressSnapshot) -> ControlFlow<()> {
+        self.worker.tick(snapshot, self.requests, self.errors)
+    }
+
+    fn warmed_up(&mut self, warm_up: Interval) {
+        self.worker.report(WorkerEvent::WarmedUp(warm_up.counts.errors));
+        self.last_sample = ThreadSample::take();
+    }
+
+    fn interval(&mut self, index: u64, interval: Interval, pacing_ns: u64) {
+        self.requests += interval.requests;
+        self.errors += interval.counts.errors.total();
+        let interval = self.with_cpu_usage(interval, pacing_ns, true);
+        self.worker.report(WorkerEvent::Interval(index, Box::new(interval)));
+    }
+}
+
+/// Returns the CPU time of the calling thread, in nanoseconds.
+fn thread_cpu_ns() -> u64 {
+    Duration::try_from(clock_gettime(ClockId::ThreadCPUTime)).map_or(0, nanoseconds)
+}
+
+/// Returns the time that the calling thread has waited for a core, in nanoseconds; 0 if the kernel does not report it.
+fn thread_delayed_ns() -> u64 {
+    let text = fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
+    text.split_whitespace().nth(1).and_then(|column| column.parse().ok()).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn busy_percent_includes_waiting_for_core_and_excludes_pacing() {
+        let usage = |cpu_ns, delayed_ns, pacing_ns| ThreadUsage {
+            elapsed_ns: 1_000_000_000,
+            cpu_ns,
+            delayed_ns,
+            pacing_ns,
+        };
+        for (usage, percent) in [
+            (usage(0, 0, 0), 0.0),
+            (usage(250_000_000, 0, 0), 25.0),
+            (usage(0, 400_000_000, 0), 40.0),
+            (usage(500_000_000, 250_000_000, 0), 75.0),
+            // The thread polled the clock for half of the time in which it ran or waited for its core.
+            (usage(900_000_000, 100_000_000, 500_000_000), 50.0),
+            // The clocks are not read at the same time.
+            (usage(100_000_000, 0, 100_000_001), 0.0),
+            (usage(999_000_000, 1_000_000, 0), 100.0),
+            (ThreadUsage::default(), 0.0),
+        ] {
+            assert!((usage.busy_percent() - percent).abs() < 1e-9, "{usage:?}: {}", usage.busy_percent());
+        }
+    }
+}

@@ -1,0 +1,439 @@
+//! Configuration of a load.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::time::Duration;
+
+use bytes::Bytes;
+
+use crate::model::address::Address;
+use crate::model::tls::Tls;
+
+/// Maximum length of a request or reply message, in bytes.
+const MAX_MESSAGE_BYTES: usize = 1 << 30;
+
+/// Maximum number of requests in flight on one connection.
+const MAX_PIPELINE_DEPTH: usize = 1024;
+
+/// Maximum rate, in requests per second.
+const MAX_REQUESTS_PER_SECOND: u64 = 1_000_000_000;
+
+/// Maximum number of steps in a sweep.
+const MAX_SWEEP_STEPS: u64 = 1000;
+
+/// Maximum connect and stall timeout.
+const MAX_TIMEOUT: Duration = Duration::from_secs(24 * 3600);
+
+/// Maximum number of threads.
+const MAX_THREADS: usize = 1024;
+
+/// Maximum number of connections from one loopback address to one server address. This is a third of the ports that the
+/// kernel finds quickly, which leaves ports free while those of a previous load are still in TIME_WAIT.
+const MAX_CONNECTIONS_PER_SOURCE: usize = 4000;
+
+/// Configuration of a load on a server. [`LoadConfig::echo`] and [`LoadConfig::http`] set the defaults. All fields may
+/// be changed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LoadConfig {
+    /// Address of the server.
+    pub target: Address,
+    /// Protocol of the requests, and their contents.
+    pub protocol: Protocol,
+    /// Load mode: requests are sent after each reply ([`Mode::Closed`], the default) or on a fixed schedule.
+    pub mode: Mode,
+    /// Number of connections, of all threads together; 50 by default.
+    pub connections: usize,
+    /// Number of threads, each with its own runtime and its share of the connections; 1 by default.
+    pub threads: usize,
+    /// Cores that the threads are pinned to, one core per thread. Empty by default, which means that threads are not
+    /// pinned.
+    pub cores: Vec<usize>,
+    /// Duration of the measurement, and of each step of a sweep; 10 seconds by default. The load then waits for the
+    /// replies to requests in flight.
+    pub duration: Duration,
+    /// Duration of the warm-up before the measurement, whose requests do not count; 0 by default.
+    pub warm_up: Duration,
+    /// Time over which the connections are opened evenly. Each connection sends requests as soon as it is open. With 0,
+    /// the default, all connections are opened before the load starts. The ramp starts with the warm-up. If it takes
+    /// longer than the warm-up, the rest of it is part of the measurement.
+    pub ramp: Duration,
+    /// Open loop: how long requests that are queued for a busy connection may still be sent after the end of the
+    /// schedule; 1 second by default. Requests that remain are counted as unsent.
+    pub drain_timeout: Duration,
+    /// Whether every byte of every reply is compared with its expected value; off by default. If off, the bytes are
+    /// only counted. Messages differ by connection and by request, so that a reply to another request is detected. With
+    /// HTTP, the first complete response to a path with an expected status is the reference for the others.
+    pub verify: bool,
+    /// Whether a connection is opened again after an error; off by default. An HTTP server may close a connection
+    /// between requests, with or without announcing it. That is not an error, and the connection is always opened
+    /// again. A request that was sent less than one second before such a close is sent again if the connection has
+    /// answered a request before. Its latency counts from the first time that it was sent.
+    pub reconnect: bool,
+    /// Timeout for opening all connections; 10 seconds by default, at most 24 hours. In a ramp, and when a connection
+    /// is opened again, the timeout applies to that connection.
+    pub connect_timeout: Duration,
+    /// Maximum time from sending a request to the end of its reply; 5 seconds by default, at most 24 hours. The load
+    /// checks this four times per timeout, so a connection is aborted after at most 1.25 times the timeout.
+    pub stall_timeout: Duration,
+    /// Maximum number of connections that each thread opens at the same time; 64 by default, which suits servers with a
+    /// short accept queue.
+    pub max_concurrent_connects: usize,
+    /// Local addresses that the connections use in turn (`bind(2)` with `IP_BIND_ADDRESS_NO_PORT`, Linux 4.2). Empty by
+    /// default. [`effective_source_addresses`](Self::effective_source_addresses) then returns the addresses in use.
+    pub source_addresses: Vec<IpAddr>,
+    /// Id of a process on this machine, usually the server, whose resource usage is measured; `None` by default.
+    pub server_pid: Option<u32>,
+    /// Length of the intervals in which results are recorded; 1 second by default, at least 10 ms.
+    pub interval: Duration,
+}
+
+/// Protocol of the requests, and their contents.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Protocol {
+    /// Messages of fixed length. Byte `i` of a reply is byte `i mod request_bytes` of its request. With equal lengths,
+    /// the reply is an echo of the request.
+    Messages {
+        /// Length of a request in bytes.
+        request_bytes: usize,
+        /// Length of a reply in bytes.
+        response_bytes: usize,
+    },
+    /// HTTP/1.1 GET requests.
+    Http(HttpLoad),
+}
+
+/// Configuration of HTTP/1.1 requests.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HttpLoad {
+    /// Value of the `Host` field.
+    pub host: String,
+    /// Paths that every connection requests in turn. Each connection starts with a different path.
+    pub paths: Vec<String>,
+    /// Additional header fields of each request.
+    pub headers: Vec<(String, String)>,
+    /// Whether a connection is used for more than one request; on by default. If off, each request uses its own
+    /// connection, and opening the connection is part of its latency.
+    pub keep_alive: bool,
+    /// Maximum number of requests in flight on a connection; 1 by default.
+    pub pipeline_depth: usize,
+    /// Expected status codes; 200 by default. If empty, every status is accepted.
+    pub expected_status: Vec<u16>,
+    /// Expected body of every response, compared if [`verify`](LoadConfig::verify) is set.
+    pub expected_body: Option<Bytes>,
+    /// TLS configuration; `None` by default. The handshake is part of opening a connection. If each request uses its
+    /// own connection, the handshake is part of its latency.
+    pub tls: Option<Tls>,
+}
+
+/// Load mode, which defines when requests are sent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// Closed loop: each connection sends the next request after the reply. Measures the maximum throughput of a
+    /// server.
+    Closed {
+        /// Pause between a reply and the next request; 0 by default.
+        think_time: Duration,
+    },
+    /// Open loop: requests are sent at fixed times, whether or not replies arrive. Measures latency at a given rate.
+    /// Latency counts from the time at which the request was due, so a pause of the server is visible in all requests
+    /// that were due during it.
+    Open {
+        /// Requests per second, over all connections.
+        per_second: u64,
+        /// Distribution of the due times.
+        arrivals: Arrivals,
+        /// Seed of Poisson arrivals.
+        seed: u64,
+    },
+    /// A sequence of open loops at rising rates over the same connections, until the server no longer keeps up.
+    Sweep(Sweep),
+}
+
+/// Parameters of a sweep.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Sweep {
+    /// First rate, in requests per second.
+    pub first: u64,
+    /// Last rate, in requests per second.
+    pub last: u64,
+    /// Difference between consecutive rates, in requests per second.
+    pub step: u64,
+    /// Distribution of the due times.
+    pub arrivals: Arrivals,
+    /// Seed of Poisson arrivals.
+    pub seed: u64,
+    /// Criteria for saturation of the server.
+    pub knee: Knee,
+}
+
+/// Criteria for saturation of the server. A sweep stops after the first step that meets one of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Knee {
+    /// Minimum percentage of the offered requests that are answered within the step; 95 by default.
+    pub min_answered_percent: u32,
+    /// Maximum 99th percentile of the latency, as a multiple of that of the first step; 10 by default.
+    pub max_latency_factor: u32,
+}
+
+impl Default for Knee {
+    fn default() -> Self {
+        Self { min_answered_percent: 95, max_latency_factor: 10 }
+    }
+}
+
+impl Sweep {
+    /// Returns all rates in ascending order.
+    pub fn rates(&self) -> impl Iterator<Item = u64> + use<> {
+        (self.first..=self.last).step_by(usize::try_from(self.step.max(1)).unwrap_or(usize::MAX))
+    }
+}
+
+/// Distribution of the due times in an open loop.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Arrivals {
+    /// Constant gaps.
+    Constant,
+    /// Exponentially distributed gaps, like those between requests of many independent users.
+    Poisson,
+}
+
+impl LoadConfig {
+    /// Creates a load with default settings for an echo server, with messages of `message_bytes` bytes.
+    #[must_use]
+    pub fn echo(target: impl Into<Address>, message_bytes: usize) -> Self {
+        Self::new(
+            target.into(),
+            Protocol::Messages { request_bytes: message_bytes, response_bytes: message_bytes },
+        )
+    }
+
+    /// Creates a load with default settings for an HTTP/1.1 server, with GET requests for one path.
+    #[must_use]
+    pub fn http(target: impl Into<Address>, host: &str, path: &str) -> Self {
+        let http = HttpLoad {
+            host: host.to_owned(),
+            paths: vec![path.to_owned()],
+            headers: Vec::new(),
+            keep_alive: true,
+            pipeline_depth: 1,
+            expected_status: vec![200],
+            expected_body: None,
+            tls: None,
+        };
+        Self::new(target.into(), Protocol::Http(http))
+    }
+
+    fn new(target: Address, protocol: Protocol) -> Self {
+        Self {
+            target,
+            protocol,
+            mode: Mode::Closed { think_time: Duration::ZERO },
+            connections: 50,
+            threads: 1,
+            cores: Vec::new(),
+            duration: Duration::from_secs(10),
+            warm_up: Duration::ZERO,
+            ramp: Duration::ZERO,
+            drain_timeout: Duration::from_secs(1),
+            verify: false,
+            reconnect: false,
+            connect_timeout: Duration::from_secs(10),
+            stall_timeout: Duration::from_secs(5),
+            max_concurrent_connects: 64,
+            source_addresses: Vec::new(),
+            server_pid: None,
+            interval: Duration::from_secs(1),
+        }
+    }
+
+    /// Returns the source addresses of the connections: [`source_addresses`](Self::source_addresses) if there are any.
+    /// Otherwise, if more than 4,000 connections go to a target in 127.0.0.0/8, returns 127.0.0.1, 127.0.0.2 and so on,
+    /// as many as are needed for at most 4,000 connections from each address. Empty if the kernel chooses the address.
+    ///
+    /// About 28,000 ports are available from one address to one server, and opening the second half of them is slow.
+    #[must_use]
+    pub fn effective_source_addresses(&self) -> Vec<IpAddr> {
+        match self.tcp_target() {
+            Some(target) if self.source_addresses.is_empty() => loopback_addresses(target, self.connections),
+            Some(_) => self.source_addresses.clone(),
+            None => Vec::new(),
+        }
+    }
+
+    fn tcp_target(&self) -> Option<SocketAddr> {
+        match self.target {
+            Address::Tcp(target) => Some(target),
+            Address::Unix(_) | Address::Abstract(_) => None,
+        }
+    }
+
+    pub(crate) fn http_load(&self) -> Option<&HttpLoad> {
+        match &self.protocol {
+            Protocol::Http(http) => Some(http),
+            Protocol::Messages { .. } => None,
+        }
+    }
+
+    /// Checks the configuration.
+    ///
+    /// # Errors
+    /// Returns a description of the first problem, with its remedy.
+    pub fn validate(&self) -> Result<(), String> {
+        if self.connections == 0 || self.max_concurrent_connects == 0 {
+            return Err("connections and concurrent connects must be at least 1".to_owned());
+        }
+        if !(1..=MAX_THREADS).contains(&self.threads) || self.threads > self.connections {
+            return Err(format!(
+                "cannot run {} threads with {} connections (use 1 to {MAX_THREADS} threads with at least one \
+                 connection each)",
+                self.threads, self.connections
+            ));
+        }
+        if !self.cores.is_empty() && self.cores.len() != self.threads {
+            return Err(format!(
+                "{} cores for {} threads (specify one core per thread)",
+                self.cores.len(),
+                self.threads
+            ));
+        }
+        if let Some(target) = self.tcp_target()
+            && let Some(source) =
+                self.source_addresses.iter().find(|source| source.is_ipv4() != target.is_ipv4())
+        {
+            return Err(format!(
+                "cannot connect from {source} to {target}: different address families (use source addresses of the \
+                 target's family)"
+            ));
+        }
+        if self.tcp_target().is_none() && !self.source_addresses.is_empty() {
+            return Err("source addresses cannot be used with a Unix socket target".to_owned());
+        }
+        if self.connect_timeout.is_zero() || self.stall_timeout.is_zero() {
+            return Err(
+                "connect and stall timeouts must be greater than 0 (a dead server would block the load)"
+                    .to_owned(),
+            );
+        }
+        if self.connect_timeout.max(self.stall_timeout) > MAX_TIMEOUT {
+            return Err("connect and stall timeouts must be at most 24 hours".to_owned());
+        }
+        if self.interval < Duration::from_millis(10) {
+            return Err("interval must be at least 10 ms".to_owned());
+        }
+        if self.ramp > self.warm_up.saturating_add(self.duration) {
+            return Err(
+                "ramp must not be longer than warm-up and duration together (shorten the ramp or extend the duration)"
+                    .to_owned(),
+            );
+        }
+        self.protocol.validate()?;
+        self.mode.validate()
+    }
+}
+
+impl Protocol {
+    fn validate(&self) -> Result<(), String> {
+        match self {
+            Self::Messages { request_bytes, response_bytes } => {
+                let invalid = [request_bytes, response_bytes]
+                    .into_iter()
+                    .find(|bytes| !(1..=MAX_MESSAGE_BYTES).contains(bytes));
+                invalid.map_or(Ok(()), |bytes| {
+                    Err(format!("invalid message length {bytes} (expected 1 to {MAX_MESSAGE_BYTES} bytes)"))
+                })
+            }
+            Self::Http(http) => http.validate(),
+        }
+    }
+}
+
+impl HttpLoad {
+    fn validate(&self) -> Result<(), String> {
+        if !(1..=MAX_PIPELINE_DEPTH).contains(&self.pipeline_depth) {
+            return Err(format!(
+                "invalid pipeline depth {} (expected 1 to {MAX_PIPELINE_DEPTH} requests in flight)",
+                self.pipeline_depth
+            ));
+        }
+        if self.pipeline_depth > 1 && !self.keep_alive {
+            return Err("pipelining requires keep-alive (enable keep-alive or set the pipeline depth to 1)"
+                .to_owned());
+        }
+        if self.paths.is_empty() {
+            return Err("no path configured (specify at least one)".to_owned());
+        }
+        let is_printable = |text: &str| text.bytes().all(|byte| byte.is_ascii_graphic());
+        if let Some(path) = self.paths.iter().find(|path| !path.starts_with('/') || !is_printable(path)) {
+            return Err(format!(
+                "invalid path {path:?} (must start with / and consist of printable ASCII; write other characters \
+                 as %XX)"
+            ));
+        }
+        let is_value = |text: &str| text.bytes().all(|byte| byte == b'\t' || (byte >= b' ' && byte != 0x7f));
+        let is_name = |name: &str| !name.is_empty() && is_printable(name) && !name.contains(':');
+        if let Some((name, value)) =
+            self.headers.iter().find(|(name, value)| !is_name(name) || !is_value(value))
+        {
+            return Err(format!(
+                "invalid header field {name:?}: {value:?} (expected NAME: VALUE on one line)"
+            ));
+        }
+        let forbidden = ["content-length", "transfer-encoding"];
+        if let Some((name, _)) =
+            self.headers.iter().find(|(name, _)| forbidden.contains(&&*name.to_ascii_lowercase()))
+        {
+            return Err(format!("header field {name} is not allowed: requests have no body"));
+        }
+        if self.host.is_empty() || !is_printable(&self.host) {
+            return Err(format!("invalid host {:?}", self.host));
+        }
+        Ok(())
+    }
+}
+
+impl Mode {
+    /// Returns the first rate, the arrivals and the seed of an open loop.
+    pub(crate) fn open_loop(&self) -> Option<(u64, Arrivals, u64)> {
+        match self {
+            Self::Closed { .. } => None,
+            Self::Open { per_second, arrivals, seed } => Some((*per_second, *arrivals, *seed)),
+            Self::Sweep(sweep) => Some((sweep.first, sweep.arrivals, sweep.seed)),
+        }
+    }
+
+    fn validate(&self) -> Result<(), String> {
+        let validate_rate = |per_second: u64| match (1..=MAX_REQUESTS_PER_SECOND).contains(&per_second) {
+            true => Ok(()),
+            false => Err(format!(
+                "invalid rate: {per_second} requests per second (expected 1 to {MAX_REQUESTS_PER_SECOND})"
+            )),
+        };
+        match self {
+            Self::Closed { .. } => Ok(()),
+            Self::Open { per_second, .. } => validate_rate(*per_second),
+            Self::Sweep(sweep) => {
+                validate_rate(sweep.first)?;
+                validate_rate(sweep.last)?;
+                let steps = sweep.last.saturating_sub(sweep.first) / sweep.step.max(1) + 1;
+                if sweep.step == 0 || sweep.last < sweep.first || steps > MAX_SWEEP_STEPS {
+                    return Err(format!(
+                        "invalid sweep: rates must rise from the first to the last in 1 to {MAX_SWEEP_STEPS} steps"
+                    ));
+                }
+                Ok(())
+            }
+        }
+    }
+}
+
+/// Returns as many addresses of 127.0.0.0/8 as `connections` connections to `target` need. Returns none if the kernel's
+/// choice suffices, or if there is only one address to choose from.
+fn loopback_addresses(target: SocketAddr, connections: usize) -> Vec<IpAddr> {
+    if !target.is_ipv4() || !target.ip().is_loopback() || connections <= MAX_CONNECTIONS_PER_SOURCE {
+        return Vec::new();
+    }
+    let first = u32::from(Ipv4Addr::LOCALHOST);
+    let count = u32::try_from(connections.div_ceil(MAX_CONNECTIONS_PER_SOURCE)).unwrap_or(u32::MAX);
+    // The last address of the network is its broadcast address.
+    let addresses = first..first.saturating_add(count).min(first | 0x00ff_fffe);
+    addresses.map(|address| IpAddr::V4(address.into())).collect()
+}

@@ -1,0 +1,376 @@
+//! Machine-readable results of a load.
+//!
+//! `anello load --json` prints a serialized [`Report`]. Times are in nanoseconds (`_ns`), sizes in bytes (`_bytes`).
+//! [`SCHEMA_VERSION`] is incremented by incompatible changes; adding a field is a compatible change.
+//! `docs/reference/load-report.md` documents all fields.
+
+use std::net::IpAddr;
+
+use serde::{Deserialize, Serialize};
+
+use crate::model::config::{Arrivals, LoadConfig, Mode, Protocol};
+use crate::model::errors::Errors;
+use crate::model::interval::{Interval, IntervalRecord};
+use crate::model::latency::Latency;
+use crate::model::tls::{HandshakeSummary, Trust};
+use crate::system::clock::nanoseconds;
+
+/// Name of the format.
+pub const SCHEMA: &str = "anello-load";
+
+/// Version of the format.
+pub const SCHEMA_VERSION: u32 = 2;
+
+/// Results of a load.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Report {
+    /// Always [`SCHEMA`].
+    pub schema: String,
+    /// [`SCHEMA_VERSION`] of the writer.
+    pub schema_version: u32,
+    /// Start of the measurement, in nanoseconds since the Unix epoch.
+    pub began_unix_ns: u64,
+    /// Address of the server.
+    pub target: String,
+    /// Protocol and requests.
+    pub protocol: ProtocolReport,
+    /// Schedule of the requests.
+    pub mode: ModeReport,
+    /// I/O driver of the load generator: `uring` or `epoll`.
+    pub driver: String,
+    /// Comma-separated list of the kernel features that the driver used.
+    pub driver_features: String,
+    /// Number of threads of the load generator.
+    pub threads: usize,
+    /// Cores to which the threads were pinned. Empty if they were not pinned.
+    pub cores: Vec<usize>,
+    /// Number of connections requested.
+    pub connections: usize,
+    /// Number of connections opened successfully.
+    pub connections_opened: usize,
+    /// Number of usable connections at the end. Without keep-alive, where every request has its own connection, the
+    /// number of connections that could have been reopened.
+    pub connections_left: usize,
+    /// Number of times a connection was reopened.
+    pub connections_reopened: u64,
+    /// Source addresses of the connections. Empty if the kernel selected them.
+    pub sources: Vec<IpAddr>,
+    /// TLS results. `None` if TLS was not used.
+    #[serde(default)]
+    pub tls: Option<TlsReport>,
+    /// Whether every byte of the replies was verified.
+    pub verified: bool,
+    /// Configured duration of the measurement, or of each step of a sweep.
+    pub duration_ns: u64,
+    /// Configured duration of the warm-up.
+    pub warm_up_ns: u64,
+    /// Time over which the opening of connections was spread.
+    pub ramp_ns: u64,
+    /// Whether the load was stopped early.
+    pub interrupted: bool,
+    /// Requests with a complete reply and, if verification is enabled, the expected bytes. Excludes the warm-up.
+    pub requests: u64,
+    /// Time from the start of the measurement to the last reply or error. Excludes the warm-up.
+    pub elapsed_ns: u64,
+    /// Requests answered before the planned end of the measurement, or of each step of a sweep.
+    #[serde(default)]
+    pub answered_in_time: u64,
+    /// Time in which these requests were answered. Excludes the wait for replies still pending at the planned end.
+    #[serde(default)]
+    pub in_time_ns: u64,
+    /// Requests answered per second until the planned end, or until the last reply if no request was answered by then.
+    pub requests_per_second: f64,
+    /// Time until the reply is complete, measured from sending (closed loop) or from the scheduled time (open loop).
+    /// `None` if no request was answered.
+    pub latency: Option<Latency>,
+    /// Open loop only: latency measured from the actual time of sending. A load generator without correction for
+    /// coordinated omission would report these values.
+    pub uncorrected_latency: Option<Latency>,
+    /// Open loop only: number of scheduled requests.
+    pub offered: Option<u64>,
+    /// Open loop only: requests sent more than 1 ms after their scheduled time.
+    pub late: u64,
+    /// Open loop only: scheduled requests that were never sent.
+    pub unsent: u64,
+    /// Requests in flight that were cancelled because the load was stopped early.
+    #[serde(default)]
+    pub abandoned: u64,
+    /// Open loop only: delay between the scheduled time and sending, for requests whose connection was idle. This is
+    /// the part of the latency that the load generator causes itself.
+    pub schedule_error: Option<Latency>,
+    /// Bytes sent. With TLS, counts the plaintext of requests only.
+    pub sent_bytes: u64,
+    /// Bytes received. With TLS, counts the plaintext of replies only.
+    pub received_bytes: u64,
+    /// Distribution of the requests over the connections. `None` if no connection was usable at the end.
+    pub requests_per_connection: Option<Spread>,
+    /// Errors by kind. Includes errors while connecting and during the warm-up.
+    pub errors: Errors,
+    /// Resources used by the server process. `None` if the process was not monitored or has exited.
+    pub server: Option<ServerCost>,
+    /// CPU time of the load generator's threads during the measurement.
+    pub load_cpu_ns: u64,
+    /// CPU time of the load generator per request. `None` if no request was answered.
+    pub load_cpu_ns_per_request: Option<f64>,
+    /// Open loop only: time that the load generator's threads spent polling the clock without other work. Their CPU
+    /// time includes it, except for periods in which other threads were running on the core.
+    pub load_pacing_ns: u64,
+    /// Percentage of time that the busiest thread was working or waiting for a core.
+    pub load_busy_percent: f64,
+    /// Whether `load_busy_percent` exceeded 95 %, in a sweep during any step. If so, the results of a closed loop
+    /// measure the load generator rather than the server.
+    pub load_was_bottleneck: bool,
+    /// Steal time: time that the hypervisor took from the cores of the load generator and the server. `None` if
+    /// unknown.
+    pub stolen_ns: Option<u64>,
+    /// Measurements of each interval.
+    pub intervals: Vec<IntervalRecord>,
+    /// Steps of a sweep. Empty in other modes.
+    pub steps: Vec<Step>,
+    /// First step of a sweep at which the server did not keep up with the offered rate. `None` if there is no such
+    /// step.
+    pub knee: Option<KneeReport>,
+}
+
+/// Protocol and requests of a load.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+pub enum ProtocolReport {
+    /// Requests and replies of fixed sizes.
+    Messages {
+        /// Size of a request.
+        request_bytes: usize,
+        /// Size of a reply.
+        response_bytes: usize,
+    },
+    /// GET requests over HTTP/1.1.
+    Http {
+        /// Requested paths, in order. At most the first 100 are listed.
+        paths: Vec<String>,
+        /// Number of paths.
+        path_count: usize,
+        /// Whether connections were reused for several requests.
+        keep_alive: bool,
+        /// Maximum number of requests in flight on a connection.
+        pipeline: usize,
+    },
+}
+
+/// TLS results of a load.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TlsReport {
+    /// Server name used for SNI and to verify the certificate.
+    pub server_name: String,
+    /// Whether certificates were verified.
+    pub certificates_verified: bool,
+    /// Handshakes by outcome. Includes those before the measurement.
+    pub handshakes: Vec<HandshakeSummary>,
+}
+
+/// Schedule of the requests of a load.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+pub enum ModeReport {
+    /// Closed loop: each request is sent after the reply to the previous one.
+    Closed {
+        /// Delay between a reply and the next request.
+        think_ns: u64,
+    },
+    /// Open loop: requests are sent at scheduled times.
+    Open {
+        /// Requests per second.
+        per_second: u64,
+        /// Distribution of the scheduled times: `constant` or `poisson`.
+        arrivals: String,
+        /// Seed of the random number generator for Poisson arrivals.
+        seed: u64,
+    },
+    /// Sweep: open loop at increasing rates.
+    Sweep {
+        /// First rate, in requests per second.
+        first: u64,
+        /// Last rate, in requests per second.
+        last: u64,
+        /// Difference between consecutive rates, in requests per second.
+        step: u64,
+        /// Distribution of the scheduled times: `constant` or `poisson`.
+        arrivals: String,
+        /// Seed of the random number generator for Poisson arrivals.
+        seed: u64,
+    },
+}
+
+/// Step of a sweep.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Step {
+    /// Scheduled requests per second.
+    pub per_second: u64,
+    /// Requests per second answered before the end of the step.
+    pub answered_per_second: f64,
+    /// Requests answered before the end of the step.
+    #[serde(default)]
+    pub answered_in_time: u64,
+    /// Measurements of the step. Includes replies received after its end.
+    pub total: IntervalRecord,
+    /// Delay between the scheduled time and sending, for requests whose connection was idle.
+    pub schedule_error: Option<Latency>,
+    /// Whether a thread of the load generator was busy for more than 95 % of the time.
+    pub load_was_bottleneck: bool,
+}
+
+/// Step of a sweep at which the server stopped keeping up with the offered rate.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KneeReport {
+    /// Index of the step, starting at 0.
+    pub step: usize,
+    /// Rate of the step, in requests per second.
+    pub per_second: u64,
+    /// Human-readable explanation.
+    pub why: String,
+}
+
+impl Report {
+    /// Returns `true` if at least one request was answered and no errors occurred.
+    #[must_use]
+    pub fn is_success(&self) -> bool {
+        self.requests > 0 && self.errors.is_empty()
+    }
+}
+
+impl ProtocolReport {
+    pub(crate) fn of(protocol: &Protocol) -> Self {
+        match protocol {
+            Protocol::Messages { request_bytes, response_bytes } => {
+                Self::Messages { request_bytes: *request_bytes, response_bytes: *response_bytes }
+            }
+            Protocol::Http(http) => Self::Http {
+                paths: http.paths.iter().take(100).cloned().collect(),
+                path_count: http.paths.len(),
+                keep_alive: http.keep_alive,
+                pipeline: http.pipeline_depth,
+            },
+        }
+    }
+}
+
+impl TlsReport {
+    pub(crate) fn of(load: &LoadConfig, handshakes: Vec<HandshakeSummary>) -> Option<Self> {
+        let tls = load.http_load()?.tls.as_ref()?;
+        Some(Self {
+            server_name: tls.server_name(),
+            certificates_verified: tls.options().trust != Trust::AcceptAny,
+            handshakes,
+        })
+    }
+}
+
+impl ModeReport {
+    pub(crate) fn of(mode: &Mode) -> Self {
+        let name = |arrivals: Arrivals| match arrivals {
+            Arrivals::Constant => "constant".to_owned(),
+            Arrivals::Poisson => "poisson".to_owned(),
+        };
+        match mode {
+            Mode::Closed { think_time } => Self::Closed { think_ns: nanoseconds(*think_time) },
+            Mode::Open { per_second, arrivals, seed } => {
+                Self::Open { per_second: *per_second, arrivals: name(*arrivals), seed: *seed }
+            }
+            Mode::Sweep(sweep) => Self::Sweep {
+                first: sweep.first,
+                last: sweep.last,
+                step: sweep.step,
+                arrivals: name(sweep.arrivals),
+                seed: sweep.seed,
+            },
+        }
+    }
+}
+
+/// Number of requests answered per connection, over the connections that were usable at the end. If the server treats
+/// all connections equally, the minimum is close to the median.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Spread {
+    /// Minimum.
+    pub min: u64,
+    /// Median.
+    pub median: u64,
+    /// Maximum.
+    pub max: u64,
+}
+
+impl Spread {
+    /// Computes the spread of `counts`. Returns `None` if there are no counts.
+    #[must_use]
+    pub fn of(counts: &[u64]) -> Option<Self> {
+        let mut sorted = counts.to_vec();
+        sorted.sort_unstable();
+        Some(Self { min: *sorted.first()?, median: sorted[sorted.len() / 2], max: *sorted.last()? })
+    }
+}
+
+/// Resources that the server process used during the measurement, over all its threads.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ServerCost {
+    /// Process ID of the server.
+    pub pid: u32,
+    /// CPU time in user and kernel mode.
+    pub cpu_ns: u64,
+    /// CPU time per request. `None` if no request was answered.
+    pub cpu_ns_per_request: Option<f64>,
+    /// Number of times a thread blocked.
+    pub voluntary_switches: u64,
+    /// Number of times a thread was preempted.
+    pub involuntary_switches: u64,
+    /// Context switches of both kinds per request. `None` if no request was answered.
+    #[serde(default)]
+    pub switches_per_request: Option<f64>,
+    /// Resident memory (RSS) at the end, in bytes.
+    pub resident_bytes: u64,
+}
+
+impl ServerCost {
+    /// Computes the cost of the process `pid`. Returns `None` if `total` has no measurements of the server.
+    pub(crate) fn of(pid: u32, total: &Interval) -> Option<Self> {
+        let usage = total.server?;
+        let switches = usage.voluntary_switches.saturating_add(usage.involuntary_switches);
+        Some(Self {
+            pid,
+            cpu_ns: usage.cpu_ns,
+            cpu_ns_per_request: total.server_cpu_ns_per_request(),
+            voluntary_switches: usage.voluntary_switches,
+            involuntary_switches: usage.involuntary_switches,
+            switches_per_request: (total.requests > 0).then(|| switches as f64 / total.requests as f64),
+            resident_bytes: usage.resident_bytes,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::system::process::ProcessUsage;
+
+    #[test]
+    fn server_cost_is_divided_by_requests() {
+        let mut total = Interval::empty(0, false);
+        assert_eq!(ServerCost::of(7, &total), None);
+        let usage = ProcessUsage {
+            cpu_ns: 1000,
+            voluntary_switches: 5,
+            involuntary_switches: 2,
+            resident_bytes: 4096,
+        };
+        total.server = Some(usage);
+        let cost = ServerCost::of(7, &total).unwrap();
+        assert_eq!((cost.cpu_ns_per_request, cost.switches_per_request), (None, None));
+        total.requests = 4;
+        let cost = ServerCost::of(7, &total).unwrap();
+        assert_eq!((cost.pid, cost.voluntary_switches, cost.involuntary_switches), (7, 5, 2));
+        assert_eq!((cost.cpu_ns_per_request, cost.switches_per_request), (Some(250.0), Some(1.75)));
+        // Reports of older versions do not have this field.
+        let mut json = serde_json::to_value(cost).unwrap();
+        json.as_object_mut().unwrap().remove("switches_per_request").unwrap();
+        let old: ServerCost = serde_json::from_value(json).unwrap();
+        assert_eq!(old, ServerCost { switches_per_request: None, ..cost });
+    }
+}

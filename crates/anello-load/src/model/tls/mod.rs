@@ -1,0 +1,258 @@
+//! TLS for HTTP loads, based on rustls.
+//!
+//! ```text
+//!   TlsOptions ── Tls::new: roots, suite ──► Tls          one per load, shared by all threads
+//!                                             │ Tls::connector
+//!                                          TlsConnector   one per thread; owns the spare plaintext buffer
+//!                                             │ handshake
+//!   requests ──► session ──► ciphertext ──► TlsStream ◄── ciphertext ◄── session ──► replies
+//! ```
+//!
+//! rustls performs no I/O here: the ciphertext that it produces is sent through the same transport as plaintext
+//! connections use.
+
+mod error;
+mod handshakes;
+mod session_cache;
+mod verifier;
+
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rustls::client::{Resumption, WebPkiServerVerifier};
+use rustls::crypto::{CryptoProvider, ring};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, ServerName};
+use rustls::{ClientConfig, RootCertStore};
+
+pub use error::TlsRemedy;
+pub use handshakes::HandshakeSummary;
+
+pub(crate) use error::TlsError;
+use session_cache::SessionCache;
+use verifier::{TrustPolicy, Verifier};
+
+/// ALPN protocol name. No other protocol is offered.
+const PROTOCOL: &[u8] = b"http/1.1";
+
+/// TLS settings of a load. By default, certificates are verified against the trust store of the system, and every
+/// connection performs a full handshake.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TlsOptions {
+    /// Accepted server certificates.
+    pub trust: Trust,
+    /// Name of the only cipher suite to offer, one of [`cipher_suite_names`]. If `None`, all suites are offered. TLS
+    /// 1.3 and 1.2 have different suites, so a suite also determines the TLS version.
+    pub cipher: Option<String>,
+    /// Whether sessions are resumed. Resumption avoids most of the cost of a handshake.
+    pub session_resumption: bool,
+}
+
+/// Server certificates that a load accepts.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Trust {
+    /// Certificates for the server name that are signed by a CA in the trust store of the system (`SSL_CERT_FILE` and
+    /// `SSL_CERT_DIR` if set, otherwise the default location).
+    #[default]
+    System,
+    /// Certificates for the server name that are signed by a CA in this PEM file, or that are in the file themselves.
+    CaFile(PathBuf),
+    /// Only the first certificate in this PEM file. Its name and validity period are not checked, which makes this the
+    /// cheapest verification.
+    Certificate(PathBuf),
+    /// Any certificate. The identity of the server is not verified.
+    AcceptAny,
+}
+
+/// TLS configuration for the connections of a load to one server. Cloning is cheap.
+///
+/// ```no_run
+/// use std::net::SocketAddr;
+///
+/// use anello_load::{LoadConfig, Protocol, Tls, TlsOptions};
+///
+/// let server = SocketAddr::from(([127, 0, 0, 1], 8443));
+/// let mut load = LoadConfig::http(server, "localhost", "/index.html");
+/// if let Protocol::Http(http) = &mut load.protocol {
+///     let cipher = Some("TLS13_AES_128_GCM_SHA256".to_owned());
+///     http.tls = Some(Tls::new("localhost", TlsOptions { cipher, ..TlsOptions::default() })?);
+/// }
+/// # Ok::<(), std::io::Error>(())
+/// ```
+#[derive(Clone)]
+pub struct Tls {
+    options: Arc<TlsOptions>,
+    pub(crate) server_name: ServerName<'static>,
+    pub(crate) config: Arc<ClientConfig>,
+}
+
+impl Tls {
+    /// Creates the configuration and loads the trusted certificates. `server_name` is a DNS name, which is sent to the
+    /// server (SNI), or an IP address, which is not sent. The certificate of the server must be valid for it.
+    ///
+    /// # Errors
+    /// Returns `InvalidInput` if the server name is invalid or the cipher suite is unknown, `InvalidData` if a file
+    /// contains no valid certificates, `NotFound` if the trust store of the system is empty, and any error of reading a
+    /// file.
+    pub fn new(server_name: &str, options: TlsOptions) -> io::Result<Self> {
+        let invalid = |problem: String| io::Error::new(io::ErrorKind::InvalidInput, problem);
+        let name = ServerName::try_from(server_name.to_owned())
+            .map_err(|_| invalid(format!("invalid TLS server name {server_name:?}")))?;
+        let provider = provider(options.cipher.as_deref()).map_err(invalid)?;
+        let builder = ClientConfig::builder_with_provider(Arc::clone(&provider))
+            .with_safe_default_protocol_versions()
+            .map_err(|error| invalid(error.to_string()))?;
+        let trust_policy = match &options.trust {
+            Trust::System => None,
+            Trust::CaFile(file) => Some(load_ca_file(file, &provider)?),
+            Trust::Certificate(file) => {
+                Some(TrustPolicy::Certificate(read_certificates(file)?.swap_remove(0)))
+            }
+            Trust::AcceptAny => Some(TrustPolicy::AcceptAny),
+        };
+        let builder = match trust_policy {
+            None => builder.with_root_certificates(system_roots()?),
+            Some(trust_policy) => {
+                let verifier = Arc::new(Verifier::new(trust_policy, &provider));
+                builder.dangerous().with_custom_certificate_verifier(verifier)
+            }
+        };
+        let mut config = builder.with_no_client_auth();
+        config.alpn_protocols = vec![PROTOCOL.to_vec()];
+        config.resumption = match options.session_resumption {
+            true => Resumption::store(Arc::new(SessionCache::default())),
+            false => Resumption::disabled(),
+        };
+        Ok(Self { options: Arc::new(options), server_name: name, config: Arc::new(config) })
+    }
+
+    /// Returns the name or IP address for which certificates must be valid.
+    #[must_use]
+    pub fn server_name(&self) -> String {
+        self.server_name.to_str().into_owned()
+    }
+
+    /// Returns the options.
+    #[must_use]
+    pub fn options(&self) -> &TlsOptions {
+        &self.options
+    }
+}
+
+impl PartialEq for Tls {
+    fn eq(&self, other: &Self) -> bool {
+        (&self.server_name, &self.options) == (&other.server_name, &other.options)
+    }
+}
+
+impl Eq for Tls {}
+
+impl fmt::Debug for Tls {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter
+            .debug_struct("Tls")
+            .field("server_name", &self.server_name)
+            .field("options", &self.options)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Returns the names of all cipher suites, such as `TLS13_AES_128_GCM_SHA256`. TLS 1.3 suites come first.
+pub fn cipher_suite_names() -> impl Iterator<Item = &'static str> {
+    ring::ALL_CIPHER_SUITES.iter().filter_map(|suite| suite.suite().as_str())
+}
+
+/// Returns the crypto provider, limited to one cipher suite if `cipher` is given.
+fn provider(cipher: Option<&str>) -> Result<Arc<CryptoProvider>, String> {
+    let mut provider = ring::default_provider();
+    if let Some(name) = cipher {
+        let canonical_name = canonical(name);
+        provider
+            .cipher_suites
+            .retain(|suite| suite.suite().as_str().is_some_and(|known| known == canonical_name));
+        if provider.cipher_suites.is_empty() {
+            let names: Vec<&str> = cipher_suite_names().collect();
+            return Err(format!("unknown cipher suite {name:?} (available: {})", names.join(", ")));
+        }
+    }
+    Ok(Arc::new(provider))
+}
+
+/// Converts the name of a cipher suite to the form that rustls uses. For TLS 1.3 suites, the IANA registry and most
+/// tools use names without a version, such as `TLS_AES_128_GCM_SHA256`.
+fn canonical(name: &str) -> String {
+    let name = name.to_ascii_uppercase();
+    match name.strip_prefix("TLS_") {
+        Some(rest) if !name.contains("_WITH_") => format!("TLS13_{rest}"),
+        _ => name,
+    }
+}
+
+/// Loads the trust store of the system.
+fn system_roots() -> io::Result<RootCertStore> {
+    let loaded = rustls_native_certs::load_native_certs();
+    let mut roots = RootCertStore::empty();
+    let (added, _) = roots.add_parsable_certificates(loaded.certs);
+    if added > 0 {
+        return Ok(roots);
+    }
+    let cause = loaded.errors.first().map_or_else(|| "no certificates".to_owned(), ToString::to_string);
+    let remedy = "install ca-certificates, specify a CA file, or verify nothing";
+    Err(io::Error::new(
+        io::ErrorKind::NotFound,
+        format!("cannot load the trust store of the system: {cause} ({remedy})"),
+    ))
+}
+
+/// Loads a file with trusted certificates.
+fn load_ca_file(file: &Path, provider: &Arc<CryptoProvider>) -> io::Result<TrustPolicy> {
+    let invalid = |error: &dyn fmt::Display| invalid_certificates(file, &error.to_string());
+    let certificates = read_certificates(file)?;
+    let mut roots = RootCertStore::empty();
+    for certificate in &certificates {
+        roots.add(certificate.clone()).map_err(|error| invalid(&error))?;
+    }
+    let verifier = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), Arc::clone(provider));
+    let verifier = verifier.build().map_err(|error| invalid(&error))?;
+    Ok(TrustPolicy::CaFile { verifier, certificates })
+}
+
+/// Reads all certificates of a PEM file. Returns an error if there are none.
+fn read_certificates(file: &Path) -> io::Result<Vec<CertificateDer<'static>>> {
+    let text = std::fs::read(file)
+        .map_err(|error| io::Error::new(error.kind(), format!("cannot read {}: {error}", file.display())))?;
+    let all: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&text).collect();
+    let all = all.map_err(|error| invalid_certificates(file, &error.to_string()))?;
+    if all.is_empty() { Err(invalid_certificates(file, "file contains none")) } else { Ok(all) }
+}
+
+fn invalid_certificates(file: &Path, problem: &str) -> io::Error {
+    let text = format!("cannot load PEM certificates from {}: {problem}", file.display());
+    io::Error::new(io::ErrorKind::InvalidData, text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cipher_suite_accepts_rustls_and_iana_names() {
+        let names: Vec<&str> = cipher_suite_names().collect();
+        assert!(names.contains(&"TLS13_AES_128_GCM_SHA256"), "{names:?}");
+        for name in names {
+            let provider = provider(Some(name)).unwrap();
+            assert_eq!(provider.cipher_suites.len(), 1, "{name}");
+            assert_eq!(provider.cipher_suites[0].suite().as_str(), Some(name));
+        }
+        for (name, known) in [
+            ("tls_aes_128_gcm_sha256", "TLS13_AES_128_GCM_SHA256"),
+            ("TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256", "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256"),
+        ] {
+            assert_eq!(canonical(name), known);
+            assert!(provider(Some(name)).is_ok());
+        }
+        assert!(provider(Some("RC4")).unwrap_err().contains("TLS13_AES_256_GCM_SHA384"));
+    }
+}

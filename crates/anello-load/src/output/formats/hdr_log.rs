@@ -1,0 +1,513 @@
+//! Interval log of HdrHistogram: the lossless latencies of every interval, in the text format that HdrHistogram tools
+//! read (`HistogramLogProcessor` and plotters).
+//!
+//! ```text
+//!  #latencies in nanoseconds, maxima in milliseconds
+//!  #[Histogram log format version 1.3]
+//!  #[StartTime: 1700000000.250 (seconds since epoch)]      start of the measurement
+//!  #[BaseTime: 1700000000.250 (seconds since epoch)]       time that starts are relative to
+//!  "StartTimestamp","Interval_Length","Interval_Max","Interval_Compressed_Histogram"
+//!  0.000,1.000,3.401,HISTFAAAAC…                           start (s), length (s), maximum (ms), histogram
+//!  Tag=uncorrected,0.000,1.000,0.213,HISTFAAAAB…
+//!  #[AnelloErrors: reset=3;timeout=1]                      last line: error counts, `none`, or `…;unknown`
+//! ```
+//!
+//! # Design
+//!
+//! - Times have three decimals, as in the logs of the Java library, because some readers interpret the decimals as
+//!   milliseconds regardless of their number. The end of an interval is rounded instead of its length, so that
+//!   consecutive intervals stay consecutive.
+//! - Lines with the main latencies have no tag, because readers show lines without a tag by default.
+//! - Errors are reported in a comment because the format has no field for them. The readers of the Java, Go,
+//!   JavaScript, Python and Rust libraries skip the comment. The reader of the C library returns every interval, and
+//!   then `EINVAL` instead of EOF. If a run has no such comment, for example because it was killed, its errors are
+//!   unknown. If only some runs of a log have the comment, the errors of the log, and of every log merged from it, are
+//!   incomplete. An incomplete log without reported errors does not count as free of errors.
+//! - A histogram is stored in the *V2 compressed* encoding as base64. The encoding consists of a cookie, a length, and
+//!   zlib data that contains a second cookie, a length, the layout, and the counts. The counts are ZigZag LEB128
+//!   numbers; a negative number stands for a run of zeros.
+//!
+//! The reader treats a log as untrusted input: it does not allocate memory based on lengths in the log, it checks
+//! numbers before it uses them, and its errors contain the line number. Histograms stay encoded until they are
+//! requested, because a decoded histogram takes about a hundred times as much memory.
+
+use std::io::{self, Read, Write};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use flate2::read::ZlibDecoder;
+use hdrhistogram::Histogram;
+use hdrhistogram::serialization::{Deserializer, Serializer, V2DeflateSerializer};
+use thiserror::Error;
+
+use crate::model::errors::Errors;
+use crate::model::interval::Interval;
+
+/// Tag of the uncorrected latencies, which are measured from the actual time of sending instead of the scheduled time.
+pub const UNCORRECTED: &str = "uncorrected";
+
+const VERSION_LINE: &str = "#[Histogram log format version 1.3]";
+const LEGEND: &str = r#""StartTimestamp","Interval_Length","Interval_Max","Interval_Compressed_Histogram""#;
+
+/// Parts of the comment with the error counts: its prefix after the `#`, the text if there were no errors, and the text
+/// that follows the known counts if there may have been more errors.
+const ERRORS_NAME: &str = "[AnelloErrors:";
+const NO_ERRORS: &str = "none";
+const UNKNOWN_ERRORS: &str = "unknown";
+
+/// Cookies at the start of an encoded histogram. The flag 0x10 stands for counts of variable length.
+const V2_COOKIE: u32 = 0x1c84_9303 | 0x10;
+const V2_COMPRESSED_COOKIE: u32 = 0x1c84_9304 | 0x10;
+/// Cookies of the older encodings (without the bits for the size of a count), and of histograms of floating-point
+/// values.
+const OLD_COOKIES: [u32; 4] = [0x1c84_9301, 0x1c84_9302, 0x1c84_9308, 0x1c84_9309];
+const DOUBLE_COOKIES: [u32; 2] = [0x0c72_124e, 0x0c72_124f];
+
+/// Size of the header of an encoded histogram: cookie, length, offset, digits, lowest value, highest value, ratio.
+const HEADER_BYTES: usize = 40;
+
+/// Maximum size of an encoded histogram. The finest layout has 6 million counts of at most 9 bytes each.
+const MAX_ENCODED_BYTES: u64 = 64 << 20;
+
+/// Maximum time in a log, in nanoseconds. Sums of times must not overflow.
+const MAX_TIME_NS: u64 = u64::MAX / 4;
+
+const NS_PER_MS: u64 = 1_000_000;
+const NS_PER_S: u64 = 1_000_000_000;
+
+/// Writer of an interval log. Every line is flushed immediately. All methods return the errors of the output.
+#[derive(Debug)]
+pub struct HdrLogWriter<W> {
+    output: W,
+}
+
+impl<W: Write> HdrLogWriter<W> {
+    /// Creates a writer and writes the header. `began_unix_ns` is the start of the measurement, in nanoseconds since
+    /// the Unix epoch; the starts of intervals are relative to it. `comments` are free text for human readers, such as
+    /// a description of the run. Every line of a comment becomes a comment line.
+    pub fn new(mut output: W, began_unix_ns: u64, comments: &[&str]) -> io::Result<Self> {
+        for line in comments.iter().flat_map(|comment| comment.lines()) {
+            // The space prevents readers from parsing a comment as a header.
+            let space = if line.starts_with('[') { " " } else { "" };
+            writeln!(output, "#{space}{line}")?;
+        }
+        let began = format_seconds(round_to_ms(began_unix_ns));
+        writeln!(output, "#latencies in nanoseconds, maxima in milliseconds\n{VERSION_LINE}")?;
+        writeln!(output, "#[StartTime: {began} (seconds since epoch)]")?;
+        writeln!(output, "#[BaseTime: {began} (seconds since epoch)]\n{LEGEND}")?;
+        output.flush()?;
+        Ok(Self { output })
+    }
+
+    /// Writes an interval: a line with the latency and, if present, a line with the uncorrected latency and the tag
+    /// [`UNCORRECTED`].
+    pub fn write(&mut self, interval: &Interval) -> io::Result<()> {
+        let (start_ns, end_ns) = (interval.start_ns, interval.end_ns());
+        self.write_histogram(None, start_ns, end_ns, &interval.latency)?;
+        match &interval.uncorrected {
+            None => Ok(()),
+            Some(uncorrected) => self.write_histogram(Some(UNCORRECTED), start_ns, end_ns, uncorrected),
+        }
+    }
+
+    /// Writes one line. Times are in nanoseconds since the start of the measurement.
+    ///
+    /// # Errors
+    /// Returns `InvalidInput` if the tag is empty or contains a comma, a space or a line break. Otherwise returns any
+    /// error of the output.
+    pub fn write_histogram(
+        &mut self,
+        tag: Option<&str>,
+        start_ns: u64,
+        end_ns: u64,
+        histogram: &Histogram<u64>,
+    ) -> io::Result<()> {
+        let tag = match tag {
+            None => String::new(),
+            Some(tag) if is_tag(tag) => format!("Tag={tag},"),
+            Some(tag) => {
+                let problem =
+                    format!("invalid tag {tag:?}: empty, or contains a comma, a space or a line break");
+                return Err(io::Error::new(io::ErrorKind::InvalidInput, problem));
+            }
+        };
+        let mut encoded = Vec::new();
+        V2DeflateSerializer::new().serialize(histogram, &mut encoded).map_err(io::Error::other)?;
+        let (start_ms, end_ms) = (round_to_ms(start_ns), round_to_ms(end_ns));
+        let (start, length) = (format_seconds(start_ms), format_seconds(end_ms.saturating_sub(start_ms)));
+        let max_ms = histogram.max() as f64 / NS_PER_MS as f64;
+        self.write_line(format!("{tag}{start},{length},{max_ms:.3},{}\n", BASE64.encode(encoded)))
+    }
+
+    /// Writes the comment with the error counts at the end of a run. The counts include errors before the first
+    /// interval.
+    pub fn write_errors(&mut self, errors: &Errors) -> io::Result<()> {
+        self.write_reported_errors(&ReportedErrors { known: errors.clone(), is_complete: true })
+    }
+
+    /// Writes the comment with the reported errors of several runs. Writes nothing if the errors are unknown.
+    pub fn write_reported_errors(&mut self, errors: &ReportedErrors) -> io::Result<()> {
+        let known = errors.known.by_kind();
+        let counts = match (errors.is_complete, errors.known.is_empty()) {
+            (true, true) => NO_ERRORS.to_owned(),
+            (true, false) => known,
+            (false, true) => return Ok(()),
+            (false, false) => format!("{known};{UNKNOWN_ERRORS}"),
+        };
+        self.write_line(format!("#{ERRORS_NAME} {counts}]\n"))
+    }
+
+    /// Writes a line in one call, so that two programs writing to the same pipe do not interleave their lines.
+    fn write_line(&mut self, line: String) -> io::Result<()> {
+        self.output.write_all(line.as_bytes())?;
+        self.output.flush()
+    }
+
+    /// Returns the output.
+    pub fn into_inner(self) -> W {
+        self.output
+    }
+}
+
+/// Rounds to whole milliseconds.
+fn round_to_ms(ns: u64) -> u64 {
+    ns / NS_PER_MS + u64::from(ns % NS_PER_MS >= NS_PER_MS / 2)
+}
+
+/// Formats milliseconds as seconds with three decimals.
+fn format_seconds(ms: u64) -> String {
+    format!("{}.{:03}", ms / 1000, ms % 1000)
+}
+
+/// Returns `true` if a tag can be written to a log: it is not empty and contains no delimiter.
+fn is_tag(tag: &str) -> bool {
+    !tag.is_empty() && !tag.contains([',', ' ', '\r', '\n'])
+}
+
+/// Error in a log.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("line {line}: {problem}")]
+pub struct LogError {
+    /// Line number, starting at 1.
+    pub line: usize,
+    /// Description of the problem.
+    pub problem: String,
+}
+
+/// Parsed log whose histograms are still encoded.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct HdrLog {
+    /// Lines with a histogram, in the order of the log.
+    pub records: Vec<LogRecord>,
+    /// Earliest start time in a header, in nanoseconds since the Unix epoch. `None` if there is no such header.
+    pub began_ns: Option<u64>,
+    /// Reported errors of all runs in the log.
+    pub errors: ReportedErrors,
+}
+
+/// Errors that one or more runs have reported.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ReportedErrors {
+    /// Reported error counts, without examples.
+    pub known: Errors,
+    /// Whether every run reported its errors. If one did not, because another tool wrote its log or because it was
+    /// killed or failed, there may have been more errors.
+    pub is_complete: bool,
+}
+
+impl ReportedErrors {
+    /// Returns `true` if nothing is known: no errors are reported, and the counts are incomplete.
+    #[must_use]
+    pub fn is_unknown(&self) -> bool {
+        !self.is_complete && self.known.is_empty()
+    }
+}
+
+/// Line of a log: the histogram of one interval and tag.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LogRecord {
+    /// Line number in the log, starting at 1.
+    pub line: usize,
+    /// Tag, if any.
+    pub tag: Option<String>,
+    /// Start of the interval, in nanoseconds since the Unix epoch. If the log has neither a header with a base or start
+    /// time nor absolute times, relative to an origin that only the writer of the log knows.
+    pub start_ns: u64,
+    /// Length of the interval, in nanoseconds.
+    pub length_ns: u64,
+    /// Encoded histogram as base64.
+    encoded: String,
+}
+
+impl HdrLog {
+    /// Parses a log, including logs written by other tools: headers are optional, a log can contain several runs one
+    /// after the other, and lines can end with CRLF.
+    ///
+    /// This does not decode or validate the histograms; see [`LogRecord::histogram`].
+    ///
+    /// # Errors
+    /// Returns a [`LogError`] for the first line that is neither an interval nor a valid comment.
+    pub fn parse(text: &[u8]) -> Result<Self, LogError> {
+        let mut log =
+            Self { errors: ReportedErrors { is_complete: true, ..Default::default() }, ..Self::default() };
+        let mut base = TimeBase::default();
+        // A run starts with its start-time header, or else with its first interval. It ends with its error counts.
+        let (mut has_error_counts, mut is_within_run) = (false, false);
+        for (index, line) in text.split(|&byte| byte == b'\n').enumerate() {
+            let at_line = |problem: String| LogError { line: index + 1, problem };
+            let line = line.strip_suffix(b"\r").unwrap_or(line);
+            if let Some(comment) = line.strip_prefix(b"#") {
+                // Comments can contain arbitrary bytes.
+                let comment = String::from_utf8_lossy(comment);
+                if let Some(began_ns) = base.parse_comment(&comment).map_err(at_line)? {
+                    log.began_ns = Some(log.began_ns.map_or(began_ns, |first| first.min(began_ns)));
+                    // If the previous run has not reported its errors, they are unknown.
+                    log.errors.is_complete &= !is_within_run;
+                    is_within_run = true;
+                }
+                if let Some(errors) = parse_errors_comment(&comment).map_err(at_line)? {
+                    log.errors.is_complete &= errors.is_complete;
+                    log.errors
+                        .known
+                        .try_merge(errors.known)
+                        .map_err(|problem| at_line(problem.to_owned()))?;
+                    (has_error_counts, is_within_run) = (true, false);
+                }
+                continue;
+            }
+            let line = str::from_utf8(line).map_err(|_| at_line("invalid UTF-8".to_owned()))?;
+            if line.trim().is_empty() || line.starts_with("\"StartTimestamp\"") {
+                continue;
+            }
+            log.records.push(LogRecord::parse(line, index + 1, &mut base).map_err(at_line)?);
+            is_within_run = true;
+        }
+        log.errors.is_complete &= has_error_counts && !is_within_run;
+        Ok(log)
+    }
+
+    /// Returns the start of the earliest interval, in nanoseconds, or `None` if the log has no intervals. See
+    /// [`LogRecord::start_ns`].
+    #[must_use]
+    pub fn start_ns(&self) -> Option<u64> {
+        self.records.iter().map(|record| record.start_ns).min()
+    }
+
+    /// Returns the end of the latest interval, in nanoseconds, or `None` if the log has no intervals.
+    #[must_use]
+    pub fn end_ns(&self) -> Option<u64> {
+        self.records.iter().map(LogRecord::end_ns).max()
+    }
+}
+
+/// Parses a comment with error counts. Returns `None` for other comments.
+fn parse_errors_comment(comment: &str) -> Result<Option<ReportedErrors>, String> {
+    let Some(rest) = comment.strip_prefix(ERRORS_NAME) else { return Ok(None) };
+    let text = rest.trim();
+    let counts = text.strip_suffix(']').ok_or("missing ]").and_then(|counts| match counts {
+        NO_ERRORS => Ok(ReportedErrors { known: Errors::default(), is_complete: true }),
+        UNKNOWN_ERRORS => Ok(ReportedErrors::default()),
+        counts => {
+            let known = counts.strip_suffix(UNKNOWN_ERRORS).and_then(|counts| counts.strip_suffix(';'));
+            let is_complete = known.is_none();
+            Errors::parse_by_kind(known.unwrap_or(counts)).map(|known| ReportedErrors { known, is_complete })
+        }
+    });
+    counts.map(Some).map_err(|problem| format!("invalid error counts {}: {problem}", excerpt(text)))
+}
+
+/// Reference time for the starts of intervals, according to the headers read so far.
+#[derive(Default)]
+struct TimeBase {
+    base_ns: Option<u64>,
+    start_ns: Option<u64>,
+    /// For logs without a base time: whether starts are relative to the start time. Determined by the first interval
+    /// after the header.
+    from_start: Option<bool>,
+}
+
+impl TimeBase {
+    /// Parses a header; other comments are ignored. Returns the time if the header is a start time.
+    fn parse_comment(&mut self, comment: &str) -> Result<Option<u64>, String> {
+        let seconds = |text: &str, name: &str| {
+            let number = text.trim_start().split([' ', ',', ']']).next().unwrap_or_default();
+            parse_seconds(number).map_err(|problem| format!("invalid {name} {}: {problem}", excerpt(number)))
+        };
+        if let Some(rest) = comment.strip_prefix("[BaseTime:") {
+            self.base_ns = Some(seconds(rest, "base time")?);
+        } else if let Some(rest) = comment.strip_prefix("[StartTime:") {
+            self.start_ns = Some(seconds(rest, "start time")?);
+            self.from_start = None;
+            return Ok(self.start_ns);
+        }
+        Ok(None)
+    }
+
+    /// Returns the offset to add to the start of an interval. If the log has no base time, a start that is more than a
+    /// year before the start time must be relative to it; other starts are Unix times. The Java library uses the same
+    /// rule.
+    fn offset_ns(&mut self, start_ns: u64) -> u64 {
+        const YEAR_NS: u64 = 365 * 24 * 3600 * NS_PER_S;
+        let Some(began_ns) = self.start_ns else { return self.base_ns.unwrap_or(0) };
+        let from_start = || start_ns.saturating_add(YEAR_NS) < began_ns;
+        match self.base_ns {
+            Some(base_ns) => base_ns,
+            None if *self.from_start.get_or_insert_with(from_start) => began_ns,
+            None => 0,
+        }
+    }
+}
+
+impl LogRecord {
+    fn parse(line: &str, number: usize, base: &mut TimeBase) -> Result<Self, String> {
+        let (tag, rest) = match line.strip_prefix("Tag=") {
+            None => (None, line),
+            Some(rest) => {
+                let (tag, rest) = rest.split_once(',').ok_or("missing columns after the tag")?;
+                if !is_tag(tag) {
+                    return Err(format!("invalid tag {}: empty, or contains a space", excerpt(tag)));
+                }
+                (Some(tag.to_owned()), rest)
+            }
+        };
+        let columns: Vec<&str> = rest.split(',').collect();
+        let &[start, length, max, encoded] = columns.as_slice() else {
+            return Err(format!(
+                "expected 4 columns (start, length, maximum, histogram), found {}",
+                columns.len()
+            ));
+        };
+        let time = |name: &str, text: &str| {
+            parse_seconds(text.trim())
+                .map_err(|problem| format!("invalid {name} {}: {problem}", excerpt(text)))
+        };
+        let (start_ns, length_ns) = (time("start", start)?, time("length", length)?);
+        max.trim().parse::<f64>().map_err(|_| format!("invalid maximum {}: not a number", excerpt(max)))?;
+        Ok(Self {
+            line: number,
+            tag,
+            start_ns: start_ns + base.offset_ns(start_ns),
+            length_ns,
+            encoded: encoded.trim().to_owned(),
+        })
+    }
+
+    /// Returns the end of the interval, in nanoseconds relative to the same origin as [`start_ns`](Self::start_ns).
+    #[must_use]
+    pub fn end_ns(&self) -> u64 {
+        self.start_ns + self.length_ns
+    }
+
+    /// Decodes the histogram.
+    ///
+    /// # Errors
+    /// Returns a [`LogError`] if the text is not valid base64, if the encoding is not V2, if decompression fails, or if
+    /// the header or the counts are invalid.
+    pub fn histogram(&self) -> Result<Histogram<u64>, LogError> {
+        self.decode().map_err(|problem| LogError { line: self.line, problem })
+    }
+
+    fn decode(&self) -> Result<Histogram<u64>, String> {
+        let bytes = BASE64.decode(&self.encoded).map_err(|error| format!("invalid base64: {error}"))?;
+        let plain = match read_cookie(&bytes)? {
+            V2_COMPRESSED_COOKIE => inflate(&bytes)?,
+            _ => bytes,
+        };
+        check(&plain)?;
+        let histogram: Histogram<u64> = Deserializer::new()
+            .deserialize(&mut plain.as_slice())
+            .map_err(|error| format!("cannot decode the histogram: {error}"))?;
+        let mut counts = histogram.iter_recorded().map(|value| value.count_at_value());
+        let total = counts.try_fold(0u64, u64::checked_add);
+        total.map(|_| histogram).ok_or_else(|| "invalid histogram: sum of counts out of range".to_owned())
+    }
+}
+
+/// Parses decimal seconds and returns nanoseconds. Digits after the ninth decimal are truncated.
+fn parse_seconds(text: &str) -> Result<u64, &'static str> {
+    const INVALID: &str = "not a number of seconds";
+    let (seconds, decimals) = text.split_once('.').unwrap_or((text, ""));
+    if seconds.is_empty() || !seconds.bytes().chain(decimals.bytes()).all(|byte| byte.is_ascii_digit()) {
+        return Err(INVALID);
+    }
+    let mut ns = 0;
+    for index in 0..9 {
+        ns = ns * 10 + decimals.as_bytes().get(index).map_or(0, |digit| u64::from(digit - b'0'));
+    }
+    let whole_ns = seconds.parse::<u64>().ok().and_then(|seconds| seconds.checked_mul(NS_PER_S));
+    whole_ns
+        .and_then(|whole_ns| whole_ns.checked_add(ns))
+        .filter(|&ns| ns <= MAX_TIME_NS)
+        .ok_or("time out of range")
+}
+
+/// Returns the first 40 characters of a text in quotes, for error messages.
+fn excerpt(text: &str) -> String {
+    match text.char_indices().nth(40) {
+        None => format!("{text:?}"),
+        Some((end, _)) => format!("{:?}…", &text[..end]),
+    }
+}
+
+/// Reads the cookie, which identifies the encoding, and checks that it is supported.
+fn read_cookie(bytes: &[u8]) -> Result<u32, String> {
+    let cookie = read_u32(bytes, 0).ok_or("histogram truncated")?;
+    match cookie {
+        V2_COOKIE | V2_COMPRESSED_COOKIE => Ok(cookie),
+        _ if OLD_COOKIES.contains(&(cookie & !0xf0)) => {
+            Err("unsupported histogram encoding: older than V2 (HIST…)".to_owned())
+        }
+        _ if DOUBLE_COOKIES.contains(&cookie) => {
+            Err("unsupported histogram of floating-point values (expected integers)".to_owned())
+        }
+        _ => Err(format!("not a histogram: unknown cookie {cookie:#010x}")),
+    }
+}
+
+/// Decompresses a histogram.
+fn inflate(bytes: &[u8]) -> Result<Vec<u8>, String> {
+    let declared = read_u32(bytes, 4).ok_or("histogram truncated")?;
+    let compressed = &bytes[8..];
+    if usize::try_from(declared).ok() != Some(compressed.len()) {
+        return Err(format!(
+            "invalid histogram: header declares {declared} compressed bytes, found {}",
+            compressed.len()
+        ));
+    }
+    let mut plain = Vec::new();
+    let read = ZlibDecoder::new(compressed).take(MAX_ENCODED_BYTES + 1).read_to_end(&mut plain);
+    read.map_err(|error| format!("cannot decompress the histogram: {error}"))?;
+    match read_cookie(&plain)? {
+        V2_COOKIE => Ok(plain),
+        _ => Err("invalid histogram: compressed twice".to_owned()),
+    }
+}
+
+/// Checks a decompressed histogram before it is passed to the decoder, which trusts the lengths and numbers in it.
+fn check(plain: &[u8]) -> Result<(), String> {
+    let (Some(counts), Some(declared)) = (plain.get(HEADER_BYTES..), read_u32(plain, 4)) else {
+        return Err("histogram truncated in its header".to_owned());
+    };
+    if usize::try_from(declared).ok() != Some(counts.len()) || counts.len() as u64 > MAX_ENCODED_BYTES {
+        return Err(format!(
+            "invalid histogram: header declares {declared} bytes of counts, found {}",
+            counts.len()
+        ));
+    }
+    // Counts are numbers of up to nine bytes. All but the ninth have the high bit set if more bytes follow.
+    let mut rest = counts;
+    while !rest.is_empty() {
+        if rest.starts_with(&[0xff; 9]) {
+            // -2^63, the negative of which overflows in the decoder.
+            return Err("invalid histogram: too many counts".to_owned());
+        }
+        let length = 1 + rest.iter().take(8).take_while(|&byte| byte & 0x80 != 0).count();
+        rest = rest.get(length..).ok_or("histogram truncated in a count")?;
+    }
+    Ok(())
+}
+
+/// Reads a big-endian number of four bytes at `offset`.
+fn read_u32(bytes: &[u8], offset: usize) -> Option<u32> {
+    Some(u32::from_be_bytes(bytes.get(offset..offset + 4)?.try_into().ok()?))
+}

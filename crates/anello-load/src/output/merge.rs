@@ -1,0 +1,222 @@
+//! Exact merging of interval logs from several machines. Histograms are added bucket by bucket; quantiles are never
+//! combined.
+//!
+//! ```text
+//!  Unix time     … :07            :08            :09 …
+//!  A.hlog          ├──── a1 ──────┼──── a2 ──────┤      each line belongs to the second of its midpoint
+//!  B.hlog             ├──── b1 ──────┼──── b2 ──────┤
+//!                         ↓ midpoint     ↓ midpoint
+//!  merged          ├──── a1+b1 ──────┤                  from the earliest start to the latest end
+//!                                 ├──── a2+b2 ──────┤
+//! ```
+//!
+//! A line is never split, so no value is estimated. Seconds are aligned to Unix time, not to the start of a log. The
+//! midpoint of a merged line lies in the same second as the midpoints of its inputs, so merging is associative and
+//! commutative: the order and grouping of the logs do not affect the result. Logs with different precision or range are
+//! added in the coarser layout (see the `histogram` module).
+//!
+//! The clocks of the machines should agree to within a fraction of a second. Clock skew changes which lines are merged
+//! into an interval. It does not affect the totals of the whole run.
+
+use std::collections::BTreeMap;
+use std::io::{self, Write};
+
+use hdrhistogram::Histogram;
+use thiserror::Error;
+
+use crate::model::latency::add_histogram;
+use crate::output::formats::hdr_log::{HdrLog, HdrLogWriter, LogError, LogRecord, ReportedErrors};
+
+const SECOND_NS: u128 = 1_000_000_000;
+
+/// A log with a name for error messages.
+#[derive(Clone, Debug)]
+pub struct NamedLog {
+    /// Name shown in error messages, usually the path of the file.
+    pub name: String,
+    /// Parsed content of the log.
+    pub log: HdrLog,
+}
+
+/// Error in one of the logs to merge.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("{name}, {error}")]
+pub struct MergeError {
+    /// Name of the log.
+    pub name: String,
+    /// Line number and cause.
+    pub error: LogError,
+}
+
+/// Latencies recorded in a period of time, in nanoseconds.
+#[derive(Clone, Debug)]
+pub struct Sum {
+    /// Start of the earliest line, in nanoseconds since the Unix epoch.
+    pub start_ns: u64,
+    /// End of the latest line, in nanoseconds since the Unix epoch.
+    pub end_ns: u64,
+    /// Latencies of all lines.
+    pub latency: Histogram<u64>,
+}
+
+impl Sum {
+    /// Returns the number of values per second, or 0 if the period is empty.
+    #[must_use]
+    pub fn per_second(&self) -> f64 {
+        match self.end_ns - self.start_ns {
+            0 => 0.0,
+            elapsed_ns => self.latency.len() as f64 * 1e9 / elapsed_ns as f64,
+        }
+    }
+
+    fn of(record: &LogRecord) -> Result<Self, LogError> {
+        Ok(Self { start_ns: record.start_ns, end_ns: record.end_ns(), latency: record.histogram()? })
+    }
+
+    /// Adds another sum, bucket by bucket.
+    ///
+    /// # Errors
+    /// Returns an error if the total number of values exceeds `u64::MAX`. `self` is then unchanged.
+    pub fn add(&mut self, other: &Self) -> Result<(), &'static str> {
+        let total = self.latency.len().checked_add(other.latency.len());
+        total.ok_or("the total number of values exceeds 2^64 - 1")?;
+        self.start_ns = self.start_ns.min(other.start_ns);
+        self.end_ns = self.end_ns.max(other.end_ns);
+        add_histogram(&mut self.latency, &other.latency);
+        Ok(())
+    }
+}
+
+/// Sums of one tag: per log and in total.
+#[derive(Clone, Debug)]
+pub struct TagSum {
+    /// Tag of the lines, or `None` for lines without a tag.
+    pub tag: Option<String>,
+    /// Index and sum of each log that contains the tag.
+    pub by_log: Vec<(usize, Sum)>,
+    /// Sum over all logs.
+    pub total: Sum,
+}
+
+/// Computes the totals of whole logs, one entry per tag. Entries are sorted by tag; lines without a tag come first.
+///
+/// # Errors
+/// Returns a [`MergeError`] for the first line that cannot be decoded or that overflows a sum.
+pub fn totals(logs: &[NamedLog]) -> Result<Vec<TagSum>, MergeError> {
+    let mut tags: BTreeMap<Option<&str>, TagSum> = BTreeMap::new();
+    for (index, log) in logs.iter().enumerate() {
+        let mut by_tag: BTreeMap<Option<&str>, Sum> = BTreeMap::new();
+        for record in &log.log.records {
+            add_record(&mut by_tag, record.tag.as_deref(), log, record)?;
+        }
+        for (tag, sum) in by_tag {
+            match tags.get_mut(&tag) {
+                None => {
+                    let first = TagSum {
+                        tag: tag.map(str::to_owned),
+                        total: sum.clone(),
+                        by_log: vec![(index, sum)],
+                    };
+                    tags.insert(tag, first);
+                }
+                Some(all) => {
+                    let line = log.log.records.last().map_or(0, |record| record.line);
+                    all.total.add(&sum).map_err(|problem| log.error(line, problem))?;
+                    all.by_log.push((index, sum));
+                }
+            }
+        }
+    }
+    Ok(tags.into_values().collect())
+}
+
+/// Merges the logs second by second. Calls `on_sum` in chronological order with the sum of each second and tag. Only
+/// the histograms of one second are decoded at a time.
+///
+/// # Errors
+/// Returns the error of `on_sum`, or `InvalidData` for the first line that cannot be decoded or that overflows a sum.
+pub fn seconds(
+    logs: &[NamedLog],
+    mut on_sum: impl FnMut(Option<&str>, &Sum) -> io::Result<()>,
+) -> io::Result<()> {
+    let mut by_second: BTreeMap<u128, Vec<(usize, &LogRecord)>> = BTreeMap::new();
+    for (index, log) in logs.iter().enumerate() {
+        for record in &log.log.records {
+            // Doubled, because halving would round.
+            let doubled_midpoint = u128::from(record.start_ns) + u128::from(record.end_ns());
+            let second = doubled_midpoint / (2 * SECOND_NS);
+            by_second.entry(second).or_default().push((index, record));
+        }
+    }
+    for records in by_second.into_values() {
+        let mut by_tag = BTreeMap::new();
+        for (index, record) in records {
+            add_record(&mut by_tag, record.tag.as_deref(), &logs[index], record)
+                .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
+        }
+        for (tag, sum) in by_tag {
+            on_sum(tag, &sum)?;
+        }
+    }
+    Ok(())
+}
+
+/// Adds the error counts of all logs. The result is complete only if the counts of every log are complete.
+///
+/// # Errors
+/// Returns a [`MergeError`] for the first log that overflows the sum.
+pub fn errors(logs: &[NamedLog]) -> Result<ReportedErrors, MergeError> {
+    let mut sum = ReportedErrors { is_complete: true, ..ReportedErrors::default() };
+    for log in logs {
+        sum.is_complete &= log.log.errors.is_complete;
+        let line = log.log.records.last().map_or(0, |record| record.line);
+        sum.known.try_merge(log.log.errors.known.clone()).map_err(|problem| log.error(line, problem))?;
+    }
+    Ok(sum)
+}
+
+/// Writes the logs as one merged log: a line for each second and tag, then the sum of the reported errors. The errors
+/// are marked as complete only if the counts of every log are complete.
+///
+/// # Errors
+/// Returns the errors of [`seconds`] and [`errors()`], and any error of the output.
+pub fn write_log<W: Write>(logs: &[NamedLog], output: W) -> io::Result<W> {
+    let errors = errors(logs).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
+    // The start time in a header is used only if no log has an interval: in logs written by other tools, the header may
+    // disagree with the intervals.
+    let first_ns = logs.iter().filter_map(|log| log.log.start_ns()).min();
+    let began_ns = first_ns.or_else(|| logs.iter().filter_map(|log| log.log.began_ns).min()).unwrap_or(0);
+    // Truncated to whole milliseconds, the resolution of the log. A remainder would change the rounding of every start.
+    let began_ns = began_ns / 1_000_000 * 1_000_000;
+    let names: Vec<&str> = logs.iter().map(|log| log.name.as_str()).collect();
+    let comment = format!("sum of {}", names.join(", ").replace(['\r', '\n'], " "));
+    let mut writer = HdrLogWriter::new(output, began_ns, &[&comment])?;
+    seconds(logs, |tag, sum| {
+        writer.write_histogram(tag, sum.start_ns - began_ns, sum.end_ns - began_ns, &sum.latency)
+    })?;
+    writer.write_reported_errors(&errors)?;
+    Ok(writer.into_inner())
+}
+
+impl NamedLog {
+    fn error(&self, line: usize, problem: &str) -> MergeError {
+        MergeError { name: self.name.clone(), error: LogError { line, problem: problem.to_owned() } }
+    }
+}
+
+/// Adds a line to the sum for `tag`.
+fn add_record<'a>(
+    sums: &mut BTreeMap<Option<&'a str>, Sum>,
+    tag: Option<&'a str>,
+    log: &NamedLog,
+    record: &LogRecord,
+) -> Result<(), MergeError> {
+    let new = Sum::of(record).map_err(|error| MergeError { name: log.name.clone(), error })?;
+    match sums.get_mut(&tag) {
+        Some(sum) => sum.add(&new).map_err(|problem| log.error(record.line, problem))?,
+        None => {
+            sums.insert(tag, new);
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,107 @@
+//! Cores of this machine: which are online, which a process may use, and how much of their time the hypervisor steals.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io;
+
+use rustix::io::Errno;
+use rustix::process::Pid;
+use rustix::thread::{CpuSet, sched_getaffinity};
+
+/// Returns the cores that are online, according to `/proc/stat`.
+///
+/// # Errors
+/// Returns an error if `/proc/stat` cannot be read or lists no cores.
+pub fn online_cores() -> io::Result<Vec<usize>> {
+    let stat = read_stat()?;
+    let cores: Vec<usize> = stat.lines().filter_map(parse_core_line).map(|(core, _)| core).collect();
+    if cores.is_empty() { Err(invalid_data("no cores listed")) } else { Ok(cores) }
+}
+
+/// Returns the cores that the calling thread may run on, in ascending order.
+///
+/// # Errors
+/// Returns the error of `sched_getaffinity(2)`, which fails on machines with more than 1024 cores.
+pub fn current_thread_cores() -> io::Result<Vec<usize>> {
+    Ok(cores_in_set(&sched_getaffinity(None)?).collect())
+}
+
+/// Returns the cores that at least one thread of a process may run on, in ascending order (`sched_getaffinity(2)` of
+/// each thread).
+///
+/// # Errors
+/// Returns an error if the process does not exist, or if the caller may not inspect it.
+pub fn cores_of(pid: u32) -> io::Result<Vec<usize>> {
+    let with_context = |error: io::Error| {
+        io::Error::new(error.kind(), format!("cannot read the CPU affinity of process {pid}: {error}"))
+    };
+    let mut cores = BTreeSet::new();
+    for task in fs::read_dir(format!("/proc/{pid}/task")).map_err(with_context)? {
+        let name = task.map_err(with_context)?.file_name();
+        let Some(thread) = name.to_str().and_then(|name| name.parse().ok()).and_then(Pid::from_raw) else {
+            continue;
+        };
+        match sched_getaffinity(Some(thread)) {
+            Ok(set) => cores.extend(cores_in_set(&set)),
+            // The thread has exited since it was listed.
+            Err(Errno::SRCH) => {}
+            Err(error) => return Err(with_context(error.into())),
+        }
+    }
+    Ok(cores.into_iter().collect())
+}
+
+/// Returns the time that the hypervisor has stolen from these cores since boot, in nanoseconds, summed over the cores.
+/// The source is the steal column of `/proc/stat`, which counts clock ticks, usually of 10 ms. Cores that are listed
+/// twice count once, and offline cores count as 0. Only differences between two values are meaningful.
+///
+/// # Errors
+/// Returns an error if `/proc/stat` cannot be read or has no steal column (kernels before 2.6.11).
+pub fn stolen_ns(cores: &[usize]) -> io::Result<u64> {
+    stolen_ticks(&read_stat()?, cores)
+        .map(|ticks| ticks.saturating_mul(1_000_000_000 / rustix::param::clock_ticks_per_second().max(1)))
+        .ok_or_else(|| invalid_data("no steal column"))
+}
+
+fn read_stat() -> io::Result<String> {
+    fs::read_to_string("/proc/stat")
+        .map_err(|error| io::Error::new(error.kind(), format!("cannot read /proc/stat: {error}")))
+}
+
+fn invalid_data(cause: &str) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, format!("cannot parse /proc/stat: {cause}"))
+}
+
+fn cores_in_set(set: &CpuSet) -> impl Iterator<Item = usize> + '_ {
+    (0..CpuSet::MAX_CPU).filter(|&core| set.is_set(core))
+}
+
+/// Returns the number of a core and its columns: user, nice, system, idle, iowait, irq, softirq, steal.
+fn parse_core_line(line: &str) -> Option<(usize, &str)> {
+    let (number, columns) = line.strip_prefix("cpu")?.split_once(' ')?;
+    Some((number.parse().ok()?, columns))
+}
+
+/// Returns the sum of the steal columns of these cores.
+fn stolen_ticks(stat: &str, cores: &[usize]) -> Option<u64> {
+    let mut lines = stat.lines().filter_map(parse_core_line).filter(|(core, _)| cores.contains(core));
+    lines.try_fold(0u64, |sum, (_, columns)| {
+        let stolen: u64 = columns.split_whitespace().nth(7)?.parse().ok()?;
+        Some(sum.saturating_add(stolen))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stolen_ticks_are_summed_over_requested_cores() {
+        let stat =
+            "cpu  1 2 3 4 5 6 7 88 9 10\ncpu0 1 2 3 4 5 6 7 30 9 10\ncpu10 1 2 3 4 5 6 7 58 0 0\nintr 1\n";
+        assert_eq!(stolen_ticks(stat, &[0]), Some(30));
+        assert_eq!(stolen_ticks(stat, &[10, 0, 0, 99]), Some(88));
+        assert_eq!(stolen_ticks(stat, &[]), Some(0));
+        assert_eq!(stolen_ticks("cpu0 1 2 3\n", &[0]), None);
+    }
+}

@@ -1,0 +1,5 @@
+//! Readings of the operating system: clocks, processes and cores.
+
+pub(crate) mod clock;
+pub mod machine;
+pub mod process;

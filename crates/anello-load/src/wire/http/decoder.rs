@@ -1,0 +1,485 @@
+//! Incremental decoder for HTTP/1.1 responses: heads, and bodies with a length, in chunks or until EOF (RFC 9112,
+//! section 6).
+//!
+//! ```text
+//!  Head ──► Length(n) ──────────────────┐
+//!   ▲  ├──► ChunkSize ◄─► ChunkData ──► Trailer ──► end
+//!   │  ├──► UntilClose (ends at EOF)                │
+//!   │  └──► no body ────────────────────────────────┤
+//!   └───────────────────────────────────────────────┘
+//! ```
+//!
+//! The decoder performs no I/O. Its input may be split at any byte, and the parts that it returns borrow from the
+//! input. Interim responses (1xx except 101) are skipped. A server under load sends the same head again and again,
+//! except for its date. [`HeadCache`] holds the last head that was not interim, and a head that is equal to it in all
+//! other bytes is not parsed again.
+
+use std::ops::Range;
+
+/// Maximum length of a head, of a chunk-size line and of a trailer section, in bytes.
+const MAX_HEAD_BYTES: usize = 64 * 1024;
+
+/// Maximum number of header fields in a head.
+const MAX_HEADERS: usize = 128;
+
+/// Decoder for the responses of one connection.
+#[derive(Debug, Default)]
+pub(crate) struct Decoder {
+    state: State,
+    /// The start of a head or a line that is not complete yet.
+    partial: Vec<u8>,
+    /// Number of bytes received of the current chunk-size line or trailer section.
+    line_bytes: usize,
+}
+
+/// Next expected element of a response.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum State {
+    #[default]
+    Head,
+    Length(u64),
+    /// A chunk-size line.
+    ChunkSize,
+    ChunkData(u64),
+    /// The line ending after the data of a chunk.
+    ChunkEnd,
+    /// A line of the trailer section.
+    Trailer,
+    UntilClose,
+}
+
+/// A part of a response.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Part<'a> {
+    Head(Head),
+    Body(&'a [u8]),
+    End,
+}
+
+/// The properties of a head that matter to the load generator.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Head {
+    pub status: u16,
+    /// The server closes the connection after this response.
+    pub closes_connection: bool,
+    framing: Framing,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Framing {
+    Length(u64),
+    Chunked,
+    UntilClose,
+}
+
+impl Head {
+    /// Returns `true` if the final response follows this head.
+    fn is_interim(&self) -> bool {
+        matches!(self.status, 100 | 102..=199)
+    }
+
+    /// Returns the length of the body if the head specifies it.
+    pub fn body_bytes(&self) -> Option<u64> {
+        match self.framing {
+            Framing::Length(bytes) => Some(bytes),
+            Framing::Chunked | Framing::UntilClose => None,
+        }
+    }
+}
+
+/// Description of bytes that are not a valid response.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct DecodeError(pub String);
+
+/// Cache of the last head. It never holds an interim head, because a hit is used as the head of a final response.
+#[derive(Debug, Default)]
+pub(crate) struct HeadCache {
+    bytes: Vec<u8>,
+    /// Range of the date value, which may differ.
+    date: Range<usize>,
+    head: Option<Head>,
+}
+
+impl HeadCache {
+    /// Returns the cached head and its length if `input` starts with it.
+    #[inline]
+    pub fn find(&self, input: &[u8]) -> Option<(Head, usize)> {
+        let input = input.get(..self.bytes.len())?;
+        let (prefix, suffix) = (..self.date.start, self.date.end..);
+        let same = input[prefix] == self.bytes[prefix] && input[suffix.clone()] == self.bytes[suffix];
+        // A line feed within the date would change the meaning of the head.
+        let line_ends = |ends: bool, &byte: &u8| ends | (byte == b'\n');
+        let same = same && !input[self.date.clone()].iter().fold(false, line_ends);
+        self.head.filter(|_| same).map(|head| (head, input.len()))
+    }
+}
+
+impl Decoder {
+    /// Returns `true` if no byte of the next response has been received.
+    pub fn is_between_responses(&self) -> bool {
+        self.state == State::Head && self.partial.is_empty()
+    }
+
+    /// Returns the head at the front of `input` and its length if it is cached, without changing the state. This is the
+    /// fast path for complete responses.
+    #[inline]
+    pub fn peek(&self, input: &[u8], cache: &HeadCache) -> Option<(Head, usize)> {
+        if self.is_between_responses() { cache.find(input) } else { None }
+    }
+
+    /// Decodes the next part and removes its bytes from the front of `input`. Returns `None` if more bytes are needed.
+    pub fn next<'a>(
+        &mut self,
+        input: &mut &'a [u8],
+        cache: &mut HeadCache,
+    ) -> Result<Option<Part<'a>>, DecodeError> {
+        loop {
+            match self.state {
+                State::Head => match self.head(input, cache)? {
+                    None => return Ok(None),
+                    Some(head) if head.is_interim() => {}
+                    Some(head) => {
+                        self.line_bytes = 0;
+                        self.state = match head.framing {
+                            Framing::Length(bytes) => State::Length(bytes),
+                            Framing::Chunked => State::ChunkSize,
+                            Framing::UntilClose => State::UntilClose,
+                        };
+                        return Ok(Some(Part::Head(head)));
+                    }
+                },
+                State::Length(0) => return Ok(Some(self.finish_response())),
+                State::Length(remaining) => {
+                    return Ok(take(input, remaining).map(|data| {
+                        self.state = State::Length(remaining - data.len() as u64);
+                        Part::Body(data)
+                    }));
+                }
+                State::ChunkData(0) => self.state = State::ChunkEnd,
+                State::ChunkData(remaining) => {
+                    return Ok(take(input, remaining).map(|data| {
+                        self.state = State::ChunkData(remaining - data.len() as u64);
+                        Part::Body(data)
+                    }));
+                }
+                State::UntilClose => return Ok(take(input, u64::MAX).map(Part::Body)),
+                State::ChunkSize | State::ChunkEnd | State::Trailer => match self.framing_line(input)? {
+                    None => return Ok(None),
+                    Some(State::Head) => return Ok(Some(self.finish_response())),
+                    Some(next) => self.state = next,
+                },
+            }
+        }
+    }
+
+    /// Handles EOF. Returns `true` if EOF completes the response.
+    pub fn finish_at_eof(&mut self) -> bool {
+        let is_complete = self.state == State::UntilClose;
+        if is_complete {
+            self.finish_response();
+        }
+        is_complete
+    }
+
+    fn finish_response(&mut self) -> Part<'static> {
+        self.state = State::Head;
+        Part::End
+    }
+
+    /// Decodes a line of the chunk framing or the trailer section. Returns the next state, which is [`State::Head`] after
+    /// the last line of the response, or `None` if the line is not complete yet.
+    fn framing_line(&mut self, input: &mut &[u8]) -> Result<Option<State>, DecodeError> {
+        let end = input.iter().position(|&byte| byte == b'\n').map_or(input.len(), |index| index + 1);
+        let (part, rest) = input.split_at(end);
+        *input = rest;
+        self.partial.extend_from_slice(part);
+        self.line_bytes += part.len();
+        if self.line_bytes > MAX_HEAD_BYTES {
+            return Err(DecodeError(format!(
+                "chunk-size line or trailer section exceeds {MAX_HEAD_BYTES} bytes"
+            )));
+        }
+        let line = self.partial.as_slice();
+        let is_complete = line.ends_with(b"\n");
+        let next = match self.state {
+            State::ChunkSize => match httparse::parse_chunk_size(line) {
+                // httparse takes a line without digits for the size 0.
+                _ if !line.first().is_none_or(u8::is_ascii_hexdigit) => return Err(invalid_chunk_size()),
+                Ok(httparse::Status::Partial) if !is_complete => return Ok(None),
+                Ok(httparse::Status::Complete((_, 0))) => State::Trailer,
+                Ok(httparse::Status::Complete((_, size))) => State::ChunkData(size),
+                _ => return Err(invalid_chunk_size()),
+            },
+            State::ChunkEnd if !b"\r\n".starts_with(line) => {
+                return Err(DecodeError("chunk data is longer than the chunk size".to_owned()));
+            }
+            _ if !is_complete => return Ok(None),
+            State::ChunkEnd => State::ChunkSize,
+            _ if line == b"\r\n" => State::Head,
+            _ => State::Trailer,
+        };
+        if self.state == State::ChunkSize {
+            self.line_bytes = 0;
+        }
+        self.partial.clear();
+        Ok(Some(next))
+    }
+
+    /// Decodes a head that starts in this or in an earlier `input`. Returns `None` if it is not complete yet.
+    fn head(&mut self, input: &mut &[u8], cache: &mut HeadCache) -> Result<Option<Head>, DecodeError> {
+        if self.partial.is_empty() {
+            // httparse skips empty lines, which would hide excess bytes after a complete body.
+            if let Some(b'\r' | b'\n') = input.first() {
+                return Err(DecodeError("empty line before the status line".to_owned()));
+            }
+            if let Some((head, bytes)) = cache.find(input) {
+                *input = &input[bytes..];
+                return Ok(Some(head));
+            }
+            if let Some((head, bytes)) = parse(&input[..input.len().min(MAX_HEAD_BYTES)], cache)? {
+                *input = &input[bytes..];
+                return Ok(Some(head));
+            }
+        }
+        let buffered_bytes = self.partial.len();
+        let capacity = MAX_HEAD_BYTES - buffered_bytes;
+        let latest = &input[..input.len().min(capacity)];
+        self.partial.extend_from_slice(latest);
+        // Only a line feed can complete a head. A head that arrives slowly is not parsed again for every byte.
+        let parsed = if latest.contains(&b'\n') { parse(&self.partial, cache)? } else { None };
+        match parsed {
+            Some((head, bytes)) => {
+                // The head was incomplete without the latest bytes, so it ends in them.
+                *input = &input[bytes.saturating_sub(buffered_bytes)..];
+                self.partial.clear();
+                Ok(Some(head))
+            }
+            None if input.len() >= capacity => {
+                Err(DecodeError(format!("head exceeds {MAX_HEAD_BYTES} bytes")))
+            }
+            None => {
+                *input = &[];
+                Ok(None)
+            }
+        }
+    }
+}
+
+#[cold]
+fn invalid_chunk_size() -> DecodeError {
+    DecodeError("invalid chunk size".to_owned())
+}
+
+/// Removes up to `max_bytes` bytes from the front of `input`. Returns `None` if `input` is empty.
+fn take<'a>(input: &mut &'a [u8], max_bytes: u64) -> Option<&'a [u8]> {
+    let count = usize::try_from(max_bytes).unwrap_or(usize::MAX).min(input.len());
+    let (data, rest) = input.split_at(count);
+    *input = rest;
+    (!data.is_empty()).then_some(data)
+}
+
+/// Parses a head and caches it unless it is interim. Returns the head and its length, or `None` if it is incomplete.
+fn parse(input: &[u8], cache: &mut HeadCache) -> Result<Option<(Head, usize)>, DecodeError> {
+    let mut headers = [httparse::EMPTY_HEADER; MAX_HEADERS];
+    let mut response = httparse::Response::new(&mut headers);
+    let parsed = response.parse(input).map_err(|error| DecodeError(error.to_string()))?;
+    let httparse::Status::Complete(bytes) = parsed else { return Ok(None) };
+    let status = response.code.unwrap_or(0);
+    let mut closes_connection = response.version == Some(0);
+    let (mut length, mut is_chunked, mut has_encoding, mut date) = (None, false, false, 0..0);
+    for header in response.headers.iter() {
+        let is_named = |name: &str| header.name.eq_ignore_ascii_case(name);
+        if is_named("content-length") {
+            let bytes = decimal(header.value)
+                .ok_or_else(|| DecodeError("Content-Length is not a number".to_owned()))?;
+            if length.is_some_and(|other| other != bytes) {
+                return Err(DecodeError("conflicting Content-Length values".to_owned()));
+            }
+            length = Some(bytes);
+        } else if is_named("transfer-encoding") {
+            has_encoding = true;
+            // The last coding determines the framing. The other codings do not matter here.
+            is_chunked =
+                tokens(header.value).last().is_some_and(|coding| coding.eq_ignore_ascii_case(b"chunked"));
+        } else if is_named("connection") {
+            for token in tokens(header.value) {
+                closes_connection |= token.eq_ignore_ascii_case(b"close");
+                closes_connection &= !token.eq_ignore_ascii_case(b"keep-alive");
+            }
+        } else if is_named("date") {
+            // The value is a subslice of `input`.
+            let start = (header.value.as_ptr() as usize).wrapping_sub(input.as_ptr() as usize);
+            date = if start <= bytes { start..(start + header.value.len()).min(bytes) } else { 0..0 };
+        }
+    }
+    let framing = match (status, length) {
+        (100..=199 | 204 | 304, _) => Framing::Length(0),
+        _ if is_chunked => Framing::Chunked,
+        (_, Some(bytes)) if !has_encoding => Framing::Length(bytes),
+        _ => Framing::UntilClose,
+    };
+    closes_connection |= framing == Framing::UntilClose;
+    let head = Head { status, closes_connection, framing };
+    if !head.is_interim() {
+        *cache = HeadCache { bytes: input[..bytes].to_vec(), date, head: Some(head) };
+    }
+    Ok(Some((head, bytes)))
+}
+
+/// Splits a comma-separated list into its elements.
+fn tokens(value: &[u8]) -> impl Iterator<Item = &[u8]> {
+    value.split(|&byte| byte == b',').map(<[u8]>::trim_ascii)
+}
+
+fn decimal(value: &[u8]) -> Option<u64> {
+    // Some proxies merge two equal fields into a list.
+    let mut numbers = tokens(value).map(|token| {
+        let digits = !token.is_empty() && token.iter().all(u8::is_ascii_digit);
+        std::str::from_utf8(token).ok().filter(|_| digits)?.parse::<u64>().ok()
+    });
+    let first = numbers.next()??;
+    numbers.all(|number| number == Some(first)).then_some(first)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Decodes `bytes` in chunks of `chunk_len` bytes. Returns all statuses and bodies, and whether the stream may end
+    /// there.
+    fn responses(bytes: &[u8], chunk_len: usize) -> Result<(Vec<(u16, String)>, bool), DecodeError> {
+        let (mut decoder, mut cache) = (Decoder::default(), HeadCache::default());
+        let (mut responses, mut current) = (Vec::new(), None);
+        for mut input in bytes.chunks(chunk_len) {
+            while let Some(part) = decoder.next(&mut input, &mut cache)? {
+                match part {
+                    Part::Head(head) => current = Some((head.status, String::new())),
+                    Part::Body(data) => {
+                        current.as_mut().unwrap().1.push_str(std::str::from_utf8(data).unwrap());
+                    }
+                    Part::End => responses.extend(current.take()),
+                }
+            }
+            assert!(input.is_empty(), "all input is consumed");
+        }
+        let is_complete = decoder.is_between_responses() || decoder.finish_at_eof();
+        responses.extend(current.take());
+        Ok((responses, is_complete))
+    }
+
+    fn assert_responses(bytes: &str, expected: &[(u16, &str)]) {
+        let expected: Vec<_> = expected.iter().map(|&(status, body)| (status, body.to_owned())).collect();
+        for chunk_len in 1..=bytes.len() {
+            assert_eq!(
+                responses(bytes.as_bytes(), chunk_len),
+                Ok((expected.clone(), true)),
+                "chunks of {chunk_len}"
+            );
+        }
+    }
+
+    #[test]
+    fn all_body_framings_are_decoded_in_chunks_of_any_size() {
+        assert_responses(
+            "HTTP/1.1 200 OK\r\nDate: Sun, 06 Nov 1994 08:49:37 GMT\r\nContent-Length: 5\r\n\r\nhello\
+             HTTP/1.1 200 OK\r\nDate: Sun, 06 Nov 1994 08:49:38 GMT\r\nContent-Length: 5\r\n\r\nworld\
+             HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n\
+             HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n\
+             HTTP/1.1 304 Not Modified\r\nContent-Length: 99\r\n\r\n\
+             HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip, Chunked\r\nContent-Length: 3\r\n\r\n\
+             3;a=\"b\"\r\nabc\r\n000b \r\ndefghijklmn\r\n0\r\nTrailer: x\r\n\r\n\
+             HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n\
+             HTTP/1.1 200 OK\r\n\r\nuntil EOF",
+            &[
+                (200, "hello"),
+                (200, "world"),
+                (404, ""),
+                (304, ""),
+                (200, "abcdefghijklmn"),
+                (200, ""),
+                (200, "until EOF"),
+            ],
+        );
+    }
+
+    #[test]
+    fn interim_head_is_not_cached() {
+        let interim = b"HTTP/1.1 103 Early Hints\r\n\r\n";
+        let (mut first, second, mut cache) = (Decoder::default(), Decoder::default(), HeadCache::default());
+        assert_eq!(first.next(&mut &interim[..], &mut cache), Ok(None));
+        assert_eq!(second.peek(interim, &cache), None, "another connection with the same page");
+    }
+
+    #[test]
+    fn eof_within_response_is_detected() {
+        for cut in ["HTTP/1.1 2", "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhell"] {
+            assert!(!responses(cut.as_bytes(), cut.len()).unwrap().1, "{cut}");
+        }
+        let chunked = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n";
+        assert!(!responses(chunked.as_bytes(), 7).unwrap().1);
+    }
+
+    #[test]
+    fn invalid_responses_are_rejected() {
+        let head = "HTTP/1.1 200 OK\r\n";
+        let chunked = format!("{head}Transfer-Encoding: chunked\r\n\r\n");
+        for invalid in [
+            "hello".to_owned(),
+            "SSH-2.0-OpenSSH\r\n".to_owned(),
+            format!("\r\n{head}Content-Length: 0\r\n\r\n"),
+            format!("{head}Content-Length: 1\r\n\r\nx\r\n"),
+            format!("{head}Content-Length: 5\r\nContent-Length: 6\r\n\r\n"),
+            format!("{head}Content-Length: -5\r\n\r\n"),
+            format!("{head}Content-Length: 5, 6\r\n\r\n"),
+            format!("{chunked}x\r\n"),
+            format!("{chunked}\r\n"),
+            format!("{chunked}3\r\nabcd\r\n"),
+            format!("{chunked}11111111111111111\r\n"),
+            format!("{head}X: {}\r\n\r\n", "x".repeat(MAX_HEAD_BYTES)),
+            format!("{chunked}1;{}\r\n", "x".repeat(MAX_HEAD_BYTES)),
+        ] {
+            for chunk_len in [1, 1000, invalid.len() - 1, invalid.len()] {
+                assert!(responses(invalid.as_bytes(), chunk_len).is_err(), "{:.80}", invalid);
+            }
+        }
+    }
+
+    #[test]
+    fn head_with_different_date_is_found_in_cache() {
+        let text = |date: &str, rest: &str| {
+            format!("HTTP/1.1 200 OK\r\nDate: {date}\r\nContent-Length: 5{rest}\r\n\r\n")
+        };
+        let mut cache = HeadCache::default();
+        assert_eq!(cache.find(b""), None);
+        let first = text("Sun, 06 Nov 1994 08:49:37 GMT", "");
+        let (head, bytes) = parse(first.as_bytes(), &mut cache).unwrap().unwrap();
+        assert_eq!(
+            (head.status, head.closes_connection, head.body_bytes(), bytes),
+            (200, false, Some(5), first.len())
+        );
+        let later = text("Sun, 06 Nov 1994 08:49:38 GMT", "") + "hello";
+        assert_eq!(cache.find(later.as_bytes()), Some((head, bytes)));
+        for other in [
+            text("Sun, 06 Nov 1994 08:49:38 GMT", "5"),
+            text("Sun, 06 Nov 1994 08:49:38 G", ""),
+            text("Sun, 06 Nov\r\nX: 08:49:37 GMT", ""),
+            text("Sun, 06 Nov 1994 08:49:37 GMT", "").replace("200", "201"),
+        ] {
+            assert_eq!(cache.find(other.as_bytes()), None, "{other}");
+        }
+    }
+
+    #[test]
+    fn connection_close_is_detected() {
+        let closes_connection = |rest: &str, version: &str| {
+            let text = format!("HTTP/{version} 200 OK\r\nContent-Length: 0\r\n{rest}\r\n");
+            parse(text.as_bytes(), &mut HeadCache::default()).unwrap().unwrap().0.closes_connection
+        };
+        assert!(!closes_connection("", "1.1") && closes_connection("", "1.0"));
+        assert!(
+            closes_connection("Connection: Close\r\n", "1.1")
+                && closes_connection("Connection: upgrade, close\r\n", "1.1")
+        );
+        assert!(!closes_connection("Connection: keep-alive\r\n", "1.0"));
+    }
+}

@@ -1,0 +1,281 @@
+//! TLS connection.
+//!
+//! # Invariants
+//!
+//! - Pending output of the TLS session is passed to the transport before the stream waits for input.
+//! - Received ciphertext is passed to the session in parts. The plaintext of each part is read before the next part is
+//!   passed, so the session never buffers more than one part.
+//! - Plaintext is returned in a buffer that belongs to the thread instead of the connection, so idle connections hold
+//!   no plaintext buffer.
+
+use std::cell::Cell;
+use std::future::poll_fn;
+use std::io::{self, BufRead, Write};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker, ready};
+
+use anello::net::Chunk;
+use bytes::Bytes;
+use rustls::pki_types::ServerName;
+use rustls::{ClientConfig, ClientConnection};
+
+use crate::model::tls::{HandshakeSummary, Tls, TlsError};
+use crate::wire::transport::Transport;
+
+/// Approximate maximum amount of plaintext that is returned at a time.
+const PLAINTEXT_BYTES: usize = 64 * 1024;
+
+/// Maximum amount by which one part of the ciphertext can exceed [`PLAINTEXT_BYTES`].
+const RECORD_BYTES: usize = 16 * 1024;
+
+/// State shared by all TLS connections of a thread.
+pub(crate) struct TlsConnector {
+    config: Arc<ClientConfig>,
+    server_name: ServerName<'static>,
+    /// Buffer for plaintext while no connection is using it.
+    spare_buffer: Cell<Vec<u8>>,
+}
+
+impl TlsConnector {
+    pub fn new(tls: &Tls) -> Self {
+        Self {
+            config: Arc::clone(&tls.config),
+            server_name: tls.server_name.clone(),
+            spare_buffer: Cell::default(),
+        }
+    }
+
+    /// Performs the handshake.
+    ///
+    /// # Errors
+    /// Returns an error that contains a [`TlsError`] if the handshake fails, or any error of the transport.
+    ///
+    /// # Cancel safety
+    /// Cancel-safe: dropping the future closes the connection.
+    pub async fn handshake(self: Rc<Self>, transport: Transport) -> io::Result<TlsStream> {
+        let tls = ClientConnection::new(Arc::clone(&self.config), self.server_name.clone());
+        let mut tls = tls.map_err(|error| TlsError::from_rustls(&error))?;
+        // No limit is needed here: output is passed to the transport immediately, and the transport limits what it
+        // accepts.
+        tls.set_buffer_limit(None);
+        let mut stream = TlsStream {
+            connector: self,
+            transport,
+            tls,
+            outgoing: Bytes::new(),
+            incoming: None,
+            plaintext: Vec::new(),
+            pending_error: None,
+            close_state: CloseState::Open,
+        };
+        poll_fn(|context| stream.poll_handshake(context)).await?;
+        Ok(stream)
+    }
+}
+
+/// State of the receiving side of the connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum CloseState {
+    Open,
+    /// The server sent a close_notify.
+    CloseNotify,
+    /// The server closed the transport without a close_notify.
+    Truncated,
+}
+
+/// TLS connection over a transport.
+pub(crate) struct TlsStream {
+    connector: Rc<TlsConnector>,
+    transport: Transport,
+    tls: ClientConnection,
+    /// Ciphertext that the transport has not accepted yet.
+    outgoing: Bytes,
+    /// Received ciphertext that has not been passed to the session yet.
+    incoming: Option<Chunk>,
+    /// Decrypted data that has not been returned yet.
+    plaintext: Vec<u8>,
+    /// Error to return after the data in `plaintext`.
+    pending_error: Option<io::Error>,
+    close_state: CloseState,
+}
+
+impl TlsStream {
+    fn poll_handshake(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        while self.tls.is_handshaking() {
+            if let Poll::Ready(Err(error)) = self.poll_flush(context) {
+                return Poll::Ready(Err(error));
+            }
+            if self.incoming.is_none() {
+                self.incoming = ready!(self.transport.poll_receive(context))?;
+                if self.incoming.is_none() {
+                    return Poll::Ready(Err(TlsError::unexpected_eof()));
+                }
+            }
+            self.decrypt();
+            if let Some(error) = self.pending_error.take() {
+                self.send_alert(context);
+                return Poll::Ready(Err(error));
+            }
+        }
+        self.poll_flush(context)
+    }
+
+    /// Passes the pending output of the session to the transport.
+    fn poll_flush(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        loop {
+            if !self.outgoing.is_empty() {
+                // The clone shares the memory of the buffer.
+                ready!(self.transport.poll_send(self.outgoing.clone(), context))?;
+                self.outgoing = Bytes::new();
+            }
+            if !self.tls.wants_write() {
+                return Poll::Ready(Ok(()));
+            }
+            let mut ciphertext = Vec::new();
+            self.tls.write_tls(&mut ciphertext)?;
+            self.outgoing = ciphertext.into();
+        }
+    }
+
+    /// Accepts all of `bytes` or none of them, like the other streams.
+    pub fn poll_send(&mut self, bytes: &[u8], context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        ready!(self.poll_flush(context))?;
+        self.tls.writer().write_all(bytes)?;
+        // The bytes are accepted at this point. Output that the transport does not accept now is flushed by the next
+        // receive.
+        match self.poll_flush(context) {
+            Poll::Ready(Err(error)) => Poll::Ready(Err(error)),
+            _ => Poll::Ready(Ok(())),
+        }
+    }
+
+    /// Receives the next plaintext, or `None` at EOF.
+    pub fn poll_receive(&mut self, context: &mut Context<'_>) -> Poll<io::Result<Option<Vec<u8>>>> {
+        loop {
+            self.decrypt();
+            if !self.plaintext.is_empty() {
+                return Poll::Ready(Ok(Some(std::mem::take(&mut self.plaintext))));
+            }
+            if let Some(error) = self.pending_error.take() {
+                self.send_alert(context);
+                return Poll::Ready(Err(error));
+            }
+            if self.close_state != CloseState::Open {
+                return Poll::Ready(Ok(None));
+            }
+            // A pending flush does not prevent receiving.
+            if let Poll::Ready(Err(error)) = self.poll_flush(context) {
+                return Poll::Ready(Err(error));
+            }
+            self.incoming = ready!(self.transport.poll_receive(context))?;
+            if self.incoming.is_none() {
+                self.close_state = CloseState::Truncated;
+            }
+        }
+    }
+
+    /// Decrypts received ciphertext until it is used up or `plaintext` has reached [`PLAINTEXT_BYTES`].
+    fn decrypt(&mut self) {
+        while let Some(chunk) = &mut self.incoming {
+            if chunk.is_empty() || self.pending_error.is_some() || self.close_state != CloseState::Open {
+                self.incoming = None;
+                return;
+            }
+            if self.plaintext.len() >= PLAINTEXT_BYTES {
+                return;
+            }
+            let mut rest: &[u8] = chunk;
+            match self.tls.read_tls(&mut rest) {
+                Ok(count) => chunk.advance(count),
+                Err(error) => self.pending_error = Some(error),
+            }
+            if let Err(error) = self.tls.process_new_packets() {
+                self.pending_error = Some(TlsError::from_rustls(&error));
+            }
+            self.read_plaintext();
+        }
+    }
+
+    fn read_plaintext(&mut self) {
+        let mut reader = self.tls.reader();
+        loop {
+            let count = match reader.fill_buf() {
+                Ok([]) => {
+                    self.close_state = CloseState::CloseNotify;
+                    return;
+                }
+                Ok(part) => {
+                    if self.plaintext.capacity() == 0 {
+                        self.plaintext = self.connector.spare_buffer.take();
+                        self.plaintext.reserve(PLAINTEXT_BYTES + RECORD_BYTES);
+                    }
+                    self.plaintext.extend_from_slice(part);
+                    part.len()
+                }
+                // No more plaintext is available, or the transport is at EOF. Decryption errors have been reported
+                // already.
+                Err(_) => return,
+            };
+            reader.consume(count);
+        }
+    }
+
+    /// Returns a plaintext buffer to the connector for reuse.
+    pub fn recycle(&self, mut plaintext: Vec<u8>) {
+        plaintext.clear();
+        self.connector.spare_buffer.set(plaintext);
+    }
+
+    /// Waits until the server has closed its side of the transport. If the server sends data instead, returns the
+    /// number of bytes. Answers a close_notify of the server, because some servers wait for this before they close the
+    /// transport.
+    pub fn poll_eof(&mut self, context: &mut Context<'_>) -> Poll<io::Result<Option<usize>>> {
+        if self.close_state == CloseState::Open
+            && let Some(plaintext) = ready!(self.poll_receive(context))?
+        {
+            return Poll::Ready(Ok(Some(plaintext.len())));
+        }
+        if self.close_state == CloseState::Truncated {
+            return Poll::Ready(Ok(None));
+        }
+        self.tls.send_close_notify();
+        if let Poll::Ready(Err(error)) = self.poll_flush(context) {
+            return Poll::Ready(Err(error));
+        }
+        while ready!(self.transport.poll_receive(context))?.is_some() {}
+        Poll::Ready(Ok(None))
+    }
+
+    /// Sends the TLS alert that reports an error to the server, without waiting if the transport cannot accept it.
+    fn send_alert(&mut self, context: &mut Context<'_>) {
+        let flushed = self.poll_flush(context);
+        tracing::debug!(?flushed, "connection closed because of a TLS error");
+    }
+
+    /// Sends a close_notify, without waiting if the transport cannot accept it.
+    pub fn send_close_notify(&mut self) {
+        self.tls.send_close_notify();
+        // No task waits for the result, so the waker does nothing.
+        let flushed = self.poll_flush(&mut Context::from_waker(Waker::noop()));
+        tracing::trace!(?flushed, "sent close_notify");
+    }
+
+    /// Returns `true` if the server closed the transport without a close_notify. Data may be missing in this case.
+    pub fn is_truncated(&self) -> bool {
+        self.close_state == CloseState::Truncated
+    }
+
+    /// Returns the outcome of the handshake.
+    pub fn handshake_summary(&self) -> HandshakeSummary {
+        HandshakeSummary::of(&self.tls)
+    }
+
+    pub fn transport(&self) -> &Transport {
+        &self.transport
+    }
+
+    pub fn into_transport(self) -> Transport {
+        self.transport
+    }
+}

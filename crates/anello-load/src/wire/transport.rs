@@ -1,0 +1,67 @@
+//! TCP and Unix socket connections.
+
+use std::future::Future;
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use anello::net::{Chunk, ShutdownHandle, TcpStream, UnixStream};
+use bytes::Bytes;
+
+/// A TCP or Unix socket connection.
+#[derive(Debug)]
+pub(crate) enum Transport {
+    Tcp(TcpStream),
+    Unix(UnixStream),
+}
+
+impl Transport {
+    /// Queues `bytes` for sending, like a stream.
+    #[inline]
+    pub fn poll_send(&mut self, bytes: Bytes, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self {
+            // A pending send has accepted nothing and can be dropped.
+            Self::Tcp(stream) => Pin::new(&mut stream.send(bytes)).poll(context),
+            Self::Unix(stream) => Pin::new(&mut stream.send(bytes)).poll(context),
+        }
+    }
+
+    /// Receives the next bytes. Returns `None` at EOF.
+    #[inline]
+    pub fn poll_receive(&mut self, context: &mut Context<'_>) -> Poll<io::Result<Option<Chunk>>> {
+        match self {
+            Self::Tcp(stream) => Pin::new(&mut stream.recv()).poll(context),
+            Self::Unix(stream) => Pin::new(&mut stream.recv()).poll(context),
+        }
+    }
+
+    /// Returns a handle that shuts down the connection while its task waits for it.
+    pub fn shutdown_handle(&self) -> ShutdownHandle {
+        match self {
+            Self::Tcp(stream) => stream.shutdown_handle(),
+            Self::Unix(stream) => stream.shutdown_handle(),
+        }
+    }
+
+    /// Sets the receive buffer size (`SO_RCVBUF`) of a TCP connection. Does nothing for Unix sockets.
+    pub fn set_receive_buffer_bytes(&self, bytes: usize) -> io::Result<()> {
+        match self {
+            Self::Tcp(stream) => stream.set_recv_buffer_size(bytes),
+            Self::Unix(_) => Ok(()),
+        }
+    }
+
+    /// Closes the connection immediately, without sending buffered data. TCP connections are reset, so that their port
+    /// does not stay in TIME_WAIT for a minute.
+    pub fn abort(self) {
+        match self {
+            Self::Tcp(stream) => {
+                // Fails only if the peer has closed the connection first.
+                stream.set_linger(Some(Duration::ZERO)).ok();
+                stream.abort();
+            }
+            Self::Unix(stream) => stream.abort(),
+        }
+    }
+}

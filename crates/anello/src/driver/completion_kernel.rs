@@ -1,0 +1,90 @@
+//! Interface between the state machine and a kernel that completes operations.
+
+use std::io;
+use std::rc::Rc;
+
+use super::buffer::Pools;
+use super::counters::DriverMetrics;
+use super::op::{Completion, Op, SendMode, Wait};
+use super::sockets::Sockets;
+use super::token::{Key, Token};
+
+/// A kernel that completes operations.
+pub(crate) trait CompletionKernel: Sized {
+    type Sockets: Sockets;
+
+    fn sockets(&self) -> &Self::Sockets;
+    fn sockets_mut(&mut self) -> &mut Self::Sockets;
+
+    /// Queues an operation for the next [`enter`](Self::enter) and returns its submission index. Never fails and drops
+    /// no operation: operations that do not fit the submission queue wait in a backlog.
+    fn push(&mut self, token: Token, op: Op<'_, Socket<Self>>) -> u32;
+
+    /// Queues an inline send. Kernels can override this with a faster implementation.
+    #[inline]
+    fn push_inline_send(
+        &mut self,
+        token: Token,
+        socket: &Socket<Self>,
+        data: *const u8,
+        length_bytes: u32,
+    ) -> u32 {
+        self.push(token, Op::Send { socket, data, length_bytes, mode: SendMode::Inline })
+    }
+
+    /// Submits all queued operations and waits for a completion as requested. An interrupted or timed-out wait is not
+    /// an error.
+    fn enter(&mut self, wait: Wait) -> io::Result<()>;
+
+    /// Returns the next completion, or `None` if all posted completions have been read, including those that did not
+    /// fit the queue.
+    fn completion(&mut self) -> Option<Completion>;
+
+    /// Called with the completions of connects, wake-ups and messages, for which the kernel layer holds resources.
+    fn ended(&mut self, _completion: &Completion) {}
+
+    /// Returns `true` if the kernel has dropped completions for lack of memory since the last call.
+    fn has_dropped(&mut self) -> bool;
+
+    /// Returns `true` if the kernel has consumed the entry with this submission index.
+    fn consumed(&self, submission_index: u32) -> bool;
+
+    /// Returns `true` if there are entries to submit or completions to read, so that a turn without waiting is worth a
+    /// system call.
+    fn needs_enter(&self) -> bool;
+
+    /// Returns the receive memory, whose ring is registered with the kernel.
+    fn pools(&self) -> &Rc<Pools>;
+
+    /// Returns the capabilities of the kernel.
+    fn capabilities(&self) -> Capabilities;
+
+    /// Creates the socket of a successful accept.
+    fn accepted(&mut self, result: i32) -> Socket<Self>;
+
+    /// Called when a stream is added to the table.
+    fn attached(&mut self, key: Key, socket: &Socket<Self>);
+    /// Called when a stream is removed from the table.
+    fn detached(&mut self, key: Key);
+
+    /// Returns `true` if zero-copy sends to the peer of this socket avoid the copy.
+    fn zero_copy_pays(&self, socket: &Socket<Self>) -> bool;
+
+    fn count(&self, metrics: &mut DriverMetrics);
+}
+
+/// Capabilities of a completion-based kernel.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Capabilities {
+    pub ring_receive: bool,
+    /// Set if a receive into the ring can miss a connection reset: it takes the bytes before the reset, finds no more
+    /// data, and waits for a wake-up that has already happened. If the bytes and the reset arrive before the receive
+    /// runs, this was observed on 6.12.74, 6.12.85, 6.18.15 and 6.19.8, not on 6.1, and is fixed by Linux commit
+    /// a68ed2df7213 (in 6.12.86 and 6.19.10). If they arrive while it is armed, it was still observed on 6.12.117 and
+    /// 6.18.44.
+    pub misses_resets: bool,
+    pub inline_sends: bool,
+    pub zero_copy: bool,
+}
+
+pub(crate) type Socket<K> = <<K as CompletionKernel>::Sockets as Sockets>::Socket;

@@ -1,0 +1,147 @@
+//! The send direction of a stream, common to both state machines.
+
+use std::io::{self, IoSlice};
+use std::net::Shutdown;
+use std::num::NonZero;
+use std::task::{Poll, Waker};
+
+use super::catch_panic::log;
+use super::counters::DriverMetrics;
+use super::io_slice_cursor::IoSliceCursor;
+use super::send_queue::SendQueue;
+use super::sockets::{Family, FileRange, Sockets, is_file_error};
+use super::wake::{PollIo, WakeQueue, WakerSlot};
+
+/// Whether a stream accepts bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum WriteSide {
+    #[default]
+    Open,
+    /// Accepts no more bytes. Is shut down when the kernel has taken all accepted bytes.
+    ShutdownQueued,
+    ShutDown,
+}
+
+/// State of the send direction of a stream. What every send accesses is in one place.
+#[derive(Debug, Default)]
+#[repr(C)]
+pub(crate) struct SendSide {
+    pub write_side: WriteSide,
+    /// The error number with which sending failed. Nothing is sent afterwards.
+    pub error: Option<NonZero<i32>>,
+    pub queue: SendQueue,
+    /// The task that waits for room in the queue, or for the queue to be sent.
+    pub waker: WakerSlot,
+}
+
+impl SendSide {
+    /// Returns the error of an earlier send, if any.
+    #[inline]
+    pub fn check(&self) -> io::Result<()> {
+        self.error.map_or(Ok(()), |errno| Err(io::Error::from_raw_os_error(errno.get())))
+    }
+
+    /// Returns `EPIPE`, as the kernel does, if the write direction was shut down.
+    #[inline]
+    pub fn check_open(&self) -> io::Result<()> {
+        if self.write_side == WriteSide::Open {
+            Ok(())
+        } else {
+            Err(io::Error::from_raw_os_error(libc::EPIPE))
+        }
+    }
+
+    /// Returns a cursor over the bytes of a write, or `None` if there are none.
+    #[inline]
+    pub fn start_write<'a>(&self, slices: &'a [IoSlice<'a>]) -> io::Result<Option<IoSliceCursor<'a>>> {
+        self.check()?;
+        Ok(Some(IoSliceCursor::new(slices)).filter(|cursor| cursor.remaining_bytes() > 0))
+    }
+
+    /// Records the error of a failed send call and clears the queue. No send may be in flight.
+    #[cold]
+    pub fn fail(&mut self, error: io::Error) -> io::Error {
+        self.error = NonZero::new(error.raw_os_error().unwrap_or(libc::EIO));
+        self.queue.clear();
+        error
+    }
+
+    /// Returns how many bytes a send call has sent: 0 if the socket buffer is full. Any other error fails the stream.
+    #[inline]
+    pub fn sent(&mut self, result: io::Result<usize>) -> io::Result<usize> {
+        match result {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(0),
+            Err(error) => Err(self.fail(error)),
+            sent => sent,
+        }
+    }
+
+    /// Wakes the waiting task if at least half of the queue is free.
+    pub fn wake_if_room(&mut self, max_queue_bytes: usize, wakes: &mut WakeQueue) {
+        if self.queue.queued_bytes() < max_queue_bytes.div_ceil(2) {
+            self.waker.wake(wakes);
+        }
+    }
+
+    /// Returns `Ready` when the kernel has taken all accepted bytes.
+    pub fn poll_flush(&mut self, waker: &Waker) -> PollIo<()> {
+        self.check()?;
+        if self.queue.is_empty() {
+            return Poll::Ready(Ok(()));
+        }
+        self.waker.wait(waker);
+        Poll::Pending
+    }
+
+    /// Sends bytes of a file; the queue must be empty. Returns `None` if the socket buffer is full.
+    pub fn send_file<S: Sockets>(
+        &mut self,
+        (sockets, socket, family): (&mut S, &S::Socket, Family),
+        range: FileRange<'_>,
+        metrics: &mut DriverMetrics,
+    ) -> io::Result<Option<usize>> {
+        match sockets.send_file(socket, family, range) {
+            Ok(count) => {
+                metrics.file_bytes += count as u64;
+                Ok(Some(count))
+            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(None),
+            Err(error) if is_file_error(&error) => Err(error),
+            Err(error) => Err(self.fail(error)),
+        }
+    }
+
+    /// Shuts down the write direction after all accepted bytes: immediately, or when the kernel has taken them.
+    pub fn shut_down<S: Sockets>(&mut self, sockets: &S, socket: &S::Socket) -> io::Result<()> {
+        self.check()?;
+        if self.write_side != WriteSide::Open {
+            return Ok(());
+        }
+        if self.queue.is_empty() {
+            sockets.shutdown(socket, Shutdown::Write)?;
+            self.write_side = WriteSide::ShutDown;
+        } else {
+            self.write_side = WriteSide::ShutdownQueued;
+        }
+        Ok(())
+    }
+
+    /// Performs a queued shutdown of the write direction if the kernel has taken all accepted bytes.
+    #[inline]
+    pub fn shut_down_if_queued<S: Sockets>(&mut self, sockets: &S, socket: &S::Socket) {
+        if self.write_side == WriteSide::ShutdownQueued {
+            self.apply_queued_shutdown(sockets, socket);
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn apply_queued_shutdown<S: Sockets>(&mut self, sockets: &S, socket: &S::Socket) {
+        if self.queue.is_empty() && self.error.is_none() {
+            self.write_side = WriteSide::ShutDown;
+            if let Err(error) = sockets.shutdown(socket, Shutdown::Write) {
+                log(|| tracing::debug!(%error, "queued shutdown failed: connection reset by peer"));
+            }
+        }
+    }
+}

@@ -1,0 +1,478 @@
+//! Sockets and non-blocking system calls on them, shared by the io_uring and epoll drivers.
+//!
+//! The trait [`Sockets`] separates the drivers from the kernel. [`OsSockets`] implements it for Linux; the simulated
+//! network has its own implementation.
+
+use std::io::{self, IoSlice};
+use std::net::{Shutdown, SocketAddr};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::SocketAddr as UnixAddress;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, SocketAddrUnix, SocketFlags};
+use socket2::{Domain, Protocol, SockAddr, SockRef, Socket, Type};
+
+use super::catch_panic::log;
+use super::clock::Clock;
+use super::socket_options;
+pub use super::socket_options::PeerCredentials;
+
+/// Settings of a listener.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ListenOptions {
+    pub backlog: u32,
+    pub reuse_port: bool,
+    pub nodelay: bool,
+}
+
+/// Families of stream sockets that the drivers treat differently.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Family {
+    Internet,
+    /// Received by `recv(2)` on readiness, because some kernels miss EOF in a multishot receive on AF_UNIX
+    /// (CVE-2026-23473). A read also stops after descriptors that the peer has sent along, so a short read does not
+    /// mean that the socket is drained. The kernel does not support zero-copy sends on these sockets.
+    Unix,
+}
+
+/// One of the two ends of a connection.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum End {
+    Local,
+    Peer,
+}
+
+/// A socket option of a stream.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum StreamOption {
+    NoDelay(bool),
+    KeepAlive(Option<Duration>),
+    Linger(Option<Duration>),
+    ReceiveBufferBytes(usize),
+    SendBufferBytes(usize),
+    /// Receive urgent data inline, in order with all other data.
+    UrgentInline,
+}
+
+/// Bytes of a file.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct FileRange<'a> {
+    pub file: BorrowedFd<'a>,
+    pub offset: u64,
+    pub length: usize,
+}
+
+/// Maximum number of slices per call (`IOV_MAX`).
+pub(crate) const MAX_IO_SLICES: usize = 1024;
+
+/// Sockets of a real or simulated kernel. No call waits; a call that would have to wait returns `WouldBlock`.
+pub(crate) trait Sockets {
+    /// An owned socket, closed when dropped.
+    type Socket: std::fmt::Debug;
+
+    fn listen(&mut self, address: SocketAddr, options: &ListenOptions) -> io::Result<Self::Socket>;
+    /// Opens a socket for a connection to `peer`, bound to `source` if given. If the source port is zero, the kernel
+    /// chooses one.
+    fn open_stream(&mut self, peer: SocketAddr, source: Option<SocketAddr>) -> io::Result<Self::Socket>;
+    fn listen_unix(&mut self, address: &UnixAddress, backlog: u32) -> io::Result<Self::Socket>;
+    /// Connects without waiting. `WouldBlock` means that the listener's backlog is full.
+    fn connect_unix(&mut self, peer: &UnixAddress) -> io::Result<Self::Socket>;
+    fn accept(&mut self, listener: &Self::Socket) -> io::Result<Self::Socket>;
+    /// Accepts and closes pending connections, using the reserve descriptor, when the process has no other descriptors
+    /// left. Returns the number of rejected connections.
+    fn refuse(&mut self, listener: &Self::Socket) -> usize;
+    fn connect(&mut self, socket: &Self::Socket, peer: SocketAddr) -> io::Result<()>;
+    /// Returns the result of a pending connect. Called when the socket has become writable.
+    fn connect_result(&mut self, socket: &Self::Socket) -> io::Result<()>;
+    fn receive(&mut self, socket: &Self::Socket, buffer: &mut [u8]) -> io::Result<usize>;
+    /// Returns `true` if received bytes are available (`FIONREAD`).
+    fn has_bytes(&self, socket: &Self::Socket) -> bool;
+    fn send(&mut self, socket: &Self::Socket, data: &[u8]) -> io::Result<usize>;
+    /// Sends data that is soon followed by more data or a shutdown. The kernel may hold back a partial segment until
+    /// then (`MSG_MORE`).
+    fn send_more(&mut self, socket: &Self::Socket, data: &[u8]) -> io::Result<usize>;
+    /// Makes later calls of [`send_file`](Self::send_file) return instead of waiting. Has no other effect.
+    fn prepare_send_file(&mut self, socket: &Self::Socket) -> io::Result<()>;
+    /// Sends bytes of a file. Returns 0 at the end of the file or if the length is 0. Does not wait if the socket was
+    /// prepared.
+    fn send_file(&mut self, socket: &Self::Socket, family: Family, range: FileRange<'_>)
+    -> io::Result<usize>;
+    /// Sends at most [`MAX_IO_SLICES`] slices with one call.
+    fn send_slices(&mut self, socket: &Self::Socket, slices: &[IoSlice<'_>]) -> io::Result<usize>;
+    fn shutdown(&self, socket: &Self::Socket, how: Shutdown) -> io::Result<()>;
+    fn set_option(&self, socket: &Self::Socket, option: StreamOption) -> io::Result<()>;
+    fn address(&self, socket: &Self::Socket, end: End) -> io::Result<SockAddr>;
+    fn family(&self, socket: &Self::Socket) -> io::Result<Family>;
+    fn peer_credentials(&self, socket: &Self::Socket) -> io::Result<PeerCredentials>;
+    /// Takes ownership of a descriptor of the operating system. Simulated kernels return an error.
+    fn import(&mut self, descriptor: OwnedFd) -> io::Result<Self::Socket>;
+    /// Converts a socket into a descriptor of the operating system, in blocking mode.
+    fn export(&mut self, socket: Self::Socket) -> io::Result<OwnedFd>;
+    /// Returns the time of the clock that the timers use, in nanoseconds.
+    fn now_ns(&self) -> u64;
+    /// Returns that clock, which can be read while the driver is borrowed.
+    fn clock(&self) -> Clock;
+}
+
+/// Sockets of the Linux kernel.
+#[derive(Debug)]
+pub(crate) struct OsSockets {
+    /// Whether new sockets are set to `O_NONBLOCK`. io_uring needs them without: on a socket with that flag, it does
+    /// not wait in an accept, connect, read or write. Sends and receives only check their own flags, except those with
+    /// a `msghdr`, which the ring does not use. Direct calls pass `MSG_DONTWAIT` in both cases.
+    nonblocking: bool,
+    /// A descriptor that is closed when no others are left, so that pending connections can be rejected instead of
+    /// remaining in the backlog.
+    reserve: Option<OwnedFd>,
+    started: Instant,
+}
+
+/// Number of bytes that the kernel transfers in one round of `sendfile(2)`: its internal pipe has 16 pages.
+const SENDFILE_ROUND_BYTES: usize = 16 * 4096;
+
+/// Maximum number of connections rejected by one call.
+const MAX_REFUSALS_PER_CALL: usize = 256;
+
+/// Held while a thread sets the mode of a listening socket and relies on it. `O_NONBLOCK` is shared by all descriptors
+/// of a socket, workers may share a socket, and `accept4(2)` has no flag for a non-blocking call. Without the lock, an
+/// accept could block forever because another worker cleared the mode before the call.
+static LISTENERS_MODE: Mutex<()> = Mutex::new(());
+
+fn lock_listeners_mode() -> MutexGuard<'static, ()> {
+    LISTENERS_MODE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl OsSockets {
+    pub fn new(nonblocking: bool) -> Self {
+        Self { nonblocking, reserve: reserve_descriptor(), started: Instant::now() }
+    }
+
+    fn flags(&self) -> SocketFlags {
+        if self.nonblocking { SocketFlags::CLOEXEC | SocketFlags::NONBLOCK } else { SocketFlags::CLOEXEC }
+    }
+}
+
+#[inline]
+fn send(socket: &OwnedFd, data: &[u8], flags: SendFlags) -> io::Result<usize> {
+    loop {
+        match rustix::net::send(socket, data, flags | SendFlags::DONTWAIT | SendFlags::NOSIGNAL) {
+            Ok(count) => return Ok(count),
+            Err(Errno::INTR) => continue,
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
+impl Sockets for OsSockets {
+    type Socket = OwnedFd;
+
+    fn listen(&mut self, address: SocketAddr, options: &ListenOptions) -> io::Result<OwnedFd> {
+        let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
+        socket.set_reuse_address(true)?;
+        socket.set_reuse_port(options.reuse_port)?;
+        // Accepted sockets inherit these options, which saves system calls per connection.
+        socket.set_tcp_nodelay(options.nodelay)?;
+        socket.set_out_of_band_inline(true)?;
+        socket.bind(&SockAddr::from(address))?;
+        socket.listen(i32::try_from(options.backlog).unwrap_or(i32::MAX))?;
+        socket.set_nonblocking(self.nonblocking)?;
+        Ok(socket.into())
+    }
+
+    fn open_stream(&mut self, peer: SocketAddr, source: Option<SocketAddr>) -> io::Result<OwnedFd> {
+        let socket = Socket::new(Domain::for_address(peer), Type::STREAM, Some(Protocol::TCP))?;
+        if let Some(source) = source {
+            bind_source(&socket, source)?;
+        }
+        socket.set_tcp_nodelay(true)?;
+        socket.set_out_of_band_inline(true)?;
+        socket.set_nonblocking(self.nonblocking)?;
+        Ok(socket.into())
+    }
+
+    fn listen_unix(&mut self, address: &UnixAddress, backlog: u32) -> io::Result<OwnedFd> {
+        let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
+        rustix::net::bind(&socket, &kernel_address(address)?)?;
+        socket.listen(i32::try_from(backlog).unwrap_or(i32::MAX))?;
+        socket.set_nonblocking(self.nonblocking)?;
+        Ok(socket.into())
+    }
+
+    fn connect_unix(&mut self, peer: &UnixAddress) -> io::Result<OwnedFd> {
+        let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
+        socket.set_out_of_band_inline(true)?;
+        socket.set_nonblocking(true)?;
+        rustix::net::connect(&socket, &kernel_address(peer)?)?;
+        if !self.nonblocking {
+            socket.set_nonblocking(false)?;
+        }
+        Ok(socket.into())
+    }
+
+    fn accept(&mut self, listener: &OwnedFd) -> io::Result<OwnedFd> {
+        Ok(rustix::net::accept_with(listener, self.flags())?)
+    }
+
+    fn refuse(&mut self, listener: &OwnedFd) -> usize {
+        let (_mode, listener) = (lock_listeners_mode(), SockRef::from(listener));
+        if self.reserve.take().is_none() || listener.set_nonblocking(true).is_err() {
+            self.reserve = reserve_descriptor();
+            return 0;
+        }
+        let mut rejected = 0;
+        while rejected < MAX_REFUSALS_PER_CALL
+            && rustix::net::accept_with(&*listener, SocketFlags::CLOEXEC).is_ok()
+        {
+            rejected += 1;
+        }
+        if let Err(error) = listener.set_nonblocking(self.nonblocking) {
+            log(|| tracing::warn!(%error, "cannot restore the mode of the listening socket"));
+        }
+        self.reserve = reserve_descriptor();
+        rejected
+    }
+
+    fn connect(&mut self, socket: &OwnedFd, peer: SocketAddr) -> io::Result<()> {
+        match rustix::net::connect(socket, &peer) {
+            Err(Errno::INPROGRESS) => Err(io::ErrorKind::WouldBlock.into()),
+            other => Ok(other?),
+        }
+    }
+
+    fn connect_result(&mut self, socket: &OwnedFd) -> io::Result<()> {
+        SockRef::from(socket).take_error()?.map_or(Ok(()), Err)
+    }
+
+    #[inline]
+    fn receive(&mut self, socket: &OwnedFd, buffer: &mut [u8]) -> io::Result<usize> {
+        loop {
+            match rustix::net::recv(socket, &mut *buffer, RecvFlags::DONTWAIT) {
+                Ok((count, _)) => return Ok(count),
+                Err(Errno::INTR) => continue,
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
+    fn has_bytes(&self, socket: &OwnedFd) -> bool {
+        rustix::io::ioctl_fionread(socket).is_ok_and(|bytes| bytes > 0)
+    }
+
+    #[inline]
+    fn send(&mut self, socket: &OwnedFd, data: &[u8]) -> io::Result<usize> {
+        send(socket, data, SendFlags::empty())
+    }
+
+    fn send_more(&mut self, socket: &OwnedFd, data: &[u8]) -> io::Result<usize> {
+        send(socket, data, SendFlags::MORE)
+    }
+
+    fn prepare_send_file(&mut self, socket: &OwnedFd) -> io::Result<()> {
+        // sendfile(2) has no flag for a non-blocking call; it uses the mode of the socket.
+        if self.nonblocking { Ok(()) } else { Ok(rustix::io::ioctl_fionbio(socket, true)?) }
+    }
+
+    fn send_file(
+        &mut self,
+        socket: &OwnedFd,
+        family: Family,
+        FileRange { file, offset, length }: FileRange<'_>,
+    ) -> io::Result<usize> {
+        // Without the cork, an acknowledgement between two rounds makes the kernel send a partial segment: nearly one
+        // additional segment per 300 KiB on loopback.
+        let corked = family == Family::Internet
+            && length > SENDFILE_ROUND_BYTES
+            && rustix::net::sockopt::set_tcp_cork(socket, true).is_ok();
+        let mut next = offset;
+        let sent = loop {
+            match rustix::fs::sendfile(socket, file, Some(&mut next), length) {
+                Err(Errno::INTR) => continue,
+                other => break other,
+            }
+        };
+        if corked {
+            // Clearing the option cannot fail if setting it succeeded, and the result of the send stays valid in any
+            // case.
+            rustix::net::sockopt::set_tcp_cork(socket, false).ok();
+        }
+        Ok(sent?)
+    }
+
+    fn send_slices(&mut self, socket: &OwnedFd, slices: &[IoSlice<'_>]) -> io::Result<usize> {
+        // send(2) is cheaper than sendmsg(2).
+        if let [data] = slices {
+            return self.send(socket, data);
+        }
+        let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+        loop {
+            match rustix::net::sendmsg(socket, slices, &mut SendAncillaryBuffer::default(), flags) {
+                Ok(count) => return Ok(count),
+                Err(Errno::INTR) => continue,
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
+    fn shutdown(&self, socket: &OwnedFd, how: Shutdown) -> io::Result<()> {
+        SockRef::from(socket).shutdown(how)
+    }
+
+    fn set_option(&self, socket: &OwnedFd, option: StreamOption) -> io::Result<()> {
+        let socket = SockRef::from(socket);
+        match option {
+            StreamOption::NoDelay(on) => socket.set_tcp_nodelay(on),
+            StreamOption::KeepAlive(None) => socket.set_keepalive(false),
+            StreamOption::KeepAlive(Some(idle)) => {
+                socket.set_tcp_keepalive(&socket2::TcpKeepalive::new().with_time(idle))
+            }
+            StreamOption::Linger(linger) => socket.set_linger(linger),
+            StreamOption::ReceiveBufferBytes(bytes) => socket.set_recv_buffer_size(bytes),
+            StreamOption::SendBufferBytes(bytes) => socket.set_send_buffer_size(bytes),
+            StreamOption::UrgentInline => socket.set_out_of_band_inline(true),
+        }
+    }
+
+    fn address(&self, socket: &OwnedFd, end: End) -> io::Result<SockAddr> {
+        let socket = SockRef::from(socket);
+        match end {
+            End::Local => socket.local_addr(),
+            End::Peer => socket.peer_addr(),
+        }
+    }
+
+    fn family(&self, socket: &OwnedFd) -> io::Result<Family> {
+        match SockRef::from(socket).domain()? {
+            Domain::IPV4 | Domain::IPV6 => Ok(Family::Internet),
+            _ => Ok(Family::Unix),
+        }
+    }
+
+    fn peer_credentials(&self, socket: &OwnedFd) -> io::Result<PeerCredentials> {
+        socket_options::peer_credentials(socket)
+    }
+
+    fn import(&mut self, descriptor: OwnedFd) -> io::Result<OwnedFd> {
+        let socket = SockRef::from(&descriptor);
+        socket.set_out_of_band_inline(true)?;
+        // It may be a listening socket that other workers share.
+        let _mode = lock_listeners_mode();
+        socket.set_nonblocking(self.nonblocking)?;
+        Ok(descriptor)
+    }
+
+    fn export(&mut self, socket: OwnedFd) -> io::Result<OwnedFd> {
+        SockRef::from(&socket).set_nonblocking(false)?;
+        Ok(socket)
+    }
+
+    fn now_ns(&self) -> u64 {
+        self.clock().now_ns()
+    }
+
+    #[inline]
+    fn clock(&self) -> Clock {
+        Clock::Monotonic(self.started)
+    }
+}
+
+/// Accepts one connection from a socket that belongs to no driver. The returned descriptor is in blocking mode. Returns
+/// `WouldBlock` if no connection is pending.
+///
+/// The listening socket is left in non-blocking mode.
+pub(crate) fn try_accept(listener: &OwnedFd) -> io::Result<OwnedFd> {
+    let _mode = lock_listeners_mode();
+    SockRef::from(listener).set_nonblocking(true)?;
+    loop {
+        match rustix::net::accept_with(listener, SocketFlags::CLOEXEC) {
+            Err(errno) if is_per_connection_error(errno.raw_os_error()) => {}
+            // The kernel reserves a descriptor before it checks for a pending connection.
+            Err(Errno::MFILE | Errno::NFILE) if !is_readable(listener)? => return Err(Errno::AGAIN.into()),
+            accepted => return Ok(accepted?),
+        }
+    }
+}
+
+/// Returns `true` if the socket has data or pending connections (`poll(2)`).
+fn is_readable(socket: &OwnedFd) -> io::Result<bool> {
+    let mut polled = [PollFd::new(socket, PollFlags::IN)];
+    Ok(poll(&mut polled, Some(&Timespec::default()))? > 0)
+}
+
+/// Returns `true` if an accept failed because of a single connection or an interruption, so that the next accept may
+/// succeed.
+pub(crate) fn is_per_connection_error(errno: i32) -> bool {
+    matches!(errno, libc::EINTR | libc::ECONNABORTED | libc::EPROTO)
+}
+
+/// Returns `true` if sending from a file failed because of the file. The connection is unaffected.
+pub(crate) fn is_file_error(error: &io::Error) -> bool {
+    use libc::{EACCES, EBADF, EINVAL, EIO, EISDIR, ENOMEM, ENOSYS, EOPNOTSUPP, EOVERFLOW, EPERM, ESPIPE};
+    let errors = [EACCES, EBADF, EINVAL, EIO, EISDIR, ENOMEM, ENOSYS, EOPNOTSUPP, EOVERFLOW, EPERM, ESPIPE];
+    error.raw_os_error().is_some_and(|errno| errors.contains(&errno))
+}
+
+/// Returns `true` if the peer of this socket is on this machine, where the kernel copies the data of zero-copy sends.
+pub(crate) fn is_loopback(socket: BorrowedFd<'_>) -> bool {
+    match SockRef::from(&socket).peer_addr().ok().and_then(|address| address.as_socket()) {
+        Some(address) => address.ip().to_canonical().is_loopback(),
+        None => true,
+    }
+}
+
+/// Converts an address to the form that the kernel expects.
+fn kernel_address(address: &UnixAddress) -> io::Result<SocketAddrUnix> {
+    match (address.as_pathname(), address.as_abstract_name()) {
+        (Some(path), _) => Ok(SocketAddrUnix::new(path)?),
+        (None, Some(name)) => Ok(SocketAddrUnix::new_abstract_name(name)?),
+        (None, None) => Err(io::Error::new(
+            io::ErrorKind::InvalidInput,
+            "cannot use an unnamed Unix address (expected a path or an abstract name)",
+        )),
+    }
+}
+
+/// Binds the source address of an outgoing connection.
+fn bind_source(socket: &Socket, source: SocketAddr) -> io::Result<()> {
+    if source.port() == 0 {
+        // The kernel can share a port between connections only if it chooses the port when the peer address is known.
+        socket_options::bind_address_no_port(socket)?;
+    }
+    socket.bind(&SockAddr::from(source)).map_err(|error| {
+        let (kind, remedy) = match error.kind() {
+            // Return a different kind than a connect that finds no free local port, which fails with AddrNotAvailable.
+            io::ErrorKind::AddrNotAvailable => {
+                (io::ErrorKind::InvalidInput, " (use an address of this machine; ip address lists them)")
+            }
+            kind => (kind, ""),
+        };
+        let name = if source.port() == 0 { source.ip().to_string() } else { source.to_string() };
+        io::Error::new(kind, format!("cannot connect from {name}: {error}{remedy}"))
+    })
+}
+
+/// Opens the reserve descriptor. Any kind would do; an eventfd uses few other resources.
+fn reserve_descriptor() -> Option<OwnedFd> {
+    rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC).ok()
+}
+
+/// Returns the error for a stale key. Keys become stale only when the runtime is shut down or the stream is reset
+/// through its shutdown handle.
+pub(crate) fn gone() -> io::Error {
+    io::Error::new(
+        io::ErrorKind::NotConnected,
+        "socket closed: runtime shut down, or connection reset locally",
+    )
+}
+
+/// Returns the raw descriptor, for a submission queue entry.
+#[inline]
+pub(crate) fn raw(socket: &OwnedFd) -> i32 {
+    socket.as_raw_fd()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,381 @@
+//! Runtimes: the loop that runs the tasks, the timers and the driver of one thread.
+
+use std::future::Future;
+use std::io;
+use std::pin::pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread;
+use std::time::Duration;
+
+use super::context::{
+    self, EnterGuard, Inbox, POLLS_PER_TURN, Shared, TaskPointer, flush_wakes_before_blocking, with_current,
+};
+use super::join::JoinHandle;
+use super::task::Owner;
+use crate::driver::{
+    Driver, DriverInfo, DriverKind, DriverMetrics, DriverOptions, Wait, WakeQueue, catch_and_log_panic, log,
+};
+
+/// Name of the environment variable that overrides the driver selection.
+const DRIVER_VARIABLE: &str = "ANELLO_DRIVER";
+
+/// A single-threaded runtime: it runs tasks, timers and sockets.
+///
+/// A runtime stays on the thread that built it. Dropping it
+///
+/// 1. drops every task,
+/// 2. sends the accepted bytes, for at most [`RuntimeBuilder::drain_timeout`],
+/// 3. cancels all operations in flight and waits until the kernel has completed them, and
+/// 4. frees its memory.
+///
+/// A runtime in a `thread_local!` is leaked instead if one of its tasks calls `process::exit`.
+///
+/// ```
+/// let runtime = anello::Runtime::builder().build()?;
+/// let sum = runtime.block_on(async {
+///     let task = anello::spawn(async { 40 });
+///     task.await.map(|forty| forty + 2)
+/// });
+/// assert_eq!(sum.ok(), Some(42));
+/// # Ok::<(), std::io::Error>(())
+/// ```
+#[derive(Debug)]
+pub struct Runtime {
+    shared: Rc<Shared>,
+    drain_timeout: Duration,
+}
+
+impl Runtime {
+    /// Returns a builder with the default options.
+    pub fn builder() -> RuntimeBuilder {
+        RuntimeBuilder::default()
+    }
+
+    /// Builds a runtime with the default options. It uses io_uring if available, otherwise epoll.
+    ///
+    /// # Errors
+    /// Returns the errors of [`RuntimeBuilder::build`].
+    pub fn new() -> io::Result<Self> {
+        Self::builder().build()
+    }
+
+    /// Returns the name of the driver, its kernel features, and the reason if io_uring was not selected.
+    pub fn driver(&self) -> DriverInfo {
+        self.shared.driver.borrow().description().clone()
+    }
+
+    /// Returns the current values of the driver's counters.
+    pub fn metrics(&self) -> DriverMetrics {
+        self.shared.driver.borrow().metrics()
+    }
+
+    /// Returns a handle that spawns tasks on this runtime from other threads.
+    pub fn handle(&self) -> Handle {
+        Handle { inbox: Arc::clone(&self.shared.inbox) }
+    }
+
+    /// Runs a future to completion, and the spawned tasks concurrently.
+    ///
+    /// Tasks that have not finished when the future completes stay in the runtime. The next call runs them again.
+    ///
+    /// # Panics
+    /// Panics if a runtime already runs on this thread, if the future panics, or if the driver fails to wait for events
+    /// (for example because other code has closed its file descriptor).
+    pub fn block_on<F: Future>(&self, future: F) -> F::Output {
+        assert!(
+            !context::is_entered(),
+            "a runtime already runs on this thread (await the future instead of calling block_on)"
+        );
+        let _entered = EnterGuard::new(&self.shared);
+        let _on_unwind = FlushOnUnwind(&self.shared);
+        let main =
+            Arc::new(MainTask { is_woken: AtomicBool::new(true), inbox: Arc::clone(&self.shared.inbox) });
+        let waker = Waker::from(Arc::clone(&main));
+        let mut context = Context::from_waker(&waker);
+        let mut future = pin!(Some(future));
+        // Swapped with the ready queue. Both have capacity from the start, so that a wake-up does not allocate.
+        let mut batch = Vec::with_capacity(POLLS_PER_TURN);
+        let mut turn = Turn { wakes: WakeQueue::new(&context::WAKER_VTABLE, context::has_ready_tasks) };
+        loop {
+            if main.is_woken.load(Ordering::Relaxed) && main.is_woken.swap(false, Ordering::Acquire) {
+                self.shared.reset_budget();
+                let polled = future.as_mut().as_pin_mut().map(|future| future.poll(&mut context));
+                if let Some(Poll::Ready(output)) = polled {
+                    // The turns of `flush_driver` close the sockets that the future still owns.
+                    future.set(None);
+                    // This runtime may not run again for a long time: submit accepted bytes and queued notifications of
+                    // other workers now.
+                    self.shared.flush_driver();
+                    return output;
+                }
+            }
+            run_ready(&self.shared, &mut batch);
+            let busy = main.is_woken.load(Ordering::Relaxed) || !self.shared.ready.borrow().is_empty();
+            if let Err(error) = turn.take(&self.shared, busy, &main.is_woken) {
+                panic!("{} driver failed: {error}", self.driver().name);
+            }
+        }
+    }
+}
+
+/// Submits queued operations when `block_on` unwinds. The runtime may not run again for a long time, and other workers
+/// wait for notifications that it has queued.
+struct FlushOnUnwind<'a>(&'a Shared);
+
+impl Drop for FlushOnUnwind<'_> {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            catch_and_log_panic("waker panicked while block_on was unwinding", || self.0.flush_driver());
+        }
+    }
+}
+
+/// Polls the ready tasks, and the tasks that they wake, until none is left or the driver's turn is due. It is due after
+/// `POLLS_PER_TURN` polls, or when a task has exhausted its budget.
+#[inline]
+fn run_ready(shared: &Shared, batch: &mut Vec<TaskPointer>) {
+    let mut polls = 0;
+    while polls < POLLS_PER_TURN {
+        std::mem::swap(batch, &mut *shared.ready.borrow_mut());
+        if batch.is_empty() {
+            return;
+        }
+        polls += batch.len();
+        for pointer in batch.drain(..) {
+            shared.run(pointer);
+        }
+        if shared.yield_requested.replace(false) {
+            return;
+        }
+    }
+}
+
+/// Runs the driver and the timers for one iteration of the loop, with a reused wake-up queue.
+struct Turn {
+    wakes: WakeQueue,
+}
+
+impl Turn {
+    #[inline]
+    fn take(&mut self, shared: &Shared, busy: bool, main_is_woken: &AtomicBool) -> io::Result<()> {
+        let mailbox = shared.inbox.mailbox();
+        let mut wait = Wait::None;
+        if !busy && !mailbox.is_notified() {
+            wait = time_to_wait(shared);
+        }
+        if wait != Wait::None && !mailbox.prepare_to_sleep() {
+            wait = Wait::None;
+        }
+        // Two threads may have woken the main task since `busy` was computed. The second one saw that the worker was
+        // awake and did not notify it, and the notification of the first one may stay queued for a long time.
+        if wait != Wait::None && main_is_woken.load(Ordering::SeqCst) {
+            mailbox.finish_sleep();
+            wait = Wait::None;
+        }
+        let turned = shared.driver.borrow_mut().turn(wait, &mut self.wakes);
+        if wait != Wait::None {
+            mailbox.finish_sleep();
+        }
+        turned?;
+        if !shared.timers.borrow().is_empty() {
+            let now_ns = shared.now_ns();
+            shared.timers.borrow_mut().expire(now_ns, self.wakes.deferred_wakers_mut());
+        }
+        // Nothing may be borrowed here: a waker can run arbitrary code.
+        self.wakes.call();
+        if mailbox.is_notified() {
+            shared.drain_mailbox();
+        }
+        Ok(())
+    }
+}
+
+/// Returns how long the worker can sleep: until the next timer is due.
+#[inline]
+fn time_to_wait(shared: &Shared) -> Wait {
+    let timers = shared.timers.borrow();
+    // Usually no timer is pending, which is cheaper to check than the next deadline.
+    if timers.is_empty() {
+        return Wait::Forever;
+    }
+    let Some(deadline_ns) = timers.next_deadline_ns() else { return Wait::Forever };
+    drop(timers);
+    match deadline_ns.saturating_sub(shared.now_ns()) {
+        0 => Wait::None,
+        remaining_ns => Wait::For(remaining_ns),
+    }
+}
+
+impl Drop for Runtime {
+    fn drop(&mut self) {
+        if self.shared.is_entered() {
+            // A task has called `process::exit`, and the C library runs the destructors of `thread_local!` values, one
+            // of which is this runtime. Frames below on this stack still use the future being polled and the runtime.
+            std::mem::forget(Rc::clone(&self.shared));
+            return log(|| tracing::error!("runtime dropped while running; leaking it"));
+        }
+        // An outer runtime on this thread may have queued notifications, and it waits until this one has drained.
+        catch_and_log_panic("waker panicked before a runtime was dropped", flush_wakes_before_blocking);
+        let entered = EnterGuard::new(&self.shared);
+        // Tasks are dropped first: their sockets are released into the driver.
+        self.shared.cancel_tasks();
+        drop(entered);
+        self.shared.shut_down(self.drain_timeout);
+        self.shared.inbox.close();
+    }
+}
+
+/// Waker of the future of `block_on`. Any thread can wake it.
+struct MainTask {
+    is_woken: AtomicBool,
+    inbox: Arc<Inbox>,
+}
+
+impl Wake for MainTask {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        if self.is_woken.swap(true, Ordering::SeqCst) {
+            // The earlier wake-up may come from another worker, whose notification can stay queued for a long time.
+            return self.inbox.notify_if_asleep();
+        }
+        let own = with_current(|shared| Arc::ptr_eq(&shared.inbox, &self.inbox));
+        if own != Some(true) {
+            self.inbox.notify_worker();
+        }
+    }
+}
+
+/// A handle to a runtime, which can be sent to other threads.
+#[derive(Clone, Debug)]
+pub struct Handle {
+    inbox: Arc<Inbox>,
+}
+
+impl Handle {
+    /// Spawns a future on the runtime's thread.
+    ///
+    /// The worker is notified with `MSG_RING` between io_uring workers, otherwise through an eventfd. A task of an
+    /// io_uring runtime only queues the notification, which the next turn of its own worker submits. A task that then
+    /// blocks its thread until the spawned task has run therefore deadlocks.
+    ///
+    /// If the runtime has been dropped, the future is dropped and the handle returns a cancellation error.
+    pub fn spawn<F>(&self, future: F) -> JoinHandle<F::Output>
+    where
+        F: Future + Send + 'static,
+        F::Output: Send + 'static,
+    {
+        self.inbox.spawn(future)
+    }
+}
+
+/// Spawns a future on the runtime of this thread.
+///
+/// # Panics
+/// Panics if no runtime runs on this thread.
+pub fn spawn<F>(future: F) -> JoinHandle<F::Output>
+where
+    F: Future + 'static,
+    F::Output: 'static,
+{
+    with_current(|shared| shared.spawn(future)).unwrap_or_else(|| {
+        panic!("no anello runtime on this thread (call spawn from Runtime::block_on or a spawned task)")
+    })
+}
+
+/// Returns the driver of the runtime that runs on this thread, or `None` outside of a runtime.
+pub fn current_driver() -> Option<DriverInfo> {
+    with_current(|shared| shared.driver.borrow().description().clone())
+}
+
+/// Returns the driver counters of the runtime that runs on this thread, or `None` outside of a runtime.
+pub fn current_metrics() -> Option<DriverMetrics> {
+    with_current(|shared| shared.driver.borrow().metrics())
+}
+
+/// Builds a [`Runtime`].
+#[derive(Clone, Debug)]
+pub struct RuntimeBuilder {
+    kind: DriverKind,
+    options: DriverOptions,
+    drain_timeout: Duration,
+    environment: bool,
+}
+
+impl Default for RuntimeBuilder {
+    fn default() -> Self {
+        Self {
+            kind: DriverKind::Auto,
+            options: DriverOptions::default(),
+            drain_timeout: Duration::from_secs(1),
+            environment: true,
+        }
+    }
+}
+
+impl RuntimeBuilder {
+    /// Sets the driver. The default is [`DriverKind::Auto`].
+    ///
+    /// The environment variable `ANELLO_DRIVER` (`auto`, `uring`, `epoll`) overrides this setting, except for the
+    /// simulated driver.
+    pub fn driver(mut self, kind: DriverKind) -> Self {
+        self.kind = kind;
+        self
+    }
+
+    /// Sets the options of the driver.
+    pub fn options(mut self, options: DriverOptions) -> Self {
+        self.options = options;
+        self
+    }
+
+    /// Sets how long dropping the runtime may take to send accepted bytes. The default is 1 second.
+    pub fn drain_timeout(mut self, timeout: Duration) -> Self {
+        self.drain_timeout = timeout;
+        self
+    }
+
+    /// Sets whether `ANELLO_DRIVER` can override the driver. The default is `true`. Disable it in a benchmark that
+    /// compares drivers.
+    pub fn driver_from_environment(mut self, enabled: bool) -> Self {
+        self.environment = enabled;
+        self
+    }
+
+    /// Builds the runtime on the calling thread.
+    ///
+    /// # Errors
+    /// Returns an error if the requested driver is unavailable (the message contains the cause and a remedy), if the
+    /// limit of open files is reached, or if `ANELLO_DRIVER` contains an unknown driver name.
+    pub fn build(&self) -> io::Result<Runtime> {
+        let kind = self.effective_kind()?;
+        let driver = Driver::new(&kind, &self.options)?;
+        let description = driver.description();
+        match &description.fallback_reason {
+            Some(reason) => {
+                tracing::info!(driver = description.name, reason, "io_uring unavailable; using epoll")
+            }
+            None => {
+                tracing::info!(driver = description.name, features = description.features, "driver ready")
+            }
+        }
+        Ok(Runtime { shared: Shared::new(driver)?, drain_timeout: self.drain_timeout })
+    }
+
+    fn effective_kind(&self) -> io::Result<DriverKind> {
+        if matches!(self.kind, DriverKind::Sim(_)) || !self.environment {
+            return Ok(self.kind.clone());
+        }
+        match std::env::var(DRIVER_VARIABLE) {
+            Ok(name) => name.parse().map_err(|error| {
+                io::Error::new(io::ErrorKind::InvalidInput, format!("{DRIVER_VARIABLE}: {error}"))
+            }),
+            Err(_) => Ok(self.kind.clone()),
+        }
+    }
+}

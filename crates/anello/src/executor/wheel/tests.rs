@@ -1,0 +1,273 @@
+//! Tests of single cases, and a comparison of the wheel with a sorted map.
+
+use std::collections::BTreeMap;
+
+use proptest::prelude::*;
+
+use super::*;
+
+const SECOND_NS: u64 = 1_000_000_000;
+const HOUR_NS: u64 = 3600 * SECOND_NS;
+const YEAR_NS: u64 = 365 * 24 * HOUR_NS;
+
+fn expired<T>(wheel: &mut Wheel<T>, now_ns: u64) -> Vec<T> {
+    let mut fired = Vec::new();
+    wheel.expire(now_ns, &mut fired);
+    fired
+}
+
+/// Returns the time at which a timer is due, computed independently of the wheel.
+fn due_ns(deadline_ns: u64) -> u64 {
+    deadline_ns.checked_next_multiple_of(TICK_NS).unwrap_or(u64::MAX)
+}
+
+#[test]
+fn timer_fires_at_tick_after_deadline_and_never_before() {
+    for start_ns in [0, 1, TICK_NS - 1, 63 * TICK_NS, YEAR_NS + 12_345] {
+        for delay_ns in [1, TICK_NS - 1, TICK_NS, TICK_NS + 1, 64 * TICK_NS, HOUR_NS, 30 * YEAR_NS] {
+            let deadline_ns = start_ns + delay_ns;
+            let mut wheel = Wheel::new(start_ns);
+            wheel.insert(deadline_ns, 'x');
+            assert_eq!(wheel.next_deadline_ns(), Some(due_ns(deadline_ns)));
+            assert_eq!(expired(&mut wheel, due_ns(deadline_ns) - 1), []);
+            assert_eq!(wheel.next_deadline_ns(), Some(due_ns(deadline_ns)));
+            assert_eq!(expired(&mut wheel, due_ns(deadline_ns)), ['x']);
+            assert!(wheel.is_empty() && wheel.next_deadline_ns().is_none());
+        }
+    }
+}
+
+#[test]
+fn clock_that_stands_or_goes_backwards_fires_only_overdue_timers() {
+    let mut wheel = Wheel::new(HOUR_NS);
+    wheel.insert(HOUR_NS + SECOND_NS, 'x');
+    wheel.insert(0, 'a');
+    wheel.insert(HOUR_NS - TICK_NS, 'b');
+    assert!(wheel.next_deadline_ns().is_some_and(|bound_ns| bound_ns <= HOUR_NS));
+    assert_eq!(expired(&mut wheel, HOUR_NS), ['a', 'b']);
+    assert_eq!(expired(&mut wheel, 0), []);
+    assert_eq!(wheel.next_deadline_ns(), Some(due_ns(HOUR_NS + SECOND_NS)));
+    wheel.insert(HOUR_NS - TICK_NS, 'c');
+    assert_eq!(expired(&mut wheel, 0), ['c'], "due at the latest time passed to the wheel");
+    assert_eq!(expired(&mut wheel, HOUR_NS + 2 * SECOND_NS), ['x']);
+}
+
+#[test]
+fn expiry_orders_by_tick_and_then_by_insertion() {
+    let mut wheel = Wheel::new(0);
+    let ticks = [300_000, 5, 64, 4096, 5, 63, 4095, 300_000, 65, 64, 1 << 40, 1 << 30];
+    let mut expected: Vec<(u64, usize)> = ticks.into_iter().zip(0..).collect();
+    for timer in &expected {
+        wheel.insert(timer.0 * TICK_NS, *timer);
+    }
+    assert_eq!(expired(&mut wheel, 4 * TICK_NS), []);
+    // The same ticks as before. Some of the earlier timers are on an upper level.
+    for timer in [(5, 100), (64, 101), (300_000, 102)] {
+        wheel.insert(timer.0 * TICK_NS, timer);
+        expected.push(timer);
+    }
+    expected.sort_unstable();
+    assert_eq!(expired(&mut wheel, u64::MAX), expected);
+}
+
+#[test]
+fn timers_at_end_of_clock_fire() {
+    let mut wheel = Wheel::new(0);
+    wheel.insert(u64::MAX, 'z');
+    wheel.insert(u64::MAX - TICK_NS, 'y');
+    assert_eq!(expired(&mut wheel, u64::MAX - 1), ['y']);
+    assert_eq!(wheel.next_deadline_ns(), Some(u64::MAX));
+    assert_eq!(expired(&mut wheel, u64::MAX), ['z']);
+    wheel.insert(u64::MAX, 'w');
+    assert_eq!(expired(&mut wheel, u64::MAX), ['w']);
+}
+
+#[test]
+fn stale_keys_match_no_timer() {
+    let mut wheel = Wheel::new(0);
+    let cancelled = wheel.insert(SECOND_NS, 'a');
+    assert_eq!(wheel.cancel(cancelled), Some('a'));
+    let fired = wheel.insert(SECOND_NS, 'b');
+    assert_eq!(cancelled.index, fired.index, "the entry is reused");
+    assert!(wheel.get_mut(cancelled).is_none() && wheel.cancel(cancelled).is_none());
+    assert_eq!(wheel.get_mut(fired).map(|value| std::mem::replace(value, 'c')), Some('b'));
+    assert_eq!(expired(&mut wheel, 2 * SECOND_NS), ['c']);
+    assert!(wheel.get_mut(fired).is_none() && wheel.cancel(fired).is_none());
+    assert_eq!(wheel.cancel(TimerKey { index: 1000, generation: 0 }), None);
+
+    wheel.entries[0].generation = u32::MAX;
+    let last = wheel.insert(SECOND_NS, 'd');
+    assert_eq!(wheel.cancel(last), Some('d'));
+    assert_eq!(
+        wheel.insert(SECOND_NS, 'e').index,
+        1,
+        "the generations are exhausted, so the entry is not reused"
+    );
+    assert!(wheel.cancel(last).is_none() && wheel.cancel(cancelled).is_none() && wheel.len() == 1);
+}
+
+#[test]
+fn cancelled_timer_costs_at_most_one_wake_up() {
+    let mut wheel = Wheel::new(0);
+    let early = wheel.insert(YEAR_NS, 'a');
+    wheel.insert(YEAR_NS + HOUR_NS, 'b');
+    assert_eq!(wheel.cancel(early), Some('a'));
+    assert_eq!(wheel.next_deadline_ns(), Some(due_ns(YEAR_NS)));
+    assert_eq!(expired(&mut wheel, due_ns(YEAR_NS)), []);
+    assert_eq!(wheel.next_deadline_ns(), Some(due_ns(YEAR_NS + HOUR_NS)));
+    assert_eq!(expired(&mut wheel, due_ns(YEAR_NS + HOUR_NS)), ['b']);
+}
+
+#[test]
+fn steady_state_does_not_grow() {
+    let mut wheel = Wheel::new(0);
+    for round in 0..100u64 {
+        let now_ns = round * SECOND_NS;
+        let keys: Vec<_> = (0..100).map(|i| wheel.insert(now_ns + i * 10_000_000, i)).collect();
+        keys.into_iter().step_by(2).for_each(|key| assert!(wheel.cancel(key).is_some()));
+        assert_eq!(expired(&mut wheel, now_ns + SECOND_NS).len(), 50);
+        assert_eq!(wheel.entries.len(), 100);
+    }
+}
+
+/// A wheel, and a sorted map as its reference model.
+struct Pair {
+    wheel: Wheel<u64>,
+    /// Values of the pending timers, by due time and serial number.
+    model: BTreeMap<(u64, u64), u64>,
+    /// All timers that were inserted, including stale ones: the key in the wheel and the key in the model.
+    keys: Vec<(TimerKey, (u64, u64))>,
+    latest_ns: u64,
+}
+
+impl Pair {
+    fn new(now_ns: u64) -> Self {
+        Self { wheel: Wheel::new(now_ns), model: BTreeMap::new(), keys: Vec::new(), latest_ns: now_ns }
+    }
+
+    fn insert(&mut self, deadline_ns: u64) {
+        let latest_ns = self.latest_ns;
+        let current_ns = if latest_ns == u64::MAX { latest_ns } else { latest_ns - latest_ns % TICK_NS };
+        let serial = self.keys.len() as u64;
+        let model_key = (due_ns(deadline_ns).max(current_ns), serial);
+        self.keys.push((self.wheel.insert(deadline_ns, serial), model_key));
+        self.model.insert(model_key, serial);
+    }
+
+    fn cancel(&mut self, nth: usize) {
+        let (key, model_key) = self.keys[nth];
+        assert_eq!(self.wheel.cancel(key), self.model.remove(&model_key));
+    }
+
+    fn replace(&mut self, nth: usize, new: u64) {
+        let (key, model_key) = self.keys[nth];
+        let replace = |value: &mut u64| std::mem::replace(value, new);
+        assert_eq!(self.wheel.get_mut(key).map(replace), self.model.get_mut(&model_key).map(replace));
+    }
+
+    fn expire(&mut self, now_ns: u64) {
+        self.latest_ns = self.latest_ns.max(now_ns);
+        let mut expected = Vec::new();
+        while self.model.first_key_value().is_some_and(|(&(due_ns, _), _)| due_ns <= self.latest_ns) {
+            expected.extend(self.model.pop_first().map(|(_, value)| value));
+        }
+        assert!(expired(&mut self.wheel, now_ns) == expected, "out of order, lost or early at {now_ns} ns");
+    }
+
+    /// Advances to the next deadline, as a worker does. Returns `false` if no timer is pending.
+    fn expire_at_bound(&mut self) -> bool {
+        let Some(bound_ns) = self.wheel.next_deadline_ns() else { return false };
+        self.expire(bound_ns);
+        assert!(self.wheel.next_deadline_ns().is_none_or(|next_ns| next_ns > bound_ns), "no progress");
+        true
+    }
+
+    /// Checks the invariants of the module on the whole structure, then the public functions.
+    fn check(&self) {
+        let wheel = &self.wheel;
+        let mut linked = 0;
+        for (slot, list) in wheel.slots.iter().enumerate() {
+            let occupied = wheel.occupied[slot / SLOTS_PER_LEVEL] >> (slot % SLOTS_PER_LEVEL) & 1 == 1;
+            assert_eq!(occupied, list.head != NONE, "slot {slot}: bit and list are inconsistent");
+            assert!(!occupied || list.earliest_tick >= wheel.slot_start(slot));
+            let (mut previous, mut index) = (NONE, list.head);
+            while index != NONE {
+                let entry = &wheel.entries[index as usize];
+                assert!(entry.value.is_some() && entry.tick >= wheel.elapsed_tick);
+                assert_eq!((entry.previous, entry.slot as usize), (previous, slot));
+                assert_eq!(wheel.slot_of(entry.tick), slot, "timer in the wrong slot");
+                assert!(list.earliest_tick <= entry.tick);
+                linked += 1;
+                (previous, index) = (index, entry.next);
+            }
+            assert_eq!(list.tail, previous);
+        }
+        assert_eq!((linked, wheel.len()), (self.model.len(), self.model.len()));
+        let bound_ns = wheel.next_deadline_ns();
+        assert_eq!(bound_ns.is_none(), wheel.is_empty());
+        assert!(self.model.keys().all(|&(due_ns, _)| bound_ns <= Some(due_ns)));
+    }
+}
+
+#[test]
+fn fault_16_million_timers_fire_in_order_and_never_early() {
+    let count = if cfg!(miri) { 1000 } else { 1_000_000 };
+    let mut random = fastrand::Rng::with_seed(16);
+    let start_ns = random.u64(..) >> 8;
+    let mut pair = Pair::new(start_ns);
+    for _ in 0..count {
+        // Deadlines are distributed logarithmically, up to four years.
+        let span_ns = (4 * YEAR_NS) >> random.u32(..40);
+        pair.insert(start_ns + random.u64(..span_ns));
+    }
+    (0..count).step_by(5).for_each(|nth| pair.cancel(nth));
+    pair.check();
+    for jump_ns in [1, TICK_NS, SECOND_NS, 60 * SECOND_NS, HOUR_NS, 30 * HOUR_NS, YEAR_NS, 4 * YEAR_NS] {
+        pair.expire(pair.latest_ns + jump_ns);
+        for _ in 0..count / 100 {
+            pair.expire_at_bound();
+        }
+        pair.check();
+    }
+    assert!(pair.wheel.is_empty());
+}
+
+/// A logarithmically distributed duration, so that every level of the wheel is used.
+fn any_span_ns() -> impl Strategy<Value = u64> {
+    (any::<u64>(), 0..64u32).prop_map(|(random, shift)| random >> shift)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig {
+        cases: if cfg!(miri) { 4 } else { 400 },
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    })]
+
+    #[test]
+    fn wheel_matches_sorted_map(
+        start_ns in any_span_ns(),
+        steps in prop::collection::vec((0..21, any_span_ns(), any::<usize>()), 0..200),
+    ) {
+        let mut pair = Pair::new(start_ns);
+        pair.insert(start_ns);
+        for (action, span_ns, nth) in steps {
+            let (now_ns, nth) = (pair.latest_ns, nth % pair.keys.len());
+            match action {
+                0..6 => pair.insert(now_ns.saturating_add(span_ns)),
+                6..9 => pair.insert(now_ns.saturating_add(span_ns % (200 * TICK_NS))),
+                9 => pair.insert(now_ns.saturating_sub(span_ns)),
+                10..13 => pair.cancel(nth),
+                13 => pair.replace(nth, span_ns),
+                14..16 => pair.expire(now_ns.saturating_add(span_ns >> 12)),
+                16 => pair.expire(now_ns.saturating_add(span_ns)),
+                17 => pair.expire(now_ns.saturating_sub(span_ns)),
+                _ => _ = pair.expire_at_bound(),
+            }
+            pair.check();
+        }
+        while pair.expire_at_bound() {
+            pair.check();
+        }
+    }
+}

@@ -1,0 +1,358 @@
+//! Connections of all families: the operations of a stream, and the handle that shuts it down.
+
+use std::cell::Ref;
+use std::fmt;
+use std::future::{Future, poll_fn};
+use std::io::{self, IoSlice};
+use std::net::{Shutdown, SocketAddr};
+use std::os::fd::{AsFd, OwnedFd};
+use std::rc::Rc;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use super::family::{Sealed as _, StreamFamily, Tcp};
+use super::linger::linger;
+use crate::driver::buffer::Chunk;
+use crate::driver::{Driver, End, FileRange, Key, PeerCredentials, PollIo, SendBuf, StreamOption, wake_all};
+use crate::executor::{Shared, current};
+use crate::fs::File;
+
+/// Number of bytes of a file that are read ahead and then sent at a time.
+const FILE_CHUNK_BYTES: u64 = 2 * 1024 * 1024;
+
+/// A connection, which a stream or its halves share.
+pub struct Connection {
+    shared: Rc<Shared>,
+    key: Key,
+}
+
+/// Handle that shuts down a connection from outside the task that uses it; see [`Stream::shutdown_handle`](super::Stream::shutdown_handle). Has no
+/// effect once the connection is closed.
+#[derive(Clone)]
+pub struct ShutdownHandle {
+    shared: Rc<Shared>,
+    key: Key,
+}
+
+impl ShutdownHandle {
+    /// Returns the address of the peer (`getpeername(2)`).
+    ///
+    /// # Errors
+    /// Returns an error if the connection is broken or closed, or is not an IP connection.
+    pub fn peer_addr(&self) -> io::Result<SocketAddr> {
+        Tcp::address(&self.shared.driver.borrow().address(self.key, End::Peer)?)
+    }
+
+    /// Shuts down the read half (`shutdown(2)` with `SHUT_RD`). Buffered data is still returned, then EOF.
+    pub fn shutdown_read(&self) {
+        // Fails only if the peer has already terminated the connection, which the stream detects itself.
+        self.shared.driver.borrow().shutdown(self.key, Shutdown::Read).ok();
+    }
+
+    /// Resets the connection and closes it (`SO_LINGER` with zero), so that a TCP peer detects that the data is
+    /// incomplete. Bytes that the peer has not received are discarded. Tasks that use the stream, or wait for it, get
+    /// an error.
+    pub fn reset(&self) {
+        let waiting = {
+            let mut driver = self.shared.driver.borrow_mut();
+            // Fails only if there is no peer left to receive the reset.
+            driver.set_option(self.key, StreamOption::Linger(Some(Duration::ZERO))).ok();
+            let waiting = driver.take_wakers(self.key);
+            driver.abort(self.key);
+            waiting
+        };
+        // The driver must not be borrowed here: a waker can run arbitrary code.
+        wake_all(waiting.into_iter().flatten());
+    }
+
+    /// Shuts down both directions (`shutdown(2)` with `SHUT_RDWR`). Tasks that wait for the stream get EOF or an
+    /// error.
+    pub fn shutdown(&self) {
+        // Fails only if the peer has already terminated the connection.
+        self.shared.driver.borrow().shutdown(self.key, Shutdown::Both).ok();
+    }
+}
+
+impl fmt::Debug for Connection {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.key.fmt(formatter)
+    }
+}
+
+impl fmt::Debug for ShutdownHandle {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("ShutdownHandle").field("key", &self.key).finish_non_exhaustive()
+    }
+}
+
+impl Connection {
+    pub(super) fn new(shared: Rc<Shared>, key: Key) -> Self {
+        Self { shared, key }
+    }
+
+    /// Imports a connected stream socket.
+    pub fn import(descriptor: OwnedFd) -> io::Result<Self> {
+        let shared = current();
+        let key = shared.driver.borrow_mut().import_stream(descriptor)?;
+        Ok(Self { shared, key })
+    }
+
+    fn driver(&self) -> Ref<'_, Driver> {
+        self.shared.driver.borrow()
+    }
+
+    pub(super) fn shutdown_handle(&self) -> ShutdownHandle {
+        ShutdownHandle { shared: Rc::clone(&self.shared), key: self.key }
+    }
+
+    pub(super) fn address<F: StreamFamily>(&self, end: End) -> io::Result<F::Address> {
+        F::address(&self.driver().address(self.key, end)?)
+    }
+
+    pub(super) fn peer_credentials(&self) -> io::Result<PeerCredentials> {
+        self.driver().peer_credentials(self.key)
+    }
+
+    pub fn poll_connect(&self, context: &Context<'_>) -> PollIo<()> {
+        self.shared.driver.borrow_mut().poll_connect(self.key, context.waker())
+    }
+
+    #[inline]
+    pub fn recv(&self) -> impl Future<Output = io::Result<Option<Chunk>>> + '_ {
+        poll_fn(move |context| {
+            let mut chunk = None;
+            self.poll_recv(&mut chunk, context).map_ok(|()| chunk)
+        })
+    }
+
+    /// Stores the next bytes in `into`, which must be `None`. It stays `None` at EOF.
+    #[inline(always)]
+    pub fn poll_recv(&self, into: &mut Option<Chunk>, context: &Context<'_>) -> PollIo<()> {
+        if !self.shared.has_budget_or_yield(context) {
+            return Poll::Pending;
+        }
+        let received = self.shared.driver.borrow_mut().poll_receive(self.key, into, context.waker());
+        if let Some(chunk) = into {
+            self.shared.spend_budget(chunk.len());
+        }
+        received
+    }
+
+    pub fn read<'a>(&'a self, buffer: &'a mut [u8]) -> impl Future<Output = io::Result<usize>> + 'a {
+        poll_fn(move |context| self.poll_read(buffer, context))
+    }
+
+    pub fn poll_read(&self, buffer: &mut [u8], context: &Context<'_>) -> PollIo<usize> {
+        if buffer.is_empty() {
+            return Poll::Ready(Ok(0));
+        }
+        self.polled(context, |driver, waker| driver.poll_read(self.key, buffer, waker))
+    }
+
+    /// Passes at most `max_bytes` bytes to one call of `copy`, and no bytes at EOF. Returns their number.
+    pub fn poll_copy(
+        &self,
+        max_bytes: usize,
+        copy: impl FnOnce(&[u8]),
+        context: &Context<'_>,
+    ) -> PollIo<usize> {
+        if max_bytes == 0 {
+            return Poll::Ready(Ok(0));
+        }
+        self.polled(context, |driver, waker| driver.poll_copy(self.key, max_bytes, copy, waker))
+    }
+
+    /// Polls for a number of bytes and charges it to the budget of the running task.
+    #[inline]
+    fn polled(
+        &self,
+        context: &Context<'_>,
+        poll: impl FnOnce(&mut Driver, &Waker) -> PollIo<usize>,
+    ) -> PollIo<usize> {
+        if !self.shared.has_budget_or_yield(context) {
+            return Poll::Pending;
+        }
+        let polled = poll(&mut self.shared.driver.borrow_mut(), context.waker());
+        if let Poll::Ready(Ok(count)) = polled {
+            self.shared.spend_budget(count);
+        }
+        polled
+    }
+
+    pub async fn read_exact(&self, buffer: &mut [u8]) -> io::Result<()> {
+        let mut filled = 0;
+        while filled < buffer.len() {
+            match self.read(&mut buffer[filled..]).await? {
+                0 => {
+                    let message = format!("unexpected EOF after {filled} of {} bytes", buffer.len());
+                    return Err(io::Error::new(io::ErrorKind::UnexpectedEof, message));
+                }
+                count => filled += count,
+            }
+        }
+        Ok(())
+    }
+
+    #[inline]
+    pub fn send(&self, outgoing: SendBuf) -> impl Future<Output = io::Result<()>> + '_ {
+        let mut outgoing = Some(outgoing);
+        poll_fn(move |context| {
+            let sent = self.poll_send(&mut outgoing, context);
+            if matches!(sent, Poll::Ready(Err(_))) {
+                // The owner of the bytes may panic when they are dropped. Drop them here, where unwinding also drops
+                // the error: if the future were dropped after returning its result, the compiler would leak the
+                // result.
+                drop(outgoing.take());
+            }
+            sent
+        })
+    }
+
+    #[inline(always)]
+    pub fn poll_send(&self, outgoing: &mut Option<SendBuf>, context: &Context<'_>) -> PollIo<()> {
+        // Sends count like receives: a peer that reads as fast as this side sends must not starve other tasks.
+        if !self.shared.has_budget_or_yield(context) {
+            return Poll::Pending;
+        }
+        let bytes = outgoing.as_ref().map_or(0, |outgoing| outgoing.as_slice().len());
+        let sent = self.shared.driver.borrow_mut().poll_send(self.key, outgoing, context.waker());
+        if sent.is_ready() {
+            self.shared.spend_budget(bytes);
+        }
+        sent
+    }
+
+    pub fn write<'a>(&'a self, bytes: &'a [u8]) -> impl Future<Output = io::Result<usize>> + 'a {
+        poll_fn(move |context| self.poll_write(&[IoSlice::new(bytes)], context))
+    }
+
+    pub fn write_vectored<'a>(
+        &'a self,
+        slices: &'a [IoSlice<'a>],
+    ) -> impl Future<Output = io::Result<usize>> + 'a {
+        poll_fn(move |context| self.poll_write(slices, context))
+    }
+
+    pub fn write_more<'a>(&'a self, bytes: &'a [u8]) -> impl Future<Output = io::Result<usize>> + 'a {
+        poll_fn(move |context| {
+            self.polled(context, |driver, waker| driver.poll_write_more(self.key, bytes, waker))
+        })
+    }
+
+    pub fn poll_write(&self, slices: &[IoSlice<'_>], context: &Context<'_>) -> PollIo<usize> {
+        self.polled(context, |driver, waker| driver.poll_write(self.key, slices, waker))
+    }
+
+    pub async fn write_all(&self, bytes: &[u8]) -> io::Result<()> {
+        let mut written = 0;
+        while written < bytes.len() {
+            written += self.write(&bytes[written..]).await?;
+        }
+        Ok(())
+    }
+
+    pub fn flush(&self) -> impl Future<Output = io::Result<()>> + '_ {
+        poll_fn(|context| self.poll_flush(context))
+    }
+
+    pub fn poll_flush(&self, context: &Context<'_>) -> PollIo<()> {
+        self.shared.driver.borrow_mut().poll_flush(self.key, context.waker())
+    }
+
+    /// Sends a part of a file after all accepted bytes, and returns the number of bytes sent. `on_progress` is called
+    /// with the number of bytes each time the kernel has taken some.
+    pub async fn send_file(
+        &self,
+        file: &File,
+        offset: u64,
+        length: u64,
+        mut on_progress: impl FnMut(u64),
+    ) -> io::Result<u64> {
+        let mut sent = 0;
+        while sent < length {
+            let chunk_bytes = (length - sent).min(FILE_CHUNK_BYTES);
+            // Otherwise the kernel would wait for the disk within `sendfile(2)`. The simulated kernel needs no
+            // read-ahead.
+            if !self.driver().is_simulated() {
+                file.read_ahead(offset + sent, chunk_bytes).await?;
+            }
+            let chunk_end = sent + chunk_bytes;
+            while sent < chunk_end {
+                let length = (chunk_end - sent) as usize;
+                let range = FileRange { file: file.as_fd(), offset: offset + sent, length };
+                let send = |driver: &mut Driver, waker: &Waker| driver.poll_send_file(self.key, range, waker);
+                match poll_fn(|context| self.polled(context, send)).await? {
+                    0 => return Ok(sent),
+                    count => {
+                        sent += count as u64;
+                        on_progress(count as u64);
+                    }
+                }
+            }
+        }
+        Ok(sent)
+    }
+
+    /// Ready when all accepted bytes are with the kernel, or will be submitted with the next turns.
+    pub fn poll_submitted(&self, context: &Context<'_>) -> PollIo<()> {
+        self.shared.driver.borrow_mut().poll_submitted(self.key, context.waker())
+    }
+
+    /// Shuts down the write direction after the accepted bytes, without waiting for them.
+    pub fn shutdown(&self) -> io::Result<()> {
+        self.shared.driver.borrow_mut().shutdown_write(self.key)
+    }
+
+    /// Shuts down the write direction when the write half is dropped. Fails only if the connection is broken, in which
+    /// case the peer needs no FIN.
+    pub(super) fn shutdown_dropped(&self) {
+        let Ok(mut driver) = self.shared.driver.try_borrow_mut() else {
+            let (shared, key) = (Rc::downgrade(&self.shared), self.key);
+            let later = async move {
+                shared.upgrade().map(|shared| shared.driver.borrow_mut().shutdown_write(key).ok());
+            };
+            return self.shared.spawn(later).detach();
+        };
+        driver.shutdown_write(self.key).ok();
+        drop(driver);
+        // It is unknown when the runtime runs again, so the FIN is sent now.
+        if !self.shared.is_current() {
+            self.shared.flush_driver();
+        }
+    }
+
+    pub(super) fn set(&self, option: StreamOption) -> io::Result<()> {
+        self.driver().set_option(self.key, option)
+    }
+
+    pub fn abort(&self) {
+        self.shared.driver.borrow_mut().abort(self.key);
+    }
+
+    /// Waits until all accepted bytes are sent, and releases the socket. Also returns the bytes that were received and
+    /// not taken.
+    pub async fn detach(&self) -> io::Result<(OwnedFd, Vec<u8>)> {
+        let detaching =
+            poll_fn(|context| self.shared.driver.borrow_mut().poll_detach(self.key, context.waker()));
+        let (descriptor, chunks) = detaching.await?;
+        Ok((descriptor, chunks.iter().flat_map(|chunk| chunk.iter().copied()).collect()))
+    }
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        let Ok(mut driver) = self.shared.driver.try_borrow_mut() else {
+            return self.shared.release_deferred(self.key, Self::new);
+        };
+        let unsent = driver.release(self.key);
+        drop(driver);
+        // Accepted bytes are still sent, but a peer that never reads must not keep the connection open without limit.
+        if unsent {
+            linger(&self.shared, self.key);
+        }
+        // It is unknown when the runtime runs again, so the connection is closed now.
+        if !self.shared.is_current() {
+            self.shared.flush_driver();
+        }
+    }
+}

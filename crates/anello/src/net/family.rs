@@ -1,0 +1,81 @@
+//! Address families of streams and listeners.
+
+use std::fmt;
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::SocketAddr as UnixAddress;
+
+use socket2::SockAddr;
+
+/// Address family of a stream or listener: [`Tcp`] or [`Unix`]. This trait is sealed.
+pub trait StreamFamily: Sealed + fmt::Debug + 'static {
+    /// Type of the addresses.
+    type Address;
+    /// Corresponding stream of the standard library.
+    type StdStream: Into<OwnedFd> + From<OwnedFd>;
+    /// Corresponding listener of the standard library.
+    type StdListener: Into<OwnedFd> + From<OwnedFd>;
+}
+
+/// Supertrait that other crates cannot name, which seals [`StreamFamily`].
+pub trait Sealed {
+    /// Names of the types, for debug output.
+    const STREAM: &'static str;
+    const LISTENER: &'static str;
+    /// Whether accepted sockets inherit the options of the listener.
+    const INHERITS_OPTIONS: bool;
+
+    fn address(address: &SockAddr) -> io::Result<Self::Address>
+    where
+        Self: StreamFamily;
+}
+
+/// Family of [`TcpStream`](super::TcpStream) and [`TcpListener`](super::TcpListener) (`AF_INET`, `AF_INET6`).
+#[derive(Debug)]
+pub enum Tcp {}
+
+/// Family of [`UnixStream`](super::UnixStream) and [`UnixListener`](super::UnixListener) (`AF_UNIX`).
+#[derive(Debug)]
+pub enum Unix {}
+
+impl StreamFamily for Tcp {
+    type Address = SocketAddr;
+    type StdStream = std::net::TcpStream;
+    type StdListener = std::net::TcpListener;
+}
+
+impl StreamFamily for Unix {
+    type Address = UnixAddress;
+    type StdStream = std::os::unix::net::UnixStream;
+    type StdListener = std::os::unix::net::UnixListener;
+}
+
+impl Sealed for Tcp {
+    const STREAM: &'static str = "TcpStream";
+    const LISTENER: &'static str = "TcpListener";
+    const INHERITS_OPTIONS: bool = true;
+
+    fn address(address: &SockAddr) -> io::Result<SocketAddr> {
+        address
+            .as_socket()
+            .ok_or_else(|| io::Error::new(io::ErrorKind::Unsupported, "not an internet socket"))
+    }
+}
+
+impl Sealed for Unix {
+    const STREAM: &'static str = "UnixStream";
+    const LISTENER: &'static str = "UnixListener";
+    const INHERITS_OPTIONS: bool = false;
+
+    fn address(address: &SockAddr) -> io::Result<UnixAddress> {
+        match (address.as_pathname(), address.as_abstract_namespace()) {
+            (Some(path), _) => UnixAddress::from_pathname(path),
+            (None, Some(name)) => UnixAddress::from_abstract_name(name),
+            // The standard library represents an unnamed address by an empty path.
+            (None, None) if address.is_unix() => UnixAddress::from_pathname(""),
+            (None, None) => Err(io::Error::new(io::ErrorKind::Unsupported, "not a Unix socket")),
+        }
+    }
+}

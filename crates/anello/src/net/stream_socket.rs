@@ -1,0 +1,258 @@
+//! The type of the streams of both families.
+
+use std::fmt;
+use std::future::Future;
+use std::io::{self, IoSlice};
+use std::marker::PhantomData;
+
+use super::connection::{Connection, ShutdownHandle};
+use super::family::StreamFamily;
+use super::stream::{OwnedReadHalf, OwnedWriteHalf, ReadHalf, Sealed, Stream, WriteHalf};
+use crate::driver::buffer::Chunk;
+use crate::driver::{End, SendBuf, StreamOption};
+use crate::fs::File;
+
+/// Stream of the family `F`: a [`TcpStream`](super::TcpStream) or a [`UnixStream`](super::UnixStream), bound to this
+/// thread's runtime.
+///
+/// Receiving and sending are independent: [`split`](Self::split) and [`into_split`](Self::into_split) return one half
+/// for each direction. The futures of methods documented as "cancel-safe" can be dropped at any await point: no
+/// received byte is lost, and every accepted byte is sent. Dropping the stream sends the accepted bytes for up to 30
+/// seconds and then closes the stream.
+pub struct StreamSocket<F> {
+    pub(super) connection: Connection,
+    family: PhantomData<fn() -> F>,
+}
+
+impl<F: StreamFamily> StreamSocket<F> {
+    pub(super) fn new(connection: Connection) -> Self {
+        Self { connection, family: PhantomData }
+    }
+
+    /// Creates the stream of an accepted connection.
+    pub(super) fn accepted(connection: Connection) -> io::Result<Self> {
+        if !F::INHERITS_OPTIONS {
+            connection.set(StreamOption::UrgentInline)?;
+        }
+        Ok(Self::new(connection))
+    }
+
+    /// Receives bytes and returns them in the buffer that the kernel filled. Returns `None` at EOF.
+    ///
+    /// This is the fastest way to receive, because the bytes are not copied. On io_uring, TCP streams use a multishot
+    /// receive into a buffer ring (Linux 6.0). Otherwise `recv(2)` receives into memory that is still in the CPU cache;
+    /// for Unix streams on io_uring, a multishot poll (Linux 5.13) reports when the socket is readable. A stream whose
+    /// data is not taken stops receiving. Cancel-safe.
+    ///
+    /// # Errors
+    /// Returns an error if the connection is broken, for example reset or timed out. A Unix stream is broken if the peer
+    /// closed it with unread bytes.
+    #[inline]
+    pub fn recv(&mut self) -> impl Future<Output = io::Result<Option<Chunk>>> + '_ {
+        self.connection.recv()
+    }
+
+    /// Copies received bytes into `buffer` and returns their number. Returns 0 at EOF or if `buffer` is empty.
+    /// Cancel-safe.
+    ///
+    /// # Errors
+    /// See [`recv`](Self::recv).
+    #[inline]
+    pub fn read<'a>(&'a mut self, buffer: &'a mut [u8]) -> impl Future<Output = io::Result<usize>> + 'a {
+        self.connection.read(buffer)
+    }
+
+    /// Fills `buffer`. Not cancel-safe: bytes already copied stay in `buffer`, but their number is lost.
+    ///
+    /// # Errors
+    /// See [`recv`](Self::recv). Returns `UnexpectedEof` if the stream ends before `buffer` is full.
+    pub async fn read_exact(&mut self, buffer: &mut [u8]) -> io::Result<()> {
+        self.connection.read_exact(buffer).await
+    }
+
+    /// Queues owned bytes to be sent, without a copy, and returns once they are accepted.
+    ///
+    /// Bytes are accepted while fewer than [`max_send_queue_bytes`](crate::DriverOptions::max_send_queue_bytes) bytes
+    /// wait in the send queue. Accepted bytes are sent in order, even if this future is dropped. io_uring submits them
+    /// (`IORING_OP_SEND`, Linux 5.6) with the runtime's next system call. epoll calls `send(2)` immediately, or with
+    /// the runtime's next turn if the bytes are few and many sockets were ready. [`flush`](Self::flush) waits until
+    /// the kernel has taken the bytes. Unix sockets do not support zero-copy sends, so the options for these have no
+    /// effect on them. Cancel-safe: a future that is dropped before completion has accepted nothing.
+    ///
+    /// # Errors
+    /// Returns an error if this send or an earlier one failed because the connection is broken (no signal is raised).
+    /// Bytes that the kernel has not taken are lost.
+    #[inline]
+    pub fn send(&mut self, bytes: impl Into<SendBuf>) -> impl Future<Output = io::Result<()>> + '_ {
+        self.connection.send(bytes.into())
+    }
+
+    /// Accepts as many of `bytes` as fit into the send queue, and returns their number.
+    ///
+    /// The bytes are passed to the kernel directly (`send(2)`). Bytes that the kernel does not take are copied, and so
+    /// are later bytes while copied ones are still queued. Short writes, of at most 4096 bytes and fewer than
+    /// [`direct_send_threshold_bytes`](crate::DriverOptions::direct_send_threshold_bytes), are copied and sent with
+    /// the runtime's next turn: on io_uring always, on epoll if many sockets were ready. Cancel-safe.
+    ///
+    /// # Errors
+    /// See [`send`](Self::send).
+    #[inline]
+    pub fn write<'a>(&'a mut self, bytes: &'a [u8]) -> impl Future<Output = io::Result<usize>> + 'a {
+        self.connection.write(bytes)
+    }
+
+    /// Writes several slices as one message, like [`write`](Self::write). Up to 4096 bytes in total, if fewer than
+    /// [`direct_send_threshold_bytes`](crate::DriverOptions::direct_send_threshold_bytes), are copied into one buffer
+    /// on either driver. More bytes are passed to the kernel without a copy (`sendmsg(2)`). At most the first 1024
+    /// slices are used. Cancel-safe.
+    ///
+    /// # Errors
+    /// See [`send`](Self::send).
+    #[inline]
+    pub fn write_vectored<'a>(
+        &'a mut self,
+        slices: &'a [IoSlice<'a>],
+    ) -> impl Future<Output = io::Result<usize>> + 'a {
+        self.connection.write_vectored(slices)
+    }
+
+    /// Writes bytes like [`write`](Self::write), if more bytes, a file or the shutdown of the stream follow
+    /// immediately. A partial segment is sent together with the following data (`send(2)` with `MSG_MORE`), which
+    /// saves a packet. If nothing follows, the kernel delays a partial segment by 200 ms. On Unix sockets, there is no
+    /// difference from `write`. Cancel-safe.
+    ///
+    /// # Errors
+    /// See [`send`](Self::send).
+    pub fn write_more<'a>(&'a mut self, bytes: &'a [u8]) -> impl Future<Output = io::Result<usize>> + 'a {
+        self.connection.write_more(bytes)
+    }
+
+    /// Writes all of `bytes`, waiting for room in the send queue as needed. Not cancel-safe: the number of accepted
+    /// bytes is lost.
+    ///
+    /// # Errors
+    /// See [`send`](Self::send).
+    pub async fn write_all(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.connection.write_all(bytes).await
+    }
+
+    /// Waits until the kernel has taken all accepted bytes. Cancel-safe.
+    ///
+    /// # Errors
+    /// See [`send`](Self::send).
+    pub fn flush(&mut self) -> impl Future<Output = io::Result<()>> + '_ {
+        self.connection.flush()
+    }
+
+    /// Sends `length` bytes of a file, starting at `offset`, without copying them through user space (`sendfile(2)`).
+    /// Bytes accepted earlier are sent first. Returns the number of bytes sent, which is lower than `length` if the
+    /// file ends earlier.
+    ///
+    /// Returns when the kernel has taken the bytes. The kernel may still refer to the file, so the peer may receive
+    /// data that is written to the file afterwards. Parts that are not in the page cache, and have not been in the
+    /// last 100 ms, are first read by a thread for file operations
+    /// ([`File::read_ahead`](crate::fs::File::read_ahead)), so the worker does not wait for the disk. If the peer has
+    /// closed the connection, the kernel raises `SIGPIPE`, which Rust programs ignore by default.
+    ///
+    /// Not cancel-safe: the number of bytes sent is lost.
+    ///
+    /// # Errors
+    /// See [`send`](Self::send). Also returns an error if the file cannot be read or does not support `sendfile(2)`,
+    /// such as a directory or a pipe. The connection stays usable in this case.
+    pub async fn send_file(&mut self, file: &File, offset: u64, length: u64) -> io::Result<u64> {
+        self.connection.send_file(file, offset, length, |_| {}).await
+    }
+
+    /// Shuts down the write direction after the accepted bytes: calls `shutdown(2)` with `SHUT_WR` once the kernel has
+    /// taken them. The peer then reads EOF. Does not wait for the peer to read. [`flush`](Self::flush), called before
+    /// or after, waits until the kernel has taken the bytes. Later writes fail with `BrokenPipe`. Cancel-safe.
+    ///
+    /// # Errors
+    /// See [`send`](Self::send). Also returns an error if the peer has already closed or reset the connection.
+    pub async fn shutdown(&mut self) -> io::Result<()> {
+        self.connection.shutdown()
+    }
+
+    /// Lends the two directions to two futures of one task.
+    pub fn split(&mut self) -> (ReadHalf<&Self>, WriteHalf<&Self>) {
+        Stream::split(self)
+    }
+
+    /// Splits the stream into two independent halves, for two tasks. Dropping the write half shuts down the write
+    /// direction after the accepted bytes, unless [`forget`](OwnedWriteHalf::forget) was called, and the peer then
+    /// reads EOF. The connection is closed when both halves are dropped.
+    pub fn into_split(self) -> (OwnedReadHalf<Self>, OwnedWriteHalf<Self>) {
+        Stream::into_split(self)
+    }
+
+    /// Returns the address of the peer (`getpeername(2)`). Clients of a Unix listener usually have an unnamed address.
+    ///
+    /// # Errors
+    /// Returns the error of `getpeername(2)`.
+    pub fn peer_addr(&self) -> io::Result<F::Address> {
+        self.connection.address::<F>(End::Peer)
+    }
+
+    /// Returns the local address (`getsockname(2)`).
+    ///
+    /// # Errors
+    /// Returns the error of `getsockname(2)`.
+    pub fn local_addr(&self) -> io::Result<F::Address> {
+        self.connection.address::<F>(End::Local)
+    }
+
+    /// Sets the size of the kernel's send buffer in bytes (`SO_SNDBUF`; the kernel doubles the value). It limits the
+    /// bytes in flight to the peer of a Unix stream: Unix sockets have no separate receive buffer.
+    ///
+    /// # Errors
+    /// Returns the error of `setsockopt(2)`.
+    pub fn set_send_buffer_size(&self, bytes: usize) -> io::Result<()> {
+        self.connection.set(StreamOption::SendBufferBytes(bytes))
+    }
+
+    /// Returns a handle that can shut down the connection from other tasks of this thread while a task uses it.
+    pub fn shutdown_handle(&self) -> ShutdownHandle {
+        Stream::shutdown_handle(self)
+    }
+
+    /// Closes the connection immediately. Accepted bytes that the kernel has not taken are discarded.
+    pub fn abort(self) {
+        self.connection.abort();
+    }
+
+    /// Converts a stream of the standard library.
+    ///
+    /// # Errors
+    /// Returns an error if the socket cannot be switched to non-blocking mode, or on the simulated driver.
+    ///
+    /// # Panics
+    /// If no runtime runs on this thread.
+    pub fn from_std(stream: F::StdStream) -> io::Result<Self> {
+        Ok(Self::new(Connection::import(stream.into())?))
+    }
+
+    /// Converts the stream into one of the standard library, in blocking mode, once all accepted bytes are sent. Also
+    /// returns the bytes that were received and not yet taken.
+    ///
+    /// # Errors
+    /// Returns an error if the connection is broken, or on the simulated driver.
+    pub async fn into_std(self) -> io::Result<(F::StdStream, Vec<u8>)> {
+        let (descriptor, received) = self.connection.detach().await?;
+        Ok((descriptor.into(), received))
+    }
+}
+
+impl<F: StreamFamily> Stream for StreamSocket<F> {}
+
+impl<F: StreamFamily> Sealed for StreamSocket<F> {
+    #[inline(always)]
+    fn connection(&self) -> &Connection {
+        &self.connection
+    }
+}
+
+impl<F: StreamFamily> fmt::Debug for StreamSocket<F> {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct(F::STREAM).field("key", &self.connection).finish_non_exhaustive()
+    }
+}
