@@ -49,7 +49,7 @@ use crate::wire::message::Messages;
 /// # Ok::<(), std::io::Error>(())
 /// ```
 pub struct Session {
-    shared: Rc<Shared>,
+    pub(crate) shared: Rc<Shared>,
     /// All connections of this thread in the order of their index, including broken ones.
     connections: Vec<Connection>,
     slots: Vec<Rc<ConnectionSlot>>,
@@ -266,12 +266,7 @@ impl Session {
 
     /// Returns the number of connections that have ever been open.
     pub(crate) fn opened_connections(&self) -> usize {
-        self.connections.iter().filter(|connection| connection.was_opened()).count()
-    }
-
-    /// Returns the state that is shared with the connections.
-    pub(crate) fn shared(&self) -> &Shared {
-        &self.shared
+        self.connections.iter().filter(|connection| connection.was_opened).count()
     }
 
     /// Returns the TLS handshakes so far, including those of connections that were opened again. Empty without TLS.
