@@ -168,7 +168,7 @@ impl Connection {
             ConnectionState::Waiting(sleep(Duration::from_nanos(delay_ns)))
         } else {
             ready!(self.poll_reserve_request(shared, context));
-            ConnectionState::Connecting(Box::pin(shared.connect(self.index, shared.connect_timeout)))
+            ConnectionState::Connecting(Box::pin(shared.connect(self.index, shared.load.connect_timeout)))
         };
         Poll::Ready(false)
     }
