@@ -7,7 +7,7 @@ use std::process::{Child, Command, Output, Stdio};
 use std::thread;
 
 use anello_load::formats::hdr_log::{HdrLog, UNCORRECTED};
-use anello_load::{ErrorKind, ModeReport, ProtocolReport, Report, latency_histogram};
+use anello_load::{ErrorKind, Mode, ProtocolReport, Report, latency_histogram};
 use rustix::pty::{OpenptFlags, ioctl_tiocgptpeer, openpt, unlockpt};
 use socket2::{Domain, Socket, Type};
 
@@ -189,11 +189,14 @@ fn reports_context_switches_per_request() {
     // One request at a time; the server sleeps between requests.
     let arguments = [&address, "-c", "1", "-d", "200ms", "--think-time", "5ms", "--server-pid", &pid];
     let (code, report) = report("tcp", &arguments);
-    assert_eq!((code, &report.mode), (Some(0), &ModeReport::Closed { think_ns: 5_000_000 }));
+    assert_eq!(
+        (code, &report.mode),
+        (Some(0), &Mode::Closed { think_time: std::time::Duration::from_millis(5) })
+    );
     assert!(report.requests >= 1, "{report:?}");
     let cost = report.server.unwrap();
-    assert!(cost.voluntary_switches > 0, "{report:?}");
-    let switches = (cost.voluntary_switches + cost.involuntary_switches) as f64;
+    assert!(cost.usage.voluntary_switches > 0, "{report:?}");
+    let switches = (cost.usage.voluntary_switches + cost.usage.involuntary_switches) as f64;
     let per_request = switches / report.requests as f64;
     assert!((cost.switches_per_request.unwrap() - per_request).abs() < 1e-9, "{report:?}");
     let (_, stdout, _) = output(&arguments);

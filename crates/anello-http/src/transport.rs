@@ -46,6 +46,13 @@ pub(crate) trait PollSender: 'static {
     fn poll_drive(&mut self, _context: &mut Context<'_>) -> Poll<io::Result<()>> {
         Poll::Ready(Ok(()))
     }
+    /// Continues sending while the task waits for another event. An error of the connection is reported by the next
+    /// send.
+    fn poll_progress(&mut self, context: &mut Context<'_>) {
+        if let Poll::Ready(Err(error)) = self.poll_drive(context) {
+            tracing::debug!(%error, "connection failed while waiting for the handler or the response body");
+        }
+    }
     /// Sends the close notification of the transport, if it has one, after the accepted data.
     fn poll_close_notify(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>>;
     /// Sends the close notification, flushes all data and shuts down the write half.

@@ -29,7 +29,7 @@ pub mod report;
 pub mod result;
 mod run;
 
-pub use judge::{analysis, pairs, peak, published, statistics, verdict};
+pub use judge::{analysis, findings, pairs, peak, published, statistics, verdict};
 pub use lab::{run, run_from};
 pub use plan::cell::{self, Cell, DiskOperation, Group, Workload};
 pub use plan::config::{CoreLayout, LabConfig, Provenance, ScenarioRecord, Startup, Timing, echo_cells};
@@ -44,7 +44,7 @@ pub use plan::site::{self, Target};
 pub use plan::{commit, peers, schedule};
 pub use report::{
     ReportPaths, raw, render_html, render_json, render_markdown, render_page, render_plots, render_table,
-    write_html, write_reports,
+    write_html, write_json, write_reports,
 };
 pub use result::executable::{self, Executable};
 pub use result::{Environment, LabResult, latency, measure};

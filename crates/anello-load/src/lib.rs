@@ -127,8 +127,7 @@ pub use model::errors::{ErrorCount, ErrorKind, Errors};
 pub use model::interval::{Counts, Interval};
 pub use model::latency::{Latency, latency_histogram};
 pub use model::report::{
-    KneeReport, ModeReport, ProtocolReport, Report, SCHEMA, SCHEMA_VERSION, ServerCost, Spread, Step,
-    TlsReport,
+    KneeReport, ProtocolReport, Report, SCHEMA, SCHEMA_VERSION, ServerCost, Spread, Step, TlsReport,
 };
 pub use model::tls::{self, Tls, TlsOptions};
 pub use output::{formats, merge};

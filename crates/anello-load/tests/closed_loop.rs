@@ -8,7 +8,7 @@ use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use anello::{DriverOptions, RuntimeBuilder};
-use anello_load::{ErrorKind, LoadConfig, Mode, ModeReport, run};
+use anello_load::{ErrorKind, LoadConfig, Mode, run};
 use common::{drivers, reports, server};
 
 const MESSAGE_BYTES: usize = 64;
@@ -48,7 +48,7 @@ fn connections_wait_think_time_between_requests() {
             let actual =
                 (report.requests, report.errors.count(ErrorKind::ClosedEarly), report.errors.total());
             assert_eq!(actual, (count * u64::from(REPLIES), count, count), "{report:?}");
-            assert_eq!(report.mode, ModeReport::Closed { think_ns: THINK_TIME.as_nanos() as u64 });
+            assert_eq!(report.mode, load.mode);
             let pauses: Vec<_> = paused.try_iter().collect();
             assert_eq!(pauses.len(), connections * REPLIES as usize);
             assert!(pauses.iter().all(|&pause| pause >= THINK_TIME), "{pauses:?}");

@@ -236,6 +236,44 @@ fn error_counts_comment_round_trips() {
     assert_eq!(read(b"#[AnelloErrors: late_hello=3;reset=1]\n"), ("reset=1;other=3".to_owned(), true));
 }
 
+/// Parses error counts, as they stand in a log.
+fn parse_counts(counts: &str) -> Result<Errors, String> {
+    let log = HdrLog::parse(format!("#[AnelloErrors: {counts}]").as_bytes());
+    log.map(|log| log.errors.known).map_err(|error| error.problem)
+}
+
+#[test]
+fn counts_of_all_kinds_round_trip() {
+    assert_eq!(Errors::default().by_kind(), "");
+    let kinds = (1..).zip(ErrorKind::ALL).map(|(count, kind)| format!("{}={count}", kind.name()));
+    let counts = kinds.collect::<Vec<_>>().join(";");
+    assert!(counts.starts_with("refused=1;connect_timeout=2;"), "{counts}");
+    assert_eq!(parse_counts(&counts).unwrap().by_kind(), counts);
+    // A kind added by a later version.
+    assert_eq!(parse_counts("late_hello_2=3;reset=1;other=1").unwrap().by_kind(), "reset=1;other=4");
+    let malformed =
+        "| Reset=3|re set=3|=3|reset=3;|reset|reset=|reset=0|reset=-1|reset=+3|reset= 3|reset=3=4";
+    for counts in malformed.split('|') {
+        let error = parse_counts(counts).unwrap_err();
+        assert!(error.contains("expected kinds and counts"), "{counts}: {error}");
+    }
+}
+
+#[test]
+fn overflowing_count_is_rejected() {
+    let maximum = format!("reset=3;timeout={};reset=1", u64::MAX - 4);
+    let largest = parse_counts(&maximum).unwrap();
+    assert_eq!((largest.count(ErrorKind::Reset), largest.total()), (4, u64::MAX));
+    for counts in ["reset=99999999999999999999".to_owned(), format!("reset=1;timeout={}", u64::MAX)] {
+        assert!(parse_counts(&counts).unwrap_err().contains("the total count exceeds 2^64 - 1"), "{counts}");
+    }
+    let followed_by = |counts: &str| {
+        HdrLog::parse(format!("#[AnelloErrors: {maximum}]\n#[AnelloErrors: {counts}]").as_bytes())
+    };
+    assert!(followed_by("refused=1").is_err());
+    assert_eq!(followed_by("none").unwrap().errors.known, largest);
+}
+
 #[test]
 fn errors_are_incomplete_if_one_run_has_no_counts() {
     let killed = encode_log(&[interval(0, [5])]);

@@ -263,7 +263,9 @@ fn intervals_of_all_threads_sum_to_total() {
         assert!(intervals.iter().all(|interval| (1..=5).contains(&interval.open_connections)));
         assert!(intervals.iter().any(|interval| interval.open_connections == 5));
         assert!(intervals.iter().all(|interval| interval.stolen_ns.is_some()));
-        assert!(report.server.is_some_and(|server| server.cpu_ns > 0 && server.resident_bytes > 0));
+        assert!(
+            report.server.is_some_and(|server| server.usage.cpu_ns > 0 && server.usage.resident_bytes > 0)
+        );
     }
 }
 

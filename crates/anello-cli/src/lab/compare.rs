@@ -17,10 +17,10 @@ use crate::common::output::{print_stderr, show};
 /// became worse is shown but does not count, because anello did not cause the change; --fail-on overrides this.
 #[derive(clap::Args)]
 pub struct CompareArguments {
-    /// First run: its JSON or HTML report.
+    /// First run: its JSON, also compressed with gzip, or its HTML report.
     before: PathBuf,
 
-    /// Second run: its JSON or HTML report.
+    /// Second run: its JSON, also compressed with gzip, or its HTML report.
     after: PathBuf,
 
     /// Largest change for the worse that does not count as a regression, in percent, such as 5%.

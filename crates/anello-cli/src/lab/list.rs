@@ -136,7 +136,7 @@ fn list_runs(output: &mut impl Write, directory: &Path) -> io::Result<()> {
     let mut paths: Vec<PathBuf> = entries
         .filter_map(Result::ok)
         .map(|entry| entry.path())
-        .filter(|path| path.extension().is_some_and(|extension| extension == "json"))
+        .filter(|path| [".json", ".json.gz"].iter().any(|end| path.to_string_lossy().ends_with(end)))
         .collect();
     paths.sort();
     for path in paths.iter().rev() {

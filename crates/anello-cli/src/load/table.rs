@@ -1,6 +1,6 @@
 //! The report of `anello load` as a text table.
 
-use anello_load::{Latency, ModeReport, ProtocolReport, Report, Step};
+use anello_load::{Arrivals, Latency, Mode, ProtocolReport, Report, Step, Sweep};
 
 use super::format::{format_count, format_ns, group_digits};
 
@@ -102,17 +102,19 @@ fn protocol(protocol: &ProtocolReport) -> String {
 }
 
 fn load(report: &Report) -> String {
-    let schedule = |arrivals: &str, seed| match arrivals {
-        "poisson" => format!("Poisson (seed {seed})"),
-        other => other.to_owned(),
+    let schedule = |arrivals: &Arrivals, seed| match arrivals {
+        Arrivals::Poisson => format!("Poisson (seed {seed})"),
+        Arrivals::Constant => "constant".to_owned(),
     };
     let mode = match &report.mode {
-        ModeReport::Closed { think_ns: 0 } => "closed loop".to_owned(),
-        ModeReport::Closed { think_ns } => format!("closed loop, think time {}", format_ns(*think_ns as f64)),
-        ModeReport::Open { per_second, arrivals, seed } => {
+        Mode::Closed { think_time } if think_time.is_zero() => "closed loop".to_owned(),
+        Mode::Closed { think_time } => {
+            format!("closed loop, think time {}", format_ns(think_time.as_nanos() as f64))
+        }
+        Mode::Open { per_second, arrivals, seed } => {
             format!("open loop, {} requests/s, {}", format_count(*per_second), schedule(arrivals, *seed))
         }
-        ModeReport::Sweep { first, last, step, arrivals, seed } => {
+        Mode::Sweep(Sweep { first, last, step, arrivals, seed, .. }) => {
             let ([first, last, step], schedule) =
                 ([*first, *last, *step].map(format_count), schedule(arrivals, *seed));
             format!("open loop, {first} to {last} requests/s in steps of {step}, {schedule}")
@@ -236,7 +238,7 @@ fn steps(table: &mut Table, report: &Report) {
 
 /// Returns whether a sweep reached its last rate.
 fn has_last_step(report: &Report) -> bool {
-    let ModeReport::Sweep { last, step, .. } = report.mode else { return false };
+    let Mode::Sweep(Sweep { last, step, .. }) = report.mode else { return false };
     report.steps.last().is_some_and(|final_step| final_step.per_second.saturating_add(step) > last)
 }
 
@@ -264,7 +266,7 @@ fn costs(table: &mut Table, report: &Report) {
         if let Some(count) = server.switches_per_request {
             text += &format!(", {count:.2} context switches per request");
         }
-        text += &format!(", {:.1} MiB", server.resident_bytes as f64 / f64::from(1 << 20));
+        text += &format!(", {:.1} MiB", server.usage.resident_bytes as f64 / f64::from(1 << 20));
         table.line("server CPU", &text);
     }
     let mut text = per_request(report.load_cpu_ns_per_request);
@@ -279,7 +281,7 @@ fn costs(table: &mut Table, report: &Report) {
 
 fn warnings(table: &mut Table, report: &Report) {
     let slow = report.steps.iter().filter(|step| step.load_was_bottleneck).count();
-    let is_closed = matches!(report.mode, ModeReport::Closed { .. });
+    let is_closed = matches!(report.mode, Mode::Closed { .. });
     if slow > 0 {
         let knee = report.knee.as_ref().and_then(|knee| report.steps.get(knee.step));
         let knee = knee.filter(|step| step.load_was_bottleneck).map_or("", |_| ", including the knee");

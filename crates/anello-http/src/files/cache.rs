@@ -236,9 +236,7 @@ impl Cache {
         let Some(entry) = entries.get(target) else { return Lookup::Miss };
         entry.is_used.set(true);
         if now().saturating_sub(entry.checked_at.get()) < self.interval && is_unchanged(entry) {
-            if let Some(metrics) = self.metrics.get() {
-                metrics.cache_hit();
-            }
+            self.count(WorkerMetrics::cache_hit);
             Lookup::Fresh(Rc::clone(entry))
         } else {
             Lookup::Stale(Rc::clone(entry))
@@ -260,18 +258,11 @@ impl Cache {
         }
         let key: Box<[u8]> = key(path, is_directory).into_bytes().into();
         if self.has_newer(&key, entry.checked_at.get()) {
-            if let Some(metrics) = self.metrics.get() {
-                metrics.cache_miss();
-            }
-            return;
+            return self.count(WorkerMetrics::cache_miss);
         }
         let previous = self.entries.borrow_mut().insert(key.clone(), Rc::clone(entry));
-        if let Some(metrics) = self.metrics.get() {
-            match &previous {
-                Some(previous) if Rc::ptr_eq(previous, entry) => metrics.cache_hit(),
-                _ => metrics.cache_miss(),
-            }
-        }
+        let is_revalidated = previous.as_ref().is_some_and(|previous| Rc::ptr_eq(previous, entry));
+        self.count(if is_revalidated { WorkerMetrics::cache_hit } else { WorkerMetrics::cache_miss });
         self.bytes.set(self.bytes.get() + bytes);
         self.open_files.set(self.open_files.get() + entry.open_files());
         match previous {
@@ -326,8 +317,13 @@ impl Cache {
     }
 
     fn publish_bytes(&self) {
+        self.count(|metrics| metrics.set_cache_bytes(self.bytes() as u64));
+    }
+
+    #[inline]
+    fn count(&self, update: impl FnOnce(&WorkerMetrics)) {
         if let Some(metrics) = self.metrics.get() {
-            metrics.set_cache_bytes(self.bytes() as u64);
+            update(metrics);
         }
     }
 

@@ -53,7 +53,6 @@ impl CacheRules {
     /// assert_eq!(rules.value_for("docs/index.html"), Some("no-cache"));
     /// # Ok::<(), anello_http::files::options::InvalidOption>(())
     /// ```
-    #[must_use]
     pub fn value_for(&self, path: &str) -> Option<&str> {
         self.rules.iter().find(|(pattern, _)| pattern.is_match(path)).map(|(_, value)| value.as_str())
     }

@@ -40,7 +40,6 @@ pub enum Outcome {
 /// assert_eq!(evaluate(&fields, &validator), Outcome::NotModified);
 /// ```
 #[inline]
-#[must_use]
 pub fn evaluate(fields: &RequestFields<'_>, validator: &Validator) -> Outcome {
     if fields.is_conditional() { evaluate_conditions(fields, validator) } else { Outcome::Proceed }
 }
@@ -64,7 +63,6 @@ fn evaluate_conditions(fields: &RequestFields<'_>, validator: &Validator) -> Out
 /// Returns the value of `Range`. Returns `None` if the request has no `Range`, or if `If-Range` does not match the
 /// validator.
 #[inline]
-#[must_use]
 pub fn applicable_range<'a>(fields: &RequestFields<'a>, validator: &Validator) -> Option<&'a [u8]> {
     fields.range.filter(|_| fields.if_range.is_none_or(|condition| if_range_matches(condition, validator)))
 }

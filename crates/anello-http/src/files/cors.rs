@@ -52,7 +52,6 @@ impl CorsOrigins {
     /// # Ok::<(), anello_http::files::options::InvalidOption>(())
     /// ```
     #[inline]
-    #[must_use]
     pub fn headers(&self, origin: Option<&[u8]>) -> CorsHeaders<'_> {
         if self.allows_all {
             return CorsHeaders { allow_origin: Some("*"), varies: false };

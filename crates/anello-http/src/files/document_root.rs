@@ -60,7 +60,6 @@ const READ_FLAGS: OFlags =
 const PATH_FLAGS: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
 
 impl DocumentRoot {
-    /// Opens the document root (`openat(2)`).
     pub fn open(path: &Path, symlinks: Symlinks) -> io::Result<Self> {
         let root = openat(rustix::fs::CWD, path, PATH_FLAGS, Mode::empty())?;
         Ok(Self { root: Arc::new(root), symlinks })

@@ -48,7 +48,6 @@ impl<'a> RequestFields<'a> {
     pub(super) const LENGTHS: u64 = 1 << 5 | 1 << 6 | 1 << 8 | 1 << 13 | 1 << 15 | 1 << 17 | 1 << 19;
 
     /// Returns `true` if the request has a precondition. `If-Range` is not one: it only affects `Range`.
-    #[must_use]
     pub fn is_conditional(&self) -> bool {
         self.if_none_match.is_present()
             || self.if_modified_since.is_some()
@@ -91,7 +90,6 @@ pub struct FieldLines<'a> {
 
 impl<'a> FieldLines<'a> {
     /// Returns `true` if the request has the field.
-    #[must_use]
     pub fn is_present(&self) -> bool {
         self.first.is_some()
     }

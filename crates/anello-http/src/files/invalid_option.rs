@@ -15,7 +15,6 @@ impl InvalidOption {
     }
 
     /// Returns the name of the option as used in flags and configuration files.
-    #[must_use]
     pub fn option(&self) -> &'static str {
         self.option
     }

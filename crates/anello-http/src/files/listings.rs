@@ -27,7 +27,6 @@ use super::listing::Format;
 use super::path::Dotfiles;
 use super::validator::EntityTag;
 
-/// Maximum number of cached listings.
 const MAX_CACHED_LISTINGS: usize = 32;
 
 /// Maximum number of listings that are generated concurrently. Further requests wait.
@@ -50,7 +49,6 @@ pub(super) struct Listings {
     max_bytes: usize,
 }
 
-/// Rendered listing and its entity tag.
 #[derive(Clone, Debug)]
 pub(super) struct Page {
     pub bytes: Bytes,

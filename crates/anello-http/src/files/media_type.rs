@@ -83,7 +83,6 @@ impl MediaTypes {
     /// assert_eq!(types.of("LICENSE"), "application/octet-stream");
     /// # Ok::<(), anello_http::files::options::InvalidOption>(())
     /// ```
-    #[must_use]
     pub fn of(&self, path: &str) -> Cow<'_, str> {
         let Some(extension) = extension(path) else { return Cow::Borrowed(&self.default) };
         let configured = self.overrides.iter().find(|(key, _)| key.eq_ignore_ascii_case(extension));

@@ -21,7 +21,6 @@ pub mod cache_control;
 pub mod conditional;
 pub mod cors;
 mod document_root;
-mod error_page;
 pub mod fields;
 mod invalid_option;
 pub mod listing;

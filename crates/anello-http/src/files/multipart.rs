@@ -22,7 +22,6 @@ pub struct Boundary([u8; 32]);
 
 impl Boundary {
     /// Creates a boundary from 128 random bits.
-    #[must_use]
     pub fn from_random(random: u128) -> Self {
         Self(std::array::from_fn(|index| b"0123456789abcdef"[(random >> (4 * index)) as usize & 15]))
     }
@@ -57,7 +56,6 @@ pub struct Multipart {
 
 impl Multipart {
     /// Creates the framing for ranges of a file with this size and media type.
-    #[must_use]
     pub fn new(ranges: &[ByteRange], size_bytes: u64, media_type: &str, boundary: Boundary) -> Self {
         let mut multipart = Self {
             boundary,
@@ -87,7 +85,6 @@ impl Multipart {
     }
 
     /// Returns the `Content-Type` of the response.
-    #[must_use]
     pub fn content_type(&self) -> String {
         format!("multipart/byteranges; boundary={}", self.boundary.as_str())
     }
@@ -98,7 +95,6 @@ impl Multipart {
     }
 
     /// Returns the closing delimiter, to be sent after the last part.
-    #[must_use]
     pub fn end(&self) -> &[u8] {
         &self.text[self.parts.last().map_or(0, |(head, _)| head.end)..]
     }

@@ -23,7 +23,6 @@ impl Coding {
     pub const ALL: [Self; 3] = [Self::Brotli, Self::Zstandard, Self::Gzip];
 
     /// Returns the value of `Content-Encoding`.
-    #[must_use]
     pub fn token(self) -> &'static str {
         match self {
             Self::Brotli => "br",
@@ -33,7 +32,6 @@ impl Coding {
     }
 
     /// Returns the suffix that is appended to the file name.
-    #[must_use]
     pub fn suffix(self) -> &'static str {
         match self {
             Self::Brotli => ".br",
@@ -63,13 +61,11 @@ impl Codings {
     }
 
     /// Returns `true` if the set contains `coding`.
-    #[must_use]
     pub const fn contains(self, coding: Coding) -> bool {
         self.bits & (1 << coding as u8) != 0
     }
 
     /// Returns `true` if the set is empty.
-    #[must_use]
     pub const fn is_empty(self) -> bool {
         self.bits == 0
     }
@@ -109,7 +105,6 @@ pub enum Choice {
 /// assert_eq!(negotiate(&lines, Codings::ALL), Choice::Encoded(Coding::Brotli));
 /// ```
 #[inline]
-#[must_use]
 pub fn negotiate(accept_encoding: &FieldLines<'_>, variants: Codings) -> Choice {
     if variants.is_empty() {
         return Choice::Identity;

@@ -103,10 +103,8 @@ impl Default for FileOptions {
     }
 }
 
-/// Default media type; browsers save it to disk.
 const UNKNOWN_MEDIA_TYPE: &str = "application/octet-stream";
 
-/// Maximum `revalidate_interval`.
 const MAX_REVALIDATE_INTERVAL: Duration = Duration::from_secs(24 * 3600);
 
 impl FileOptions {
@@ -126,7 +124,6 @@ impl FileOptions {
     }
 
     /// Returns all errors that [`validate`](Self::validate) checks for.
-    #[must_use]
     pub fn validation_errors(&self) -> Vec<InvalidOption> {
         let index_files = self.index_files.iter().map(|name| check_index_file(name));
         let named_files = [

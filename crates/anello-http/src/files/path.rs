@@ -66,19 +66,16 @@ pub struct TargetPath<'a> {
 impl<'a> TargetPath<'a> {
     /// Returns the path relative to the document root: names separated by single slashes, without leading or
     /// trailing slash. No name is empty, `.` or `..`. The path is empty for the document root itself.
-    #[must_use]
     pub fn relative(&self) -> &str {
         &self.relative
     }
 
     /// Returns `true` if the target ends with a slash. It then refers to a directory and does not match a file.
-    #[must_use]
     pub fn is_directory(&self) -> bool {
         self.is_directory
     }
 
     /// Returns the part after the question mark, as the client encoded it.
-    #[must_use]
     pub fn query(&self) -> Option<&'a str> {
         self.query
     }
@@ -86,7 +83,6 @@ impl<'a> TargetPath<'a> {
     /// Returns `true` if the last name has no extension, as is usual for routes of a single-page application. The
     /// application page is sent only for these: as the response for a missing asset (`app.js`), it would hide the
     /// error.
-    #[must_use]
     pub fn has_no_extension(&self) -> bool {
         self.relative.rsplit('/').next().is_none_or(|name| !name.contains('.'))
     }
@@ -94,7 +90,6 @@ impl<'a> TargetPath<'a> {
     /// Returns the `Location` of a redirect to the same path with a trailing slash and the same query, for requests
     /// that name a directory without the slash. The value starts with exactly one slash, so it cannot lead to
     /// another host, and contains only characters that RFC 3986 allows.
-    #[must_use]
     pub fn redirect_location(&self) -> String {
         let mut location = String::with_capacity(self.relative.len() + 2);
         location.push('/');
@@ -162,7 +157,6 @@ pub enum PathError {
 
 impl PathError {
     /// Returns the status of the response: 400 or 404.
-    #[must_use]
     pub fn status(self) -> u16 {
         match self {
             Self::InvalidForm
@@ -196,32 +190,6 @@ pub fn resolve(target: &str, dotfiles: Dotfiles) -> Result<TargetPath<'_>, PathE
     }
 }
 
-/// Classes of bytes in [`resolve_fast`].
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Class {
-    Plain,
-    Dot,
-    Slash,
-    Query,
-    Other,
-}
-
-static CLASSES: [Class; 256] = {
-    let mut classes = [Class::Other; 256];
-    let mut byte = b'!';
-    while byte <= b'~' {
-        classes[byte as usize] = Class::Plain;
-        byte += 1;
-    }
-    classes[b'.' as usize] = Class::Dot;
-    classes[b'/' as usize] = Class::Slash;
-    classes[b'?' as usize] = Class::Query;
-    classes[b'%' as usize] = Class::Other;
-    classes[b'#' as usize] = Class::Other;
-    classes[b'\\' as usize] = Class::Other;
-    classes
-};
-
 /// Resolves a target without copying. Handles targets without percent-encoding, without names that start with a
 /// dot, and without names that could exceed the limits. Returns `None` for all others, which need [`resolve_slow`].
 #[inline]
@@ -233,15 +201,16 @@ pub(super) fn resolve_fast(target: &str) -> Option<TargetPath<'_>> {
     let mut end = bytes.len();
     let mut after_slash = true;
     for (index, &byte) in bytes.iter().enumerate().skip(1) {
-        match CLASSES[usize::from(byte)] {
-            Class::Plain => after_slash = false,
-            Class::Dot if !after_slash => {}
-            Class::Slash if !after_slash => after_slash = true,
-            Class::Query => {
+        match byte {
+            b'.' if !after_slash => {}
+            b'/' if !after_slash => after_slash = true,
+            b'?' => {
                 end = index;
                 break;
             }
-            Class::Dot | Class::Slash | Class::Other => return None,
+            b'.' | b'/' | b'%' | b'#' | b'\\' => return None,
+            b'!'..=b'~' => after_slash = false,
+            _ => return None,
         }
     }
     if end > MAX_NAME_BYTES {

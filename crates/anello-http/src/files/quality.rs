@@ -6,9 +6,6 @@ use crate::h1::trim;
 /// Quality value in thousandths: 0 means "not acceptable", 1000 is the highest preference.
 pub type Quality = u16;
 
-/// Quality of members without a `q` parameter.
-const DEFAULT_QUALITY: Quality = 1000;
-
 /// Returns the members of a list, without parameters, and their weights. Empty members and members with a malformed
 /// weight are skipped, because their meaning is unknown.
 pub fn weighted<'a>(lines: &FieldLines<'a>) -> impl Iterator<Item = (&'a [u8], Quality)> {
@@ -19,7 +16,8 @@ pub fn weighted<'a>(lines: &FieldLines<'a>) -> impl Iterator<Item = (&'a [u8], Q
             [b'q' | b'Q', b'=', weight @ ..] => Some(parse(weight)),
             _ => None,
         });
-        Some((token, weight.unwrap_or(Some(DEFAULT_QUALITY))?))
+        // A member without a weight has the highest preference.
+        Some((token, weight.unwrap_or(Some(1000))?))
     })
 }
 

@@ -27,7 +27,6 @@ pub struct ByteRange {
 
 impl ByteRange {
     /// Returns the number of bytes, which is at least one.
-    #[must_use]
     pub fn length_bytes(self) -> u64 {
         self.last - self.first + 1
     }
@@ -66,7 +65,6 @@ pub enum Selection {
 /// assert_eq!(select(b"bytes=-100", 1000), Selection::One(ByteRange { first: 900, last: 999 }));
 /// assert_eq!(select(b"bytes=1000-", 1000), Selection::Unsatisfiable);
 /// ```
-#[must_use]
 pub fn select(range: &[u8], size_bytes: u64) -> Selection {
     let Some(set) = range_set(range).filter(|_| size_bytes > 0) else { return Selection::Whole };
     let mut ranges = Vec::new();
@@ -76,10 +74,9 @@ pub fn select(range: &[u8], size_bytes: u64) -> Selection {
         if count > MAX_RANGES {
             return Selection::Whole;
         }
-        match RangeSpec::parse(spec, size_bytes) {
-            Some(RangeSpec::Satisfiable(range)) => add_coalesced(&mut ranges, range),
-            Some(RangeSpec::Unsatisfiable) => {}
-            None => return Selection::Whole,
+        let Some(range) = parse_range(spec, size_bytes) else { return Selection::Whole };
+        if let Some(range) = range {
+            add_coalesced(&mut ranges, range);
         }
     }
     match ranges[..] {
@@ -97,33 +94,25 @@ fn range_set(range: &[u8]) -> Option<&[u8]> {
     unit.eq_ignore_ascii_case(UNIT).then_some(set)
 }
 
-/// A well-formed range of a request.
-enum RangeSpec {
-    Satisfiable(ByteRange),
-    Unsatisfiable,
-}
-
-impl RangeSpec {
-    /// Parses `first-last`, `first-` or `-length`. Returns `None` for other input.
-    fn parse(spec: &[u8], size_bytes: u64) -> Option<Self> {
-        let dash = spec.iter().position(|&byte| byte == b'-')?;
-        let (start, end) = (&spec[..dash], &spec[dash + 1..]);
-        let last_byte = size_bytes - 1;
-        let range = if start.is_empty() {
-            match parse_number(end)? {
-                0 => return Some(Self::Unsatisfiable),
-                length => ByteRange { first: size_bytes.saturating_sub(length), last: last_byte },
-            }
-        } else {
-            let first = parse_number(start)?;
-            let last = if end.is_empty() { u64::MAX } else { parse_number(end)? };
-            if last < first {
-                return None;
-            }
-            ByteRange { first, last: last.min(last_byte) }
-        };
-        Some(if range.first > last_byte { Self::Unsatisfiable } else { Self::Satisfiable(range) })
-    }
+/// Parses `first-last`, `first-` or `-length`. Returns `None` for other input, and `Some(None)` for a range that does not
+/// overlap the file.
+fn parse_range(spec: &[u8], size_bytes: u64) -> Option<Option<ByteRange>> {
+    let dash = spec.iter().position(|&byte| byte == b'-')?;
+    let (start, end) = (&spec[..dash], &spec[dash + 1..]);
+    let last_byte = size_bytes - 1;
+    let range = if start.is_empty() {
+        let length = parse_number(end)?;
+        ByteRange { first: size_bytes.saturating_sub(length), last: last_byte }
+    } else {
+        let first = parse_number(start)?;
+        let last = if end.is_empty() { u64::MAX } else { parse_number(end)? };
+        if last < first {
+            return None;
+        }
+        ByteRange { first, last: last.min(last_byte) }
+    };
+    // A length of zero results in a range that starts at the end.
+    Some((range.first <= last_byte).then_some(range))
 }
 
 /// Parses a decimal number. Values that do not fit are replaced by `u64::MAX`, which is beyond the end of any file.
@@ -163,13 +152,11 @@ pub struct ContentRange {
 
 impl ContentRange {
     /// Creates the value for a response with this range of a file of `size_bytes` bytes.
-    #[must_use]
     pub fn of(range: ByteRange, size_bytes: u64) -> Self {
         Self { range: Some(range), size_bytes }
     }
 
     /// Creates the value for a 416 response, which contains only the size of the file.
-    #[must_use]
     pub fn unsatisfiable(size_bytes: u64) -> Self {
         Self { range: None, size_bytes }
     }

@@ -10,11 +10,11 @@ use rustix::io::Errno;
 
 use super::cache::{Contents, Entry, Variant, now};
 use super::multipart::{Boundary, Multipart};
+use super::negotiate::Choice;
 use super::range::{ByteRange, ContentRange, Selection, select};
 use crate::h1::FieldName;
 use crate::message::{Body, BodyPart, Response};
 
-/// Returns a response with the whole file.
 #[inline]
 pub(super) fn full_response(variant: &Variant) -> Response {
     let body = match &variant.contents {
@@ -25,7 +25,6 @@ pub(super) fn full_response(variant: &Variant) -> Response {
     Response::new(200).with_shared_fields(Rc::clone(&variant.fields)).with_body(body)
 }
 
-/// Returns a response with the requested ranges of a variant.
 pub(super) fn range_response(entry: &Entry, variant: &Variant, range: &[u8]) -> Response {
     let size_bytes = variant.stamp.size_bytes;
     match select(range, size_bytes) {
@@ -46,6 +45,28 @@ pub(super) fn range_response(entry: &Entry, variant: &Variant, range: &[u8]) -> 
             with_vary(entry, response.with_valid_field(FieldName::CONTENT_RANGE, content_range.as_bytes()))
         }
     }
+}
+
+/// Returns the page with the given status in the negotiated content coding. If no coding is acceptable, the
+/// uncompressed page is sent so that the client always gets the error text.
+///
+/// The page does not represent the requested file (RFC 9110, section 8.8). The response therefore has no
+/// validators, which would make clients revalidate it as that file, no `Accept-Ranges`, and no `Cache-Control` from
+/// the cache rules.
+pub(super) fn error_page(page: &Entry, choice: Choice, status: u16) -> Response {
+    let variant = match choice {
+        Choice::Encoded(coding) => page.variant(coding),
+        Choice::Identity | Choice::NotAcceptable => &page.identity,
+    };
+    let response = full_response(variant)
+        .with_status(status)
+        .with_shared_fields(Rc::default())
+        .with_valid_field(FieldName::CONTENT_TYPE, variant.media_type.as_bytes());
+    let response = match variant.coding {
+        Some(coding) => response.with_valid_field(FieldName::CONTENT_ENCODING, coding.token().as_bytes()),
+        None => response,
+    };
+    with_vary(page, response)
 }
 
 /// Adds `Vary` to a response that does not have the fields of a variant. If the file has precompressed variants,
@@ -90,7 +111,6 @@ fn range_body_part(variant: &Variant, range: ByteRange) -> BodyPart {
     }
 }
 
-/// Returns a plain-text response with one line.
 pub(super) fn text_response(status: u16, line: &str) -> Response {
     Response::text(format!("{status} {}: {line}\n", crate::h1::reason_phrase(status))).with_status(status)
 }

@@ -10,7 +10,6 @@ use super::cache_control::CacheRules;
 use super::conditional::{Outcome, applicable_range, evaluate};
 use super::cors::CorsOrigins;
 use super::document_root::{DocumentRoot, Opened};
-use super::error_page::error_page;
 use super::fields::RequestFields;
 use super::listing::{CONTENT_SECURITY_POLICY, Format};
 use super::listings::Listings;
@@ -20,8 +19,8 @@ use super::options::{FileOptions, InvalidOption};
 use super::path::{TargetPath, may_be_spa_route, resolve};
 use super::read::read_whole;
 use super::response::{
-    error_response, full_response, is_forbidden, is_missing, is_out_of_descriptors, log_file_error,
-    range_response, text_response, with_vary,
+    error_page, error_response, full_response, is_forbidden, is_missing, is_out_of_descriptors,
+    log_file_error, range_response, text_response, with_vary,
 };
 use super::stamp::FileStamp;
 use super::validator::Validator;
@@ -69,14 +68,12 @@ pub enum FilesError {
     Folder(io::Error),
 }
 
-/// Result of resolving a path.
 enum FileLookup {
     Entry(Rc<Entry>),
     Response(Response),
     Missing,
 }
 
-const ALLOW: FieldName<'static> = FieldName::ALLOW;
 const ALLOW_ORIGIN: FieldName<'static> = FieldName::constant("Access-Control-Allow-Origin");
 const ALLOW_METHODS: FieldName<'static> = FieldName::constant("Access-Control-Allow-Methods");
 const ALLOW_HEADERS: FieldName<'static> = FieldName::constant("Access-Control-Allow-Headers");
@@ -123,7 +120,6 @@ impl Files {
     }
 
     /// Returns the approximate memory use of the file cache in bytes.
-    #[must_use]
     pub fn cache_bytes(&self) -> usize {
         self.cache.bytes()
     }
@@ -159,7 +155,7 @@ impl Files {
                 text_response(501, "unknown method (supported methods are GET, HEAD and OPTIONS)")
             }
             _ => text_response(405, "supported methods are GET, HEAD and OPTIONS")
-                .with_valid_field(ALLOW, METHODS),
+                .with_valid_field(FieldName::ALLOW, METHODS),
         };
         if self.has_cors { self.with_cors(head, response) } else { response }
     }
@@ -203,7 +199,7 @@ impl Files {
     }
 
     fn options(&self, head: &Head) -> Response {
-        let response = Response::new(204).with_valid_field(ALLOW, METHODS);
+        let response = Response::new(204).with_valid_field(FieldName::ALLOW, METHODS);
         let is_preflight = head.field("access-control-request-method").is_some();
         // Do not disclose the allowed methods and fields to other origins.
         if !is_preflight || self.cors.headers(head.field("origin")).allow_origin.is_none() {

@@ -42,20 +42,17 @@ impl BodyEncoder {
     }
 
     /// Returns how the body is delimited.
-    #[must_use]
     pub fn framing(&self) -> ResponseFraming {
         self.framing
     }
 
     /// Returns `true` if the body is sent. Otherwise it need not be produced.
-    #[must_use]
     #[inline]
     pub fn sends_body(&self) -> bool {
         self.framing != ResponseFraming::None
     }
 
     /// Returns `true` if another response can follow on this connection.
-    #[must_use]
     #[inline]
     pub fn keeps_alive(&self) -> bool {
         self.keeps_alive
@@ -64,7 +61,6 @@ impl BodyEncoder {
     /// Appends a chunk of the body with its framing. Appends nothing if the body is not sent.
     ///
     /// # Errors
-    ///
     /// Returns [`BodyError::TooLong`], without appending anything, if the body exceeds the length in its head.
     #[inline]
     pub fn write(&mut self, out: &mut Vec<u8>, data: &[u8]) -> Result<(), BodyError> {
@@ -79,7 +75,6 @@ impl BodyEncoder {
     /// chunk and then call [`end_chunk`](Self::end_chunk).
     ///
     /// # Errors
-    ///
     /// Returns [`BodyError::TooLong`], without appending anything, if the body exceeds the length in its head.
     #[inline]
     pub fn begin_chunk(&mut self, out: &mut Vec<u8>, chunk_bytes: usize) -> Result<bool, BodyError> {
@@ -109,7 +104,6 @@ impl BodyEncoder {
     /// Appends the end of the body.
     ///
     /// # Errors
-    ///
     /// Returns [`BodyError::TooShort`] if the body is shorter than its head says. The connection must be closed.
     #[inline]
     pub fn finish(self, out: &mut Vec<u8>) -> Result<(), BodyError> {
@@ -119,7 +113,6 @@ impl BodyEncoder {
     /// Appends the end of the body, with trailers if the body is chunked.
     ///
     /// # Errors
-    ///
     /// Returns the error of [`finish`](Self::finish).
     #[inline]
     pub fn finish_with_trailers(self, out: &mut Vec<u8>, trailers: &FieldBlock) -> Result<(), BodyError> {

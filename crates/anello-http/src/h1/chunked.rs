@@ -32,7 +32,6 @@ const MAX_SIZE_DIGITS: u32 = 16;
 pub struct ChunkedDecoder {
     limits: Limits,
     state: ScanState,
-    /// Number of size digits read for the current chunk.
     digits: u32,
     /// The chunk size read so far, then the number of bytes missing from the chunk.
     left: u64,
@@ -70,7 +69,6 @@ pub enum ChunkedEvent<'a> {
 
 impl ChunkedDecoder {
     /// Creates a decoder for the start of a body.
-    #[must_use]
     pub fn new(limits: Limits) -> Self {
         Self {
             limits: limits.clamped(),
@@ -88,7 +86,6 @@ impl ChunkedDecoder {
     /// and after the end of the body.
     ///
     /// # Errors
-    ///
     /// Rejects a malformed body (400), a body that is too long (413) and too many or too long trailers (431). The
     /// result of further calls is unspecified.
     pub fn decode<'a>(&mut self, input: &mut &'a [u8]) -> Result<Option<ChunkedEvent<'a>>, Rejection> {
@@ -106,7 +103,6 @@ impl ChunkedDecoder {
     }
 
     /// Returns the number of bytes buffered until more arrive, which are those of an incomplete trailer section.
-    #[must_use]
     pub fn buffered_bytes(&self) -> usize {
         self.trailers.len()
     }

@@ -19,7 +19,6 @@ pub struct HttpDate([u8; 29]);
 
 impl HttpDate {
     /// Creates the date from Unix time in seconds. Times after the year 9999 become its last second.
-    #[must_use]
     pub fn from_unix(seconds: u64) -> Self {
         let time = UNIX_EPOCH + Duration::from_secs(seconds.min(LAST_SECOND));
         let mut text = [b' '; 29];
@@ -33,20 +32,17 @@ impl HttpDate {
     ///
     /// Accepts all three HTTP formats: IMF-fixdate, RFC 850 and C's `asctime`. Returns `None` for any other text, for a
     /// date that does not exist, and for dates before 1970.
-    #[must_use]
     pub fn parse(text: &[u8]) -> Option<u64> {
         let time: SystemTime = httpdate::parse_http_date(str::from_utf8(text).ok()?).ok()?;
         time.duration_since(UNIX_EPOCH).ok().map(|since| since.as_secs())
     }
 
     /// Returns the date in IMF-fixdate format.
-    #[must_use]
     pub fn as_bytes(&self) -> &[u8; 29] {
         &self.0
     }
 
     /// Returns the date in IMF-fixdate format.
-    #[must_use]
     pub fn as_str(&self) -> &str {
         str::from_utf8(&self.0).unwrap_or_default()
     }

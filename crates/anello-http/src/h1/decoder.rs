@@ -80,7 +80,6 @@ pub enum Event<'a> {
 
 impl Decoder {
     /// Creates a decoder for a new connection.
-    #[must_use]
     pub fn new(limits: Limits) -> Self {
         let limits = limits.clamped();
         Self {
@@ -100,7 +99,6 @@ impl Decoder {
     /// a request needs no bytes of its own.
     ///
     /// # Errors
-    ///
     /// Rejects malformed requests and requests that the server does not support. The rejection does not depend on how
     /// the input is split, and every further call returns it again. The connection must be closed.
     #[inline]
@@ -135,7 +133,6 @@ impl Decoder {
     }
 
     /// Returns `true` if no request is partially received, so that closing the connection aborts none.
-    #[must_use]
     pub fn is_idle(&self) -> bool {
         match &self.state {
             State::Head => self.partial.is_empty() && self.scanner.is_before_request(),
@@ -146,19 +143,16 @@ impl Decoder {
 
     /// Returns `true` if no further requests are accepted: the last one has ended, or
     /// [`begin_upgrade`](Self::begin_upgrade) was called.
-    #[must_use]
     pub fn is_closed(&self) -> bool {
         matches!(self.state, State::Closed)
     }
 
     /// Returns `true` while the body of a request is being received.
-    #[must_use]
     pub fn is_in_body(&self) -> bool {
         matches!(self.state, State::Length(_) | State::Chunked(_))
     }
 
     /// Returns the number of bytes missing from the body of the current request, or `None` if the body is chunked.
-    #[must_use]
     pub fn body_bytes_left(&self) -> Option<u64> {
         match self.state {
             State::Length(left) => Some(left),
@@ -168,7 +162,6 @@ impl Decoder {
     }
 
     /// Returns the number of bytes buffered until more arrive. The limits for heads and trailers apply to it.
-    #[must_use]
     pub fn buffered_bytes(&self) -> usize {
         match &self.state {
             State::Chunked(chunked) => chunked.buffered_bytes(),
@@ -179,7 +172,6 @@ impl Decoder {
 
     /// Returns the first line of a rejected or incomplete head as received, without its line end. Returns `None` if the
     /// line is incomplete or longer than its limit.
-    #[must_use]
     pub fn first_line(&self) -> Option<&[u8]> {
         let end = line_end(&self.partial)?;
         let line = &self.partial[..end];
@@ -188,7 +180,6 @@ impl Decoder {
 
     /// Returns the method of a rejected or incomplete head, or [`Method::Get`] if the method is incomplete. The
     /// response to `HEAD` has no content, even if the request is rejected (RFC 9110, section 9.3.2).
-    #[must_use]
     pub fn rejected_method(&self) -> Method {
         let end = self.partial.iter().position(|&byte| byte == b' ');
         end.map_or(Method::Get, |end| Method::of(&self.partial[..end]))
@@ -197,7 +188,6 @@ impl Decoder {
     /// Reports EOF from the peer.
     ///
     /// # Errors
-    ///
     /// Rejects a request that is partially received. The client may be unable to receive the response.
     pub fn finish_eof(&mut self) -> Result<(), Rejection> {
         match &self.state {

@@ -34,7 +34,6 @@ pub struct EncodedResponse {
 
 impl EncodedResponse {
     /// Encodes a response with these fields and this body.
-    #[must_use]
     pub fn new(fields: FieldBlock, body: &[u8]) -> Self {
         let mut encoded = Vec::with_capacity(fields.as_bytes().len() + 48 + body.len());
         encoded.extend_from_slice(fields.as_bytes());
@@ -45,19 +44,16 @@ impl EncodedResponse {
     }
 
     /// Returns the fields.
-    #[must_use]
     pub fn fields(&self) -> &Rc<FieldBlock> {
         &self.fields
     }
 
     /// Returns the body without copying it.
-    #[must_use]
     pub fn body(&self) -> Bytes {
         self.encoded.slice(self.head_bytes..)
     }
 
     /// Returns the length of the body in bytes.
-    #[must_use]
     #[inline]
     pub fn body_bytes(&self) -> usize {
         self.encoded.len() - self.head_bytes
@@ -68,7 +64,7 @@ impl EncodedResponse {
     ///
     /// Returns `None`, without appending anything, for all other requests. Their responses need a head of their own.
     #[inline]
-    pub(crate) fn write(&self, out: &mut Vec<u8>, context: RequestContext, date: &HttpDate) -> Option<usize> {
+    pub fn write(&self, out: &mut Vec<u8>, context: RequestContext, date: &HttpDate) -> Option<usize> {
         if !context.keeps_alive || context.version != Version::Http11 || context.method == Method::Connect {
             return None;
         }
@@ -77,54 +73,5 @@ impl EncodedResponse {
         ResponseHead::write_start(out, date);
         out.extend_from_slice(&self.encoded[..bytes]);
         Some(bytes - self.head_bytes)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::h1::fields::FieldName;
-    use crate::h1::response::BodyLength;
-
-    /// Returns the same response, encoded step by step.
-    fn encode_directly(
-        context: RequestContext,
-        fields: &FieldBlock,
-        body: &[u8],
-        date: &HttpDate,
-    ) -> Vec<u8> {
-        let mut out = Vec::new();
-        let mut head = ResponseHead::begin(&mut out, context, 200).unwrap();
-        head.date(date).block(fields);
-        let mut encoder = head.finish(BodyLength::Known(body.len() as u64));
-        encoder.write(&mut out, body).unwrap();
-        encoder.finish(&mut out).unwrap();
-        out
-    }
-
-    #[test]
-    fn encoded_response_matches_stepwise_encoding() {
-        let mut fields = FieldBlock::default();
-        fields.push(FieldName::CONTENT_TYPE, b"text/plain").unwrap();
-        let date = HttpDate::from_unix(1_790_000_000);
-        for body in [&b""[..], b"ciao", &[7; 5000]] {
-            let encoded = EncodedResponse::new(fields.clone(), body);
-            assert_eq!((encoded.body_bytes(), &encoded.body()[..]), (body.len(), body));
-            for method in [Method::Get, Method::Head, Method::Post, Method::Options, Method::Connect] {
-                for version in [Version::Http10, Version::Http11] {
-                    for keeps_alive in [false, true] {
-                        let context = RequestContext { version, method, keeps_alive };
-                        let mut out = b"before".to_vec();
-                        let sent = encoded.write(&mut out, context, &date);
-                        let is_plain = keeps_alive && version == Version::Http11 && method != Method::Connect;
-                        assert_eq!(sent.is_some(), is_plain);
-                        let expected = encode_directly(context, &fields, body, &date);
-                        assert_eq!(&out[6..], if is_plain { &expected[..] } else { b"" });
-                        let expected_body_bytes = if method == Method::Head { 0 } else { body.len() };
-                        assert!(sent.is_none_or(|sent| sent == expected_body_bytes));
-                    }
-                }
-            }
-        }
     }
 }

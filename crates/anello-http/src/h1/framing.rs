@@ -58,7 +58,6 @@ enum Expectation {
     Other,
 }
 
-/// The framing of a request.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct FramingDecision {
     pub framing: RequestFraming,
@@ -98,7 +97,6 @@ impl FramingFields {
         }
     }
 
-    /// Decides the framing, or rejects the request.
     pub fn decide(&self, version: Version, max_body_bytes: u64) -> Result<FramingDecision, Rejection> {
         let framing = self.framing(version, max_body_bytes)?;
         match (self.hosts, version) {

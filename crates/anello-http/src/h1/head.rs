@@ -57,25 +57,21 @@ impl Parts {
 impl Head {
     /// Returns the method.
     #[inline]
-    #[must_use]
     pub fn method(&self) -> Method {
         self.0.method
     }
 
     /// Returns the method as received.
-    #[must_use]
     pub fn method_text(&self) -> &str {
         self.text(0, self.0.method_end)
     }
 
     /// Returns the target as received: ASCII without spaces, control bytes and `#`. See also [`Head::path`] and
     /// [`Head::query`].
-    #[must_use]
     pub fn target(&self) -> &str {
         self.text(self.0.method_end + 1, self.0.target_end)
     }
 
-    /// Returns the target as bytes.
     #[inline]
     pub(crate) fn target_bytes(&self) -> &[u8] {
         let line = self.0.section_bytes;
@@ -83,14 +79,12 @@ impl Head {
     }
 
     /// Returns the form of the target.
-    #[must_use]
     pub fn target_form(&self) -> TargetForm {
         self.0.form
     }
 
     /// Returns the path of the target, neither decoded nor normalized. It starts with `/`. The path of a URL without
     /// one is `/`. The path of the authority and asterisk forms is empty.
-    #[must_use]
     pub fn path(&self) -> &str {
         let (path, _) = self.path_and_query();
         match self.0.form {
@@ -101,7 +95,6 @@ impl Head {
     }
 
     /// Returns the query, which is the part of the target after the first `?`.
-    #[must_use]
     pub fn query(&self) -> Option<&str> {
         self.path_and_query().1
     }
@@ -117,14 +110,12 @@ impl Head {
 
     /// Returns the version.
     #[inline]
-    #[must_use]
     pub fn version(&self) -> Version {
         self.0.version
     }
 
     /// Returns the requested host, with its port if there is one: the host of the target, or else that of the `Host`
     /// field. It is `None` or empty if the client does not send one.
-    #[must_use]
     pub fn host(&self) -> Option<&str> {
         if self.0.host_end > 0 {
             return Some(self.text(self.0.host_start, self.0.host_end));
@@ -152,7 +143,6 @@ impl Head {
     }
 
     /// Returns the first value of this field, ignoring the case of the name.
-    #[must_use]
     #[inline]
     pub fn field(&self, name: &str) -> Option<&[u8]> {
         self.0.fields.first(name)
@@ -166,7 +156,6 @@ impl Head {
 
     /// Returns how the body is delimited.
     #[inline]
-    #[must_use]
     pub fn framing(&self) -> RequestFraming {
         self.0.framing
     }
@@ -174,7 +163,6 @@ impl Head {
     /// Returns `true` if the connection can be kept alive after this request: its version and its `Connection` field
     /// allow it, and the request limit is not reached.
     #[inline]
-    #[must_use]
     pub fn keeps_alive(&self) -> bool {
         self.0.keeps_alive
     }
@@ -187,27 +175,23 @@ impl Head {
 
     /// Returns `true` if there is a body and the client waits for `100 Continue` before sending it.
     #[inline]
-    #[must_use]
     pub fn expects_continue(&self) -> bool {
         self.0.expects_continue
     }
 
     /// Returns the protocols that the client offers to switch to: the first `Upgrade` field, if `Connection` names it
     /// and the version is HTTP/1.1.
-    #[must_use]
     pub fn upgrade(&self) -> Option<&str> {
         str::from_utf8(self.0.fields.get(self.0.upgrade?)?).ok()
     }
 
     /// Returns the properties that the response encoder needs after the head is gone.
     #[inline]
-    #[must_use]
     pub fn context(&self) -> RequestContext {
         RequestContext { version: self.0.version, method: self.0.method, keeps_alive: self.0.keeps_alive }
     }
 
     /// Returns the length of the received head in bytes.
-    #[must_use]
     pub fn head_bytes(&self) -> usize {
         self.0.fields.bytes.len()
     }

@@ -14,7 +14,6 @@ pub struct Rejection {
 
 impl Rejection {
     /// Creates a rejection. The server uses its own, such as 408 after a timeout or 503 at the connection limit.
-    #[must_use]
     pub const fn new(status: u16, reason: &'static str) -> Self {
         Self { status, reason }
     }

@@ -60,7 +60,6 @@ impl<'a> ResponseHead<'a> {
     /// Appends the status line of the response to a request.
     ///
     /// # Errors
-    ///
     /// Returns [`InvalidStatus`] unless the status is 101 or from 200 to 999.
     #[inline]
     pub fn begin(out: &'a mut Vec<u8>, context: RequestContext, status: u16) -> Result<Self, InvalidStatus> {
@@ -85,7 +84,6 @@ impl<'a> ResponseHead<'a> {
     /// Appends a field.
     ///
     /// # Errors
-    ///
     /// Returns [`InvalidField::Value`], without appending anything, if the value contains a control byte such as CR, LF
     /// or NUL, which could inject another field.
     #[inline]
@@ -131,7 +129,6 @@ impl<'a> ResponseHead<'a> {
     /// Appends `Upgrade` and lists it in `Connection`. With 101 it names the new protocol, with 426 the required one.
     ///
     /// # Errors
-    ///
     /// Returns [`InvalidField::Value`], without appending anything, if the protocol contains a control byte.
     pub fn upgrade(&mut self, protocol: &str) -> Result<&mut Self, InvalidField> {
         if !syntax::is_value(protocol.as_bytes()) {

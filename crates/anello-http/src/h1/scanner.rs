@@ -114,7 +114,6 @@ impl Scanner {
         Ok(None)
     }
 
-    /// Scans one byte of the request line.
     #[inline]
     fn line_step(&mut self, byte: u8, limits: &Limits) -> Result<(), Rejection> {
         let state = match (self.state, byte) {

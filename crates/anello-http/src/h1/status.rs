@@ -8,7 +8,6 @@ pub(super) fn is_final(status: u16) -> bool {
 }
 
 /// Returns the reason phrase of a status, or an empty string if it is not registered.
-#[must_use]
 pub fn reason_phrase(status: u16) -> &'static str {
     match status {
         // The crate `http` has older names.

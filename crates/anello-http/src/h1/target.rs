@@ -6,11 +6,9 @@ use super::rejection::Rejection;
 use super::types::{Method, TargetForm};
 use super::words::{first_hit, not_host};
 
-/// The form of a target, and the position of its host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Form {
     pub form: TargetForm,
-    /// Start of the host.
     pub host_start: u32,
     /// End of the host, which is the start of the path.
     pub host_end: u32,

@@ -101,7 +101,6 @@ pub enum RequestFraming {
 
 impl RequestFraming {
     /// Returns `true` if a body follows the head.
-    #[must_use]
     pub fn has_body(self) -> bool {
         !matches!(self, Self::None | Self::Length(0))
     }

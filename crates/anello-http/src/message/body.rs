@@ -68,12 +68,10 @@ impl BodyPart {
     }
 }
 
-/// The chunks of a streamed body.
 pub(crate) type ChunkStream = Pin<Box<dyn Stream<Item = io::Result<Bytes>>>>;
 
 impl Body {
     /// Creates an empty body.
-    #[must_use]
     pub const fn empty() -> Self {
         Self(BodyKind::Empty)
     }
@@ -82,13 +80,11 @@ impl Body {
     ///
     /// If the file turns out to be shorter, the connection is closed before the body is complete, so that the client
     /// detects the truncation.
-    #[must_use]
     pub fn file(file: File, offset: u64, length: u64) -> Self {
         Self::parts(vec![BodyPart::File { file, offset, length }])
     }
 
     /// Creates a body from several parts, which are sent in order.
-    #[must_use]
     pub fn parts(parts: Vec<BodyPart>) -> Self {
         let length = parts.iter().fold(0_u64, |sum, part| sum.saturating_add(part.length()));
         Self(BodyKind::Parts { parts, length })
@@ -132,7 +128,6 @@ impl Body {
     }
 
     /// Returns the length in bytes, or `None` if it is unknown.
-    #[must_use]
     pub fn length(&self) -> Option<u64> {
         match &self.0 {
             BodyKind::Empty => Some(0),
@@ -153,14 +148,7 @@ impl Default for Body {
 
 impl fmt::Debug for Body {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let kind = match &self.0 {
-            BodyKind::Empty => "empty",
-            BodyKind::Bytes(_) => "bytes",
-            BodyKind::Encoded(_) => "encoded",
-            BodyKind::Parts { .. } => "parts",
-            BodyKind::Stream { .. } => "stream",
-        };
-        formatter.debug_struct("Body").field("kind", &kind).field("length", &self.length()).finish()
+        formatter.debug_struct("Body").field("length", &self.length()).finish_non_exhaustive()
     }
 }
 

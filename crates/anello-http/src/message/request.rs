@@ -28,7 +28,6 @@ impl Request {
 
     /// Returns the request head.
     #[inline]
-    #[must_use]
     pub fn head(&self) -> &Head {
         let Some(head) = &self.head else { unreachable!("the head is taken only by into_parts and drop") };
         head
@@ -41,7 +40,6 @@ impl Request {
 
     /// Returns the address of the client (`getpeername(2)`), or `None` for a Unix socket and for a client that has
     /// disconnected.
-    #[must_use]
     pub fn peer(&self) -> Option<SocketAddr> {
         self.connection.peer_addr().ok()
     }
@@ -94,7 +92,6 @@ pub(crate) fn spare_head() -> Option<Head> {
     SPARE_HEADS.with_borrow_mut(Vec::pop)
 }
 
-/// The source of the chunks of a request body.
 pub(crate) trait BodySource {
     /// Returns the number of the request that the source currently reads the body of.
     fn body_number(&self) -> u64;
@@ -133,13 +130,9 @@ impl RequestBody {
     /// Waits for the next chunk. Returns `None` at the end of the body.
     ///
     /// The first call sends `100 Continue` to a client that waits for it (`Expect: 100-continue`).
-    ///
-    /// # Cancel safety
-    ///
-    /// This method is cancel-safe: no data is lost.
+    /// Cancel-safe: no data is lost.
     ///
     /// # Errors
-    ///
     /// Returns [`RequestBodyError::Rejected`] if the body is malformed, exceeds a limit or arrives too slowly, and
     /// [`RequestBodyError::Io`] if the connection fails or is closed. No more data follows an error.
     pub async fn next(&mut self) -> Result<Option<Bytes>, RequestBodyError> {
@@ -151,39 +144,32 @@ impl RequestBody {
     /// until it returns `Ready` or the body is dropped.
     ///
     /// # Errors
-    ///
     /// Returns the errors of [`next`](Self::next).
     pub fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Result<Option<Bytes>, RequestBodyError>> {
-        let Some(source) = &self.source else { return Poll::Ready(Ok(None)) };
-        if let Some(source) = source.upgrade()
-            && let Ok(mut source) = source.try_borrow_mut()
-            && source.body_number() == self.body_number
-        {
-            return source.poll_chunk(context);
+        if self.source.is_none() {
+            return Poll::Ready(Ok(None));
         }
         // The body was kept after its response or its connection: the connection serves a later request, or is closed.
-        Poll::Ready(Err(RequestBodyError::Io(std::io::ErrorKind::NotConnected.into())))
+        let kept = || Poll::Ready(Err(RequestBodyError::Io(std::io::ErrorKind::NotConnected.into())));
+        self.with_source(|source| source.poll_chunk(context)).unwrap_or_else(kept)
+    }
+
+    /// Calls `action` if the connection still receives this body.
+    fn with_source<T>(&self, action: impl FnOnce(&mut dyn BodySource) -> T) -> Option<T> {
+        let source = self.source.as_ref()?.upgrade()?;
+        let mut source = source.try_borrow_mut().ok()?;
+        (source.body_number() == self.body_number).then(|| action(&mut *source))
     }
 
     /// Pauses the body timeout: while the handler does other work, the client is not late.
     fn pause(&self) {
-        if let Some(source) = &self.source
-            && let Some(source) = source.upgrade()
-            && let Ok(source) = source.try_borrow()
-            && source.body_number() == self.body_number
-        {
-            source.pause();
-        }
+        self.with_source(|source| source.pause());
     }
 
     /// Reads the whole body. [`Limits::max_body_bytes`](crate::h1::Limits::max_body_bytes) limits its length.
-    ///
-    /// # Cancel safety
-    ///
-    /// This method is not cancel-safe: the data read so far is lost.
+    /// Not cancel-safe: the data read so far is lost.
     ///
     /// # Errors
-    ///
     /// Returns the errors of [`next`](Self::next).
     pub async fn collect(&mut self) -> Result<Vec<u8>, RequestBodyError> {
         let mut body = Vec::new();
@@ -195,9 +181,7 @@ impl RequestBody {
 
     /// Takes the trailers, which are available after [`next`](Self::next) has returned `None`.
     pub fn trailers(&mut self) -> Option<Trailers> {
-        let source = self.source.as_ref()?.upgrade()?;
-        let mut source = source.try_borrow_mut().ok()?;
-        if source.body_number() == self.body_number { source.take_trailers() } else { None }
+        self.with_source(|source| source.take_trailers()).flatten()
     }
 }
 

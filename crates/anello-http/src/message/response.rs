@@ -65,7 +65,6 @@ impl fmt::Debug for Upgrade {
 
 impl Response {
     /// Creates a response without fields and body. A status outside 200 to 999 is sent as 500.
-    #[must_use]
     pub fn new(status: u16) -> Self {
         Self {
             status,
@@ -79,7 +78,6 @@ impl Response {
 
     /// Creates a `200 OK` from fields and a body that were encoded in advance.
     #[inline]
-    #[must_use]
     pub fn encoded(response: Rc<EncodedResponse>) -> Self {
         Self {
             shared: Some(Rc::clone(response.fields())),
@@ -126,7 +124,6 @@ impl Response {
     /// }
     /// # let _ = handler;
     /// ```
-    #[must_use]
     pub fn upgrade(protocol: impl Into<String>, handler: impl AsyncFnOnce(Upgraded) + 'static) -> Self {
         let handler =
             Box::new(|upgraded| -> Pin<Box<dyn Future<Output = ()>>> { Box::pin(handler(upgraded)) });
@@ -141,7 +138,6 @@ impl Response {
     ///
     /// assert_eq!(Response::upgrade_required("websocket").status(), 426);
     /// ```
-    #[must_use]
     pub fn upgrade_required(protocol: impl Into<String>) -> Self {
         let text = "426 Upgrade Required: use the protocol named in the Upgrade field\n";
         Self::text(text).with_status(426).with_upgrade(protocol.into(), None)
@@ -158,19 +154,16 @@ impl Response {
     }
 
     /// Creates a `200 OK` with plain text.
-    #[must_use]
     pub fn text(text: impl Into<Body>) -> Self {
         Self::with_media_type(b"text/plain; charset=utf-8", text)
     }
 
     /// Creates a `200 OK` with HTML.
-    #[must_use]
     pub fn html(text: impl Into<Body>) -> Self {
         Self::with_media_type(b"text/html; charset=utf-8", text)
     }
 
     /// Creates a `200 OK` with serialized JSON.
-    #[must_use]
     pub fn json(text: impl Into<Body>) -> Self {
         Self::with_media_type(b"application/json", text)
     }
@@ -182,7 +175,6 @@ impl Response {
     /// Adds a field.
     ///
     /// # Errors
-    ///
     /// Returns [`InvalidField::Value`] if the value contains a control byte such as CR, LF or NUL.
     pub fn field(mut self, name: FieldName<'_>, value: &[u8]) -> Result<Self, InvalidField> {
         self.fields.push(name, value)?;
@@ -227,13 +219,11 @@ impl Response {
     }
 
     /// Returns the status.
-    #[must_use]
     pub fn status(&self) -> u16 {
         self.status
     }
 
     /// Returns the body.
-    #[must_use]
     pub fn body(&self) -> &Body {
         &self.body
     }

@@ -1,5 +1,6 @@
 //! Connections that have switched to another protocol.
 
+use std::fmt;
 use std::future::poll_fn;
 use std::io;
 use std::task::{Context, Poll};
@@ -24,13 +25,9 @@ impl Upgraded {
     }
 
     /// Waits for data. Returns `None` at EOF.
-    ///
-    /// # Cancel safety
-    ///
-    /// This method is cancel-safe: no data is lost.
+    /// Cancel-safe: no data is lost.
     ///
     /// # Errors
-    ///
     /// Returns the error of the connection.
     pub async fn recv(&mut self) -> io::Result<Option<Bytes>> {
         poll_fn(|context| self.poll_recv(context)).await
@@ -39,7 +36,6 @@ impl Upgraded {
     /// Polls for data, like [`recv`](Self::recv).
     ///
     /// # Errors
-    ///
     /// Returns the error of the connection.
     pub fn poll_recv(&mut self, context: &mut Context<'_>) -> Poll<io::Result<Option<Bytes>>> {
         if !self.buffered.is_empty() {
@@ -53,26 +49,18 @@ impl Upgraded {
     /// Under TLS, some of them may be held back until the next call if the client reads slowly: call
     /// [`flush`](Self::flush) before waiting for anything else. After [`write_all`](Self::write_all) this is not
     /// needed.
-    ///
-    /// # Cancel safety
-    ///
-    /// This method is cancel-safe: if it is cancelled, no data was accepted.
+    /// Cancel-safe: if it is cancelled, no data was accepted.
     ///
     /// # Errors
-    ///
     /// Returns the error of the connection.
     pub async fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         poll_fn(|context| self.sender.poll_write(bytes, context)).await
     }
 
     /// Copies all of `bytes` into the send buffer, waiting for space as often as needed.
-    ///
-    /// # Cancel safety
-    ///
-    /// This method is not cancel-safe: it is unknown how many bytes were accepted.
+    /// Not cancel-safe: it is unknown how many bytes were accepted.
     ///
     /// # Errors
-    ///
     /// Returns the error of the connection.
     pub async fn write_all(&mut self, mut bytes: &[u8]) -> io::Result<()> {
         while !bytes.is_empty() {
@@ -84,34 +72,26 @@ impl Upgraded {
     }
 
     /// Waits until the kernel has accepted all data.
-    ///
-    /// # Cancel safety
-    ///
-    /// This method is cancel-safe.
+    /// Cancel-safe.
     ///
     /// # Errors
-    ///
     /// Returns the error of the connection.
     pub async fn flush(&mut self) -> io::Result<()> {
         poll_fn(|context| self.sender.poll_flush(context)).await
     }
 
     /// Sends all data, then shuts down the write half.
-    ///
-    /// # Cancel safety
-    ///
-    /// This method is cancel-safe.
+    /// Cancel-safe.
     ///
     /// # Errors
-    ///
     /// Returns the error of the connection.
     pub async fn shutdown(&mut self) -> io::Result<()> {
         poll_fn(|context| self.sender.poll_shutdown(context)).await
     }
 }
 
-impl std::fmt::Debug for Upgraded {
-    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl fmt::Debug for Upgraded {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter
             .debug_struct("Upgraded")
             .field("buffered_bytes", &self.buffered.len())

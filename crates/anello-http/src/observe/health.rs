@@ -52,13 +52,11 @@ pub struct HealthResponse {
 
 impl Health {
     /// Creates a handle in the state [`HealthState::Starting`].
-    #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
     /// Returns the current state.
-    #[must_use]
     pub fn state(&self) -> HealthState {
         // `Relaxed` is sufficient: the state publishes no other memory.
         HealthState::from_u8(self.state.load(Ordering::Relaxed))
@@ -75,7 +73,6 @@ impl Health {
     }
 
     /// Returns the response for the current state.
-    #[must_use]
     pub fn response(&self, format: HealthFormat) -> HealthResponse {
         let state = self.state();
         let [text, json] = match state {
@@ -105,7 +102,6 @@ impl HealthState {
     }
 
     /// Returns the HTTP status code that `/health` responds with in this state.
-    #[must_use]
     pub fn status(self) -> u16 {
         if self == Self::Ready { 200 } else { 503 }
     }
@@ -116,7 +112,6 @@ impl HealthFormat {
     ///
     /// Returns [`Json`](Self::Json) if the value lists `application/json`, and [`Text`](Self::Text) otherwise. Quality
     /// values are ignored, since both formats carry the same information.
-    #[must_use]
     pub fn from_accept(accept: Option<&[u8]>) -> Self {
         let names_json = |range: &[u8]| {
             let media_type = range.split(|&byte| byte == b';').next().unwrap_or_default();

@@ -10,13 +10,9 @@ pub trait Accept: 'static {
     type Connection: Stream;
 
     /// Waits for the next connection. Returns `None` if no more will arrive.
-    ///
-    /// # Cancel safety
-    ///
     /// Implementations must be cancel-safe.
     ///
     /// # Errors
-    ///
     /// Returns the error of the accept operation.
     fn accept(&self) -> impl Future<Output = io::Result<Option<Self::Connection>>>;
 

@@ -37,14 +37,12 @@ const STATUS_ABORTED: u16 = 503;
 /// this).
 const STATUS_CLIENT_CLOSED: u16 = 499;
 
-/// The next step of a connection.
 enum NextStep {
     Request(Head),
     /// Closes the connection, after this response, if there is one.
     Close(Option<Rejection>),
 }
 
-/// The state of the connection after a response.
 enum AfterResponse {
     KeepAlive,
     Close,
@@ -113,7 +111,7 @@ impl<R: Receiver, W: Sender> Connection<R, W> {
         let observer = &self.worker.observer;
         observer.parse_error(rejection.status);
         let input = self.input.borrow();
-        self.output.push_rejection(rejection, input.rejected_method(), &self.worker.clock.date());
+        self.output.push_rejection(rejection, input.rejected_method());
         if let Some(record) = &self.record {
             record.record_rejection(observer, input.first_line(), rejection.status, self.output.body_bytes);
         }
@@ -147,7 +145,6 @@ impl<R: Receiver, W: Sender> Connection<R, W> {
         }
     }
 
-    /// Serves one request.
     #[inline]
     async fn serve_request<H: AsyncFn(Request) -> Response>(
         &mut self,
@@ -175,9 +172,8 @@ impl<R: Receiver, W: Sender> Connection<R, W> {
             check_upgrade(&mut response, protocols.as_deref());
         }
         let (body_continues, closes) = self.conclude_body(&mut response, has_body);
-        let date = self.worker.clock.date();
         let status = response.status();
-        let outcome = self.output.respond(request_context, response, &date, closes).await;
+        let outcome = self.output.respond(request_context, response, closes).await;
         self.end_request(status, body_continues);
         let outcome = match outcome {
             Ok(outcome) => outcome,
@@ -213,8 +209,8 @@ impl<R: Receiver, W: Sender> Connection<R, W> {
         Request::new(head, body, self.timer.shutdown_handle.clone())
     }
 
-    /// Decides what becomes of the rest of the request body. Returns whether the response body still reads it, and
-    /// whether the connection must be closed after the response.
+    /// Decides what becomes of the rest of the request body. Returns whether the response body still reads it, and if
+    /// the connection must be closed after the response.
     #[inline]
     fn conclude_body(&mut self, response: &mut Response, has_body: bool) -> (bool, bool) {
         let body_continues = has_body && self.body_still_read(response);
@@ -229,7 +225,6 @@ impl<R: Receiver, W: Sender> Connection<R, W> {
         (body_continues, closes)
     }
 
-    /// Ends the record and the timer of a request.
     #[inline]
     fn end_request(&mut self, status: u16, body_continues: bool) {
         if let Some(record) = &mut self.record {

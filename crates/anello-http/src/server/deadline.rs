@@ -70,7 +70,7 @@ pub(super) enum Timeout {
     Phase(Phase),
 }
 
-/// What must be done with the connection.
+/// A change to the connection, which the caller performs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Action {
     ShutdownRead,
@@ -139,7 +139,6 @@ impl Deadlines {
         }
     }
 
-    /// Enters a phase.
     #[inline]
     pub fn enter(&self, phase: Phase, now: u64) {
         let previous = self.phase.replace(phase);
@@ -227,7 +226,6 @@ impl Deadlines {
         self.body_ends_at_close.get()
     }
 
-    /// Returns the deadline that has expired.
     pub fn expired(&self) -> Option<Timeout> {
         self.expired.get()
     }
@@ -365,15 +363,16 @@ mod tests {
     const TICK: TickLength = TickLength(Duration::from_secs(1));
 
     fn options() -> ServerOptions {
-        let mut options = ServerOptions::default();
-        options.header_timeout = Duration::from_secs(10);
-        options.keep_alive_timeout = Duration::from_secs(60);
-        options.body_timeout = Duration::from_secs(20);
-        options.min_body_bytes_per_second = 100;
-        options.send_timeout = Duration::from_secs(30);
-        options.request_timeout = Some(Duration::from_secs(1000));
-        options.linger_timeout = Duration::from_secs(2);
-        options
+        ServerOptions {
+            header_timeout: Duration::from_secs(10),
+            keep_alive_timeout: Duration::from_secs(60),
+            body_timeout: Duration::from_secs(20),
+            min_body_bytes_per_second: 100,
+            send_timeout: Duration::from_secs(30),
+            request_timeout: Some(Duration::from_secs(1000)),
+            linger_timeout: Duration::from_secs(2),
+            ..ServerOptions::default()
+        }
     }
 
     /// Applies events to a connection that is accepted at tick 100. Returns the actions, too.

@@ -181,7 +181,6 @@ impl<R: Receiver> Input<R> {
         }
     }
 
-    /// Counts received bytes.
     #[inline]
     fn count(&self, bytes: usize) {
         if let Some(metrics) = &self.metrics {
@@ -189,7 +188,6 @@ impl<R: Receiver> Input<R> {
         }
     }
 
-    /// Polls for the next event.
     fn poll_event(&mut self, context: &mut Context<'_>) -> Poll<Result<InputEvent, InputError>> {
         loop {
             let chunk = self.chunk.as_deref().unwrap_or_default();
@@ -218,7 +216,6 @@ impl<R: Receiver> Input<R> {
         self.decoder.rejected_method()
     }
 
-    /// Returns the first line of a rejected head.
     pub fn first_line(&self) -> Option<&[u8]> {
         self.decoder.first_line()
     }
@@ -326,7 +323,6 @@ impl<R: Receiver> Input<R> {
         }
     }
 
-    /// Polls for the next chunk of the body.
     fn poll_body(&mut self, context: &mut Context<'_>) -> Poll<Result<Option<Bytes>, RequestBodyError>> {
         if !self.is_in_body {
             return Poll::Ready(Ok(None));
@@ -367,7 +363,7 @@ impl<R: Receiver> BodySource for Input<R> {
     fn poll_chunk(&mut self, context: &mut Context<'_>) -> Poll<Result<Option<Bytes>, RequestBodyError>> {
         let poll_result = self.poll_body(context);
         if poll_result.is_ready() {
-            self.body_waker.clear();
+            self.body_waker.0 = None;
             return poll_result;
         }
         self.body_waker.register(context.waker());
@@ -393,10 +389,6 @@ impl BodyWaker {
         if !self.0.as_ref().is_some_and(|previous| previous.will_wake(waker)) {
             self.0 = Some(waker.clone());
         }
-    }
-
-    fn clear(&mut self) {
-        self.0 = None;
     }
 
     fn wake(&mut self) {

@@ -68,7 +68,6 @@ impl Observer {
         }
     }
 
-    /// Counts a rejected request.
     pub fn parse_error(&self, status: u16) {
         if let Some(metrics) = &self.metrics {
             metrics.parse_error(ParseErrorKind::of(status));

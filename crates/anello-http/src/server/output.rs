@@ -15,8 +15,7 @@ use bytes::Bytes;
 use super::panics::{make_trailers, next_chunk};
 use super::timer::ConnectionTimer;
 use crate::h1::{
-    BodyEncoder, BodyLength, FieldBlock, HttpDate, Method, Rejection, RequestContext, ResponseFraming,
-    ResponseHead,
+    BodyEncoder, BodyLength, FieldBlock, Method, Rejection, RequestContext, ResponseFraming, ResponseHead,
 };
 use crate::message::{
     Body, BodyKind, BodyPart, COPIED_BODY_BYTES, ChunkStream, Response, StreamEnd, Upgrade,
@@ -42,7 +41,6 @@ thread_local! {
     static SPARE_BUFFERS: RefCell<Vec<Vec<u8>>> = const { RefCell::new(Vec::new()) };
 }
 
-/// The send side of a connection.
 pub(crate) struct Output<W> {
     sender: W,
     buffer: Vec<u8>,
@@ -98,26 +96,23 @@ impl<W: Sender> Output<W> {
         self.buffer.len() >= FLUSH_THRESHOLD_BYTES
     }
 
-    /// Returns `true` if the buffer is empty.
     pub fn is_empty(&self) -> bool {
         self.buffer.is_empty()
     }
 
-    /// Appends raw bytes.
     pub fn push(&mut self, bytes: &[u8]) {
         self.buffer.extend_from_slice(bytes);
     }
 
     /// Appends the response to a rejected request with this method.
-    pub fn push_rejection(&mut self, rejection: &Rejection, method: Method, date: &HttpDate) {
+    pub fn push_rejection(&mut self, rejection: &Rejection, method: Method) {
         let start = self.buffer.len();
-        rejection.write(&mut self.buffer, method, Some(date));
+        rejection.write(&mut self.buffer, method, Some(&self.timer.date()));
         let response = &self.buffer[start..];
         let head_end = response.windows(4).position(|window| window == b"\r\n\r\n");
         self.body_bytes = head_end.map_or(0, |end| response.len() - end - 4) as u64;
     }
 
-    /// Returns the sender.
     pub fn into_sender(self) -> W {
         self.sender
     }
@@ -166,10 +161,8 @@ impl<W: Sender> Output<W> {
         with_send_timer(&self.timer, poll_fn(|context| self.sender.poll_drive(context))).await
     }
 
-    /// Continues sending while the task waits for another event. An error of the connection is reported by the next
-    /// send.
     pub fn poll_progress(&mut self, context: &mut Context<'_>) {
-        poll_progress(&mut self.sender, context);
+        self.sender.poll_progress(context);
     }
 
     /// Sends the buffered data with a hint to the kernel that more data, or the shutdown of the write half, follows
@@ -207,9 +200,8 @@ impl<W: Sender> Output<W> {
     #[inline]
     pub async fn respond(
         &mut self,
-        request_context: RequestContext,
+        context: RequestContext,
         response: Response,
-        date: &HttpDate,
         closes: bool,
     ) -> io::Result<Outcome> {
         if self.buffer.capacity() == 0
@@ -220,20 +212,19 @@ impl<W: Sender> Output<W> {
         }
         if !closes
             && let Some(encoded) = response.as_encoded()
-            && let Some(body_bytes) = encoded.write(&mut self.buffer, request_context, date)
+            && let Some(body_bytes) = encoded.write(&mut self.buffer, context, &self.timer.date())
         {
             self.body_bytes = body_bytes as u64;
             return Ok(Outcome::KeepAlive);
         }
-        self.respond_slow(request_context, response, date, closes).await
+        self.respond_slow(context, response, closes).await
     }
 
     /// Appends a response that was not encoded in advance.
     async fn respond_slow(
         &mut self,
-        request_context: RequestContext,
+        context: RequestContext,
         response: Response,
-        date: &HttpDate,
         closes: bool,
     ) -> io::Result<Outcome> {
         let response = if response.status() == valid_status(response.status()) {
@@ -246,9 +237,8 @@ impl<W: Sender> Output<W> {
         let Response { status, shared, fields, body, closes: response_closes, upgrade } = response;
         // Reset before anything can fail, because the value belongs to the previous response.
         self.body_bytes = 0;
-        let mut head =
-            ResponseHead::begin(&mut self.buffer, request_context, status).map_err(io::Error::other)?;
-        head.date(date);
+        let mut head = ResponseHead::begin(&mut self.buffer, context, status).map_err(io::Error::other)?;
+        head.date(&self.timer.date());
         if let Some(shared) = shared {
             head.block(&shared);
         }
@@ -378,7 +368,7 @@ impl<W: Sender> Output<W> {
                     let next = poll_fn(|context| {
                         let poll_result = next.as_mut().poll(context);
                         if poll_result.is_pending() {
-                            poll_progress(sender, context);
+                            sender.poll_progress(context);
                         }
                         poll_result
                     });
@@ -409,13 +399,6 @@ impl<W: Sender> Output<W> {
 
 fn handler_error(error: impl Into<Box<dyn Error + Send + Sync>>) -> io::Error {
     io::Error::other(HandlerError(error.into()))
-}
-
-/// Does the same as [`Output::poll_progress`].
-fn poll_progress(sender: &mut impl Sender, context: &mut Context<'_>) {
-    if let Poll::Ready(Err(error)) = sender.poll_drive(context) {
-        tracing::debug!(%error, "connection failed while waiting for the handler or the response body");
-    }
 }
 
 /// Awaits a send operation. The send timeout applies while it is pending.

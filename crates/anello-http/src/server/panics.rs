@@ -36,7 +36,6 @@ pub(crate) fn next_chunk(
     poll_result.unwrap_or_else(|panic| Poll::Ready(Some(Err(body_panic_error(&*panic)))))
 }
 
-/// Creates the trailers of a body.
 pub(crate) fn make_trailers(trailers: MakeTrailers) -> io::Result<FieldBlock> {
     catch_unwind(AssertUnwindSafe(trailers)).map_err(|panic| body_panic_error(&*panic))
 }

@@ -124,7 +124,6 @@ impl ServerBuilder {
     }
 
     /// Builds the server of this thread.
-    #[must_use]
     pub fn build(self) -> Server {
         let worker = Worker::new(self.options, self.observer, self.tls, self.shared_connections);
         Server { admission: Rc::new(Admission::new(Rc::clone(&worker))), worker }
@@ -133,7 +132,6 @@ impl ServerBuilder {
 
 impl Server {
     /// Returns a builder for a server.
-    #[must_use]
     pub fn builder() -> ServerBuilder {
         ServerBuilder::default()
     }
@@ -142,7 +140,6 @@ impl Server {
     /// returned task is aborted. Open connections continue then; [`drain`](Self::drain) closes them.
     ///
     /// # Cancellation
-    ///
     /// The handler's future, and the response body that it streams, is dropped at its current await point in these
     /// cases:
     /// - [`ServerOptions::request_timeout`] expires
@@ -159,7 +156,6 @@ impl Server {
     /// ([`ListenerGroup::close`](anello::net::ListenerGroup::close)) accepts them first.
     ///
     /// # Panics
-    ///
     /// Panics if no runtime runs on this thread.
     pub fn serve<H>(&self, listener: impl Accept, handler: H) -> JoinHandle<()>
     where
@@ -204,7 +200,6 @@ impl Server {
     /// Serves one connection that was accepted elsewhere, until it is closed.
     ///
     /// # Errors
-    ///
     /// Returns the error of the connection. It is usually caused by the client and needs no handling.
     pub async fn serve_connection<S, H>(&self, stream: S, handler: &H) -> io::Result<()>
     where
@@ -229,7 +224,6 @@ impl Server {
     }
 
     /// Returns the number of open connections.
-    #[must_use]
     pub fn connections(&self) -> usize {
         self.worker.connections()
     }
@@ -242,12 +236,7 @@ impl Server {
     /// deadline.
     pub async fn drain(&self) -> usize {
         self.worker.begin_draining();
-        let all_closed = async {
-            while self.worker.connections() > 0 {
-                sleep(DRAIN_POLL_INTERVAL).await;
-            }
-        };
-        if timeout(self.worker.options.drain_timeout, all_closed).await.is_ok() {
+        if self.wait_until_closed(self.worker.options.drain_timeout, || {}).await {
             return 0;
         }
         self.abort_and_wait().await
@@ -259,17 +248,22 @@ impl Server {
     /// If the future is dropped, the remaining connections close on their own.
     pub async fn abort_and_wait(&self) -> usize {
         let aborted = self.worker.connections();
-        let all_closed = async {
-            while self.worker.connections() > 0 {
-                // Repeated, because a connection whose task has not started yet can only be aborted after it has.
-                self.abort_connections();
-                sleep(DRAIN_POLL_INTERVAL).await;
-            }
-        };
-        if timeout(ABORT_TIMEOUT, all_closed).await.is_err() {
+        // Repeated, because a connection whose task has not started yet can only be aborted after it has.
+        if !self.wait_until_closed(ABORT_TIMEOUT, || self.abort_connections()).await {
             tracing::debug!("some aborted requests have not terminated in time");
         }
         aborted
+    }
+
+    /// Waits until all connections are closed. Calls `before_wait` before each check. Returns `false` after a timeout.
+    async fn wait_until_closed(&self, limit: Duration, before_wait: impl Fn()) -> bool {
+        let all_closed = async {
+            while self.worker.connections() > 0 {
+                before_wait();
+                sleep(DRAIN_POLL_INTERVAL).await;
+            }
+        };
+        timeout(limit, all_closed).await.is_ok()
     }
 
     /// Aborts all connections immediately and drops their pending handlers.

@@ -58,7 +58,6 @@ fn date_now() -> HttpDate {
     HttpDate::from_unix(since_1970.as_secs())
 }
 
-/// The timeouts of one connection.
 #[derive(Debug)]
 pub(crate) struct ConnectionTimer {
     pub deadlines: Deadlines,
@@ -83,7 +82,11 @@ impl ConnectionTimer {
         })
     }
 
-    /// Returns the current tick.
+    #[inline]
+    pub fn date(&self) -> HttpDate {
+        self.clock.date()
+    }
+
     #[inline]
     pub fn now(&self) -> u64 {
         self.clock.now.get()
@@ -154,7 +157,6 @@ impl Drop for ResetOnDrop {
     }
 }
 
-/// The timers of all connections of a worker.
 #[derive(Debug, Default)]
 pub(crate) struct TimerRegistry {
     slab: RefCell<Slab<Rc<ConnectionTimer>>>,
@@ -176,12 +178,10 @@ impl TimerRegistry {
         self.slab.borrow().len()
     }
 
-    /// Expires the late connections.
     pub fn check_deadlines(&self, options: &ServerOptions) {
         self.for_each(|timer| timer.check_deadlines(options));
     }
 
-    /// Closes the connections that have been idle for at least `idle`.
     pub fn close_idle(&self, idle: Duration) {
         self.for_each(|timer| timer.close_if_idle(idle));
     }
@@ -205,7 +205,6 @@ impl TimerRegistry {
         candidates.len()
     }
 
-    /// Aborts all connections.
     pub fn abort_all(&self) {
         self.for_each(|timer| timer.abort(CancelReason::ServerShutdown));
     }

@@ -10,13 +10,14 @@
 use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::future::{Future, poll_fn};
-use std::io::{self, IoSlice, Read, Write};
+use std::io;
 use std::path::Path;
 use std::pin::pin;
 use std::rc::Rc;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::task::{Context, Poll, Wake, Waker, ready};
 
+use anello::compat::TlsSession;
 use anello::fs::File;
 use anello::net::{Chunk, OwnedReadHalf, OwnedWriteHalf, Stream};
 use bytes::Bytes;
@@ -25,9 +26,6 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{ServerConfig, ServerConnection};
 
 use crate::transport::{PollSender, Receiver, Sender};
-
-/// Amount of plaintext read from a session at a time: the size of a record.
-const RECORD_BYTES: usize = 16 * 1024;
 
 /// Amount of plaintext encrypted, or read from a file, at a time. It makes several records, which are sent together. No
 /// more is encrypted before the kernel has accepted it, so that a client that does not read occupies little memory.
@@ -49,7 +47,6 @@ impl TlsConfig {
     /// Reads a certificate chain and the private key of its first certificate from PEM files.
     ///
     /// # Errors
-    ///
     /// Returns `InvalidData` if a file cannot be read, contains no certificate or key, or the key does not match the
     /// certificate.
     pub fn from_pem_files(certificates: &Path, key: &Path) -> io::Result<Self> {
@@ -75,7 +72,6 @@ impl TlsConfig {
     }
 
     /// Creates a configuration from one of rustls. ALPN is set to `http/1.1` and `http/1.0`, the supported protocols.
-    #[must_use]
     pub fn new(mut config: ServerConfig) -> Self {
         // Some HTTP/1.0 clients offer nothing else, and would be rejected.
         config.alpn_protocols = vec![b"http/1.1".to_vec(), b"http/1.0".to_vec()];
@@ -101,33 +97,18 @@ impl fmt::Debug for TlsConfig {
     }
 }
 
-/// The TLS state shared by both halves of a connection.
 struct Session<S: Stream> {
-    tls: ServerConnection,
+    tls: TlsSession<ServerConnection>,
     writer: OwnedWriteHalf<S>,
-    /// Number of plaintext bytes that have arrived and have not been read.
-    plaintext_bytes: usize,
-    /// `true` if the client has sent close_notify.
-    is_peer_closed: bool,
-    close_notify_sent: bool,
     /// Waker of the sending task, while it waits for buffer space or for a flush.
     send_waker: Option<Waker>,
 }
 
 /// Creates the two halves of a TLS connection.
 pub(super) fn split<S: Stream>(stream: S, config: &TlsConfig) -> io::Result<(TlsReceiver<S>, TlsSender<S>)> {
-    let mut tls = ServerConnection::new(config.current()).map_err(io::Error::other)?;
-    // The session can be unbounded: it passes data on immediately, and the socket's send queue is bounded.
-    tls.set_buffer_limit(None);
+    let tls = ServerConnection::new(config.current()).map_err(io::Error::other)?;
     let (reader, writer) = stream.into_split();
-    let session = Session {
-        tls,
-        writer,
-        plaintext_bytes: 0,
-        is_peer_closed: false,
-        close_notify_sent: false,
-        send_waker: None,
-    };
+    let session = Session { tls: TlsSession::new(tls), writer, send_waker: None };
     let session = Rc::new(RefCell::new(session));
     Ok((
         TlsReceiver { reader, session: Rc::clone(&session), ciphertext: None },
@@ -138,15 +119,9 @@ pub(super) fn split<S: Stream>(stream: S, config: &TlsConfig) -> io::Result<(Tls
 impl<S: Stream> Session<S> {
     /// Passes pending TLS records to the socket.
     fn poll_flush(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let mut socket = SocketWriter { writer: &mut self.writer, context };
-        while self.tls.wants_write() {
-            match self.tls.write_tls(&mut socket) {
-                Ok(_) => {}
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Poll::Pending,
-                Err(error) => return Poll::Ready(Err(error)),
-            }
-        }
-        Poll::Ready(Ok(()))
+        let writer = &mut self.writer;
+        // Cancel-safe: the future keeps no state between polls.
+        self.tls.poll_flush(|slices| pin!(writer.write_vectored(slices)).poll(context))
     }
 
     /// Does the same as [`poll_flush`](Self::poll_flush) for the receive side, which may belong to another task. The
@@ -184,40 +159,8 @@ impl<S: Stream> Session<S> {
         }
         poll_result
     }
-
-    /// Reads decrypted data. Returns `None` if there is none yet, and no bytes at EOF.
-    fn read_plaintext(&mut self) -> io::Result<Option<Vec<u8>>> {
-        if self.plaintext_bytes == 0 && !self.is_peer_closed {
-            return Ok(None);
-        }
-        // After the last byte, a read distinguishes a clean EOF from an error.
-        let mut plaintext = vec![0; self.plaintext_bytes.clamp(1, RECORD_BYTES)];
-        match self.tls.reader().read(&mut plaintext) {
-            Ok(count) => {
-                plaintext.truncate(count);
-                self.plaintext_bytes = self.plaintext_bytes.saturating_sub(count);
-                Ok(Some(plaintext))
-            }
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(None),
-            Err(error) => Err(error),
-        }
-    }
-
-    /// Processes ciphertext and returns the number of bytes consumed. All earlier plaintext must have been read.
-    fn process_ciphertext(&mut self, mut ciphertext: &[u8]) -> io::Result<usize> {
-        let count = self.tls.read_tls(&mut ciphertext)?;
-        match self.tls.process_new_packets() {
-            Ok(state) => {
-                self.plaintext_bytes = state.plaintext_bytes_to_read();
-                self.is_peer_closed = state.peer_has_closed();
-                Ok(count)
-            }
-            Err(error) => Err(io::Error::new(io::ErrorKind::InvalidData, error)),
-        }
-    }
 }
 
-/// A waker for two tasks.
 struct WakeBoth(Waker, Waker);
 
 impl Wake for WakeBoth {
@@ -231,33 +174,6 @@ impl Wake for WakeBoth {
     }
 }
 
-/// Adapts the socket for [`ServerConnection`]: a pending write returns `WouldBlock`, and the task is woken when there
-/// is space.
-struct SocketWriter<'a, 'c, S: Stream> {
-    writer: &'a mut OwnedWriteHalf<S>,
-    context: &'a mut Context<'c>,
-}
-
-impl<S: Stream> Write for SocketWriter<'_, '_, S> {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.write_vectored(&[IoSlice::new(bytes)])
-    }
-
-    /// Passes several encrypted records to the kernel together, without copying.
-    fn write_vectored(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
-        // Cancel-safe: the future keeps no state between polls.
-        match pin!(self.writer.write_vectored(slices)).poll(self.context) {
-            Poll::Ready(result) => result,
-            Poll::Pending => Err(io::ErrorKind::WouldBlock.into()),
-        }
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
-/// The receive half.
 pub(super) struct TlsReceiver<S: Stream> {
     reader: OwnedReadHalf<S>,
     session: Rc<RefCell<Session<S>>>,
@@ -271,8 +187,8 @@ impl<S: Stream> Receiver for TlsReceiver<S> {
     fn poll_receive(&mut self, context: &mut Context<'_>) -> Poll<io::Result<Option<Vec<u8>>>> {
         loop {
             let mut session = self.session.borrow_mut();
-            if let Some(plaintext) = session.read_plaintext()? {
-                return Poll::Ready(Ok((!plaintext.is_empty()).then_some(plaintext)));
+            if session.tls.is_peer_closed() {
+                return Poll::Ready(Ok(None));
             }
             // Send handshake messages. A pending send does not prevent receiving.
             if let Poll::Ready(Err(error)) = session.poll_flush_for_receiver(context) {
@@ -287,23 +203,26 @@ impl<S: Stream> Receiver for TlsReceiver<S> {
                 }
                 continue;
             };
-            match session.process_ciphertext(chunk) {
+            let mut plaintext = Vec::new();
+            match session.tls.decrypt(chunk, &mut plaintext) {
                 Ok(count) => chunk.advance(count),
                 Err(error) => {
                     // The alert reports the reason to the client.
                     let result = session.poll_flush_for_receiver(context);
                     tracing::debug!(?result, %error, "TLS connection rejected");
-                    return Poll::Ready(Err(error));
+                    return Poll::Ready(Err(io::Error::new(io::ErrorKind::InvalidData, error)));
                 }
             }
             if chunk.is_empty() {
                 self.ciphertext = None;
             }
+            if !plaintext.is_empty() {
+                return Poll::Ready(Ok(Some(plaintext)));
+            }
         }
     }
 }
 
-/// The send half.
 pub(super) struct TlsSender<S: Stream> {
     session: Rc<RefCell<Session<S>>>,
     /// Number of plaintext bytes encrypted since the kernel was last known to have accepted everything.
@@ -328,7 +247,8 @@ impl<S: Stream> PollSender for TlsSender<S> {
         let mut session = self.session.borrow_mut();
         ready!(session.poll_flush_for_sender(context))?;
         let available = ENCRYPT_CHUNK_BYTES - self.unflushed_bytes;
-        let count = session.tls.writer().write(&bytes[..bytes.len().min(available)])?;
+        let count = bytes.len().min(available);
+        session.tls.encrypt(&bytes[..count])?;
         self.unflushed_bytes += count;
         match session.poll_flush_for_sender(context) {
             Poll::Ready(Err(error)) => Poll::Ready(Err(error)),
@@ -352,10 +272,7 @@ impl<S: Stream> PollSender for TlsSender<S> {
 
     fn poll_close_notify(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         let mut session = self.session.borrow_mut();
-        if !session.close_notify_sent {
-            session.close_notify_sent = true;
-            session.tls.send_close_notify();
-        }
+        session.tls.close();
         session.poll_flush_for_sender(context)
     }
 

@@ -14,7 +14,6 @@ use super::options::{Eviction, ServerOptions};
 use super::timer::{Clock, ConnectionTimer, TimerEntry, TimerRegistry};
 use super::tls::TlsConfig;
 
-/// The server state of one thread.
 #[derive(Debug)]
 pub(crate) struct Worker {
     pub options: ServerOptions,
@@ -133,7 +132,6 @@ impl Worker {
         self.timers.close_idle(self.options.drain_min_idle);
     }
 
-    /// Aborts all connections.
     pub fn abort_all(&self) {
         self.timers.abort_all();
     }

@@ -1,9 +1,10 @@
 //! Plain-text output of a comparison: differences between the runs, verdict, and changes.
 
 use crate::compare::{Change, ChangeVerdict, Comparison, Difference, RunName};
-use crate::report::format::{cut, interval, percent, readable_time, times};
-use crate::report::text::{WIDTH, push_line, wrap};
+use crate::report::format::{cut, interval, percent, times};
+use crate::report::table::{WIDTH, push_line, wrap};
 use crate::result::measure::Measure;
+use crate::result::time::readable_time;
 
 /// Maximum width of a value in the table of differences, in columns.
 const VALUE_WIDTH: usize = 34;

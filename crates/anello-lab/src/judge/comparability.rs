@@ -23,7 +23,6 @@ pub(super) fn is_other_server(own: &ContenderRecord, peer: &ContenderRecord) -> 
 }
 
 /// Returns the driver family of a contender, "io_uring" or "epoll", or `None` if it is neither or unknown.
-#[must_use]
 pub fn driver_family(record: &ContenderRecord) -> Option<&'static str> {
     let driver = record.driver.as_deref()?;
     ["uring", "epoll"]

@@ -4,7 +4,7 @@ pub mod analysis;
 mod cells;
 pub mod comparability;
 mod comparisons;
-mod findings;
+pub mod findings;
 pub mod pairs;
 pub mod peak;
 pub mod published;

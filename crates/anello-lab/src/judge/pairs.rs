@@ -28,7 +28,6 @@ pub(super) struct Pairs {
 
 impl<'a> CleanSlices<'a> {
     /// Collects the clean slices of `result`.
-    #[must_use]
     pub fn of(result: &'a LabResult) -> CleanSlices<'a> {
         let mut slices: HashMap<_, Vec<&Slice>> = HashMap::new();
         for slice in result.slices.iter().filter(|slice| slice.quality == Quality::Clean) {
@@ -47,7 +46,6 @@ impl<'a> CleanSlices<'a> {
     }
 
     /// Returns the values of one contender in one cell, by process.
-    #[must_use]
     pub fn values(&self, cell: usize, contender: usize, measure: Measure) -> Vec<Vec<f64>> {
         let of = &self.result.plan.cells[cell];
         let slices = self.all(cell, contender).iter();
@@ -74,14 +72,12 @@ impl<'a> CleanSlices<'a> {
     }
 
     /// Returns the ratios of one contender to another in one cell, by process.
-    #[must_use]
     pub fn ratios(&self, cell: usize, contender: usize, other: usize, measure: Measure) -> Vec<Vec<f64>> {
         self.pairs(cell, contender, other, measure).ratios
     }
 
     /// Returns the ratio of one contender to another in one cell, with its confidence interval. `None` if they have
     /// no round in common.
-    #[must_use]
     pub fn ratio(&self, cell: usize, contender: usize, other: usize, measure: Measure) -> Option<Ratio> {
         // Each comparison has its own random stream, so that it does not depend on other comparisons.
         let purpose = ((cell as u64 * 4096 + contender as u64) * 4096 + other as u64) * 8 + measure as u64;

@@ -41,7 +41,6 @@ pub struct Peak {
 
 /// Returns the sweeps of a run in the order of its groups. A sweep consists of at least [`MIN_CELLS`] closed-loop cells
 /// with the same server share, in which at least one contender was measured.
-#[must_use]
 pub fn sweeps(result: &LabResult) -> Vec<Sweep> {
     result.groups().into_iter().filter_map(|group| sweep(result, group)).collect()
 }

@@ -75,14 +75,12 @@ pub fn judge_pairs(cells: &[CellResult], pairs: &mut [PairComparison], measure: 
 }
 
 /// Returns `true` if a ratio is based on at least [`MIN_PAIRS`] pairs and [`MIN_PASSES`] passes.
-#[must_use]
 pub fn has_enough_samples(ratio: &Ratio) -> bool {
     ratio.pairs >= MIN_PAIRS && ratio.passes >= MIN_PASSES
 }
 
 /// Returns the verdict on one ratio in a cell with the given resolution. Without a resolution, the noise floor is
 /// unknown and the verdict is [`Verdict::TooNoisy`].
-#[must_use]
 pub fn verdict_on(ratio: Ratio, resolution: Option<f64>) -> Verdict {
     let Some(resolution) = resolution.filter(|_| has_enough_samples(&ratio)) else {
         return Verdict::TooNoisy;

@@ -47,25 +47,21 @@ pub enum Workload {
 
 impl Workload {
     /// Returns the noun for the counted unit of work: "request", or "operation" for disks.
-    #[must_use]
     pub fn unit(self) -> &'static str {
         if self.is_disk() { "operation" } else { "request" }
     }
 
     /// Returns the noun for the contender: "server", or "worker" for disks.
-    #[must_use]
     pub fn server_noun(self) -> &'static str {
         if self.is_disk() { "worker" } else { "server" }
     }
 
     /// Returns a workload of plain HTTP requests for `target`, one at a time on keep-alive connections.
-    #[must_use]
     pub const fn http(target: Target) -> Workload {
         Workload::Http { target, pipelining: 1, reconnect: false, cipher: None }
     }
 
     /// Returns this workload with TLS if it is HTTP; any other workload unchanged.
-    #[must_use]
     pub fn under(self, cipher: Cipher) -> Workload {
         match self {
             Workload::Http { target, pipelining, reconnect, .. } => {
@@ -76,7 +72,6 @@ impl Workload {
     }
 
     /// Returns the TLS cipher. `None` without TLS.
-    #[must_use]
     pub fn cipher(self) -> Option<Cipher> {
         match self {
             Workload::Http { cipher, .. } => cipher,
@@ -85,7 +80,6 @@ impl Workload {
     }
 
     /// Returns the requested resource over HTTP. `None` for other workloads.
-    #[must_use]
     pub fn target(self) -> Option<Target> {
         match self {
             Workload::Http { target, .. } => Some(target),
@@ -94,35 +88,38 @@ impl Workload {
     }
 
     /// Returns whether a response exceeds the socket buffer, so that it is sent at the speed of the reader.
-    #[must_use]
     pub fn has_large_answers(self) -> bool {
         self.target().is_some_and(Target::is_large)
     }
 
     /// Returns whether clients send requests over connections in a loop.
-    #[must_use]
     pub fn has_loops(self) -> bool {
         matches!(self, Workload::Echo { .. } | Workload::Http { .. })
     }
 
     /// Returns whether this is disk I/O.
-    #[must_use]
     pub fn is_disk(self) -> bool {
         matches!(self, Workload::Disk { .. })
     }
 }
 
 /// Type of disk access.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, strum::Display,
+)]
 #[serde(rename_all = "snake_case")]
 pub enum DiskOperation {
     /// Reads at random offsets.
+    #[strum(to_string = "random reads")]
     RandomRead,
     /// Writes at random offsets.
+    #[strum(to_string = "random writes")]
     RandomWrite,
     /// Reads consecutive blocks.
+    #[strum(to_string = "sequential reads")]
     SequentialRead,
     /// Writes consecutive blocks.
+    #[strum(to_string = "sequential writes")]
     SequentialWrite,
 }
 
@@ -146,7 +143,6 @@ pub const SATURATION_CONNECTIONS_PER_CORE: usize = 16;
 
 impl Cell {
     /// Returns a closed-loop echo cell on one core, with `message_bytes` per message.
-    #[must_use]
     pub const fn echo(message_bytes: usize, connections: usize) -> Cell {
         Cell {
             workload: Workload::Echo { message_bytes },
@@ -157,13 +153,11 @@ impl Cell {
     }
 
     /// Returns a closed-loop HTTP cell on one core, with keep-alive connections.
-    #[must_use]
     pub const fn http(target: Target, connections: usize) -> Cell {
         Cell { workload: Workload::http(target), ..Cell::echo(1, connections) }
     }
 
     /// Returns whether this is a closed loop: without an offered rate, each connection waits for its response.
-    #[must_use]
     pub fn is_closed_loop(&self) -> bool {
         self.workload.has_loops() && self.offered_per_second.is_none()
     }
@@ -171,7 +165,6 @@ impl Cell {
     /// Returns whether this closed loop has enough requests in flight to keep server and load busy:
     /// [`SATURATION_CONNECTIONS_PER_CORE`] connections per server core. Pipelined requests do not count, because
     /// those of one connection travel and are processed together.
-    #[must_use]
     pub fn is_saturated(&self) -> bool {
         self.is_closed_loop()
             && self.connections >= SATURATION_CONNECTIONS_PER_CORE.saturating_mul(self.server_cores)
@@ -185,7 +178,6 @@ impl Cell {
     /// not. With megabytes, the load copies and compares every byte and is much slower than the server, regardless
     /// of the share. In addition, throttled intervals would fall into the middle of responses and distort every
     /// latency.
-    #[must_use]
     pub fn server_share(&self, share: f64, server_cores: &[usize], load_cores: &[usize]) -> f64 {
         if !self.is_saturated() || self.workload.has_large_answers() || server_cores == load_cores {
             return 1.0;
@@ -194,7 +186,6 @@ impl Cell {
     }
 
     /// Returns the group whose chart contains this cell.
-    #[must_use]
     pub fn group(&self) -> Group {
         Group {
             workload: self.workload,
@@ -205,7 +196,6 @@ impl Cell {
 
     /// Returns the x position in the chart: the offered rate if there is one, else the number of connections (disk:
     /// the queue depth).
-    #[must_use]
     pub fn position(&self) -> f64 {
         match self.offered_per_second {
             Some(rate) => rate as f64,
@@ -255,17 +245,6 @@ impl fmt::Display for Workload {
                 write!(formatter, "{operation}, {mode}, {block_bytes} bytes")
             }
         }
-    }
-}
-
-impl fmt::Display for DiskOperation {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str(match self {
-            DiskOperation::RandomRead => "random reads",
-            DiskOperation::RandomWrite => "random writes",
-            DiskOperation::SequentialRead => "sequential reads",
-            DiskOperation::SequentialWrite => "sequential writes",
-        })
     }
 }
 

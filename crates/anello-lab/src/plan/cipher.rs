@@ -1,41 +1,33 @@
 //! TLS cipher suites of the cells.
 
-use std::fmt;
-
 use serde::{Deserialize, Serialize};
 
 /// Server name of the certificate and in the requests of the load.
 pub const SERVER_NAME: &str = "localhost";
 
 /// Cipher of TLS 1.3 connections.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(
+    Debug, Clone, Copy, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, strum::Display,
+)]
 pub enum Cipher {
     /// AES with 128-bit keys.
     #[default]
     #[serde(rename = "aes-128-gcm")]
+    #[strum(to_string = "AES-128-GCM")]
     Aes128Gcm,
     /// AES with 256-bit keys, the default of OpenSSL.
     #[serde(rename = "aes-256-gcm")]
+    #[strum(to_string = "AES-256-GCM")]
     Aes256Gcm,
 }
 
 impl Cipher {
     /// Returns the name of the cipher suite in rustls.
-    #[must_use]
     pub const fn suite(self) -> &'static str {
         match self {
             Cipher::Aes128Gcm => "TLS13_AES_128_GCM_SHA256",
             Cipher::Aes256Gcm => "TLS13_AES_256_GCM_SHA384",
         }
-    }
-}
-
-impl fmt::Display for Cipher {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str(match self {
-            Cipher::Aes128Gcm => "AES-128-GCM",
-            Cipher::Aes256Gcm => "AES-256-GCM",
-        })
     }
 }
 

@@ -19,7 +19,6 @@ const COMMIT_DIGITS: usize = 12;
 
 /// Returns the commit of these directories of one repository, with [`CHANGED`] if tracked files in them differ from
 /// it. `None` if the first directory contains no tracked files or `git` is not available.
-#[must_use]
 pub fn of_sources(directories: &[&Path]) -> Option<String> {
     let (first, rest) = directories.split_first()?;
     let git = |words: &[&str], paths: &[&Path]| {
@@ -48,7 +47,6 @@ pub fn of_sources(directories: &[&Path]) -> Option<String> {
 
 /// Returns the commit in a version: the pseudo-version of a Go module ends with the time and the first 12 digits of
 /// a commit, as in `v0.0.0-20220926161041-69611e8b13d5`.
-#[must_use]
 pub fn of_version(version: &str) -> Option<&str> {
     let (rest, commit) = version.rsplit_once('-')?;
     let time = rest.rsplit(['-', '.']).next()?;
@@ -59,7 +57,6 @@ pub fn of_version(version: &str) -> Option<&str> {
 }
 
 /// Splits off the suffix of modified files. The second value is `true` if there was one.
-#[must_use]
 pub fn strip_dirty_suffix(commit: &str) -> (&str, bool) {
     let stripped = [CHANGED, OLD_DIRTY_SUFFIX].into_iter().find_map(|suffix| commit.strip_suffix(suffix));
     (stripped.unwrap_or(commit), stripped.is_some())
@@ -67,7 +64,6 @@ pub fn strip_dirty_suffix(commit: &str) -> (&str, bool) {
 
 /// Returns the short form of a commit, with [`CHANGED`] if it has the suffix of modified files in the current or
 /// the old form.
-#[must_use]
 pub fn short(commit: &str) -> String {
     let (commit, is_changed) = strip_dirty_suffix(commit);
     let digits = commit.chars().take_while(char::is_ascii_hexdigit).count();

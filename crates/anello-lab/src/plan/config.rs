@@ -148,7 +148,6 @@ impl Default for Provenance {
 
 impl CoreLayout {
     /// Returns a layout with these cores, and with the default CPU share of servers.
-    #[must_use]
     pub fn new(server: Vec<usize>, load: Vec<usize>) -> CoreLayout {
         CoreLayout { server, load, further: None, server_share: DEFAULT_SERVER_CPU_SHARE }
     }
@@ -156,13 +155,11 @@ impl CoreLayout {
 
 impl LabConfig {
     /// Returns the cores that a contender uses in a cell.
-    #[must_use]
     pub fn cores_of(&self, cell: &Cell) -> &[usize] {
         &self.cores.server[..cell.server_cores.min(self.cores.server.len())]
     }
 
     /// Returns all cores that the run uses, in ascending order.
-    #[must_use]
     pub fn all_cores(&self) -> Vec<usize> {
         let further_core = self.cores.further.as_slice();
         let mut cores = [self.cores.server.as_slice(), &self.cores.load, further_core].concat();
@@ -185,20 +182,17 @@ impl LabConfig {
     }
 
     /// Returns the CPU share of servers in a cell.
-    #[must_use]
     pub fn server_share_in(&self, cell: &Cell) -> f64 {
         cell.server_share(self.cores.server_share, &self.cores.server, &self.cores.load)
     }
 
     /// Returns the maximum number of connections that every contender has open in any cell.
-    #[must_use]
     pub fn max_connections(&self) -> usize {
         let loop_cells = self.cells.iter().filter(|cell| cell.workload.has_loops());
         loop_cells.map(|cell| cell.connections).max().unwrap_or(0)
     }
 
     /// Returns the index of the reference among the contenders.
-    #[must_use]
     pub fn reference_index(&self) -> Option<usize> {
         self.contenders.iter().position(|contender| contender.name == self.reference)
     }
@@ -248,7 +242,6 @@ impl LabConfig {
 }
 
 /// Returns echo cells for all pairs, ordered by message size, then by connections.
-#[must_use]
 pub fn echo_cells(message_bytes: &[usize], connections: &[usize]) -> Vec<Cell> {
     let cells = |&bytes: &usize| connections.iter().map(move |&connections| Cell::echo(bytes, connections));
     message_bytes.iter().flat_map(cells).collect()

@@ -2,7 +2,6 @@
 //! `addr=IP:PORT` to standard output and then serves until it is terminated.
 
 use std::ffi::OsStr;
-use std::fmt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -36,8 +35,9 @@ pub enum Role {
 }
 
 /// Kind of a peer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, strum::Display)]
 #[serde(rename_all = "snake_case")]
+#[strum(serialize_all = "snake_case")]
 pub enum Kind {
     /// Runs tasks, coroutines or goroutines that wait for sockets, or handlers on its own executor with futures as
     /// operations, like Netty.
@@ -51,18 +51,6 @@ pub enum Kind {
     Framework,
     /// Complete server program that only needs configuration.
     Server,
-}
-
-impl fmt::Display for Kind {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.pad(match self {
-            Kind::Runtime => "runtime",
-            Kind::Library => "library",
-            Kind::Loop => "loop",
-            Kind::Framework => "framework",
-            Kind::Server => "server",
-        })
-    }
 }
 
 /// Resource that an HTTP server can serve.
@@ -124,7 +112,6 @@ pub struct Contender {
 
 impl Contender {
     /// Creates a peer with this name and command. All other properties are unknown.
-    #[must_use]
     pub fn new(name: &str, program: &Path, arguments: &[&str]) -> Contender {
         Contender {
             name: name.to_owned(),
@@ -150,14 +137,12 @@ impl Contender {
 
     /// Returns this HTTP server with `serves` derived from its command: files if the command contains [`ROOT`],
     /// else only the fixed response.
-    #[must_use]
     pub fn serving_by_command(self) -> Contender {
         let has_root = self.arguments.iter().any(|argument| argument.contains(ROOT));
         Contender { serves: vec![if has_root { Serves::Files } else { Serves::Fixed }], ..self }
     }
 
     /// Returns this contender with TLS arguments, if it supports TLS and its command has no certificate yet.
-    #[must_use]
     pub fn under_tls(mut self) -> Contender {
         if self.takes_tls && !self.serves_tls() {
             let flags = ["--tls-cert", CERTIFICATE, "--tls-key", KEY];
@@ -167,14 +152,12 @@ impl Contender {
     }
 
     /// Returns whether the command contains the paths of a certificate and its key.
-    #[must_use]
     pub fn serves_tls(&self) -> bool {
         let has = |placeholder| self.arguments.iter().any(|argument| argument.contains(placeholder));
         has(CERTIFICATE) && has(KEY)
     }
 
     /// Returns a second instance of this contender, named "… again".
-    #[must_use]
     pub fn twin(&self) -> Contender {
         let twin_of = Some(self.name.clone());
         Contender { name: format!("{} again", self.name), twin_of, base: None, ..self.clone() }
@@ -182,67 +165,47 @@ impl Contender {
 
     /// Returns anello on both drivers, the baseline servers, and the epoll baseline a second time. `executable` is
     /// the `anello` command.
-    #[must_use]
     pub fn default_contenders(executable: &Path) -> Vec<Contender> {
-        let version = env!("CARGO_PKG_VERSION");
-        let contender = |name: &str, role: Role, driver: &str, arguments: &[&str]| Contender {
-            role,
-            driver: Some(driver.to_owned()),
-            version: Some(version.to_owned()),
-            built_with: Some("Rust".to_owned()),
-            ..Contender::new(name, executable, &[arguments, &["--addr", "127.0.0.1:0"]].concat())
-        };
         let echo = |name: &str, driver: &str, flag: &str| {
-            contender(name, Role::Anello, driver, &["echo", "--driver", flag, "--cores", "{cores}"])
+            let words = ["echo", "--driver", flag, "--cores", "{cores}"];
+            Contender::built_in(executable, name, Role::Anello, driver, &words)
         };
-        let bare =
-            |name: &str, driver: &str, model: &str| contender(name, Role::Baseline, driver, &["bare", model]);
-        let reference = bare("bare epoll", "epoll", "epoll");
-        let select = bare("bare select", "select", "select");
+        let bare = |driver: &str, model: &str| {
+            let name = format!("bare {driver}");
+            Contender::built_in(executable, &name, Role::Baseline, driver, &["bare", model])
+        };
+        let reference = bare("epoll", "epoll");
         vec![
             echo("anello io_uring", "io_uring", "uring"),
             echo("anello epoll", "epoll", "epoll"),
-            bare("bare io_uring", "io_uring", "uring"),
+            bare("io_uring", "uring"),
             reference.clone(),
             reference.twin(),
-            bare("bare threads", "threads", "threads"),
-            bare("bare poll", "poll", "poll"),
-            Contender { connections_limit: Some(SELECT_CONNECTIONS), ..select },
+            bare("threads", "threads"),
+            bare("poll", "poll"),
+            Contender { connections_limit: Some(SELECT_CONNECTIONS), ..bare("select", "select") },
         ]
     }
 
     /// Returns anello's HTTP server on both drivers. `executable` is the `anello` command.
-    #[must_use]
     pub fn http_servers(executable: &Path) -> Vec<Contender> {
-        let server = |name: &str, driver: &str, flag: &str| {
+        let server = |driver: &str, flag: &str| {
             // Same timeout as the peers: connections stay idle during the slices of other contenders.
-            let flags = [
-                "--driver",
-                flag,
-                "--cores",
-                "{cores}",
-                "--keep-alive-timeout",
-                "75s",
-                "--addr",
-                "127.0.0.1:0",
-            ];
+            let timeout = ["--keep-alive-timeout", "75s"];
+            let words = [&["http", ROOT, "--driver", flag, "--cores", "{cores}"][..], &timeout].concat();
             Contender {
-                role: Role::Anello,
-                driver: Some(driver.to_owned()),
-                version: Some(env!("CARGO_PKG_VERSION").to_owned()),
-                built_with: Some("Rust".to_owned()),
                 serves: vec![Serves::Files],
                 takes_tls: true,
-                ..Contender::new(name, executable, &[&["http", ROOT][..], &flags].concat())
+                ..Contender::built_in(executable, &format!("anello {driver}"), Role::Anello, driver, &words)
             }
         };
-        vec![server("anello io_uring", "io_uring", "uring"), server("anello epoll", "epoll", "epoll")]
+        vec![server("io_uring", "uring"), server("epoll", "epoll")]
     }
 
     /// Returns a disk worker for each I/O engine. They share `file` and run one at a time. `executable` is the
     /// `anello` command.
-    #[must_use]
     pub fn disk_workers(executable: &Path, file: &Path) -> Vec<Contender> {
+        let (file, bytes) = (file.to_string_lossy(), DISK_FILE_BYTES.to_string());
         let engines = [
             ("pread", "pread"),
             ("thread pool", "threads"),
@@ -250,41 +213,31 @@ impl Contender {
             ("Linux AIO", "linux-aio"),
             ("io_uring", "uring"),
         ];
-        let file = file.to_string_lossy();
-        let bytes = DISK_FILE_BYTES.to_string();
         let worker = |(name, engine): (&str, &str)| {
-            let arguments = [
-                "bare",
-                "disk",
-                "--engine",
-                engine,
-                "--file",
-                &file,
-                "--create-bytes",
-                &bytes,
-                "--addr",
-                "127.0.0.1:0",
-            ];
-            Contender {
-                role: Role::Baseline,
-                driver: Some(engine.to_owned()),
-                version: Some(env!("CARGO_PKG_VERSION").to_owned()),
-                built_with: Some("Rust".to_owned()),
-                ..Contender::new(name, executable, &arguments)
-            }
+            let words = ["bare", "disk", "--engine", engine, "--file", &file, "--create-bytes", &bytes];
+            Contender::built_in(executable, name, Role::Baseline, engine, &words)
         };
         engines.into_iter().map(worker).collect()
     }
 
+    /// Returns a contender that is a subcommand of the `anello` command.
+    fn built_in(executable: &Path, name: &str, role: Role, driver: &str, words: &[&str]) -> Contender {
+        Contender {
+            role,
+            driver: Some(driver.to_owned()),
+            version: Some(env!("CARGO_PKG_VERSION").to_owned()),
+            built_with: Some("Rust".to_owned()),
+            ..Contender::new(name, executable, &[words, &["--addr", "127.0.0.1:0"]].concat())
+        }
+    }
+
     /// Returns whether the command has a placeholder for cores, so that the server can use several.
-    #[must_use]
     pub fn takes_cores(&self) -> bool {
         self.arguments.iter().any(|argument| argument.contains("{cores}"))
     }
 
     /// Returns the command line with absolute paths reduced to their file names. A report then does not reveal the
     /// directory layout of the machine.
-    #[must_use]
     pub fn command_line(&self) -> String {
         let program = self
             .program

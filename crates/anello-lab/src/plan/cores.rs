@@ -10,7 +10,6 @@ use rustix::thread::{CpuSet, sched_getaffinity};
 pub(crate) const SPARE_DESCRIPTORS: usize = 256;
 
 /// Returns the cores that this thread may run on, in ascending order. Returns core 0 if they cannot be read.
-#[must_use]
 pub fn allowed_cores() -> Vec<usize> {
     let cores = sched_getaffinity(None)
         .map(|set| (0..CpuSet::MAX_CPU).filter(|&core| set.is_set(core)).collect::<Vec<_>>())
@@ -20,7 +19,6 @@ pub fn allowed_cores() -> Vec<usize> {
 
 /// Returns how many connections the lab can have open after raising its limit: the hard limit of open files less a
 /// reserve.
-#[must_use]
 pub fn connections_limit() -> usize {
     let limit = getrlimit(Resource::Nofile).maximum.unwrap_or(u64::MAX);
     usize::try_from(limit).unwrap_or(usize::MAX).saturating_sub(SPARE_DESCRIPTORS)
@@ -28,7 +26,6 @@ pub fn connections_limit() -> usize {
 
 /// Returns, for each of `cores`, all hardware threads of its physical core, including itself. A core without
 /// topology information in the file tree at `root` is returned alone.
-#[must_use]
 pub fn core_siblings(root: &Path, cores: &[usize]) -> Vec<Vec<usize>> {
     let siblings = |&core: &usize| {
         let file = root.join(format!("sys/devices/system/cpu/cpu{core}/topology/thread_siblings_list"));

@@ -34,7 +34,6 @@ const TLS_BYTES_PER_SECOND: f64 = 2e9;
 
 impl LabConfig {
     /// Returns the number of slices in the whole run if nothing fails or is repeated.
-    #[must_use]
     pub fn slice_count(&self) -> usize {
         self.cells.iter().map(|cell| self.slices_in(cell)).sum::<usize>() * self.timing.passes
     }
@@ -62,7 +61,6 @@ impl LabConfig {
 
     /// Returns the duration of all slices and warm-ups, including the contenders' own warm-ups, without starting
     /// and connecting.
-    #[must_use]
     pub fn load_time(&self) -> Duration {
         let own_warm_ups: Duration = self.contenders.iter().map(|contender| contender.warm_up).sum();
         let slices = saturating_u32(self.timing.rounds + 1);
@@ -78,7 +76,6 @@ impl LabConfig {
     }
 
     /// Returns the estimated duration of the whole run: slices, warm-ups, checks, starting and connecting.
-    #[must_use]
     pub fn estimated_time(&self) -> Duration {
         let contenders = saturating_u32(self.contenders.len());
         let passes = saturating_u32(self.timing.passes);

@@ -72,7 +72,6 @@ impl Instructions {
     }
 
     /// Returns the instructions per request of a contender in a cell. `None` if there is no count.
-    #[must_use]
     pub fn of(&self, contender: &str, cell: &Cell) -> Option<f64> {
         let Workload::Echo { message_bytes } = cell.workload else { return None };
         if cell.offered_per_second.is_some() || cell.server_cores != 1 {
@@ -87,7 +86,6 @@ impl Instructions {
     }
 
     /// Returns whether there is any count of this contender.
-    #[must_use]
     pub fn know(&self, contender: &str) -> bool {
         self.cells.iter().any(|count| normalized(&count.server) == normalized(contender))
     }

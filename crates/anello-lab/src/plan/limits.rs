@@ -176,7 +176,6 @@ pub(crate) fn check_cell(cell: &Cell, server_cores: usize) -> Result<(), CellErr
 }
 
 /// Returns why a contender is skipped in a cell because of its limits. `None` if it is not.
-#[must_use]
 pub fn limit_reason(limit: Option<usize>, takes_cores: bool, cell: &Cell) -> Option<String> {
     match limit {
         Some(limit) if cell.connections > limit && !matches!(cell.workload, Workload::Disk { .. }) => {
@@ -188,7 +187,6 @@ pub fn limit_reason(limit: Option<usize>, takes_cores: bool, cell: &Cell) -> Opt
 }
 
 /// Returns why a contender that serves `serves` cannot process the requests of a cell. `None` if it can.
-#[must_use]
 pub fn unsupported_reason(serves: &[Serves], cell: &Cell) -> Option<String> {
     let target = cell.workload.target()?;
     (!SupportedTargets::of(serves).has(target)).then(|| format!("it does not serve {target}"))

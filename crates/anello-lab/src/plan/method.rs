@@ -1,13 +1,13 @@
 //! Method of measurement: how much of their cores servers have in saturated closed loops.
 
-use std::fmt;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
 /// Method of measurement in saturated closed loops.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, strum::Display)]
 #[serde(rename_all = "snake_case")]
+#[strum(serialize_all = "kebab-case")]
 pub enum Method {
     /// Servers are limited to a share of their cores, so that requests always wait and the result shows the cost of a
     /// busy server.
@@ -18,18 +18,8 @@ pub enum Method {
 
 impl Method {
     /// Returns the method in which servers have this share of their cores.
-    #[must_use]
     pub fn of_share(server_share: f64) -> Method {
         if server_share < 1.0 { Method::Saturated } else { Method::WholeCore }
-    }
-}
-
-impl fmt::Display for Method {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.pad(match self {
-            Method::Saturated => "saturated",
-            Method::WholeCore => "whole-core",
-        })
     }
 }
 

@@ -1,4 +1,4 @@
-//! What is run: contenders, cells and durations, from presets, scenario files and the machine.
+//! Plan of a run: contenders, cells and durations, from presets, scenario files and the machine.
 
 pub mod cell;
 pub mod cipher;

@@ -12,13 +12,11 @@ pub struct Random {
 
 impl Random {
     /// Creates the generator with this seed.
-    #[must_use]
     pub fn new(seed: u64) -> Random {
         Random { state: seed }
     }
 
     /// Creates an independent sequence for one purpose. Additional draws in one sequence do not affect another.
-    #[must_use]
     pub fn stream(seed: u64, purpose: u64) -> Random {
         let mut random = Random::new(seed ^ purpose.wrapping_mul(0xd6e8_feb8_6659_fd93));
         Random::new(random.next_bits())
@@ -26,7 +24,6 @@ impl Random {
 
     /// Creates the sequence for the orders in a cell of a pass, or in the pass itself. It depends on nothing else,
     /// so that a resumed run continues in the same order.
-    #[must_use]
     pub fn for_position(seed: u64, pass: usize, cell: Option<usize>) -> Random {
         let mut random = Random::stream(seed, 1 << 63 | pass as u64);
         Random::stream(random.next_bits(), cell.map_or(0, |cell| cell as u64 + 1))

@@ -11,7 +11,6 @@
 //!
 //! A `Site` is a directory with these files. Each run creates its own and removes it at the end.
 
-use std::fmt;
 use std::sync::OnceLock;
 
 use serde::{Deserialize, Serialize};
@@ -25,22 +24,40 @@ const LARGE_BYTES: usize = 64 << 10;
 const HELLO: &[u8] = b"Hello, World!";
 
 /// Resource of a request.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(
+    Debug,
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    Hash,
+    PartialOrd,
+    Ord,
+    Serialize,
+    Deserialize,
+    strum::Display,
+    strum::IntoStaticStr,
+)]
 pub enum Target {
     /// A file with 13 bytes of text.
     #[serde(rename = "hello.txt")]
+    #[strum(to_string = "hello.txt")]
     Hello,
     /// A file with a page of 6 KiB.
     #[serde(rename = "page.html")]
+    #[strum(to_string = "page.html")]
     Page,
     /// A file of 300 KiB.
     #[serde(rename = "300k.bin")]
+    #[strum(to_string = "300k.bin")]
     Large,
     /// A file of 10 MiB.
     #[serde(rename = "10m.bin")]
+    #[strum(to_string = "10m.bin")]
     Huge,
     /// A fixed response of 13 bytes from a handler. In servers without handlers, a file of this name.
     #[serde(rename = "/fixed")]
+    #[strum(to_string = "/fixed")]
     Fixed,
 }
 
@@ -49,25 +66,16 @@ impl Target {
     pub const ALL: [Target; 5] = [Target::Hello, Target::Page, Target::Large, Target::Huge, Target::Fixed];
 
     /// Returns the file name, or the path of the fixed response.
-    #[must_use]
     pub fn name(self) -> &'static str {
-        match self {
-            Target::Hello => "hello.txt",
-            Target::Page => "page.html",
-            Target::Large => "300k.bin",
-            Target::Huge => "10m.bin",
-            Target::Fixed => "/fixed",
-        }
+        self.into()
     }
 
     /// Returns the request path: `/hello.txt`.
-    #[must_use]
     pub fn path(self) -> String {
         format!("/{}", self.file_name())
     }
 
     /// Returns the size of the body in bytes.
-    #[must_use]
     pub const fn bytes(self) -> usize {
         match self {
             Target::Hello | Target::Fixed => HELLO.len(),
@@ -78,7 +86,6 @@ impl Target {
     }
 
     /// Returns the body. It is generated on first use and kept until the process exits.
-    #[must_use]
     pub fn body(self) -> &'static [u8] {
         static BODIES: [OnceLock<Vec<u8>>; Target::ALL.len()] =
             [const { OnceLock::new() }; Target::ALL.len()];
@@ -90,13 +97,11 @@ impl Target {
     }
 
     /// Returns whether the response exceeds the socket buffer, so that it is sent at the speed of the reader.
-    #[must_use]
     pub const fn is_large(self) -> bool {
         self.bytes() >= LARGE_BYTES
     }
 
     /// Returns the size with a unit: "13 bytes", "6 KiB".
-    #[must_use]
     pub fn size_in_words(self) -> String {
         match self.bytes() {
             bytes if bytes % (1 << 20) == 0 => format!("{} MiB", bytes >> 20),
@@ -107,12 +112,6 @@ impl Target {
 
     pub(crate) fn file_name(self) -> &'static str {
         self.name().trim_start_matches('/')
-    }
-}
-
-impl fmt::Display for Target {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.pad(self.name())
     }
 }
 
@@ -127,20 +126,17 @@ pub struct SupportedTargets {
 
 impl SupportedTargets {
     /// Converts the list of a contender. An empty list means that nothing is declared, and therefore everything.
-    #[must_use]
     pub fn of(serves: &[Serves]) -> SupportedTargets {
         let has = |resource| serves.is_empty() || serves.contains(&resource);
         SupportedTargets { files: has(Serves::Files), fixed: has(Serves::Fixed) }
     }
 
     /// Returns whether the server can serve `target`.
-    #[must_use]
     pub fn has(self, target: Target) -> bool {
         self.files || (self.fixed && target == Target::Fixed)
     }
 
     /// Returns all supported targets, ordered by size.
-    #[must_use]
     pub fn targets(self) -> Vec<Target> {
         let mut targets: Vec<Target> = Target::ALL.into_iter().filter(|&target| self.has(target)).collect();
         targets.sort_by_key(|target| target.bytes());

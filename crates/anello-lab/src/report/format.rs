@@ -1,10 +1,8 @@
-//! Numbers and times as people read them.
+//! Numbers as text.
 
-pub use crate::result::time::readable_time;
-use crate::result::{Estimate, Ratio};
-use crate::result::{Failure, Verdict};
+use crate::result::{Estimate, Ratio, Verdict};
 
-/// Three or four significant digits with k or M: 987, 12.3k, 1.24M.
+/// Formats a number with three or four significant digits: 987, 12.3k, 1.24M.
 pub fn count(value: f64) -> String {
     match value {
         value if value >= 999_500.0 => format!("{:.2}M", value / 1e6),
@@ -15,54 +13,52 @@ pub fn count(value: f64) -> String {
     }
 }
 
-/// Nanoseconds as microseconds with three significant digits: 4.21, 12.3, 1234.
-pub fn micros(ns: f64) -> String {
-    let micros = ns / 1e3;
-    match micros {
-        micros if micros >= 99.95 => format!("{micros:.0}"),
-        micros if micros >= 9.995 => format!("{micros:.1}"),
-        micros => format!("{micros:.2}"),
+/// Formats a number with three significant digits: 4.21, 12.3, 1234.
+fn three_digits(value: f64) -> String {
+    match value.abs() {
+        size if size >= 99.95 => format!("{value:.0}"),
+        size if size >= 9.995 => format!("{value:.1}"),
+        _ => format!("{value:.2}"),
     }
 }
 
-/// A length of time that somebody has chosen, whole: 64 ms, 0.5 ms.
+/// Formats nanoseconds as microseconds.
+pub fn micros(ns: f64) -> String {
+    three_digits(ns / 1e3)
+}
+
+/// Formats nanoseconds as milliseconds without rounding: 64 ms, 0.5 ms.
 pub fn milliseconds(ns: u64) -> String {
     format!("{} ms", ns as f64 / 1e6)
 }
 
-/// Bytes with binary prefixes and three significant digits: 987 B, 4.21 KiB, 12.3 MiB.
+/// Formats bytes with binary prefixes: 987 B, 4.21 KiB, 12.3 MiB.
 pub fn bytes(bytes: f64) -> String {
-    let magnitude = bytes.abs();
-    let (value, unit) = match magnitude {
-        magnitude if magnitude < 1000.0 => return format!("{bytes:.0} B"),
-        magnitude if magnitude < 1000.0 * 1024.0 => (bytes / 1024.0, "KiB"),
-        magnitude if magnitude < 1000.0 * 1024.0 * 1024.0 => (bytes / 1_048_576.0, "MiB"),
-        _ => (bytes / 1_073_741_824.0, "GiB"),
-    };
-    match value.abs() {
-        value_abs if value_abs >= 99.95 => format!("{value:.0} {unit}"),
-        value_abs if value_abs >= 9.995 => format!("{value:.1} {unit}"),
-        _ => format!("{value:.2} {unit}"),
-    }
+    let units = [("KiB", 1024.0), ("MiB", 1_048_576.0), ("GiB", 1_073_741_824.0)];
+    let unit = units.into_iter().rfind(|(_, size)| bytes.abs() >= size / 1024.0 * 1000.0);
+    unit.map_or_else(
+        || format!("{bytes:.0} B"),
+        |(unit, size)| format!("{} {unit}", three_digits(bytes / size)),
+    )
 }
 
-/// The spread of an estimate: ±1.2%, ±12%.
+/// Formats the spread of an estimate: ±1.2%, ±12%.
 pub fn spread(estimate: &Estimate) -> String {
     let percent = estimate.spread() * 100.0;
     if percent < 9.95 { format!("±{percent:.1}%") } else { format!("±{percent:.0}%") }
 }
 
-/// A ratio's value: 0.94, 12.3.
+/// Formats a ratio: 0.94, 12.3.
 pub fn times(value: f64) -> String {
     if value < 9.995 { format!("{value:.2}") } else { format!("{value:.1}") }
 }
 
-/// The interval of a ratio: 0.92–0.96.
+/// Formats the interval of a ratio: 0.92–0.96.
 pub fn interval(ratio: &Ratio) -> String {
     format!("{}–{}", times(ratio.low), times(ratio.high))
 }
 
-/// A sign for a verdict that does without colour.
+/// Returns the sign of a verdict.
 pub fn sign(verdict: Verdict) -> &'static str {
     match verdict {
         Verdict::More => "▲",
@@ -73,12 +69,22 @@ pub fn sign(verdict: Verdict) -> &'static str {
     }
 }
 
-/// A fraction as a percentage: 1.2 %.
+/// Formats a fraction as a percentage: 1.2 %.
 pub fn percent(fraction: f64) -> String {
     format!("{:.1} %", fraction * 100.0)
 }
 
-/// The text if it fits into `width` characters, else its beginning and an ellipsis.
+/// Formats the label of a mark of an axis with as few digits as possible: 0, 2.5, 150k.
+pub fn axis_label(value: f64) -> String {
+    let (value, unit) = match value {
+        value if value >= 1e6 => (value / 1e6, "M"),
+        value if value >= 1e3 => (value / 1e3, "k"),
+        value => (value, ""),
+    };
+    format!("{}{unit}", (value * 100.0).round() / 100.0)
+}
+
+/// Returns the text if it has at most `width` characters, otherwise its start and an ellipsis.
 pub fn cut(text: &str, width: usize) -> String {
     if text.chars().count() <= width {
         return text.to_owned();
@@ -86,23 +92,12 @@ pub fn cut(text: &str, width: usize) -> String {
     text.chars().take(width.saturating_sub(1)).chain(['…']).collect()
 }
 
-/// Equal failures told once, with the passes in which they happened, counted from 1: "1, 2, 5".
-pub fn grouped(failures: &[Failure]) -> Vec<(&Failure, String)> {
-    let mut groups: Vec<(&Failure, String)> = Vec::new();
-    for failure in failures {
-        let same = |(earlier, _): &&mut (&Failure, String)| {
-            Failure { pass: earlier.pass, ..failure.clone() } == **earlier
-        };
-        let pass = (failure.pass + 1).to_string();
-        match groups.iter_mut().find(same) {
-            Some((_, passes)) => {
-                passes.push_str(", ");
-                passes.push_str(&pass);
-            }
-            None => groups.push((failure, pass)),
-        }
-    }
-    groups
+/// Converts words to a file name of lower-case letters, digits and hyphens.
+pub fn file_name(words: &str) -> String {
+    let words = words.to_ascii_lowercase();
+    let words =
+        words.split(|character: char| !character.is_ascii_alphanumeric()).filter(|word| !word.is_empty());
+    words.collect::<Vec<_>>().join("-")
 }
 
 #[cfg(test)]
@@ -110,7 +105,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_keep_their_width() {
+    fn numbers_have_constant_width() {
         let shown = [0.0, 999.4, 1_000.0, 12_345.0, 123_456.0, 999_600.0, 1_234_567.0].map(count);
         assert_eq!(shown, ["0", "999", "1.00k", "12.3k", "123k", "1.00M", "1.23M"]);
         assert_eq!([4_213.0, 12_345.0, 1_234_567.0].map(micros), ["4.21", "12.3", "1235"]);
@@ -120,16 +115,11 @@ mod tests {
     }
 
     #[test]
-    fn equal_failures_are_told_once() {
-        let failure = |pass: usize, what: &str| Failure {
-            contender: "one".to_owned(),
-            cell: None,
-            pass,
-            what: what.to_owned(),
-            consequence: crate::result::Consequence::SkippedPass,
-        };
-        let failures = [failure(0, "no"), failure(1, "never"), failure(2, "no")];
-        let passes: Vec<String> = grouped(&failures).into_iter().map(|(_, passes)| passes).collect();
-        assert_eq!(passes, ["1, 3", "2"]);
+    fn axis_labels_have_few_digits_and_file_names_no_signs() {
+        assert_eq!(
+            [0.0, 2.5, 20_000.0, 150_000.0, 1_500_000.0].map(axis_label),
+            ["0", "2.5", "20k", "150k", "1.5M"]
+        );
+        assert_eq!(file_name("Echo, 128 bytes / p99 µs"), "echo-128-bytes-p99-s");
     }
 }

@@ -1,100 +1,104 @@
-//! The forms of a result: a table for the terminal, JSON for programs, HTML for everyone else, its plots as files, and
-//! tables for documents.
+//! Reports of a run: text for the terminal, JSON, an HTML page, plots as SVG files, and Markdown.
 
-mod base;
 mod chart;
-mod drawings;
+mod details;
+mod document;
+mod figures;
 pub(crate) mod format;
-mod html;
-mod markdown;
-mod matrix;
+mod names;
+mod page;
 mod palette;
-mod peaks;
+mod published;
+mod ratios;
 pub mod raw;
 mod svg;
-mod table;
-pub(crate) mod text;
-mod value;
+pub(crate) mod table;
 
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-pub use html::{render_html, render_page};
-pub use markdown::render_markdown;
-pub use table::render_table;
+pub use document::{render_markdown, render_table};
+pub use page::{render_html, render_page};
 
 use crate::result::LabResult;
+use crate::result::gzip::compress;
 use crate::run::replace::replace;
 
-/// Where the reports of one run lie.
+/// Paths of the reports of a run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ReportPaths {
-    /// The whole result.
+    /// Complete result.
     pub json: PathBuf,
-    /// The report to look at.
+    /// Page.
     pub html: PathBuf,
-    /// The terminal table.
+    /// Text for the terminal.
     pub table: PathBuf,
-    /// The folder with every plot as an SVG file.
+    /// Directory with all charts as SVG files.
     pub plots: PathBuf,
 }
 
-/// The whole result as JSON: every slice, every verdict, everything that the other reports are made of.
+/// Renders the complete result as JSON.
 ///
 /// # Errors
-/// Never in practice: the result has no keys that JSON cannot express.
+/// Does not fail, because the result has no keys that JSON cannot express.
 pub fn render_json(result: &LabResult) -> Result<String, serde_json::Error> {
     serde_json::to_string_pretty(result)
 }
 
-/// Every plot of the result as a file of its own: name with extension and text, in colours for a light ground.
+/// Writes the complete result as JSON, compressed with gzip if the name of the file ends in `.gz`.
+///
+/// # Errors
+/// Returns the error of writing the file, with its path.
+pub fn write_json(result: &LabResult, path: &Path) -> io::Result<()> {
+    if path.extension().is_some_and(|extension| extension == "gz") {
+        return write(path, &compress(&serde_json::to_string(result)?)?);
+    }
+    write(path, render_json(result)?.as_bytes())
+}
+
+/// Renders all charts as SVG files: name with extension, and text.
 #[must_use]
 pub fn render_plots(result: &LabResult) -> Vec<(String, String)> {
-    let groups = drawings::drawings(result);
-    let all =
-        groups.iter().flat_map(|group| [&group.lines, &group.bars, &group.ratios, &group.curves]).flatten();
-    all.map(|drawing| (format!("{}.svg", drawing.name), svg::standalone(&drawing.svg))).collect()
+    let looks = palette::looks(&result.contenders, &result.plan.reference);
+    let plots = result.groups().into_iter().flat_map(|group| {
+        let charts = chart::GroupCharts::of(result, &group);
+        let plot = |chart: &chart::Chart| (format!("{}.svg", chart.name), svg::render(chart, &looks));
+        charts.all().map(plot).collect::<Vec<_>>()
+    });
+    plots.collect()
 }
 
-/// Writes all reports into `directory`, made if it does not exist, named after the start of the run: JSON, HTML, text and
-/// a folder of plots.
+/// Writes all reports to `directory`, which is created if necessary. The files are named after the start of the run.
 ///
 /// # Errors
-/// Which path could not be written and why.
+/// Returns the error of writing a file or creating a directory, with the path.
 pub fn write_reports(result: &LabResult, directory: &Path) -> io::Result<ReportPaths> {
-    let stem = result.file_stem();
-    let path = |extension: &str| directory.join(format!("{stem}.{extension}"));
-    let paths = ReportPaths {
-        json: path("json"),
-        html: path("html"),
-        table: path("txt"),
-        plots: directory.join(format!("{stem}-plots")),
-    };
+    let path = |suffix: &str| directory.join(format!("{}{suffix}", result.file_stem()));
+    let (json, html, table, plots) = (path(".json"), path(".html"), path(".txt"), path("-plots"));
     make_directory(directory)?;
-    write(&paths.json, &render_json(result)?)?;
-    write(&paths.html, &render_html(result))?;
-    write(&paths.table, &render_table(result))?;
-    write_plots(result, &paths.plots)?;
-    Ok(paths)
+    write_json(result, &json)?;
+    write(&html, render_html(result).as_bytes())?;
+    write(&table, render_table(result).as_bytes())?;
+    write_plots(result, &plots)?;
+    Ok(ReportPaths { json, html, table, plots })
 }
 
-/// Writes one page with all the results to `path`, and their plots into the folder `plots` beside it (with several
-/// results, a folder for each within it). Returns the number of plots.
+/// Writes a page with all results to `path`, and their charts to the directory `plots` next to it. With several results,
+/// each has a directory of its own in `plots`. Returns the number of charts.
 ///
 /// # Errors
-/// Which path could not be written and why.
+/// Returns the error of writing a file or creating a directory, with the path.
 pub fn write_html(results: &[LabResult], path: &Path) -> io::Result<usize> {
     let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
     make_directory(directory)?;
-    write(path, &render_page(results))?;
+    write(path, render_page(results).as_bytes())?;
     let plots = directory.join("plots");
-    let mut count = 0;
-    for (index, result) in results.iter().enumerate() {
-        let folder = if results.len() > 1 { plots.join((index + 1).to_string()) } else { plots.clone() };
-        count += write_plots(result, &folder)?;
-    }
-    Ok(count)
+    let counts = results.iter().enumerate().map(|(index, result)| {
+        let number = if results.len() > 1 { (index + 1).to_string() } else { String::new() };
+        write_plots(result, &plots.join(number))
+    });
+    counts.sum()
 }
 
 fn write_plots(result: &LabResult, directory: &Path) -> io::Result<usize> {
@@ -102,22 +106,22 @@ fn write_plots(result: &LabResult, directory: &Path) -> io::Result<usize> {
     make_directory(directory)?;
     for (name, text) in &plots {
         let path = directory.join(name);
-        // Made from the run that is kept, and many: they can be made again.
-        fs::write(&path, text).map_err(|error| failed(&path, &error))?;
+        // There are many plots, and they can be rendered again, so they are not synced to the disk.
+        fs::write(&path, text).map_err(|error| write_error(&path, &error))?;
     }
     Ok(plots.len())
 }
 
 fn make_directory(directory: &Path) -> io::Result<()> {
-    fs::create_dir_all(directory).map_err(|error| failed(directory, &error))
+    fs::create_dir_all(directory).map_err(|error| write_error(directory, &error))
 }
 
-/// A run is kept in these files, and what was there before may be the only checkpoint of it.
-fn write(path: &Path, text: &str) -> io::Result<()> {
-    replace(path, text.as_bytes()).map_err(|error| failed(path, &error))
+/// Replaces a file atomically, because the existing file can be the only checkpoint of the run.
+fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    replace(path, bytes).map_err(|error| write_error(path, &error))
 }
 
-fn failed(path: &Path, error: &io::Error) -> io::Error {
-    let text = format!("cannot write {}: {error}; choose another directory for the reports", path.display());
+fn write_error(path: &Path, error: &io::Error) -> io::Error {
+    let text = format!("cannot write {}: {error} (choose another directory for the reports)", path.display());
     io::Error::new(error.kind(), text)
 }

@@ -1,16 +1,13 @@
-//! Stored runs: JSON of one run, or an HTML page that contains the compressed JSON of each of its runs.
+//! Stored runs: JSON of one run, compressed or not, or an HTML page that contains the compressed JSON of each of its runs.
 
-use std::fs;
-use std::io::{self, Read, Write};
+use std::io;
 use std::path::Path;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use flate2::Compression;
-use flate2::read::GzDecoder;
-use flate2::write::GzEncoder;
 
 use crate::result::LabResult;
+use crate::result::gzip::{compress, decompress, read_text};
 
 /// Start of an element with the raw data of a run, up to its number.
 const ELEMENT: &str = "<script type=\"application/gzip\" id=\"raw";
@@ -21,25 +18,21 @@ const PAGE_END: &str = "</html>";
 
 const TRUNCATED: &str = "raw data are truncated: the file is incomplete";
 
-/// Maximum size of the uncompressed JSON of a run. Protects against decompression bombs.
-const MAX_JSON_BYTES: u64 = 1 << 30;
-
 /// Returns the page element with the JSON of run number `run`: gzip in base64, which needs no escaping in HTML.
 pub(crate) fn element(run: usize, json: &str) -> String {
-    let mut encoder = GzEncoder::new(Vec::new(), Compression::best());
     // Writing to memory cannot fail.
-    let packed = encoder.write_all(json.as_bytes()).and_then(|()| encoder.finish()).unwrap_or_default();
+    let packed = compress(json).unwrap_or_default();
     format!("{ELEMENT}{run}\">{}{END}", STANDARD.encode(packed))
 }
 
-/// Reads the runs of a file: one from JSON, or all runs of a page that the lab wrote.
+/// Reads the runs of a file: one from JSON, or all runs of a page that the lab wrote. The file may be compressed with gzip.
 ///
 /// # Errors
 /// Returns an error with the path if the file cannot be read, or does not contain a result of this version.
 pub fn read_runs(path: &Path) -> io::Result<Vec<LabResult>> {
     let read_error =
         |kind, cause: String| io::Error::new(kind, format!("cannot read {}: {cause}", path.display()));
-    let text = fs::read_to_string(path).map_err(|error| read_error(error.kind(), error.to_string()))?;
+    let text = read_text(path).map_err(|error| read_error(error.kind(), error.to_string()))?;
     runs_of(&text).map_err(|cause| read_error(io::ErrorKind::InvalidData, cause))
 }
 
@@ -67,10 +60,7 @@ pub fn runs_of(text: &str) -> Result<Vec<LabResult>, String> {
 fn unpack(packed: &str) -> Result<String, String> {
     let damaged = |cause: String| format!("raw data are damaged: {cause}");
     let packed = STANDARD.decode(packed).map_err(|error| damaged(error.to_string()))?;
-    let mut json = String::new();
-    let mut decoder = GzDecoder::new(packed.as_slice()).take(MAX_JSON_BYTES);
-    decoder.read_to_string(&mut json).map_err(|error| damaged(error.to_string()))?;
-    Ok(json)
+    decompress(&packed).map_err(|error| damaged(error.to_string()))
 }
 
 #[cfg(test)]

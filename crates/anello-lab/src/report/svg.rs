@@ -1,208 +1,186 @@
-//! Drawings as SVG text: lines, points and words in the colours of the [palette](crate::report::palette).
-//!
-//! Everything here writes well-formed XML, whatever the words are. A drawing takes its colours from the page that it
-//! stands in; [`standalone`] makes a file of it that needs no page.
+//! Charts as SVG files, in the colours for a light background.
 
-use std::fmt::Write as _;
+use std::ops::Range;
 
-use crate::report::palette::{Look, Marker, resolved};
+use plotters::coord::ranged1d::{DefaultFormatting, KeyPointHint, Ranged};
+use plotters::coord::types::RangedCoordf64;
+use plotters::drawing::DrawingAreaErrorKind;
+use plotters::prelude::{ChartBuilder, IntoDrawingArea, PathElement, RGBColor, SVGBackend, Text};
+use plotters::style::text_anchor::{HPos, Pos, VPos};
+use plotters::style::{Color, FontFamily, FontStyle, IntoTextStyle, TextStyle, WHITE};
 
-/// Height of the letters.
-pub const FONT_SIZE: f64 = 12.0;
+use crate::report::chart::{Chart, Series};
+use crate::report::format::axis_label;
+use crate::report::palette::Look;
 
-/// How wide a letter is on average, to guess the width of words before a browser measures them.
-const LETTER_WIDTH: f64 = 6.3;
+const WIDTH: i32 = 640;
 
-/// A drawing under construction.
-pub struct Svg {
-    width: f64,
-    height: f64,
-    body: String,
+/// Minimum height of the area of the lines.
+const MIN_PLOT_HEIGHT: i32 = 220;
+
+/// Vertical distance of the names at the ends of the lines.
+const LABEL_STEP: i32 = 14;
+
+/// Average width of a character.
+const CHARACTER_WIDTH: i32 = 7;
+
+/// With more lines, only the strong ones show their spread.
+const MAX_SPREAD_SERIES: usize = 6;
+
+/// A linear axis with given marks.
+struct Scale {
+    range: Range<f64>,
+    marks: Vec<f64>,
 }
 
-/// Which point of the words stands at the given place.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Anchor {
-    Start,
-    Middle,
-    End,
+impl Ranged for Scale {
+    type FormatOption = DefaultFormatting;
+    type ValueType = f64;
+
+    fn map(&self, value: &f64, limit: (i32, i32)) -> i32 {
+        RangedCoordf64::from(self.range.clone()).map(value, limit)
+    }
+
+    fn key_points<Hint: KeyPointHint>(&self, _: Hint) -> Vec<f64> {
+        self.marks.clone()
+    }
+
+    fn range(&self) -> Range<f64> {
+        self.range.clone()
+    }
 }
 
-/// How words are set.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Weight {
-    Plain,
-    Bold,
+/// Renders a chart as the text of an SVG file. `looks` holds the look of each contender.
+pub fn render(chart: &Chart, looks: &[Look]) -> String {
+    let mut text = String::new();
+    // Writing to a string cannot fail.
+    draw(&mut text, chart, looks).ok();
+    text
 }
 
-impl Svg {
-    /// An empty drawing of this size.
-    pub fn new(width: f64, height: f64) -> Svg {
-        Svg { width, height, body: String::new() }
-    }
-
-    fn add(&mut self, element: &str) {
-        self.body.push_str(element);
-        self.body.push('\n');
-    }
-
-    /// Opens a group that belongs to a contender, so that the page can fade or hide it.
-    pub fn begin_contender(&mut self, contender: usize) {
-        self.add(&format!("<g class=\"s c{contender}\">"));
-    }
-
-    /// Closes the group opened last.
-    pub fn end(&mut self) {
-        self.add("</g>");
-    }
-
-    /// A straight line.
-    pub fn line(&mut self, from: (f64, f64), to: (f64, f64), colour: &str, width: f64) {
-        self.add(&format!(
-            "<path d=\"M{} {}L{} {}\" stroke=\"var(--{colour})\" stroke-width=\"{width}\"/>",
-            short(from.0),
-            short(from.1),
-            short(to.0),
-            short(to.1)
-        ));
-    }
-
-    /// A line through all the points, in the look of a contender.
-    pub fn curve(&mut self, points: &[(f64, f64)], look: &Look) {
-        let mut path = String::new();
-        for (index, (x, y)) in points.iter().enumerate() {
-            // Writing to a string cannot fail.
-            write!(path, "{}{} {}", if index == 0 { "M" } else { "L" }, short(*x), short(*y)).ok();
+fn draw(
+    text: &mut String,
+    chart: &Chart,
+    looks: &[Look],
+) -> Result<(), DrawingAreaErrorKind<std::io::Error>> {
+    let label_width = chart.series.iter().map(|series| series.name.chars().count() as i32).max().unwrap_or(0);
+    let right = label_width * CHARACTER_WIDTH + 40;
+    let plot_height = MIN_PLOT_HEIGHT.max(chart.series.len() as i32 * LABEL_STEP);
+    let root = SVGBackend::with_string(text, (WIDTH as u32, plot_height as u32 + 90)).into_drawing_area();
+    root.fill(&WHITE)?;
+    let font = |size: i32| (FontFamily::SansSerif, size);
+    let bold = |size: i32| (FontFamily::SansSerif, size, FontStyle::Bold).into_text_style(&root);
+    root.draw(&Text::new(chart.title.clone(), (8, 8), bold(14)))?;
+    let is_logarithmic = !chart.y_marks.is_empty();
+    let scale = |value: f64| if is_logarithmic { value.max(f64::MIN_POSITIVE).ln() } else { value };
+    let (low, high) = (scale(chart.y_range.0), scale(chart.y_range.1));
+    let y_marks = if is_logarithmic {
+        chart.y_marks.iter().map(|mark| scale(*mark)).collect()
+    } else {
+        RangedCoordf64::from(low..high).key_points(6)
+    };
+    let (first, last) = chart.x.first().zip(chart.x.last()).unwrap_or((&0.0, &1.0));
+    let margin = ((last - first) * 0.04).max(1e-3);
+    let x_marks: Vec<f64> = chart.x_marks.iter().map(|(place, _)| *place).collect();
+    let mut area = ChartBuilder::on(&root)
+        .margin_top(36)
+        .margin_right(right)
+        .x_label_area_size(46)
+        .y_label_area_size(48)
+        .build_cartesian_2d(
+            Scale { range: first - margin..last + margin, marks: x_marks },
+            Scale { range: low..high, marks: y_marks },
+        )?;
+    let label = |place: &f64| {
+        let mark = chart.x_marks.iter().find(|(mark, _)| mark == place);
+        mark.map_or_else(String::new, |(_, label)| label.clone())
+    };
+    area.configure_mesh()
+        .disable_x_mesh()
+        .light_line_style(WHITE.mix(0.0))
+        .bold_line_style(rgb("#e8e6e1"))
+        .axis_style(rgb("#dedbd4"))
+        .label_style(font(12))
+        .x_desc(&chart.x_title)
+        .x_label_formatter(&label)
+        .y_label_formatter(&|mark| axis_label(if is_logarithmic { mark.exp() } else { *mark }))
+        .draw()?;
+    let mut ends: Vec<(i32, &Series)> = Vec::new();
+    for series in &chart.series {
+        let look = looks[series.contender];
+        let colour = rgb(look.colour.0);
+        let line = colour.stroke_width(if look.is_strong { 2 } else { 1 });
+        let points: Vec<(f64, f64)> = chart
+            .x
+            .iter()
+            .zip(&series.y)
+            .filter_map(|(x, y)| Some((*x, scale((*y)?).clamp(low, high))))
+            .collect();
+        area.draw_series([PathElement::new(points.clone(), line)])?;
+        let has_spread = chart.series.len() <= MAX_SPREAD_SERIES || look.is_strong;
+        let spreads = chart.x.iter().zip(&series.spread).filter(|_| has_spread);
+        area.draw_series(spreads.filter_map(|(x, spread)| {
+            let (from, to) = (*spread)?;
+            Some(PathElement::new(
+                [(*x, scale(from).clamp(low, high)), (*x, scale(to).clamp(low, high))],
+                colour,
+            ))
+        }))?;
+        if chart.x.len() <= chart.x_marks.len() {
+            let marker = centred(font(11).into_text_style(&root), HPos::Center).color(&colour);
+            area.draw_series(
+                points.iter().map(|point| Text::new(look.marker.to_string(), *point, marker.clone())),
+            )?;
         }
-        let dash =
-            if look.dash.is_empty() { String::new() } else { format!(" stroke-dasharray=\"{}\"", look.dash) };
-        let width = if look.strong { 2.4 } else { 1.4 };
-        self.add(&format!(
-            "<path d=\"{path}\" fill=\"none\" stroke=\"var(--{})\" stroke-width=\"{width}\" stroke-linejoin=\"round\"{dash}/>",
-            look.colour
-        ));
+        ends.extend(points.last().map(|(_, y)| (area.backend_coord(&(*last, *y)).1, series)));
     }
-
-    /// A filled rectangle.
-    pub fn rectangle(&mut self, corner: (f64, f64), size: (f64, f64), colour: &str) {
-        self.add(&format!(
-            "<rect x=\"{}\" y=\"{}\" width=\"{}\" height=\"{}\" fill=\"var(--{colour})\"/>",
-            short(corner.0),
-            short(corner.1),
-            short(size.0.max(0.0)),
-            short(size.1.max(0.0))
-        ));
+    ends.sort_by_key(|(y, _)| *y);
+    let places = spread_out(&ends.iter().map(|(y, _)| *y).collect::<Vec<_>>(), 36, 36 + plot_height);
+    for (place, (_, series)) in places.into_iter().zip(&ends) {
+        let look = looks[series.contender];
+        let at = WIDTH - right + 12;
+        let style = if look.is_strong { bold(12) } else { font(12).into_text_style(&root) };
+        let style = centred(style, HPos::Left);
+        root.draw(&Text::new(
+            look.marker.to_string(),
+            (at, place),
+            style.clone().color(&rgb(look.colour.0)),
+        ))?;
+        root.draw(&Text::new(series.name.clone(), (at + 14, place), style))?;
     }
-
-    /// A point in the shape and colour of a contender, with words that show when one points at it.
-    pub fn marker(&mut self, at: (f64, f64), look: &Look, radius: f64, words: &str) {
-        let (x, y) = at;
-        let path = |points: &[(f64, f64)]| {
-            let mut path = String::new();
-            for (index, (dx, dy)) in points.iter().enumerate() {
-                let command = if index == 0 { "M" } else { "L" };
-                write!(path, "{command}{} {}", short(x + dx * radius), short(y + dy * radius)).ok();
-            }
-            format!("<path d=\"{path}Z\"")
-        };
-        let shape = match look.marker {
-            Marker::Circle => {
-                format!("<circle cx=\"{}\" cy=\"{}\" r=\"{}\"", short(x), short(y), short(radius))
-            }
-            Marker::Square => path(&[(-0.9, -0.9), (0.9, -0.9), (0.9, 0.9), (-0.9, 0.9)]),
-            Marker::Diamond => path(&[(0.0, -1.3), (1.3, 0.0), (0.0, 1.3), (-1.3, 0.0)]),
-            Marker::Triangle => path(&[(0.0, -1.25), (1.15, 0.9), (-1.15, 0.9)]),
-            Marker::TriangleDown => path(&[(0.0, 1.25), (1.15, -0.9), (-1.15, -0.9)]),
-            Marker::Cross => path(&[
-                (-0.4, -1.2),
-                (0.4, -1.2),
-                (0.4, -0.4),
-                (1.2, -0.4),
-                (1.2, 0.4),
-                (0.4, 0.4),
-                (0.4, 1.2),
-                (-0.4, 1.2),
-                (-0.4, 0.4),
-                (-1.2, 0.4),
-                (-1.2, -0.4),
-                (-0.4, -0.4),
-            ]),
-        };
-        let tip = if words.is_empty() { String::new() } else { format!("<title>{}</title>", escape(words)) };
-        let element = if look.marker == Marker::Circle { "circle" } else { "path" };
-        self.add(&format!("{shape} fill=\"var(--{})\">{tip}</{element}>", look.colour));
-    }
-
-    /// Words, centred on the line through `at`.
-    pub fn text(&mut self, at: (f64, f64), anchor: Anchor, colour: &str, weight: Weight, words: &str) {
-        let anchor = match anchor {
-            Anchor::Start => "",
-            Anchor::Middle => " text-anchor=\"middle\"",
-            Anchor::End => " text-anchor=\"end\"",
-        };
-        let weight = if weight == Weight::Bold { " font-weight=\"600\"" } else { "" };
-        self.add(&format!(
-            "<text x=\"{}\" y=\"{}\"{anchor} fill=\"var(--{colour})\"{weight}>{}</text>",
-            short(at.0),
-            short(at.1 + FONT_SIZE * 0.35),
-            escape(words)
-        ));
-    }
-
-    /// The finished drawing, with words for those who cannot see it.
-    pub fn finish(self, title: &str) -> String {
-        format!(
-            "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {} {}\" role=\"img\" aria-label=\"{}\" \
-             font-size=\"{FONT_SIZE}\">\n{}</svg>",
-            short(self.width),
-            short(self.height),
-            escape(title),
-            self.body
-        )
-    }
+    root.present()
 }
 
-/// Makes a file of a finished drawing: its own colours, font, size and ground, on light.
-pub fn standalone(svg: &str) -> String {
-    let view =
-        svg.split("viewBox=\"0 0 ").nth(1).and_then(|rest| rest.split('"').next()).unwrap_or("460 300");
-    let (width, height) = view.split_once(' ').unwrap_or(("460", "300"));
-    let opening = format!("<svg width=\"{width}\" height=\"{height}\" font-family=\"sans-serif\" ");
-    let svg = svg.replacen("<svg ", &opening, 1);
-    let ground = ">\n<rect width=\"100%\" height=\"100%\" fill=\"var(--card)\"/>\n";
-    format!("{}\n", resolved(&svg.replacen(">\n", ground, 1)))
+fn centred(style: TextStyle<'_>, horizontal: HPos) -> TextStyle<'_> {
+    style.pos(Pos::new(horizontal, VPos::Center))
 }
 
-/// About how wide these words will be.
-pub fn width_of(words: &str) -> f64 {
-    words.chars().count() as f64 * LETTER_WIDTH
+/// Parses a colour of the form `#rrggbb`.
+fn rgb(colour: &str) -> RGBColor {
+    let part = |at: usize| {
+        colour.get(at..at + 2).and_then(|digits| u8::from_str_radix(digits, 16).ok()).unwrap_or(0)
+    };
+    RGBColor(part(1), part(3), part(5))
 }
 
-/// A coordinate without needless digits.
-fn short(value: f64) -> String {
-    let value = if value.is_finite() { value } else { 0.0 };
-    let text = format!("{value:.1}");
-    text.strip_suffix(".0").map_or(text.clone(), str::to_owned)
-}
-
-/// Makes any text safe inside an element or a quoted attribute of XML or HTML.
-pub fn escape(text: &str) -> String {
-    let mut escaped = String::with_capacity(text.len());
-    for character in text.chars() {
-        match character {
-            '&' => escaped.push_str("&amp;"),
-            '<' => escaped.push_str("&lt;"),
-            '>' => escaped.push_str("&gt;"),
-            '"' => escaped.push_str("&quot;"),
-            '\'' => escaped.push_str("&#39;"),
-            // XML has no way to write these, and a page no use for them.
-            control if control.is_control() && !matches!(control, '\t' | '\n' | '\r') => {
-                escaped.push('\u{fffd}')
-            }
-            other => escaped.push(other),
-        }
+/// Moves sorted positions apart so that they are at least [`LABEL_STEP`] apart and, if possible, between `top` and
+/// `bottom`.
+fn spread_out(sorted: &[i32], top: i32, bottom: i32) -> Vec<i32> {
+    let mut free_from = top;
+    let mut places: Vec<i32> = sorted
+        .iter()
+        .map(|place| {
+            let place = (*place).max(free_from);
+            free_from = place + LABEL_STEP;
+            place
+        })
+        .collect();
+    let mut free_to = bottom;
+    for place in places.iter_mut().rev() {
+        *place = (*place).min(free_to);
+        free_to = *place - LABEL_STEP;
     }
-    escaped
+    places
 }
 
 #[cfg(test)]
@@ -210,26 +188,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn words_cannot_break_out() {
-        let mut svg = Svg::new(10.0, 10.0);
-        svg.text((1.0, 2.0), Anchor::End, "fg", Weight::Bold, "a<b>&\"'\u{1}");
-        let svg = svg.finish("<title>");
-        assert!(svg.contains("a&lt;b&gt;&amp;&quot;&#39;\u{fffd}</text>"), "{svg}");
-        assert!(svg.contains("aria-label=\"&lt;title&gt;\""));
-    }
-
-    #[test]
-    fn a_drawing_of_its_own_names_no_variables() {
-        let mut svg = Svg::new(100.0, 50.0);
-        svg.line((0.0, 0.0), (100.0, 50.0), "grid", 1.0);
-        let file = standalone(&svg.finish("a line"));
-        assert!(!file.contains("var("), "{file}");
-        assert!(file.starts_with("<svg width=\"100\" height=\"50\""), "{file}");
-        assert_eq!(file.matches("<rect").count(), 1);
-    }
-
-    #[test]
-    fn coordinates_are_short_and_never_nonsense() {
-        assert_eq!([short(1.0), short(1.26), short(f64::NAN), short(-0.5)], ["1", "1.3", "0", "-0.5"]);
+    fn labels_do_not_overlap_and_stay_inside() {
+        let places = spread_out(&[100; 20], 10, 10 + 20 * LABEL_STEP);
+        assert!(places.windows(2).all(|pair| pair[1] - pair[0] >= LABEL_STEP), "{places:?}");
+        assert!(places[0] >= 10 && places[19] <= 10 + 20 * LABEL_STEP, "{places:?}");
     }
 }

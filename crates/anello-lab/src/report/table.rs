@@ -1,221 +1,344 @@
-//! The terminal table: findings, matrices for each group, bars, one block for each cell; at most [`WIDTH`] columns,
-//! plain text.
+//! Tables in a form that every output renders: terminal, Markdown and HTML.
 
-use crate::plan::cell::Workload;
-use crate::report::format::{
-    bytes, count, cut, grouped, interval, micros, percent, readable_time, sign, spread, times,
-};
-use crate::report::matrix::{render_bars, render_bases, render_matrices, render_peaks};
-use crate::report::text::{WIDTH, push_line, wrap};
-use crate::result::measure::Measure;
-use crate::result::{CellResult, Failure, Figures, FindingKind, LabResult, Outcome, Row, Verdict};
-use crate::result::{Estimate, Ratio};
+use std::fmt::Write as _;
 
-/// Names of contenders are cut to this.
-const NAME_WIDTH: usize = 16;
+use crate::report::format::cut;
 
-/// Width of the only figure of idle connections.
-const MEMORY_WIDTH: usize = 17;
+/// Maximum width of a line in the terminal, in columns.
+pub const WIDTH: usize = 108;
 
-/// With more contenders than this, the sentence about each of them is left to the other reports.
-const MANY_CONTENDERS: usize = 10;
+/// Maximum width of a row name and of its detail in the terminal.
+const MAX_NAME_WIDTH: usize = 20;
 
-/// With more cells than this, their figures are left to the other reports.
-const DETAILED_CELLS: usize = 12;
+/// Width of a bar in the terminal.
+const BAR_WIDTH: usize = 22;
 
-/// Renders the result for a terminal.
-#[must_use]
-pub fn render_table(result: &LabResult) -> String {
-    let mut text = String::new();
-    // With many contenders the matrices say the same in less room.
-    let brief = result.contenders.len() > MANY_CONTENDERS;
-    for finding in result.findings.iter().filter(|finding| !brief || finding.kind != FindingKind::Contender) {
-        wrap(&mut text, "• ", &finding.text);
-    }
-    for note in &result.notes {
-        wrap(&mut text, "! ", note);
-    }
-    render_matrices(&mut text, result);
-    render_bases(&mut text, result);
-    render_peaks(&mut text, result);
-    render_bars(&mut text, result);
-    if result.cells.len() <= DETAILED_CELLS {
-        for cell in &result.cells {
-            render_cell(&mut text, result, cell);
+/// A table. The first column contains the names of the rows.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Table {
+    /// Title, without markup.
+    pub title: String,
+    /// Explanation of the signs in this table; empty if the title is sufficient.
+    pub note: String,
+    /// Column headings, that of the names first.
+    pub head: Vec<String>,
+    /// Rows in the order of output.
+    pub rows: Vec<TableRow>,
+}
+
+/// A row of a table.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct TableRow {
+    /// Index of the contender that the row describes. `None` if it describes no single contender.
+    pub contender: Option<usize>,
+    /// Name of the row.
+    pub name: String,
+    /// Addition to the name in small print.
+    pub detail: String,
+    /// Values of the columns. If there are fewer than columns, the last value spans the rest.
+    pub values: Vec<Value>,
+}
+
+/// A value of a table.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Value {
+    /// The value.
+    pub text: String,
+    /// Addition in small print, such as an interval.
+    pub detail: String,
+    /// Addition that pages show under the pointer.
+    pub hint: String,
+    /// Emphasis.
+    pub tone: Tone,
+    /// Length of a bar in front of the value, as a fraction of the longest bar.
+    pub bar: Option<f64>,
+    /// Numbers of which pages draw a stacked bar.
+    pub parts: Vec<(Tone, usize)>,
+    /// Confidence interval that pages draw under the value: lower and upper bound of a ratio.
+    pub interval: Option<(f64, f64)>,
+}
+
+/// Emphasis of a value. It repeats in colour what the text says.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Tone {
+    /// A figure.
+    #[default]
+    Plain,
+    /// Significantly better.
+    Good,
+    /// Significantly worse.
+    Bad,
+    /// No significant difference, or not available.
+    Muted,
+    /// Too noisy for a verdict.
+    Noisy,
+    /// Measured by someone else on another machine.
+    Other,
+    /// A sentence.
+    Long,
+}
+
+impl Tone {
+    /// Returns the CSS class of the tone.
+    pub fn class(self) -> Option<&'static str> {
+        match self {
+            Tone::Plain => None,
+            Tone::Good => Some("good"),
+            Tone::Bad => Some("bad"),
+            Tone::Muted => Some("muted"),
+            Tone::Noisy => Some("noisy"),
+            Tone::Other => Some("other"),
+            Tone::Long => Some("long"),
         }
-    } else {
-        push_line(&mut text, "\nEvery figure of every cell: see the HTML report or the JSON.");
-    }
-    text.push('\n');
-    wrap(
-        &mut text,
-        "",
-        "▲ more, ▼ less than the reference, = no detectable difference, ? too noisy. ± is half the distance between \
-         the quartiles; intervals hold with 99 %. † was started again.",
-    );
-    render_failures(&mut text, result);
-    let facts = &result.environment;
-    let line = format!(
-        "{}; {}; {}; cores {:?} (servers) and {:?} (load); seed {}",
-        readable_time(result.started_unix_s),
-        facts.kernel,
-        facts.cpu_model,
-        result.plan.server_cores,
-        result.plan.load_cores,
-        result.plan.seed
-    );
-    wrap(&mut text, "", &line);
-    text
-}
-
-fn render_cell(text: &mut String, result: &LabResult, cell: &CellResult) {
-    render_heading(text, cell);
-    if cell.cell.workload == Workload::Idle {
-        render_idle_columns(text, &result.plan.reference);
-    } else {
-        render_columns(text, &result.plan.reference, cell.cell.workload);
-    }
-    for row in &cell.rows {
-        push_line(text, &render_row(row));
-    }
-    render_instructions(text, result, cell);
-}
-
-/// The cell with what can be told apart in it; on two lines where one is too short.
-fn render_heading(text: &mut String, cell: &CellResult) {
-    let title = cell.cell.to_string();
-    let resolution = resolution(cell);
-    let taken = title.chars().count() + resolution.chars().count();
-    if taken < WIDTH {
-        push_line(text, &format!("\n{title}{}{resolution}", " ".repeat(WIDTH - taken)));
-    } else {
-        push_line(text, &format!("\n{title}\n{resolution:>WIDTH$}"));
-    }
-    push_line(text, &"─".repeat(WIDTH));
-}
-
-/// What two equal servers may differ by, in the figures by which they are compared in such a cell.
-fn resolution(cell: &CellResult) -> String {
-    let compared = Measure::of_cell(&cell.cell);
-    let names = [
-        (Measure::Rate, "rate"),
-        (Measure::Cpu, "CPU"),
-        (Measure::TotalCpu, "CPU of both"),
-        (Measure::P50, "p50"),
-        (Measure::P99, "p99"),
-        (Measure::Memory, "memory"),
-    ];
-    let known: Vec<String> = names
-        .iter()
-        .filter(|(measure, _)| compared.contains(measure))
-        .filter_map(|(measure, name)| Some(format!("{} of the {name}", percent(measure.resolution(cell)?))))
-        .collect();
-    if known.is_empty() { "resolution unknown".to_owned() } else { format!("resolves {}", known.join(", ")) }
-}
-
-fn render_idle_columns(text: &mut String, reference: &str) {
-    let server_noun = Workload::Idle.server_noun();
-    push_line(text, &format!("{server_noun:NAME_WIDTH$} {:>MEMORY_WIDTH$}  memory", "memory/connection"));
-    push_line(text, &format!("{:NAME_WIDTH$} {:MEMORY_WIDTH$}  × {reference}", "", ""));
-}
-
-fn render_columns(text: &mut String, reference: &str, workload: Workload) {
-    let reference = format!("× {reference}");
-    push_line(
-        text,
-        &format!(
-            "{:NAME_WIDTH$} {:>12} {:>11} {:>11} {:>11} {:>5}  {:<17} {:<17}",
-            workload.server_noun(),
-            format!("{}s/s", workload.unit()),
-            "p50 µs",
-            "p99 µs",
-            if workload.is_disk() { "CPU µs/op" } else { "CPU µs/req" },
-            "low",
-            "rate",
-            "CPU"
-        ),
-    );
-    push_line(text, &format!("{:NAME_WIDTH$} {:>54}  {reference:<17} {reference:<17}", "", "decile"));
-}
-
-/// The rows of the table have no room left for them.
-fn render_instructions(text: &mut String, result: &LabResult, cell: &CellResult) {
-    let Some(counts) = &result.instructions else { return };
-    let counted: Vec<String> = cell
-        .rows
-        .iter()
-        .filter_map(|row| Some(format!("{} {}", row.contender, count(row.instructions_per_request?))))
-        .collect();
-    if !counted.is_empty() {
-        let title = format!("instructions per request, emulated, Linux {}: ", counts.kernel);
-        wrap(text, "", &(title + &counted.join(", ")));
     }
 }
 
-fn render_row(row: &Row) -> String {
-    let mark = if row.restarts > 0 { "†" } else { "" };
-    let name: String = row.contender.chars().take(NAME_WIDTH - mark.chars().count()).collect();
-    let name = format!("{name}{mark}");
-    match (&row.outcome, &row.figures, &row.memory_per_connection_bytes) {
-        (Outcome::Measured, Some(figures), _) => {
-            format!(
-                "{name:NAME_WIDTH$} {} {} {}",
-                render_figures(figures),
-                render_ratio(row.comparison.rate_ratio, row.comparison.rate_verdict),
-                render_ratio(row.comparison.cpu_ratio, row.comparison.cpu_verdict)
-            )
+impl Value {
+    /// Returns a value without additions.
+    pub fn new(text: impl Into<String>) -> Value {
+        Value { text: text.into(), ..Value::default() }
+    }
+
+    /// Returns a value with an addition in small print.
+    pub fn with_detail(text: impl Into<String>, detail: impl Into<String>) -> Value {
+        Value { detail: detail.into(), ..Value::new(text) }
+    }
+
+    /// Returns a sentence.
+    pub fn long(text: impl Into<String>) -> Value {
+        Value::new(text).tone(Tone::Long)
+    }
+
+    /// Returns a value that is absent for this reason.
+    pub fn none(reason: &str) -> Value {
+        Value::new(if reason.is_empty() { "–" } else { reason }).tone(Tone::Muted)
+    }
+
+    /// Sets the emphasis.
+    pub fn tone(self, tone: Tone) -> Value {
+        Value { tone, ..self }
+    }
+
+    /// Returns `true` if the value is absent or empty.
+    pub fn is_none(&self) -> bool {
+        self.text.is_empty() || self.text == "–"
+    }
+
+    fn terminal_text(&self, with_details: bool) -> String {
+        let detail = if with_details && !self.detail.is_empty() { " " } else { "" };
+        let text = format!("{}{detail}{}", self.text, if with_details { &self.detail } else { "" });
+        self.bar.map_or(text.clone(), |part| format!("{:<BAR_WIDTH$} {text}", blocks(part)))
+    }
+}
+
+impl Table {
+    /// Renders the table for a terminal. Columns that do not fit in one line form further blocks below.
+    pub fn to_text(&self, with_details: bool) -> String {
+        let mut text = String::new();
+        push_line(&mut text, "");
+        wrap(&mut text, "", &self.title);
+        if !self.note.is_empty() {
+            wrap(&mut text, "", &self.note);
         }
-        (Outcome::Measured, None, Some(memory)) => {
-            let ratio = render_ratio(row.comparison.memory_ratio, row.comparison.memory_verdict);
-            let memory = format!("{} {}", bytes(memory.median), spread(memory));
-            format!("{name:NAME_WIDTH$} {memory:>MEMORY_WIDTH$}  {ratio}")
-        }
-        (outcome, _, _) => {
-            let why = match outcome {
-                Outcome::Skipped(why) => format!("skipped: {why}"),
-                Outcome::Failed(why) => format!("failed: {why}"),
-                Outcome::CheckFailed(why) => format!("failed its check: {why}"),
-                Outcome::BeyondLimit(why) => format!("beyond its limit: {why}"),
-                Outcome::NotServed(why) => format!("takes no part here: {why}"),
-                Outcome::Measured | Outcome::NotMeasured => match row.stolen_slices {
-                    0 => "not measured".to_owned(),
-                    stolen => format!("not measured: all {stolen} slices had stolen time"),
-                },
+        let name = |row: &TableRow| {
+            let detail = if row.detail.is_empty() {
+                String::new()
+            } else {
+                format!("  {}", cut(&row.detail, MAX_NAME_WIDTH))
             };
-            cut(&format!("{name:NAME_WIDTH$} {why}"), WIDTH)
+            format!(
+                "{:<1$}{detail}",
+                cut(&row.name, MAX_NAME_WIDTH),
+                if detail.is_empty() { 0 } else { MAX_NAME_WIDTH }
+            )
+        };
+        let names: Vec<String> = self.rows.iter().map(name).collect();
+        let heads = self.head.first().into_iter();
+        let name_width = heads.chain(&names).map(|name| width(name)).max().unwrap_or(0);
+        let values: Vec<Vec<String>> = self
+            .rows
+            .iter()
+            .map(|row| row.values.iter().map(|value| value.terminal_text(with_details)).collect())
+            .collect();
+        let spans = |row: &[String]| row.len() < self.head.len().saturating_sub(1);
+        let columns: Vec<usize> = (1..self.head.len())
+            .map(|column| {
+                let values = values.iter().filter(|row| !spans(row)).filter_map(|row| row.get(column - 1));
+                let widest = values.chain([&self.head[column]]).map(|value| width(value)).max().unwrap_or(0);
+                (widest + 2).min(WIDTH - name_width)
+            })
+            .collect();
+        let is_left = |column: usize| {
+            self.rows.iter().any(|row| row.values.get(column).is_some_and(|value| value.bar.is_some()))
+        };
+        let mut next = 0;
+        while next < columns.len() || next == 0 {
+            let (first, mut taken) = (next, name_width);
+            while next < columns.len() && (next == first || taken + columns[next] <= WIDTH) {
+                taken += columns[next];
+                next += 1;
+            }
+            let line = |name: &str, values: &[&String]| {
+                let mut line = format!("{name:name_width$}");
+                for (value, column) in values.iter().zip(first..next) {
+                    let width = columns[column] - 2;
+                    let value = cut(value, width);
+                    // Writing to a string cannot fail.
+                    let _: std::fmt::Result = if is_left(column) {
+                        write!(line, "  {value:<width$}")
+                    } else {
+                        write!(line, "  {value:>width$}")
+                    };
+                }
+                line
+            };
+            push_line(
+                &mut text,
+                &line(
+                    self.head.first().map_or("", String::as_str),
+                    &self.head[1..].iter().skip(first).collect::<Vec<_>>(),
+                ),
+            );
+            for (name, row) in names.iter().zip(&values) {
+                if !spans(row) {
+                    push_line(&mut text, &line(name, &row.iter().skip(first).collect::<Vec<_>>()));
+                } else if first == 0 {
+                    push_line(&mut text, &cut(&format!("{name:name_width$}  {}", row.join(" ")), WIDTH));
+                }
+            }
+            if next == first {
+                break;
+            }
         }
+        text
+    }
+
+    /// Renders the rows as a list for a terminal, for tables with sentences.
+    pub fn to_list(&self) -> String {
+        let mut text = String::new();
+        if !self.rows.is_empty() {
+            push_line(&mut text, &format!("\n{}", self.title));
+        }
+        for row in &self.rows {
+            let values: Vec<String> = row
+                .values
+                .iter()
+                .filter(|value| !value.is_none())
+                .map(|value| value.terminal_text(true))
+                .collect();
+            wrap(&mut text, "- ", &format!("{}: {}", row.name, values.join("; ")));
+        }
+        text
+    }
+
+    /// Renders the table for a document. Values that are significantly worse are bold.
+    pub fn to_markdown(&self) -> String {
+        let line = |values: &mut dyn Iterator<Item = String>| {
+            let values: Vec<String> = values.map(|value| value.trim().replace('|', "\\|")).collect();
+            format!("| {} |\n", values.join(" | "))
+        };
+        let mut text = format!("\n{}\n\n", self.title);
+        if !self.note.is_empty() {
+            text += &format!("{}\n\n", self.note);
+        }
+        text += &line(&mut self.head.iter().cloned());
+        text += &format!("|---|{}\n", "---:|".repeat(self.head.len().saturating_sub(1)));
+        for row in &self.rows {
+            let values = row.values.iter().map(|value| {
+                let detail =
+                    if value.detail.is_empty() { String::new() } else { format!(" ({})", value.detail) };
+                let text =
+                    if value.is_none() { String::new() } else { format!("{}{detail}", value.text.trim()) };
+                if value.tone == Tone::Bad { format!("**{text}**") } else { text }
+            });
+            let detail = if row.detail.is_empty() { String::new() } else { format!(" {}", row.detail) };
+            text += &line(&mut [format!("{}{detail}", row.name)].into_iter().chain(values));
+        }
+        text
     }
 }
 
-fn render_figures(figures: &Figures) -> String {
-    let with_spread = |value: String, estimate: &Estimate| format!("{value:>5} {:<5}", spread(estimate));
-    format!(
-        "{:>12} {:>11} {:>11} {:>11} {:>5} ",
-        with_spread(count(figures.requests_per_second.median), &figures.requests_per_second),
-        with_spread(micros(figures.p50_ns.median), &figures.p50_ns),
-        with_spread(micros(figures.p99_ns.median), &figures.p99_ns),
-        with_spread(micros(figures.cpu_ns.median), &figures.cpu_ns),
-        micros(figures.cpu_low_decile_ns),
-    )
-}
-
-fn render_ratio(ratio: Option<Ratio>, verdict: Verdict) -> String {
-    let shown = match (ratio, verdict) {
-        (_, Verdict::Reference) => "1".to_owned(),
-        (Some(ratio), verdict) => format!("{} {} {}", sign(verdict), times(ratio.estimate), interval(&ratio)),
-        (None, _) => String::new(),
-    };
-    format!("{shown:<17}")
-}
-
-fn render_failures(text: &mut String, result: &LabResult) {
-    if !result.failures.is_empty() {
-        push_line(text, "\nfailures");
-    }
-    for (failure, passes) in grouped(&result.failures) {
-        let place = failure.cell.map_or(String::new(), |cell| format!(", {cell}"));
-        let Failure { contender, what, consequence, .. } = failure;
-        wrap(text, "- ", &format!("{contender}, pass {passes}{place}: {what}; {consequence}"));
-    }
+/// Appends a line without trailing blanks.
+pub fn push_line(text: &mut String, line: &str) {
+    text.push_str(line.trim_end());
     text.push('\n');
+}
+
+/// Appends a paragraph of lines of at most [`WIDTH`] columns. The first line starts with `lead`, the others are
+/// indented by its width. Does not break at no-break spaces.
+pub fn wrap(text: &mut String, lead: &str, paragraph: &str) {
+    let indent = width(lead);
+    let (mut line, mut is_empty) = (lead.to_owned(), true);
+    for word in paragraph.split(' ').filter(|word| !word.is_empty()) {
+        if !is_empty && width(&line) + 1 + width(word) > WIDTH {
+            push_line(text, &line);
+            (line, is_empty) = (" ".repeat(indent), true);
+        }
+        if !is_empty {
+            line.push(' ');
+        }
+        line.push_str(word);
+        is_empty = false;
+    }
+    push_line(text, &line);
+}
+
+fn width(text: &str) -> usize {
+    text.chars().count()
+}
+
+/// Returns a bar with a resolution of an eighth of a column.
+fn blocks(part: f64) -> String {
+    const EIGHTHS: [&str; 8] = ["", "▏", "▎", "▍", "▌", "▋", "▊", "▉"];
+    let eighths = (part.clamp(0.0, 1.0) * (BAR_WIDTH * 8) as f64).round() as usize;
+    format!("{}{}", "█".repeat(eighths / 8), EIGHTHS[eighths % 8])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bar_length_is_proportional() {
+        assert_eq!(blocks(1.0).chars().count(), BAR_WIDTH);
+        assert_eq!(blocks(0.5), "█".repeat(BAR_WIDTH / 2));
+        assert_eq!((blocks(0.0).as_str(), blocks(f64::NAN).as_str()), ("", ""));
+        assert_eq!(blocks(1.0 / (BAR_WIDTH as f64 * 8.0)), "▏");
+    }
+
+    #[test]
+    fn wide_table_is_split_into_blocks_and_long_text_is_cut() {
+        let row = |name: &str, values: Vec<Value>| TableRow {
+            name: name.to_owned(),
+            values,
+            ..TableRow::default()
+        };
+        let table = Table {
+            title: "title".to_owned(),
+            head: ["name"].into_iter().chain(["a head"; 20]).map(str::to_owned).collect(),
+            rows: vec![
+                row(&"n".repeat(50), vec![Value::with_detail("1.00", "0.98–1.02"); 20]),
+                row("absent", vec![Value::long("reason ".repeat(30))]),
+            ],
+            ..Table::default()
+        };
+        let text = table.to_text(true);
+        assert!(text.lines().all(|line| line.chars().count() <= WIDTH && line == line.trim_end()), "{text}");
+        assert_eq!((text.matches("0.98–1.02").count(), text.matches("a head").count()), (20, 20));
+        assert_eq!(text.matches("absent").count(), 1, "{text}");
+        assert!(!table.to_text(false).contains("0.98"));
+    }
+
+    #[test]
+    fn markdown_marks_losses_and_escapes_bars() {
+        let values = vec![Value::with_detail("▲ 1.20", "1.10–1.30").tone(Tone::Bad), Value::none("")];
+        let rows = vec![TableRow { name: "a|b".to_owned(), values, ..TableRow::default() }];
+        let head = ["peer", "1", "50"].map(str::to_owned).to_vec();
+        let table = Table { head, rows, ..Table::default() };
+        assert!(
+            table
+                .to_markdown()
+                .ends_with("| peer | 1 | 50 |\n|---|---:|---:|\n| a\\|b | **▲ 1.20 (1.10–1.30)** |  |\n")
+        );
+    }
 }

@@ -107,7 +107,6 @@ pub struct Environment {
 
 impl Environment {
     /// Returns all known facts as pairs of label and value, for display.
-    #[must_use]
     pub fn facts(&self) -> Vec<(&'static str, String)> {
         let mut facts = vec![
             ("Kernel", format!("{} ({})", self.kernel, self.architecture)),

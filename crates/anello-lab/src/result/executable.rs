@@ -32,7 +32,6 @@ pub struct Executable {
 
 impl Executable {
     /// Returns the short form of the hash, for display.
-    #[must_use]
     pub fn short(&self) -> &str {
         self.sha256.get(..SHORT_DIGITS).unwrap_or(&self.sha256)
     }

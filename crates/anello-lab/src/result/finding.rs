@@ -1,7 +1,5 @@
 //! Verdicts, failures and findings of a run.
 
-use std::fmt;
-
 use serde::{Deserialize, Serialize};
 
 use crate::plan::cell::Cell;
@@ -42,31 +40,24 @@ pub struct Failure {
 }
 
 /// Reaction of the lab to the failure of a contender.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, strum::Display)]
 #[serde(rename_all = "snake_case")]
 pub enum Consequence {
     /// The contender could not be started and is skipped in this pass.
+    #[strum(to_string = "skipped in this pass")]
     SkippedPass,
     /// The contender was restarted and continues.
+    #[strum(to_string = "restarted once")]
     Restarted,
     /// The contender failed a second time and is excluded from the rest of the cell.
+    #[strum(to_string = "excluded from the rest of this cell")]
     LeftOut,
     /// The contender sent a wrong response and is excluded from this cell in all passes.
+    #[strum(to_string = "excluded from this cell")]
     Disqualified,
     /// The contender failed a check and is not measured at all.
+    #[strum(to_string = "not measured")]
     NotTimed,
-}
-
-impl fmt::Display for Consequence {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str(match self {
-            Consequence::SkippedPass => "skipped in this pass",
-            Consequence::Restarted => "restarted once",
-            Consequence::LeftOut => "excluded from the rest of this cell",
-            Consequence::Disqualified => "excluded from this cell",
-            Consequence::NotTimed => "not measured",
-        })
-    }
 }
 
 /// A finding in words.

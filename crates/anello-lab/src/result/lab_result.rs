@@ -82,7 +82,6 @@ impl LabResult {
     }
 
     /// Returns the groups of cells in the order of their first appearance. Each group has one chart.
-    #[must_use]
     pub fn groups(&self) -> Vec<Group> {
         let mut groups: Vec<Group> = Vec::new();
         for group in self.plan.cells.iter().map(Cell::group) {
@@ -94,7 +93,6 @@ impl LabResult {
     }
 
     /// Returns the results of the cells of a group, in the order of the plan.
-    #[must_use]
     pub fn cells_of(&self, group: &Group) -> Vec<&CellResult> {
         self.cells.iter().filter(|cell| cell.cell.group() == *group).collect()
     }

@@ -17,7 +17,6 @@ pub const CURVE_QUANTILES: [f64; 19] = [
 
 /// Returns a histogram for latencies from 1 ns to 60 s with three significant digits. Larger values are clamped by
 /// `saturating_record`.
-#[must_use]
 pub fn latency_histogram() -> Histogram<u64> {
     Histogram::new_with_bounds(1, 60_000_000_000, 3).expect("constant bounds are valid")
 }
@@ -59,7 +58,6 @@ pub fn add(sum: &mut Histogram<u64>, histogram: &Histogram<u64>) {
 
 /// Returns latencies in nanoseconds by quantile. Empty for an empty histogram. Quantiles that need more values are
 /// omitted, except for the last one, the maximum.
-#[must_use]
 pub fn curve(histogram: &Histogram<u64>) -> Vec<(f64, u64)> {
     let count = histogram.len() as f64;
     CURVE_QUANTILES

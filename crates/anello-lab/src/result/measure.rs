@@ -34,7 +34,6 @@ impl Measure {
         [Measure::Cpu, Measure::TotalCpu, Measure::Rate, Measure::P99, Measure::Memory];
 
     /// Returns the value of a slice if it can be part of a ratio, that is, if it is finite and positive.
-    #[must_use]
     pub fn of(self, slice: &Slice, cell: &Cell) -> Option<f64> {
         self.value(slice, cell).filter(|value| value.is_finite() && *value > 0.0)
     }
@@ -47,7 +46,6 @@ impl Measure {
     /// connection (transmission, acknowledgements) in the context of either process. This work dominates large
     /// responses: the server CPU time of two identical servers can differ by more than half, while the sum varies much
     /// less.
-    #[must_use]
     pub fn of_cell(cell: &Cell) -> &'static [Measure] {
         use Measure::{Cpu, Memory, P50, P99, Rate, TotalCpu};
         match (cell.workload, cell.offered_per_second) {
@@ -61,14 +59,12 @@ impl Measure {
     }
 
     /// Returns `true` if a higher value is better.
-    #[must_use]
     pub fn more_is_better(self) -> bool {
         self == Measure::Rate
     }
 
     /// Returns the name of the measure for use in a sentence. For disk workloads, it refers to operations instead of
     /// requests and does not mention a server.
-    #[must_use]
     pub fn name(self, workload: Workload) -> &'static str {
         match (self, workload.is_disk()) {
             (Measure::Rate, true) => "operations/s",
@@ -84,13 +80,11 @@ impl Measure {
 
     /// Returns `true` if contenders are compared by this measure in `cell`. At an offered rate, the request rate is
     /// fixed by the plan. In a closed loop with small responses, the latency follows from the rate.
-    #[must_use]
     pub fn applies(self, cell: &Cell) -> bool {
         Self::of_cell(cell).contains(&self)
     }
 
     /// Returns the value of one slice, or `None` if it was not measured.
-    #[must_use]
     pub fn value(self, slice: &Slice, cell: &Cell) -> Option<f64> {
         match self {
             Measure::Rate => Some(slice.requests_per_second()),
@@ -104,7 +98,6 @@ impl Measure {
 
     /// Returns `Some(true)` if the contender is better by this verdict, `Some(false)` if it is worse, and `None` if
     /// there is no significant difference.
-    #[must_use]
     pub fn is_better(self, verdict: Verdict) -> Option<bool> {
         match verdict {
             Verdict::More => Some(self.more_is_better()),

@@ -9,6 +9,7 @@ mod estimate;
 pub mod executable;
 mod figures;
 mod finding;
+pub(crate) mod gzip;
 mod lab_result;
 pub mod latency;
 pub mod measure;

@@ -57,25 +57,21 @@ pub struct Plan {
 
 impl Plan {
     /// Returns the method of the run. Older results do not name it; there it follows from the server share.
-    #[must_use]
     pub fn method(&self) -> Method {
         self.method.unwrap_or_else(|| Method::of_share(self.server_share))
     }
 
     /// Returns the CPU share of servers in a cell.
-    #[must_use]
     pub fn server_share_in(&self, cell: &Cell) -> f64 {
         cell.server_share(self.server_share, &self.server_cores, &self.load_cores)
     }
 
     /// Returns the method in a cell. Servers are limited only in saturated closed loops.
-    #[must_use]
     pub fn method_in(&self, cell: &Cell) -> Method {
         Method::of_share(self.server_share_in(cell))
     }
 
     /// Describes the method in a cell: "saturated: server limited to 80 % of its core", "whole core".
-    #[must_use]
     pub fn method_description(&self, cell: &Cell) -> String {
         match self.method_in(cell) {
             Method::Saturated => {

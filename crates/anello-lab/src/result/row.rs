@@ -173,31 +173,26 @@ impl Comparison {
 
 impl Measure {
     /// Returns the ratio of `row` for this measure.
-    #[must_use]
     pub fn ratio(self, row: &Row) -> Option<Ratio> {
         row.comparison.get(self).0
     }
 
     /// Returns the verdict of `row` for this measure.
-    #[must_use]
     pub fn verdict(self, row: &Row) -> Verdict {
         row.comparison.get(self).1
     }
 
     /// Returns the resolution of `cell` for this measure.
-    #[must_use]
     pub fn resolution(self, cell: &CellResult) -> Option<f64> {
         *{ cell.resolution }.get_mut(self)
     }
 
     /// Returns the ratio of a pair comparison. Returns `None` for the median latency, which is not compared in pairs.
-    #[must_use]
     pub fn pair_ratio(self, versus: &PairComparison) -> Option<Ratio> {
         versus.comparison.get(self).0
     }
 
     /// Returns the verdict of a pair comparison.
-    #[must_use]
     pub fn pair_verdict(self, versus: &PairComparison) -> Verdict {
         versus.comparison.get(self).1
     }

@@ -68,20 +68,17 @@ pub struct Slice {
 
 impl Slice {
     /// Returns the number of answered requests per second.
-    #[must_use]
     pub fn requests_per_second(&self) -> f64 {
         self.requests as f64 * 1e9 / self.elapsed_ns.max(1) as f64
     }
 
     /// Returns the CPU time of the server per request, in nanoseconds.
-    #[must_use]
     pub fn cpu_ns_per_request(&self) -> f64 {
         self.cpu_ns as f64 / self.requests.max(1) as f64
     }
 
     /// Returns the combined CPU time of server and load per request, in nanoseconds. The sum includes the kernel's work
     /// for a connection, regardless of the process in whose context it was done.
-    #[must_use]
     pub fn cpu_of_both_ns_per_request(&self) -> f64 {
         self.cpu_ns.saturating_add(self.load_cpu_ns) as f64 / self.requests.max(1) as f64
     }
@@ -89,7 +86,6 @@ impl Slice {
     /// Returns the memory growth per connection, in bytes, or `None` if it was not measured. `connections` is the total
     /// number of connections; the first [`connections_before`](Self::connections_before) of them are excluded. The
     /// value can be zero or negative if the server released other memory in the meantime.
-    #[must_use]
     pub fn memory_per_connection(&self, connections: usize) -> Option<f64> {
         let grown = self.resident_bytes? as f64 - self.resident_before_bytes? as f64;
         Some(grown / connections.saturating_sub(self.connections_before).max(1) as f64)

@@ -8,6 +8,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use crate::result::LabResult;
+use crate::result::gzip::read_text;
 use crate::run::replace::replace;
 
 /// Writes the result to `directory`, which is created if necessary. Returns the path of the file.
@@ -24,14 +25,14 @@ pub fn save(result: &LabResult, directory: &Path) -> io::Result<PathBuf> {
     Ok(path)
 }
 
-/// Reads a result or a checkpoint.
+/// Reads a result or a checkpoint, which may be compressed with gzip.
 ///
 /// # Errors
 /// Returns an error with the path if the file cannot be read, or is not a result of this version.
 pub fn load(path: &Path) -> io::Result<LabResult> {
     let read_error =
         |error: io::Error| io::Error::new(error.kind(), format!("cannot read {}: {error}", path.display()));
-    let text = fs::read_to_string(path).map_err(read_error)?;
+    let text = read_text(path).map_err(read_error)?;
     LabResult::as_written(&text)
         .map_err(|cause| read_error(io::Error::new(io::ErrorKind::InvalidData, cause)))
 }

@@ -118,7 +118,6 @@ pub struct SliceLoad {
 
 impl SliceLoad {
     /// Returns the result of a slice without requests.
-    #[must_use]
     pub fn empty() -> SliceLoad {
         SliceLoad {
             requests: 0,

@@ -46,7 +46,6 @@ pub struct LocalMachine {
 
 impl LocalMachine {
     /// Creates a handle to the machine. Nothing changes until [`Machine::prepare`].
-    #[must_use]
     pub fn new() -> LocalMachine {
         let throttled_file = cpu_statistics(Path::new("/"));
         LocalMachine {
@@ -62,7 +61,6 @@ impl LocalMachine {
     }
 
     /// Returns this machine with `identity` as the TLS identity of its contenders.
-    #[must_use]
     pub fn with_identity(mut self, identity: Option<Identity>) -> LocalMachine {
         self.identity = identity;
         self

@@ -1,7 +1,7 @@
 //! Control flow of a run: check, start, connect, measure in slices, restart failed contenders, stop everything.
 //!
 //! ```text
-//!  check every contender (complete bytes, a stalled reader, many connections); those that fail are not timed
+//!  check every contender (complete bytes, a stalled reader, many connections); contenders that fail are not timed
 //!  for each pass:
 //!    for each number of server cores:   start all contenders
 //!      for each cell, in random order:   connect all contenders, warm each up

@@ -46,34 +46,17 @@ pub fn new_result(config: &LabConfig, machine: &mut dyn Machine) -> LabResult {
                 .to_owned(),
         );
     }
+    let records = config.contenders.iter().map(|contender| contender_record(contender, &mut hashes));
     LabResult {
         schema: SCHEMA.to_owned(),
         schema_version: SCHEMA_VERSION,
         started_unix_s: machine.unix_time_s(),
-        elapsed_ns: 0,
-        interrupted: false,
         plan: plan(config),
-        findings: Vec::new(),
-        contenders: config
-            .contenders
-            .iter()
-            .map(|contender| contender_record(contender, &mut hashes))
-            .collect(),
-        checks: Vec::new(),
-        cells: Vec::new(),
-        versus: Vec::new(),
-        runtime_versus: Vec::new(),
-        base_versus: Vec::new(),
-        other_versus: Vec::new(),
-        failures: Vec::new(),
+        contenders: records.collect(),
         notes,
-        foreign_fraction: None,
         environment: machine.environment(config),
-        environment_after: Environment::default(),
-        completed: Vec::new(),
-        slices: Vec::new(),
-        latencies: Vec::new(),
         instructions: config.provenance.instructions.clone(),
+        ..LabResult::default()
     }
 }
 
@@ -95,18 +78,25 @@ pub fn resume(mut previous: LabResult, fresh: LabResult) -> Result<LabResult, St
     for (contender, current) in previous.contenders.iter_mut().zip(&fresh.contenders) {
         contender.base.clone_from(&current.base);
     }
+    let repeat_command = previous.plan.repeat_command;
+    // Drops the analysis, which is computed again at the end.
     Ok(LabResult {
-        interrupted: false,
-        plan: Plan { repeat_command: previous.plan.repeat_command.clone(), ..fresh.plan },
-        findings: Vec::new(),
-        cells: Vec::new(),
-        versus: Vec::new(),
-        runtime_versus: Vec::new(),
-        base_versus: Vec::new(),
-        other_versus: Vec::new(),
-        environment_after: Environment::default(),
+        schema: previous.schema,
+        schema_version: previous.schema_version,
+        started_unix_s: previous.started_unix_s,
+        elapsed_ns: previous.elapsed_ns,
+        plan: Plan { repeat_command, ..fresh.plan },
+        contenders: previous.contenders,
+        checks: previous.checks,
+        failures: previous.failures,
+        notes: previous.notes,
+        foreign_fraction: previous.foreign_fraction,
+        environment: previous.environment,
+        completed: previous.completed,
+        slices: previous.slices,
+        latencies: previous.latencies,
         instructions: fresh.instructions.or(previous.instructions),
-        ..previous
+        ..LabResult::default()
     })
 }
 

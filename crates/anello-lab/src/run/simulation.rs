@@ -75,7 +75,6 @@ pub enum Fault {
 
 impl SimulatedServer {
     /// Creates a server without faults and with this cost per request.
-    #[must_use]
     pub fn costing(cpu_ns: f64) -> SimulatedServer {
         SimulatedServer {
             cpu_ns,
@@ -87,25 +86,21 @@ impl SimulatedServer {
     }
 
     /// Returns this server with a fault.
-    #[must_use]
     pub fn with_fault(self, fault: Fault) -> SimulatedServer {
         SimulatedServer { fault, ..self }
     }
 
     /// Returns this server with this much memory per connection.
-    #[must_use]
     pub fn with_bytes_per_connection(self, bytes_per_connection: u64) -> SimulatedServer {
         SimulatedServer { bytes_per_connection, ..self }
     }
 
     /// Returns this server with this much memory allocated once, at the first connection.
-    #[must_use]
     pub fn with_base_bytes(self, base_bytes: u64) -> SimulatedServer {
         SimulatedServer { base_bytes, ..self }
     }
 
     /// Returns this server with this additional cost per request for each open connection.
-    #[must_use]
     pub fn with_cpu_ns_per_connection(self, cpu_ns_per_connection: f64) -> SimulatedServer {
         SimulatedServer { cpu_ns_per_connection, ..self }
     }
@@ -186,7 +181,6 @@ struct Process {
 
 impl Simulation {
     /// Creates a machine on which the named servers exist.
-    #[must_use]
     pub fn new(seed: u64, noise: Noise, servers: &[(&str, SimulatedServer)]) -> Simulation {
         let servers = servers.iter().map(|(name, server)| ((*name).to_owned(), server.clone())).collect();
         let state = SimulationState {
@@ -208,51 +202,43 @@ impl Simulation {
     }
 
     /// Returns the simulated [`Machine`].
-    #[must_use]
     pub fn machine(&self) -> impl Machine + use<> {
-        SimulatedMachine { state: Rc::clone(&self.state) }
+        self.clone()
     }
 
     /// Returns the simulated [`Load`].
-    #[must_use]
     pub fn load(&self) -> impl Load + use<> {
-        SimulatedLoad { state: Rc::clone(&self.state) }
+        self.clone()
     }
 
     /// Returns this machine with an open file limit that allows only this many connections.
-    #[must_use]
     pub fn with_max_open_connections(self, connections: usize) -> Simulation {
         self.state.borrow_mut().max_open_connections = connections;
         self
     }
 
     /// Returns this machine with a CPU throttle that fails with this message.
-    #[must_use]
     pub fn with_throttle_error(self, reason: &str) -> Simulation {
         self.state.borrow_mut().throttle_error = Some(reason.to_owned());
         self
     }
 
     /// Returns the number of processes that have been started and not stopped.
-    #[must_use]
     pub fn processes_left(&self) -> usize {
         self.state.borrow().processes.iter().filter(|process| !process.is_stopped).count()
     }
 
     /// Returns the maximum number of sessions that were open at the same time.
-    #[must_use]
     pub fn max_open_sessions(&self) -> usize {
         self.state.borrow().max_open_sessions
     }
 
     /// Returns the number of processes that have ever been started.
-    #[must_use]
     pub fn processes_started(&self) -> usize {
         self.state.borrow().processes.len()
     }
 
     /// Returns the number of open sessions.
-    #[must_use]
     pub fn sessions_left(&self) -> usize {
         self.state.borrow().open_sessions
     }
@@ -278,22 +264,20 @@ impl SimulationState {
             Fault::DiesAbove(limit) => cell.connections >= *limit,
             _ => false,
         };
-        let sends_wrong_bytes =
-            matches!(server.fault, Fault::WrongBytesFrom(bytes) if message_bytes(cell) >= bytes);
-        if dies {
-            if server.fault == Fault::DiesOnce(0) {
-                server.fault = Fault::None;
-            }
-            self.processes[pid].is_alive = false;
+        if server.fault == Fault::DiesOnce(0) {
+            server.fault = Fault::None;
         }
+        self.processes[pid].is_alive = !dies;
         self.servers.insert(name, server.clone());
-        if dies || server.fault == Fault::ClosesConnections {
-            return Err("connection reset".to_owned());
-        }
         let mut load = SliceLoad::empty();
-        if sends_wrong_bytes {
-            load.wrong_replies = 7;
-            return Ok(load);
+        match server.fault {
+            _ if dies => return Err("connection reset".to_owned()),
+            Fault::ClosesConnections => return Err("connection reset".to_owned()),
+            Fault::WrongBytesFrom(bytes) if message_bytes(cell) >= bytes => {
+                load.wrong_replies = 7;
+                return Ok(load);
+            }
+            _ => {}
         }
         self.simulate_slice(&mut load, pid, &server, cell, duration);
         Ok(load)
@@ -400,11 +384,7 @@ fn latencies_around(latency_ns: u64) -> Histogram<u64> {
     latencies
 }
 
-struct SimulatedMachine {
-    state: Rc<RefCell<SimulationState>>,
-}
-
-impl Machine for SimulatedMachine {
+impl Machine for Simulation {
     fn prepare(&mut self, _config: &LabConfig) -> Vec<String> {
         Vec::new()
     }
@@ -541,11 +521,7 @@ impl Machine for SimulatedMachine {
     }
 }
 
-struct SimulatedLoad {
-    state: Rc<RefCell<SimulationState>>,
-}
-
-impl Load for SimulatedLoad {
+impl Load for Simulation {
     fn connect(&mut self, target: SocketAddr, cell: &Cell) -> Result<Box<dyn LoadSession>, String> {
         let pid = usize::from(target.port() - FIRST_PORT);
         let mut state = self.state.borrow_mut();

@@ -47,7 +47,6 @@ impl Site {
     }
 
     /// Returns the path of the directory.
-    #[must_use]
     pub fn path(&self) -> &Path {
         self.directory.path()
     }

@@ -49,13 +49,11 @@ impl Identity {
     }
 
     /// Returns the path of the certificate (PEM).
-    #[must_use]
     pub fn certificate(&self) -> PathBuf {
         self.directory.path().join("certificate.pem")
     }
 
     /// Returns the path of the private key (PEM).
-    #[must_use]
     pub fn key(&self) -> PathBuf {
         self.directory.path().join("key.pem")
     }

@@ -1,9 +1,11 @@
 //! Tests of contenders: failed checks, CPU use when idle, start failures, comparisons with peers, and the headline.
 
+use anello_lab::findings::{self, Standing};
+use anello_lab::measure::Measure;
 use anello_lab::peers::Kind;
 use anello_lab::result::{Consequence, FindingKind, Outcome, Verdict};
 use anello_lab::simulation::{Fault, Noise, SimulatedServer, Simulation};
-use anello_lab::{LabConfig, LabResult, Role, echo_cells};
+use anello_lab::{LabConfig, LabResult, Role, echo_cells, render_markdown};
 
 use super::{REFERENCE, TWIN, config, row, servers, simulate, simulate_on, texts};
 
@@ -25,7 +27,7 @@ fn contender_failing_check_is_reported_and_not_measured() {
     assert_eq!(result.checks.len(), 5);
     assert_eq!(result.failures[0].consequence, Consequence::NotTimed);
     let is_reported =
-        |finding: &anello_lab::result::Finding| finding.text.starts_with("loser failed its check");
+        |finding: &anello_lab::result::Finding| finding.text.starts_with("loser: failed its check");
     assert!(result.findings.iter().any(is_reported), "{:?}", result.findings);
 }
 
@@ -55,10 +57,7 @@ fn contender_busy_when_idle_is_suspended_during_other_slices() {
     let findings = texts(&result, FindingKind::Resolution);
     let suspended =
         findings.iter().find(|text| text.starts_with("Suspended during other contenders' slices"));
-    assert!(
-        suspended.is_some_and(|text| text.ends_with(": restless (30\u{a0}% of a core).")),
-        "{findings:?}"
-    );
+    assert!(suspended.is_some_and(|text| text.ends_with(": restless (30\u{a0}% of a core)")), "{findings:?}");
     assert!(result.failures.is_empty(), "{:?}", result.failures);
     // All costs are equal: "restless" does not disturb the other contenders, and it runs in its own slices.
     let costs: Vec<f64> =
@@ -123,15 +122,13 @@ fn skipped_contender_is_reported_as_not_measured() {
     let findings = texts(&result, FindingKind::Failure);
     assert_eq!(
         findings,
-        [
-            "late was not measured at 1 connection, 128 bytes: it could not be started (exited with status 1: first start fails)."
-        ]
+        ["late: was not measured at 1 connection, 128 bytes: exited with status 1: first start fails"]
     );
     // Remove all of its slices.
     result.slices.retain(|slice| slice.contender != 2);
     anello_lab::analysis::analyse(&mut result);
     let findings = texts(&result, FindingKind::Failure);
-    assert_eq!(findings, ["late was not measured: exited with status 1: first start fails."]);
+    assert_eq!(findings, ["late: was not measured: exited with status 1: first start fails"]);
 }
 
 /// Returns a configuration with anello on both drivers, a peer on each driver, and a peer with an unknown driver.
@@ -152,38 +149,46 @@ fn field_with_peers() -> LabConfig {
     config
 }
 
+/// Returns the servers of [`field_with_peers`] with these costs per request.
+fn field_costing(costs_ns: [f64; 5]) -> [(&'static str, SimulatedServer); 5] {
+    let names = ["anello io_uring", "anello epoll", "ring", "tokio", "other"];
+    std::array::from_fn(|index| (names[index], SimulatedServer::costing(costs_ns[index])))
+}
+
 #[test]
 fn peers_with_unknown_driver_are_compared_and_lost_cell_is_reported() {
-    let costing = SimulatedServer::costing;
-    let field = [
-        ("anello io_uring", costing(5_000.0)),
-        ("anello epoll", costing(6_000.0)),
-        ("ring", costing(6_500.0)),
-        ("tokio", costing(5_200.0)),
-        ("other", costing(9_000.0)),
-    ];
+    let field = field_costing([5_000.0, 6_000.0, 6_500.0, 5_200.0, 9_000.0]);
     // The simulated servers report "driver=simulated", which has no driver family, so all peers are compared.
     let result = simulate(&field_with_peers(), Noise::USUAL, &field);
     assert_eq!(result.versus.len(), 2 * 3 * 2);
-    let headline: Vec<&str> = result
-        .findings
-        .iter()
-        .filter(|finding| finding.kind == FindingKind::Headline)
-        .map(|finding| finding.text.as_str())
-        .collect();
+    let headline = texts(&result, FindingKind::Headline)[0];
     assert!(
-        headline[0].starts_with("None of 3 peers is significantly better than anello io_uring in any cell."),
-        "{headline:?}"
+        headline.starts_with("anello io_uring beats 3 peers by CPU in 5 of 6 comparisons, loses 0"),
+        "{headline}"
     );
-    assert!(headline[1].starts_with("Of 3 peers, anello epoll is beaten in "), "{headline:?}");
+    let decision = |index: usize| findings::decision(&result, &result.contenders[index]).unwrap();
+    assert_eq!((decision(2).peers.as_str(), decision(2).lost.len()), ("3 peers", 0));
+    let epoll = decision(3);
     // 6,000 ns are 15 % more than 5,200 ns. The measured difference varies with the simulated process factors.
-    let mut lost = headline[1].split("tokio at 1 connection, 128 bytes (anello epoll: ").skip(1);
-    let percent = lost.find_map(|text| text.split_once("\u{a0}% more server CPU")?.0.parse::<f64>().ok());
-    assert!(percent.is_some_and(|percent| (13.0..18.0).contains(&percent)), "{headline:?}");
-    let peer = result.findings.iter().filter(|finding| finding.kind == FindingKind::Peer);
-    let texts: Vec<&str> = peer.map(|finding| finding.text.as_str()).collect();
-    assert_eq!(texts.len(), 6, "{texts:?}");
-    assert!(texts[0].starts_with("anello io_uring against ring. Server CPU per request: 2"), "{texts:?}");
+    let lost =
+        epoll.lost.iter().find(|(measure, pair)| *measure == Measure::Cpu && pair.cell.connections == 1);
+    let (_, pair) = lost.unwrap_or_else(|| panic!("{epoll:?}"));
+    let ratio = pair.comparison.cpu_ratio.unwrap().estimate;
+    assert!(pair.peer == "tokio" && (1.13..1.18).contains(&ratio), "{pair:?}");
+    let table = render_markdown(std::slice::from_ref(&result));
+    let line = format!(
+        "| anello epoll | tokio | 1 connection, 128 bytes | server CPU per request | whole core | **▲ {ratio:.2} ("
+    );
+    assert!(
+        table.contains("\nCells in which a peer is significantly better\n") && table.contains(&line),
+        "{table}"
+    );
+    let standings = ["anello io_uring", "anello epoll"].map(|own| {
+        let standings = table.split(&format!("\n{own} against peers")).nth(1).unwrap();
+        standings.split("\n\n").nth(2).unwrap().lines().count()
+    });
+    assert_eq!(standings, [2 + 3, 2 + 3], "{table}");
+    assert!(table.contains("| ring | 2 / 0 / 0 (× 0.7"), "{table}");
 }
 
 #[test]
@@ -213,14 +218,7 @@ fn async_runtimes_with_other_io_are_compared_separately() {
     for contender in config.contenders.iter_mut().filter(|contender| contender.name == "tokio") {
         contender.kind = Some(Kind::Runtime);
     }
-    let costing = SimulatedServer::costing;
-    let field = [
-        ("anello io_uring", costing(5_000.0)),
-        ("anello epoll", costing(6_000.0)),
-        ("ring", costing(6_500.0)),
-        ("tokio", costing(5_000.0)),
-        ("other", costing(9_000.0)),
-    ];
+    let field = field_costing([5_000.0, 6_000.0, 6_500.0, 5_000.0, 9_000.0]);
     let mut result = simulate(&config, Noise::USUAL, &field);
     for (record, contender) in result.contenders.iter_mut().zip(&config.contenders) {
         record.driver.clone_from(&contender.driver);
@@ -230,38 +228,30 @@ fn async_runtimes_with_other_io_are_compared_separately() {
     let pairs: Vec<(&str, &str)> =
         pairs.map(|versus| (versus.contender.as_str(), versus.peer.as_str())).collect();
     assert_eq!(pairs, [("anello io_uring", "tokio"); 2], "one for each cell");
-    let headlines = texts(&result, FindingKind::Headline);
-    let headlines: Vec<&&str> = headlines.iter().filter(|text| text.contains("async runtime")).collect();
-    assert_eq!(headlines.len(), 2, "{headlines:?}");
-    for (text, why) in headlines.into_iter().zip(["no detectable difference", "more server CPU"]) {
-        assert!(
-            text.contains("in 0 of 1 comparison: of tokio in 0 of 1 cell (1 ") && text.contains(why),
-            "{text}"
-        );
-    }
+    let standings = |result: &LabResult| -> Vec<(String, Vec<Standing>)> {
+        let all =
+            ["anello io_uring", "anello epoll"].into_iter().flat_map(|own| findings::runtimes(result, own));
+        all.map(|(runtime, standings)| (runtime.to_owned(), standings)).collect()
+    };
+    let [(first, level), (second, behind)] = &standings(&result)[..] else { panic!("{result:?}") };
+    assert_eq!((first.as_str(), second.as_str()), ("tokio", "tokio"));
+    assert_eq!(level, &[Standing::Equal]);
+    assert!(matches!(behind[..], [Standing::Behind(Measure::Cpu, ratio)] if ratio > 1.1), "{behind:?}");
+    let table = render_markdown(std::slice::from_ref(&result));
+    assert!(table.contains("| anello io_uring against tokio | 1 | 0 | 1 | 0 | 0 |  |\n"), "{table}");
+    assert!(table.contains("| anello epoll against tokio | 1 | 0 | 0 | 1 | 0 | × 1."), "{table}");
     let slower = result.slices.iter_mut().filter(|slice| slice.contender == 5);
     slower.for_each(|slice| {
         (slice.cpu_ns, slice.elapsed_ns) = (slice.cpu_ns * 3 / 2, slice.elapsed_ns * 3 / 2)
     });
     anello_lab::analysis::analyse(&mut result);
-    let headlines = texts(&result, FindingKind::Headline).join("\n");
-    assert!(
-        headlines.contains("anello io_uring is ahead of 1 async runtime (tokio) in all of 1 comparison")
-            && headlines.contains("anello epoll is ahead of 1 async runtime (tokio) in all of 1 comparison"),
-        "{headlines}"
-    );
+    let ahead = ("tokio".to_owned(), vec![Standing::Ahead]);
+    assert_eq!(standings(&result), [ahead.clone(), ahead]);
 }
 
 #[test]
 fn every_peer_is_compared_and_findings_include_same_driver_family_only() {
-    let costing = SimulatedServer::costing;
-    let field = [
-        ("anello io_uring", costing(5_000.0)),
-        ("anello epoll", costing(6_000.0)),
-        ("ring", costing(9_000.0)),
-        ("tokio", costing(9_000.0)),
-        ("other", costing(9_000.0)),
-    ];
+    let field = field_costing([5_000.0, 6_000.0, 9_000.0, 9_000.0, 9_000.0]);
     let mut result = simulate(&field_with_peers(), Noise::USUAL, &field);
     for (record, contender) in result.contenders.iter_mut().zip(&field_with_peers().contenders) {
         record.driver.clone_from(&contender.driver);
@@ -285,29 +275,24 @@ fn every_peer_is_compared_and_findings_include_same_driver_family_only() {
     pairs.dedup();
     assert_eq!(pairs, [("anello epoll", "ring"), ("anello io_uring", "tokio")]);
     assert!(result.other_versus.iter().all(|versus| versus.comparison.cpu_verdict == Verdict::Less));
-    let findings = texts(&result, FindingKind::Peer);
-    assert_eq!(findings.len(), 4, "{findings:?}");
-    let of_others = ["anello epoll against ring", "anello io_uring against tokio"];
-    assert!(
-        !findings.iter().any(|text| of_others.iter().any(|start| text.starts_with(start))),
-        "{findings:?}"
-    );
-    let headlines = texts(&result, FindingKind::Headline).join("\n");
-    let words = "None of 2 peers not on epoll is significantly better than anello io_uring";
-    assert!(headlines.contains(words) && !headlines.contains("3 peers"), "{headlines}");
+    let decisions = |result: &LabResult| {
+        [2, 3].map(|own| {
+            let decision = findings::decision(result, &result.contenders[own]).unwrap();
+            (decision.peers.clone(), decision.comparisons(), decision.lost.len())
+        })
+    };
+    // Two measures in two cells.
+    let expected =
+        [("2 peers not on epoll".to_owned(), 2 * 4, 0), ("2 peers not on io_uring".to_owned(), 2 * 4, 0)];
+    assert_eq!(decisions(&result), expected);
     result.contenders.iter_mut().filter(|record| record.name == "other").for_each(|record| {
         record.driver = Some("io_uring".to_owned());
     });
     anello_lab::analysis::analyse(&mut result);
-    let headlines = texts(&result, FindingKind::Headline).join("\n");
-    assert!(
-        headlines.contains("None of 2 peers on io_uring is significantly better than anello io_uring"),
-        "{headlines}"
-    );
-    assert!(
-        headlines.contains("The one peer on epoll is not significantly better than anello epoll"),
-        "{headlines}"
-    );
+    let expected = [("2 peers on io_uring".to_owned(), 2 * 4, 0), ("1 peer on epoll".to_owned(), 4, 0)];
+    assert_eq!(decisions(&result), expected);
+    let headline = texts(&result, FindingKind::Headline)[0];
+    assert!(headline.starts_with("anello io_uring beats 2 peers on io_uring by CPU in "), "{headline}");
 }
 
 #[test]
@@ -335,9 +320,10 @@ fn contender_costlier_in_one_cell_is_not_cheapest() {
     let steep = SimulatedServer::costing(4_000.0).with_cpu_ns_per_connection(15.0);
     let result = simulate(&config, Noise::USUAL, &[("steep", steep)]);
     let text = texts(&result, FindingKind::Headline)[0].replace('\u{a0}', " ");
-    assert!(text.starts_with("Among the cheapest here: steep, with 3"), "{text}");
-    assert!(text.contains("than bare epoll in 1 of 2 cells, but 6"), "{text}");
-    assert!(text.ends_with("% more at 300 connections, 128 bytes."), "{text}");
+    assert!(text.starts_with("steep is among the cheapest: 3"), "{text}");
+    assert!(text.ends_with(" % less CPU than bare epoll in 1 of 2 cells (both methods)."), "{text}");
+    let tables = render_markdown(std::slice::from_ref(&result));
+    assert!(tables.contains("| steep | 1 / 0 / 1 (× "), "{tables}");
 }
 
 #[test]
@@ -348,13 +334,12 @@ fn headline_counts_cells_without_comparison() {
         let result = simulate(&config, Noise::USUAL, &[("dear", dear)]);
         texts(&result, FindingKind::Headline)[0].to_owned()
     };
-    let no_server = "No server here takes detectably less CPU per request than bare epoll";
-    assert_eq!(headline(Fault::None), format!("{no_server}."));
-    let dies = headline(Fault::DiesAbove(50));
-    assert_eq!(dies, format!("{no_server}, but in 1 of 2 cells no other could be compared with it."));
+    let no_server = "No server beats bare epoll by CPU in 2 cells";
+    assert_eq!(headline(Fault::None), format!("{no_server} (both methods)."));
+    assert_eq!(headline(Fault::DiesAbove(50)), format!("{no_server}, 1 not compared (both methods)."));
     assert_eq!(
         headline(Fault::CannotStart("no".to_owned())),
-        "No other server could be compared with bare epoll, so it is unknown whether any takes less CPU per request."
+        "No other server could be compared with bare epoll (both methods)."
     );
 }
 
@@ -364,16 +349,24 @@ fn headline_compares_cheapest_with_runner_up() {
     let costing = SimulatedServer::costing;
     let clear = [("first", costing(4_000.0)), ("second", costing(5_000.0)), ("third", costing(7_000.0))];
     let result = simulate(&config, Noise::USUAL, &clear);
+    let runner_up = |result: &LabResult| {
+        let contender = texts(result, FindingKind::Contender);
+        assert_eq!(contender.len(), 1, "{contender:?}");
+        contender[0].replace('\u{a0}', " ")
+    };
     let text = texts(&result, FindingKind::Headline)[0];
     assert!(
-        text.starts_with("Cheapest here: first") && text.contains("Compared with the runner-up, second: "),
+        text.starts_with("first is cheapest: ") && text.ends_with(" in 2 of 2 cells (saturated)."),
         "{text}"
+    );
+    let second = runner_up(&result);
+    assert!(
+        second.starts_with("Runner-up second: first needs ") && second.ends_with(" % less in 2 cells CPU"),
+        "{second}"
     );
     let level = [("first", costing(5_000.0)), ("second", costing(5_000.0)), ("third", costing(7_000.0))];
     let result = simulate(&config, Noise::USUAL, &level);
     let text = texts(&result, FindingKind::Headline)[0];
-    assert!(
-        text.starts_with("Among the cheapest here: ") && text.contains("no detectable difference"),
-        "{text}"
-    );
+    assert!(text.contains(" is among the cheapest: "), "{text}");
+    assert!(runner_up(&result).contains("no detectable difference in 2 cells"));
 }

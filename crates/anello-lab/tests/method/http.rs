@@ -8,11 +8,11 @@ use anello_lab::peers::Serves;
 use anello_lab::result::{FindingKind, Outcome, PairComparison, Verdict};
 use anello_lab::simulation::{Fault, Noise, SimulatedServer, Simulation};
 use anello_lab::{
-    Cell, LabConfig, LabResult, Role, Target, Workload, render_html, render_json, render_markdown,
+    Cell, LabConfig, LabResult, Role, Target, Workload, findings, render_html, render_json, render_markdown,
     render_table,
 };
 
-use super::{REFERENCE, TWIN, claims, config, row, servers, simulate, simulate_on, texts};
+use super::{REFERENCE, TWIN, checks_of, claims, config, row, servers, simulate, simulate_on, texts};
 
 /// Returns the cells of all combinations of `targets` and `connections`.
 fn cells(targets: &[Target], connections: &[usize]) -> Vec<Cell> {
@@ -47,13 +47,13 @@ fn unsupported_target_is_skipped_without_failure() {
     assert_eq!(row(&result.cells[0], "files").comparison.cpu_verdict, Verdict::More);
     let table = render_table(&result);
     assert!(
-        table.contains("takes no part here: it does not serve page.html") && table.contains("n/a"),
+        table.contains("not served: it does not serve page.html") && table.contains(" not served\n"),
         "{table}"
     );
     assert!(table.contains("HTTP, page.html (6 KiB): server CPU per request"), "{table}");
     let html = render_html(&result);
-    assert!(html.contains("Takes no part here: it does not serve page.html"));
-    assert!(html.contains("<td class=\"none\">not served</td>"));
+    assert!(html.contains("not served: it does not serve page.html"));
+    assert!(html.contains("<td class=\"muted\">not served</td>"));
     let read = LabResult::from_json(&render_json(&result).unwrap()).unwrap();
     assert_eq!(
         (&read.plan.cells, &read.cells, &read.contenders),
@@ -83,7 +83,7 @@ fn http_servers_are_compared_by_cpu() {
     assert_eq!(peaks.len(), 2, "one sweep per target, of the four cells with 80 % of a core");
     assert_eq!(peaks[0].server_share, 0.8);
     let markdown = render_markdown(std::slice::from_ref(&result));
-    assert!(markdown.contains("### equal, cells won / level / lost"), "{markdown}");
+    assert!(markdown.contains("equal against peers: cells better / equal / worse"), "{markdown}");
     assert!(markdown.contains("HTTP, page.html (6 KiB)"), "{markdown}");
     let again = compare(&result, &result, 0.05);
     let cells = |change: &Change| result.plan.cells.contains(&change.cell) && change.contender == "dearer";
@@ -123,11 +123,7 @@ fn checks_cover_supported_targets() {
         LabConfig { check: true, ..with_framework(&others, cells(&[Target::Hello, Target::Fixed], &[50])) };
     let field = [("framework", SimulatedServer::costing(6_000.0)), ("loser", losing)];
     let result = simulate(&config, Noise::USUAL, &field);
-    let made: Vec<(&str, &str, bool)> = result
-        .checks
-        .iter()
-        .map(|check| (check.contender.as_str(), check.what.as_str(), check.passed))
-        .collect();
+    let made = checks_of(&result);
     let expected = [
         (REFERENCE, "complete bytes", true),
         (REFERENCE, "stalled reader", true),
@@ -139,7 +135,7 @@ fn checks_cover_supported_targets() {
     ];
     assert_eq!(made, expected);
     let failures = texts(&result, FindingKind::Failure);
-    assert!(failures.iter().any(|text| text.starts_with("loser failed its check")), "{failures:?}");
+    assert!(failures.iter().any(|text| text.starts_with("loser: failed its check")), "{failures:?}");
     assert!(matches!(row(&result.cells[1], "loser").outcome, Outcome::CheckFailed(_)));
 }
 
@@ -188,15 +184,15 @@ fn headline_includes_http_server_with_other_driver() {
     let pair = ("anello io_uring".to_owned(), "nginx".to_owned());
     assert_eq!(result.other_versus.iter().map(ours).collect::<Vec<_>>(), [pair]);
     let headline = texts(&result, FindingKind::Headline)[0];
-    assert!(headline.starts_with("Of 2 peers, anello io_uring is beaten in "), "{headline}");
-    assert!(headline.contains("nginx at 50 connections, page.html (anello io_uring: "), "{headline}");
+    assert_eq!(headline, "anello io_uring beats 2 peers by CPU in 1 of 2 comparisons, loses 1 (saturated).");
+    let decision = findings::decision(&result, &result.contenders[2]).unwrap();
+    let lost: Vec<(&str, Cell)> =
+        decision.lost.iter().map(|(_, pair)| (pair.peer.as_str(), pair.cell)).collect();
+    assert!(lost.contains(&("nginx", Cell::http(Target::Page, 50))), "{lost:?}");
     let level = [field[0], field[1], ("nginx", "epoll", 9_000.0)];
     let result = with_drivers(&level, vec![Cell::http(Target::Page, 50)], 1);
     let headline = texts(&result, FindingKind::Headline)[0];
-    assert!(
-        headline.starts_with("None of 2 peers is significantly better than anello io_uring in any cell."),
-        "{headline}"
-    );
+    assert_eq!(headline, "anello io_uring beats 2 peers by CPU in 2 of 2 comparisons, loses 0 (saturated).");
 }
 
 /// Returns a result with two servers of equal total cost and an expensive one. The second server does a larger part of
@@ -237,9 +233,12 @@ fn total_cpu_ignores_work_shifted_between_server_and_load() {
         assert!(text.contains(words), "{text}");
     }
     let caution = texts(&result, FindingKind::Caution).join(" ");
-    assert!(caution.contains("The CPU of server and load together varies less"), "{caution}");
+    assert!(caution.contains("Large responses: compare the CPU of server and load together"), "{caution}");
     let headline = texts(&result, FindingKind::Headline).join(" ");
-    assert!(headline.contains("less CPU of server and load per request than bare epoll"), "{headline}");
+    assert_eq!(
+        headline,
+        "anello epoll beats 2 peers by total CPU in 2 of 4 comparisons, loses 0 (whole core)."
+    );
 }
 
 /// Removes all fields whose names start with `prefix` from a JSON value.

@@ -6,14 +6,14 @@ use anello_lab::pairs::CleanSlices;
 use anello_lab::peers::Kind;
 use anello_lab::published::{Judgement, compare_with_published};
 use anello_lab::result::{Comparison, PairComparison, Verdict};
-use anello_lab::{Cell, Workload, echo_cells, render_html, render_markdown, render_table};
+use anello_lab::{Cell, LabResult, Workload, echo_cells, render_html, render_markdown, render_table};
 
 use super::{check_markup, sample};
 
 #[test]
 fn base_comparisons_have_own_table() {
     let mut result = sample();
-    let title = "Each option against the server that differs in nothing else";
+    let title = "× the server that differs in one option";
     let compared: Vec<Cell> = result.base_versus.iter().map(|versus| versus.cell).collect();
     assert_eq!(compared, echo_cells(&[128, 512], &[1, 50]), "fragile dies at 300 connections");
     let versus = result.base_versus.iter().find(|versus| versus.cell == Cell::echo(128, 50)).unwrap();
@@ -26,29 +26,24 @@ fn base_comparisons_have_own_table() {
     let [estimate, low, high] = [ratio.estimate, ratio.low, ratio.high].map(|value| format!("{value:.2}"));
     let page = render_html(&result);
     check_markup(&page).unwrap();
-    assert_eq!(page.matches(&format!("<h3>{title}</h3>")).count(), 2, "one in each group");
-    let table = page.split(title).nth(1).unwrap().split("<details>").next().unwrap();
-    let row = "fragile<br><small>× go &lt;net&gt; &amp; &quot;friends&quot;</small></th>";
-    assert_eq!(
-        (table.matches("<table").count(), table.matches(row).count()),
-        (2, 2),
-        "CPU and rate: {table}"
-    );
-    let cell = format!(
-        "<td class=\"good\">▼ {estimate}<br><small>{low}–{high}</small></td><td class=\"none\">–</td>"
-    );
+    assert_eq!(page.matches(&format!("{title} (")).count(), 4, "CPU and rate in each of two groups");
+    let table = page.split(title).nth(1).unwrap().split("</table>").next().unwrap();
+    let row = "fragile <small>× go &lt;net&gt; &amp; &quot;friends&quot;</small></th>";
+    assert_eq!(table.matches(row).count(), 1, "{table}");
+    let cell = format!("<td class=\"good\">▼ {estimate} <small>{low}–{high}</small>");
     assert!(table.contains(&cell), "{cell} is not in {table}");
+    assert!(table.contains("<td class=\"muted\">–</td>"), "{table}");
     let text = render_table(&result);
-    let block = text.split(title).nth(1).unwrap_or_else(|| panic!("{text}"));
-    assert!(
-        block.starts_with("\n\nEcho, 128 bytes: server CPU per request (less is better)\nconnections "),
-        "{block}"
-    );
+    let block = text
+        .split("\nEcho, 128 bytes: server CPU per request, × the server")
+        .nth(1)
+        .unwrap_or_else(|| panic!("{text}"));
+    assert!(block.starts_with(" that differs in one option (less is better)\nconnections "), "{block}");
     let line = block.lines().find(|line| line.starts_with("fragile ")).unwrap();
     let expected = format!(" ▼ {estimate} {low}–{high} ");
     assert!(line.contains(" × go <net> ") && line.contains(&expected) && line.ends_with(" –"), "{line}");
     let tables = render_markdown(std::slice::from_ref(&result));
-    let block = tables.split(&format!("\n### {title}\n")).nth(1).unwrap_or_else(|| panic!("{tables}"));
+    let block = tables.split(title).nth(1).unwrap_or_else(|| panic!("{tables}"));
     let expected = format!("| ▼ {estimate} ({low}–{high}) |  |\n");
     let line = block.lines().find(|line| line.starts_with("| fragile × go <net> & \"friends\" | ")).unwrap();
     assert!(format!("{line}\n").ends_with(&expected), "{line}");
@@ -91,67 +86,74 @@ fn won_and_lost_cells_are_counted_per_peer() {
     result.versus = versus;
     let page = render_html(&result);
     check_markup(&page).unwrap();
-    assert!(page.contains("title=\"2 won, 1 level, 1 lost\""));
+    assert!(page.contains("title=\"2 better, 1 equal, 1 worse, 0 too noisy\""));
     let tables = render_markdown(&[result]);
-    assert!(tables.contains("| tokio | 2 / 1 / 1 |\n"), "{tables}");
+    assert!(tables.contains("| tokio | 2 / 1 / 1 (× 0."), "{tables}");
     assert!(tables.contains("| tokio | **▲ 0.") && tables.contains("| tokio | ▼ 0."), "{tables}");
 }
 
-#[test]
-fn runtimes_with_other_io_have_own_table() {
+/// Returns the sample with drivers and kinds of peers, as real servers report them.
+fn sample_with_drivers(kinds: &[(usize, Kind)]) -> LabResult {
     let mut result = sample();
-    assert!(!render_html(&result).contains("async runtime"), "no table without runtimes");
     for (record, driver) in [(0, "io_uring"), (1, "epoll"), (5, "epoll"), (6, "epoll"), (7, "epoll")] {
         result.contenders[record].driver = Some(driver.to_owned());
     }
-    result.contenders[5].kind = Some(Kind::Runtime);
+    for (record, kind) in kinds {
+        result.contenders[*record].kind = Some(*kind);
+    }
     analyse(&mut result);
+    result
+}
+
+#[test]
+fn runtimes_with_other_io_are_shown_with_their_driver() {
+    let runtimes = "Async runtimes at 50 connections and more";
+    assert!(!render_html(&sample()).contains(runtimes), "no table without runtimes");
+    let result = sample_with_drivers(&[(5, Kind::Runtime)]);
     assert_eq!(result.runtime_versus.len(), 6, "anello io_uring against tokio in each cell");
     let page = render_html(&result);
     check_markup(&page).unwrap();
-    let summary =
-        "<summary>anello as a multiple of each async runtime that does I/O in another way</summary>";
-    assert_eq!(page.matches(summary).count(), 2, "one in each group");
-    let table = page.split(summary).nth(1).unwrap().split("</details>").next().unwrap();
-    assert!(table.contains("runtime on another kind of driver"), "{table}");
-    assert_eq!(table.matches("anello io_uring: ").count(), 2, "CPU and rate: {table}");
-    assert!(table.contains("tokio") && !table.contains("anello epoll") && !table.contains("fragile"));
+    assert_eq!(page.matches(&format!("<h4>{runtimes}")).count(), 1);
+    let table = page.split(runtimes).nth(1).unwrap().split("</table>").next().unwrap();
+    assert!(table.contains("anello io_uring <small>against tokio</small>"), "{table}");
+    assert!(
+        table.contains("anello epoll <small>against tokio</small>") && !table.contains("fragile"),
+        "{table}"
+    );
+    // CPU and rate in each of two groups.
+    let titles =
+        [": server CPU per request of anello io_uring, × peer", ": requests/s of anello io_uring, × peer"];
+    assert_eq!(titles.map(|title| page.matches(title).count()), [2, 2]);
     let versus = result.runtime_versus.iter().find(|versus| versus.cell == Cell::echo(128, 50)).unwrap();
     let ratio = format!("{:.2}", versus.comparison.cpu_ratio.unwrap().estimate);
-    assert!(table.contains(&ratio), "{ratio} is not in {table}");
+    let table = page.split(titles[0]).nth(1).unwrap().split("</table>").next().unwrap();
+    let row = table.split("tokio <small>(epoll)</small></th>").nth(1).unwrap().split("</tr>").next().unwrap();
+    assert!(row.contains(&ratio), "{ratio} is not in {row}");
 }
 
 #[test]
 fn tables_list_every_peer_for_both_drivers() {
-    let mut result = sample();
-    for (record, driver) in [(0, "io_uring"), (1, "epoll"), (5, "epoll"), (6, "epoll"), (7, "epoll")] {
-        result.contenders[record].driver = Some(driver.to_owned());
-    }
-    result.contenders[5].kind = Some(Kind::Runtime);
-    result.contenders[7].kind = Some(Kind::Loop);
-    analyse(&mut result);
+    let result = sample_with_drivers(&[(5, Kind::Runtime), (7, Kind::Loop)]);
     let page = render_html(&result);
     check_markup(&page).unwrap();
-    let opening = page.split("<h2>anello against its peers</h2>").nth(1).unwrap();
-    let opening = opening.split("</table>").next().unwrap();
+    let standings = |own: &str| {
+        page.split(&format!("<h4>{own} against peers")).nth(1).unwrap().split("</table>").next().unwrap()
+    };
     for peer in ["tokio", "go &lt;net&gt; &amp; &quot;friends&quot;", "fragile"] {
-        assert_eq!(opening.matches(&format!("{peer}</th>")).count(), 1, "{peer}, same driver: {opening}");
-        let other_driver = format!("{peer} <small>epoll</small></th>");
-        assert_eq!(opening.matches(&other_driver).count(), 1, "{peer}, other driver: {opening}");
+        let (same, other) = (format!("{peer}</th>"), format!("{peer} <small>(epoll)</small></th>"));
+        assert_eq!(standings("anello epoll").matches(&same).count(), 1, "{peer}, same driver");
+        assert_eq!(standings("anello io_uring").matches(&other).count(), 1, "{peer}, other driver");
     }
-    let summary = "<summary>anello as a multiple of every other peer that does I/O in another way</summary>";
+    let summary = "<summary>anello as a multiple of each peer</summary>";
     assert_eq!(page.matches(summary).count(), 2, "one in each group");
-    let table = page.split(summary).nth(1).unwrap().split("</details>").next().unwrap();
-    assert!(table.contains("fragile") && table.contains("go &lt;net&gt;"), "{table}");
-    assert!(!table.contains("tokio") && !table.contains("anello epoll"), "{table}");
     let tables = render_markdown(&[result]);
-    let (of_epoll, of_uring) = tables.split_once("\n### anello io_uring, cells won").unwrap();
-    for (part, lines) in
-        [(of_epoll, ["| tokio |", "| fragile |"]), (of_uring, ["| tokio (epoll) |", "| fragile (epoll) |"])]
-    {
-        // One line in the summary, and one for each of two measures in each of two groups.
-        assert!(lines.iter().all(|line| part.matches(line).count() == 1 + 2 * 2), "{lines:?} in {part}");
+    // One line in the standings, one for each of two measures in each of two groups, and one for the instructions.
+    for (line, instructions) in [("| tokio (epoll) |", 1), ("| fragile (epoll) |", 0)] {
+        assert_eq!(tables.matches(line).count(), 1 + 2 * 2 + instructions, "{line} in {tables}");
     }
+    let of_epoll = tables.split("\nanello epoll against peers").nth(1).unwrap();
+    let of_epoll = of_epoll.split("\n\n").nth(2).unwrap();
+    assert!(["| tokio |", "| fragile |"].iter().all(|line| of_epoll.contains(line)), "{of_epoll}");
 }
 
 #[test]
@@ -177,12 +179,13 @@ fn published_ratios_are_shown_with_local_ratios() {
     assert_eq!((anello.to.as_str(), anello.judgement), ("anello epoll", Judgement::Refuted));
     let claim =
         all[0].claims.iter().find(|claim| claim.contender == "bare io_uring" && claim.holds == 2).unwrap();
-    assert!(
-        claim.sentence.starts_with("holds here: bare io_uring against bare epoll 1."),
-        "{}",
-        claim.sentence
+    assert_eq!((claim.to.as_str(), claim.does_not_hold), ("bare epoll", 0));
+    let here = claim.here.unwrap();
+    assert!(here.0 > 1.2 && here.1 < 1.7 && !claim.load_bound, "{claim:?}");
+    assert_eq!(
+        claim.published.map(|(low, high)| (format!("{low:.2}"), format!("{high:.2}"))),
+        Some(("1.43".to_owned(), "1.49".to_owned()))
     );
-    assert!(claim.sentence.contains("published 1.43 to 1.49"), "{}", claim.sentence);
     let page = render_html(&result);
     assert!(
         page.contains("other machine") && page.contains("“At one connection io_uring and epoll are level”")

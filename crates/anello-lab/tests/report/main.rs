@@ -84,7 +84,7 @@ fn simulate_in(cells: Vec<Cell>, noise: Noise) -> LabResult {
 }
 
 /// HTML elements without an end tag.
-const VOID: [&str; 4] = ["meta", "input", "br", "!doctype"];
+const VOID: [&str; 4] = ["meta", "input", "br", "!DOCTYPE"];
 
 /// Checks the tags of an HTML page or SVG image and returns the number of elements. Returns an error for an element
 /// that is not closed, for a mismatched end tag, and for unbalanced quotes within a tag.
@@ -93,6 +93,11 @@ fn check_markup(text: &str) -> Result<usize, String> {
     let mut rest = text;
     while let Some(start) = rest.find('<') {
         let tail = &rest[start + 1..];
+        if let Some(comment) = tail.strip_prefix("!--") {
+            let end = comment.find("-->").ok_or("comment is not closed")?;
+            rest = &comment[end + 3..];
+            continue;
+        }
         let end =
             tail.find('>').ok_or_else(|| format!("unterminated tag: {}", &tail[..tail.len().min(60)]))?;
         let tag = &tail[..end];

@@ -37,7 +37,7 @@ fn empty_run_renders_reports() {
     }
     check_markup(&render_html(&result)).unwrap();
     assert!(render_plots(&result).is_empty());
-    assert!(render_table(&result).contains("failures"));
+    assert!(render_table(&result).contains("\nFailures\n"));
     result.cells.clear();
     check_markup(&render_html(&result)).unwrap();
     assert!(render_table(&result).lines().all(|line| line.chars().count() <= 108));

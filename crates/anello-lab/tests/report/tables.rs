@@ -2,7 +2,9 @@
 
 use anello_lab::compare::{compare, render_comparison};
 use anello_lab::simulation::Noise;
-use anello_lab::{Cell, DiskOperation, Workload, echo_cells, render_html, render_plots, render_table};
+use anello_lab::{
+    Cell, DiskOperation, Workload, echo_cells, render_html, render_markdown, render_plots, render_table,
+};
 
 use super::{check_markup, sample, simulate_in};
 
@@ -20,9 +22,22 @@ fn instructions_are_shown_with_cpu() {
     let all = result.cells.iter().flat_map(|cell| &cell.rows);
     assert_eq!(all.filter(|row| row.instructions_per_request.is_some()).count(), 3);
     let table = render_table(&result);
-    let line = "instructions per request, emulated, Linux 6.12: bare epoll 12.1k, bare epoll again 12.1k, tokio 12.6k";
-    assert_eq!(table.matches("instructions per request").count(), 1);
-    assert!(table.contains(line), "{table}");
+    let block = table.split("\n50 connections, 128 bytes\n").nth(1).unwrap_or_else(|| panic!("{table}"));
+    let block = &block[..block.find("\n\n").unwrap()];
+    let heading = block.lines().find(|line| line.starts_with("server ")).unwrap();
+    assert!(heading.ends_with("  instructions/request"), "{block}");
+    for (name, shown) in
+        [("bare epoll  ", "  12.1k"), ("bare epoll again  ", "  12.1k"), ("tokio  ", "  12.6k")]
+    {
+        let line = block.lines().find(|line| line.starts_with(name)).unwrap();
+        assert!(line.ends_with(shown), "{line}");
+    }
+    let markdown = render_markdown(std::slice::from_ref(&result));
+    let counts = markdown.split("instructions per request of anello io_uring and peers\n").nth(1).unwrap();
+    assert!(
+        counts.lines().any(|line| line.starts_with("| tokio |") && line.contains(" 12571 |")),
+        "{counts}"
+    );
     assert!(render_html(&result).contains("<td>12.6k</td>"));
 }
 
@@ -47,26 +62,24 @@ fn low_deciles_are_shown_after_cpu_ratios() {
 #[test]
 fn sweep_peaks_are_shown_in_page_and_table() {
     let (page, table) = (render_html(&sample()), render_table(&sample()));
-    assert!(!page.contains("<h2>Peak</h2>") && !table.contains("Peak of"), "three cells are no sweep");
+    let title = "Peak of requests/s over connections";
+    assert!(!page.contains(title) && !table.contains(title), "three cells are no sweep");
     let result = simulate_in(echo_cells(&[100], &[1, 50, 150, 220, 300]), Noise::USUAL);
     let page = render_html(&result);
     check_markup(&page).unwrap();
-    let peaks = page.split("<h2>Peak</h2>").nth(1).unwrap().split("</table>").next().unwrap();
+    let peaks = page.split(title).nth(1).unwrap().split("</table>").next().unwrap();
     assert!(peaks.contains("<th scope=\"col\">100 bytes</th>"), "{peaks}");
     assert!(peaks.contains("bare epoll</th>") && !peaks.contains("bare epoll again"), "{peaks}");
-    assert!(
-        peaks.contains("<i class=\"other\">206k <small>at 520</small></i>"),
-        "published peak of tokio: {peaks}"
-    );
-    assert_eq!(peaks.matches("class=\"other\"").count(), 1, "no other published peak: {peaks}");
-    assert!(peaks.contains("absent</th><td>–</td>"), "{peaks}");
-    let share = "Servers had 80 % of their cores in these cells: a peak is that of such a part of a core.";
-    assert!(page.contains(share) && render_table(&result).contains(share));
+    assert!(peaks.contains(" <small>published 206k at 520</small>"), "published peak of tokio: {peaks}");
+    assert_eq!(peaks.matches("<small>published").count(), 1, "no other published peak: {peaks}");
+    assert!(peaks.contains("absent</th><td class=\"muted\">–</td>"), "{peaks}");
+    let share = "Saturated: servers were limited to 80 % of their core.";
     let table = render_table(&result);
-    let peaks = table.split("Peak of requests/s").nth(1).unwrap_or_else(|| panic!("{table}"));
+    assert!(page.contains(share) && table.replace('\n', " ").contains(share), "{table}");
+    let peaks = table.split(title).nth(1).unwrap_or_else(|| panic!("{table}"));
     let line = peaks.lines().find(|line| line.starts_with("tokio ")).unwrap();
     // The simulation, including its noise, depends only on the seed.
-    assert_eq!(line, "tokio                       199k at 300 →");
+    assert!(line.ends_with("  199k at 300 → published 206k at 520"), "{line}");
     assert!(table.lines().all(|line| line.chars().count() <= 108), "{table}");
 }
 
@@ -78,6 +91,12 @@ fn table_shows_matrix_and_bars_within_width() {
         "{table}"
     );
     assert!(table.contains("Echo, 512 bytes: Requests/s (more is better)"), "{table}");
+    // The conclusion and the ratios come first.
+    let conclusion = anello_lab::findings::conclusion(&sample());
+    let start = format!(
+        "{conclusion}\nMethod: whole core; saturated: server limited to 80 % of its core.\n\nEcho, 128 bytes: server CPU"
+    );
+    assert!(conclusion.split_whitespace().count() <= 20 && table.starts_with(&start), "{table}");
     assert!(table.contains("█") && table.contains("skipped") && table.contains("failed"), "{table}");
     for line in table.lines() {
         assert!(line.chars().count() <= 108, "{} columns: {line}", line.chars().count());
@@ -98,13 +117,13 @@ fn disk_reports_use_operations_and_workers() {
         "(equal workers)",
         "queue depth 1 ",
         "queue depth 16",
-        "CPU µs/op",
+        "CPU µs/operation",
     ] {
         assert!(table.contains(expected), "{expected} is not in {table}");
     }
     let page = render_html(&result);
     let page = page.split("id=\"raw0\">").next().unwrap();
-    assert!(page.contains("CPU µs/operation") && page.contains("anello io_uring: CPU per operation"));
+    assert!(page.contains("CPU µs/operation") && page.contains("CPU per operation of anello io_uring"));
     let comparison = render_comparison(&compare(&result, &result, 0.05));
     for (name, text) in [("table", table.as_str()), ("page", page), ("comparison", comparison.as_str())] {
         let lines: Vec<&str> = text.lines().filter(|line| line.contains("request")).collect();
@@ -120,35 +139,39 @@ fn idle_connections_are_reported_by_memory() {
     let cell = Cell { workload: Workload::Idle, ..Cell::echo(1, 200) };
     let result = simulate_in(vec![cell], Noise::USUAL);
     let table = render_table(&result);
-    let block = table.split("\n200 idle connections ").nth(1).unwrap_or_else(|| panic!("{table}"));
+    let block = table.split("\n200 idle connections\n").nth(1).unwrap_or_else(|| panic!("{table}"));
     let (heading, block) = block.split_once('\n').unwrap();
+    let block = &block[..block.find("\n\n").unwrap()];
     assert!(
-        heading.trim_start().starts_with("resolves ") && heading.ends_with("% of the memory"),
+        heading.starts_with("Noise floor: memory per connection ±") && heading.ends_with(" %."),
         "{heading}"
     );
     let line = |name: &str| block.lines().find(|line| line.starts_with(name)).unwrap().to_owned();
-    assert!(line("server").contains("memory/connection  memory"), "{block}");
-    assert!(line("anello epoll").contains(" KiB ±") && line("anello epoll").contains("–"), "{block}");
+    assert!(line("server").contains("memory per connection"), "{block}");
+    assert!(line("anello epoll").contains(" KiB ±"), "{block}");
+    let ratios = table.split("\nIdle connections: memory per connection, × bare epoll").nth(1).unwrap();
+    let ratio = ratios.lines().find(|line| line.starts_with("anello epoll ")).unwrap();
+    assert!(ratio.contains("–"), "{ratio}");
     assert!(line("absent").contains("skipped: "), "{block}");
     assert!(!block.contains("not measured") && !block.contains("s/s"), "{block}");
     let page = render_html(&result);
     check_markup(&page).unwrap();
-    let figures = page.split("<summary>Every figure</summary>").nth(1).unwrap();
+    let figures = page.split("<summary>All figures</summary>").nth(1).unwrap();
     let figures = figures.split("</details>").next().unwrap();
     assert!(figures.contains("<th scope=\"col\">memory per connection</th>"), "{figures}");
-    assert!(figures.contains(" KiB <small>±") && figures.contains("colspan=\"3\">Skipped: "), "{figures}");
-    assert!(!figures.contains("Not measured") && !figures.contains("requests/s<"), "{figures}");
+    assert!(figures.contains(" KiB <small>±") && figures.contains("colspan=\"3\">skipped: "), "{figures}");
+    assert!(!figures.contains("not measured") && !figures.contains("requests/s<"), "{figures}");
 }
 
 #[test]
 fn cell_resolution_uses_compared_measures() {
     let rated = Cell { offered_per_second: Some(100_000), ..Cell::echo(128, 80) };
     let table = render_table(&simulate_in(vec![rated, Cell::echo(128, 80)], Noise::USUAL));
-    let resolutions: Vec<&str> = table.lines().filter(|line| line.contains("resolves ")).collect();
+    let resolutions: Vec<&str> = table.lines().filter(|line| line.starts_with("Noise floor: ")).collect();
     let [of_rated, of_loop] = resolutions[..] else { panic!("{table}") };
     for (line, expected, other) in [
-        (of_rated, ["% of the CPU", "% of the p50", "% of the p99"].as_slice(), "of the rate"),
-        (of_loop, ["% of the rate", "% of the CPU"].as_slice(), "of the p"),
+        (of_rated, ["CPU per request ±", "median latency ±", "p99 latency ±"].as_slice(), "requests/s ±"),
+        (of_loop, ["requests/s ±", "CPU per request ±"].as_slice(), "latency ±"),
     ] {
         assert!(expected.iter().all(|text| line.contains(text)) && !line.contains(other), "{line}");
     }

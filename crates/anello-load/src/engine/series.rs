@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::model::interval::Interval;
+use crate::model::interval::{Counts, Interval};
 use crate::system::machine;
 use crate::system::process::{ProcessMeter, ProcessUsage};
 
@@ -79,7 +79,8 @@ impl Series {
     pub fn finish_thread(&mut self, thread: usize, rest: Interval) {
         // The rest of a thread that finished early belongs to an interval in which other threads are still active.
         let number = (rest.start_ns / self.interval_ns).max(self.next_indexes[thread]);
-        if rest.elapsed_ns > 0 || has_activity(&rest) {
+        let no_counts = Counts { offered: rest.counts.offered.map(|_| 0), ..Counts::default() };
+        if rest.elapsed_ns > 0 || rest.requests > 0 || rest.counts != no_counts {
             self.add_part(thread, number, rest);
         }
         self.next_indexes[thread] = u64::MAX;
@@ -95,23 +96,14 @@ impl Series {
         let mut interval = self.parts.remove(&number)?;
         let sample = self.samples.remove(&number).unwrap_or_else(take_sample);
         self.samples = self.samples.split_off(&number);
-        sample.since(&self.last).apply_to(&mut interval);
+        sample.set_difference(&self.last, &mut interval);
         self.last = sample;
         interval.start_ns = interval.start_ns.saturating_add(self.offset_ns);
         Some(interval)
     }
 }
 
-/// Returns `true` if the interval contains any requests or errors.
-fn has_activity(interval: &Interval) -> bool {
-    interval.requests > 0
-        || !interval.counts.errors.is_empty()
-        || interval.counts.unsent > 0
-        || interval.counts.abandoned > 0
-        || interval.counts.offered.is_some_and(|offered| offered > 0)
-}
-
-/// Counters of the server process and the machine: their values at a point in time, or the difference of two samples.
+/// Counters of the server process and the machine at a point in time.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Sample {
     server: Option<ProcessUsage>,
@@ -119,17 +111,11 @@ pub(crate) struct Sample {
 }
 
 impl Sample {
-    fn since(&self, earlier: &Self) -> Self {
-        let difference = |(now, before): (u64, u64)| now.saturating_sub(before);
-        Self {
-            server: self.server.zip(earlier.server).map(|(now, before)| now.since(&before)),
-            stolen_ns: self.stolen_ns.zip(earlier.stolen_ns).map(difference),
-        }
-    }
-
-    fn apply_to(&self, interval: &mut Interval) {
-        interval.server = self.server;
-        interval.stolen_ns = self.stolen_ns;
+    /// Sets the measurements of an interval that started with the sample `earlier`.
+    fn set_difference(&self, earlier: &Self, interval: &mut Interval) {
+        let (server, stolen_ns) = (self.server.zip(earlier.server), self.stolen_ns.zip(earlier.stolen_ns));
+        interval.server = server.map(|(now, before)| now.since(&before));
+        interval.stolen_ns = stolen_ns.map(|(now, before)| now.saturating_sub(before));
     }
 }
 

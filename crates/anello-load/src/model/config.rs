@@ -4,9 +4,11 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 use bytes::Bytes;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::model::address::Address;
 use crate::model::tls::Tls;
+use crate::system::clock::nanoseconds;
 
 /// Maximum length of a request or reply message, in bytes.
 const MAX_MESSAGE_BYTES: usize = 1 << 30;
@@ -125,12 +127,14 @@ pub struct HttpLoad {
 }
 
 /// Load mode, which defines when requests are sent.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
 pub enum Mode {
     /// Closed loop: each connection sends the next request after the reply. Measures the maximum throughput of a
     /// server.
     Closed {
         /// Pause between a reply and the next request; 0 by default.
+        #[serde(rename = "think_ns", serialize_with = "serialize_ns", deserialize_with = "deserialize_ns")]
         think_time: Duration,
     },
     /// Open loop: requests are sent at fixed times, whether or not replies arrive. Measures latency at a given rate.
@@ -149,7 +153,7 @@ pub enum Mode {
 }
 
 /// Parameters of a sweep.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Sweep {
     /// First rate, in requests per second.
     pub first: u64,
@@ -161,7 +165,8 @@ pub struct Sweep {
     pub arrivals: Arrivals,
     /// Seed of Poisson arrivals.
     pub seed: u64,
-    /// Criteria for saturation of the server.
+    /// Criteria for saturation of the server. Not part of reports.
+    #[serde(skip)]
     pub knee: Knee,
 }
 
@@ -188,12 +193,21 @@ impl Sweep {
 }
 
 /// Distribution of the due times in an open loop.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Arrivals {
     /// Constant gaps.
     Constant,
     /// Exponentially distributed gaps, like those between requests of many independent users.
     Poisson,
+}
+
+fn serialize_ns<S: Serializer>(duration: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_u64(nanoseconds(*duration))
+}
+
+fn deserialize_ns<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
+    u64::deserialize(deserializer).map(Duration::from_nanos)
 }
 
 impl LoadConfig {

@@ -8,12 +8,12 @@ use std::net::IpAddr;
 
 use serde::{Deserialize, Serialize};
 
-use crate::model::config::{Arrivals, LoadConfig, Mode, Protocol};
+use crate::model::config::{LoadConfig, Mode, Protocol};
 use crate::model::errors::Errors;
 use crate::model::interval::{Interval, IntervalRecord};
 use crate::model::latency::Latency;
 use crate::model::tls::{HandshakeSummary, Trust};
-use crate::system::clock::nanoseconds;
+use crate::system::process::ProcessUsage;
 
 /// Name of the format.
 pub const SCHEMA: &str = "anello-load";
@@ -35,7 +35,7 @@ pub struct Report {
     /// Protocol and requests.
     pub protocol: ProtocolReport,
     /// Schedule of the requests.
-    pub mode: ModeReport,
+    pub mode: Mode,
     /// I/O driver of the load generator: `uring` or `epoll`.
     pub driver: String,
     /// Comma-separated list of the kernel features that the driver used.
@@ -167,39 +167,6 @@ pub struct TlsReport {
     pub handshakes: Vec<HandshakeSummary>,
 }
 
-/// Schedule of the requests of a load.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(tag = "kind", rename_all = "snake_case")]
-pub enum ModeReport {
-    /// Closed loop: each request is sent after the reply to the previous one.
-    Closed {
-        /// Delay between a reply and the next request.
-        think_ns: u64,
-    },
-    /// Open loop: requests are sent at scheduled times.
-    Open {
-        /// Requests per second.
-        per_second: u64,
-        /// Distribution of the scheduled times: `constant` or `poisson`.
-        arrivals: String,
-        /// Seed of the random number generator for Poisson arrivals.
-        seed: u64,
-    },
-    /// Sweep: open loop at increasing rates.
-    Sweep {
-        /// First rate, in requests per second.
-        first: u64,
-        /// Last rate, in requests per second.
-        last: u64,
-        /// Difference between consecutive rates, in requests per second.
-        step: u64,
-        /// Distribution of the scheduled times: `constant` or `poisson`.
-        arrivals: String,
-        /// Seed of the random number generator for Poisson arrivals.
-        seed: u64,
-    },
-}
-
 /// Step of a sweep.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Step {
@@ -264,28 +231,6 @@ impl TlsReport {
     }
 }
 
-impl ModeReport {
-    pub(crate) fn of(mode: &Mode) -> Self {
-        let name = |arrivals: Arrivals| match arrivals {
-            Arrivals::Constant => "constant".to_owned(),
-            Arrivals::Poisson => "poisson".to_owned(),
-        };
-        match mode {
-            Mode::Closed { think_time } => Self::Closed { think_ns: nanoseconds(*think_time) },
-            Mode::Open { per_second, arrivals, seed } => {
-                Self::Open { per_second: *per_second, arrivals: name(*arrivals), seed: *seed }
-            }
-            Mode::Sweep(sweep) => Self::Sweep {
-                first: sweep.first,
-                last: sweep.last,
-                step: sweep.step,
-                arrivals: name(sweep.arrivals),
-                seed: sweep.seed,
-            },
-        }
-    }
-}
-
 /// Number of requests answered per connection, over the connections that were usable at the end. If the server treats
 /// all connections equally, the minimum is close to the median.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -313,19 +258,14 @@ impl Spread {
 pub struct ServerCost {
     /// Process ID of the server.
     pub pid: u32,
-    /// CPU time in user and kernel mode.
-    pub cpu_ns: u64,
+    /// Usage over all threads, and the memory at the end.
+    #[serde(flatten)]
+    pub usage: ProcessUsage,
     /// CPU time per request. `None` if no request was answered.
     pub cpu_ns_per_request: Option<f64>,
-    /// Number of times a thread blocked.
-    pub voluntary_switches: u64,
-    /// Number of times a thread was preempted.
-    pub involuntary_switches: u64,
     /// Context switches of both kinds per request. `None` if no request was answered.
     #[serde(default)]
     pub switches_per_request: Option<f64>,
-    /// Resident memory (RSS) at the end, in bytes.
-    pub resident_bytes: u64,
 }
 
 impl ServerCost {
@@ -335,12 +275,9 @@ impl ServerCost {
         let switches = usage.voluntary_switches.saturating_add(usage.involuntary_switches);
         Some(Self {
             pid,
-            cpu_ns: usage.cpu_ns,
+            usage,
             cpu_ns_per_request: total.server_cpu_ns_per_request(),
-            voluntary_switches: usage.voluntary_switches,
-            involuntary_switches: usage.involuntary_switches,
             switches_per_request: (total.requests > 0).then(|| switches as f64 / total.requests as f64),
-            resident_bytes: usage.resident_bytes,
         })
     }
 }
@@ -365,7 +302,7 @@ mod tests {
         assert_eq!((cost.cpu_ns_per_request, cost.switches_per_request), (None, None));
         total.requests = 4;
         let cost = ServerCost::of(7, &total).unwrap();
-        assert_eq!((cost.pid, cost.voluntary_switches, cost.involuntary_switches), (7, 5, 2));
+        assert_eq!((cost.pid, cost.usage), (7, usage));
         assert_eq!((cost.cpu_ns_per_request, cost.switches_per_request), (Some(250.0), Some(1.75)));
         // Reports of older versions do not have this field.
         let mut json = serde_json::to_value(cost).unwrap();

@@ -8,6 +8,8 @@ use rustix::io::Errno;
 use rustix::process::Pid;
 use rustix::thread::{CpuSet, sched_getaffinity};
 
+use crate::system::process::{thread_ids, with_context};
+
 /// Returns the cores that are online, according to `/proc/stat`.
 ///
 /// # Errors
@@ -32,20 +34,13 @@ pub fn current_thread_cores() -> io::Result<Vec<usize>> {
 /// # Errors
 /// Returns an error if the process does not exist, or if the caller may not inspect it.
 pub fn cores_of(pid: u32) -> io::Result<Vec<usize>> {
-    let with_context = |error: io::Error| {
-        io::Error::new(error.kind(), format!("cannot read the CPU affinity of process {pid}: {error}"))
-    };
     let mut cores = BTreeSet::new();
-    for task in fs::read_dir(format!("/proc/{pid}/task")).map_err(with_context)? {
-        let name = task.map_err(with_context)?.file_name();
-        let Some(thread) = name.to_str().and_then(|name| name.parse().ok()).and_then(Pid::from_raw) else {
-            continue;
-        };
-        match sched_getaffinity(Some(thread)) {
+    for thread in thread_ids(pid)? {
+        match sched_getaffinity(i32::try_from(thread).ok().and_then(Pid::from_raw)) {
             Ok(set) => cores.extend(cores_in_set(&set)),
             // The thread has exited since it was listed.
             Err(Errno::SRCH) => {}
-            Err(error) => return Err(with_context(error.into())),
+            Err(error) => return Err(with_context(pid, "the CPU affinity", error.into())),
         }
     }
     Ok(cores.into_iter().collect())

@@ -114,14 +114,10 @@ fn read(pid: u32) -> io::Result<(ProcessUsage, HashMap<u32, ProcessUsage>)> {
     let cpu_ns = process_cpu_ns(pid)?;
     let status = fs::read_to_string(format!("/proc/{pid}/status"));
     let status = status.map_err(|error| with_context(pid, "the memory", error))?;
-    let tasks =
-        fs::read_dir(format!("/proc/{pid}/task")).map_err(|error| with_context(pid, "the threads", error))?;
     let mut threads = HashMap::new();
-    for task in tasks {
-        let task = task.map_err(|error| with_context(pid, "a thread", error))?;
-        let Some(thread) = task.file_name().to_str().and_then(|name| name.parse().ok()) else { continue };
+    for thread in thread_ids(pid)? {
         // A thread can exit between the listing and this read.
-        let Ok(status) = fs::read_to_string(task.path().join("status")) else { continue };
+        let Ok(status) = fs::read_to_string(format!("/proc/{pid}/task/{thread}/status")) else { continue };
         let switches = ProcessUsage {
             voluntary_switches: field(&status, "voluntary_ctxt_switches:").unwrap_or(0),
             involuntary_switches: field(&status, "nonvoluntary_ctxt_switches:").unwrap_or(0),
@@ -132,6 +128,16 @@ fn read(pid: u32) -> io::Result<(ProcessUsage, HashMap<u32, ProcessUsage>)> {
     // An exiting process has no `VmRSS` line.
     let resident_bytes = field(&status, "VmRSS:").unwrap_or(0).saturating_mul(1024);
     Ok((ProcessUsage { cpu_ns, resident_bytes, ..ProcessUsage::default() }, threads))
+}
+
+/// Returns the ids of all live threads of a process.
+pub(crate) fn thread_ids(pid: u32) -> io::Result<Vec<u32>> {
+    let failed = |error| with_context(pid, "the threads", error);
+    let mut ids = Vec::new();
+    for task in fs::read_dir(format!("/proc/{pid}/task")).map_err(failed)? {
+        ids.extend(task.map_err(failed)?.file_name().to_str().and_then(|name| name.parse::<u32>().ok()));
+    }
+    Ok(ids)
 }
 
 /// Returns the CPU time that all threads of a process have spent in user space and in the kernel since its start, in
@@ -149,7 +155,7 @@ pub fn process_cpu_ns(pid: u32) -> io::Result<u64> {
     Ok(nanoseconds(time.into()))
 }
 
-fn with_context(pid: u32, what: &str, error: io::Error) -> io::Error {
+pub(crate) fn with_context(pid: u32, what: &str, error: io::Error) -> io::Error {
     io::Error::new(error.kind(), format!("cannot read {what} of process {pid}: {error}"))
 }
 

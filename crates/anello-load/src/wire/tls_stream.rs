@@ -10,13 +10,13 @@
 
 use std::cell::Cell;
 use std::future::poll_fn;
-use std::io::{self, BufRead, Write};
+use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker, ready};
 
+use anello::compat::TlsSession;
 use anello::net::Chunk;
-use bytes::Bytes;
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection};
 
@@ -55,15 +55,11 @@ impl TlsConnector {
     /// Cancel-safe: dropping the future closes the connection.
     pub async fn handshake(self: Rc<Self>, transport: Transport) -> io::Result<TlsStream> {
         let tls = ClientConnection::new(Arc::clone(&self.config), self.server_name.clone());
-        let mut tls = tls.map_err(|error| TlsError::from_rustls(&error))?;
-        // No limit is needed here: output is passed to the transport immediately, and the transport limits what it
-        // accepts.
-        tls.set_buffer_limit(None);
+        let tls = tls.map_err(|error| TlsError::from_rustls(&error))?;
         let mut stream = TlsStream {
             connector: self,
             transport,
-            tls,
-            outgoing: Bytes::new(),
+            tls: TlsSession::new(tls),
             incoming: None,
             plaintext: Vec::new(),
             pending_error: None,
@@ -88,9 +84,7 @@ enum CloseState {
 pub(crate) struct TlsStream {
     connector: Rc<TlsConnector>,
     transport: Transport,
-    tls: ClientConnection,
-    /// Ciphertext that the transport has not accepted yet.
-    outgoing: Bytes,
+    tls: TlsSession<ClientConnection>,
     /// Received ciphertext that has not been passed to the session yet.
     incoming: Option<Chunk>,
     /// Decrypted data that has not been returned yet.
@@ -123,25 +117,13 @@ impl TlsStream {
 
     /// Passes the pending output of the session to the transport.
     fn poll_flush(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        loop {
-            if !self.outgoing.is_empty() {
-                // The clone shares the memory of the buffer.
-                ready!(self.transport.poll_send(self.outgoing.clone(), context))?;
-                self.outgoing = Bytes::new();
-            }
-            if !self.tls.wants_write() {
-                return Poll::Ready(Ok(()));
-            }
-            let mut ciphertext = Vec::new();
-            self.tls.write_tls(&mut ciphertext)?;
-            self.outgoing = ciphertext.into();
-        }
+        self.tls.poll_flush(|slices| self.transport.poll_write_vectored(slices, context))
     }
 
     /// Accepts all of `bytes` or none of them, like the other streams.
     pub fn poll_send(&mut self, bytes: &[u8], context: &mut Context<'_>) -> Poll<io::Result<()>> {
         ready!(self.poll_flush(context))?;
-        self.tls.writer().write_all(bytes)?;
+        self.tls.encrypt(bytes)?;
         // The bytes are accepted at this point. Output that the transport does not accept now is flushed by the next
         // receive.
         match self.poll_flush(context) {
@@ -185,39 +167,20 @@ impl TlsStream {
             if self.plaintext.len() >= PLAINTEXT_BYTES {
                 return;
             }
-            let mut rest: &[u8] = chunk;
-            match self.tls.read_tls(&mut rest) {
+            if self.plaintext.capacity() == 0 {
+                self.plaintext = self.connector.spare_buffer.take();
+                self.plaintext.reserve(PLAINTEXT_BYTES + RECORD_BYTES);
+            }
+            match self.tls.decrypt(chunk, &mut self.plaintext) {
                 Ok(count) => chunk.advance(count),
-                Err(error) => self.pending_error = Some(error),
+                Err(error) => self.pending_error = Some(TlsError::from_rustls(&error)),
             }
-            if let Err(error) = self.tls.process_new_packets() {
-                self.pending_error = Some(TlsError::from_rustls(&error));
+            if self.tls.is_peer_closed() {
+                self.close_state = CloseState::CloseNotify;
             }
-            self.read_plaintext();
-        }
-    }
-
-    fn read_plaintext(&mut self) {
-        let mut reader = self.tls.reader();
-        loop {
-            let count = match reader.fill_buf() {
-                Ok([]) => {
-                    self.close_state = CloseState::CloseNotify;
-                    return;
-                }
-                Ok(part) => {
-                    if self.plaintext.capacity() == 0 {
-                        self.plaintext = self.connector.spare_buffer.take();
-                        self.plaintext.reserve(PLAINTEXT_BYTES + RECORD_BYTES);
-                    }
-                    self.plaintext.extend_from_slice(part);
-                    part.len()
-                }
-                // No more plaintext is available, or the transport is at EOF. Decryption errors have been reported
-                // already.
-                Err(_) => return,
-            };
-            reader.consume(count);
+            if self.plaintext.is_empty() {
+                self.connector.spare_buffer.set(std::mem::take(&mut self.plaintext));
+            }
         }
     }
 
@@ -239,7 +202,7 @@ impl TlsStream {
         if self.close_state == CloseState::Truncated {
             return Poll::Ready(Ok(None));
         }
-        self.tls.send_close_notify();
+        self.tls.close();
         if let Poll::Ready(Err(error)) = self.poll_flush(context) {
             return Poll::Ready(Err(error));
         }
@@ -255,7 +218,7 @@ impl TlsStream {
 
     /// Sends a close_notify, without waiting if the transport cannot accept it.
     pub fn send_close_notify(&mut self) {
-        self.tls.send_close_notify();
+        self.tls.close();
         // No task waits for the result, so the waker does nothing.
         let flushed = self.poll_flush(&mut Context::from_waker(Waker::noop()));
         tracing::trace!(?flushed, "sent close_notify");

@@ -1,8 +1,8 @@
 //! TCP and Unix socket connections.
 
 use std::future::Future;
-use std::io;
-use std::pin::Pin;
+use std::io::{self, IoSlice};
+use std::pin::{Pin, pin};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -24,6 +24,19 @@ impl Transport {
             // A pending send has accepted nothing and can be dropped.
             Self::Tcp(stream) => Pin::new(&mut stream.send(bytes)).poll(context),
             Self::Unix(stream) => Pin::new(&mut stream.send(bytes)).poll(context),
+        }
+    }
+
+    /// Writes as many bytes as fit, and returns their number.
+    pub fn poll_write_vectored(
+        &mut self,
+        slices: &[IoSlice<'_>],
+        context: &mut Context<'_>,
+    ) -> Poll<io::Result<usize>> {
+        match self {
+            // A pending write has accepted nothing and can be dropped.
+            Self::Tcp(stream) => pin!(stream.write_vectored(slices)).poll(context),
+            Self::Unix(stream) => pin!(stream.write_vectored(slices)).poll(context),
         }
     }
 

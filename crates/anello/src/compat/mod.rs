@@ -8,6 +8,8 @@
 //! | `compat-tokio` | `tokio::io::{AsyncRead, AsyncWrite}` | `tokio-util`, `tokio-rustls`, `tokio::io::copy` |
 //! | `compat-hyper` | `hyper::rt::{Read, Write}`, and `HyperExecutor` and `HyperTimer` | servers and clients of hyper 1 (HTTP/1 and HTTP/2), and thereby any `tower::Service`, such as axum's `Router` and tonic's gRPC services |
 //!
+//! The feature `compat-rustls` adds `TlsSession`, which runs the sessions of rustls over streams.
+//!
 //! All features are off by default. Each adds a dependency on the crate that defines the traits, without any feature of
 //! that crate: the tokio runtime and hyper's protocols are not included.
 //!
@@ -81,8 +83,13 @@ mod hyper_io;
 mod hyper_timer;
 #[cfg(any(feature = "compat-futures-io", feature = "compat-hyper", feature = "compat-tokio"))]
 mod poll;
+#[cfg(feature = "compat-rustls")]
+mod rustls;
 #[cfg(feature = "compat-tokio")]
 mod tokio_io;
 
 #[cfg(feature = "compat-hyper")]
 pub use self::{hyper_executor::HyperExecutor, hyper_timer::HyperTimer};
+
+#[cfg(feature = "compat-rustls")]
+pub use self::rustls::TlsSession;

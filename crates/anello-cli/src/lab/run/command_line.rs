@@ -7,13 +7,13 @@ use anello_lab::contender::shell_quote;
 
 use super::flags::RunArguments;
 
-/// Returns the command line that repeats this run, without its `--out`.
+/// Returns the command line that repeats this run, without its output files.
 pub fn repeat_command(mut words: impl Iterator<Item = String>) -> String {
     let mut command = "anello".to_owned();
     while let Some(word) = words.next() {
-        if word == "--out" {
+        if ["--out", "--json"].contains(&word.as_str()) {
             words.next();
-        } else if !word.starts_with("--out=") {
+        } else if !["--out=", "--json="].iter().any(|flag| word.starts_with(flag)) {
             command += &format!(" {}", shell_quote(&word));
         }
     }
@@ -38,9 +38,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn repeat_command_omits_out() {
-        let words = ["lab", "run", "--out", "a b", "--seed", "3", "--out=c", "--contender", "x=y z", "it's"];
-        let command = repeat_command(words.iter().map(|&word| word.to_owned()));
+    fn repeat_command_omits_output_files() {
+        let words = "--seed 3 --out=c --json d.json.gz --json=e --contender".split(' ');
+        let words = ["lab", "run", "--out", "a b"].into_iter().chain(words).chain(["x=y z", "it's"]);
+        let command = repeat_command(words.map(str::to_owned));
         assert_eq!(command, r"anello lab run --seed 3 --contender 'x=y z' 'it'\''s'");
     }
 

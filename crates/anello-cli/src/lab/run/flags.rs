@@ -100,4 +100,8 @@ pub struct RunArguments {
     /// Directory for the reports; created if it does not exist.
     #[arg(long, value_name = "DIRECTORY", default_value = "anello-lab")]
     pub out: PathBuf,
+
+    /// Also write the result as JSON to this file, compressed with gzip if its name ends in .gz.
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
 }

@@ -85,7 +85,10 @@ fn instructions(path: &Path, config: &LabConfig) -> io::Result<Instructions> {
 /// Writes the reports, then prints the result. A closed pipe on standard output does not prevent the reports, and an
 /// error while writing them does not prevent the printed result.
 fn report(result: &LabResult, arguments: &RunArguments) -> io::Result<ExitCode> {
-    let written = anello_lab::write_reports(result, &arguments.out);
+    let written = anello_lab::write_reports(result, &arguments.out).and_then(|paths| {
+        arguments.json.as_ref().map_or(Ok(()), |file| anello_lab::write_json(result, file))?;
+        Ok(paths)
+    });
     let mut text = format!("{}\n", anello_lab::render_table(result).trim_end());
     if let Ok(paths) = &written {
         text += &format!("\nReport: {}\nJSON:   {}\n", paths.html.display(), paths.json.display());

@@ -52,13 +52,11 @@ pub(super) struct Entry {
 impl Listing {
     /// Creates an empty listing of a directory. `path` is relative to the document root, as returned by
     /// [`TargetPath::relative`](super::path::TargetPath::relative). At most `max_entries` entries are kept.
-    #[must_use]
     pub fn new(path: &str, dotfiles: Dotfiles, max_entries: usize) -> Self {
         Self { path: path.to_owned(), dotfiles, max_entries, entries: Vec::new(), is_truncated: false }
     }
 
     /// Returns `true` if entries with this name are listed. Call it before `fstatat(2)` to skip other entries.
-    #[must_use]
     pub fn includes(&self, name: &[u8]) -> bool {
         self.listable_name(name).is_some()
     }

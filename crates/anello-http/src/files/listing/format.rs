@@ -16,7 +16,6 @@ pub enum Format {
 impl Format {
     /// Selects the format from the query (`?format=json`, `?format=html`) or else from the weights in `Accept`. The
     /// default is HTML. The response needs `Vary: Accept`.
-    #[must_use]
     pub fn from_request(accept: &FieldLines<'_>, query: Option<&str>) -> Self {
         let parameters = query.into_iter().flat_map(|query| query.split('&'));
         for parameter in parameters {

@@ -24,7 +24,6 @@ pub const CONTENT_SECURITY_POLICY: &str = "default-src 'none'; style-src 'unsafe
 
 impl Listing {
     /// Renders the listing as `text/html; charset=utf-8`. Send it with [`CONTENT_SECURITY_POLICY`].
-    #[must_use]
     pub fn html(&self) -> String {
         let mut page = String::with_capacity(STYLE.len() + 2048 + self.entries.len() * ENTRY_OVERHEAD_BYTES);
         let title = escape(&self.full_path());
@@ -175,46 +174,4 @@ fn escape(text: &str) -> String {
 fn append(page: &mut String, text: std::fmt::Arguments<'_>) {
     // Writing to a `String` fails only if a `Display` implementation fails, and none here does.
     page.write_fmt(text).unwrap_or_default();
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn sizes_switch_unit_before_rounding_to_1024() {
-        let cases = [
-            (0, "0 B"),
-            (1, "1 B"),
-            (1023, "1023 B"),
-            (1024, "1.0 KiB"),
-            (1536, "1.5 KiB"),
-            (10_188, "9.9 KiB"),
-            (10_189, "10 KiB"),
-            (1024 * 1023, "1023 KiB"),
-            (1024 * 1024 - 1, "1.0 MiB"),
-            (1024 * 1024, "1.0 MiB"),
-            (5 * 1024 * 1024 * 1024, "5.0 GiB"),
-            (u64::MAX, "16 EiB"),
-        ];
-        for (bytes, text) in cases {
-            assert_eq!(human_size(bytes), text, "{bytes}");
-        }
-    }
-
-    #[test]
-    fn times_have_machine_readable_and_display_form() {
-        let text = time_element(Timestamp { seconds: 1_790_000_000, nanoseconds: 999_999_999 });
-        assert_eq!(
-            text,
-            "<time datetime=\"2026-09-21T14:13:20Z\">2026-09-21<span class=\"clock\"> 14:13</span></time>"
-        );
-        assert!(time_element(Timestamp { seconds: -1, nanoseconds: 0 }).contains(">1970-01-01<"));
-        assert!(time_element(Timestamp { seconds: i64::MAX, nanoseconds: 0 }).contains(">9999-12-31<"));
-    }
-
-    #[test]
-    fn markup_characters_are_escaped() {
-        assert_eq!(escape("<a href=\"x\">&'"), "&lt;a href=&quot;x&quot;&gt;&amp;&#39;");
-    }
 }

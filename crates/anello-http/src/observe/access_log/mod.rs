@@ -90,13 +90,11 @@ impl AccessLog {
     }
 
     /// Returns a handle to the log.
-    #[must_use]
     pub fn handle(&self) -> AccessLogHandle {
         self.handle.clone()
     }
 
     /// Creates the log of one worker. See [`AccessLogHandle::worker`].
-    #[must_use]
     pub fn worker(&self, index: usize) -> WorkerLog {
         self.handle.worker(index)
     }
@@ -149,7 +147,6 @@ impl AccessLogHandle {
     ///
     /// Each worker needs its own log, which has its own buffers. Once the access log is closed, all lines are dropped
     /// and counted.
-    #[must_use]
     pub fn worker(&self, index: usize) -> WorkerLog {
         WorkerLog::new(index, &self.shared, self.messages.clone())
     }
@@ -173,7 +170,6 @@ impl AccessLogHandle {
     }
 
     /// Returns the counts since the log was started.
-    #[must_use]
     pub fn stats(&self) -> LogStats {
         self.shared.stats()
     }
@@ -204,18 +200,15 @@ mod tests {
 
     fn record(worker: &mut WorkerLog, body_bytes: u64) {
         let peer = FormattedPeer::new(SocketAddr::from(([127, 0, 0, 1], 80)));
-        let (status, request, referer, user_agent) = (200, None, None, None);
-        let (unix_time_ns, duration_us) = (0, 0);
-        let peer = &peer;
         worker.record(&LogEntry {
-            unix_time_ns,
-            duration_us,
-            peer,
-            request,
-            status,
+            unix_time_ns: 0,
+            duration_us: 0,
+            peer: &peer,
+            request: None,
+            status: 200,
             body_bytes,
-            referer,
-            user_agent,
+            referer: None,
+            user_agent: None,
         });
     }
 

@@ -62,11 +62,9 @@ pub(super) struct Batch {
     pub buffers: Arc<WorkerBuffers>,
 }
 
-/// The buffers of one worker.
 #[derive(Debug)]
 pub(super) struct WorkerBuffers {
     pub shared: Arc<Shared>,
-    /// Number of allocated buffers.
     pub allocated: AtomicUsize,
     /// Queue of empty buffers, which the worker receives from.
     pub empty: SyncSender<Vec<u8>>,

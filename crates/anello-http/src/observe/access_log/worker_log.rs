@@ -88,19 +88,16 @@ impl WorkerLog {
     }
 
     /// Returns the number of lines that this worker has dropped.
-    #[must_use]
     pub fn dropped_lines(&self) -> u64 {
         self.dropped_lines
     }
 
     /// Returns the number of lines that have not been flushed.
-    #[must_use]
     pub fn buffered_lines(&self) -> u64 {
         self.batch.lines
     }
 
     /// Returns the number of buffers that are allocated for this worker.
-    #[must_use]
     pub fn buffers(&self) -> usize {
         self.batch.buffers.allocated.load(Ordering::Relaxed)
     }

@@ -121,7 +121,12 @@ impl Writer {
             self.report_drops();
             return false;
         }
-        self.report_failure(error);
+        self.is_failing = true;
+        self.report_failure(
+            error,
+            "cannot write access log: buffering lines, dropping them when buffers are full; will retry (free disk \
+             space or fix the target)",
+        );
         let retry_at = Instant::now() + self.shared.options.retry_interval;
         while !self.shared.is_finishing() && !self.reopen_requested() {
             let remaining = retry_at.saturating_duration_since(Instant::now());
@@ -133,15 +138,11 @@ impl Writer {
         true
     }
 
-    fn report_failure(&mut self, error: &io::Error) {
+    fn report_failure(&mut self, error: &io::Error, message: &str) {
         self.shared.errors.add(1);
-        self.is_failing = true;
         if self.failures.is_due() {
-            tracing::error!(
-                log = %self.output, %error, retry_after = ?self.shared.options.retry_interval,
-                "cannot write access log: buffering lines, dropping them when buffers are full; will retry (free disk \
-                 space or fix the target)"
-            );
+            let retry_after = self.shared.options.retry_interval;
+            tracing::error!(log = %self.output, %error, ?retry_after, "{message}");
         }
     }
 
@@ -171,13 +172,10 @@ impl Writer {
             }
             Err(error) => {
                 self.reopen_at = Some(Instant::now() + self.shared.options.retry_interval);
-                self.shared.errors.add(1);
-                if self.failures.is_due() {
-                    tracing::error!(
-                        %error, retry_after = ?self.shared.options.retry_interval,
-                        "cannot reopen access log; still writing to the old file, will retry"
-                    );
-                }
+                self.report_failure(
+                    &error,
+                    "cannot reopen access log; still writing to the old file, will retry",
+                );
                 false
             }
         }

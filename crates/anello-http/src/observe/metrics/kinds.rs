@@ -101,7 +101,6 @@ impl ParseErrorKind {
         ["malformed", "body", "target", "expectation", "fields", "coding", "version", "other"];
 
     /// Returns the class of a parse error that is reported with this status code.
-    #[must_use]
     pub fn of(status: u16) -> Self {
         match status {
             400 => Self::Malformed,
@@ -121,45 +120,4 @@ pub(super) const STATUS_CLASSES: [&str; 5] = ["1xx", "2xx", "3xx", "4xx", "5xx"]
 
 pub(super) fn status_class(status: u16) -> usize {
     usize::from((status / 100).clamp(1, 5)) - 1
-}
-
-#[cfg(test)]
-mod tests {
-    use std::collections::HashSet;
-
-    use super::*;
-
-    #[test]
-    fn labels_are_unique_and_in_order_of_variants() {
-        let all = [&METHODS[..], &CloseReason::LABELS, &RejectReason::LABELS, &ParseErrorKind::LABELS];
-        for labels in all {
-            assert_eq!(labels.iter().collect::<HashSet<_>>().len(), labels.len(), "{labels:?}");
-        }
-        for (last, labels) in [
-            (method_index(Method::Other), all[0]),
-            (CloseReason::Evicted as usize, all[1]),
-            (RejectReason::MaxConnections as usize, all[2]),
-            (ParseErrorKind::Other as usize, all[3]),
-        ] {
-            assert_eq!(last + 1, labels.len(), "{labels:?}");
-        }
-        assert_eq!(CloseReason::LABELS[CloseReason::ProtocolError as usize], "refusal");
-    }
-
-    #[test]
-    fn methods_and_statuses_map_to_their_classes() {
-        for (index, label) in METHODS.iter().enumerate() {
-            assert_eq!(method_index(Method::of(label.as_bytes())), index);
-        }
-        assert_eq!(METHODS[method_index(Method::of(b"get"))], "other", "methods are case-sensitive");
-        assert_eq!([Method::Trace, Method::Connect, Method::Other].map(method_index), [7; 3]);
-        assert_eq!(
-            [0, 99, 100, 199, 200, 304, 404, 599, 600, 65535].map(status_class),
-            [0, 0, 0, 0, 1, 2, 3, 4, 4, 4]
-        );
-        assert_eq!(
-            [400, 413, 431, 418].map(|status| ParseErrorKind::LABELS[ParseErrorKind::of(status) as usize]),
-            ["malformed", "body", "fields", "other"]
-        );
-    }
 }

@@ -96,7 +96,6 @@ impl ServerMetrics {
     /// Opens the `/proc` files that a scrape reads. A scrape then works inside a sandbox that allows `pread64`, `fstat`
     /// or `statx`, and `prlimit64`, so create the metrics before entering the sandbox. Before Linux 6.2 a scrape also
     /// opens `/proc/self/fd`; if that is denied, it omits `process_open_fds`.
-    #[must_use]
     pub fn new(options: MetricsOptions) -> Self {
         let blocks = (0..options.workers).map(|_| Arc::new(Block::default())).collect();
         let inner = Inner { blocks, build_labels: options.build_labels, process: Process::open() };
@@ -107,7 +106,6 @@ impl ServerMetrics {
     /// existing values.
     ///
     /// Returns `None` if the index is out of range, or if another [`WorkerMetrics`] for it exists.
-    #[must_use]
     pub fn worker(&self, index: usize) -> Option<WorkerMetrics> {
         self.inner.blocks.get(index).and_then(WorkerMetrics::claim)
     }
@@ -116,12 +114,7 @@ impl ServerMetrics {
     ///
     /// `log` contains the counts of the access log, if there is one. Reads three `/proc` files.
     pub fn render(&self, log: Option<&LogStats>, text: &mut Vec<u8>) {
-        render::render(
-            &self.inner.blocks,
-            &self.inner.build_labels,
-            log,
-            &self.inner.process.snapshot(),
-            text,
-        );
+        let Inner { blocks, build_labels, process } = &*self.inner;
+        render::render(blocks, build_labels, log, &process.snapshot(), text);
     }
 }

@@ -123,28 +123,7 @@ fn boot_unix_ns(stat: &str) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
-    use std::time::{SystemTime, UNIX_EPOCH};
-
     use super::*;
-
-    #[test]
-    fn snapshot_reports_memory_descriptors_and_start_time() {
-        let process = Process::open();
-        let before = process.snapshot();
-        let files: Vec<File> = (0..100).map(|_| File::open("/dev/null").unwrap()).collect();
-        let after = process.snapshot();
-        drop(files);
-        assert!(before.stat.unwrap().resident_bytes() > 100_000);
-        assert!(before.stat.unwrap().virtual_bytes >= before.stat.unwrap().resident_bytes());
-        assert!(after.stat.unwrap().cpu_ns() >= before.stat.unwrap().cpu_ns());
-        // Concurrent tests open and close descriptors too, but far fewer than 100.
-        assert!(after.open_descriptors.unwrap() > 100);
-        assert!(after.descriptors_limit.unwrap() >= after.open_descriptors.unwrap());
-        let now_ns = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_nanos() as u64;
-        let day_ns = 86_400_000_000_000;
-        let start_ns = before.start_unix_ns.unwrap();
-        assert!(start_ns < now_ns + day_ns && start_ns > now_ns - day_ns, "{start_ns} and {now_ns}");
-    }
 
     #[test]
     fn stat_parser_handles_parentheses_in_command_name() {

@@ -28,20 +28,17 @@ pub enum SampleKind {
 
 impl Sample {
     /// Creates a counter sample.
-    #[must_use]
     pub fn counter(name: &'static str, help: &'static str, value: u64) -> Self {
         Self { name, help, kind: SampleKind::Counter, value }
     }
 
     /// Creates a gauge sample.
-    #[must_use]
     pub fn gauge(name: &'static str, help: &'static str, value: u64) -> Self {
         Self { name, help, kind: SampleKind::Gauge, value }
     }
 }
 
 /// Converts the driver metrics of a worker, as returned by [`anello::current_metrics`], to samples.
-#[must_use]
 pub fn driver_samples(metrics: &DriverMetrics) -> [Sample; 12] {
     let counters = [
         ("accepted", "Connections accepted.", metrics.accepted),

@@ -158,18 +158,6 @@ mod tests {
     }
 
     #[test]
-    fn block_has_one_writer_at_a_time() {
-        let block = Arc::new(Block::default());
-        let first = WorkerMetrics::claim(&block).unwrap();
-        assert!(WorkerMetrics::claim(&block).is_none());
-        first.add_received_bytes(5);
-        drop(first);
-        let second = WorkerMetrics::claim(&block).unwrap();
-        second.add_received_bytes(6);
-        assert_eq!(block.received_bytes.get(), 11);
-    }
-
-    #[test]
     fn publish_during_scrape_returns_false() {
         let block = Arc::new(Block::default());
         let worker = WorkerMetrics::claim(&block).unwrap();

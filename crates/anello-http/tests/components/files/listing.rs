@@ -120,6 +120,47 @@ fn hostile_names_are_escaped_and_their_links_resolve() {
 }
 
 #[test]
+fn sizes_switch_unit_before_rounding_to_1024() {
+    let cases = [
+        (0, "0 B"),
+        (1, "1 B"),
+        (1023, "1023 B"),
+        (1024, "1.0 KiB"),
+        (1536, "1.5 KiB"),
+        (10_188, "9.9 KiB"),
+        (10_189, "10 KiB"),
+        (1024 * 1023, "1023 KiB"),
+        (1024 * 1024 - 1, "1.0 MiB"),
+        (1024 * 1024, "1.0 MiB"),
+        (5 * 1024 * 1024 * 1024, "5.0 GiB"),
+        (u64::MAX, "16 EiB"),
+    ];
+    for (bytes, text) in cases {
+        let page = listing("", &[("a", file(bytes))]).html();
+        assert!(page.contains(&format!("<td title=\"{bytes} bytes\">{text}</td>")), "{bytes}");
+    }
+}
+
+#[test]
+fn times_have_machine_readable_and_display_form() {
+    let page = |seconds, nanoseconds| {
+        let mut listing = Listing::new("", Dotfiles::Hide, 1000);
+        assert!(listing.add(b"a", file(1), Timestamp { seconds, nanoseconds }));
+        listing.html()
+    };
+    let time = "<time datetime=\"2026-09-21T14:13:20Z\">2026-09-21<span class=\"clock\"> 14:13</span></time>";
+    assert!(page(1_790_000_000, 999_999_999).contains(time));
+    assert!(page(-1, 0).contains(">1970-01-01<"));
+    assert!(page(i64::MAX, 0).contains(">9999-12-31<"));
+}
+
+#[test]
+fn markup_characters_are_escaped() {
+    let page = listing("<a href=\"x\">&'", &[]).html();
+    assert!(page.contains("<title>Index of /&lt;a href=&quot;x&quot;&gt;&amp;&#39;/</title>"));
+}
+
+#[test]
 fn unserved_names_are_not_listed() {
     let hidden = [&b".env"[..], b".", b"..", b"", b"a\\b", b"a\nb", b"\xff\xfe", b"a/b", &[b'a'; 256]];
     let mut listing = Listing::new("", Dotfiles::Hide, 1000);

@@ -1,8 +1,11 @@
 //! Tests of validators.
 
+use anello_http::files::conditional::{Outcome, applicable_range, evaluate};
+use anello_http::files::fields::RequestFields;
 use anello_http::files::negotiate::Coding;
 use anello_http::files::stamp::{FileStamp, Timestamp};
-use anello_http::files::validator::Validator;
+use anello_http::files::validator::{EntityTag, Validator};
+use proptest::prelude::*;
 
 fn at(seconds: i64, nanoseconds: u32) -> Timestamp {
     Timestamp { seconds, nanoseconds }
@@ -68,5 +71,69 @@ fn constant_modification_time_is_replaced_by_change_time() {
         assert_eq!(tag(&first), "\"c3e8-1-1\"");
         assert_ne!(tag(&first), tag(&second));
         assert_eq!(Validator::of(&first, None, LATER).last_modified_seconds, None);
+    }
+}
+
+fn field<'a>(name: &'a str, value: &'a str) -> [(&'a str, &'a [u8]); 2] {
+    [(name, value.as_bytes()), ("Range", b"bytes=0-1")]
+}
+
+/// Compares a tag of a request with that of a file as `If-None-Match` does.
+fn matches_weakly(request_tag: &str, tag: EntityTag) -> bool {
+    let validator = Validator { tag, last_modified_seconds: None };
+    evaluate(&RequestFields::pick(field("If-None-Match", request_tag)), &validator) == Outcome::NotModified
+}
+
+/// Compares a tag of a request with that of a file as `If-Match` and `If-Range` do.
+fn matches_strongly(request_tag: &str, tag: EntityTag) -> bool {
+    let validator = Validator { tag, last_modified_seconds: None };
+    let fields = RequestFields::pick(field("If-Range", request_tag));
+    let matches = applicable_range(&fields, &validator).is_some();
+    if request_tag != "*" {
+        let outcome = evaluate(&RequestFields::pick(field("If-Match", request_tag)), &validator);
+        assert_eq!(outcome == Outcome::Proceed, matches, "{request_tag} {tag:?}");
+    }
+    matches
+}
+
+#[test]
+fn request_tags_are_compared_as_in_rfc_9110() {
+    let strong = Validator::of(&stamp(at(1000, 0), 1), None, LATER).tag;
+    let weak = Validator::of(&stamp(at(1000, 0), 1), None, at(1000, 0)).tag;
+    for not_a_tag in ["", "abc", "\"abc", "W/", "W/abc", "w/\"a\"", "w/\"3e8-0-1\"", "*", "'a'", "3e8-0-1"] {
+        assert!(!matches_strongly(not_a_tag, strong), "{not_a_tag}");
+        assert!(not_a_tag == "*" || !matches_weakly(not_a_tag, strong), "{not_a_tag}");
+    }
+    // Table in RFC 9110, section 8.8.3.2.
+    let (request_strong, request_weak, other) = ("\"3e8-0-1\"", "W/\"3e8-0-1\"", "\"3e8-0-2\"");
+    for (request_tag, tag, strongly, weakly) in [
+        (request_weak, weak, false, true),
+        (request_strong, weak, false, true),
+        (request_weak, strong, false, true),
+        (request_strong, strong, true, true),
+        (other, strong, false, false),
+    ] {
+        assert_eq!(matches_strongly(request_tag, tag), strongly, "{request_tag} {tag:?}");
+        assert_eq!(matches_weakly(request_tag, tag), weakly, "{request_tag} {tag:?}");
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn every_tag_fits_buffer_and_can_be_parsed(
+        (seconds, changed, size_bytes) in (any::<i64>(), any::<i64>(), any::<u64>()),
+        nanoseconds in any::<u32>(),
+        coding in prop::sample::select(vec![None, Some(Coding::Brotli), Some(Coding::Zstandard)]),
+        checked_at in any::<i64>(),
+    ) {
+        let file = FileStamp {
+            changed: at(changed, nanoseconds),
+            ..stamp(at(seconds, nanoseconds), size_bytes)
+        };
+        let tag = Validator::of(&file, coding, at(checked_at, 0)).tag;
+        prop_assert!(matches_weakly(tag.as_str(), tag));
+        prop_assert_eq!(matches_strongly(tag.as_str(), tag), tag.is_strong());
     }
 }

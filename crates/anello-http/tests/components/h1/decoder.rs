@@ -1,6 +1,6 @@
 //! Tests of the decoder for the requests of a connection.
 
-use anello_http::h1::{Decoder, Event, Head, Limits};
+use anello_http::h1::{Decoder, Event, Head, Limits, Method};
 
 const GET: &[u8] = b"GET / HTTP/1.1\r\nHost: h\r\n\r\n";
 
@@ -139,5 +139,14 @@ fn recycled_head_uses_own_limits() {
         let (mut donor, mut decoder) = (Decoder::new(Limits::default()), Decoder::new(limits));
         decoder.recycle(decode_head(&mut donor, &mut &text[..]));
         assert!(decoder.decode(&mut &text[..]).is_err(), "{limits:?}");
+    }
+}
+
+#[test]
+fn method_names_are_case_sensitive() {
+    for (name, method) in [("GET", Method::Get), ("get", Method::Other), ("Get", Method::Other)] {
+        let text = format!("{name} / HTTP/1.1\r\nHost: h\r\n\r\n");
+        let head = decode_head(&mut Decoder::new(Limits::default()), &mut text.as_bytes());
+        assert_eq!((head.method(), head.method_text()), (method, name));
     }
 }

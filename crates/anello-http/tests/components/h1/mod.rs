@@ -4,6 +4,7 @@ mod body;
 mod chunked;
 mod date;
 mod decoder;
+mod encoded;
 mod fields;
 mod framing;
 mod response;

@@ -1,5 +1,8 @@
 //! Tests of the rendered metrics, read back by a strict parser of the text format.
 
+use std::fs::File;
+use std::time::{SystemTime, UNIX_EPOCH};
+
 use anello::DriverMetrics;
 use anello_http::h1::Method;
 use anello_http::observe::access_log::LogStats;
@@ -77,6 +80,120 @@ fn scrape_sums_counters_of_all_workers() {
     assert_eq!(plain("anello_http_cache_bytes"), 57.0);
 }
 
+/// Inclusive upper bounds of the bounded buckets of the histogram, in nanoseconds.
+fn bounds_ns() -> impl Iterator<Item = u64> {
+    (10..35).map(|exponent| 1 << exponent)
+}
+
+/// Returns the index of the bucket that counts a duration. The last bucket is unbounded.
+fn bucket(duration_ns: u64) -> usize {
+    let metrics = metrics(1);
+    metrics.worker(0).unwrap().record_request(Method::Get, 200, duration_ns);
+    let families = scrape(&metrics, None);
+    let name = "anello_http_request_duration_seconds";
+    let samples = &families.iter().find(|family| family.name == name).unwrap().samples;
+    samples.iter().position(|sample| sample.value == 1.0).unwrap()
+}
+
+/// Finds the first bucket whose bound is not below the duration, by linear search.
+fn search_bucket(duration_ns: u64) -> usize {
+    bounds_ns().position(|bound_ns| duration_ns <= bound_ns).unwrap_or(25)
+}
+
+#[test]
+fn bucket_bound_is_inclusive() {
+    for duration_ns in [0, 1, u64::MAX] {
+        assert_eq!(bucket(duration_ns), search_bucket(duration_ns));
+    }
+    for (index, bound_ns) in bounds_ns().enumerate() {
+        assert_eq!([bound_ns - 1, bound_ns, bound_ns + 1].map(bucket), [index, index, index + 1]);
+    }
+}
+
+#[test]
+fn histograms_of_all_workers_are_added() {
+    let metrics = metrics(2);
+    let [first, second] = [0, 1].map(|index| metrics.worker(index).unwrap());
+    first.record_request(Method::Get, 200, 1);
+    first.record_request(Method::Get, 200, 5000);
+    second.record_request(Method::Get, 200, 5001);
+    let families = scrape(&metrics, None);
+    let bucket = |bound| value(&families, "anello_http_request_duration_seconds_bucket", &[("le", bound)]);
+    assert_eq!(["0.000001024", "0.000004096", "0.000008192", "+Inf"].map(bucket), [1.0, 1.0, 3.0, 3.0]);
+    assert_eq!(value(&families, "anello_http_request_duration_seconds_sum", &[]), 0.000010002);
+}
+
+#[test]
+fn every_close_reason_has_its_label() {
+    use CloseReason::*;
+    let labels = [
+        (Peer, "peer"),
+        (Complete, "complete"),
+        (Idle, "idle"),
+        (HeaderTimeout, "head_deadline"),
+        (BodyTimeout, "body_deadline"),
+        (SendTimeout, "write_stall"),
+        (RequestTimeout, "total_deadline"),
+        (ProtocolError, "refusal"),
+        (Aborted, "aborted"),
+        (HandlerError, "handler"),
+        (Upgrade, "upgrade"),
+        (Drain, "drain"),
+        (Evicted, "evicted"),
+    ];
+    for (reason, label) in labels {
+        let metrics = metrics(1);
+        metrics.worker(0).unwrap().connection_closed(reason);
+        let families = scrape(&metrics, None);
+        assert_eq!(value(&families, "anello_http_connections_closed_total", &[("reason", label)]), 1.0);
+    }
+}
+
+#[test]
+fn methods_statuses_and_parse_errors_map_to_their_labels() {
+    let metrics = metrics(1);
+    let worker = metrics.worker(0).unwrap();
+    let counted = |name: &str, labels: &[(&str, &str)]| value(&scrape(&metrics, None), name, labels);
+    for (method, label) in [
+        (Method::Get, "GET"),
+        (Method::Head, "HEAD"),
+        (Method::Post, "POST"),
+        (Method::Put, "PUT"),
+        (Method::Delete, "DELETE"),
+        (Method::Options, "OPTIONS"),
+        (Method::Patch, "PATCH"),
+        (Method::Trace, "other"),
+        (Method::Connect, "other"),
+        (Method::Other, "other"),
+    ] {
+        let labels = [("method", label), ("status", "2xx")];
+        let before = counted("anello_http_requests_total", &labels);
+        worker.record_untimed_request(method, 200);
+        assert_eq!(counted("anello_http_requests_total", &labels), before + 1.0, "{method:?}");
+    }
+    let statuses = [0, 99, 100, 199, 200, 304, 404, 599, 600, 65535];
+    let classes = ["1xx", "1xx", "1xx", "1xx", "2xx", "3xx", "4xx", "5xx", "5xx", "5xx"];
+    for (status, class) in statuses.into_iter().zip(classes) {
+        let labels = [("method", "other"), ("status", class)];
+        let before = counted("anello_http_requests_total", &labels);
+        worker.record_untimed_request(Method::Other, status);
+        assert_eq!(counted("anello_http_requests_total", &labels), before + 1.0, "{status}");
+    }
+    for (status, kind) in [
+        (400, "malformed"),
+        (413, "body"),
+        (414, "target"),
+        (417, "expectation"),
+        (431, "fields"),
+        (501, "coding"),
+        (505, "version"),
+        (418, "other"),
+    ] {
+        worker.parse_error(ParseErrorKind::of(status));
+        assert_eq!(counted("anello_http_parse_refusals_total", &[("kind", kind)]), 1.0, "{status}");
+    }
+}
+
 #[test]
 fn scrape_without_workers_is_complete() {
     let families = scrape(&metrics(0), None);
@@ -87,6 +204,25 @@ fn scrape_without_workers_is_complete() {
     assert!(value(&families, "process_resident_memory_bytes", &[]) > 1e5);
     assert!(value(&families, "process_cpu_seconds_total", &[]) >= 0.0);
     assert!(!families.iter().any(|family| family.name.contains("_log_")), "no access log is configured");
+}
+
+#[test]
+fn scrape_reports_memory_descriptors_and_start_time() {
+    let metrics = metrics(0);
+    let plain = |families: &[Family], name: &str| value(families, &format!("process_{name}"), &[]);
+    let before = scrape(&metrics, None);
+    let files: Vec<File> = (0..100).map(|_| File::open("/dev/null").unwrap()).collect();
+    let after = scrape(&metrics, None);
+    drop(files);
+    let resident_bytes = plain(&before, "resident_memory_bytes");
+    assert!(resident_bytes > 100_000.0 && plain(&before, "virtual_memory_bytes") >= resident_bytes);
+    assert!(plain(&after, "cpu_seconds_total") >= plain(&before, "cpu_seconds_total"));
+    // Concurrent tests open and close descriptors too, but far fewer than 100.
+    assert!(plain(&after, "open_fds") > 100.0);
+    assert!(plain(&after, "max_fds") >= plain(&after, "open_fds"));
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs_f64();
+    let start = plain(&before, "start_time_seconds");
+    assert!((now - start).abs() < 86_400.0, "{start} and {now}");
 }
 
 #[test]
@@ -139,13 +275,20 @@ fn build_labels_are_escaped_and_unique() {
         ("driver", "io_uring \"6.18\"\n\\".to_owned()),
         ("driver", "epoll".to_owned()),
         ("version", "0".to_owned()),
+        ("a9_B", "x".to_owned()),
+        ("", "x".to_owned()),
+        ("9a", "x".to_owned()),
         ("not-a-name", "x".to_owned()),
+        ("ä", "x".to_owned()),
+        ("a b", "x".to_owned()),
+        ("a\n", "x".to_owned()),
         ("__reserved", "x".to_owned()),
     ];
     let mut options = MetricsOptions::default();
     options.build_labels = build_labels;
     let families = scrape(&ServerMetrics::new(options), None);
-    let expected = [("version", env!("CARGO_PKG_VERSION")), ("driver", "io_uring \"6.18\"\n\\")];
+    let expected =
+        [("version", env!("CARGO_PKG_VERSION")), ("driver", "io_uring \"6.18\"\n\\"), ("a9_B", "x")];
     assert_eq!(value(&families, "anello_build_info", &expected), 1.0);
 }
 
@@ -155,8 +298,10 @@ fn worker_returns_each_index_once() {
     let first = metrics.worker(0).unwrap();
     assert!(metrics.clone().worker(0).is_none() && metrics.worker(2).is_none());
     assert!(metrics.worker(1).is_some());
+    first.add_received_bytes(5);
     drop(first);
-    assert!(metrics.worker(0).is_some());
+    metrics.worker(0).unwrap().add_received_bytes(6);
+    assert_eq!(value(&scrape(&metrics, None), "anello_http_received_bytes_total", &[]), 11.0);
     assert!(MetricsOptions::default().workers > 0);
 }
 
@@ -240,5 +385,10 @@ proptest! {
         let family = |name: &str| families.iter().find(|family| family.name == name).unwrap();
         prop_assert_eq!(&family("anello_driver_a_total").help, &help);
         prop_assert_eq!(&family("anello_build_info").samples[0].labels, &expected);
+    }
+
+    #[test]
+    fn bucket_matches_linear_search(duration_ns: u64, shift in 0u32..64) {
+        prop_assert_eq!(bucket(duration_ns >> shift), search_bucket(duration_ns >> shift));
     }
 }

@@ -2,5 +2,6 @@
 
 mod access_log;
 mod health;
+mod log_lines;
 mod metrics;
 mod prometheus;

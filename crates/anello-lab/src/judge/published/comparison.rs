@@ -17,7 +17,7 @@ use crate::judge::pairs::CleanSlices;
 use crate::judge::published::{
     Claim, Expectation, Figure, Pair, PublishedCell, SOURCES, Source, parse, same_name,
 };
-use crate::plan::cell::{Cell, Workload};
+use crate::plan::cell::Cell;
 use crate::result::Ratio;
 use crate::result::measure::Measure;
 use crate::result::{LabResult, Row};
@@ -108,8 +108,12 @@ pub struct ClaimResult {
     pub does_not_hold: usize,
     /// Number of inconclusive cells.
     pub cannot_be_told: usize,
-    /// Verdict and figures in a sentence.
-    pub sentence: String,
+    /// Smallest and largest ratio of the run; `None` if no cell has both ratios.
+    pub here: Option<(f64, f64)>,
+    /// Smallest and largest published ratio of the same cells.
+    pub published: Option<(f64, f64)>,
+    /// `true` if the load generator limited both rates in a cell.
+    pub load_bound: bool,
 }
 
 impl ClaimResult {
@@ -374,68 +378,32 @@ fn judge_claim_for_pair(
         _ => ours.judgement,
     };
     let count = |judgement| cells.iter().filter(|(_, ours)| judged_as(ours) == judgement).count();
-    let mut result = ClaimResult {
+    let has_both = |(comparison, ours): &&(&Comparison, &LocalResult)| {
+        comparison.published_ratio.is_some() && ours.ratio.is_some()
+    };
+    let both = || cells.iter().filter(has_both);
+    ClaimResult {
         claim: *claim,
         contender: contender.to_owned(),
         to: to.to_owned(),
         holds: count(Judgement::Confirmed),
         does_not_hold: count(Judgement::Refuted),
         cannot_be_told: count(Judgement::Inconclusive),
-        sentence: String::new(),
-    };
-    let judged = result.holds + result.does_not_hold + result.cannot_be_told;
-    let verdict = match (result.judgement(), result.holds + result.does_not_hold == judged) {
-        _ if judged == 0 => "inconclusive here: not measured".to_owned(),
-        (Some(Judgement::Confirmed), true) => "holds here".to_owned(),
-        (Some(Judgement::Refuted), true) => "does not hold here".to_owned(),
-        (Some(Judgement::Confirmed), _) => {
-            format!("holds here in {} of {judged} cells, the others are inconclusive", result.holds)
-        }
-        (Some(Judgement::Refuted), _) => {
-            format!(
-                "does not hold here in {} of {judged} cells, the others are inconclusive",
-                result.does_not_hold
-            )
-        }
-        (None, _) => {
-            format!(
-                "holds here in {} of {judged} cells and does not in {}",
-                result.holds, result.does_not_hold
-            )
-        }
-        (Some(_), _) => "inconclusive here".to_owned(),
-    };
-    let ratios = |ratios: Vec<f64>| -> Option<String> {
-        let min = ratios.iter().copied().min_by(f64::total_cmp)?;
-        let max = ratios.iter().copied().max_by(f64::total_cmp)?;
-        let (min, max) = (format!("{min:.2}"), format!("{max:.2}"));
-        Some(if min == max { min } else { format!("{min} to {max}") })
-    };
-    let compared = || {
-        cells.iter().filter(|(comparison, ours)| comparison.published_ratio.is_some() && ours.ratio.is_some())
-    };
-    let here = ratios(compared().filter_map(|(_, ours)| Some(ours.ratio?.estimate)).collect());
-    let there = ratios(compared().filter_map(|(comparison, _)| comparison.published_ratio).collect());
-    let figures = match (here, there) {
-        (Some(here), Some(there)) => {
-            let workload = cells.first().map_or(Workload::Idle, |(comparison, _)| comparison.cell.workload);
-            let figure = claim.measure.name(workload);
-            format!(": {contender} against {to} {here} in {figure}, published {there}")
-        }
-        _ => String::new(),
-    };
-    let bound = if cells.iter().any(|(_, ours)| ours.load_bound) {
-        "; the load was the bottleneck in some cells"
-    } else {
-        ""
-    };
-    result.sentence = format!("{verdict}{figures}{bound}");
-    result
+        here: range(both().filter_map(|(_, ours)| Some(ours.ratio?.estimate))),
+        published: range(both().filter_map(|(comparison, _)| comparison.published_ratio)),
+        load_bound: cells.iter().any(|(_, ours)| ours.load_bound),
+    }
+}
+
+/// Returns the smallest and the largest value.
+fn range(values: impl Iterator<Item = f64>) -> Option<(f64, f64)> {
+    values.map(|value| (value, value)).reduce(|(low, high), (value, _)| (low.min(value), high.max(value)))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::plan::cell::Workload;
     use crate::plan::site::Target;
 
     fn ratio(low: f64, estimate: f64, high: f64) -> Ratio {

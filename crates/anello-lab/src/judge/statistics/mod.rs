@@ -25,7 +25,6 @@ pub const CONFIDENCE: f64 = 0.99;
 
 impl Estimate {
     /// Computes the estimate of `values`. Returns `None` if `values` is empty.
-    #[must_use]
     pub fn of(values: &[f64]) -> Option<Estimate> {
         let mut sorted = values.to_vec();
         sorted.sort_by(f64::total_cmp);
@@ -37,7 +36,6 @@ impl Estimate {
     }
 
     /// Returns half the interquartile range as a fraction of the median, or 0 if the median is 0.
-    #[must_use]
     pub fn spread(&self) -> f64 {
         if self.median == 0.0 { 0.0 } else { (self.high_quartile - self.low_quartile) / 2.0 / self.median }
     }
@@ -46,7 +44,6 @@ impl Estimate {
 impl Ratio {
     /// Computes the median of paired ratios and its bootstrap interval. `passes` holds the ratios of each pass. Returns
     /// `None` if there are no ratios.
-    #[must_use]
     pub fn of(passes: &[Vec<f64>], random: &mut Random) -> Option<Ratio> {
         let passes: Vec<&Vec<f64>> = passes.iter().filter(|pass| !pass.is_empty()).collect();
         let mut all: Vec<f64> = passes.iter().flat_map(|pass| pass.iter().copied()).collect();
@@ -98,7 +95,6 @@ impl Ratio {
     /// values of each pass. The ratio shows how the contenders differ when the machine is at its fastest. Each resample
     /// uses the same passes for both contenders, and separate slices within each pass. Returns `None` if no pass
     /// contains values of both.
-    #[must_use]
     pub fn of_low_deciles(left: &[Vec<f64>], right: &[Vec<f64>], random: &mut Random) -> Option<Ratio> {
         let both: Vec<(&Vec<f64>, &Vec<f64>)> =
             left.iter().zip(right).filter(|(left, right)| !left.is_empty() && !right.is_empty()).collect();
@@ -126,14 +122,12 @@ impl Ratio {
     }
 
     /// Returns `true` if the interval contains 1.
-    #[must_use]
     pub fn includes_one(&self) -> bool {
         self.low <= 1.0 && 1.0 <= self.high
     }
 
     /// Returns the larger distance of the two interval bounds from 1, before the interval was widened. For two
     /// identical servers, this is the observed difference between them.
-    #[must_use]
     pub fn max_deviation(&self) -> f64 {
         let unstretched = |bound: f64| {
             if bound > 0.0 { self.estimate * (bound / self.estimate).powf(1.0 / self.stretch) } else { bound }
@@ -164,7 +158,6 @@ fn small_sample_stretch(pairs: usize, passes: usize, runs: usize) -> f64 {
 
 /// Returns the quantile of `values` at `fraction` (0 to 1), with linear interpolation. Returns `None` if `values` is
 /// empty.
-#[must_use]
 pub fn quantile(values: &[f64], fraction: f64) -> Option<f64> {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);

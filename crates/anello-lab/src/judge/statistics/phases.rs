@@ -1,83 +1,76 @@
-//! Slow and fast phases of the machine, recognised from the data.
+//! Detection of slow and fast phases of the machine.
 //!
-//! A virtual machine whose core is shared, or a CPU that changes its clock, may be slower by a factor of 1.6 for seconds
-//! at a time and then fast again. Contenders that meet different phases differ by chance alone. In a cell many
-//! contenders take turns of some ten milliseconds, so a phase shows as a run of slices, of different contenders, that
-//! are all slow by the same factor against what is usual for each.
+//! A virtual machine on a shared core, or a CPU that changes its clock, can be slower by a factor of 1.6 for seconds at
+//! a time. Contenders that run in different phases then differ by chance. Since the contenders of a cell alternate
+//! every few milliseconds, a slow phase is a sequence of slices of different contenders that are all slower by the same
+//! factor than usual for their contender.
 //!
-//! The model, in logarithms: slowness of slice *i* of contender *c* = *own(c)* + *gap* × *phase(i)* + noise, with a phase
-//! of 0 or 1 that seldom changes from one slice to the next. It is fitted in turns:
+//! Model, in logarithms: slowness of a slice = *level of its contender* + *gap* × *phase* + noise, where the phase is 0
+//! or 1 and rarely changes. It is fitted iteratively:
 //!
-//! 1. the residual of each slice is its slowness less its contender's own;
-//! 2. the most likely sequence of phases is found, given gap and noise, where every change costs `CHANGE_COST` and a
-//!    single slice counts for at most `MAX_OUTLIER_COST` (the Viterbi algorithm; first guess: a running mean cut in two);
-//! 3. own values (medians), gap and noise are taken again with these phases.
+//! 1. The residual of a slice is its slowness minus the level of its contender.
+//! 2. The Viterbi algorithm finds the most likely sequence of phases for the current gap and noise. Each change costs
+//!    `CHANGE_COST`; one slice costs at most `MAX_OUTLIER_COST`. The first estimate is a thresholded running mean.
+//! 3. Levels (medians), gap and noise are computed again with these phases.
 //!
-//! Phases are *believed* only if the gap is at least `MIN_GAP` and `MIN_SEPARATION` times the noise, each phase
-//! holds a fair part of the slices, and phases last. Otherwise there is one phase, and nothing changes for anybody:
-//! noise that is not in two levels, slow drift and single outliers are no phases.
-//!
-//! What that buys: comparing within a phase, a ratio is that of the contenders. What it costs are the rounds in which
-//! the two sides met different phases. The tests hold it to this: with phases of factor 1.6 that change every few
-//! seconds at random, no ratio is off by more than with a steady machine and as many rounds.
+//! Phases are reported only if the gap is at least `MIN_GAP` and `MIN_SEPARATION` times the noise, both phases contain
+//! enough slices, and phases last long enough. Noise with a single level, slow drift and single outliers have no phases.
 
-/// Natural logarithm of the least factor between two phases: 1.12. What is less is treated as noise.
+/// Natural logarithm of the minimum factor between two phases: 1.12.
 const MIN_GAP: f64 = 0.113;
 
-/// The gap must be at least so many times the noise of one slice.
+/// Minimum gap as a multiple of the noise of one slice.
 const MIN_SEPARATION: f64 = 3.0;
 
-/// A phase that holds fewer slices than this is a few outliers.
+/// Minimum number of slices in a phase.
 const MIN_SLICES: usize = 6;
 
-/// Phases must last for so many slices on average.
+/// Minimum mean length of a phase, in slices.
 const MIN_PHASE_LENGTH: usize = 4;
 
-/// Slices that each contender must have on average: with fewer its own cost cannot be told from the phases it met.
+/// Minimum mean number of slices per contender. With fewer, its level cannot be separated from the phases.
 const MIN_SLICES_PER_CONTENDER: usize = 4;
 
-/// What a change of phase must gain, in units of squared noise.
+/// Cost of a change of phase, in units of squared noise.
 const CHANGE_COST: f64 = 12.0;
 
-/// Most that one slice can say for or against a phase, in the same units.
+/// Maximum cost of one slice, in the same units.
 const MAX_OUTLIER_COST: f64 = 9.0;
 
-/// Slices on either side in the running mean of the first guess.
+/// Number of slices on either side in the running mean of the first estimate.
 const SMOOTHING_RADIUS: usize = 4;
 
-/// Turns of the fit. It has settled after three or four.
+/// Number of iterations. The fit converges after three or four.
 const FIT_ITERATIONS: usize = 6;
 
-/// One slice, as far as phases are concerned.
+/// Cost of a request in one slice.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Sample {
-    /// Whose slice.
+    /// Index of the contender.
     pub contender: usize,
-    /// Samples of one stretch follow each other closely in time; between stretches anything may have happened.
+    /// Group of samples that follow each other closely in time. The phase can change between groups at no cost.
     pub stretch: usize,
-    /// What a request cost, in any unit; greater than 0.
+    /// Cost of a request in any unit; greater than 0.
     pub cost: f64,
 }
 
-/// What the machine did.
+/// Phases of the machine.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Phases {
-    /// By sample: whether it ran in the slow phase.
+    /// For each sample: `true` if it ran in the slow phase.
     pub slow: Vec<bool>,
-    /// How many times as much a request cost in the slow phase.
+    /// Cost of a request in the slow phase as a multiple of the cost in the fast phase.
     pub slow_factor: f64,
 }
 
 impl Phases {
-    /// Part of the samples in the slow phase.
-    #[must_use]
+    /// Returns the fraction of the samples in the slow phase.
     pub fn slow_fraction(&self) -> f64 {
         self.slow.iter().filter(|&&slow| slow).count() as f64 / self.slow.len().max(1) as f64
     }
 }
 
-/// Finds the phases of samples in the order of time; none if there is but one.
-#[must_use]
+/// Returns the phases of samples in the order of time. `None` if there is only one phase.
 pub fn find(samples: &[Sample]) -> Option<Phases> {
     if samples.len() < 2 * MIN_SLICES
         || samples.iter().any(|sample| sample.cost.is_nan() || sample.cost <= 0.0)
@@ -101,7 +94,7 @@ pub fn find(samples: &[Sample]) -> Option<Phases> {
             return None;
         }
         let zero = level(&residuals, &slow, false)?;
-        slow = most_likely_phases(samples, &residuals, zero, gap, noise);
+        slow = viterbi_phases(samples, &residuals, zero, gap, noise);
     }
     let slices = slow.iter().filter(|&&slow| slow).count();
     let least = MIN_SLICES.max(samples.len() / 50);
@@ -112,14 +105,13 @@ pub fn find(samples: &[Sample]) -> Option<Phases> {
     believed.then(|| Phases { slow, slow_factor: gap.exp() })
 }
 
-/// How often the phase changes within stretches.
-#[must_use]
+/// Returns the number of phase changes within stretches.
 pub fn changes(samples: &[Sample], slow: &[bool]) -> usize {
     let follows = |index: &usize| samples[*index].stretch == samples[index - 1].stretch;
     (1..samples.len()).filter(follows).filter(|&index| slow[index] != slow[index - 1]).count()
 }
 
-/// A running mean over the residuals of neighbours, cut in two where the two parts differ most.
+/// Returns a first estimate: the running mean of the residuals, compared with the best threshold.
 fn initial_phases(samples: &[Sample], slowness: &[f64]) -> Option<Vec<bool>> {
     let residuals = residuals(samples, slowness, &vec![false; samples.len()], 0.0);
     let smooth: Vec<f64> = (0..samples.len())
@@ -136,7 +128,7 @@ fn initial_phases(samples: &[Sample], slowness: &[f64]) -> Option<Vec<bool>> {
     Some(smooth.iter().map(|&value| value > cut).collect())
 }
 
-/// The value that cuts the values in two parts with the least variance within them.
+/// Returns the threshold that splits the values into two parts with the smallest variance within the parts.
 fn best_threshold(values: &[f64]) -> Option<f64> {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
@@ -155,14 +147,14 @@ fn best_threshold(values: &[f64]) -> Option<f64> {
     best.map(|(_, cut)| cut)
 }
 
-/// Slowness of each sample less its contender's own, which is the median after the gap has been taken off.
+/// Returns the slowness of each sample minus the level of its contender: the median after subtracting the gap.
 fn residuals(samples: &[Sample], slowness: &[f64], slow: &[bool], gap: f64) -> Vec<f64> {
     let contenders = samples.iter().map(|sample| sample.contender).max().map_or(0, |most| most + 1);
     let mut values: Vec<Vec<f64>> = vec![Vec::new(); contenders];
     for ((sample, value), &slow) in samples.iter().zip(slowness).zip(slow) {
         values[sample.contender].push(value - if slow { gap } else { 0.0 });
     }
-    // In the first turn nothing is known of phases: the mean shifts everybody alike where the median would jump.
+    // In the first iteration the phases are unknown. The mean shifts all contenders equally; the median would jump.
     let own: Vec<f64> = values
         .iter_mut()
         .map(|values| match values.len() {
@@ -174,14 +166,14 @@ fn residuals(samples: &[Sample], slowness: &[f64], slow: &[bool], gap: f64) -> V
     samples.iter().zip(slowness).map(|(sample, value)| value - own[sample.contender]).collect()
 }
 
-/// The median residual of one phase.
+/// Returns the median residual of one phase.
 fn level(residuals: &[f64], slow: &[bool], which: bool) -> Option<f64> {
     let of_phase = residuals.iter().zip(slow).filter(|&(_, &slow)| slow == which);
     let mut values: Vec<f64> = of_phase.map(|(&value, _)| value).collect();
     (!values.is_empty()).then(|| super::median(&mut values))
 }
 
-/// The noise of one slice: the median deviation from the level of its phase, scaled to a standard deviation.
+/// Returns the noise of one slice: the median deviation from the level of its phase, scaled to a standard deviation.
 fn noise_of(residuals: &[f64], slow: &[bool], gap: f64) -> f64 {
     let zero = level(residuals, slow, false).unwrap_or(0.0);
     let expected = |slow: bool| zero + if slow { gap } else { 0.0 };
@@ -190,13 +182,13 @@ fn noise_of(residuals: &[f64], slow: &[bool], gap: f64) -> f64 {
     1.4826 * super::median(&mut deviations)
 }
 
-/// The cheapest sequence of phases: squared deviations in units of noise, and a price for each change.
-fn most_likely_phases(samples: &[Sample], residuals: &[f64], zero: f64, gap: f64, noise: f64) -> Vec<bool> {
+/// Returns the sequence of phases with the smallest cost: squared deviations in units of noise, and the changes.
+fn viterbi_phases(samples: &[Sample], residuals: &[f64], zero: f64, gap: f64, noise: f64) -> Vec<bool> {
     let cost = |index: usize, slow: usize| {
         let deviation = (residuals[index] - zero - gap * slow as f64) / noise;
         (deviation * deviation).min(MAX_OUTLIER_COST)
     };
-    // `came_from[i][s]`: the phase before sample i on the cheapest way that ends there in phase s.
+    // `came_from[i][s]`: phase before sample i in the cheapest sequence that has phase s at i.
     let mut came_from: Vec<[usize; 2]> = vec![[0, 1]; samples.len()];
     let mut total = [cost(0, 0), cost(0, 1)];
     for index in 1..samples.len() {

@@ -101,14 +101,12 @@ impl Peer {
     }
 
     /// Returns the programs of the toolchain that are not found.
-    #[must_use]
     pub fn missing_programs(&self, toolchains: &Toolchains) -> Vec<String> {
         let missing = |program: &&String| toolchains.locate(program).is_none();
         self.manifest.toolchain.iter().filter(missing).cloned().collect()
     }
 
     /// Returns the build state. Runs no commands, so a changed compiler is not detected.
-    #[must_use]
     pub fn state(&self) -> State {
         let record = self.out.join("built.json");
         let read = || -> io::Result<(Built, SystemTime)> {
@@ -126,7 +124,6 @@ impl Peer {
 
     /// Builds the peer unless it is up to date and was built by the same compiler. `force` always builds. May take
     /// minutes and may download the dependencies of the lock file.
-    #[must_use]
     pub fn build(&self, toolchains: &Toolchains, force: bool) -> Outcome {
         let hint = self.manifest.hint.clone();
         let programs = self.missing_programs(toolchains);

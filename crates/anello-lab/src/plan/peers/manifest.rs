@@ -1,6 +1,5 @@
 //! `peer.toml`: description, build and start of a peer. `peers/README.md` explains how to write one.
 
-use std::fmt;
 use std::fs;
 use std::io;
 use std::ops::Range;
@@ -86,8 +85,9 @@ pub struct ManifestContender {
 }
 
 /// I/O driver of a peer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, strum::Display)]
 #[serde(rename_all = "snake_case")]
+#[strum(serialize_all = "snake_case")]
 pub enum Driver {
     /// io_uring.
     IoUring,
@@ -96,8 +96,9 @@ pub enum Driver {
 }
 
 /// Protocol of a peer. Only peers with the same protocol are compared.
-#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, strum::Display)]
 #[serde(rename_all = "snake_case")]
+#[strum(serialize_all = "snake_case")]
 pub enum Protocol {
     /// Echoes all received bytes.
     #[default]
@@ -173,24 +174,6 @@ impl Manifest {
             return Err((line_of_key(text, key), problem.to_owned()));
         }
         Ok(manifest)
-    }
-}
-
-impl fmt::Display for Driver {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.pad(match self {
-            Driver::IoUring => "io_uring",
-            Driver::Epoll => "epoll",
-        })
-    }
-}
-
-impl fmt::Display for Protocol {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.pad(match self {
-            Protocol::Echo => "echo",
-            Protocol::Http => "http",
-        })
     }
 }
 

@@ -100,7 +100,6 @@ impl Peers {
     }
 
     /// Returns all peers, ordered by name.
-    #[must_use]
     pub fn all(&self) -> &[Peer] {
         &self.peers
     }
@@ -129,7 +128,6 @@ impl Peers {
     /// Returns the contenders of all built peers with this protocol. `cores` is a list of cores such as `0,1`. It
     /// is passed on unchanged, so it may be a placeholder. Contenders that serve files have [`ROOT`] among their
     /// arguments.
-    #[must_use]
     pub fn contenders(&self, protocol: Protocol, cores: &str) -> Vec<Contender> {
         let built = self.speaking(protocol).filter_map(|peer| match peer.state() {
             State::Built(built) => Some((peer, built)),

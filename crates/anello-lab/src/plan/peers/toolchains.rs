@@ -15,19 +15,16 @@ pub struct Toolchains {
 
 impl Toolchains {
     /// Creates a search path from directories separated by colons. Build commands get it as their `PATH`.
-    #[must_use]
     pub fn new(path: &OsStr) -> Toolchains {
         Toolchains { path: path.to_owned() }
     }
 
     /// Uses the `PATH` of this process.
-    #[must_use]
     pub fn from_environment() -> Toolchains {
         Toolchains { path: std::env::var_os("PATH").unwrap_or_default() }
     }
 
     /// Returns the path of a program. `None` if it is not found.
-    #[must_use]
     pub fn locate(&self, program: &str) -> Option<PathBuf> {
         let directories =
             std::env::split_paths(&self.path).filter(|directory| !directory.as_os_str().is_empty());

@@ -76,8 +76,9 @@ pub(super) struct ScenarioFile {
 }
 
 /// Protocol of a scenario.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, strum::Display)]
 #[serde(rename_all = "snake_case")]
+#[strum(serialize_all = "snake_case")]
 pub(super) enum Protocol {
     #[default]
     Echo,
@@ -92,18 +93,6 @@ impl Protocol {
     /// Returns HTTP for HTTPS, and any other protocol unchanged. Keys of HTTP are also valid for HTTPS.
     pub fn without_tls(self) -> Protocol {
         if self == Protocol::Https { Protocol::Http } else { self }
-    }
-}
-
-impl fmt::Display for Protocol {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str(match self {
-            Protocol::Echo => "echo",
-            Protocol::Http => "http",
-            Protocol::Https => "https",
-            Protocol::Idle => "idle",
-            Protocol::Disk => "disk",
-        })
     }
 }
 

@@ -9,6 +9,7 @@
 mod file;
 mod presets;
 mod resolve;
+mod resources;
 
 use std::path::PathBuf;
 
@@ -18,7 +19,8 @@ use crate::plan::config::LabConfig;
 
 pub use file::ScenarioError;
 pub use presets::{PRESETS, preset};
-pub use resolve::{Resources, drop_cells_over_limit, resolve};
+pub use resolve::{drop_cells_over_limit, resolve};
+pub use resources::Resources;
 
 /// Reason why a preset cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
@@ -47,7 +49,6 @@ impl LabConfig {
     ///
     /// # Panics
     /// Panics if the embedded preset is invalid. A test excludes this.
-    #[must_use]
     pub fn quick(executable: PathBuf) -> LabConfig {
         LabConfig::preset("quick", executable).expect("preset fits any machine")
     }
@@ -57,7 +58,6 @@ impl LabConfig {
     ///
     /// # Panics
     /// Panics if the embedded preset is invalid. A test excludes this.
-    #[must_use]
     pub fn smoke(executable: PathBuf) -> LabConfig {
         LabConfig::preset("smoke", executable).expect("preset fits any machine")
     }

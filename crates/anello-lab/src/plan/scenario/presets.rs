@@ -24,7 +24,6 @@ pub const PRESETS: [(&str, &str); 19] = [
 ];
 
 /// Returns the text of the named preset.
-#[must_use]
 pub fn preset(name: &str) -> Option<&'static str> {
     PRESETS.iter().find(|(preset, _)| *preset == name).map(|(_, text)| *text)
 }

@@ -15,7 +15,6 @@ use tree::{Tree, bracketed_option};
 impl Environment {
     /// Reads the state of the machine from the file tree at `root` (`/` on a real machine). `cores` are the cores
     /// that the run uses. `disk_file` is the file of the disk workers, which need not exist yet.
-    #[must_use]
     pub fn capture(root: &Path, cores: &[usize], disk_file: Option<&Path>) -> Environment {
         let tree = Tree { root };
         let vulnerabilities = Vulnerabilities::read(&tree);

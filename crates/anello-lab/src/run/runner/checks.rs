@@ -81,53 +81,43 @@ impl Runner<'_> {
         }
         let start_ns = self.machine.now_ns();
         if let Err(what) = self.start(index, &self.config.cores.server[..1]) {
-            let elapsed_ns = self.machine.now_ns().saturating_sub(start_ns);
             // The contender cannot be checked and is therefore not timed, even if a later start would succeed.
-            let (contender, details) = (contender.name.clone(), vec![what.clone()]);
-            let check_name = START.to_owned();
-            self.record(CheckRecord { contender, what: check_name, passed: false, details, elapsed_ns });
-            self.failed_check.insert(index);
+            let elapsed_ns = self.since(start_ns);
+            self.record(index, START.to_owned(), Err(vec![what.clone()]), elapsed_ns);
             self.report(index, None, 0, what, Consequence::SkippedPass);
             return;
         }
+        let fewer = (connections < default_connections).then(|| {
+            let is_own_limit = limit < max_open_connections;
+            let cause = if is_own_limit { "limit of the contender" } else { "open file limit of the lab" };
+            format!("{connections} instead of {default_connections} connections: {cause}")
+        });
         for check in pending {
+            let Some(address) = self.running[index].as_ref().map(|running| running.address) else { break };
             if self.stopped() {
                 break;
             }
-            let Some(address) = self.running[index].as_ref().map(|running| running.address) else { break };
-            let name = contender.name.clone();
-            self.observer.progress(Progress::Checking { contender: name.clone(), what: check.to_string() });
+            let (contender, what) = (contender.name.clone(), check.to_string());
+            self.observer.progress(Progress::Checking { contender, what: what.clone() });
             let start_ns = self.machine.now_ns();
             let outcome = self.load.check(address, check, self.stop);
             if self.stopped() && outcome.is_err() {
                 break; // The check was interrupted.
             }
-            let elapsed_ns = self.machine.now_ns().saturating_sub(start_ns);
-            let passed = outcome.is_ok();
-            let mut details = match outcome {
-                Ok(details) => details,
-                Err(what) => vec![self.root_cause(index, what)],
-            };
+            let elapsed_ns = self.since(start_ns);
             let has_many_connections = matches!(check, Check::ManyConnections(_) | Check::ManyRequests(..));
-            if connections < default_connections && has_many_connections {
-                let cause = if limit < max_open_connections {
-                    "limit of the contender"
-                } else {
-                    "open file limit of the lab"
-                };
-                details.push(format!("{connections} instead of {default_connections} connections: {cause}"));
+            let fewer = fewer.clone().filter(|_| has_many_connections);
+            let with_note = |details: Vec<String>| details.into_iter().chain(fewer).collect::<Vec<_>>();
+            match outcome {
+                Ok(details) => self.record(index, what, Ok(with_note(details)), elapsed_ns),
+                Err(cause) => {
+                    let details = with_note(vec![self.root_cause(index, cause)]);
+                    let failure = format!("{what}: {}", details.join("; "));
+                    self.record(index, what, Err(details), elapsed_ns);
+                    self.report(index, None, 0, failure, Consequence::NotTimed);
+                    break;
+                }
             }
-            if !passed {
-                self.record_failure(index, check.to_string(), details, elapsed_ns);
-                break;
-            }
-            self.record(CheckRecord {
-                contender: name,
-                what: check.to_string(),
-                passed,
-                details,
-                elapsed_ns,
-            });
         }
         self.stop_contender(index);
     }
@@ -137,15 +127,29 @@ impl Runner<'_> {
         self.result.checks.iter().any(|check| check.contender == *name && check.what == START)
     }
 
-    fn record_failure(&mut self, index: usize, what: String, details: Vec<String>, elapsed_ns: u64) {
-        let contender = self.config.contenders[index].name.clone();
-        let failure = format!("{what}: {}", details.join("; "));
-        self.record(CheckRecord { contender, what, passed: false, details, elapsed_ns });
-        self.failed_check.insert(index);
-        self.report(index, None, 0, failure, Consequence::NotTimed);
+    fn since(&mut self, start_ns: u64) -> u64 {
+        self.machine.now_ns().saturating_sub(start_ns)
     }
 
-    fn record(&mut self, record: CheckRecord) {
+    /// Records the outcome of a check, and excludes the contender if it failed.
+    fn record(
+        &mut self,
+        index: usize,
+        what: String,
+        outcome: Result<Vec<String>, Vec<String>>,
+        elapsed_ns: u64,
+    ) {
+        let passed = outcome.is_ok();
+        if !passed {
+            self.failed_check.insert(index);
+        }
+        let record = CheckRecord {
+            contender: self.config.contenders[index].name.clone(),
+            what,
+            passed,
+            details: outcome.unwrap_or_else(|details| details),
+            elapsed_ns,
+        };
         self.observer.progress(Progress::Checked(record.clone()));
         self.result.checks.push(record);
     }

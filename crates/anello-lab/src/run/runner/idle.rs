@@ -55,7 +55,7 @@ impl Runner<'_> {
 
     fn measure_idle(&mut self, index: usize, position: SlicePosition) -> Result<(), SliceError> {
         let cell = self.config.cells[position.cell];
-        let address = self.start(index, self.config.cores_of(&cell)).map_err(SliceError::Broken)?;
+        let address = self.start(index, self.config.cores_of(&cell))?;
         let pid = self.pid(index)?;
         let start_ns = self.since_start_ns();
         let first = first_batch(cell.connections);
@@ -64,9 +64,9 @@ impl Runner<'_> {
             0 => None,
             _ => Some(self.open_idle(address, &cell, first)?),
         };
-        let before = self.machine.usage(pid).map_err(SliceError::Broken)?;
+        let before = self.machine.usage(pid)?;
         let (session, load) = self.open_idle(address, &cell, cell.connections - first)?;
-        let after = self.machine.usage(pid).map_err(SliceError::Broken)?;
+        let after = self.machine.usage(pid)?;
         drop((first_session, session));
         let measured = Measured { load, before, after, stolen_ns: 0, throttled_ns: 0, load_cpu_ns: 0 };
         let mut slice = self.slice_record(index, position, start_ns, &measured);
@@ -85,9 +85,8 @@ impl Runner<'_> {
         cell: &Cell,
         connections: usize,
     ) -> Result<(Box<dyn LoadSession>, SliceLoad), SliceError> {
-        let mut session =
-            self.load.connect(address, &Cell { connections, ..*cell }).map_err(SliceError::Broken)?;
-        let load = session.run_slice(self.config.timing.slice).map_err(SliceError::Broken)?;
+        let mut session = self.load.connect(address, &Cell { connections, ..*cell })?;
+        let load = session.run_slice(self.config.timing.slice)?;
         check(&load)?;
         Ok((session, load))
     }

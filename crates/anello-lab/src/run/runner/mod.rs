@@ -300,21 +300,19 @@ impl<'a> Runner<'a> {
         let cell = &self.config.cells[cell];
         let address = match &self.running[index] {
             Some(running) => running.address,
-            None => self.start(index, self.config.cores_of(cell)).map_err(SliceError::Broken)?,
+            None => self.start(index, self.config.cores_of(cell))?,
         };
-        let mut session = self
-            .load
-            .connect(address, cell)
-            .map_err(|error| SliceError::Broken(format!("cannot connect: {error}")))?;
+        let connected = self.load.connect(address, cell);
+        let mut session = connected.map_err(|error| format!("cannot connect: {error}"))?;
         let own_warm_up = self.config.contenders[index].warm_up;
         if !own_warm_up.is_zero() && self.warmed_up.insert(index) {
             self.warm_up(session.as_mut(), own_warm_up)?;
         }
         if !self.config.timing.warm_up.is_zero() {
-            let load = session.run_slice(self.config.timing.warm_up).map_err(SliceError::Broken)?;
+            let load = session.run_slice(self.config.timing.warm_up)?;
             check(&load)?;
         }
-        session.settle().map_err(SliceError::Broken)?;
+        session.settle()?;
         Ok(session)
     }
 
@@ -323,7 +321,7 @@ impl<'a> Runner<'a> {
         let mut remaining = duration;
         while !remaining.is_zero() && !self.stopped() {
             let step = remaining.min(WARM_UP_STEP);
-            check(&session.run_slice(step).map_err(SliceError::Broken)?)?;
+            check(&session.run_slice(step)?)?;
             remaining -= step;
         }
         Ok(())
@@ -386,7 +384,7 @@ impl<'a> Runner<'a> {
     }
 
     fn pid(&self, index: usize) -> Result<u32, SliceError> {
-        self.running[index].as_ref().map(|running| running.pid).ok_or_else(SliceError::not_running)
+        Ok(self.running[index].as_ref().ok_or_else(|| "is not running".to_owned())?.pid)
     }
 
     /// Handles the failure of a contender: restarts and reconnects it once, or drops it from the cell.
@@ -519,9 +517,9 @@ enum SliceError {
     WrongReply(String),
 }
 
-impl SliceError {
-    fn not_running() -> SliceError {
-        SliceError::Broken("is not running".to_owned())
+impl From<String> for SliceError {
+    fn from(what: String) -> SliceError {
+        SliceError::Broken(what)
     }
 }
 

@@ -18,7 +18,7 @@ impl Runner<'_> {
         let start_ns = self.since_start_ns();
         let stolen_before = self.machine.stolen_ns(&self.cores);
         let throttled_before_ns = self.machine.throttled_ns();
-        let before = self.machine.usage(pid).map_err(SliceError::Broken)?;
+        let before = self.machine.usage(pid)?;
         let load_cpu_before_ns = self.machine.load_cpu_ns();
         let cell = &self.config.cells[position.cell];
         let share = self.config.server_share_in(cell);
@@ -32,7 +32,7 @@ impl Runner<'_> {
         }
         let load = session.run_slice(self.config.timing.slice);
         self.machine.unthrottle_servers();
-        let load = load.map_err(SliceError::Broken)?;
+        let load = load?;
         let load_cpu_ns = self.machine.load_cpu_ns().saturating_sub(load_cpu_before_ns);
         check(&load)?;
         if load.reopened > 0 && matches!(cell.workload, Workload::Http { reconnect: false, .. }) {
@@ -42,7 +42,7 @@ impl Runner<'_> {
                 self.config.contenders[index].name
             ));
         }
-        let after = self.machine.usage(pid).map_err(SliceError::Broken)?;
+        let after = self.machine.usage(pid)?;
         let stolen_ns = match (stolen_before, self.machine.stolen_ns(&self.cores)) {
             (Ok(before), Ok(after)) => after.saturating_sub(before),
             _ => 0, // Stolen time is unavailable on some kernels. The environment record shows this.
@@ -55,7 +55,7 @@ impl Runner<'_> {
             merge_latencies(&mut self.pending.1, (index, position.cell), &measured.load.latency);
         }
         self.result.slices.push(slice);
-        session.settle().map_err(SliceError::Broken)?;
+        session.settle()?;
         Ok(quality)
     }
 

@@ -85,7 +85,7 @@ pub enum Event<'a> {
 ///
 /// Starts the threads of the load, each with a runtime from `runtime`, and waits for them. `on_event` is called with
 /// events on the calling thread. The load ends early if no connection is left. Returns `Ok` even if the server is down,
-/// stalls or sends wrong replies: [`Report::is_success`] reports this.
+/// stalls or sends wrong replies: [`Report::is_success`](crate::Report::is_success) reports this.
 ///
 /// # Errors
 /// Returns `InvalidInput` if [`LoadConfig::validate`] fails. Returns an error if the server's process cannot be

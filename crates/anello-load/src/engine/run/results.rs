@@ -12,8 +12,7 @@ use crate::model::interval::Interval;
 use crate::model::interval::IntervalRecord;
 use crate::model::latency::{Latency, add_histogram, latency_histogram};
 use crate::model::report::{
-    KneeReport, ModeReport, ProtocolReport, Report, SCHEMA, SCHEMA_VERSION, ServerCost, Spread, Step,
-    TlsReport,
+    KneeReport, ProtocolReport, Report, SCHEMA, SCHEMA_VERSION, ServerCost, Spread, Step, TlsReport,
 };
 use crate::model::tls::HandshakeSummary;
 use crate::system::clock::nanoseconds;
@@ -156,7 +155,7 @@ impl Results {
             began_unix_ns: self.began_unix_ns,
             target: load.target.to_string(),
             protocol: ProtocolReport::of(&load.protocol),
-            mode: ModeReport::of(&load.mode),
+            mode: load.mode.clone(),
             driver,
             driver_features,
             threads: load.threads,

@@ -12,7 +12,7 @@ pub struct HandshakeSummary {
     pub cipher_suite: String,
     /// Key exchange group, such as `X25519`. `None` if the session was resumed without a key exchange.
     pub key_exchange: Option<String>,
-    /// Whether a session was resumed.
+    /// Set if a session was resumed.
     pub resumed: bool,
     /// Number of handshakes.
     pub count: u64,

@@ -202,6 +202,8 @@ impl Decoder {
         let line = self.partial.as_slice();
         let is_complete = line.ends_with(b"\n");
         let next = match self.state {
+            // A long line contains an extension. It is parsed only once, when it is complete.
+            State::ChunkSize if !is_complete && line.len() > 32 => return Ok(None),
             State::ChunkSize => match httparse::parse_chunk_size(line) {
                 // httparse takes a line without digits for the size 0.
                 _ if !line.first().is_none_or(u8::is_ascii_hexdigit) => return Err(invalid_chunk_size()),

@@ -5,12 +5,11 @@
 //! connections.
 //!
 //! ```text
-//!                no recording yet           complete, and equal to the first complete body
-//!   NotStarted ─────────────────► Recording ─────────────────────────────────────────────► body is known
-//!      │  │                           │ too long
-//!      │  │                           ▼
-//!      │  └─────────────────────── Digest          (another connection is recording, or the body is too long)
-//!      └────────────────────────── WithReference   (body is known)
+//!                body is known
+//!   NotStarted ────────────────► WithReference
+//!        │
+//!        └─────────────────────► Digest   also recorded, unless another connection is recording, or the body is too
+//!                                         long; becomes the reference if it equals the first complete body
 //! ```
 
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -60,10 +59,10 @@ pub(super) enum Comparison {
         bytes: u64,
         differ: bool,
     },
-    Recording(RecordedBody),
     Digest {
         bytes: u64,
         crc: Crc,
+        recorded: Option<RecordedBody>,
     },
 }
 
@@ -129,16 +128,15 @@ impl Comparison {
                 *differ |= (expected.get(start..end.min(expected.len())))
                     .is_some_and(|expected| *expected != data[..expected.len()]);
             }
-            Self::Recording(recorded) if recorded.bytes.len() + data.len() > MAX_REFERENCE_BYTES => {
-                let mut crc = Crc::new();
-                crc.update(&recorded.bytes);
-                crc.update(data);
-                *self = Self::Digest { bytes: (recorded.bytes.len() + data.len()) as u64, crc };
-            }
-            Self::Recording(recorded) => recorded.bytes.extend_from_slice(data),
-            Self::Digest { bytes, crc } => {
+            Self::Digest { bytes, crc, recorded } => {
                 *bytes += data.len() as u64;
                 crc.update(data);
+                if *bytes > MAX_REFERENCE_BYTES as u64 {
+                    *recorded = None;
+                }
+                if let Some(recorded) = recorded {
+                    recorded.bytes.extend_from_slice(data);
+                }
             }
             Self::NotStarted => {}
         }
@@ -147,12 +145,13 @@ impl Comparison {
     fn start(references: &References, page: usize) -> Self {
         let reference = &references[page];
         if reference.body.get().is_some() {
-            Self::WithReference { bytes: 0, differ: false }
-        } else if reference.is_too_long() || reference.is_being_recorded.swap(true, Ordering::Relaxed) {
-            Self::Digest { bytes: 0, crc: Crc::new() }
-        } else {
-            Self::Recording(RecordedBody { bytes: Vec::new(), references: Arc::clone(references), page })
+            return Self::WithReference { bytes: 0, differ: false };
         }
+        let is_recorded =
+            !reference.is_too_long() && !reference.is_being_recorded.swap(true, Ordering::Relaxed);
+        let recorded =
+            is_recorded.then(|| RecordedBody { bytes: Vec::new(), references: Arc::clone(references), page });
+        Self::Digest { bytes: 0, crc: Crc::new(), recorded }
     }
 
     /// Returns the result for the complete body.
@@ -170,16 +169,17 @@ impl Comparison {
                     BodyMatch::Equal
                 }
             }
-            Self::Recording(mut recorded) => {
-                let body_match = reference.compare_digest(Digest::of(&recorded.bytes));
-                if body_match == BodyMatch::Equal {
+            Self::Digest { bytes, crc, recorded } => {
+                let body_match = reference.compare_digest(Digest { bytes, crc32: crc.sum() });
+                if body_match == BodyMatch::Equal
+                    && let Some(mut recorded) = recorded
+                {
                     // Another connection may have set `body` after this one checked it and before this one started to
                     // record.
                     reference.body.get_or_init(|| std::mem::take(&mut recorded.bytes).into());
                 }
                 body_match
             }
-            Self::Digest { bytes, crc } => reference.compare_digest(Digest { bytes, crc32: crc.sum() }),
             Self::NotStarted => reference.compare_digest(Digest::of(&[])),
         }
     }
@@ -231,9 +231,9 @@ mod tests {
     fn bodies_are_compared_by_digest_during_recording() {
         let references = empty_references();
         let recorded = body(&references, &[b"hel"]);
-        assert!(matches!(recorded, Comparison::Recording(_)));
+        assert!(matches!(recorded, Comparison::Digest { recorded: Some(_), .. }));
         let other = body(&references, &[b"he", b"llo"]);
-        assert!(matches!(other, Comparison::Digest { bytes: 5, .. }));
+        assert!(matches!(other, Comparison::Digest { bytes: 5, recorded: None, .. }));
         assert_eq!(other.finish(&references, 0), BodyMatch::Equal, "first complete body");
         assert_eq!(compare(&references, &[b"hallo"]), BodyMatch::BytesDiffer);
         let mut recorded = recorded;
@@ -248,7 +248,7 @@ mod tests {
     fn dropped_recording_allows_another() {
         let references = empty_references();
         drop(body(&references, &[b"hel"]));
-        assert!(matches!(body(&references, &[b"h"]), Comparison::Recording(_)));
+        assert!(matches!(body(&references, &[b"h"]), Comparison::Digest { recorded: Some(_), .. }));
     }
 
     #[test]
@@ -264,7 +264,7 @@ mod tests {
         let references = empty_references();
         let chunk = vec![7; MAX_REFERENCE_BYTES / 2 + 1];
         let long = body(&references, &[&chunk, &chunk]);
-        assert!(matches!(long, Comparison::Digest { .. }));
+        assert!(matches!(long, Comparison::Digest { recorded: None, .. }));
         assert_eq!(long.finish(&references, 0), BodyMatch::Equal);
         assert_eq!(compare(&references, &[&chunk, &chunk]), BodyMatch::Equal);
         assert_eq!(compare(&references, &[&chunk, &chunk[1..], b"8"]), BodyMatch::BytesDiffer);

@@ -3,10 +3,11 @@
 use std::ops::Range;
 use std::path::Path;
 
-use super::{Resolver, Resources};
 use crate::plan::contender::{Contender, Role};
 use crate::plan::limits::{check_base, names_without_twins};
 use crate::plan::scenario::file::{ContenderEntry, InlineContender, Protocol, ScenarioError};
+use crate::plan::scenario::resolve::resolver::Resolver;
+use crate::plan::scenario::resources::Resources;
 use crate::plan::site::{SupportedTargets, Target};
 
 /// Placeholder for a core that runs neither servers nor the load.
@@ -15,7 +16,7 @@ const FURTHER_CORE: &str = "{further_core}";
 impl<'a> Resolver<'a> {
     /// Returns all available contenders of the scenario, without the twin of the reference.
     pub(super) fn contenders(&mut self) -> Result<Vec<Contender>, ScenarioError> {
-        let built_in = match self.file.protocol() {
+        let built_in = match self.protocol {
             Protocol::Disk => Contender::disk_workers(&self.resources.executable, &self.resources.disk_file),
             Protocol::Http | Protocol::Https => Contender::http_servers(&self.resources.executable),
             Protocol::Echo | Protocol::Idle => Contender::default_contenders(&self.resources.executable),
@@ -31,7 +32,7 @@ impl<'a> Resolver<'a> {
                 ContenderEntry::Inline(inline) => vec![self.inline(inline, span.clone())?],
             };
             for contender in entry_contenders {
-                let contender = match self.file.protocol() {
+                let contender = match self.protocol {
                     Protocol::Https => contender.under_tls(),
                     _ => contender,
                 };
@@ -51,7 +52,7 @@ impl<'a> Resolver<'a> {
     /// Returns the built peers of the scenario's protocol and the names of those that are not built.
     fn peers(&self) -> (&'a [Contender], &'a [String]) {
         let Resources { peers, unbuilt_peers, http_peers, unbuilt_http_peers, .. } = self.resources;
-        match self.file.protocol() {
+        match self.protocol {
             Protocol::Http | Protocol::Https => (http_peers, unbuilt_http_peers),
             Protocol::Echo | Protocol::Idle | Protocol::Disk => (peers, unbuilt_peers),
         }
@@ -116,11 +117,11 @@ impl<'a> Resolver<'a> {
             base: inline.against.as_ref().map(|base| base.get_ref().trim().to_owned()),
             ..Contender::new("", Path::new(&program), &[])
         };
-        if self.file.protocol() == Protocol::Https && !contender.serves_tls() {
+        if self.protocol == Protocol::Https && !contender.serves_tls() {
             let message = "an https command needs a certificate and a key (use {certificate} and {key})";
             return self.error(span, message.to_owned());
         }
-        match (&inline.serves, self.file.protocol().without_tls()) {
+        match (&inline.serves, self.protocol.without_tls()) {
             (None, Protocol::Http) => Ok(contender.serving_by_command()),
             (None, _) => Ok(contender),
             (Some(serves), Protocol::Http) if !serves.get_ref().is_empty() => {
@@ -136,37 +137,22 @@ impl<'a> Resolver<'a> {
         }
     }
 
-    /// Removes contenders that serve none of the requested targets and adds a note about them.
-    pub(super) fn drop_contenders_without_target(&mut self, contenders: &mut Vec<Contender>) {
+    /// Removes contenders that serve none of the requested targets, and those without TLS from an https scenario. Adds
+    /// notes about them.
+    pub(super) fn drop_unsuitable(&mut self, contenders: &mut Vec<Contender>) {
         let cell_targets = self.file.cells.iter().filter_map(|cell| cell.get_ref().target);
-        let requested_targets: Vec<Target> =
+        let targets: Vec<Target> =
             self.file.targets.iter().map(|target| *target.get_ref()).chain(cell_targets).collect();
-        if self.file.protocol().without_tls() != Protocol::Http || requested_targets.is_empty() {
-            return;
+        if self.is_http() && !targets.is_empty() {
+            let omitted = drop_unless(contenders, |contender| {
+                let supported = SupportedTargets::of(&contender.serves);
+                targets.iter().any(|&target| supported.has(target))
+            });
+            self.note_omitted("Omitted because they serve none of the requested targets", &omitted);
         }
-        let serves_any = |contender: &Contender| {
-            let supported = SupportedTargets::of(&contender.serves);
-            requested_targets.iter().any(|&target| supported.has(target))
-        };
-        let omitted = contenders.iter().filter(|contender| !serves_any(contender));
-        let omitted: Vec<&str> = omitted.map(|contender| contender.name.as_str()).collect();
-        if !omitted.is_empty() {
-            let names = omitted.join(", ");
-            self.notes.push(format!("Omitted because they serve none of the requested targets: {names}."));
-            contenders.retain(serves_any);
-        }
-    }
-
-    /// Removes contenders without TLS support from an https scenario and adds a note about them.
-    pub(super) fn drop_contenders_without_tls(&mut self, contenders: &mut Vec<Contender>) {
-        if self.file.protocol() != Protocol::Https {
-            return;
-        }
-        let plain = contenders.iter().filter(|contender| !contender.serves_tls());
-        let plain: Vec<&str> = plain.map(|contender| contender.name.as_str()).collect();
-        if !plain.is_empty() {
-            self.notes.push(format!("Omitted because they do not support TLS: {}.", plain.join(", ")));
-            contenders.retain(Contender::serves_tls);
+        if self.protocol == Protocol::Https {
+            let omitted = drop_unless(contenders, Contender::serves_tls);
+            self.note_omitted("Omitted because they do not support TLS", &omitted);
         }
     }
 
@@ -196,18 +182,16 @@ impl<'a> Resolver<'a> {
     ) -> Option<usize> {
         let uses_core =
             |contender: &Contender| contender.arguments.iter().any(|word| word.contains(FURTHER_CORE));
-        let names: Vec<String> =
-            contenders.iter().filter(|one| uses_core(one)).map(|contender| contender.name.clone()).collect();
-        if names.is_empty() {
+        if !contenders.iter().any(uses_core) {
             return None;
         }
         let Some(core) = core else {
-            contenders.retain(|contender| !uses_core(contender));
-            self.notes.push(format!(
-                "Omitted because they need a core in addition to those of servers and load, and only {} are usable: {}.",
-                self.resources.cores.len(),
-                names.join(", ")
-            ));
+            let omitted = drop_unless(contenders, |contender| !uses_core(contender));
+            let why = format!(
+                "Omitted because they need a core in addition to those of servers and load, and only {} are usable",
+                self.resources.cores.len()
+            );
+            self.note_omitted(&why, &omitted);
             return None;
         };
         for word in contenders.iter_mut().flat_map(|contender| &mut contender.arguments) {
@@ -247,8 +231,12 @@ impl<'a> Resolver<'a> {
                 affected.push(format!("{} ({base})", contender.name));
             }
         }
-        if !affected.is_empty() {
-            self.notes.push(format!("No base, because it does not participate: {}.", affected.join(", ")));
-        }
+        self.note_omitted("No base, because it does not participate", &affected);
     }
+}
+
+/// Removes the contenders for which `keeps` returns `false`, and returns their names.
+fn drop_unless(contenders: &mut Vec<Contender>, keeps: impl Fn(&Contender) -> bool) -> Vec<String> {
+    let dropped = contenders.extract_if(.., |contender| !keeps(contender));
+    dropped.map(|contender| contender.name).collect()
 }

@@ -1,0 +1,33 @@
+//! Methods of measurement of the cells of a run. Cells without a loop of requests have none.
+
+use crate::plan::cell::Cell;
+use crate::plan::method::Method;
+use crate::result::Plan;
+
+/// Returns the method in a cell: "saturated", "whole core", or nothing.
+pub fn name(plan: &Plan, cell: &Cell) -> &'static str {
+    match plan.method_in(cell) {
+        _ if !cell.workload.has_loops() => "",
+        Method::Saturated => "saturated",
+        Method::WholeCore => "whole core",
+    }
+}
+
+/// Returns the method of these cells, or "both methods".
+pub fn summary<'a>(plan: &Plan, cells: impl Iterator<Item = &'a Cell>) -> &'static str {
+    let mut names = cells.map(|cell| name(plan, cell)).filter(|name| !name.is_empty());
+    let first = names.next().unwrap_or("");
+    if names.any(|name| name != first) { "both methods" } else { first }
+}
+
+/// Describes the methods of these cells, as in "whole core; saturated: server limited to 80 % of its core".
+pub fn description<'a>(plan: &Plan, cells: impl Iterator<Item = &'a Cell>) -> String {
+    let mut methods: Vec<String> = Vec::new();
+    for cell in cells.filter(|cell| cell.workload.has_loops()) {
+        let method = plan.method_description(cell);
+        if !methods.contains(&method) {
+            methods.push(method);
+        }
+    }
+    methods.join("; ")
+}

@@ -1,0 +1,166 @@
+//! Comparison of the anello contenders with their peers over all cells.
+
+use crate::judge::comparability::driver_family;
+use crate::plan::cell::Workload;
+use crate::plan::contender::Kind;
+use crate::result::measure::Measure;
+use crate::result::{ContenderRecord, LabResult, PairComparison, Verdict};
+
+/// Minimum number of connections of the cells in which runtimes are compared.
+pub const MANY_CONNECTIONS: usize = 50;
+
+/// Measures that decide which runtime is ahead.
+const DECISIVE: [Measure; 3] = [Measure::Cpu, Measure::Rate, Measure::P99];
+
+/// Returns the peers with which an anello contender was compared, with the comparisons: first the peers with the same
+/// kind of I/O, then the other runtimes, then the other peers.
+pub fn peers_of<'a>(result: &'a LabResult, own: &str) -> Vec<(&'a str, Vec<&'a PairComparison>)> {
+    by_peer(result.all_pair_comparisons().filter(|pair| pair.contender == own))
+}
+
+fn by_peer<'a>(pairs: impl Iterator<Item = &'a PairComparison>) -> Vec<(&'a str, Vec<&'a PairComparison>)> {
+    let mut peers: Vec<(&str, Vec<&PairComparison>)> = Vec::new();
+    for pair in pairs {
+        match peers.iter_mut().find(|(peer, _)| *peer == pair.peer) {
+            Some((_, pairs)) => pairs.push(pair),
+            None => peers.push((&pair.peer, vec![pair])),
+        }
+    }
+    peers
+}
+
+/// Comparisons of an anello contender with the peers that decide whether it is beaten.
+#[derive(Debug, Clone)]
+pub struct Decision<'a> {
+    /// Number and kind of the peers, as in "6 peers on io_uring".
+    pub peers: String,
+    /// Number of comparisons in which anello is better.
+    pub better: usize,
+    /// Number of comparisons without a significant difference.
+    pub equal: usize,
+    /// Number of comparisons that are too noisy.
+    pub noisy: usize,
+    /// Comparisons in which the peer is better, with the measure.
+    pub lost: Vec<(Measure, &'a PairComparison)>,
+    /// For each comparison without a difference, the difference that it could not have shown, as a fraction: the noise
+    /// floor of the cell or half the width of the interval, whichever is larger.
+    pub undetectable: Vec<f64>,
+}
+
+impl Decision<'_> {
+    /// Returns the number of comparisons.
+    #[must_use]
+    pub fn comparisons(&self) -> usize {
+        self.better + self.equal + self.noisy + self.lost.len()
+    }
+}
+
+/// Compares an anello contender with its decisive peers by all measures, see [`decision_by`].
+#[must_use]
+pub fn decision<'a>(result: &'a LabResult, own: &ContenderRecord) -> Option<Decision<'a>> {
+    decision_by(result, own, &Measure::ALL)
+}
+
+/// Compares an anello contender with its decisive peers by these measures: for HTTP with all peers, because users choose
+/// HTTP servers regardless of their kind of I/O, for other workloads with the peers that use the same kind of I/O.
+/// `None` if there are no comparisons.
+pub fn decision_by<'a>(
+    result: &'a LabResult,
+    own: &ContenderRecord,
+    measures: &[Measure],
+) -> Option<Decision<'a>> {
+    let others = result.runtime_versus.iter().chain(&result.other_versus);
+    let others = others.filter(|pair| pair.cell.workload.target().is_some());
+    let pairs: Vec<_> =
+        result.versus.iter().chain(others).filter(|pair| pair.contender == own.name).collect();
+    let peers = counted_peers(result, own, &pairs);
+    let mut decision =
+        Decision { peers, better: 0, equal: 0, noisy: 0, lost: Vec::new(), undetectable: Vec::new() };
+    for (measure, pair) in measures.iter().flat_map(|measure| pairs.iter().map(move |pair| (*measure, *pair)))
+    {
+        match measure.pair_verdict(pair) {
+            verdict @ (Verdict::More | Verdict::Less) => match measure.is_better(verdict) {
+                Some(true) => decision.better += 1,
+                _ => decision.lost.push((measure, pair)),
+            },
+            Verdict::TooNoisy => decision.noisy += 1,
+            Verdict::NoDifference => {
+                decision.equal += 1;
+                let cell = result.cells.iter().find(|cell| cell.cell == pair.cell);
+                let limit = cell.and_then(|cell| measure.resolution(cell)).zip(measure.pair_ratio(pair));
+                decision.undetectable.extend(limit.map(|(floor, ratio)| {
+                    floor.max(ratio.estimate - ratio.low).max(ratio.high - ratio.estimate)
+                }));
+            }
+            Verdict::Reference | Verdict::NotComparable => {}
+        }
+    }
+    (decision.comparisons() > 0).then_some(decision)
+}
+
+/// Returns the number of peers in these comparisons, and their driver if peers on another driver are not among them.
+fn counted_peers(result: &LabResult, own: &ContenderRecord, pairs: &[&PairComparison]) -> String {
+    let peers = by_peer(pairs.iter().copied());
+    let count = format!("{} peer{}", peers.len(), if peers.len() == 1 { "" } else { "s" });
+    let is_counted = |name: &str| peers.iter().any(|(peer, _)| *peer == name);
+    let all_counted = peers_of(result, &own.name).iter().all(|(peer, _)| is_counted(peer));
+    let Some(family) = driver_family(own).filter(|_| !all_counted) else { return count };
+    let mut records = result.contenders.iter().filter(|record| is_counted(&record.name));
+    if records.all(|record| driver_family(record) == Some(family)) {
+        return format!("{count} on {family}");
+    }
+    // The driver of some peers is unknown or in neither family.
+    format!("{count} not on {}", if family == "epoll" { "io_uring" } else { "epoll" })
+}
+
+/// Result of the comparison of anello with a runtime in one cell.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Standing {
+    /// Anello is better by at least one measure and not worse by any.
+    Ahead,
+    /// Anello is worse by this measure, with this ratio.
+    Behind(Measure, f64),
+    /// There is no significant difference.
+    Equal,
+    /// No measure has a verdict.
+    TooNoisy,
+}
+
+/// Returns the standings of an anello contender against each async runtime, whatever its kind of I/O, in the echo cells
+/// with at least [`MANY_CONNECTIONS`] connections.
+#[must_use]
+pub fn runtimes<'a>(result: &'a LabResult, own: &str) -> Vec<(&'a str, Vec<Standing>)> {
+    let is_runtime = |pair: &&PairComparison| {
+        let peer = result.contenders.iter().find(|record| record.name == pair.peer);
+        peer.is_some_and(|peer| peer.kind == Some(Kind::Runtime))
+    };
+    let pairs = result.versus.iter().chain(&result.runtime_versus).filter(|pair| {
+        pair.contender == own
+            && pair.cell.connections >= MANY_CONNECTIONS
+            && matches!(pair.cell.workload, Workload::Echo { .. })
+    });
+    let mut runtimes = by_peer(pairs.filter(is_runtime));
+    runtimes.sort_unstable_by_key(|(runtime, _)| *runtime);
+    runtimes
+        .into_iter()
+        .map(|(runtime, pairs)| (runtime, pairs.into_iter().map(standing).collect()))
+        .collect()
+}
+
+fn standing(pair: &PairComparison) -> Standing {
+    let verdicts = DECISIVE.map(|measure| (measure, measure.pair_verdict(pair)));
+    let worse = verdicts.iter().find(|(measure, verdict)| measure.is_better(*verdict) == Some(false));
+    if let Some((measure, _)) = worse {
+        return Standing::Behind(*measure, measure.pair_ratio(pair).map_or(1.0, |ratio| ratio.estimate));
+    }
+    let has = |is: &dyn Fn(Measure, Verdict) -> bool| {
+        verdicts.iter().any(|(measure, verdict)| is(*measure, *verdict))
+    };
+    if has(&|measure, verdict| measure.is_better(verdict) == Some(true)) {
+        Standing::Ahead
+    } else if has(&|_, verdict| verdict == Verdict::NoDifference) {
+        Standing::Equal
+    } else {
+        Standing::TooNoisy
+    }
+}

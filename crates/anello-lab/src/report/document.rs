@@ -1,0 +1,122 @@
+//! Reports as text: for the terminal, and as Markdown for documents.
+
+use crate::judge::findings::{self, method};
+use crate::judge::statistics::CONFIDENCE;
+use crate::report::format::milliseconds;
+use crate::report::table::{Table, push_line, wrap};
+use crate::report::{details, figures, ratios};
+use crate::result::measure::Measure;
+use crate::result::time::readable_time;
+use crate::result::{ContenderRecord, LabResult};
+
+/// With more cells, the terminal shows ratios without intervals, and no figures of single cells.
+const MAX_DETAILED_CELLS: usize = 12;
+
+/// Renders the result for a terminal, at most 108 columns wide.
+#[must_use]
+pub fn render_table(result: &LabResult) -> String {
+    let is_detailed = result.cells.len() <= MAX_DETAILED_CELLS;
+    let mut text = String::new();
+    wrap(&mut text, "", &findings::conclusion(result));
+    let methods = method::description(&result.plan, result.cells.iter().map(|cell| &cell.cell));
+    if !methods.is_empty() {
+        wrap(&mut text, "", &format!("Method: {methods}."));
+    }
+    if result.interrupted {
+        push_line(&mut text, "The run was stopped early.");
+    }
+    let mut add = |tables: Vec<Table>, with_details: bool| {
+        for table in tables.iter().filter(|table| !table.rows.is_empty()) {
+            text += &table.to_text(with_details);
+        }
+    };
+    add(reference_tables(result), is_detailed);
+    add(vec![ratios::decisions(result), ratios::losses(result), ratios::runtimes(result)], true);
+    add(peer_standings(result), true);
+    add(base_tables(result), true);
+    add(vec![ratios::peaks(result)], true);
+    add(result.groups().iter().map(|group| figures::bars(result, group)).collect(), true);
+    if is_detailed {
+        add(result.cells.iter().map(|cell| figures::of_cell(result, cell)).collect(), true);
+    } else {
+        push_line(&mut text, "\nAll figures of all cells are in the HTML report and the JSON.");
+    }
+    push_line(&mut text, "");
+    wrap(&mut text, "", &format!("{} {}", ratios::SIGNS, figures::COLUMNS));
+    text += &details::facts(result).to_list();
+    text += &details::failures(result).to_list();
+    let (plan, environment) = (&result.plan, &result.environment);
+    push_line(&mut text, "");
+    let line = format!(
+        "{}; {}; {}; cores {:?} (servers) and {:?} (load); seed {}",
+        readable_time(result.started_unix_s),
+        environment.kernel,
+        environment.cpu_model,
+        plan.server_cores,
+        plan.load_cores,
+        plan.seed
+    );
+    wrap(&mut text, "", &line);
+    text
+}
+
+/// Renders several results as Markdown, with tables for documents.
+#[must_use]
+pub fn render_markdown(results: &[LabResult]) -> String {
+    results.iter().map(document).collect::<Vec<_>>().join("\n")
+}
+
+fn document(result: &LabResult) -> String {
+    let (plan, scenario) = (&result.plan, &result.plan.scenario);
+    let mut text = format!("## {}: {}\n\n{}\n", scenario.name, scenario.title, findings::conclusion(result));
+    let methods = method::description(plan, result.cells.iter().map(|cell| &cell.cell));
+    let tables = [
+        reference_tables(result),
+        vec![ratios::decisions(result), ratios::losses(result), ratios::runtimes(result)],
+        peer_standings(result),
+        anello_contenders(result)
+            .flat_map(|own| {
+                result.groups().into_iter().flat_map(|group| ratios::against_peers(result, &group, &own.name))
+            })
+            .collect(),
+        base_tables(result),
+        vec![ratios::reference_standings(result), ratios::peaks(result)],
+    ];
+    for table in tables.concat().iter().filter(|table| !table.rows.is_empty()) {
+        text += &table.to_markdown();
+    }
+    text += &format!(
+        "\n{}, {} passes of {} rounds, slices of {}; intervals of {:.0} %.{} {}\n",
+        readable_time(result.started_unix_s),
+        plan.passes,
+        plan.rounds,
+        milliseconds(plan.slice_ns),
+        CONFIDENCE * 100.0,
+        if methods.is_empty() { String::new() } else { format!(" Method: {methods}.") },
+        ratios::SIGNS
+    );
+    text
+}
+
+fn anello_contenders(result: &LabResult) -> impl Iterator<Item = &ContenderRecord> {
+    result.contenders.iter().filter(|own| !findings::peers_of(result, &own.name).is_empty())
+}
+
+/// Returns the ratios to the reference in each group by each compared measure.
+fn reference_tables(result: &LabResult) -> Vec<Table> {
+    let groups = result.groups().into_iter();
+    let tables = groups.flat_map(|group| {
+        let first = result.cells_of(&group).first().map(|cell| cell.cell);
+        let measures = first.into_iter().flat_map(|cell| Measure::of_cell(&cell));
+        measures.map(move |measure| ratios::against_reference(result, &group, *measure))
+    });
+    tables.collect()
+}
+
+fn base_tables(result: &LabResult) -> Vec<Table> {
+    result.groups().iter().flat_map(|group| ratios::against_bases(result, group)).collect()
+}
+
+fn peer_standings(result: &LabResult) -> Vec<Table> {
+    anello_contenders(result).filter_map(|own| ratios::peer_standings(result, &own.name)).collect()
+}

@@ -1,0 +1,124 @@
+//! Names of measures, groups and cells in reports, and the values of a row by measure.
+
+use crate::judge::comparability::driver_family;
+use crate::plan::cell::{Cell, Group, Workload};
+use crate::report::format::{bytes, count, micros};
+use crate::result::Estimate;
+use crate::result::measure::Measure;
+use crate::result::time::readable_time;
+use crate::result::{ContenderRecord, LabResult, Outcome, Row};
+
+/// Returns the figure of a row.
+pub fn estimate(row: &Row, measure: Measure) -> Option<Estimate> {
+    let figures = row.figures.as_ref();
+    match measure {
+        Measure::Rate => figures.map(|figures| figures.requests_per_second),
+        Measure::Cpu => figures.map(|figures| figures.cpu_ns),
+        Measure::P50 => figures.map(|figures| figures.p50_ns),
+        Measure::P99 => figures.map(|figures| figures.p99_ns),
+        Measure::Memory => row.memory_per_connection_bytes,
+        Measure::TotalCpu => figures.and_then(|figures| figures.cpu_of_both_ns),
+    }
+}
+
+/// Returns the contenders with their indices, without second instances of another contender.
+pub fn originals(result: &LabResult) -> impl Iterator<Item = (usize, &ContenderRecord)> {
+    result.contenders.iter().enumerate().filter(|(_, contender)| contender.twin_of.is_none())
+}
+
+/// Returns the driver family of a peer if it differs from that of the contender `own`.
+pub fn other_family(result: &LabResult, own: &str, peer: &str) -> Option<&'static str> {
+    let family = |name: &str| driver_family(result.contenders.iter().find(|record| record.name == name)?);
+    let of_peer = family(peer)?;
+    (family(own)? != of_peer && !peer.contains(of_peer)).then_some(of_peer)
+}
+
+/// Returns the name of a measure as a heading, with its unit.
+pub fn heading(measure: Measure, workload: Workload) -> String {
+    let name = measure.name(workload);
+    let unit = if matches!(measure, Measure::Rate | Measure::Memory) { "" } else { ", µs" };
+    // "p99" stays in lower case.
+    let (first, rest) = if name.starts_with("p9") { ("", name) } else { name.split_at(1) };
+    format!("{}{rest}{unit}", first.to_uppercase())
+}
+
+/// Returns the unit of [`shown`].
+pub fn unit(measure: Measure) -> &'static str {
+    match measure {
+        Measure::Rate => "/s",
+        Measure::Cpu | Measure::P50 | Measure::P99 | Measure::TotalCpu => "µs",
+        Measure::Memory => "B",
+    }
+}
+
+/// Returns which direction is better.
+pub fn better(measure: Measure) -> &'static str {
+    if measure.more_is_better() { "more is better" } else { "less is better" }
+}
+
+/// Formats a figure without its unit.
+pub fn shown(measure: Measure, value: f64) -> String {
+    match measure {
+        Measure::Rate => count(value),
+        Measure::Cpu | Measure::P50 | Measure::P99 | Measure::TotalCpu => micros(value),
+        Measure::Memory => bytes(value),
+    }
+}
+
+/// Returns the title of a group of cells.
+pub fn group_title(group: &Group) -> String {
+    match group.workload {
+        Workload::Echo { .. } => format!("Echo, {group}"),
+        Workload::Http { .. } => format!("HTTP, {group}"),
+        Workload::Idle => "Idle connections".to_owned(),
+        Workload::Disk { .. } => format!("Disk: {group}"),
+    }
+}
+
+/// Returns the quantity in which the cells of a group differ.
+pub fn axis_title(group: &Group) -> &'static str {
+    match (group.workload, group.connections) {
+        (Workload::Disk { .. }, _) => "queue depth",
+        (_, Some(_)) => "requests/s offered",
+        (Workload::Idle, None) => "idle connections",
+        (Workload::Echo { .. } | Workload::Http { .. }, None) => "connections",
+    }
+}
+
+/// Returns the position of a cell within its group: "300", "20.0k".
+pub fn position(cell: &Cell) -> String {
+    match cell.offered_per_second {
+        Some(rate) => count(rate as f64),
+        None => cell.connections.to_string(),
+    }
+}
+
+/// Returns the position with its quantity: "1 connection", "20.0k requests/s offered", "queue depth 16".
+pub fn position_with_axis(group: &Group, cell: &Cell) -> String {
+    let (position, axis) = (position(cell), axis_title(group));
+    match (group.workload, group.connections) {
+        (Workload::Disk { .. }, _) => format!("{axis} {position}"),
+        (_, None) if cell.connections == 1 => format!("{position} {}", axis.trim_end_matches('s')),
+        _ => format!("{position} {axis}"),
+    }
+}
+
+/// Returns in at most two words why a row has no figure. Empty if it has one.
+pub fn why_none(outcome: &Outcome) -> &'static str {
+    match outcome {
+        Outcome::Measured => "",
+        Outcome::Skipped(_) => "skipped",
+        Outcome::Failed(_) => "failed",
+        Outcome::CheckFailed(_) => "failed check",
+        Outcome::BeyondLimit(_) => "beyond limit",
+        Outcome::NotServed(_) => "not served",
+        Outcome::NotMeasured => "not measured",
+    }
+}
+
+/// Returns the scenario and the start of a run.
+pub fn run_title(result: &LabResult) -> String {
+    let name = &result.plan.scenario.name;
+    let time = readable_time(result.started_unix_s);
+    if name.is_empty() { time } else { format!("{name}, {time}") }
+}

@@ -1,0 +1,376 @@
+//! The HTML report: one file without external resources, for one run or several.
+//!
+//! The first screen shows the conclusion, the CPU time per request and the noise floor. Verdicts follow, then the groups of
+//! cells, the published figures, and at the end notes, contenders, machine, method and the raw data. Charts are drawn by the
+//! vendored uPlot from JSON in the page; everything else is complete without scripts.
+
+use maud::{DOCTYPE, Markup, PreEscaped, html};
+
+use crate::judge::findings::{self, method};
+use crate::plan::cell::Group;
+use crate::report::chart::{Chart, GroupCharts};
+use crate::report::palette::{Look, looks};
+use crate::report::table::{Table, TableRow, Value};
+use crate::report::{details, figures, names, published, ratios, raw};
+use crate::result::measure::Measure;
+use crate::result::{FindingKind, LabResult};
+
+const UPLOT: &str = include_str!("uplot/uPlot.iife.min.js");
+const UPLOT_STYLE: &str = include_str!("uplot/uPlot.min.css");
+const STYLE: &str = include_str!("page.css");
+const SCRIPT: &str = include_str!("page.js");
+
+/// With more latency charts in a group, they are folded.
+const MAX_OPEN_LATENCIES: usize = 4;
+
+/// With more rows, a table of published cells is folded.
+const MAX_OPEN_CELLS: usize = 12;
+
+/// Renders one result as a page without external resources.
+#[must_use]
+pub fn render_html(result: &LabResult) -> String {
+    render_page(std::slice::from_ref(result))
+}
+
+/// Renders several results as one page, one after the other.
+#[must_use]
+pub fn render_page(results: &[LabResult]) -> String {
+    let title = match results {
+        [result] => names::run_title(result),
+        _ => format!("{} runs", results.len()),
+    };
+    let runs = results.iter().enumerate().map(|(number, result)| Run {
+        result,
+        number,
+        looks: looks(&result.contenders, &result.plan.reference),
+    });
+    let page = html! {
+        (DOCTYPE)
+        html lang="en" {
+            head {
+                meta charset="utf-8";
+                meta name="viewport" content="width=device-width, initial-scale=1";
+                title { "anello lab · " (title) }
+                style { (PreEscaped(UPLOT_STYLE)) (PreEscaped(STYLE)) }
+            }
+            body {
+                header.bar {
+                    div {
+                        h1 { b { "anello" } " lab" }
+                        button #theme .js type="button" title="Light, dark, or as set in the system" { "◐ " span { "auto" } }
+                    }
+                }
+                main {
+                    @if results.len() > 1 { (overview(results)) }
+                    @for run in runs { (run.section(results.len() > 1)) }
+                }
+                (PreEscaped("<!-- uPlot 1.6.32, MIT License, Copyright (c) 2022 Leon Sorokin -->"))
+                script { (PreEscaped(UPLOT)) }
+                script { (PreEscaped(SCRIPT)) }
+            }
+        }
+    };
+    page.into_string()
+}
+
+/// Returns the runs of a page with their conclusions.
+fn overview(results: &[LabResult]) -> Markup {
+    html! {
+        h2 { (results.len()) " runs on this page" }
+        ol.runs {
+            @for (number, result) in results.iter().enumerate() {
+                li { a href={ "#run" (number) } { (names::run_title(result)) } " " (findings::conclusion(result)) }
+            }
+        }
+    }
+}
+
+/// A run on a page.
+struct Run<'a> {
+    result: &'a LabResult,
+    number: usize,
+    looks: Vec<Look>,
+}
+
+impl Run<'_> {
+    fn section(&self, is_one_of_several: bool) -> Markup {
+        let (result, number) = (self.result, self.number);
+        let groups: Vec<(Group, GroupCharts)> =
+            result.groups().into_iter().map(|group| (group, GroupCharts::of(result, &group))).collect();
+        let colours: String = (self.looks.iter().enumerate())
+            .map(|(index, look)| format!("--c{index}:light-dark({},{});", look.colour.0, look.colour.1))
+            .collect();
+        html! {
+            section.run id={ "run" (number) } style=(colours) {
+                script type="application/json" .looks { (json(&self.looks)) }
+                @if is_one_of_several { h2.run { (names::run_title(result)) } }
+                (self.first_screen(&groups))
+                (self.navigation(&groups))
+                (self.verdicts())
+                (self.legend())
+                @for (index, (group, charts)) in groups.iter().enumerate() { (self.group(index, group, charts)) }
+                (self.published())
+                (self.notes())
+                (self.environment())
+                (self.raw())
+            }
+        }
+    }
+
+    /// Conclusion, charts of the CPU time per request, noise floor.
+    fn first_screen(&self, groups: &[(Group, GroupCharts)]) -> Markup {
+        let result = self.result;
+        let shown: Vec<_> = groups.iter().filter(|(_, charts)| !charts.main.is_empty()).collect();
+        let methods = method::description(&result.plan, result.cells.iter().map(|cell| &cell.cell));
+        let facts = findings::facts(result);
+        // Neither the smallest messages nor the largest.
+        let first = shown.len().saturating_sub(1) / 2;
+        let floor = facts.iter().find(|fact| fact.kind == FindingKind::Resolution);
+        html! {
+            p.headline { (findings::conclusion(result)) }
+            @if result.interrupted { p.caution { "The run was stopped early." } }
+            p.meta { (details::summary(result)) @if !methods.is_empty() { " · method: " (methods) } }
+            @if shown.len() > 1 {
+                select.js aria-label="Cells" {
+                    @for (index, (group, _)) in shown.iter().enumerate() { option value=(index) selected[index == first] { (names::group_title(group)) } }
+                }
+            }
+            @for (index, (group, charts)) in shown.iter().enumerate() {
+                div.pair.main hidden[index != first] aria-label=(names::group_title(group)) { @for chart in &charts.main { (figure(chart)) } }
+            }
+            @if let Some(floor) = floor { p.floor { b { (floor.subject) ": " } (floor.text) "." } }
+        }
+    }
+
+    fn navigation(&self, groups: &[(Group, GroupCharts)]) -> Markup {
+        let number = self.number;
+        html! {
+            nav {
+                a href={ "#r" (number) "verdicts" } { "Verdicts" }
+                @for (index, (group, _)) in groups.iter().enumerate() {
+                    a href={ "#r" (number) "g" (index) } { (names::group_title(group)) }
+                }
+                a href={ "#r" (number) "notes" } { "Notes" }
+                a href={ "#r" (number) "environment" } { "Environment" }
+                a href={ "#r" (number) "raw" } { "Raw data" }
+            }
+        }
+    }
+
+    fn verdicts(&self) -> Markup {
+        let result = self.result;
+        let own = result.contenders.iter().filter_map(|own| ratios::peer_standings(result, &own.name));
+        html! {
+            h2 id={ "r" (self.number) "verdicts" } { "Verdicts" }
+            p.lead {
+                (ratios::SIGNS) " Peers with another kind of I/O have it in parentheses. The last rows of a table of ratios \
+                show by how much identical servers can differ, and the method of measurement."
+            }
+            (self.table(&ratios::decisions(result), ""))
+            (self.table(&ratios::losses(result), "ratios"))
+            (self.table(&ratios::runtimes(result), ""))
+            @for table in own { (self.table(&table, "standings")) }
+            (self.table(&ratios::reference_standings(result), "standings"))
+            (self.table(&ratios::peaks(result), ""))
+        }
+    }
+
+    /// Names of all contenders with a switch for each.
+    fn legend(&self) -> Markup {
+        html! {
+            details.legend.js {
+                summary { "Contenders: show and hide" }
+                div {
+                    @for (index, contender) in self.result.contenders.iter().enumerate() {
+                        label { input type="checkbox" checked data-c=(index); (self.swatch(index)) (contender.name) }
+                    }
+                    span.presets {
+                        button type="button" data-show="all" { "all" }
+                        button type="button" data-show="none" { "none" }
+                    }
+                }
+            }
+        }
+    }
+
+    fn group(&self, index: usize, group: &Group, charts: &GroupCharts) -> Markup {
+        let result = self.result;
+        let cells = result.cells_of(group);
+        let measures = cells.first().map_or(&[][..], |cell| Measure::of_cell(&cell.cell));
+        let own = result.contenders.iter();
+        let peers: Vec<Table> = own.flat_map(|own| ratios::against_peers(result, group, &own.name)).collect();
+        html! {
+            section.group {
+                h2 id={ "r" (self.number) "g" (index) } { (names::group_title(group)) }
+                @for measure in measures { (self.table(&ratios::against_reference(result, group, *measure), "ratios")) }
+                @for table in ratios::against_bases(result, group) { (self.table(&table, "ratios")) }
+                div.pair { @for chart in &charts.others { (figure(chart)) } }
+                @if group.workload == crate::plan::cell::Workload::Idle { (self.table(&figures::bars(result, group), "bars")) }
+                @if !peers.is_empty() {
+                    details { summary { "anello as a multiple of each peer" } @for table in &peers { (self.table(table, "ratios")) } }
+                }
+                @if !charts.latencies.is_empty() {
+                    details open[charts.latencies.len() <= MAX_OPEN_LATENCIES] {
+                        summary { "Latency by percentile (" (charts.latencies.len()) " charts)" }
+                        div.pair { @for chart in &charts.latencies { (figure(chart)) } }
+                    }
+                }
+                details {
+                    summary { "All figures" }
+                    p.lead { (figures::COLUMNS) }
+                    @for cell in cells { (self.table(&figures::of_cell(result, cell), "")) }
+                }
+            }
+        }
+    }
+
+    fn published(&self) -> Markup {
+        let all = published::tables(self.result);
+        html! {
+            @if !all.is_empty() {
+                h2 { "Published figures" }
+                p.lead { (published::RULES) }
+            }
+            @for of in &all {
+                h3 { (of.title) }
+                p.lead { "Measured on: " (of.measured_on) "." }
+                (self.table(&of.claims, "long"))
+                @let rows: usize = of.cells.iter().map(|table| table.rows.len()).sum();
+                details open[rows <= MAX_OPEN_CELLS] {
+                    summary { "All " (rows) " common cells" }
+                    @for table in &of.cells { (self.table(table, "ratios")) }
+                }
+            }
+        }
+    }
+
+    fn notes(&self) -> Markup {
+        let (result, scenario) = (self.result, &self.result.plan.scenario);
+        html! {
+            h2 id={ "r" (self.number) "notes" } { "Notes" }
+            @if !scenario.title.is_empty() { p.lead { b { (scenario.title.trim_end_matches('.')) "." } " " (scenario.description) } }
+            @if !scenario.scaling.is_empty() {
+                details {
+                    summary { "Adapted to this machine (" (scenario.scaling.len()) ")" }
+                    ul { @for note in &scenario.scaling { li { (note) } } }
+                }
+            }
+            (self.table(&details::facts(result), "long"))
+            (self.table(&details::failures(result), "long"))
+            @if result.failures.is_empty() { p.lead { "No failures: every contender started, sent correct responses and stayed up." } }
+            (self.table(&details::checks(result), "long"))
+            @if result.checks.is_empty() { p.lead { "The contenders were not checked before the run; every byte was compared during the run." } }
+        }
+    }
+
+    fn environment(&self) -> Markup {
+        let (result, plan) = (self.result, &self.result.plan);
+        html! {
+            h2 id={ "r" (self.number) "environment" } { "Environment" }
+            p.lead { "anello " (plan.version) ". Repeat this run:" }
+            pre { (plan.repeat_command) }
+            (self.table(&details::contenders(result), "long"))
+            (self.table(&details::machine(result), "long"))
+            h3 { "Method" }
+            p.lead { (details::method(result)) }
+            @if !plan.scenario.text.is_empty() { details { summary { "Scenario file" } pre { (plan.scenario.text) } } }
+        }
+    }
+
+    fn raw(&self) -> Markup {
+        let number = self.number;
+        html! {
+            h2 id={ "r" (number) "raw" } { "Raw data" }
+            p.lead {
+                "This page contains every slice and every histogram. " code { "anello lab report" } " creates the report again from \
+                this page or from the JSON, " code { "anello lab compare" } " compares two runs."
+            }
+            @match serde_json::to_string(self.result) {
+                Ok(text) => {
+                    button.js.save type="button" data-raw={ "raw" (number) } { "Save as JSON" }
+                    (PreEscaped(raw::element(number, &text)))
+                }
+                Err(error) => p.lead { "No raw data: " (error) }
+            }
+        }
+    }
+
+    /// Marker of a contender in its colour.
+    fn swatch(&self, index: usize) -> Markup {
+        let look = self.looks.get(index);
+        html! { @if let Some(look) = look { i.swatch style={ "color:var(--c" (index) ")" } { (look.marker) } } }
+    }
+
+    fn table(&self, table: &Table, class: &str) -> Markup {
+        html! {
+            @if !table.rows.is_empty() {
+                h4 { (table.title) }
+                @if !table.note.is_empty() { p.lead { (table.note) } }
+                div.scroll {
+                    table class=(class) {
+                        thead { tr { @for heading in &table.head { th scope="col" { (heading) } } } }
+                        tbody { @for row in &table.rows { (self.row(row, table.head.len())) } }
+                    }
+                }
+            }
+        }
+    }
+
+    fn row(&self, row: &TableRow, columns: usize) -> Markup {
+        let is_reference = self.result.plan.reference == row.name;
+        let span = |index: usize| {
+            let is_last = index + 1 == row.values.len();
+            Some(columns.saturating_sub(row.values.len())).filter(|span| is_last && *span > 1)
+        };
+        html! {
+            tr class=[row.contender.map(|index| format!("c{index}"))] {
+                th scope="row" .reference[is_reference] {
+                    @if let Some(index) = row.contender { (self.swatch(index)) }
+                    (row.name)
+                    @if !row.detail.is_empty() { " " small { (row.detail) } }
+                }
+                @for (index, value) in row.values.iter().enumerate() {
+                    td class=[value.tone.class()] title=[Some(&value.hint).filter(|hint| !hint.is_empty())] colspan=[span(index)] {
+                        (cell(value))
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Returns the contents of a cell: bars, text, addition, interval.
+fn cell(value: &Value) -> Markup {
+    let place = |ratio: f64| ((ratio.max(f64::MIN_POSITIVE).log2() + 1.0) * 50.0).clamp(0.0, 100.0);
+    html! {
+        @if !value.parts.is_empty() {
+            span.parts {
+                @for (tone, count) in value.parts.iter().filter(|(_, count)| *count > 0) {
+                    i class=[tone.class()] style={ "flex-grow:" (count) } { (count) }
+                }
+            }
+        }
+        @if let Some(bar) = value.bar { i.bar style={ "width:" (format!("{:.1}", bar * 60.0)) "%" } {} }
+        @if value.parts.is_empty() { (value.text) }
+        @if !value.detail.is_empty() { " " small { (value.detail) } }
+        @if let Some((low, high)) = value.interval {
+            i.interval { i style=(format!("left:{:.1}%;right:{:.1}%", place(low), 100.0 - place(high))) {} }
+        }
+    }
+}
+
+/// Returns a chart, which the script draws from its data.
+fn figure(chart: &Chart) -> Markup {
+    html! {
+        figure.chart role="img" aria-label=(chart.title) {
+            figcaption { (chart.title) }
+            script type="application/json" { (json(chart)) }
+        }
+    }
+}
+
+/// Serializes a value as JSON that contains no markup.
+fn json(value: &impl serde::Serialize) -> PreEscaped<String> {
+    // The types have no keys that JSON cannot express.
+    PreEscaped(serde_json::to_string(value).unwrap_or_default().replace('<', "\\u003c"))
+}
