@@ -26,7 +26,7 @@ use super::notify::ServiceManager;
 use super::reload::ReloadSignals;
 use super::sandbox::Sandbox;
 use super::service::{Service, open};
-use super::sockets::Sockets;
+use super::sockets::{Sockets, Startup};
 use super::start_barrier::StartBarrier;
 use super::worker::serve;
 use crate::common::error::Context;
@@ -66,7 +66,7 @@ pub fn run(arguments: Arguments, configuration: &Configuration) -> io::Result<Ex
     // Threads are started from here on.
     let log = arguments.observer.start_log()?;
     let service = Arc::new(Service {
-        listening: Arc::clone(&listening),
+        listening,
         driver: OnceLock::new(),
         directory_watch,
         files,
@@ -84,16 +84,32 @@ pub fn run(arguments: Arguments, configuration: &Configuration) -> io::Result<Ex
         flags: arguments,
     });
     let admin = start_admin(admin_listener, &service, &descriptors)?;
-    let running = start_workers(&service)?;
-    let startup_result = startup.start_accepting(&listening, admin, workers);
+    let result = serve_to_end(&service, startup, admin, reload_signals);
+    if let Some(log) = log {
+        log.close()?;
+    }
+    result?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Starts the workers, has them accept, and waits until they have exited.
+fn serve_to_end(
+    service: &Arc<Service>,
+    startup: Startup,
+    admin: Option<ListenerGroup<TcpListener>>,
+    reload_signals: ReloadSignals,
+) -> io::Result<()> {
+    let (listening, workers) = (&service.listening, service.flags.workers());
+    let running = start_workers(service)?;
+    let startup_result = startup.start_accepting(listening, admin, workers);
     match &startup_result {
         Ok((true, exit_guard)) => {
             // Before the ready line is printed.
             service.health.set_ready();
-            announce(&service, workers);
+            announce(service, workers);
             service.manager.ready(exit_guard.took_over);
-            reload_signals.spawn_handler(Arc::clone(&service));
-            directory_watch::start(Arc::clone(&service.directory_watch), Arc::clone(&listening));
+            reload_signals.spawn_handler(Arc::clone(service));
+            directory_watch::start(Arc::clone(&service.directory_watch), Arc::clone(listening));
         }
         Ok((false, _)) => {}
         Err(_) => listening.close_now(),
@@ -101,12 +117,8 @@ pub fn run(arguments: Arguments, configuration: &Configuration) -> io::Result<Ex
     let result: io::Result<()> = running.join()?.into_iter().collect();
     // The handover thread also holds a reference and does not exit.
     listening.file().into_iter().for_each(SocketFile::remove);
-    if let Some(log) = log {
-        log.close()?;
-    }
     // The error of a worker takes precedence: it is the cause of a failed startup.
-    result.and(startup_result)?;
-    Ok(ExitCode::SUCCESS)
+    result.and(startup_result.map(drop))
 }
 
 /// Changes to the configured user, after checking that this user can use everything that root could.

@@ -39,22 +39,9 @@ mod tests {
 
     #[test]
     fn repeat_command_omits_output_files() {
-        let words = [
-            "lab",
-            "run",
-            "--out",
-            "a b",
-            "--seed",
-            "3",
-            "--out=c",
-            "--json",
-            "d.json.gz",
-            "--json=e",
-            "--contender",
-            "x=y z",
-            "it's",
-        ];
-        let command = repeat_command(words.iter().map(|&word| word.to_owned()));
+        let words = "--seed 3 --out=c --json d.json.gz --json=e --contender".split(' ');
+        let words = ["lab", "run", "--out", "a b"].into_iter().chain(words).chain(["x=y z", "it's"]);
+        let command = repeat_command(words.map(str::to_owned));
         assert_eq!(command, r"anello lab run --seed 3 --contender 'x=y z' 'it'\''s'");
     }
 

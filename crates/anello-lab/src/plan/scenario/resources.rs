@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use crate::plan::contender::Contender;
 use crate::plan::cores::{allowed_cores, connections_limit, core_siblings};
-use crate::plan::peers::{self, Peers, State};
+use crate::plan::peers::{Peers, Protocol, State};
 
 /// Resources of a machine that a scenario can use.
 #[derive(Debug, Clone)]
@@ -56,8 +56,8 @@ impl Resources {
             let names = unbuilt.map(|contender| contender.name.clone()).collect();
             (peers.contenders(protocol, "{cores}"), names)
         };
-        let (peers, unbuilt_peers) = contenders_of(peers::Protocol::Echo);
-        let (http_peers, unbuilt_http_peers) = contenders_of(peers::Protocol::Http);
+        let (peers, unbuilt_peers) = contenders_of(Protocol::Echo);
+        let (http_peers, unbuilt_http_peers) = contenders_of(Protocol::Http);
         Resources { peers, unbuilt_peers, http_peers, unbuilt_http_peers, ..self }
     }
 
