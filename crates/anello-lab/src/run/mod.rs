@@ -46,15 +46,17 @@ use crate::run::machine::Machine;
 use crate::run::progress::{Observer, Progress};
 use crate::run::runner::Runner;
 
+pub use record::ResumeError;
+
 /// Reason why a run has no result.
 #[derive(Debug, Clone, PartialEq, Error)]
 pub enum LabError {
     /// The configuration is invalid.
     #[error("cannot run: {0}")]
     Config(#[from] ConfigError),
-    /// The run cannot be resumed from this result. The text names the difference.
+    /// The run cannot be resumed from this result.
     #[error("cannot resume the run: {0}")]
-    Resume(String),
+    Resume(#[from] ResumeError),
     /// No contender could be started. Contains the failure of each.
     #[error("no contender could be started{}", list(.0))]
     NothingStarted(Vec<Failure>),
@@ -79,7 +81,7 @@ pub fn measure(
     config.validate()?;
     let mut result = record::new_result(config, machine);
     if let Some(previous) = previous {
-        result = record::resume(previous, result).map_err(LabError::Resume)?;
+        result = record::resume(previous, result)?;
     }
     for note in machine.prepare(config) {
         if !result.notes.contains(&note) {
