@@ -93,7 +93,7 @@ pub struct Row {
     pub cpu_low_ratio: Option<Ratio>,
     /// Memory of the server process per idle connection, in bytes, excluding kernel memory; only for idle connections.
     pub memory_per_connection_bytes: Option<Estimate>,
-    /// Server instructions per request in kernel and user mode, from [`LabResult::instructions`]; `None` if they were
+    /// Server instructions per request in kernel and user mode, from [`LabResult`](crate::LabResult::instructions); `None` if they were
     /// not counted.
     #[serde(default)]
     pub instructions_per_request: Option<f64>,
