@@ -140,17 +140,11 @@ impl Table {
         if !self.note.is_empty() {
             wrap(&mut text, "", &self.note);
         }
-        let name = |row: &TableRow| {
-            let detail = if row.detail.is_empty() {
-                String::new()
-            } else {
-                format!("  {}", cut(&row.detail, MAX_NAME_WIDTH))
-            };
-            format!(
-                "{:<1$}{detail}",
-                cut(&row.name, MAX_NAME_WIDTH),
-                if detail.is_empty() { 0 } else { MAX_NAME_WIDTH }
-            )
+        let has_details = self.rows.iter().any(|row| !row.detail.is_empty());
+        let limit = if has_details { MAX_NAME_WIDTH } else { MAX_NAME_WIDTH * 2 };
+        let name = |row: &TableRow| match (cut(&row.name, limit), row.detail.as_str()) {
+            (name, "") => name,
+            (name, detail) => format!("{name:<MAX_NAME_WIDTH$}  {}", cut(detail, MAX_NAME_WIDTH)),
         };
         let names: Vec<String> = self.rows.iter().map(name).collect();
         let heads = self.head.first().into_iter();
