@@ -2,7 +2,7 @@
 
 use std::cell::Cell as StdCell;
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,24 +11,22 @@ use std::time::Duration;
 use anello_lab::result::{Consequence, LabResult, Outcome};
 use anello_lab::simulation::{Fault, Noise, SimulatedServer, Simulation};
 use anello_lab::{
-    Cell, Check, Contender, CoreLayout, LabConfig, LabError, Load, LoadSession, Observer, Progress,
-    SliceLoad, echo_cells, run, run_from,
+    Cell, Check, Contender, LabConfig, LabError, Load, LoadSession, Observer, Progress, SliceLoad,
+    echo_cells, run, run_from,
 };
+
+#[path = "common/lab.rs"]
+mod lab;
+
+use lab::{checks_of, config_of};
 
 const REFERENCE: &str = "bare epoll";
 
 /// Returns a configuration with checks, the reference, its twin and one other contender.
 fn config(other: &str) -> LabConfig {
     let contender = |name: &str| Contender::new(name, Path::new("server"), &["--cores", "{cores}"]);
-    let mut config = LabConfig {
-        contenders: vec![contender(REFERENCE), contender(REFERENCE).twin(), contender(other)],
-        cells: echo_cells(&[128], &[1, 50]),
-        check: true,
-        cores: CoreLayout::new(vec![0], vec![1]),
-        ..LabConfig::quick(PathBuf::from("server"))
-    };
-    config.timing.slice = Duration::from_millis(50);
-    config
+    let contenders = vec![contender(REFERENCE), contender(REFERENCE).twin(), contender(other)];
+    LabConfig { check: true, ..config_of(contenders, echo_cells(&[128], &[1, 50]), 1) }
 }
 
 fn simulation(other: &str, fault: Fault) -> Simulation {
@@ -85,11 +83,7 @@ fn resumed_run_performs_remaining_checks() {
         let (mut load, mut machine) = (simulation.load(), simulation.machine());
         let mut observer = StopsAfter(usize::MAX, &stop);
         let result = run_from(&config, Some(part), &mut load, &mut machine, &mut observer, &stop).unwrap();
-        let made: Vec<(&str, &str, bool)> = result
-            .checks
-            .iter()
-            .map(|check| (check.contender.as_str(), check.what.as_str(), check.passed))
-            .collect();
+        let made = checks_of(&result);
         let expected = [
             (REFERENCE, "complete bytes", true),
             (REFERENCE, "stalled reader", true),

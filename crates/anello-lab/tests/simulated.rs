@@ -2,17 +2,20 @@
 //! match them.
 
 use std::cell::Cell as StdCell;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 
 use anello_lab::raw::runs_of;
 use anello_lab::result::{Consequence, FindingKind, LabResult, Outcome, Quality, Row, Verdict};
 use anello_lab::simulation::{Fault, Noise, SimulatedServer, Simulation};
 use anello_lab::{
-    Contender, CoreLayout, LabConfig, LabError, Progress, echo_cells, render_html, render_json, render_table,
-    run,
+    Contender, LabConfig, LabError, Progress, echo_cells, render_html, render_json, render_table, run,
 };
+
+#[path = "common/lab.rs"]
+mod lab;
+
+use lab::config_of;
 
 const REFERENCE: &str = "bare epoll";
 const TWIN: &str = "bare epoll again";
@@ -22,17 +25,7 @@ fn config(others: &[&str], seed: u64) -> LabConfig {
     let contender = |name: &str| Contender::new(name, Path::new("server"), &["--name", name]);
     let mut contenders = vec![contender(REFERENCE), contender(REFERENCE).twin()];
     contenders.extend(others.iter().map(|name| contender(name)));
-    let mut config = LabConfig {
-        contenders,
-        cells: echo_cells(&[128], &[1, 50]),
-        // Checks have separate tests. With checks, a contender that fails to start is not measured at all.
-        check: false,
-        cores: CoreLayout::new(vec![0], vec![1]),
-        ..LabConfig::quick(PathBuf::from("server"))
-    };
-    config.timing.slice = Duration::from_millis(50);
-    config.timing.seed = seed;
-    config
+    config_of(contenders, echo_cells(&[128], &[1, 50]), seed)
 }
 
 fn reference_servers() -> Vec<(&'static str, SimulatedServer)> {
@@ -330,7 +323,8 @@ fn progress_reaches_announced_count_despite_failures() {
 
 #[test]
 fn shared_core_is_reported() {
-    let shared = LabConfig { cores: CoreLayout::new(vec![0], vec![0]), ..config(&[], 1) };
+    let mut shared = config(&[], 1);
+    shared.cores.load = vec![0];
     let result = simulate(&shared, Noise::USUAL, &[]).1.unwrap();
     assert!(render_table(&result).contains("share core 0"));
     assert!(render_html(&result).contains("share core 0"));

@@ -31,6 +31,7 @@ pub(crate) mod replace;
 mod runner;
 pub mod simulation;
 mod site;
+mod temporary;
 pub mod tls;
 
 use std::sync::atomic::{AtomicBool, Ordering};

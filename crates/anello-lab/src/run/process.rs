@@ -113,7 +113,7 @@ impl ServerProcess {
                 Ok(None) => {}
             }
             if let Some(signal) = self.stop_signal() {
-                return Some(format!("is stopped by signal {signal}{}", signal_name(signal)));
+                return Some(format!("is stopped by signal {}", signal_text(signal)));
             }
             if Instant::now() >= deadline {
                 return None;
@@ -198,7 +198,7 @@ impl ServerProcess {
     fn describe_exit(&self, status: ExitStatus) -> String {
         let mut description = match (status.code(), status.signal()) {
             (Some(code), _) => format!("exited with status {code}"),
-            (None, Some(signal)) => format!("was killed by signal {signal}{}", signal_name(signal)),
+            (None, Some(signal)) => format!("was killed by signal {}", signal_text(signal)),
             (None, None) => "exited".to_owned(),
         };
         // The last lines may still be in the pipe. Wait for EOF, but not for a grandchild that keeps the pipe open.
@@ -234,18 +234,9 @@ fn core_list(cores: &[usize]) -> String {
     cores.iter().map(usize::to_string).collect::<Vec<_>>().join(",")
 }
 
-fn signal_name(signal: i32) -> &'static str {
-    match signal {
-        4 => " (SIGILL)",
-        6 => " (SIGABRT)",
-        7 => " (SIGBUS)",
-        9 => " (SIGKILL)",
-        11 => " (SIGSEGV)",
-        15 => " (SIGTERM)",
-        19 => " (SIGSTOP)",
-        31 => " (SIGSYS)",
-        _ => "",
-    }
+/// Returns the number and the name of a signal: "9 (SIGKILL)".
+fn signal_text(signal: i32) -> String {
+    ExitStatus::from_raw(signal).to_string().replace("signal: ", "")
 }
 
 /// Parses `addr=IP:PORT` in a ready line.

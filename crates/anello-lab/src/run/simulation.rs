@@ -203,12 +203,12 @@ impl Simulation {
 
     /// Returns the simulated [`Machine`].
     pub fn machine(&self) -> impl Machine + use<> {
-        SimulatedMachine { state: Rc::clone(&self.state) }
+        self.clone()
     }
 
     /// Returns the simulated [`Load`].
     pub fn load(&self) -> impl Load + use<> {
-        SimulatedLoad { state: Rc::clone(&self.state) }
+        self.clone()
     }
 
     /// Returns this machine with an open file limit that allows only this many connections.
@@ -264,22 +264,20 @@ impl SimulationState {
             Fault::DiesAbove(limit) => cell.connections >= *limit,
             _ => false,
         };
-        let sends_wrong_bytes =
-            matches!(server.fault, Fault::WrongBytesFrom(bytes) if message_bytes(cell) >= bytes);
-        if dies {
-            if server.fault == Fault::DiesOnce(0) {
-                server.fault = Fault::None;
-            }
-            self.processes[pid].is_alive = false;
+        if server.fault == Fault::DiesOnce(0) {
+            server.fault = Fault::None;
         }
+        self.processes[pid].is_alive = !dies;
         self.servers.insert(name, server.clone());
-        if dies || server.fault == Fault::ClosesConnections {
-            return Err("connection reset".to_owned());
-        }
         let mut load = SliceLoad::empty();
-        if sends_wrong_bytes {
-            load.wrong_replies = 7;
-            return Ok(load);
+        match server.fault {
+            _ if dies => return Err("connection reset".to_owned()),
+            Fault::ClosesConnections => return Err("connection reset".to_owned()),
+            Fault::WrongBytesFrom(bytes) if message_bytes(cell) >= bytes => {
+                load.wrong_replies = 7;
+                return Ok(load);
+            }
+            _ => {}
         }
         self.simulate_slice(&mut load, pid, &server, cell, duration);
         Ok(load)
@@ -386,11 +384,7 @@ fn latencies_around(latency_ns: u64) -> Histogram<u64> {
     latencies
 }
 
-struct SimulatedMachine {
-    state: Rc<RefCell<SimulationState>>,
-}
-
-impl Machine for SimulatedMachine {
+impl Machine for Simulation {
     fn prepare(&mut self, _config: &LabConfig) -> Vec<String> {
         Vec::new()
     }
@@ -527,11 +521,7 @@ impl Machine for SimulatedMachine {
     }
 }
 
-struct SimulatedLoad {
-    state: Rc<RefCell<SimulationState>>,
-}
-
-impl Load for SimulatedLoad {
+impl Load for Simulation {
     fn connect(&mut self, target: SocketAddr, cell: &Cell) -> Result<Box<dyn LoadSession>, String> {
         let pid = usize::from(target.port() - FIRST_PORT);
         let mut state = self.state.borrow_mut();

@@ -16,41 +16,40 @@ fn write(root: &Path, path: &str, text: &str) {
 fn captures_facts_from_file_tree() {
     let root = tempfile::tempdir().unwrap();
     let root = root.path();
-    write(
-        root,
-        "proc/cpuinfo",
-        "processor\t: 0\nmodel name\t: Fast CPU 9000\nflags\t\t: fpu hypervisor sse\n",
-    );
-    write(root, "proc/stat", "cpu  1 2 3 4 5 6 7 42 0 0\ncpu0 1 2\ncpu1 1 2\nctxt 9\n");
-    write(root, "proc/self/status", "Cpus_allowed_list:\t0-1\nSeccomp:\t2\n");
-    write(
-        root,
-        "proc/self/limits",
-        "Limit  Soft Limit  Hard Limit  Units\nMax open files  1024  524288  files\nMax locked memory  8388608  unlimited  bytes\nMax processes  63000  63000  processes\n",
-    );
-    write(root, "proc/loadavg", "0.50 0.25 0.10 1/100 4242\n");
-    write(root, "proc/meminfo", "MemTotal:        2097152 kB\n");
-    write(root, "proc/sys/kernel/osrelease", "6.18.0\n");
-    write(root, "proc/sys/kernel/io_uring_disabled", "2\n");
-    write(root, "proc/sys/net/core/somaxconn", "4096\n");
-    write(root, "proc/sys/net/ipv4/tcp_congestion_control", "cubic\n");
-    write(root, "proc/1/cgroup", "0::/kubepods/burstable/x\n");
-    write(root, "proc/self/cgroup", "0::/x\n");
-    write(root, "sys/fs/cgroup/x/cpu.max", "150000 100000\n");
-    write(root, "sys/devices/system/cpu/smt/control", "on\n");
-    write(root, "sys/devices/system/cpu/cpu0/topology/thread_siblings_list", "0,1\n");
-    write(root, "sys/devices/system/cpu/intel_pstate/no_turbo", "1\n");
-    write(root, "sys/kernel/mm/transparent_hugepage/enabled", "always [madvise] never\n");
-    write(root, "proc/sys/net/ipv4/tcp_rmem", "4096\t131072\t6291456\n");
-    write(root, "proc/sys/kernel/io_uring_group", "-1\n");
-    write(root, "proc/sys/net/core/rmem_max", "212992\n");
-    write(root, "proc/sys/net/ipv4/ip_local_port_range", "32768\t60999\n");
-    write(root, "proc/sys/fs/aio-max-nr", "65536\n");
-    write(root, "sys/devices/system/cpu/vulnerabilities/meltdown", "Mitigation: PTI\n");
-    write(root, "sys/devices/system/cpu/vulnerabilities/l1tf", "Not affected\n");
-    write(root, "sys/devices/system/cpu/vulnerabilities/mds", "Vulnerable\n");
-    write(root, "proc/cmdline", "quiet mitigations=auto,nosmt\n");
-    write(root, "proc/self/mountinfo", "1 0 8:0 / / rw - ext4 /dev/sda rw\n");
+    for (path, text) in [
+        ("proc/cpuinfo", "processor\t: 0\nmodel name\t: Fast CPU 9000\nflags\t\t: fpu hypervisor sse\n"),
+        ("proc/stat", "cpu  1 2 3 4 5 6 7 42 0 0\ncpu0 1 2\ncpu1 1 2\nctxt 9\n"),
+        ("proc/self/status", "Cpus_allowed_list:\t0-1\nSeccomp:\t2\n"),
+        (
+            "proc/self/limits",
+            "Limit  Soft Limit  Hard Limit  Units\nMax open files  1024  524288  files\nMax locked memory  8388608  unlimited  bytes\nMax processes  63000  63000  processes\n",
+        ),
+        ("proc/loadavg", "0.50 0.25 0.10 1/100 4242\n"),
+        ("proc/meminfo", "MemTotal:        2097152 kB\n"),
+        ("proc/sys/kernel/osrelease", "6.18.0\n"),
+        ("proc/sys/kernel/io_uring_disabled", "2\n"),
+        ("proc/sys/net/core/somaxconn", "4096\n"),
+        ("proc/sys/net/ipv4/tcp_congestion_control", "cubic\n"),
+        ("proc/1/cgroup", "0::/kubepods/burstable/x\n"),
+        ("proc/self/cgroup", "0::/x\n"),
+        ("sys/fs/cgroup/x/cpu.max", "150000 100000\n"),
+        ("sys/devices/system/cpu/smt/control", "on\n"),
+        ("sys/devices/system/cpu/cpu0/topology/thread_siblings_list", "0,1\n"),
+        ("sys/devices/system/cpu/intel_pstate/no_turbo", "1\n"),
+        ("sys/kernel/mm/transparent_hugepage/enabled", "always [madvise] never\n"),
+        ("proc/sys/net/ipv4/tcp_rmem", "4096\t131072\t6291456\n"),
+        ("proc/sys/kernel/io_uring_group", "-1\n"),
+        ("proc/sys/net/core/rmem_max", "212992\n"),
+        ("proc/sys/net/ipv4/ip_local_port_range", "32768\t60999\n"),
+        ("proc/sys/fs/aio-max-nr", "65536\n"),
+        ("sys/devices/system/cpu/vulnerabilities/meltdown", "Mitigation: PTI\n"),
+        ("sys/devices/system/cpu/vulnerabilities/l1tf", "Not affected\n"),
+        ("sys/devices/system/cpu/vulnerabilities/mds", "Vulnerable\n"),
+        ("proc/cmdline", "quiet mitigations=auto,nosmt\n"),
+        ("proc/self/mountinfo", "1 0 8:0 / / rw - ext4 /dev/sda rw\n"),
+    ] {
+        write(root, path, text);
+    }
     let environment = Environment::capture(root, &[0, 1], Some(Path::new("/no-such/file")));
     assert_eq!(environment.kernel, "Linux 6.18.0");
     assert_eq!(environment.cpu_model, "Fast CPU 9000");

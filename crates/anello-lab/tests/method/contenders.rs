@@ -149,16 +149,15 @@ fn field_with_peers() -> LabConfig {
     config
 }
 
+/// Returns the servers of [`field_with_peers`] with these costs per request.
+fn field_costing(costs_ns: [f64; 5]) -> [(&'static str, SimulatedServer); 5] {
+    let names = ["anello io_uring", "anello epoll", "ring", "tokio", "other"];
+    std::array::from_fn(|index| (names[index], SimulatedServer::costing(costs_ns[index])))
+}
+
 #[test]
 fn peers_with_unknown_driver_are_compared_and_lost_cell_is_reported() {
-    let costing = SimulatedServer::costing;
-    let field = [
-        ("anello io_uring", costing(5_000.0)),
-        ("anello epoll", costing(6_000.0)),
-        ("ring", costing(6_500.0)),
-        ("tokio", costing(5_200.0)),
-        ("other", costing(9_000.0)),
-    ];
+    let field = field_costing([5_000.0, 6_000.0, 6_500.0, 5_200.0, 9_000.0]);
     // The simulated servers report "driver=simulated", which has no driver family, so all peers are compared.
     let result = simulate(&field_with_peers(), Noise::USUAL, &field);
     assert_eq!(result.versus.len(), 2 * 3 * 2);
@@ -219,14 +218,7 @@ fn async_runtimes_with_other_io_are_compared_separately() {
     for contender in config.contenders.iter_mut().filter(|contender| contender.name == "tokio") {
         contender.kind = Some(Kind::Runtime);
     }
-    let costing = SimulatedServer::costing;
-    let field = [
-        ("anello io_uring", costing(5_000.0)),
-        ("anello epoll", costing(6_000.0)),
-        ("ring", costing(6_500.0)),
-        ("tokio", costing(5_000.0)),
-        ("other", costing(9_000.0)),
-    ];
+    let field = field_costing([5_000.0, 6_000.0, 6_500.0, 5_000.0, 9_000.0]);
     let mut result = simulate(&config, Noise::USUAL, &field);
     for (record, contender) in result.contenders.iter_mut().zip(&config.contenders) {
         record.driver.clone_from(&contender.driver);
@@ -259,14 +251,7 @@ fn async_runtimes_with_other_io_are_compared_separately() {
 
 #[test]
 fn every_peer_is_compared_and_findings_include_same_driver_family_only() {
-    let costing = SimulatedServer::costing;
-    let field = [
-        ("anello io_uring", costing(5_000.0)),
-        ("anello epoll", costing(6_000.0)),
-        ("ring", costing(9_000.0)),
-        ("tokio", costing(9_000.0)),
-        ("other", costing(9_000.0)),
-    ];
+    let field = field_costing([5_000.0, 6_000.0, 9_000.0, 9_000.0, 9_000.0]);
     let mut result = simulate(&field_with_peers(), Noise::USUAL, &field);
     for (record, contender) in result.contenders.iter_mut().zip(&field_with_peers().contenders) {
         record.driver.clone_from(&contender.driver);

@@ -12,7 +12,7 @@ use anello_lab::{
     render_table,
 };
 
-use super::{REFERENCE, TWIN, claims, config, row, servers, simulate, simulate_on, texts};
+use super::{REFERENCE, TWIN, checks_of, claims, config, row, servers, simulate, simulate_on, texts};
 
 /// Returns the cells of all combinations of `targets` and `connections`.
 fn cells(targets: &[Target], connections: &[usize]) -> Vec<Cell> {
@@ -123,11 +123,7 @@ fn checks_cover_supported_targets() {
         LabConfig { check: true, ..with_framework(&others, cells(&[Target::Hello, Target::Fixed], &[50])) };
     let field = [("framework", SimulatedServer::costing(6_000.0)), ("loser", losing)];
     let result = simulate(&config, Noise::USUAL, &field);
-    let made: Vec<(&str, &str, bool)> = result
-        .checks
-        .iter()
-        .map(|check| (check.contender.as_str(), check.what.as_str(), check.passed))
-        .collect();
+    let made = checks_of(&result);
     let expected = [
         (REFERENCE, "complete bytes", true),
         (REFERENCE, "stalled reader", true),

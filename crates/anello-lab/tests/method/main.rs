@@ -5,19 +5,20 @@ mod bases;
 mod cells;
 mod contenders;
 mod http;
+#[path = "../common/lab.rs"]
+mod lab;
 mod peaks;
 mod phases;
 mod resume;
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 
 use anello_lab::result::{CellResult, FindingKind, Row, Verdict};
 use anello_lab::simulation::{Noise, SimulatedServer, Simulation};
-use anello_lab::{
-    Cell, Contender, CoreLayout, LabConfig, LabError, LabResult, Observer, Progress, Role, run_from,
-};
+use anello_lab::{Cell, Contender, LabConfig, LabError, LabResult, Observer, Progress, Role, run_from};
+
+use lab::{checks_of, config_of};
 
 const REFERENCE: &str = "bare epoll";
 const TWIN: &str = "bare epoll again";
@@ -31,16 +32,7 @@ fn config(others: &[&str], cells: Vec<Cell>, seed: u64) -> LabConfig {
     let mut contenders = vec![contender(REFERENCE), contender(REFERENCE).twin()];
     contenders.iter_mut().for_each(|contender| contender.role = Role::Baseline);
     contenders.extend(others.iter().map(|name| contender(name)));
-    let mut config = LabConfig {
-        contenders,
-        cells,
-        check: false,
-        cores: CoreLayout::new(vec![0], vec![1]),
-        ..LabConfig::quick(PathBuf::from("server"))
-    };
-    config.timing.slice = Duration::from_millis(50);
-    config.timing.seed = seed;
-    config
+    config_of(contenders, cells, seed)
 }
 
 fn servers(others: &[(&'static str, SimulatedServer)]) -> Vec<(&'static str, SimulatedServer)> {

@@ -16,7 +16,7 @@ use hdrhistogram::Histogram;
 
 use crate::plan::cell::Workload;
 use crate::plan::config::LabConfig;
-use crate::plan::limits::{limit_reason, unsupported_reason};
+use crate::plan::limits::supports;
 use crate::plan::schedule::Random;
 use crate::result::latency;
 use crate::result::{Completed, Consequence, Failure, LabResult, LatencyRecord, Quality};
@@ -269,12 +269,9 @@ impl<'a> Runner<'a> {
 
     /// Returns whether a contender can be measured in a cell.
     fn participates(&mut self, index: usize, cell: usize) -> bool {
-        let contender = &self.config.contenders[index];
         !self.disqualified.contains(&(index, cell))
             && !self.failed_check.contains(&index)
-            && unsupported_reason(&contender.serves, &self.config.cells[cell]).is_none()
-            && limit_reason(contender.connections_limit, contender.takes_cores(), &self.config.cells[cell])
-                .is_none()
+            && supports(&self.config.contenders[index], &self.config.cells[cell])
     }
 
     /// Connects a contender for a cell and warms it up. Restarts it once on failure.
