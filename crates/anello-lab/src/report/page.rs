@@ -32,7 +32,7 @@ pub fn render_html(result: &LabResult) -> String {
     render_page(std::slice::from_ref(result))
 }
 
-/// Renders several results as one page, one after the other.
+/// Renders several results as one page.
 #[must_use]
 pub fn render_page(results: &[LabResult]) -> String {
     let title = match results {

@@ -9,7 +9,7 @@ use crate::report::table::{Table, TableRow, Tone, Value};
 use crate::result::LabResult;
 use crate::result::measure::Measure;
 
-/// How claims are judged.
+/// Rules for judging claims.
 pub const RULES: &str = "Ratios are compared, because absolute figures of another machine say nothing about this one. A claim \
     that one server is ahead holds if ours is significantly ahead by at least half as much (in factors), and does not hold if the \
     whole interval is below that.";

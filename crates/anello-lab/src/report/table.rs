@@ -1,7 +1,5 @@
 //! Tables in a form that every output renders: terminal, Markdown and HTML.
 
-use std::fmt::Write as _;
-
 use crate::report::format::cut;
 
 /// Maximum width of a line in the terminal, in columns.
@@ -72,7 +70,7 @@ pub enum Tone {
     Muted,
     /// Too noisy for a verdict.
     Noisy,
-    /// Measured by someone else on another machine.
+    /// Published figure of another machine.
     Other,
     /// A sentence.
     Long,
@@ -177,11 +175,10 @@ impl Table {
                 for (value, column) in values.iter().zip(first..next) {
                     let width = columns[column] - 2;
                     let value = cut(value, width);
-                    // Writing to a string cannot fail.
-                    let _: std::fmt::Result = if is_left(column) {
-                        write!(line, "  {value:<width$}")
+                    line += &if is_left(column) {
+                        format!("  {value:<width$}")
                     } else {
-                        write!(line, "  {value:>width$}")
+                        format!("  {value:>width$}")
                     };
                 }
                 line
