@@ -162,7 +162,7 @@ fn figures(result: &LabResult, group: &Group, cells: &[&CellResult], measure: Me
         format!("{}{unit_title} · {}", names::heading(measure, group.workload), names::better(measure));
     let chart = chart_of(group, cells, measure.name(group.workload), title);
     let series = series(result, cells, |_, row| {
-        let figure = names::estimate(row, measure)?;
+        let figure = row.figure(measure)?;
         Some((figure.median / unit, Some((figure.low_quartile / unit, figure.high_quartile / unit))))
     });
     // From idle to overload, latency changes by orders of magnitude. So does the CPU time of some servers.
@@ -182,7 +182,7 @@ fn ratios(result: &LabResult, group: &Group, cells: &[&CellResult], measure: Mea
     chart.floor = cells.iter().map(|cell| measure.resolution(cell)).collect();
     chart.series = series(result, cells, |contender, row| {
         if result.contenders[contender].name == *reference {
-            return names::estimate(row, measure).map(|_| (1.0, None));
+            return row.figure(measure).map(|_| (1.0, None));
         }
         let ratio = measure.ratio(row)?;
         Some((ratio.estimate, Some((ratio.low, ratio.high))))

@@ -156,7 +156,7 @@ pub fn bars(result: &LabResult, group: &Group) -> Table {
         (_, None) => Measure::Rate,
     };
     let cells = result.cells_of(group);
-    let median = |row: &Row| names::estimate(row, measure).map(|estimate| estimate.median);
+    let median = |row: &Row| row.figure(measure).map(|estimate| estimate.median);
     let max = |cell: &CellResult| cell.rows.iter().filter_map(median).fold(f64::MIN_POSITIVE, f64::max);
     let row = |(index, contender): (usize, &String)| {
         let value = |cell: &&CellResult| {

@@ -57,7 +57,7 @@ pub fn against_reference(result: &LabResult, group: &Group, measure: Measure) ->
         let value = |cell: &&CellResult| {
             let Some(row) = cell.rows.get(index) else { return Value::none("") };
             if is_reference {
-                let figure = names::estimate(row, measure).map(|figure| names::shown(measure, figure.median));
+                let figure = row.figure(measure).map(|figure| names::shown(measure, figure.median));
                 return Value::new(figure.unwrap_or_else(|| names::why_none(&row.outcome).to_owned()))
                     .tone(Tone::Muted);
             }

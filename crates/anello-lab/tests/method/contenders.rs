@@ -155,11 +155,9 @@ fn field_costing(costs_ns: [f64; 5]) -> [(&'static str, SimulatedServer); 5] {
     std::array::from_fn(|index| (names[index], SimulatedServer::costing(costs_ns[index])))
 }
 
-/// Returns the result of a run of equal servers that report their drivers.
+/// Returns the result of equal servers that report the drivers of [`field_with_peers`].
 fn equal_field_with_drivers() -> LabResult {
-    let names = ["anello io_uring", "anello epoll", "ring", "tokio", "other"];
-    let field = names.map(|name| (name, SimulatedServer::costing(6_000.0)));
-    let mut result = simulate(&field_with_peers(), Noise::USUAL, &field);
+    let mut result = simulate(&field_with_peers(), Noise::USUAL, &field_costing([6_000.0; 5]));
     for (record, contender) in result.contenders.iter_mut().zip(&field_with_peers().contenders) {
         record.driver.clone_from(&contender.driver);
     }

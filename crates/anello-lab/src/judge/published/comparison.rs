@@ -250,6 +250,7 @@ fn our_ratio(
         && [row, row_to]
             .iter()
             .all(|row| row.figures.as_ref().is_some_and(|figures| figures.load_bottleneck));
+    let median = |row: &Row| row.figure(measure).map(|figure| figure.median);
     let judgement = match (published, ratio) {
         (Some(published), Some(ratio)) => match judge(published, ratio) {
             // Two servers that both wait for the load have equal rates regardless of their capacity.
@@ -261,7 +262,7 @@ fn our_ratio(
     Some(LocalResult {
         contender: row.contender.clone(),
         to: row_to.contender.clone(),
-        figures: (median_of(row, measure), median_of(row_to, measure)),
+        figures: (median(row), median(row_to)),
         ratio,
         load_bound,
         judgement,
@@ -271,18 +272,6 @@ fn our_ratio(
 /// Returns the index of the contender with this name, ignoring case and punctuation.
 fn contender_named(result: &LabResult, name: &str) -> Option<usize> {
     result.contenders.iter().position(|contender| same_name(&contender.name, name))
-}
-
-fn median_of(row: &Row, measure: Measure) -> Option<f64> {
-    let figures = row.figures.as_ref()?;
-    Some(match measure {
-        Measure::Rate => figures.requests_per_second.median,
-        Measure::Cpu => figures.cpu_ns.median,
-        Measure::P50 => figures.p50_ns.median,
-        Measure::P99 => figures.p99_ns.median,
-        Measure::Memory => row.memory_per_connection_bytes?.median,
-        Measure::TotalCpu => figures.cpu_of_both_ns?.median,
-    })
 }
 
 /// Judges whether the measured `ratio` confirms a published ratio.

@@ -22,6 +22,7 @@ use crate::result::latency;
 use crate::result::{Completed, Consequence, Failure, LabResult, LatencyRecord, Quality};
 use crate::run::load::{Load, LoadSession, SliceLoad, latency_histogram};
 use crate::run::machine::{Machine, Running};
+use crate::run::participants::Participants;
 use crate::run::progress::{Observer, Progress};
 
 /// Number of retries of a slice with stolen or throttled time. Afterwards, the round continues without a valid slice.
@@ -84,14 +85,8 @@ struct ContenderSession {
 
 impl<'a> Runner<'a> {
     /// Creates a runner that continues from the state in `result`.
-    pub fn new(
-        config: &'a LabConfig,
-        load: &'a mut dyn Load,
-        machine: &'a mut dyn Machine,
-        observer: &'a mut dyn Observer,
-        stop: &'a AtomicBool,
-        result: &'a mut LabResult,
-    ) -> Runner<'a> {
+    pub fn new(participants: Participants<'a>, result: &'a mut LabResult) -> Runner<'a> {
+        let Participants { config, load, machine, observer, stop } = participants;
         let contender = |name: &str| config.contenders.iter().position(|contender| contender.name == name);
         let disqualified = result.failures.iter().filter_map(|failure| {
             let cell = config.cells.iter().position(|&cell| Some(cell) == failure.cell)?;
