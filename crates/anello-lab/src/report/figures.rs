@@ -1,6 +1,5 @@
 //! Tables of figures: all figures of a cell, and the main figure of a group as bars.
 
-use crate::judge::findings::method;
 use crate::plan::cell::{Group, Workload};
 use crate::report::format::{bytes, count, interval, micros, percent, spread, times};
 use crate::report::names;
@@ -113,9 +112,8 @@ fn note(result: &LabResult, cell: &CellResult) -> String {
     } else {
         format!("Noise floor: {}.", floors.join(", "))
     }];
-    let method = method::description(&result.plan, [&cell.cell].into_iter());
-    if !method.is_empty() {
-        sentences.push(format!("Method: {method}."));
+    if cell.cell.workload.has_loops() {
+        sentences.push(format!("Method: {}.", result.plan.method_description(&cell.cell)));
     }
     sentences.extend(cell.phases.map(|phases| {
         format!(

@@ -206,7 +206,7 @@ fn standings(result: &LabResult, title: String, first: &str, rows: Vec<(TableRow
 
 /// Returns the methods of measurement of the run as a sentence, or nothing if none applies.
 fn method_note(result: &LabResult) -> String {
-    let methods = method::description(&result.plan, result.cells.iter().map(|cell| &cell.cell));
+    let methods = method::of_run(result);
     if methods.is_empty() { methods } else { format!("Method: {methods}.") }
 }
 
