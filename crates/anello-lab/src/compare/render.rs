@@ -30,18 +30,13 @@ pub fn render_comparison(comparison: &Comparison) -> String {
     text + &facts(comparison).to_list()
 }
 
-fn row(name: &str, values: Vec<Value>) -> TableRow {
-    TableRow { name: name.to_owned(), values, ..TableRow::default() }
-}
-
 /// Returns the differences between the machines, plans and contenders of the two runs.
 fn differences(comparison: &Comparison) -> Table {
     let rows = comparison.differences.iter().map(|difference| {
         let (before, after) = distinguishing_parts(&difference.before, &difference.after);
-        row(&difference.what, vec![Value::new(before), Value::new(after)])
+        TableRow::new(&difference.what, vec![Value::new(before), Value::new(after)])
     });
-    let head = ["", "A", "B"].map(str::to_owned).to_vec();
-    Table { title: "Differences between the runs".to_owned(), head, rows: rows.collect(), ..Table::default() }
+    Table::new("Differences between the runs", &["", "A", "B"], rows.collect())
 }
 
 /// Cuts two values to the available width. If they would look the same after that, their common leading words are
@@ -94,7 +89,7 @@ fn conclusion(comparison: &Comparison) -> String {
 fn facts(comparison: &Comparison) -> Table {
     let count = |verdict| comparison.changes.iter().filter(|change| change.verdict == verdict).count();
     let mut rows = Vec::new();
-    let mut add = |name: &str, value: String| rows.push(row(name, vec![Value::long(value)]));
+    let mut add = |name: &str, value: String| rows.push(TableRow::new(name, vec![Value::long(value)]));
     for (title, verdict) in
         [("failed in B", ChangeVerdict::Broken), ("works again in B", ChangeVerdict::Fixed)]
     {
@@ -147,7 +142,7 @@ fn facts(comparison: &Comparison) -> Table {
     for (why, count) in reasons {
         add(&format!("Not comparable ({count})"), why.to_owned());
     }
-    Table { title: "Facts".to_owned(), rows, ..Table::default() }
+    Table::new("Facts", &[], rows)
 }
 
 /// Returns the name of the reference.
@@ -198,12 +193,8 @@ fn changes(comparison: &Comparison) -> Table {
             value(change.after),
             Value::new(ratio),
         ];
-        row(&change.contender, values.into_iter().chain([Value::new(verdict)]).collect())
+        TableRow::new(&change.contender, values.into_iter().chain([Value::new(verdict)]).collect())
     });
-    Table {
-        title: "Significant changes of the ratio to the reference".to_owned(),
-        head: ["contender", "cell", "measure", "A", "B", "B / A", ""].map(str::to_owned).to_vec(),
-        rows: rows.collect(),
-        ..Table::default()
-    }
+    let head = ["contender", "cell", "measure", "A", "B", "B / A", ""];
+    Table::new("Significant changes of the ratio to the reference", &head, rows.collect())
 }

@@ -43,12 +43,7 @@ pub fn of_cell(result: &LabResult, cell: &CellResult) -> Table {
             let excluded = row.stolen_slices + row.throttled_slices + row.spoilt_slices;
             values.extend([row.clean_slices, excluded].map(|slices| Value::new(slices.to_string())));
         }
-        TableRow {
-            contender: Some(index),
-            name: format!("{}{marks}", row.contender),
-            values,
-            ..TableRow::default()
-        }
+        TableRow::of_contender(index, format!("{}{marks}", row.contender), values)
     };
     let rows = cell.rows.iter().enumerate().map(row).collect();
     Table { title: cell.cell.to_string(), note: note(result, cell), head, rows }
@@ -165,12 +160,7 @@ pub fn bars(result: &LabResult, group: &Group) -> Table {
             ))
         };
         let values = cells.iter().map(|cell| value(cell).unwrap_or_else(|| Value::none("")));
-        TableRow {
-            contender: Some(index),
-            name: contender.clone(),
-            values: values.collect(),
-            ..TableRow::default()
-        }
+        TableRow::of_contender(index, contender, values.collect())
     };
     let positions = cells.iter().map(|cell| names::position_with_axis(group, &cell.cell));
     let rows: Vec<TableRow> =

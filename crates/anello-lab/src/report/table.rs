@@ -91,6 +91,18 @@ impl Tone {
     }
 }
 
+impl TableRow {
+    /// Returns a row that describes no contender.
+    pub fn new(name: impl Into<String>, values: Vec<Value>) -> TableRow {
+        TableRow { name: name.into(), values, ..TableRow::default() }
+    }
+
+    /// Returns a row that describes a contender.
+    pub fn of_contender(contender: usize, name: impl Into<String>, values: Vec<Value>) -> TableRow {
+        TableRow { contender: Some(contender), ..TableRow::new(name, values) }
+    }
+}
+
 impl Value {
     /// Returns a value without additions.
     pub fn new(text: impl Into<String>) -> Value {
@@ -130,6 +142,12 @@ impl Value {
 }
 
 impl Table {
+    /// Returns a table with these column headings.
+    pub fn new(title: impl Into<String>, head: &[&str], rows: Vec<TableRow>) -> Table {
+        let head = head.iter().map(|heading| (*heading).to_owned()).collect();
+        Table { title: title.into(), note: String::new(), head, rows }
+    }
+
     /// Renders the table for a terminal. Columns that do not fit in one line form further blocks below.
     pub fn to_text(&self, with_details: bool) -> String {
         let mut text = String::new();
@@ -299,17 +317,12 @@ mod tests {
 
     #[test]
     fn wide_table_is_split_into_blocks_and_long_text_is_cut() {
-        let row = |name: &str, values: Vec<Value>| TableRow {
-            name: name.to_owned(),
-            values,
-            ..TableRow::default()
-        };
         let table = Table {
             title: "title".to_owned(),
             head: ["name"].into_iter().chain(["a head"; 20]).map(str::to_owned).collect(),
             rows: vec![
-                row(&"n".repeat(50), vec![Value::with_detail("1.00", "0.98–1.02"); 20]),
-                row("absent", vec![Value::long("reason ".repeat(30))]),
+                TableRow::new("n".repeat(50), vec![Value::with_detail("1.00", "0.98–1.02"); 20]),
+                TableRow::new("absent", vec![Value::long("reason ".repeat(30))]),
             ],
             ..Table::default()
         };
@@ -323,7 +336,7 @@ mod tests {
     #[test]
     fn markdown_marks_losses_and_escapes_bars() {
         let values = vec![Value::with_detail("▲ 1.20", "1.10–1.30").tone(Tone::Bad), Value::none("")];
-        let rows = vec![TableRow { name: "a|b".to_owned(), values, ..TableRow::default() }];
+        let rows = vec![TableRow::new("a|b", values)];
         let head = ["peer", "1", "50"].map(str::to_owned).to_vec();
         let table = Table { head, rows, ..Table::default() };
         assert!(
