@@ -156,13 +156,7 @@ impl Table {
         if !self.note.is_empty() {
             wrap(&mut text, "", &self.note);
         }
-        let has_details = self.rows.iter().any(|row| !row.detail.is_empty());
-        let limit = if has_details { MAX_NAME_WIDTH } else { MAX_NAME_WIDTH * 2 };
-        let name = |row: &TableRow| match (cut(&row.name, limit), row.detail.as_str()) {
-            (name, "") => name,
-            (name, detail) => format!("{name:<MAX_NAME_WIDTH$}  {}", cut(detail, MAX_NAME_WIDTH)),
-        };
-        let names: Vec<String> = self.rows.iter().map(name).collect();
+        let names = self.names();
         let heads = self.head.first().into_iter();
         let name_width = heads.chain(&names).map(|name| width(name)).max().unwrap_or(0);
         let values: Vec<Vec<String>> = self
@@ -170,14 +164,7 @@ impl Table {
             .iter()
             .map(|row| row.values.iter().map(|value| value.terminal_text(with_details)).collect())
             .collect();
-        let spans = |row: &[String]| row.len() < self.head.len().saturating_sub(1);
-        let columns: Vec<usize> = (1..self.head.len())
-            .map(|column| {
-                let values = values.iter().filter(|row| !spans(row)).filter_map(|row| row.get(column - 1));
-                let widest = values.chain([&self.head[column]]).map(|value| width(value)).max().unwrap_or(0);
-                (widest + 2).min(WIDTH - name_width)
-            })
-            .collect();
+        let columns = self.column_widths(&values, WIDTH - name_width);
         let is_left = |column: usize| {
             self.rows.iter().any(|row| row.values.get(column).is_some_and(|value| value.bar.is_some()))
         };
@@ -209,7 +196,7 @@ impl Table {
                 ),
             );
             for (name, row) in names.iter().zip(&values) {
-                if !spans(row) {
+                if !self.spans(row) {
                     push_line(&mut text, &line(name, &row.iter().skip(first).collect::<Vec<_>>()));
                 } else if first == 0 {
                     push_line(&mut text, &cut(&format!("{name:name_width$}  {}", row.join(" ")), WIDTH));
@@ -220,6 +207,32 @@ impl Table {
             }
         }
         text
+    }
+
+    /// Returns the first column of the rows.
+    fn names(&self) -> Vec<String> {
+        let has_details = self.rows.iter().any(|row| !row.detail.is_empty());
+        let limit = if has_details { MAX_NAME_WIDTH } else { MAX_NAME_WIDTH * 2 };
+        let name = |row: &TableRow| match (cut(&row.name, limit), row.detail.as_str()) {
+            (name, "") => name,
+            (name, detail) => format!("{name:<MAX_NAME_WIDTH$}  {}", cut(detail, MAX_NAME_WIDTH)),
+        };
+        self.rows.iter().map(name).collect()
+    }
+
+    /// Returns `true` if the last value of a row spans the remaining columns.
+    fn spans(&self, values: &[String]) -> bool {
+        values.len() < self.head.len().saturating_sub(1)
+    }
+
+    /// Returns the widths of the columns after the first, each with the distance to the column before it.
+    fn column_widths(&self, values: &[Vec<String>], max_width: usize) -> Vec<usize> {
+        let width_of = |column: usize| {
+            let values = values.iter().filter(|row| !self.spans(row)).filter_map(|row| row.get(column - 1));
+            let widest = values.chain([&self.head[column]]).map(|value| width(value)).max().unwrap_or(0);
+            (widest + 2).min(max_width)
+        };
+        (1..self.head.len()).map(width_of).collect()
     }
 
     /// Renders the rows as a list for a terminal, for tables with sentences.
