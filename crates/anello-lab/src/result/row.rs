@@ -102,6 +102,21 @@ pub struct Row {
     pub latency_curve: Vec<(f64, u64)>,
 }
 
+impl Row {
+    /// Returns the figure by a measure.
+    pub fn figure(&self, measure: Measure) -> Option<Estimate> {
+        let figures = self.figures.as_ref();
+        match measure {
+            Measure::Rate => figures.map(|figures| figures.requests_per_second),
+            Measure::Cpu => figures.map(|figures| figures.cpu_ns),
+            Measure::P50 => figures.map(|figures| figures.p50_ns),
+            Measure::P99 => figures.map(|figures| figures.p99_ns),
+            Measure::Memory => self.memory_per_connection_bytes,
+            Measure::TotalCpu => figures.and_then(|figures| figures.cpu_of_both_ns),
+        }
+    }
+}
+
 /// Comparison of two contenders in one cell: an anello contender with a peer, or a contender with its base. The fields
 /// call the first one the contender and the second one the peer.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
