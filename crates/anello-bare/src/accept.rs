@@ -1,7 +1,9 @@
 //! Classification of `accept(2)` errors, shared by all models.
 
-use std::net::TcpListener;
+use std::io;
+use std::net::{TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
+use std::thread;
 use std::time::Duration;
 
 use rustix::io::Errno;
@@ -52,6 +54,24 @@ pub(crate) fn accept(listener: &TcpListener) -> Result<OwnedFd, AcceptError> {
             Err(errno) => match AcceptError::from(errno) {
                 AcceptError::Transient => {}
                 failure => return Err(failure),
+            },
+        }
+    }
+}
+
+/// Accepts connections from a listener that is made blocking, until it is unusable.
+pub(crate) fn accept_blocking(
+    listener: &TcpListener,
+    mut on_connection: impl FnMut(TcpStream),
+) -> io::Result<()> {
+    listener.set_nonblocking(false)?;
+    loop {
+        match listener.accept() {
+            Ok((stream, _)) => on_connection(stream),
+            Err(error) => match Errno::from_io_error(&error).map(AcceptError::from) {
+                Some(AcceptError::WouldBlock | AcceptError::Transient) => {}
+                Some(AcceptError::OutOfResources) => thread::sleep(ACCEPT_PAUSE),
+                Some(AcceptError::Fatal(_)) | None => return Err(error),
             },
         }
     }

@@ -19,6 +19,7 @@ use rustix::buffer::spare_capacity;
 use rustix::event::Timespec;
 use rustix::event::epoll::{self, Event, EventData, EventFlags};
 use rustix::io::Errno;
+use slab::Slab;
 
 use crate::accept::{ACCEPT_PAUSE, AcceptError, accept};
 use crate::options::Options;
@@ -40,8 +41,7 @@ pub(crate) fn run(listener: TcpListener, options: &Options) -> io::Result<()> {
         listener,
         accept_paused: false,
         spin: options.spin,
-        streams: Vec::new(),
-        free: Vec::new(),
+        streams: Slab::new(),
         pending: Vec::new(),
     };
     server.serve()
@@ -54,9 +54,7 @@ struct Server {
     accept_paused: bool,
     /// Time to poll for events before sleeping.
     spin: Duration,
-    streams: Vec<Option<Stream>>,
-    /// Indices of `streams` that are `None`.
-    free: Vec<usize>,
+    streams: Slab<Stream>,
     /// Indices of connections that reached the limit of a turn without being drained.
     pending: Vec<usize>,
 }
@@ -88,11 +86,8 @@ impl Server {
                     self.accept_all()?;
                 } else {
                     let flags = event.flags;
-                    self.echo(
-                        data as usize,
-                        flags.intersects(EventFlags::RDHUP | EventFlags::HUP),
-                        &mut buffer,
-                    );
+                    let until_empty = flags.intersects(EventFlags::RDHUP | EventFlags::HUP);
+                    self.echo(data as usize, until_empty, &mut buffer);
                 }
             }
         }
@@ -133,7 +128,7 @@ impl Server {
 
     #[inline]
     fn echo(&mut self, index: usize, until_empty: bool, buffer: &mut [u8]) {
-        let Some(Some(stream)) = self.streams.get_mut(index) else { return };
+        let Some(stream) = self.streams.get_mut(index) else { return };
         for _ in 0..MAX_STEPS_PER_TURN {
             match stream.step(buffer) {
                 StepResult::FullRead => {}
@@ -147,8 +142,7 @@ impl Server {
 
     #[cold]
     fn close(&mut self, index: usize) {
-        self.streams[index] = None;
-        self.free.push(index);
+        drop(self.streams.try_remove(index));
     }
 
     #[cold]
@@ -169,14 +163,11 @@ impl Server {
 
     /// Registers a connection. If the kernel rejects it, the connection is closed.
     fn add(&mut self, socket: OwnedFd) {
-        let index = self.free.pop().unwrap_or_else(|| {
-            self.streams.push(None);
-            self.streams.len() - 1
-        });
+        let entry = self.streams.vacant_entry();
+        let data = EventData::new_u64(entry.key() as u64);
         let interest = EventFlags::IN | EventFlags::OUT | EventFlags::RDHUP | EventFlags::ET;
-        match epoll::add(&self.epoll, &socket, EventData::new_u64(index as u64), interest) {
-            Ok(()) => self.streams[index] = Some(Stream::new(socket)),
-            Err(_) => self.free.push(index),
+        if epoll::add(&self.epoll, &socket, data, interest).is_ok() {
+            entry.insert(Stream::new(socket));
         }
     }
 }

@@ -24,16 +24,13 @@
 mod accept;
 pub mod disk;
 mod epoll;
+mod level;
 mod model;
 mod options;
-mod poll;
-mod select;
 mod stream;
 mod threads;
 #[allow(unsafe_code)]
 mod uring;
-#[allow(unsafe_code)]
-mod uring_options;
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
@@ -42,7 +39,7 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 pub use accept::ACCEPT_PAUSE;
-pub use model::{Model, UnknownModel};
+pub use model::Model;
 pub use options::{MAX_RINGS, Options, TaskWork, UringOptions, Variant, parse_core, variants};
 
 /// Backlog of a listener created by [`listen`]: the maximum number of connections that wait to be accepted. The
@@ -106,8 +103,7 @@ pub fn check(model: Model, options: &Options) -> io::Result<Option<String>> {
     };
     match (conflict, model, &options.uring) {
         (Some(reason), _, _) => Err(io::Error::new(io::ErrorKind::InvalidInput, reason)),
-        (None, Model::Uring, None) => uring::check().map(|flags| Some(flags.to_owned())),
-        (None, Model::Uring, Some(uring)) => uring_options::check(uring).map(|()| Some(uring.to_string())),
+        (None, Model::Uring, uring) => uring::check(uring.as_ref()).map(Some),
         (None, _, _) => Ok(None),
     }
 }
@@ -125,8 +121,8 @@ pub fn run(model: Model, listeners: Vec<TcpListener>, options: &Options) -> io::
     for listener in &listeners {
         sockopt::set_tcp_nodelay(listener, true)?;
     }
-    if let (Model::Uring, Some(uring)) = (model, &options.uring) {
-        return uring_options::run(listeners, options, uring);
+    if let (Model::Uring, Some(uring)) = (model, options.uring) {
+        return uring::run_rings(listeners, options, uring);
     }
     let Ok([listener]) = <[TcpListener; 1]>::try_from(listeners) else {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "this server requires exactly one listener"));
@@ -134,8 +130,8 @@ pub fn run(model: Model, listeners: Vec<TcpListener>, options: &Options) -> io::
     match model {
         Model::Uring => uring::run(listener, options),
         Model::Epoll => epoll::run(listener, options),
-        Model::Poll => poll::run(listener),
-        Model::Select => select::run(listener, options),
+        Model::Poll => level::run_poll(&listener, options),
+        Model::Select => level::run_select(&listener, options),
         Model::Threads => threads::run(listener, options),
     }
 }
@@ -147,27 +143,4 @@ fn raise_open_file_limit() -> io::Result<()> {
         setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum })?;
     }
     Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn check_rejects_options_of_another_model() {
-        let spin = Options { spin: std::time::Duration::from_micros(1), ..Options::default() };
-        let uring = Options { uring: Some(UringOptions::default()), ..Options::default() };
-        check(Model::Epoll, &spin).unwrap();
-        for (model, options) in [(Model::Poll, &spin), (Model::Uring, &spin), (Model::Epoll, &uring)] {
-            let error = check(model, options).unwrap_err();
-            assert_eq!(error.kind(), io::ErrorKind::InvalidInput, "{model}: {error}");
-        }
-    }
-
-    #[test]
-    fn accepted_sockets_inherit_nodelay() {
-        let listener = listen("127.0.0.1:0".parse().unwrap()).unwrap();
-        let _client = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-        assert!(listener.accept().unwrap().0.nodelay().unwrap());
-    }
 }

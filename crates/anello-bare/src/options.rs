@@ -5,7 +5,6 @@
 
 use std::fmt;
 use std::io;
-use std::str::FromStr;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
@@ -44,50 +43,67 @@ impl Default for Options {
     }
 }
 
-/// Selectable io_uring features. The default is what the baseline `uring` uses: deferred task work, multishot receive
-/// into a buffer ring, inline send completion, ordinary descriptors, one ring.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// Selectable io_uring features, which are also the flags of the command line. The default is what the baseline `uring`
+/// uses: deferred task work, multishot receive into a buffer ring, inline send completion, ordinary descriptors, one
+/// ring.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::Args)]
+#[command(next_help_heading = "Options of io_uring")]
 pub struct UringOptions {
-    /// Time at which the kernel runs task work, which completes requests. `None` means deferred, or with `sqpoll`
-    /// on the polling thread.
+    /// When the kernel runs task work, which completes requests. Default: deferred, or with --sqpoll on the polling
+    /// thread.
+    #[arg(long, value_name = "WHEN")]
     pub task_work: Option<TaskWork>,
-    /// A kernel thread polls for submissions (`IORING_SETUP_SQPOLL`, Linux 5.11 for sockets) and sleeps after this
-    /// time without any, in whole milliseconds. Each send then has a completion, because no `io_uring_enter(2)`
-    /// return can confirm it. Unless it is pinned, the thread runs on any core, even outside the CPU affinity mask of
-    /// this process.
+    /// A kernel thread polls for submissions (IORING_SETUP_SQPOLL, Linux 5.11 for sockets) and sleeps after IDLE_MS
+    /// milliseconds without any. Each send then posts a completion, because no return of io_uring_enter(2) can
+    /// confirm it. Unless it is pinned, the thread runs on any core, even outside the CPU affinity mask of this
+    /// process.
+    #[arg(long, value_name = "IDLE_MS", value_parser = parse_milliseconds)]
     pub sqpoll: Option<Duration>,
-    /// Core to which the polling thread is pinned (`IORING_SETUP_SQ_AFF`).
+    /// Pin the polling thread to this core (IORING_SETUP_SQ_AFF); last is the last core that this process may use.
+    #[arg(long, value_name = "CORE", value_parser = parse_core)]
     pub sqpoll_core: Option<u32>,
-    /// One receive per submission instead of multishot receives.
+    /// Submit each receive separately instead of using multishot receives.
+    #[arg(long)]
     pub one_shot_receive: bool,
-    /// Each connection receives alternately into two buffers of its own instead of buffers from a ring. Receives are
-    /// then one-shot.
+    /// Receive alternately into two buffers per connection instead of buffers of a ring. Receives are then one-shot.
+    #[arg(long)]
     pub per_connection_buffers: bool,
-    /// Connections exist only in the ring's table of registered files, without a descriptor (Linux 5.19).
+    /// Keep connections only in the ring's table of registered files, without descriptors (Linux 5.19).
+    #[arg(long)]
     pub registered_files: bool,
-    /// Executes every receive and send on the kernel's worker threads (`IOSQE_ASYNC`). Each send then has a
+    /// Execute every receive and send on the kernel's worker threads (IOSQE_ASYNC). Each send then posts a
     /// completion.
+    #[arg(long)]
     pub forced_async: bool,
-    /// Links a timeout to each receive (`IORING_OP_LINK_TIMEOUT`): a client that sends nothing for this time is
+    /// Link a timeout to each receive (IORING_OP_LINK_TIMEOUT): a client that sends nothing for this time is
     /// disconnected. Receives are then one-shot.
+    #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
     pub linked_timeout: Option<Duration>,
-    /// One completion for all buffers that a receive filled (`IORING_RECVSEND_BUNDLE`, Linux 6.10). With or without
-    /// this option, several received buffers are sent by one gathered send.
+    /// Post one completion for all buffers that a receive filled (IORING_RECVSEND_BUNDLE, Linux 6.10). With or
+    /// without this option, several received buffers are sent by one gathered send.
+    #[arg(long)]
     pub bundles: bool,
-    /// Each send has a completion and waits until all bytes are accepted by the kernel.
+    /// Post a completion for each send instead of completing sends inline at submission.
+    #[arg(long)]
     pub completion_per_send: bool,
-    /// Sends from the received buffers without a copy (`IORING_OP_SEND_ZC`, Linux 6.0; 6.1 for several buffers). On
+    /// Send from the received buffers without a copy (IORING_OP_SEND_ZC, Linux 6.0; 6.1 for several buffers). On
     /// loopback the kernel copies anyway.
+    #[arg(long)]
     pub zero_copy_sends: bool,
-    /// Number of rings, 1 to [`MAX_RINGS`]. Each runs on its own thread and has its own listener (`SO_REUSEPORT`).
+    /// Number of rings, 1 to 256. Each has its own thread and its own listener (SO_REUSEPORT).
+    #[arg(long, value_name = "COUNT", default_value_t = 1)]
     pub rings: u16,
-    /// The rings share the kernel's worker threads, and with `sqpoll` the polling thread (`IORING_SETUP_ATTACH_WQ`).
+    /// Share the kernel's worker threads, and with --sqpoll the polling thread, between all rings
+    /// (IORING_SETUP_ATTACH_WQ).
+    #[arg(long)]
     pub shared_workers: bool,
-    /// Time for which a ring polls for completions before it sleeps.
+    /// Time to poll for completions or events before the thread sleeps, such as 50us; at most 1s.
+    #[arg(long, value_name = "DURATION", value_parser = parse_spin, default_value = "0s")]
     pub spin: Duration,
 }
 
 impl Default for UringOptions {
+    #[inline]
     fn default() -> UringOptions {
         UringOptions {
             task_work: None,
@@ -110,60 +126,23 @@ impl Default for UringOptions {
 
 /// Maximum number of rings of one server.
 pub const MAX_RINGS: u16 = 256;
+/// Maximum spin time.
+const MAX_SPIN: Duration = Duration::from_secs(1);
 
 /// Time at which the kernel runs task work, which completes requests.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum, strum::Display)]
+#[strum(serialize_all = "kebab-case")]
 pub enum TaskWork {
-    /// When the thread waits for completions, repeated until no work is left (`IORING_SETUP_DEFER_TASKRUN`, Linux
+    /// When the thread waits for completions, repeated until no work is left (IORING_SETUP_DEFER_TASKRUN, Linux
     /// 6.1).
     Deferred,
     /// When the thread waits for completions, once per turn. Since Linux 6.13 each wait runs about 20 items of task
     /// work.
     DeferredOnce,
-    /// At the thread's next system call (`IORING_SETUP_COOP_TASKRUN`, Linux 5.19).
+    /// At the thread's next system call (IORING_SETUP_COOP_TASKRUN, Linux 5.19).
     Cooperative,
     /// Immediately: a running thread is interrupted.
     Interrupting,
-}
-
-impl TaskWork {
-    /// All modes, the default first.
-    pub const ALL: [TaskWork; 4] =
-        [TaskWork::Deferred, TaskWork::DeferredOnce, TaskWork::Cooperative, TaskWork::Interrupting];
-
-    /// Returns the name that [`FromStr`] parses and [`Display`](fmt::Display) writes.
-    pub fn name(self) -> &'static str {
-        match self {
-            TaskWork::Deferred => "deferred",
-            TaskWork::DeferredOnce => "deferred-once",
-            TaskWork::Cooperative => "cooperative",
-            TaskWork::Interrupting => "interrupting",
-        }
-    }
-}
-
-impl fmt::Display for TaskWork {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.pad(self.name())
-    }
-}
-
-impl FromStr for TaskWork {
-    type Err = String;
-
-    fn from_str(name: &str) -> Result<TaskWork, String> {
-        TaskWork::ALL.into_iter().find(|task_work| task_work.name() == name).ok_or_else(|| {
-            format!("unknown task work mode {name:?} (expected deferred, deferred-once, cooperative or interrupting)")
-        })
-    }
-}
-
-/// Completion mode of sends, derived from all options.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum SendCompletion {
-    Inline,
-    PerSend,
-    ZeroCopy,
 }
 
 impl UringOptions {
@@ -212,64 +191,54 @@ impl UringOptions {
     }
 
     /// Returns `true` if one submission receives repeatedly.
+    #[inline]
     pub(crate) fn uses_multishot_receive(&self) -> bool {
         !self.one_shot_receive && !self.per_connection_buffers && self.linked_timeout.is_none()
     }
 
     /// Returns `true` if deferred task work is run until none is left.
+    #[inline]
     pub(crate) fn runs_all_task_work(&self) -> bool {
         self.sqpoll.is_none() && self.task_work.is_none_or(|task_work| task_work == TaskWork::Deferred)
     }
 
-    pub(crate) fn send_completion(&self) -> SendCompletion {
-        match self {
-            UringOptions { zero_copy_sends: true, .. } => SendCompletion::ZeroCopy,
-            UringOptions { completion_per_send: true, .. } | UringOptions { forced_async: true, .. } => {
-                SendCompletion::PerSend
-            }
-            UringOptions { sqpoll: Some(_), .. } => SendCompletion::PerSend,
-            _ => SendCompletion::Inline,
-        }
+    /// Returns `true` if a send posts a completion only if it is short or fails.
+    #[inline]
+    pub(crate) fn completes_sends_inline(&self) -> bool {
+        !(self.completion_per_send || self.zero_copy_sends || self.forced_async) && self.sqpoll.is_none()
     }
 }
 
 /// Writes the options in effect, separated by commas, for the ready line.
 impl fmt::Display for UringOptions {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match (self.sqpoll, self.sqpoll_core) {
-            (Some(idle), Some(core)) => {
-                write!(formatter, "sqpoll={}ms,sqpoll-core={core}", idle.as_millis())?
-            }
-            (Some(idle), None) => write!(formatter, "sqpoll={}ms", idle.as_millis())?,
-            _ => write!(formatter, "{}", self.task_work.unwrap_or(TaskWork::Deferred))?,
-        }
-        formatter.write_str(if self.uses_multishot_receive() {
-            ",multishot-receive"
+        let task_work = self.task_work.unwrap_or(TaskWork::Deferred).to_string();
+        let sends = if self.zero_copy_sends {
+            "zero-copy-sends"
+        } else if self.completes_sends_inline() {
+            "sends-at-submission"
         } else {
-            ",one-shot-receive"
-        })?;
-        formatter.write_str(if self.per_connection_buffers { ",own-buffers" } else { ",buffer-ring" })?;
-        formatter.write_str(match self.send_completion() {
-            SendCompletion::Inline => ",sends-at-submission",
-            SendCompletion::PerSend => ",completion-per-send",
-            SendCompletion::ZeroCopy => ",zero-copy-sends",
-        })?;
+            "completion-per-send"
+        };
+        let named = |is_set: bool, name: &str| if is_set { name.to_owned() } else { String::new() };
         let features = [
-            (self.registered_files, ",registered-files"),
-            (self.forced_async, ",forced-async"),
-            (self.bundles, ",bundles"),
-            (self.shared_workers, ",shared-workers"),
+            self.sqpoll.map_or(task_work, |idle| format!("sqpoll={}ms", idle.as_millis())),
+            self.sqpoll_core.map(|core| format!("sqpoll-core={core}")).unwrap_or_default(),
+            if self.uses_multishot_receive() { "multishot-receive" } else { "one-shot-receive" }.into(),
+            if self.per_connection_buffers { "own-buffers" } else { "buffer-ring" }.into(),
+            sends.into(),
+            named(self.registered_files, "registered-files"),
+            named(self.forced_async, "forced-async"),
+            named(self.bundles, "bundles"),
+            named(self.shared_workers, "shared-workers"),
+            self.linked_timeout
+                .map(|timeout| format!("linked-timeout={}ms", timeout.as_millis()))
+                .unwrap_or_default(),
+            if self.spin.is_zero() { String::new() } else { format!("spin={}us", self.spin.as_micros()) },
+            format!("rings={}", self.rings),
         ];
-        for (_, feature) in features.into_iter().filter(|(is_set, _)| *is_set) {
-            formatter.write_str(feature)?;
-        }
-        if let Some(timeout) = self.linked_timeout {
-            write!(formatter, ",linked-timeout={}ms", timeout.as_millis())?;
-        }
-        if !self.spin.is_zero() {
-            write!(formatter, ",spin={}us", self.spin.as_micros())?;
-        }
-        write!(formatter, ",rings={}", self.rings)
+        let features: Vec<String> = features.into_iter().filter(|feature| !feature.is_empty()).collect();
+        formatter.write_str(&features.join(","))
     }
 }
 
@@ -282,8 +251,6 @@ pub struct Variant {
     pub arguments: &'static [&'static str],
     /// Name of the variant to compare with, which differs in this option only.
     pub baseline: &'static str,
-    /// Description in one sentence.
-    pub description: &'static str,
 }
 
 /// Parses the value of `--sqpoll-core`: a number, or `last` for the last core that this process may use
@@ -303,105 +270,48 @@ pub fn parse_core(text: &str) -> Result<u32, String> {
     last.map(|core| core as u32).ok_or_else(|| "CPU affinity mask of this process is empty".to_owned())
 }
 
+fn parse_milliseconds(text: &str) -> Result<Duration, std::num::ParseIntError> {
+    text.parse::<u32>().map(|milliseconds| Duration::from_millis(milliseconds.into()))
+}
+
+/// Parses a duration of at most [`MAX_SPIN`].
+fn parse_spin(text: &str) -> Result<Duration, String> {
+    let spin = humantime::parse_duration(text).map_err(|error| error.to_string())?;
+    if spin <= MAX_SPIN { Ok(spin) } else { Err("expected at most 1s, e.g. 50us".to_owned()) }
+}
+
 /// Returns all variants: each io_uring option by itself, the default first, then the combinations that are needed to
 /// measure an option.
 ///
 /// The polling thread sleeps after 5 ms. This is short enough not to disturb the next contender, and longer than any
 /// pause under load.
 pub fn variants() -> &'static [Variant] {
-    const fn new(
-        name: &'static str,
-        arguments: &'static [&'static str],
-        against: &'static str,
-        about: &'static str,
-    ) -> Variant {
-        Variant { name, arguments, baseline: against, description: about }
+    const fn new(name: &'static str, baseline: &'static str, arguments: &'static [&'static str]) -> Variant {
+        Variant { name, arguments, baseline }
     }
-    const DEFAULT: &str = "default";
     const VARIANTS: &[Variant] = &[
-        new(
-            DEFAULT,
-            &["uring", "--configurable"],
-            DEFAULT,
-            "deferred task work, multishot receive into a buffer ring, inline send completion",
-        ),
-        new(
-            "deferred once",
-            &["uring", "--task-work", "deferred-once"],
-            DEFAULT,
-            "deferred task work, run once per turn",
-        ),
-        new(
-            "cooperative",
-            &["uring", "--task-work", "cooperative"],
-            DEFAULT,
-            "task work at the next system call",
-        ),
-        new(
-            "interrupting",
-            &["uring", "--task-work", "interrupting"],
-            DEFAULT,
-            "task work immediately, by an interrupt",
-        ),
-        new("sqpoll", &["uring", "--sqpoll", "5"], "ordinary sends", "a kernel thread polls for submissions"),
-        new(
-            "sqpoll, pinned",
-            &["uring", "--sqpoll", "5", "--sqpoll-core", "last"],
-            "sqpoll",
-            "the polling thread is pinned to the last core that the server may use",
-        ),
-        new("one-shot receive", &["uring", "--one-shot-receive"], DEFAULT, "one submission per receive"),
-        new(
-            "own buffers",
-            &["uring", "--per-connection-buffers"],
-            "one-shot receive",
-            "receives into buffers of the connection",
-        ),
-        new(
-            "registered files",
-            &["uring", "--registered-files"],
-            DEFAULT,
-            "sockets only in the ring's table of registered files",
-        ),
-        new(
-            "linked timeouts",
-            &["uring", "--linked-timeout", "60s"],
-            "one-shot receive",
-            "one timeout per receive",
-        ),
-        new("bundles", &["uring", "--bundles"], DEFAULT, "one completion for several buffers"),
-        new("ordinary sends", &["uring", "--completion-per-send"], DEFAULT, "one completion per send"),
-        new(
-            "forced async",
-            &["uring", "--forced-async"],
-            "ordinary sends",
-            "every request on a worker thread",
-        ),
-        new(
-            "zero-copy sends",
-            &["uring", "--zero-copy-sends"],
-            "ordinary sends",
-            "sends from the received buffers",
-        ),
-        new("spin", &["uring", "--spin", "50us"], DEFAULT, "polls for completions before it sleeps"),
-        new("two rings", &["uring", "--rings", "2"], DEFAULT, "two threads with one ring each"),
-        new(
-            "two rings, shared workers",
-            &["uring", "--rings", "2", "--shared-workers"],
-            "two rings",
-            "two rings with one pool of worker threads",
-        ),
-        new(
-            "two rings, forced async",
-            &["uring", "--rings", "2", "--forced-async"],
-            "forced async",
-            "two rings, every request on a worker thread",
-        ),
+        new("default", "default", &["uring", "--configurable"]),
+        new("deferred once", "default", &["uring", "--task-work", "deferred-once"]),
+        new("cooperative", "default", &["uring", "--task-work", "cooperative"]),
+        new("interrupting", "default", &["uring", "--task-work", "interrupting"]),
+        new("sqpoll", "ordinary sends", &["uring", "--sqpoll", "5"]),
+        new("sqpoll, pinned", "sqpoll", &["uring", "--sqpoll", "5", "--sqpoll-core", "last"]),
+        new("one-shot receive", "default", &["uring", "--one-shot-receive"]),
+        new("own buffers", "one-shot receive", &["uring", "--per-connection-buffers"]),
+        new("registered files", "default", &["uring", "--registered-files"]),
+        new("linked timeouts", "one-shot receive", &["uring", "--linked-timeout", "60s"]),
+        new("bundles", "default", &["uring", "--bundles"]),
+        new("ordinary sends", "default", &["uring", "--completion-per-send"]),
+        new("forced async", "ordinary sends", &["uring", "--forced-async"]),
+        new("zero-copy sends", "ordinary sends", &["uring", "--zero-copy-sends"]),
+        new("spin", "default", &["uring", "--spin", "50us"]),
+        new("two rings", "default", &["uring", "--rings", "2"]),
+        new("two rings, shared workers", "two rings", &["uring", "--rings", "2", "--shared-workers"]),
+        new("two rings, forced async", "forced async", &["uring", "--rings", "2", "--forced-async"]),
         new(
             "two rings, forced async, shared workers",
-            &["uring", "--rings", "2", "--forced-async", "--shared-workers"],
             "two rings, forced async",
-            "two rings, every request on one pool of worker threads",
+            &["uring", "--rings", "2", "--forced-async", "--shared-workers"],
         ),
     ];
     VARIANTS
@@ -412,50 +322,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn validate_conflicting_options_reports_cause() {
-        let idle = Some(Duration::from_secs(1));
-        let default = UringOptions::default;
-        let invalid = [
-            (
-                UringOptions { sqpoll: idle, task_work: Some(TaskWork::Deferred), ..default() },
-                "DEFER_TASKRUN",
-            ),
-            (UringOptions { sqpoll_core: Some(0), ..default() }, "--sqpoll"),
-            (UringOptions { sqpoll: Some(Duration::ZERO), ..default() }, "milliseconds"),
-            (
-                UringOptions { bundles: true, per_connection_buffers: true, ..default() },
-                "--per-connection-buffers",
-            ),
-            (UringOptions { bundles: true, sqpoll: idle, ..default() }, "order"),
-            (UringOptions { bundles: true, forced_async: true, ..default() }, "order"),
-            (
-                UringOptions { completion_per_send: true, zero_copy_sends: true, ..default() },
-                "--zero-copy-sends",
-            ),
-            (UringOptions { linked_timeout: Some(Duration::ZERO), ..default() }, "--linked-timeout"),
-            (UringOptions { rings: 0, ..default() }, "--rings"),
-            (UringOptions { shared_workers: true, ..default() }, "--rings 2"),
-        ];
-        for (options, part) in invalid {
-            let error = options.validate().expect_err(part);
-            assert_eq!(error.kind(), io::ErrorKind::InvalidInput);
-            assert!(error.to_string().contains(part), "{error}");
-        }
-        default().validate().expect("the default is valid");
-    }
-
-    #[test]
-    fn last_core_is_in_affinity_mask() {
-        assert_eq!(parse_core("3"), Ok(3));
-        assert!(parse_core("first").is_err());
-        let last = parse_core("last").unwrap();
-        assert!(rustix::thread::sched_getaffinity(None).unwrap().is_set(last as usize));
-    }
-
-    #[test]
     fn options_imply_required_modes() {
         let sqpoll = UringOptions { sqpoll: Some(Duration::from_secs(1)), ..UringOptions::default() };
-        assert_eq!(sqpoll.send_completion(), SendCompletion::PerSend);
+        assert!(!sqpoll.completes_sends_inline());
         let linked_timeout =
             UringOptions { linked_timeout: Some(Duration::from_secs(1)), ..UringOptions::default() };
         assert!(!linked_timeout.uses_multishot_receive());
@@ -463,13 +332,5 @@ mod tests {
             linked_timeout.to_string(),
             "deferred,one-shot-receive,buffer-ring,sends-at-submission,linked-timeout=1000ms,rings=1"
         );
-    }
-
-    #[test]
-    fn variants_have_unique_names_and_existing_baselines() {
-        for (index, variant) in variants().iter().enumerate() {
-            assert!(variants()[..index].iter().all(|other| other.name != variant.name), "{}", variant.name);
-            assert!(variants().iter().any(|other| other.name == variant.baseline), "{}", variant.name);
-        }
     }
 }

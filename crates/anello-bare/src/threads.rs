@@ -6,9 +6,7 @@ use std::net::{TcpListener, TcpStream};
 use std::sync::atomic::Ordering;
 use std::thread;
 
-use rustix::io::Errno;
-
-use crate::accept::{ACCEPT_PAUSE, AcceptError};
+use crate::accept::accept_blocking;
 use crate::options::Options;
 use crate::stream::RECEIVE_BUFFER_BYTES;
 
@@ -16,23 +14,13 @@ use crate::stream::RECEIVE_BUFFER_BYTES;
 const STACK_BYTES: usize = 64 * 1024;
 
 pub(crate) fn run(listener: TcpListener, options: &Options) -> io::Result<()> {
-    listener.set_nonblocking(false)?;
-    loop {
-        match listener.accept() {
-            Ok((stream, _)) => {
-                let builder = thread::Builder::new().stack_size(STACK_BYTES);
-                // The closure owns the stream, so a failed spawn closes it.
-                if builder.spawn(move || echo(stream)).is_err() {
-                    options.refused.fetch_add(1, Ordering::Relaxed);
-                }
-            }
-            Err(error) => match Errno::from_io_error(&error).map(AcceptError::from) {
-                Some(AcceptError::WouldBlock | AcceptError::Transient) => {}
-                Some(AcceptError::OutOfResources) => thread::sleep(ACCEPT_PAUSE),
-                Some(AcceptError::Fatal(_)) | None => return Err(error),
-            },
+    accept_blocking(&listener, |stream| {
+        let builder = thread::Builder::new().stack_size(STACK_BYTES);
+        // The closure owns the stream, so a failed spawn closes it.
+        if builder.spawn(move || echo(stream)).is_err() {
+            options.refused.fetch_add(1, Ordering::Relaxed);
         }
-    }
+    })
 }
 
 /// Echoes until EOF or an error. Returning closes the connection.

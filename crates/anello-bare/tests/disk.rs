@@ -11,6 +11,7 @@ use std::time::Duration;
 use anello_bare::disk::{Command, Engine, Operation, Outcome, Worker};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use clap::ValueEnum;
 use hdrhistogram::Histogram;
 use hdrhistogram::serialization::Deserializer;
 use serde_json::Value;
@@ -21,7 +22,7 @@ const BLOCKS: u64 = FILE_BYTES / 4096;
 
 /// Runs `case` for each available engine.
 fn for_each_engine(case: impl Fn(Engine)) {
-    for engine in Engine::ALL {
+    for engine in Engine::value_variants().iter().copied() {
         match engine.check() {
             Ok(()) => {
                 println!("{engine}");
@@ -120,7 +121,7 @@ fn reads_return_written_data() {
             "{engine}: nothing was written"
         );
         // The other engines read the same data.
-        for other in Engine::ALL.into_iter().filter(|other| other.check().is_ok()) {
+        for other in Engine::value_variants().iter().copied().filter(|other| other.check().is_ok()) {
             assert_eq!(
                 read_all(&open(other, &file(&directory)), false).wrong_blocks,
                 0,
@@ -273,5 +274,27 @@ fn read_all_or_fail(worker: &Worker) -> Outcome {
         }
         read.duration_ns *= 2;
         assert!(read.duration_ns < 60_000_000_000, "no read failed");
+    }
+}
+
+#[test]
+fn command_out_of_bounds_reports_bound() {
+    let directory = test_directory();
+    let worker = Worker::open(Engine::Pread, &file(&directory), Some(1 << 20)).expect("opens");
+    let valid = || Command { depth: 16, ..command(Operation::RandomRead) };
+    perform(&worker, &valid());
+    let invalid = [
+        (Command { block_bytes: 0, ..valid() }, "multiple of 512"),
+        (Command { block_bytes: 1000, ..valid() }, "multiple of 512"),
+        (Command { block_bytes: 32 << 20, ..valid() }, "16777216"),
+        (Command { depth: 0, ..valid() }, "1 to 256"),
+        (Command { depth: 257, ..valid() }, "1 to 256"),
+        (Command { depth: 256, block_bytes: 8 << 20, ..valid() }, "1 GiB"),
+        (Command { duration_ns: u64::MAX, ..valid() }, "an hour"),
+        (Command { block_bytes: 65536, ..valid() }, "file too small"),
+    ];
+    for (command, part) in invalid {
+        let error = worker.perform(&command).expect_err(part).to_string();
+        assert!(error.contains(part), "{error}");
     }
 }

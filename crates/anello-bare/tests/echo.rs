@@ -10,6 +10,7 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use anello_bare::{Model, Options, TaskWork, UringOptions, check, listen_for, run, variants};
+use clap::ValueEnum;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use socket2::{Domain, SockRef, Socket, Type};
 
@@ -19,34 +20,44 @@ const TIMEOUT: Duration = Duration::from_secs(60);
 /// Server under test: a model or a variant of the io_uring options.
 #[derive(Clone, Debug)]
 struct Subject {
-    name: &'static str,
+    name: String,
     model: Model,
-    arguments: Vec<&'static str>,
+    arguments: Vec<String>,
 }
 
 impl Subject {
-    fn model(model: Model) -> Subject {
-        Subject { name: model.name(), model, arguments: vec![model.name()] }
+    fn new(model: Model, name: &str, arguments: &[&str]) -> Subject {
+        let arguments = arguments.iter().map(|argument| (*argument).to_owned()).collect();
+        Subject { name: name.to_owned(), model, arguments }
     }
 
-    fn with(name: &'static str, arguments: &[&'static str]) -> Subject {
-        Subject { name, model: Model::Uring, arguments: arguments.to_vec() }
+    fn model(model: Model) -> Subject {
+        let name = model.to_string();
+        Subject::new(model, &name, &[&name])
+    }
+
+    fn with(name: &str, arguments: &[&str]) -> Subject {
+        Subject::new(Model::Uring, name, arguments)
     }
 
     /// Number of connections after which each of its rings has at least one.
     fn idle_connections(&self) -> usize {
-        if self.arguments.contains(&"--rings") { 16 } else { 1 }
+        if self.has_argument("--rings") { 16 } else { 1 }
+    }
+
+    fn has_argument(&self, name: &str) -> bool {
+        self.arguments.iter().any(|argument| argument == name)
     }
 
     /// Its polling thread uses CPU while idle, which counts as CPU time of the process.
     fn uses_sqpoll(&self) -> bool {
-        self.arguments.contains(&"--sqpoll")
+        self.has_argument("--sqpoll")
     }
 }
 
 impl fmt::Display for Subject {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str(self.name)
+        formatter.write_str(&self.name)
     }
 }
 
@@ -181,11 +192,11 @@ fn for_each_subject(case: fn(&Subject)) {
             &["uring", "--bundles", "--one-shot-receive", "--completion-per-send"],
         ),
     ];
-    let models = Model::ALL.into_iter().map(Subject::model).chain([Subject {
-        name: "epoll, spinning",
-        model: Model::Epoll,
-        arguments: vec!["epoll", "--spin", "50us"],
-    }]);
+    let models = Model::value_variants().iter().copied().map(Subject::model).chain([Subject::new(
+        Model::Epoll,
+        "epoll, spinning",
+        &["epoll", "--spin", "50us"],
+    )]);
     for subject in models.chain(variants).chain(combined) {
         match allowed(subject.model) {
             Ok(()) => {

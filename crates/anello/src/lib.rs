@@ -53,3 +53,13 @@ pub use executor::{
     WorkerContext, Workers, WorkersBuilder, allowed_cores, current_driver, current_metrics, spawn,
     spawn_blocking, yield_now,
 };
+
+/// Documents whose examples are doctests of this crate.
+#[cfg(doctest)]
+mod documents {
+    #[doc = include_str!("../../../README.md")]
+    struct Readme;
+
+    #[doc = include_str!("../../../docs/guides/choose-a-driver.md")]
+    struct ChooseADriver;
+}

@@ -2,6 +2,8 @@
 
 mod common;
 
+#[path = "common/ecosystems.rs"]
+mod ecosystems;
 #[path = "common/tcp.rs"]
 mod family;
 #[path = "common/grpc.rs"]
@@ -10,5 +12,3 @@ mod grpc;
 mod http;
 #[path = "common/tls.rs"]
 mod tls;
-#[path = "common/worlds.rs"]
-mod worlds;

@@ -1,5 +1,5 @@
-//! Kernel faults: interrupted waits, exhausted resources and full queues. The numbers refer to the list of faults in
-//! ARCHITECTURE.md.
+//! Kernel faults: interrupted waits, exhausted resources and full queues. The numbers refer to
+//! `docs/internals/faults.md`.
 
 mod common;
 

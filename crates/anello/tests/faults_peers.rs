@@ -1,5 +1,5 @@
 //! Faults of peers and applications: stalled readers, resets, floods, and thousands of dropped futures. The numbers
-//! refer to the list of faults in ARCHITECTURE.md.
+//! refer to `docs/internals/faults.md`.
 
 mod common;
 

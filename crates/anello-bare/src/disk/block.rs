@@ -4,7 +4,6 @@
 const ALIGNMENT: usize = 4096;
 
 /// Memory that never moves: moving the block only moves the pointer to it.
-#[derive(Debug)]
 pub(super) struct Block {
     /// Never grows or shrinks.
     memory: Vec<u8>,
@@ -15,8 +14,8 @@ pub(super) struct Block {
 impl Block {
     pub(super) fn new(bytes: usize) -> Block {
         let memory = vec![0; bytes + ALIGNMENT];
-        let address = memory.as_ptr().addr();
-        Block { start: address.next_multiple_of(ALIGNMENT) - address, memory, bytes }
+        let start = memory.as_ptr().align_offset(ALIGNMENT);
+        Block { memory, start, bytes }
     }
 
     pub(super) fn len(&self) -> usize {
@@ -24,11 +23,11 @@ impl Block {
     }
 
     pub(super) fn bytes(&self) -> &[u8] {
-        &self.memory[self.start..self.start + self.bytes]
+        &self.memory[self.start..][..self.bytes]
     }
 
     pub(super) fn bytes_mut(&mut self) -> &mut [u8] {
-        &mut self.memory[self.start..self.start + self.bytes]
+        &mut self.memory[self.start..][..self.bytes]
     }
 }
 

@@ -1,16 +1,15 @@
 //! Selection of a disk engine.
 
-use std::fmt;
 use std::fs::File;
 use std::io;
-use std::str::FromStr;
 
 use super::block::Block;
 use super::request::RequestQueue;
 use super::{linux_aio, posix_aio, pread, threads, uring};
 
 /// I/O interface that reads and writes a file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, clap::ValueEnum, strum::Display)]
+#[strum(serialize_all = "kebab-case")]
 pub enum Engine {
     /// `pread(2)` and `pwrite(2)` on the worker's own thread, one request at a time at any depth.
     Pread,
@@ -27,21 +26,6 @@ pub enum Engine {
 }
 
 impl Engine {
-    /// All engines, oldest first.
-    pub const ALL: [Engine; 5] =
-        [Engine::Pread, Engine::Threads, Engine::PosixAio, Engine::LinuxAio, Engine::Uring];
-
-    /// Returns the name that [`FromStr`] parses and [`Display`](fmt::Display) writes.
-    pub fn name(self) -> &'static str {
-        match self {
-            Engine::Pread => "pread",
-            Engine::Threads => "threads",
-            Engine::PosixAio => "posix-aio",
-            Engine::LinuxAio => "linux-aio",
-            Engine::Uring => "uring",
-        }
-    }
-
     /// Returns a description of the engine for the ready line.
     pub fn description(self) -> &'static str {
         match self {
@@ -67,11 +51,6 @@ impl Engine {
         }
     }
 
-    /// Returns the number of requests that the engine keeps in flight if `requested` are requested.
-    pub(super) fn effective_depth(self, requested: usize) -> usize {
-        if self == Engine::Pread { 1 } else { requested }
-    }
-
     /// Sets up the engine for a file and for blocks, each of which belongs to the slot with the same index.
     pub(super) fn start(self, file: File, blocks: &mut [Block]) -> io::Result<Box<dyn RequestQueue>> {
         Ok(match self {
@@ -80,22 +59,6 @@ impl Engine {
             Engine::PosixAio => Box::new(posix_aio::PosixAio::new(&file, blocks.len())?),
             Engine::LinuxAio => Box::new(linux_aio::LinuxAio::new(file, blocks.len())?),
             Engine::Uring => Box::new(uring::Uring::new(file, blocks)?),
-        })
-    }
-}
-
-impl fmt::Display for Engine {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.pad(self.name())
-    }
-}
-
-impl FromStr for Engine {
-    type Err = String;
-
-    fn from_str(name: &str) -> Result<Engine, String> {
-        Engine::ALL.into_iter().find(|engine| engine.name() == name).ok_or_else(|| {
-            format!("unknown engine {name:?} (expected pread, threads, posix-aio, linux-aio or uring)")
         })
     }
 }

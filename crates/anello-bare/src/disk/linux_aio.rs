@@ -12,10 +12,10 @@ use std::os::fd::AsRawFd;
 use std::ptr;
 use std::time::Duration;
 
+use libc::c_long;
 use rustix::io::Errno;
 
-use super::block::Block;
-use super::request::{Completion, Request, RequestQueue};
+use super::request::{Completion, KernelBlocks, Request, RequestQueue};
 
 /// `IOCB_CMD_PREAD` and `IOCB_CMD_PWRITE` of `linux/aio_abi.h`.
 const OPCODES: [u16; 2] = [0, 1];
@@ -25,8 +25,7 @@ const BUSY_PAUSE: Duration = Duration::from_millis(1);
 pub(super) struct LinuxAio {
     file: File,
     context: Context,
-    /// Indexed by slot.
-    in_flight: Vec<Option<Block>>,
+    in_flight: KernelBlocks,
     /// Control blocks to be submitted, in order.
     queued: Vec<libc::iocb>,
     /// Number of requests in flight in the kernel.
@@ -49,6 +48,12 @@ pub(super) fn check() -> io::Result<()> {
     Context::new(1).map(drop)
 }
 
+/// Converts the result of a system call.
+fn check_count(result: c_long) -> Result<usize, Errno> {
+    let error = || Errno::from_io_error(&io::Error::last_os_error());
+    usize::try_from(result).map_err(|_| error().unwrap_or(Errno::IO))
+}
+
 /// `aio_context_t`.
 struct Context(libc::c_ulong);
 
@@ -56,22 +61,19 @@ impl Context {
     fn new(requests: usize) -> io::Result<Context> {
         let mut context: libc::c_ulong = 0;
         // SAFETY: `io_setup(2)` writes only the context, which is zero before the call.
-        if unsafe { libc::syscall(libc::SYS_io_setup, requests as libc::c_long, &raw mut context) } == 0 {
-            return Ok(Context(context));
-        }
-        let error = io::Error::last_os_error();
-        let remedy = match Errno::from_io_error(&error) {
-            Some(Errno::AGAIN) => "limit of requests reached, raise sysctl fs.aio-max-nr",
-            Some(Errno::NOSYS) => "kernel built without CONFIG_AIO",
-            Some(Errno::PERM | Errno::ACCESS) => {
+        let result = unsafe { libc::syscall(libc::SYS_io_setup, requests as c_long, &raw mut context) };
+        let remedy = match check_count(result) {
+            Ok(_) => return Ok(Context(context)),
+            Err(Errno::AGAIN) => "limit of requests reached, raise sysctl fs.aio-max-nr",
+            Err(Errno::NOSYS) => "kernel built without CONFIG_AIO",
+            Err(Errno::PERM | Errno::ACCESS) => {
                 "allow io_setup, io_submit, io_getevents and io_destroy in the seccomp profile"
             }
-            _ => return Err(error),
+            Err(errno) => return Err(errno.into()),
         };
-        Err(io::Error::new(
-            error.kind(),
-            format!("Linux AIO unavailable: {error} ({remedy}, or use another engine)"),
-        ))
+        let error = io::Error::last_os_error();
+        let message = format!("Linux AIO unavailable: {error} ({remedy}, or use another engine)");
+        Err(io::Error::new(error.kind(), message))
     }
 }
 
@@ -88,7 +90,7 @@ impl LinuxAio {
         Ok(LinuxAio {
             file,
             context: Context::new(slots)?,
-            in_flight: (0..slots).map(|_| None).collect(),
+            in_flight: KernelBlocks::new(slots),
             queued: Vec::new(),
             submitted: 0,
             events: vec![IoEvent::default(); slots],
@@ -98,33 +100,24 @@ impl LinuxAio {
     /// Submits the queued requests. If the kernel accepts only some for lack of resources, the rest stays queued.
     fn submit(&mut self, completions: &mut Vec<Completion>) -> io::Result<()> {
         while !self.queued.is_empty() {
-            let mut control_blocks: Vec<*mut libc::iocb> =
-                self.queued.iter_mut().map(ptr::from_mut).collect();
-            let count = control_blocks.len() as libc::c_long;
+            let mut blocks: Vec<*mut libc::iocb> = self.queued.iter_mut().map(ptr::from_mut).collect();
+            let (count, blocks) = (blocks.len() as c_long, blocks.as_mut_ptr());
             // SAFETY: `io_submit(2)` reads the control blocks, which are live, and writes one field of each. The
             // memory that they point to is in `in_flight` and stays there until the kernel has reported the
             // completion.
-            let accepted = unsafe {
-                libc::syscall(libc::SYS_io_submit, self.context.0, count, control_blocks.as_mut_ptr())
-            };
-            if accepted > 0 {
-                self.submitted += accepted as usize;
-                self.queued.drain(..accepted as usize);
-                continue;
-            }
-            let error = io::Error::last_os_error();
-            match Errno::from_io_error(&error) {
-                Some(Errno::INTR) => {}
-                Some(Errno::AGAIN) if self.submitted > 0 => return Ok(()),
-                Some(Errno::AGAIN) => std::thread::sleep(BUSY_PAUSE),
+            let result = unsafe { libc::syscall(libc::SYS_io_submit, self.context.0, count, blocks) };
+            match check_count(result) {
+                Ok(accepted) => {
+                    self.submitted += accepted;
+                    self.queued.drain(..accepted);
+                }
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) if self.submitted > 0 => return Ok(()),
+                Err(Errno::AGAIN) => std::thread::sleep(BUSY_PAUSE),
                 // The error belongs to the first control block only.
-                _ => {
+                Err(errno) => {
                     let slot = self.queued.remove(0).aio_data as usize;
-                    completions.extend(self.in_flight[slot].take().map(|block| Completion {
-                        slot,
-                        block,
-                        result: Err(error),
-                    }));
+                    completions.extend(self.in_flight.complete(slot, -i64::from(errno.raw_os_error())));
                 }
             }
         }
@@ -142,7 +135,7 @@ impl RequestQueue for LinuxAio {
         iocb.aio_buf = block.bytes_mut().as_mut_ptr() as u64;
         iocb.aio_nbytes = block.len() as u64;
         iocb.aio_offset = i64::try_from(offset).map_err(io::Error::other)?;
-        self.in_flight[slot] = Some(block);
+        self.in_flight.insert(slot, block);
         self.queued.push(iocb);
         Ok(())
     }
@@ -152,35 +145,16 @@ impl RequestQueue for LinuxAio {
         if !completions.is_empty() || self.submitted == 0 {
             return Ok(());
         }
-        let max_events = self.events.len() as libc::c_long;
-        let count = loop {
-            let (min_events, no_timeout) = (1 as libc::c_long, ptr::null::<libc::timespec>());
-            let events = self.events.as_mut_ptr();
-            // SAFETY: `io_getevents(2)` writes at most `max_events` events, and the buffer has room for that number.
-            let count = unsafe {
-                libc::syscall(
-                    libc::SYS_io_getevents,
-                    self.context.0,
-                    min_events,
-                    max_events,
-                    events,
-                    no_timeout,
-                )
-            };
-            if let Ok(count) = usize::try_from(count) {
-                break count;
-            }
-            let error = io::Error::last_os_error();
-            if Errno::from_io_error(&error) != Some(Errno::INTR) {
-                return Err(error);
-            }
-        };
+        let (min, max, events) = (1 as c_long, self.events.len() as c_long, self.events.as_mut_ptr());
+        let timeout = ptr::null::<libc::timespec>();
+        let count = rustix::io::retry_on_intr(|| {
+            let (call, context) = (libc::SYS_io_getevents, self.context.0);
+            // SAFETY: `io_getevents(2)` writes at most `max` events, and the buffer has room for that number.
+            check_count(unsafe { libc::syscall(call, context, min, max, events, timeout) })
+        })?;
         self.submitted -= count.min(self.submitted);
         for event in &self.events[..count] {
-            let slot = event.data as usize;
-            let result = usize::try_from(event.result)
-                .map_err(|_| io::Error::from_raw_os_error((-event.result) as i32));
-            completions.extend(self.in_flight[slot].take().map(|block| Completion { slot, block, result }));
+            completions.extend(self.in_flight.complete(event.data as usize, event.result));
         }
         Ok(())
     }

@@ -9,6 +9,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use hdrhistogram::Histogram;
 use hdrhistogram::serialization::{Serializer, V2Serializer};
+use rustix::io::Errno;
 
 use super::block::Block;
 use super::command::{Command, Outcome};
@@ -21,28 +22,30 @@ const SIGNIFICANT_DIGITS: u8 = 3;
 
 /// Executes a valid command.
 pub(super) fn measure(engine: Engine, file: File, file_bytes: u64, command: &Command) -> io::Result<Outcome> {
-    probe_direct_io(&file, command)?;
-    let depth = engine.effective_depth(command.depth);
-    let writes = command.operation.writes();
+    if command.direct {
+        probe_direct_io(&file, command.block_bytes)?;
+    }
+    let depth = if engine == Engine::Pread { 1 } else { command.depth };
     let mut blocks: Vec<Block> = (0..depth).map(|_| Block::new(command.block_bytes)).collect();
     let mut queue = engine.start(file, &mut blocks)?;
     let mut free_blocks: Vec<(usize, Block)> = blocks.into_iter().enumerate().collect();
     let mut offsets = OffsetGenerator::new(command, file_bytes, depth);
-    let mut statistics = Statistics::new()?;
+    let mut statistics = Statistics::new(command.operation.writes())?;
     let mut completions = Vec::new();
     let duration = Duration::from_nanos(command.duration_ns);
     let start = Instant::now();
     let mut now = start;
+    let mut start_times = vec![start; depth];
     loop {
         while now - start < duration
             && let Some((slot, mut block)) = free_blocks.pop()
         {
-            let (offset, generation) = offsets.next_offset(slot);
+            let (offset, writes) = (offsets.next_offset(slot), statistics.writes);
             if writes {
-                pattern::fill(block.bytes_mut(), offset, generation);
+                pattern::fill(block.bytes_mut(), offset, offsets.rng.u64(..));
             }
             now = Instant::now();
-            offsets.start_times[slot] = now;
+            start_times[slot] = now;
             queue.start(Request { slot, writes, offset, block })?;
         }
         if free_blocks.len() == depth {
@@ -51,8 +54,7 @@ pub(super) fn measure(engine: Engine, file: File, file_bytes: u64, command: &Com
         queue.wait(&mut completions)?;
         now = Instant::now();
         for Completion { slot, block, result } in completions.drain(..) {
-            let offset = offsets.release(slot);
-            statistics.record(result, writes, &block, offset, now - offsets.start_times[slot])?;
+            statistics.record(result, &block, offsets.release(slot), now - start_times[slot])?;
             free_blocks.push((slot, block));
         }
     }
@@ -61,21 +63,16 @@ pub(super) fn measure(engine: Engine, file: File, file_bytes: u64, command: &Com
 
 /// Performs one direct read, because each disk has its own alignment rules. A violation is reported before anything
 /// is counted.
-fn probe_direct_io(file: &File, command: &Command) -> io::Result<()> {
-    if !command.direct {
-        return Ok(());
-    }
-    let mut block = Block::new(command.block_bytes);
-    match rustix::io::pread(file, block.bytes_mut(), 0) {
-        Err(rustix::io::Errno::INVAL) => Err(io::Error::new(
-            io::ErrorKind::InvalidInput,
-            format!(
-                "cannot use direct I/O with blocks of {} bytes: not a multiple of the disk's block size, usually 4096",
-                command.block_bytes
-            ),
-        )),
-        Err(errno) => Err(errno.into()),
-        Ok(_) => Ok(()),
+fn probe_direct_io(file: &File, block_bytes: usize) -> io::Result<()> {
+    match rustix::io::pread(file, Block::new(block_bytes).bytes_mut(), 0) {
+        Err(Errno::INVAL) => {
+            let reason = "not a multiple of the disk's block size, usually 4096";
+            Err(io::Error::new(
+                io::ErrorKind::InvalidInput,
+                format!("cannot use direct I/O with blocks of {block_bytes} bytes: {reason}"),
+            ))
+        }
+        result => Ok(result.map(drop)?),
     }
 }
 
@@ -85,11 +82,10 @@ struct OffsetGenerator {
     is_random: bool,
     block_bytes: u64,
     blocks: u64,
-    rng_state: u64,
+    rng: fastrand::Rng,
     next_block: u64,
     /// Block of each slot's request; `u64::MAX` for a free slot.
     blocks_in_flight: Vec<u64>,
-    start_times: Vec<Instant>,
 }
 
 impl OffsetGenerator {
@@ -100,19 +96,16 @@ impl OffsetGenerator {
             is_random: command.operation.is_random(),
             block_bytes,
             blocks,
-            rng_state: command.seed,
+            rng: fastrand::Rng::with_seed(command.seed),
             next_block: command.seed % blocks,
             blocks_in_flight: vec![u64::MAX; depth],
-            start_times: vec![Instant::now(); depth],
         }
     }
 
-    /// Returns an offset for the slot's request, and a generation for the data if it is a write.
-    fn next_offset(&mut self, slot: usize) -> (u64, u64) {
-        self.rng_state = self.rng_state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let random_number = pattern::mix(self.rng_state);
+    /// Returns an offset for the slot's request.
+    fn next_offset(&mut self, slot: usize) -> u64 {
         if self.is_random {
-            self.next_block = ((u128::from(random_number) * u128::from(self.blocks)) >> 64) as u64;
+            self.next_block = self.rng.u64(..self.blocks);
         }
         // There are more blocks than slots, so one is free.
         while self.blocks_in_flight.contains(&self.next_block) {
@@ -121,7 +114,7 @@ impl OffsetGenerator {
         self.blocks_in_flight[slot] = self.next_block;
         let offset = self.next_block * self.block_bytes;
         self.next_block = (self.next_block + 1) % self.blocks;
-        (offset, random_number)
+        offset
     }
 
     /// Marks the slot's block as free and returns the offset of its request.
@@ -131,37 +124,37 @@ impl OffsetGenerator {
 }
 
 struct Statistics {
+    writes: bool,
     latency: Histogram<u64>,
     errors: BTreeMap<String, u64>,
     wrong_blocks: u64,
 }
 
 impl Statistics {
-    fn new() -> io::Result<Statistics> {
+    fn new(writes: bool) -> io::Result<Statistics> {
         let latency = Histogram::new(SIGNIFICANT_DIGITS).map_err(io::Error::other)?;
-        Ok(Statistics { latency, errors: BTreeMap::new(), wrong_blocks: 0 })
+        Ok(Statistics { writes, latency, errors: BTreeMap::new(), wrong_blocks: 0 })
     }
 
     fn record(
         &mut self,
         result: io::Result<usize>,
-        writes: bool,
         block: &Block,
         offset: u64,
         latency: Duration,
     ) -> io::Result<()> {
-        let kind = if writes { "write" } else { "read" };
-        match result {
+        let kind = if self.writes { "write" } else { "read" };
+        let error = match result {
             Ok(bytes) if bytes == block.len() => {
+                let is_wrong = !self.writes && !pattern::is_valid(block.bytes(), offset);
+                self.wrong_blocks += u64::from(is_wrong);
                 let nanoseconds = u64::try_from(latency.as_nanos()).unwrap_or(u64::MAX);
-                self.latency.record(nanoseconds.max(1)).map_err(io::Error::other)?;
-                if !writes && !pattern::is_valid(block.bytes(), offset) {
-                    self.wrong_blocks += 1;
-                }
+                return self.latency.record(nanoseconds.max(1)).map_err(io::Error::other);
             }
-            Ok(_) => *self.errors.entry(format!("short {kind}")).or_default() += 1,
-            Err(error) => *self.errors.entry(format!("{kind}: {error}")).or_default() += 1,
-        }
+            Ok(_) => format!("short {kind}"),
+            Err(error) => format!("{kind}: {error}"),
+        };
+        *self.errors.entry(error).or_default() += 1;
         Ok(())
     }
 
@@ -180,27 +173,22 @@ impl Statistics {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-    use crate::disk::command::Operation;
+    use std::collections::BTreeSet;
 
-    fn offset_generator(operation: Operation, depth: usize) -> OffsetGenerator {
-        let command = Command {
-            operation,
-            direct: false,
-            block_bytes: 4096,
-            depth,
-            duration_ns: 1,
-            seed: 3,
-            sync: None,
-        };
-        OffsetGenerator::new(&command, 10 * 4096, depth)
+    use super::*;
+
+    fn offset_generator(operation: &str, depth: usize) -> OffsetGenerator {
+        let command = serde_json::json!({
+            "operation": operation, "direct": false, "block_bytes": 4096, "depth": depth, "duration_ns": 1, "seed": 3
+        });
+        OffsetGenerator::new(&serde_json::from_value(command).unwrap(), 10 * 4096, depth)
     }
 
     #[test]
     fn sequence_starts_at_seed_and_wraps_around() {
-        let mut offsets = offset_generator(Operation::SequentialRead, 1);
+        let mut offsets = offset_generator("sequential_read", 1);
         let block_numbers = (0..12).map(|_| {
-            let (offset, _) = offsets.next_offset(0);
+            let offset = offsets.next_offset(0);
             assert_eq!(offsets.release(0), offset);
             offset / 4096
         });
@@ -209,11 +197,10 @@ mod tests {
 
     #[test]
     fn random_offsets_are_distinct_in_flight_and_cover_all_blocks() {
-        let mut offsets = offset_generator(Operation::RandomWrite, 9);
-        let mut reached = std::collections::BTreeSet::new();
+        let mut offsets = offset_generator("random_write", 9);
+        let mut reached = BTreeSet::new();
         for round in 0..1000 {
-            let drawn: std::collections::BTreeSet<u64> =
-                (0..9).map(|slot| offsets.next_offset(slot).0).collect();
+            let drawn: BTreeSet<u64> = (0..9).map(|slot| offsets.next_offset(slot)).collect();
             assert_eq!(drawn.len(), 9, "round {round}");
             reached.extend(drawn);
             (0..9).for_each(|slot| assert!(offsets.release(slot) < 10 * 4096));

@@ -32,16 +32,14 @@ impl RequestQueue for Pread {
 
 /// Calls `pread(2)` or `pwrite(2)`, and retries when a signal interrupts the call.
 pub(super) fn execute(file: &File, Request { slot, writes, offset, mut block }: Request) -> Completion {
-    let result = loop {
+    loop {
         let result = if writes {
             file.write_at(block.bytes(), offset)
         } else {
             file.read_at(block.bytes_mut(), offset)
         };
-        match result {
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            result => break result,
+        if !matches!(&result, Err(error) if error.kind() == io::ErrorKind::Interrupted) {
+            return Completion { slot, block, result };
         }
-    };
-    Completion { slot, block, result }
+    }
 }

@@ -17,7 +17,6 @@ pub(super) trait RequestQueue {
 }
 
 /// Read or write of one block.
-#[derive(Debug)]
 pub(super) struct Request {
     /// Index of the block: less than the number of blocks that the engine was set up for.
     pub(super) slot: usize,
@@ -27,9 +26,33 @@ pub(super) struct Request {
 }
 
 /// Completed request, with the number of transferred bytes.
-#[derive(Debug)]
 pub(super) struct Completion {
     pub(super) slot: usize,
     pub(super) block: Block,
     pub(super) result: io::Result<usize>,
+}
+
+/// Blocks that the kernel can access, by slot.
+pub(super) struct KernelBlocks(Vec<Option<Block>>);
+
+impl KernelBlocks {
+    pub(super) fn new(slots: usize) -> KernelBlocks {
+        KernelBlocks((0..slots).map(|_| None).collect())
+    }
+
+    pub(super) fn insert(&mut self, slot: usize, block: Block) {
+        self.0[slot] = Some(block);
+    }
+
+    /// Takes the block of a completed request. `result` is the number of transferred bytes or a negated error number.
+    pub(super) fn complete(&mut self, slot: usize, result: i64) -> Option<Completion> {
+        let result = usize::try_from(result).map_err(|_| io::Error::from_raw_os_error(-result as i32));
+        let block = self.0.get_mut(slot)?.take()?;
+        Some(Completion { slot, block, result })
+    }
+
+    /// Leaks the blocks, because requests can be in flight.
+    pub(super) fn leak(&mut self) {
+        self.0.drain(..).flatten().for_each(std::mem::forget);
+    }
 }

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::fs::File;
 use std::io;
 use std::sync::mpsc::{self, Receiver};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 
 use super::pread::execute;
@@ -21,14 +21,26 @@ pub(super) struct Pool {
 
 #[derive(Default)]
 struct Queue {
-    state: Mutex<QueueState>,
+    /// `None` ends one thread.
+    requests: Mutex<VecDeque<Option<Request>>>,
     available: Condvar,
 }
 
-#[derive(Default)]
-struct QueueState {
-    requests: VecDeque<Request>,
-    is_closed: bool,
+impl Queue {
+    fn lock(&self) -> MutexGuard<'_, VecDeque<Option<Request>>> {
+        self.requests.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn push(&self, request: Option<Request>) {
+        self.lock().push_back(request);
+        self.available.notify_one();
+    }
+
+    /// Sleeps until there is a request. Returns `None` if the thread must end.
+    fn pop(&self) -> Option<Request> {
+        let requests = self.available.wait_while(self.lock(), |requests| requests.is_empty());
+        requests.unwrap_or_else(PoisonError::into_inner).pop_front().flatten()
+    }
 }
 
 impl Pool {
@@ -51,20 +63,9 @@ impl Pool {
     }
 }
 
-impl Queue {
-    /// Sleeps until a request is queued. Returns `None` once the queue is closed and empty.
-    fn pop(&self) -> Option<Request> {
-        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_idle = |state: &mut QueueState| state.requests.is_empty() && !state.is_closed;
-        let mut state = self.available.wait_while(state, is_idle).unwrap_or_else(PoisonError::into_inner);
-        state.requests.pop_front()
-    }
-}
-
 impl RequestQueue for Pool {
     fn start(&mut self, request: Request) -> io::Result<()> {
-        self.queue.state.lock().unwrap_or_else(PoisonError::into_inner).requests.push_back(request);
-        self.queue.available.notify_one();
+        self.queue.push(Some(request));
         Ok(())
     }
 
@@ -78,8 +79,7 @@ impl RequestQueue for Pool {
 impl Drop for Pool {
     /// Lets the threads complete the queued requests, and joins them.
     fn drop(&mut self) {
-        self.queue.state.lock().unwrap_or_else(PoisonError::into_inner).is_closed = true;
-        self.queue.available.notify_all();
+        self.threads.iter().for_each(|_| self.queue.push(None));
         for thread in self.threads.drain(..) {
             // The panic of a thread has already been reported.
             thread.join().unwrap_or_default();

@@ -6,7 +6,6 @@
 
 use std::fs::File;
 use std::io;
-use std::mem;
 use std::os::fd::AsRawFd;
 
 use io_uring::types::Fixed;
@@ -14,13 +13,12 @@ use io_uring::{IoUring, opcode};
 use rustix::io::Errno;
 
 use super::block::Block;
-use super::request::{Completion, Request, RequestQueue};
+use super::request::{Completion, KernelBlocks, Request, RequestQueue};
 use crate::uring::setup;
 
 pub(super) struct Uring {
     ring: IoUring,
-    /// Indexed by slot.
-    in_flight: Vec<Option<Block>>,
+    in_flight: KernelBlocks,
     /// The file table of the ring holds the file as well. This descriptor makes it visible in `/proc/PID/fd`.
     _file: File,
 }
@@ -42,10 +40,8 @@ impl Uring {
         let ring = ring()?;
         let buffers: Vec<libc::iovec> = blocks
             .iter_mut()
-            .map(|block| libc::iovec {
-                iov_base: block.bytes_mut().as_mut_ptr().cast(),
-                iov_len: block.len(),
-            })
+            .map(Block::bytes_mut)
+            .map(|bytes| libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: bytes.len() })
             .collect();
         // SAFETY: the memory belongs to the blocks, and its pages are pinned, so the kernel accesses only this memory
         // through the buffers. A request names a buffer only while its block is in `in_flight`.
@@ -59,7 +55,7 @@ impl Uring {
             io::Error::new(error.kind(), format!("cannot register buffers: {error}{remedy}"))
         })?;
         ring.submitter().register_files(&[file.as_raw_fd()])?;
-        Ok(Uring { ring, in_flight: blocks.iter().map(|_| None).collect(), _file: file })
+        Ok(Uring { ring, in_flight: KernelBlocks::new(blocks.len()), _file: file })
     }
 }
 
@@ -72,32 +68,26 @@ impl RequestQueue for Uring {
         } else {
             opcode::ReadFixed::new(FILE, memory, bytes, buffer_id).offset(offset).build()
         };
-        self.in_flight[slot] = Some(block);
+        self.in_flight.insert(slot, block);
         // SAFETY: the memory belongs to a block that stays in `in_flight` until the completion of the request.
         unsafe { self.ring.submission().push(&entry.user_data(slot as u64)) }.map_err(io::Error::other)
     }
 
     fn wait(&mut self, completions: &mut Vec<Completion>) -> io::Result<()> {
-        match self.ring.submit_and_wait(1) {
-            Ok(_) => {}
-            Err(error) => match Errno::from_io_error(&error) {
-                Some(Errno::INTR | Errno::AGAIN | Errno::BUSY) => {}
-                _ => return Err(error),
-            },
+        if let Err(error) = self.ring.submit_and_wait(1)
+            && !matches!(Errno::from_io_error(&error), Some(Errno::INTR | Errno::AGAIN | Errno::BUSY))
+        {
+            return Err(error);
         }
-        for completion in self.ring.completion() {
-            let slot = completion.user_data() as usize;
-            let result = usize::try_from(completion.result())
-                .map_err(|_| io::Error::from_raw_os_error(-completion.result()));
-            let block = self.in_flight.get_mut(slot).and_then(Option::take);
-            completions.extend(block.map(|block| Completion { slot, block, result }));
-        }
+        completions.extend(self.ring.completion().filter_map(|completion| {
+            self.in_flight.complete(completion.user_data() as usize, completion.result().into())
+        }));
         Ok(())
     }
 }
 
 impl Drop for Uring {
     fn drop(&mut self) {
-        self.in_flight.drain(..).flatten().for_each(mem::forget);
+        self.in_flight.leak();
     }
 }

@@ -7,9 +7,11 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use super::command::{Command, Outcome};
+use super::control::serve_connection;
 use super::engine::Engine;
 use super::measure::measure;
-use super::{control, pattern};
+use super::pattern;
+use crate::accept::accept_blocking;
 
 /// A file and the engine that reads and writes it.
 #[derive(Debug)]
@@ -73,7 +75,10 @@ impl Worker {
     /// # Errors
     /// The listener is unusable.
     pub fn serve(&self, listener: &TcpListener) -> io::Result<()> {
-        control::serve(listener, |command| self.perform(command))
+        accept_blocking(listener, |stream| {
+            // An aborted control connection is followed by the next one.
+            serve_connection(&stream, |command| self.perform(command)).unwrap_or_default();
+        })
     }
 }
 

@@ -13,7 +13,7 @@ use crate::accept::{ACCEPT_PAUSE, AcceptError};
 static ACCEPT_PAUSE_TIMESPEC: Timespec = Timespec::new().nsec(ACCEPT_PAUSE.subsec_nanos());
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum AcceptState {
+pub(super) enum AcceptState {
     /// The accept is in flight.
     Armed,
     /// An accept must be submitted.
@@ -27,7 +27,7 @@ pub(crate) enum AcceptState {
 impl AcceptState {
     /// Handles a completion of the accept and returns the new socket, if any. `armed`: more completions follow.
     /// Returns an error if the listener is unusable.
-    pub(crate) fn on_completion(&mut self, result: i32, armed: bool) -> io::Result<Option<i32>> {
+    pub(super) fn on_completion(&mut self, result: i32, armed: bool) -> io::Result<Option<i32>> {
         if !armed {
             *self = AcceptState::Unarmed;
         }
@@ -45,11 +45,11 @@ impl AcceptState {
 }
 
 /// Accepts connections until an error.
-pub(crate) fn multishot_accept(listener: &TcpListener) -> squeue::Entry {
+pub(super) fn multishot_accept(listener: &TcpListener) -> squeue::Entry {
     opcode::AcceptMulti::new(Fd(listener.as_raw_fd())).flags(libc::SOCK_CLOEXEC).build()
 }
 
 /// Completes after [`ACCEPT_PAUSE`].
-pub(crate) fn pause_timeout() -> squeue::Entry {
+pub(super) fn pause_timeout() -> squeue::Entry {
     opcode::Timeout::new(&ACCEPT_PAUSE_TIMESPEC).build()
 }

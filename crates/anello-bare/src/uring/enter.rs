@@ -7,11 +7,11 @@ use io_uring::{EnterFlags, SubmissionQueue, Submitter};
 use rustix::io::Errno;
 
 /// Pause when the kernel can neither accept submissions nor return completions.
-pub(crate) const BUSY_PAUSE: Duration = Duration::from_millis(1);
+pub(super) const BUSY_PAUSE: Duration = Duration::from_millis(1);
 
 /// Submits `entries` entries and waits for `wait_for` completions.
 #[inline]
-pub(crate) fn enter(
+pub(super) fn enter(
     submitter: &Submitter<'_>,
     entries: usize,
     wait_for: u32,
@@ -29,7 +29,7 @@ const MAX_ENTERS: u32 = 64;
 /// Since Linux 6.13 one enter runs about 20 items of task work. With hundreds of busy connections, receiving all
 /// available data before echoing saves a quarter of the CPU time.
 #[derive(Default)]
-pub(crate) struct Turn {
+pub(super) struct Turn {
     enters: u32,
     is_full: bool,
 }
@@ -37,14 +37,14 @@ pub(crate) struct Turn {
 impl Turn {
     /// Ends receiving in this turn: one connection has received enough, or the buffers have run out.
     #[inline]
-    pub(crate) fn stop_receiving(&mut self) {
+    pub(super) fn stop_receiving(&mut self) {
         self.is_full = true;
     }
 
     /// Runs more task work if some is pending and the turn may receive more. Returns `false` if the turn must echo;
     /// the next turn then starts.
     #[inline]
-    pub(crate) fn run_task_work(
+    pub(super) fn run_task_work(
         &mut self,
         submitter: &Submitter<'_>,
         submissions: &SubmissionQueue<'_>,
@@ -62,7 +62,7 @@ impl Turn {
 
 /// Converts the result of an [`enter`]: `true` if the kernel lacks memory or completion queue space.
 #[inline]
-pub(crate) fn is_busy(result: io::Result<()>) -> io::Result<bool> {
+pub(super) fn is_busy(result: io::Result<()>) -> io::Result<bool> {
     match result {
         Ok(()) => Ok(false),
         Err(error) => match Errno::from_io_error(&error) {
@@ -75,7 +75,7 @@ pub(crate) fn is_busy(result: io::Result<()>) -> io::Result<bool> {
 
 /// Flushes the kernel's completion overflow list into the completion queue.
 #[cold]
-pub(crate) fn flush_overflow(submitter: &Submitter<'_>) -> io::Result<()> {
+pub(super) fn flush_overflow(submitter: &Submitter<'_>) -> io::Result<()> {
     match enter(submitter, 0, 0, EnterFlags::GETEVENTS) {
         Err(error) if Errno::from_io_error(&error) != Some(Errno::INTR) => Err(error),
         _ => Ok(()),
@@ -83,6 +83,6 @@ pub(crate) fn flush_overflow(submitter: &Submitter<'_>) -> io::Result<()> {
 }
 
 /// Returns the error number of a failed completion.
-pub(crate) fn errno(result: i32) -> Errno {
+pub(super) fn errno(result: i32) -> Errno {
     Errno::from_raw_os_error(result.wrapping_neg())
 }

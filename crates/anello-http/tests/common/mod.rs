@@ -22,12 +22,12 @@ use anello::{DriverKind, Runtime, SimModel, SimOptions};
 use anello_http::observe::metrics::ServerMetrics;
 use anello_http::{Request, Response, Server, ServerOptions};
 
-/// A test that takes longer than this is considered hung. The environment variable `ANELLO_PATIENCE` multiplies it.
+/// A test that takes longer than this is considered hung. The environment variable `ANELLO_TIMEOUT_FACTOR` multiplies it.
 const HANG_TIMEOUT: Duration = Duration::from_secs(60);
 
 fn hang_timeout() -> Duration {
     HANG_TIMEOUT
-        * std::env::var("ANELLO_PATIENCE").map_or(1, |factor| factor.parse().expect("numeric factor"))
+        * std::env::var("ANELLO_TIMEOUT_FACTOR").map_or(1, |factor| factor.parse().expect("numeric factor"))
 }
 
 /// Returns the drivers available on this machine, and the simulated kernels.

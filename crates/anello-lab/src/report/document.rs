@@ -30,7 +30,7 @@ pub fn render_table(result: &LabResult) -> String {
             text += &table.to_text(with_details);
         }
     };
-    add(reference_tables(result), is_detailed);
+    add(reference_tables(result, usize::MAX), is_detailed);
     add(vec![ratios::decisions(result), ratios::losses(result), ratios::runtimes(result)], true);
     add(peer_standings(result), true);
     add(base_tables(result), true);
@@ -71,7 +71,8 @@ fn document(result: &LabResult) -> String {
     let mut text = format!("## {}: {}\n\n{}\n", scenario.name, scenario.title, findings::conclusion(result));
     let methods = method::description(plan, result.cells.iter().map(|cell| &cell.cell));
     let tables = [
-        reference_tables(result),
+        // The other measures are in the standings.
+        reference_tables(result, 1),
         vec![ratios::decisions(result), ratios::losses(result), ratios::runtimes(result)],
         peer_standings(result),
         anello_contenders(result)
@@ -102,12 +103,12 @@ fn anello_contenders(result: &LabResult) -> impl Iterator<Item = &ContenderRecor
     result.contenders.iter().filter(|own| !findings::peers_of(result, &own.name).is_empty())
 }
 
-/// Returns the ratios to the reference in each group by each compared measure.
-fn reference_tables(result: &LabResult) -> Vec<Table> {
+/// Returns the ratios to the reference in each group by the first `max_measures` of the compared measures.
+fn reference_tables(result: &LabResult, max_measures: usize) -> Vec<Table> {
     let groups = result.groups().into_iter();
     let tables = groups.flat_map(|group| {
         let first = result.cells_of(&group).first().map(|cell| cell.cell);
-        let measures = first.into_iter().flat_map(|cell| Measure::of_cell(&cell));
+        let measures = first.into_iter().flat_map(|cell| Measure::of_cell(&cell)).take(max_measures);
         measures.map(move |measure| ratios::against_reference(result, &group, *measure))
     });
     tables.collect()

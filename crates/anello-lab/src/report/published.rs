@@ -33,7 +33,7 @@ pub fn tables(result: &LabResult) -> Vec<Published> {
 }
 
 fn of_source(published: &PublishedComparison) -> Published {
-    let source = &published.source;
+    let source = published.source;
     let head = [
         "claim",
         "here",
@@ -57,9 +57,9 @@ fn of_source(published: &PublishedComparison) -> Published {
         let of_pair = |row: &&Comparison| row.pair == index && row.measure == measure;
         let rows: Vec<&Comparison> = published.comparisons.iter().filter(of_pair).collect();
         let pair = &source.pairs[index];
-        (!rows.is_empty()).then(|| cells_table(pair.server, pair.to, measure, &rows))
+        (!rows.is_empty()).then(|| cells_table(&pair.server, &pair.to, measure, &rows))
     });
-    Published { title: source.title, measured_on: source.measured_on, claims, cells: cells.collect() }
+    Published { title: &source.title, measured_on: &source.measured_on, claims, cells: cells.collect() }
 }
 
 fn claim_row(claim: &ClaimResult) -> TableRow {

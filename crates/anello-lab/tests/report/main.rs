@@ -4,6 +4,7 @@ mod against;
 mod odd;
 mod page;
 mod plots;
+mod stored;
 mod tables;
 
 use std::path::{Path, PathBuf};

@@ -33,14 +33,14 @@ mod tests {
     use crate::model::interval::Interval;
 
     /// Returns a step of one second.
-    fn step(per_second: u64, answered_per_second: f64, latency_ns: u64) -> Step {
+    fn step(answered: u64, offered: u64, latency_ns: u64) -> Step {
         let mut total = Interval::empty(0, true);
         total.latency.saturating_record(latency_ns);
-        total.counts.offered = Some(per_second);
+        total.counts.offered = Some(offered);
         Step {
-            per_second,
-            answered_per_second,
-            answered_in_time: answered_per_second as u64,
+            per_second: 1000,
+            answered_per_second: answered as f64,
+            answered_in_time: answered,
             total: (&total).into(),
             schedule_error: None,
             load_was_bottleneck: false,
@@ -49,27 +49,24 @@ mod tests {
 
     #[test]
     fn saturation_reported_for_missing_or_slow_replies() {
-        let knee = Knee::default();
-        let first = step(1000, 960.0, 100_000);
-        assert_eq!(saturation_reason(&knee, &[]), None);
-        assert_eq!(saturation_reason(&knee, std::slice::from_ref(&first)), None);
-        assert_eq!(saturation_reason(&knee, &[first.clone(), step(2000, 1990.0, 900_000)]), None);
-        let missing = saturation_reason(&knee, &[first.clone(), step(2000, 1890.0, 100_000)]).unwrap();
-        assert!(missing.contains("94.5 %"), "{missing}");
-        let slow = saturation_reason(&knee, &[first.clone(), step(2000, 2000.0, 1_100_000)]).unwrap();
-        assert!(slow.contains("11.0 times"), "{slow}");
-        assert!(
-            saturation_reason(&knee, &[step(1000, 900.0, 1)]).is_some(),
-            "the first step can be saturated"
-        );
-        let mut few = step(1000, 800.0, 1);
-        few.total.counts.offered = Some(820);
-        assert_eq!(
-            saturation_reason(&knee, &[few]),
-            None,
-            "relative to the offered requests, not to the rate"
-        );
+        let (knee, first) = (Knee::default(), step(960, 1000, 100_000));
+        let second = |answered, latency_ns| vec![first.clone(), step(answered, 2000, latency_ns)];
         let lenient = Knee { min_answered_percent: 50, max_latency_factor: 100 };
-        assert_eq!(saturation_reason(&lenient, &[first, step(2000, 1100.0, 1_100_000)]), None);
+        for (knee, steps, expected) in [
+            (knee, vec![], None),
+            (knee, vec![first.clone()], None),
+            (knee, second(1990, 900_000), None),
+            (knee, second(1890, 100_000), Some("94.5 %")),
+            (knee, second(2000, 1_100_000), Some("11.0 times")),
+            // The first step can be saturated.
+            (knee, vec![step(900, 1000, 1)], Some("90.0 %")),
+            // Relative to the offered requests, not to the rate.
+            (knee, vec![step(800, 820, 1)], None),
+            (lenient, second(1100, 1_100_000), None),
+        ] {
+            let reason = saturation_reason(&knee, &steps);
+            assert_eq!(reason.is_some(), expected.is_some(), "{reason:?}, expected {expected:?}");
+            assert!(reason.unwrap_or_default().contains(expected.unwrap_or_default()), "{expected:?}");
+        }
     }
 }

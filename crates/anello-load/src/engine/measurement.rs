@@ -148,7 +148,7 @@ impl<'a> MeasurementRunner<'a> {
         shared.schedule_finished.set(pacer.is_none());
         shared.queues_closed.set(false);
         let interval_ns = request.interval.map(nanoseconds);
-        let tick_ns = (TICK.as_nanos() as u64).min(shared.stall_timeout_ns / 4).max(1_000_000);
+        let tick_ns = (TICK.as_nanos() as u64).min(nanoseconds(shared.load.stall_timeout) / 4).max(1_000_000);
         Self {
             shared: Rc::clone(shared),
             slots,
@@ -246,7 +246,9 @@ impl<'a> MeasurementRunner<'a> {
             // Connections that wait for a think time or for their turn in the ramp must notice the deadline.
             self.slots.iter().for_each(|slot| slot.wake());
         }
-        if self.phase == Phase::Draining && now_ns >= deadline_ns.saturating_add(self.shared.drain_ns) {
+        if self.phase == Phase::Draining
+            && now_ns >= deadline_ns.saturating_add(nanoseconds(self.shared.load.drain_timeout))
+        {
             self.phase = Phase::Finished;
             self.abandon_schedule();
             self.clear_queues();
@@ -295,7 +297,8 @@ impl<'a> MeasurementRunner<'a> {
 
     /// Aborts connections that have timed out, and asks the observer whether to continue.
     fn tick(&mut self, now_ns: u64) {
-        self.slots.iter().for_each(|slot| slot.check_timeout(now_ns, self.shared.stall_timeout_ns));
+        let stall_timeout_ns = nanoseconds(self.shared.load.stall_timeout);
+        self.slots.iter().for_each(|slot| slot.check_timeout(now_ns, stall_timeout_ns));
         if self.abort_at_ns.is_none() && self.observer.tick(self.shared.counters.snapshot()).is_break() {
             self.abort_at_ns = Some(now_ns.saturating_add(STOP_GRACE_NS));
             self.shared.deadline_ns.set(now_ns.min(self.shared.deadline_ns.get()));
@@ -316,7 +319,7 @@ impl<'a> MeasurementRunner<'a> {
         let phase_end_ns = match self.phase {
             Phase::WarmUp => self.shared.count_from_ns.get(),
             Phase::Measuring => deadline_ns,
-            Phase::Draining => deadline_ns.saturating_add(self.shared.drain_ns),
+            Phase::Draining => deadline_ns.saturating_add(nanoseconds(self.shared.load.drain_timeout)),
             Phase::Finished => u64::MAX,
         };
         let mut wake_ns = phase_end_ns.min(self.next_tick_ns).min(self.next_interval_end_ns);

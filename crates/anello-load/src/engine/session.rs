@@ -49,20 +49,19 @@ use crate::wire::message::Messages;
 /// # Ok::<(), std::io::Error>(())
 /// ```
 pub struct Session {
-    shared: Rc<Shared>,
+    pub(crate) shared: Rc<Shared>,
     /// All connections of this thread in the order of their index, including broken ones.
     connections: Vec<Connection>,
     slots: Vec<Rc<ConnectionSlot>>,
     share: Share,
     connect_errors: Errors,
-    load: LoadConfig,
     /// Number of slices so far.
     slices: u64,
 }
 
 impl fmt::Debug for Session {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.debug_struct("Session").field("load", &self.load).finish_non_exhaustive()
+        formatter.debug_struct("Session").field("load", &self.shared.load).finish_non_exhaustive()
     }
 }
 
@@ -119,7 +118,7 @@ impl Session {
             }
             Protocol::Http(http) => Exchange::Http(HttpShared::new(http, load.verify, references)),
         };
-        let shared = Rc::new(Shared::new(&load, exchange, origin));
+        let shared = Rc::new(Shared::new(load, exchange, origin));
         let slots: Vec<_> = (0..share.count()).map(|_| Rc::<ConnectionSlot>::default()).collect();
         let connection = |(slot_index, slot): (usize, &Rc<ConnectionSlot>)| {
             Connection::new(
@@ -130,10 +129,10 @@ impl Session {
         };
         let connections = slots.iter().enumerate().map(connection).collect();
         let mut session =
-            Self { shared, connections, slots, share, connect_errors: Errors::default(), load, slices: 0 };
+            Self { shared, connections, slots, share, connect_errors: Errors::default(), slices: 0 };
         // In a ramp, connections are opened one by one. If each request has its own, it is opened when the request is
         // due.
-        if session.load.ramp.is_zero() && session.shared.keep_alive {
+        if session.shared.load.ramp.is_zero() && session.shared.keep_alive {
             session.open_all(on_tick).await;
         }
         session
@@ -142,13 +141,13 @@ impl Session {
     /// Opens the connections, a limited number at a time, until none remain or the timeout has passed.
     async fn open_all(&mut self, on_tick: &mut dyn FnMut(ProgressSnapshot) -> ControlFlow<()>) {
         let (shared, share) = (Rc::clone(&self.shared), self.share);
-        let deadline = Instant::now() + self.load.connect_timeout;
+        let deadline = Instant::now() + self.shared.load.connect_timeout;
         let connect = async |slot_index| {
             let remaining = deadline.saturating_duration_since(Instant::now());
             (slot_index, shared.connect(share.global_index(slot_index) as u64, remaining).await)
         };
         let all = stream::iter(0..share.count()).map(connect);
-        let mut connecting = pin!(all.buffer_unordered(self.load.max_concurrent_connects));
+        let mut connecting = pin!(all.buffer_unordered(self.shared.load.max_concurrent_connects));
         let mut next_tick = Instant::now() + TICK;
         loop {
             let until_tick = next_tick.saturating_duration_since(Instant::now());
@@ -196,7 +195,7 @@ impl Session {
     /// # Cancel safety
     /// Dropping the future closes all connections.
     pub async fn run_slice(&mut self, duration: Duration) -> Slice {
-        let rate = self.load.mode.open_loop().map(|(per_second, ..)| (per_second, self.slices));
+        let rate = self.shared.load.mode.open_loop().map(|(per_second, ..)| (per_second, self.slices));
         self.slices += 1;
         let (start_ns, warm_up) = (self.shared.now_ns(), Duration::ZERO);
         let request = MeasurementRequest { start_ns, warm_up, duration, interval: None, rate };
@@ -209,13 +208,15 @@ impl Session {
     }
 
     fn schedule(&self, request: &MeasurementRequest) -> Option<Schedule> {
-        let ((_, arrivals, seed), (per_second, number)) = self.load.mode.open_loop().zip(request.rate)?;
+        let ((_, arrivals, seed), (per_second, number)) =
+            self.shared.load.mode.open_loop().zip(request.rate)?;
         Some(Schedule::new(self.share, per_second, arrivals, seed.wrapping_add(number << 32)))
     }
 
     /// Sets the times at which the connections are opened in a ramp that starts at `start_ns`.
     pub(crate) fn start_ramp(&self, start_ns: u64) {
-        let (ramp_ns, count) = (u128::from(nanoseconds(self.load.ramp)), self.share.connections as u128);
+        let (ramp_ns, count) =
+            (u128::from(nanoseconds(self.shared.load.ramp)), self.share.connections as u128);
         for (slot_index, slot) in self.slots.iter().enumerate() {
             let delay_ns = ramp_ns * self.share.global_index(slot_index) as u128 / count;
             slot.open_at_ns.set(start_ns.saturating_add(u64::try_from(delay_ns).unwrap_or(u64::MAX)));
@@ -266,12 +267,7 @@ impl Session {
 
     /// Returns the number of connections that have ever been open.
     pub(crate) fn opened_connections(&self) -> usize {
-        self.connections.iter().filter(|connection| connection.was_opened()).count()
-    }
-
-    /// Returns the state that is shared with the connections.
-    pub(crate) fn shared(&self) -> &Shared {
-        &self.shared
+        self.connections.iter().filter(|connection| connection.was_opened).count()
     }
 
     /// Returns the TLS handshakes so far, including those of connections that were opened again. Empty without TLS.

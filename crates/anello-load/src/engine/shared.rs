@@ -9,13 +9,11 @@ use std::time::{Duration, Instant};
 use anello::time::timeout;
 use hdrhistogram::Histogram;
 
-use crate::model::address::Address;
 use crate::model::config::{LoadConfig, Mode};
 use crate::model::errors::{ConnectionError, ErrorKind};
 use crate::model::interval::Interval;
 use crate::model::latency::latency_histogram;
 use crate::model::tls::HandshakeSummary;
-use crate::system::clock::nanoseconds;
 use crate::wire::connect;
 use crate::wire::exchange::Exchange;
 use crate::wire::stream::Stream;
@@ -26,14 +24,11 @@ const LATE_THRESHOLD_NS: u64 = 1_000_000;
 
 /// State shared by all connections of a session.
 pub(crate) struct Shared {
+    pub load: LoadConfig,
     origin: Instant,
     pub exchange: Exchange,
-    target: Address,
     /// Set if the connections use TLS.
     tls: Option<Rc<TlsConnector>>,
-    pub connect_timeout: Duration,
-    pub stall_timeout_ns: u64,
-    pub drain_ns: u64,
     /// Source addresses that the connections use in turn. Empty if the kernel chooses the address.
     source_addresses: Vec<IpAddr>,
     pub open_loop: bool,
@@ -67,7 +62,7 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    pub fn new(load: &LoadConfig, exchange: Exchange, origin: Instant) -> Self {
+    pub fn new(load: LoadConfig, exchange: Exchange, origin: Instant) -> Self {
         let open_loop = load.mode.open_loop().is_some();
         let think_time = match load.mode {
             Mode::Closed { think_time } => think_time,
@@ -77,11 +72,7 @@ impl Shared {
         Self {
             origin,
             exchange,
-            target: load.target.clone(),
             tls: http.and_then(|http| http.tls.as_ref()).map(|tls| Rc::new(TlsConnector::new(tls))),
-            connect_timeout: load.connect_timeout,
-            stall_timeout_ns: nanoseconds(load.stall_timeout),
-            drain_ns: nanoseconds(load.drain_timeout),
             source_addresses: load.effective_source_addresses(),
             open_loop,
             think_time,
@@ -98,6 +89,7 @@ impl Shared {
             polls: Cell::new(0),
             reopened: Cell::new(0),
             handshakes: RefCell::default(),
+            load,
         }
     }
 
@@ -127,7 +119,8 @@ impl Shared {
         let count = self.source_addresses.len().max(1) as u64;
         // `None` if the kernel chooses the address.
         let source = self.source_addresses.get((index % count) as usize).copied();
-        let (target, tls, connect_timeout) = (self.target.clone(), self.tls.clone(), self.connect_timeout);
+        let (target, connect_timeout) = (self.load.target.clone(), self.load.connect_timeout);
+        let tls = self.tls.clone();
         async move {
             let connected = match limit.is_zero() {
                 true => None,

@@ -16,7 +16,8 @@ use crate::engine::shared::Shared;
 pub(crate) struct ConnectionSlot {
     /// Send time of the oldest request in flight, if any.
     oldest_sent_ns: Cell<Option<u64>>,
-    abort_reason: Cell<Option<AbortReason>>,
+    /// Set if the connection has been aborted since it was opened.
+    pub abort_reason: Cell<Option<AbortReason>>,
     shutdown_handle: RefCell<Option<ShutdownHandle>>,
     /// Open loop: due times of the requests that wait to be sent.
     pub due_queue: RefCell<VecDeque<u64>>,
@@ -70,11 +71,6 @@ impl ConnectionSlot {
     #[inline]
     pub fn set_idle(&self) {
         self.oldest_sent_ns.set(None);
-    }
-
-    /// Returns the reason if the connection has been aborted since it was opened.
-    pub fn abort_reason(&self) -> Option<AbortReason> {
-        self.abort_reason.get()
     }
 
     /// Aborts the connection if a request has been in flight for too long. The task then receives EOF.
@@ -159,13 +155,13 @@ mod tests {
             let slot = ConnectionSlot::default();
             slot.set_oldest_sent(1);
             slot.check_timeout(20, 10);
-            assert_eq!(slot.abort_reason(), Some(AbortReason::TimedOut));
+            assert_eq!(slot.abort_reason.get(), Some(AbortReason::TimedOut));
             // The connection opens before its task has noticed the abort.
             let mut stream = TcpStream::connect(address).await.unwrap();
             slot.set_open(stream.shutdown_handle());
-            assert_eq!(slot.abort_reason(), None);
+            assert_eq!(slot.abort_reason.get(), None);
             slot.check_timeout(20, 10);
-            assert_eq!(slot.abort_reason(), Some(AbortReason::TimedOut));
+            assert_eq!(slot.abort_reason.get(), Some(AbortReason::TimedOut));
             let is_eof = stream.recv().await.map(|chunk| chunk.is_none());
             assert!(is_eof.unwrap_or(true), "the stream is shut down");
         });

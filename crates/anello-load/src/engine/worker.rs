@@ -167,7 +167,7 @@ impl Worker {
         let measured = session.run_measurement(request, &mut observer).await;
         let interval =
             observer.with_cpu_usage(measured.interval, measured.pacing_ns, measured.before_deadline);
-        let shared = session.shared();
+        let shared = &session.shared;
         MeasurementResult {
             final_interval: interval,
             throughput: measured.throughput,

@@ -1,4 +1,4 @@
-//! Connecting to the server, and the choice of source addresses.
+//! Connecting to the server, from one of several source addresses if there are any.
 //!
 //! A TCP connection is identified by two addresses and two ports. The number of connections from one address to one
 //! server is therefore limited by the kernel's range of ephemeral ports (28,232 by default), and connections closed

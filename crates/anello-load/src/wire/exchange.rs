@@ -84,7 +84,7 @@ impl ReplyDecoder {
     pub fn progress(&self, exchange: &Exchange) -> Option<String> {
         match (self, exchange) {
             (Self::Messages(decoder), Exchange::Messages(messages)) if decoder.received_bytes > 0 => {
-                Some(format!("{} of {} bytes of a reply", decoder.received_bytes, messages.response_bytes()))
+                Some(format!("{} of {} bytes of a reply", decoder.received_bytes, messages.response_bytes))
             }
             (Self::Http(decoder), _) if decoder.is_within_response() => Some("part of a response".to_owned()),
             _ => None,
@@ -105,7 +105,7 @@ impl MessageReplyDecoder {
     #[inline]
     fn receive(&mut self, messages: &Messages, id: RequestId, bytes: &mut &[u8]) -> Option<ReplyCheck> {
         let RequestId { connection, sequence } = id;
-        let left = messages.response_bytes() - self.received_bytes;
+        let left = messages.response_bytes - self.received_bytes;
         let (reply, rest) = bytes.split_at(left.min(bytes.len()));
         *bytes = rest;
         self.is_wrong |= !messages.matches_request(connection, sequence, self.received_bytes, reply);

@@ -31,7 +31,8 @@ const REQUEST_STEP: u64 = 641;
 pub struct Messages {
     block: Bytes,
     message_bytes: usize,
-    response_bytes: usize,
+    /// Length of a reply.
+    pub response_bytes: usize,
     /// Set if replies are checked. If not, all messages are equal and stay in the CPU cache.
     verify: bool,
 }
@@ -42,12 +43,6 @@ impl Messages {
         let window_bytes = if verify { WINDOW_BYTES } else { 0 };
         let block = random_bytes(0, window_bytes + message_bytes).into();
         Self { block, message_bytes, response_bytes, verify }
-    }
-
-    /// Returns the length of a reply in bytes.
-    #[inline]
-    pub fn response_bytes(&self) -> usize {
-        self.response_bytes
     }
 
     /// Returns the message for a request of a connection.

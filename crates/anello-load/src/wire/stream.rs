@@ -103,7 +103,7 @@ impl Stream {
     pub fn transport(&self) -> &Transport {
         match self {
             Self::Plain(transport) => transport,
-            Self::Tls(stream) => stream.transport(),
+            Self::Tls(stream) => &stream.transport,
         }
     }
 
@@ -111,7 +111,7 @@ impl Stream {
     pub fn abort(self) {
         match self {
             Self::Plain(transport) => transport.abort(),
-            Self::Tls(stream) => stream.into_transport().abort(),
+            Self::Tls(stream) => stream.transport.abort(),
         }
     }
 }

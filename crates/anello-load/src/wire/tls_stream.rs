@@ -83,7 +83,7 @@ enum CloseState {
 /// TLS connection over a transport.
 pub(crate) struct TlsStream {
     connector: Rc<TlsConnector>,
-    transport: Transport,
+    pub transport: Transport,
     tls: TlsSession<ClientConnection>,
     /// Received ciphertext that has not been passed to the session yet.
     incoming: Option<Chunk>,
@@ -232,13 +232,5 @@ impl TlsStream {
     /// Returns the outcome of the handshake.
     pub fn handshake_summary(&self) -> HandshakeSummary {
         HandshakeSummary::of(&self.tls)
-    }
-
-    pub fn transport(&self) -> &Transport {
-        &self.transport
-    }
-
-    pub fn into_transport(self) -> Transport {
-        self.transport
     }
 }

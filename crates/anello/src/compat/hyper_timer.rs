@@ -68,7 +68,6 @@ impl Timer for HyperTimer {
     }
 }
 
-/// A sleep that completes at its deadline.
 #[derive(Debug)]
 struct Sleeping {
     deadline: Instant,
@@ -78,7 +77,6 @@ struct Sleeping {
 
 #[derive(Clone, Copy, Debug)]
 struct Registration {
-    /// ID of the runtime.
     runtime_id: u64,
     timer: TimerKey,
 }

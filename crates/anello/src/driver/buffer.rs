@@ -226,7 +226,6 @@ pub(crate) struct BufferRing {
     /// The allocation of the buffers, as returned by the allocator. `memory` is its first cache line boundary.
     allocation: (NonNull<u8>, Layout),
     memory: NonNull<u8>,
-    /// Size of one buffer.
     pub buffer_bytes: usize,
     /// Distance between the starts of two buffers. It is slightly greater than the buffer size, so that the first cache
     /// lines of the buffers, which are all that small messages use, do not all map to the same cache sets.

@@ -8,7 +8,6 @@ use std::time::Instant;
 /// Nanoseconds by which a read advances the virtual clock, so that time passes for code that only polls the clock.
 const CLOCK_READ_NS: u64 = 50;
 
-/// The clock of a driver.
 #[derive(Clone, Debug)]
 pub(crate) enum Clock {
     /// The monotonic clock of Linux, relative to the given instant.

@@ -37,7 +37,7 @@ pub(crate) trait CompletionKernel: Sized {
     fn enter(&mut self, wait: Wait) -> io::Result<()>;
 
     /// Returns the next completion, or `None` if all posted completions have been read, including those that did not
-    /// fit the queue.
+    /// fit the queue. Also returns `None` if completions were dropped while such completions were fetched.
     fn completion(&mut self) -> Option<Completion>;
 
     /// Called with the completions of connects, wake-ups and messages, for which the kernel layer holds resources.
@@ -56,7 +56,6 @@ pub(crate) trait CompletionKernel: Sized {
     /// Returns the receive memory, whose ring is registered with the kernel.
     fn pools(&self) -> &Rc<Pools>;
 
-    /// Returns the capabilities of the kernel.
     fn capabilities(&self) -> Capabilities;
 
     /// Creates the socket of a successful accept.
@@ -73,7 +72,6 @@ pub(crate) trait CompletionKernel: Sized {
     fn count(&self, metrics: &mut DriverMetrics);
 }
 
-/// Capabilities of a completion-based kernel.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Capabilities {
     pub ring_receive: bool,

@@ -32,7 +32,6 @@ pub struct DriverMetrics {
 }
 
 impl DriverMetrics {
-    /// Counts a send.
     #[inline]
     pub(crate) fn count_send(&mut self, is_complete: bool) {
         if is_complete { self.sends += 1 } else { self.short_sends += 1 }

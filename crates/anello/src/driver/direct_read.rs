@@ -23,7 +23,6 @@ pub(crate) struct DirectRead {
     oversized_reads: u8,
 }
 
-/// Result of a receive.
 #[derive(Debug)]
 pub(crate) enum ReadOutcome {
     Chunk(Chunk),

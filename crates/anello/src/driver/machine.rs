@@ -1,4 +1,4 @@
-//! What the state machines have in common for every kind of kernel: adding sockets, and calls on sockets that never wait.
+//! The common part of the state machines: adding sockets, and calls on sockets that never wait.
 
 use std::io;
 use std::net::{Shutdown, SocketAddr};
@@ -48,7 +48,6 @@ pub(crate) trait Machine: Sized {
         self.attach(socket, family)
     }
 
-    /// Adds a listening socket.
     fn attach_listener(&mut self, socket: SocketOf<Self>, family: Family) -> io::Result<Key>;
 
     /// Accepts the next connection, without attaching it as a stream.

@@ -132,7 +132,6 @@ impl fmt::Display for DriverKind {
 /// Maximum wait per turn while remaining bytes are sent during shutdown. No notification wakes the driver then.
 const SHUT_DOWN_STEP_NS: u64 = 10_000_000;
 
-/// The driver of a runtime.
 #[derive(Debug)]
 pub(crate) struct Driver {
     /// Dropped only if the kernel no longer uses any of its memory; see the `Drop` implementation.
@@ -329,6 +328,8 @@ impl Driver {
         if self.closed { Err(gone()) } else { Ok(()) }
     }
 
+    // ---- Calls of the state machine, which documents them --------------------------------------------------------
+
     pub fn listen(&mut self, address: SocketAddr, options: &ListenOptions) -> io::Result<Key> {
         self.check_open()?;
         dispatch!(&mut *self.backend, machine => machine.listen(address, options))
@@ -338,8 +339,6 @@ impl Driver {
         dispatch!(&mut *self.backend, machine => machine.poll_accept(key, waker))
     }
 
-    /// Accepts like [`poll_accept`](Self::poll_accept). If `should_attach` returns `false`, the connection leaves the
-    /// driver as a descriptor.
     pub fn poll_accept_if(
         &mut self,
         key: Key,
@@ -406,7 +405,6 @@ impl Driver {
         dispatch!(&mut *self.backend, machine => machine.poll_connect(key, waker))
     }
 
-    /// Receives the next bytes of a stream into `received`, which must be `None`. It remains `None` at EOF.
     #[inline(always)]
     pub fn poll_receive(&mut self, key: Key, received: &mut Option<Chunk>, waker: &Waker) -> PollIo<()> {
         match &mut *self.backend {
@@ -420,8 +418,6 @@ impl Driver {
         dispatch!(&mut *self.backend, machine => machine.poll_read(key, buffer, waker))
     }
 
-    /// Calls `copy` once with at most `max_bytes` received bytes and returns their count. At EOF, returns 0 without
-    /// calling `copy`.
     pub fn poll_copy(
         &mut self,
         key: Key,
@@ -441,13 +437,11 @@ impl Driver {
         }
     }
 
-    /// Accepts as many bytes of the slices as fit into the send queue or as the kernel takes immediately.
     pub fn poll_write(&mut self, key: Key, slices: &[IoSlice<'_>], waker: &Waker) -> PollIo<usize> {
         let slices = &slices[..slices.len().min(MAX_IO_SLICES)];
         dispatch!(&mut *self.backend, machine => machine.poll_write(key, slices, waker))
     }
 
-    /// Writes like [`poll_write`](Self::poll_write), for data that is soon followed by more data or by a shutdown.
     pub fn poll_write_more(&mut self, key: Key, data: &[u8], waker: &Waker) -> PollIo<usize> {
         dispatch!(&mut *self.backend, machine => machine.poll_write_more(key, data, waker))
     }
@@ -456,19 +450,14 @@ impl Driver {
         dispatch!(&mut *self.backend, machine => machine.poll_flush(key, waker))
     }
 
-    /// Shuts down the write direction after all accepted bytes have been sent. Does not wait; see the state machines.
     pub fn shutdown_write(&mut self, key: Key) -> io::Result<()> {
         dispatch!(&mut *self.backend, machine => machine.shutdown_write(key))
     }
 
-    /// Sends bytes of a file after all bytes accepted before have been sent. Returns the number of bytes that the
-    /// kernel took, or 0 at the end of the file.
     pub fn poll_send_file(&mut self, key: Key, range: FileRange<'_>, waker: &Waker) -> PollIo<usize> {
         dispatch!(&mut *self.backend, machine => machine.poll_send_file(key, range, waker))
     }
 
-    /// Returns `Ready` when all accepted bytes are in the kernel or will be submitted by the next turns; see the state
-    /// machines.
     pub fn poll_submitted(&mut self, key: Key, waker: &Waker) -> PollIo<()> {
         dispatch!(&mut *self.backend, machine => machine.poll_submitted(key, waker))
     }
@@ -497,7 +486,6 @@ impl Driver {
         dispatch!(&*self.backend, machine => machine.sockets().now_ns())
     }
 
-    /// Returns the driver's clock.
     pub fn clock(&self) -> Clock {
         dispatch!(&*self.backend, machine => machine.sockets().clock())
     }

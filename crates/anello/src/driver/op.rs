@@ -30,7 +30,6 @@ pub(crate) enum Op<'a, S> {
     Cancel { target: Token },
 }
 
-/// Completion mode of a send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SendMode {
     /// Never waits for room in the socket buffer. No completion after the submission has been consumed means that all

@@ -493,7 +493,6 @@ impl<K: ReadinessKernel> Reactor<K> {
         }
     }
 
-    /// Releases every key.
     pub fn release_all(&mut self) {
         self.listeners = Table::new();
         for key in self.streams.keys() {

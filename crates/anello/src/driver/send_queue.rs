@@ -131,7 +131,6 @@ impl SendQueue {
         self.queued_bytes
     }
 
-    /// Returns `true` if buffers are queued behind the front.
     #[inline]
     pub fn has_queued_behind_front(&self) -> bool {
         !self.queued.is_empty()
@@ -184,7 +183,6 @@ impl SendQueue {
         Some((address, length as u32))
     }
 
-    /// Returns the unsent bytes of the front.
     #[inline]
     pub fn pending(&self) -> Option<&[u8]> {
         self.front.as_ref().map(|front| &front.as_slice()[self.sent_bytes..])

@@ -12,7 +12,7 @@ use super::send_queue::SendQueue;
 use super::sockets::{Family, FileRange, Sockets, is_file_error};
 use super::wake::{PollIo, WakeQueue, WakerSlot};
 
-/// Whether a stream accepts bytes.
+/// State of the write direction of a stream.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum WriteSide {
     #[default]

@@ -8,7 +8,6 @@
 
 use std::time::{Duration, Instant};
 
-/// The state of the adaptive spin.
 #[derive(Debug)]
 pub(crate) struct Spin {
     limit: Duration,
@@ -48,7 +47,6 @@ impl Spin {
         }
     }
 
-    /// Returns the duration of the next spin.
     fn current_limit(&self) -> Duration {
         let is_full = self.misses > 0 && self.misses.is_multiple_of(FULL_SPIN_INTERVAL);
         if is_full { self.limit } else { self.current }

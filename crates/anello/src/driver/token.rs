@@ -25,15 +25,12 @@ pub(crate) struct Key {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Kind {
-    /// Accept on a listener.
     Accept = 1,
-    /// Connect of a stream.
     Connect = 2,
     /// Receive into the buffer ring.
     Receive = 3,
     /// The send of the front of a stream's queue.
     Send = 4,
-    /// Poll for readability.
     Readable = 5,
     /// A cancellation. Its own completion is usually ignored.
     Cancel = 6,

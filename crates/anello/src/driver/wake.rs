@@ -21,7 +21,6 @@ pub(crate) struct WakerSlot {
     waiting: bool,
 }
 
-/// The wake-ups of a turn.
 #[derive(Debug, Default)]
 pub(crate) struct WakeQueue {
     /// Vtable of the wakers that may be called while the driver is borrowed.

@@ -268,7 +268,6 @@ impl Shared {
         self.extension.get_or_init(|| Box::<T>::default()).downcast_ref()
     }
 
-    /// Returns whether the driver is simulated.
     pub fn is_simulated(&self) -> bool {
         matches!(self.clock, Clock::Virtual(_))
     }
@@ -288,7 +287,6 @@ impl Shared {
         true
     }
 
-    /// Removes a timer from the wheel.
     pub fn cancel_timer(&self, timer: TimerKey) {
         let waker = self.timers.borrow_mut().cancel(timer);
         drop(waker);
@@ -366,7 +364,6 @@ impl Shared {
         self.ready.borrow_mut().push(pointer);
     }
 
-    /// Appends a task to the ready queue.
     #[inline]
     fn push_ready(&self, pointer: TaskPointer) {
         let mut ready = self.ready.borrow_mut();
@@ -376,7 +373,6 @@ impl Shared {
         ready.push(pointer);
     }
 
-    /// Processes the messages of other threads.
     pub(super) fn drain_mailbox(&self) {
         for message in self.inbox.mailbox.take() {
             match message {
@@ -386,7 +382,6 @@ impl Shared {
         }
     }
 
-    /// Polls a ready task.
     #[inline]
     pub(super) fn run(&self, pointer: TaskPointer) {
         self.budget.set(BUDGET_PER_POLL);

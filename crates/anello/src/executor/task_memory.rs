@@ -19,7 +19,6 @@ thread_local! {
     static TASK_CACHE: RefCell<TaskCache> = const { RefCell::new(TaskCache::new(MAX_CACHED_BYTES)) };
 }
 
-/// The cache of one thread.
 struct TaskCache {
     /// Free blocks by size, most recently used first.
     sizes: Vec<Blocks>,
@@ -27,7 +26,6 @@ struct TaskCache {
     max_bytes: usize,
 }
 
-/// Free blocks of one size.
 struct Blocks {
     layout: Layout,
     /// Each block was allocated with `layout` and is owned by this list.

@@ -5,7 +5,7 @@
 
 use std::future::Future;
 use std::io;
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
 use std::thread;
 
 use super::context::flush_wakes_before_blocking;
@@ -71,44 +71,20 @@ impl WorkersBuilder {
         F: Future<Output = T>,
         T: Send + 'static,
     {
-        let cores = match self.unpinned {
-            Some(count) => vec![None; count],
-            None => cores_to_pin(self.cores)?,
-        };
-        if cores.is_empty() {
-            let message = match self.unpinned {
-                Some(_) => "cannot start workers: count is 0 (request at least one)",
-                None => "cannot start workers: list of cores is empty (pass at least one core)",
-            };
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
-        }
+        let cores = self.worker_cores()?;
+        let count = cores.len();
         let make = Arc::new(make);
         let (mut threads, mut handles) = (Vec::new(), Vec::new());
-        let count = cores.len();
-        let (report, reports) = std::sync::mpsc::channel();
+        let (report, reports) = mpsc::channel();
         // If a worker cannot start, these senders are dropped without sending, and no worker runs its future.
         let mut starts = Vec::new();
         for (index, core) in cores.into_iter().enumerate() {
             let worker = WorkerContext { index, count, core };
             let (make, builder, report) = (Arc::clone(&make), self.runtime.clone(), report.clone());
-            let (start, started) = std::sync::mpsc::channel::<()>();
+            let (start, started) = mpsc::channel();
             starts.push(start);
-            let thread = thread::Builder::new().name(format!("anello-{index}")).spawn(move || {
-                let runtime = match pin_and_build(worker.core, &builder) {
-                    Ok(runtime) => runtime,
-                    Err(error) => {
-                        // The receiver expects exactly one report from each worker.
-                        report.send(Err(io::Error::new(error.kind(), error.to_string()))).ok();
-                        return Err(error);
-                    }
-                };
-                report.send(Ok((index, runtime.handle()))).ok();
-                match started.recv() {
-                    Ok(()) => Ok(runtime.block_on(make(worker))),
-                    Err(_) => Err(io::Error::other("another worker failed to start")),
-                }
-            })?;
-            threads.push(thread);
+            let thread = thread::Builder::new().name(format!("anello-{index}"));
+            threads.push(thread.spawn(move || run_worker(worker, &builder, &*make, &report, &started))?);
         }
         // Only the workers hold senders now, so that `recv` fails if a worker exits without a report.
         drop(report);
@@ -125,6 +101,43 @@ impl WorkersBuilder {
         }
         handles.sort_by_key(|(index, _)| *index);
         Ok(Workers { threads, handles: handles.into_iter().map(|(_, handle)| handle).collect() })
+    }
+
+    /// Returns the core of each worker, or `None` for workers that are not pinned.
+    fn worker_cores(&self) -> io::Result<Vec<Option<usize>>> {
+        let (cores, message) = match self.unpinned {
+            Some(count) => (vec![None; count], "count is 0 (request at least one)"),
+            None => (cores_to_pin(self.cores.clone())?, "list of cores is empty (pass at least one core)"),
+        };
+        match cores.is_empty() {
+            true => {
+                Err(io::Error::new(io::ErrorKind::InvalidInput, format!("cannot start workers: {message}")))
+            }
+            false => Ok(cores),
+        }
+    }
+}
+
+/// The thread of a worker: builds the runtime, reports it, and runs the future once all workers have reported.
+fn run_worker<F: Future>(
+    worker: WorkerContext,
+    builder: &RuntimeBuilder,
+    make: &impl Fn(WorkerContext) -> F,
+    report: &mpsc::Sender<io::Result<(usize, Handle)>>,
+    started: &mpsc::Receiver<()>,
+) -> io::Result<F::Output> {
+    let runtime = match pin_and_build(worker.core, builder) {
+        Ok(runtime) => runtime,
+        Err(error) => {
+            // The receiver expects exactly one report from each worker.
+            report.send(Err(io::Error::new(error.kind(), error.to_string()))).ok();
+            return Err(error);
+        }
+    };
+    report.send(Ok((worker.index, runtime.handle()))).ok();
+    match started.recv() {
+        Ok(()) => Ok(runtime.block_on(make(worker))),
+        Err(_) => Err(io::Error::other("another worker failed to start")),
     }
 }
 

@@ -90,7 +90,6 @@ impl Connection {
         Self { shared, key }
     }
 
-    /// Imports a connected stream socket.
     pub fn import(descriptor: OwnedFd) -> io::Result<Self> {
         let shared = current();
         let key = shared.driver.borrow_mut().import_stream(descriptor)?;

@@ -24,8 +24,8 @@ pub trait Sealed {
     /// Names of the types, for debug output.
     const STREAM: &'static str;
     const LISTENER: &'static str;
-    /// Whether accepted sockets inherit the options of the listener.
-    const INHERITS_OPTIONS: bool;
+    /// `true` if an accepted socket has the options of its listener.
+    const ACCEPTED_HAS_OPTIONS: bool;
 
     fn address(address: &SockAddr) -> io::Result<Self::Address>
     where
@@ -55,7 +55,7 @@ impl StreamFamily for Unix {
 impl Sealed for Tcp {
     const STREAM: &'static str = "TcpStream";
     const LISTENER: &'static str = "TcpListener";
-    const INHERITS_OPTIONS: bool = true;
+    const ACCEPTED_HAS_OPTIONS: bool = true;
 
     fn address(address: &SockAddr) -> io::Result<SocketAddr> {
         address
@@ -67,7 +67,7 @@ impl Sealed for Tcp {
 impl Sealed for Unix {
     const STREAM: &'static str = "UnixStream";
     const LISTENER: &'static str = "UnixListener";
-    const INHERITS_OPTIONS: bool = false;
+    const ACCEPTED_HAS_OPTIONS: bool = false;
 
     fn address(address: &SockAddr) -> io::Result<UnixAddress> {
         match (address.as_pathname(), address.as_abstract_namespace()) {

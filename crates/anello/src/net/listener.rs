@@ -30,7 +30,6 @@ pub(super) enum Accepted {
     Descriptor(OwnedFd),
 }
 
-/// A listening socket.
 pub(super) struct Listener {
     shared: Rc<Shared>,
     key: Key,
@@ -42,7 +41,6 @@ impl Listener {
         Self { shared, key, wait_queue: WaitQueue::default() }
     }
 
-    /// Imports a listening socket.
     pub fn import(descriptor: OwnedFd) -> io::Result<Self> {
         let shared = current();
         let key = shared.driver.borrow_mut().import_listener(descriptor)?;
@@ -54,7 +52,6 @@ impl Listener {
         self.shared.driver.borrow_mut().share_listener(self.key);
     }
 
-    /// Returns the local address.
     pub fn address<F: StreamFamily>(&self) -> io::Result<F::Address> {
         F::address(&self.shared.driver.borrow().listener_address(self.key)?)
     }

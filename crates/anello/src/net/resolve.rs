@@ -23,7 +23,6 @@ pub trait Sealed {
     fn to_host(&self) -> io::Result<Host>;
 }
 
-/// Host that a [`ToSocketAddrs`] value denotes.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Host {
     Address(SocketAddr),

@@ -29,9 +29,8 @@ impl<F: StreamFamily> StreamSocket<F> {
         Self { connection, family: PhantomData }
     }
 
-    /// Creates the stream of an accepted connection.
     pub(super) fn accepted(connection: Connection) -> io::Result<Self> {
-        if !F::INHERITS_OPTIONS {
+        if !F::ACCEPTED_HAS_OPTIONS {
             connection.set(StreamOption::UrgentInline)?;
         }
         Ok(Self::new(connection))

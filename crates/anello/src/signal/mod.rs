@@ -31,7 +31,6 @@ pub struct Signals {
     next: usize,
 }
 
-/// State of one signal.
 #[derive(Debug)]
 struct Caught {
     signal: i32,

@@ -6,11 +6,11 @@ use std::net::{SocketAddr, TcpListener as StdListener, TcpStream as StdStream};
 use anello::DriverKind;
 use anello::net::{GroupListener, GroupMember, echo};
 
-use super::{Setup, both_drivers, hang_timeout, ladder};
+use super::{Setup, both_drivers, fallback_setups, hang_timeout};
 
 pub fn available() -> Vec<Setup> {
     let mut setups = both_drivers();
-    setups.extend(ladder().into_iter().map(|(_, _, setup)| setup).filter(|setup| {
+    setups.extend(fallback_setups().into_iter().map(|(_, _, setup)| setup).filter(|setup| {
         ["uring without multishot accept", "uring without DEFER_TASKRUN"].contains(&setup.name)
     }));
     setups.retain(|setup| match setup.builder().build() {

@@ -32,10 +32,10 @@ pub fn hang_timeout() -> Duration {
     scaled_timeout(Duration::from_secs(60))
 }
 
-/// Scales a time limit for hanging tests by `ANELLO_PATIENCE`, which is set if the processor is emulated or every
+/// Scales a time limit for hanging tests by `ANELLO_TIMEOUT_FACTOR`, which is set if the processor is emulated or every
 /// memory access is checked.
 pub fn scaled_timeout(limit: Duration) -> Duration {
-    limit * std::env::var("ANELLO_PATIENCE").map_or(1, |factor| factor.parse().unwrap())
+    limit * std::env::var("ANELLO_TIMEOUT_FACTOR").map_or(1, |factor| factor.parse().unwrap())
 }
 
 /// Address that test listeners bind to.
@@ -132,9 +132,9 @@ pub fn both_drivers() -> Vec<Setup> {
     vec![Setup::new("uring", DriverKind::Uring, |_| {}), Setup::new("epoll", DriverKind::Epoll, |_| {})]
 }
 
-/// Returns a setup for each step of the io_uring fallback ladder: the name, the feature that must be missing, and the
+/// Returns a setup for each step of the io_uring fallbacks: the name, the feature that must be missing, and the
 /// setup.
-pub fn ladder() -> Vec<(&'static str, &'static str, Setup)> {
+pub fn fallback_setups() -> Vec<(&'static str, &'static str, Setup)> {
     let step = |name, feature, disable: fn(&mut DisabledFeatures)| {
         (
             name,
@@ -192,7 +192,7 @@ pub fn all_drivers() -> Vec<Setup> {
     let uring = |name, change: fn(&mut DriverOptions)| Setup::new(name, DriverKind::Uring, change);
     let epoll = |name, change: fn(&mut DriverOptions)| Setup::new(name, DriverKind::Epoll, change);
     let mut setups = both_drivers();
-    setups.extend(ladder().into_iter().map(|(_, _, setup)| setup));
+    setups.extend(fallback_setups().into_iter().map(|(_, _, setup)| setup));
     setups.extend([
         uring("uring as of Linux 5.13", |options| disable_all(&mut options.disabled_features)),
         uring("uring with interrupting task work", |options| options.task_work = TaskWork::Interrupting),

@@ -14,9 +14,8 @@
 use std::collections::HashMap;
 
 use crate::judge::pairs::CleanSlices;
-use crate::judge::published::{
-    Claim, Expectation, Figure, Pair, PublishedCell, SOURCES, Source, parse, same_name,
-};
+use crate::judge::published::sources::{Claim, Pair, SOURCES, Source};
+use crate::judge::published::table::{Figure, PublishedCell, parse, same_name};
 use crate::plan::cell::Cell;
 use crate::result::Ratio;
 use crate::result::measure::Measure;
@@ -35,7 +34,7 @@ const MAX_RATE_RATIO: f64 = 1.3;
 #[derive(Debug, Clone)]
 pub struct PublishedComparison {
     /// Published table.
-    pub source: Source,
+    pub source: &'static Source,
     /// Compared ratios, in the order of the table. Contains only the ratios for which the run has a cell and a pair of
     /// contenders.
     pub comparisons: Vec<Comparison>,
@@ -97,7 +96,7 @@ pub enum Judgement {
 #[derive(Debug, Clone)]
 pub struct ClaimResult {
     /// The published claim.
-    pub claim: Claim,
+    pub claim: &'static Claim,
     /// Contender in the numerator of the ratios.
     pub contender: String,
     /// Contender in the denominator of the ratios.
@@ -143,13 +142,13 @@ pub fn compare_with_published(result: &LabResult) -> Vec<PublishedComparison> {
 fn compare_with_source(
     result: &LabResult,
     slices: &CleanSlices<'_>,
-    source: &Source,
+    source: &'static Source,
 ) -> Option<PublishedComparison> {
     // The tables are compiled in and the tests parse all of them, so parsing does not fail here.
-    let figures = parse(source.table).ok()?;
+    let figures = parse(source.table()).ok()?;
     let mut comparisons = Vec::new();
     for (index, pair) in source.pairs.iter().enumerate() {
-        for &measure in pair.measures {
+        for &measure in &pair.measures {
             for (ours, to) in published_pairs(&figures, pair) {
                 let cell = matching_cell(result, source, &ours.cell);
                 comparisons.extend(
@@ -159,7 +158,7 @@ fn compare_with_source(
         }
     }
     let claims = source.claims.iter().flat_map(|claim| judge_claim(claim, &comparisons)).collect();
-    (!comparisons.is_empty()).then_some(PublishedComparison { source: *source, comparisons, claims })
+    (!comparisons.is_empty()).then_some(PublishedComparison { source, comparisons, claims })
 }
 
 /// Returns the figures of both servers of a pair, cell by cell.
@@ -195,7 +194,9 @@ fn compare(
     let ours: Vec<LocalResult> = pair
         .ours
         .iter()
-        .filter_map(|names| our_ratio(result, slices, cell, *names, measure, published_ratio))
+        .filter_map(|(contender, to)| {
+            our_ratio(result, slices, cell, (contender, to), measure, published_ratio)
+        })
         .collect();
     (!ours.is_empty()).then(|| Comparison {
         pair: pair_index,
@@ -339,13 +340,13 @@ fn is_close_to_one(ratio: f64) -> bool {
 }
 
 /// Returns the results of all pairs of contenders for a claim.
-fn judge_claim(claim: &Claim, comparisons: &[Comparison]) -> Vec<ClaimResult> {
+fn judge_claim(claim: &'static Claim, comparisons: &[Comparison]) -> Vec<ClaimResult> {
     let concerned: Vec<&Comparison> = comparisons
         .iter()
         .filter(|comparison| {
             comparison.pair == claim.pair
                 && comparison.measure == claim.measure
-                && (claim.concerns)(&comparison.published_cell)
+                && claim.concerns(&comparison.published_cell)
         })
         .collect();
     let mut pairs: Vec<(&str, &str)> = Vec::new();
@@ -366,15 +367,13 @@ fn judge_claim(claim: &Claim, comparisons: &[Comparison]) -> Vec<ClaimResult> {
 }
 
 fn judge_claim_for_pair(
-    claim: &Claim,
+    claim: &'static Claim,
     contender: &str,
     to: &str,
     cells: &[(&Comparison, &LocalResult)],
 ) -> ClaimResult {
-    let judged_as = |ours: &LocalResult| match (claim.expects, ours.ratio) {
-        (Expectation::LevelOrAhead, Some(ratio)) if !ours.load_bound => {
-            judge_level_or_ahead(ratio, claim.measure)
-        }
+    let judged_as = |ours: &LocalResult| match ours.ratio {
+        Some(ratio) if claim.level_or_ahead && !ours.load_bound => judge_level_or_ahead(ratio, claim.measure),
         _ => ours.judgement,
     };
     let count = |judgement| cells.iter().filter(|(_, ours)| judged_as(ours) == judgement).count();
@@ -383,7 +382,7 @@ fn judge_claim_for_pair(
     };
     let both = || cells.iter().filter(has_both);
     ClaimResult {
-        claim: *claim,
+        claim,
         contender: contender.to_owned(),
         to: to.to_owned(),
         holds: count(Judgement::Confirmed),
@@ -408,6 +407,14 @@ mod tests {
 
     fn ratio(low: f64, estimate: f64, high: f64) -> Ratio {
         Ratio { estimate, low, high, pairs: 9, passes: 9, stretch: 1.0 }
+    }
+
+    #[test]
+    fn parses_all_published_tables() {
+        let rows = |source: &Source| {
+            parse(source.table()).unwrap_or_else(|error| panic!("{}: {error}", source.key)).len()
+        };
+        assert_eq!(SOURCES.iter().map(rows).collect::<Vec<_>>(), [36, 8, 125, 72, 18, 5, 5]);
     }
 
     #[test]
@@ -446,7 +453,7 @@ mod tests {
     fn published_echo_ratios_match_manual_calculation() {
         let find = |key: &str, pair: usize, connections: usize, bytes: usize, measure: Measure| {
             let source = SOURCES.iter().find(|source| source.key == key).unwrap();
-            let figures = parse(source.table).unwrap();
+            let figures = parse(source.table()).unwrap();
             let pairs = published_pairs(&figures, &source.pairs[pair]);
             let matches = |(one, _): &&(&Figure, &Figure)| {
                 one.cell.connections == connections
@@ -475,7 +482,7 @@ mod tests {
     fn published_http_ratios_match_manual_calculation() {
         let ratios = |key: &str, pair: usize| -> Vec<(Target, f64)> {
             let source = SOURCES.iter().find(|source| source.key == key).unwrap();
-            let figures = parse(source.table).unwrap();
+            let figures = parse(source.table()).unwrap();
             let ratio = |(one, other): (&Figure, &Figure)| {
                 (
                     one.cell.workload.target().unwrap(),
@@ -494,7 +501,7 @@ mod tests {
     #[test]
     fn columns_with_equal_heading_stay_separate() {
         let source = SOURCES.iter().find(|source| source.key == "go-uring").unwrap();
-        let figures = parse(source.table).unwrap();
+        let figures = parse(source.table()).unwrap();
         let rates: Vec<f64> = published_pairs(&figures, &source.pairs[0])
             .iter()
             .filter(|(one, _)| one.cell.connections == 1000)
@@ -511,8 +518,8 @@ mod tests {
     #[test]
     fn local_counterparts_use_published_kind_of_io() {
         let drivers = [("io_uring", "epoll"), ("epoll", "io_uring")];
-        for pair in SOURCES.iter().flat_map(|source| source.pairs) {
-            let counterparts = pair.ours.iter().flat_map(|(one, to)| [(one, pair.server), (to, pair.to)]);
+        for pair in SOURCES.iter().flat_map(|source| &source.pairs) {
+            let counterparts = pair.ours.iter().flat_map(|(one, to)| [(one, &pair.server), (to, &pair.to)]);
             for (ours, published) in counterparts {
                 let other = drivers.iter().find(|(driver, _)| *driver == published).map(|(_, other)| *other);
                 assert!(other.is_none_or(|other| !ours.contains(other)), "{ours} for {published}");
@@ -522,11 +529,11 @@ mod tests {
 
     #[test]
     fn every_claim_matches_cells_of_its_table() {
-        for source in SOURCES {
-            let figures = parse(source.table).unwrap();
-            for claim in source.claims {
+        for source in SOURCES.iter() {
+            let figures = parse(source.table()).unwrap();
+            for claim in &source.claims {
                 let pairs = published_pairs(&figures, &source.pairs[claim.pair]);
-                assert!(pairs.iter().any(|(one, _)| (claim.concerns)(&one.cell)), "{}", claim.words);
+                assert!(pairs.iter().any(|(one, _)| claim.concerns(&one.cell)), "{}", claim.words);
                 assert!(source.pairs[claim.pair].measures.contains(&claim.measure), "{}", claim.words);
             }
         }

@@ -63,7 +63,7 @@ impl Connection {
     pub(super) fn handle_eof(&mut self, shared: &Shared) {
         self.now_ns = shared.now_ns();
         let id = self.request_id(self.oldest_sequence());
-        let is_aborted = self.slot.abort_reason().is_some();
+        let is_aborted = self.slot.abort_reason.get().is_some();
         let is_truncated = matches!(&self.state, ConnectionState::Open(stream) if stream.is_truncated());
         if !is_aborted
             && !is_truncated
@@ -154,7 +154,7 @@ impl Connection {
         let lost_ns: Vec<u64> =
             requests.map(|request| request.due_ns).chain(self.resend_queue.drain(..)).collect();
         let lost = (lost_ns.len() as u64).max(1);
-        match self.slot.abort_reason() {
+        match self.slot.abort_reason.get() {
             Some(AbortReason::Interrupted) => counters.add_abandoned(shared.counted(lost_ns)),
             Some(AbortReason::TimedOut) => counters.record_error(ErrorKind::Timeout, lost, || {
                 format!("connection {}: timed out waiting for a reply", self.index)

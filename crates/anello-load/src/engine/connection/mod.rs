@@ -128,7 +128,7 @@ impl Connection {
                     self.ready_since_ns = self.now(shared);
                 }
                 Poll::Ready(Err(error)) => self.fail_connection(error, shared),
-                Poll::Pending if self.slot.abort_reason().is_some() => {
+                Poll::Pending if self.slot.abort_reason.get().is_some() => {
                     let text = "timed out while connecting for a request";
                     self.fail_connection(ConnectionError::new(ErrorKind::Timeout, text), shared);
                 }
@@ -145,7 +145,7 @@ impl Connection {
                     let text = format!("server sent at least {bytes} bytes after the last response");
                     self.fail_connection(ConnectionError::new(ErrorKind::ExcessData, text), shared);
                 }
-                _ if self.slot.abort_reason() == Some(AbortReason::TimedOut) => {
+                _ if self.slot.abort_reason.get() == Some(AbortReason::TimedOut) => {
                     let text = "server announced close but kept the connection open";
                     self.fail_connection(ConnectionError::new(ErrorKind::Timeout, text), shared);
                 }
@@ -168,7 +168,7 @@ impl Connection {
             ConnectionState::Waiting(sleep(Duration::from_nanos(delay_ns)))
         } else {
             ready!(self.poll_reserve_request(shared, context));
-            ConnectionState::Connecting(Box::pin(shared.connect(self.index, shared.connect_timeout)))
+            ConnectionState::Connecting(Box::pin(shared.connect(self.index, shared.load.connect_timeout)))
         };
         Poll::Ready(false)
     }

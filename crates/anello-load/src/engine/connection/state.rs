@@ -43,6 +43,7 @@ pub(crate) struct Connection {
     pub now_ns: u64,
     /// Failures since the last reply: attempts to connect that failed, and connections that closed without a reply.
     pub consecutive_failures: u32,
+    /// Set if the connection has ever been open.
     pub was_opened: bool,
     /// Time at which the connection was last opened, and number of the first request on it.
     pub opened_ns: u64,
@@ -104,11 +105,6 @@ impl Connection {
 
     pub fn is_broken(&self) -> bool {
         matches!(self.state, ConnectionState::Broken)
-    }
-
-    /// Returns `true` if the connection has ever been open.
-    pub fn was_opened(&self) -> bool {
-        self.was_opened
     }
 
     /// Returns `true` if a request has started and is neither answered nor in flight.

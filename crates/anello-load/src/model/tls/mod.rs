@@ -115,8 +115,9 @@ impl Tls {
         let builder = match trust_policy {
             None => builder.with_root_certificates(system_roots()?),
             Some(trust_policy) => {
-                let verifier = Arc::new(Verifier::new(trust_policy, &provider));
-                builder.dangerous().with_custom_certificate_verifier(verifier)
+                let verifier =
+                    Verifier { trust_policy, algorithms: provider.signature_verification_algorithms };
+                builder.dangerous().with_custom_certificate_verifier(Arc::new(verifier))
             }
         };
         let mut config = builder.with_no_client_auth();

@@ -7,9 +7,7 @@ use std::sync::Arc;
 
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::client::{WebPkiServerVerifier, verify_server_name};
-use rustls::crypto::{
-    CryptoProvider, WebPkiSupportedAlgorithms, verify_tls12_signature, verify_tls13_signature,
-};
+use rustls::crypto::{WebPkiSupportedAlgorithms, verify_tls12_signature, verify_tls13_signature};
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::server::ParsedCertificate;
 use rustls::{CertificateError, DigitallySignedStruct, Error, OtherError, SignatureScheme};
@@ -32,14 +30,8 @@ pub(super) enum TrustPolicy {
 /// Certificate verifier that applies a trust policy.
 #[derive(Debug)]
 pub(super) struct Verifier {
-    trust_policy: TrustPolicy,
-    algorithms: WebPkiSupportedAlgorithms,
-}
-
-impl Verifier {
-    pub fn new(trust_policy: TrustPolicy, provider: &CryptoProvider) -> Self {
-        Self { trust_policy, algorithms: provider.signature_verification_algorithms }
-    }
+    pub trust_policy: TrustPolicy,
+    pub algorithms: WebPkiSupportedAlgorithms,
 }
 
 /// Returns `true` if a certificate was rejected only because it is a CA certificate used as an end-entity certificate.

@@ -8,56 +8,20 @@
 
 use std::io::{self, Write};
 
-use crate::model::interval::Interval;
-use crate::model::interval::IntervalRecord;
-use crate::model::latency::Latency;
+use serde_json::Value;
 
-/// Name of a column, and the function that formats its cells.
-type Column = (&'static str, fn(&IntervalRecord) -> String);
+use crate::model::interval::{Interval, IntervalRecord};
 
-/// All columns except the first.
-const COLUMNS: &[Column] = &[
-    ("start_ns", |record| record.start_ns.to_string()),
-    ("elapsed_ns", |record| record.elapsed_ns.to_string()),
-    ("requests", |record| record.requests.to_string()),
-    ("requests_per_second", |record| format_decimal(Some(record.requests_per_second))),
-    ("latency_min_ns", |record| format_latency(record.latency, |latency| latency.min_ns)),
-    ("latency_mean_ns", |record| format_decimal(record.latency.map(|latency| latency.mean_ns))),
-    ("latency_p50_ns", |record| format_latency(record.latency, |latency| latency.p50_ns)),
-    ("latency_p90_ns", |record| format_latency(record.latency, |latency| latency.p90_ns)),
-    ("latency_p99_ns", |record| format_latency(record.latency, |latency| latency.p99_ns)),
-    ("latency_p999_ns", |record| format_latency(record.latency, |latency| latency.p999_ns)),
-    ("latency_max_ns", |record| format_latency(record.latency, |latency| latency.max_ns)),
-    ("uncorrected_min_ns", |record| format_latency(record.uncorrected, |latency| latency.min_ns)),
-    ("uncorrected_mean_ns", |record| format_decimal(record.uncorrected.map(|latency| latency.mean_ns))),
-    ("uncorrected_p50_ns", |record| format_latency(record.uncorrected, |latency| latency.p50_ns)),
-    ("uncorrected_p90_ns", |record| format_latency(record.uncorrected, |latency| latency.p90_ns)),
-    ("uncorrected_p99_ns", |record| format_latency(record.uncorrected, |latency| latency.p99_ns)),
-    ("uncorrected_p999_ns", |record| format_latency(record.uncorrected, |latency| latency.p999_ns)),
-    ("uncorrected_max_ns", |record| format_latency(record.uncorrected, |latency| latency.max_ns)),
-    ("offered", |record| format_integer(record.counts.offered)),
-    ("late", |record| record.counts.late.to_string()),
-    ("unsent", |record| record.counts.unsent.to_string()),
-    ("abandoned", |record| record.counts.abandoned.to_string()),
-    ("sent_bytes", |record| record.counts.sent_bytes.to_string()),
-    ("received_bytes", |record| record.counts.received_bytes.to_string()),
-    ("errors", |record| record.counts.errors.total().to_string()),
-    // One cell for all kinds, because adding a column would break readers. Readers count unknown kinds as `other`.
-    ("errors_by_kind", |record| record.counts.errors.by_kind()),
-    ("open_connections", |record| record.open_connections.to_string()),
-    ("server_cpu_ns", |record| format_integer(record.server.map(|server| server.cpu_ns))),
-    ("server_cpu_ns_per_request", |record| format_decimal(record.server_cpu_ns_per_request)),
-    ("server_voluntary_switches", |record| {
-        format_integer(record.server.map(|server| server.voluntary_switches))
-    }),
-    ("server_involuntary_switches", |record| {
-        format_integer(record.server.map(|server| server.involuntary_switches))
-    }),
-    ("server_resident_bytes", |record| format_integer(record.server.map(|server| server.resident_bytes))),
-    ("load_cpu_ns", |record| record.load_cpu_ns.to_string()),
-    ("load_cpu_ns_per_request", |record| format_decimal(record.load_cpu_ns_per_request)),
-    ("stolen_ns", |record| format_integer(record.stolen_ns)),
-];
+/// Paths of the columns after the first in a serialized [`IntervalRecord`]. Their names have underscores for slashes.
+/// `errors` is the sum of `errors_by_kind`, which is one cell because adding a column would break readers. Readers count
+/// unknown kinds as `other`.
+const COLUMNS: &str = "start_ns elapsed_ns requests requests_per_second \
+    latency/min_ns latency/mean_ns latency/p50_ns latency/p90_ns latency/p99_ns latency/p999_ns latency/max_ns \
+    uncorrected/min_ns uncorrected/mean_ns uncorrected/p50_ns uncorrected/p90_ns uncorrected/p99_ns \
+    uncorrected/p999_ns uncorrected/max_ns \
+    offered late unsent abandoned sent_bytes received_bytes errors errors_by_kind open_connections \
+    server/cpu_ns server_cpu_ns_per_request server/voluntary_switches server/involuntary_switches \
+    server/resident_bytes load_cpu_ns load_cpu_ns_per_request stolen_ns";
 
 /// Writer of the table. Every row is flushed immediately. All methods return the errors of the output.
 #[derive(Debug)]
@@ -68,8 +32,8 @@ pub struct CsvWriter<W> {
 impl<W: Write> CsvWriter<W> {
     /// Creates a writer and writes the header line.
     pub fn new(mut output: W) -> io::Result<Self> {
-        let names = COLUMNS.iter().map(|(name, _)| *name);
-        write_row(&mut output, std::iter::once("row").chain(names))?;
+        let names = COLUMNS.split_whitespace().map(|path| path.replace('/', "_"));
+        write_row(&mut output, std::iter::once("row".to_owned()).chain(names))?;
         Ok(Self { output })
     }
 
@@ -85,8 +49,12 @@ impl<W: Write> CsvWriter<W> {
     }
 
     fn write_record(&mut self, kind: &str, interval: &Interval) -> io::Result<()> {
-        let record = IntervalRecord::from(interval);
-        let cells = COLUMNS.iter().map(|(_, cell)| cell(&record));
+        let record = serde_json::to_value(IntervalRecord::from(interval))?;
+        let cells = COLUMNS.split_whitespace().map(|path| match path {
+            "errors" => interval.counts.errors.total().to_string(),
+            "errors_by_kind" => interval.counts.errors.by_kind(),
+            _ => format_cell(record.pointer(&format!("/{path}"))),
+        });
         write_row(&mut self.output, std::iter::once(kind.to_owned()).chain(cells))
     }
 }
@@ -102,15 +70,13 @@ pub fn write_row<T: AsRef<[u8]>>(output: &mut impl Write, cells: impl Iterator<I
     output.flush()
 }
 
-fn format_integer(number: Option<u64>) -> String {
-    number.map_or_else(String::new, |number| number.to_string())
-}
-
-fn format_latency(latency: Option<Latency>, field: fn(&Latency) -> u64) -> String {
-    format_integer(latency.as_ref().map(field))
-}
-
-/// Formats a number with three decimals. Rates and per-request values are not more precise than that.
-fn format_decimal(number: Option<f64>) -> String {
-    number.map_or_else(String::new, |number| format!("{number:.3}"))
+/// Formats a number. Rates and per-request values have three decimals, because they are not more precise than that.
+fn format_cell(value: Option<&Value>) -> String {
+    match value {
+        Some(Value::Number(number)) if number.is_f64() => {
+            format!("{:.3}", number.as_f64().unwrap_or_default())
+        }
+        Some(Value::Number(number)) => number.to_string(),
+        _ => String::new(),
+    }
 }

@@ -22,6 +22,32 @@ use crate::driver::token::{GENERATION_MASK, Key, Kind, Token};
 use crate::driver::wake::WakeQueue;
 
 impl<K: CompletionKernel> Proactor<K> {
+    /// Returns `true` if completions have been dropped since the last call. Every receive into the ring may then have
+    /// lost bytes, even one whose last completion is read next. Bytes that follow must not be received.
+    #[inline]
+    pub(super) fn abort_lost_receives(&mut self, wakes: &mut WakeQueue) -> bool {
+        let has_dropped = self.kernel.has_dropped();
+        if has_dropped {
+            self.abort_receives(wakes);
+        }
+        has_dropped
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn abort_receives(&mut self, wakes: &mut WakeQueue) {
+        for key in self.streams.keys() {
+            if let Some(stream) = self.streams.get_mut(key)
+                && matches!(stream.receiving, Receiving::Ring | Receiving::Cancelling(Kind::Receive))
+            {
+                // The recovery cancels the receive, unless it has ended by then.
+                stream.receiving = Receiving::Cancelling(Kind::Receive);
+                self.abort_incomplete(key, wakes);
+            }
+        }
+    }
+
+    /// Cancels the operations that are still in flight after all completions have been read.
     #[cold]
     #[inline(never)]
     pub(super) fn on_completions_dropped(&mut self, wakes: &mut WakeQueue) {
@@ -77,20 +103,7 @@ impl<K: CompletionKernel> Proactor<K> {
             stream.hangup_poll = HangupPoll::Cancelling;
         }
         if loses_bytes {
-            let aborted = NonZero::new(libc::ECONNABORTED);
-            stream.sends.error = stream.sends.error.or(aborted);
-            stream.receive_error = stream.receive_error.or(aborted);
-            stream.received = Received::default();
-            // If EOF were reported after lost bytes, the data before them would appear complete.
-            stream.reads.eof = false;
-            stream.receive_waker.wake(wakes);
-            stream.sends.waker.wake(wakes);
-            let reset = StreamOption::Linger(Some(Duration::ZERO));
-            if let Err(error) = self.kernel.sockets().set_option(&stream.socket, reset) {
-                log(
-                    || tracing::debug!(%error, "cannot reset connection after dropped completion; closing it normally"),
-                );
-            }
+            self.abort_incomplete(key, wakes);
         }
         let stream_token = |kind| Token::new(kind, key);
         let targets = [
@@ -101,6 +114,25 @@ impl<K: CompletionKernel> Proactor<K> {
         ];
         for target in targets.into_iter().flatten() {
             self.cancel_for_recovery(target);
+        }
+    }
+
+    /// Fails a stream that may have lost bytes, and resets its connection when it is closed.
+    fn abort_incomplete(&mut self, key: Key, wakes: &mut WakeQueue) {
+        let Some(stream) = self.streams.get_mut(key) else { return };
+        let aborted = NonZero::new(libc::ECONNABORTED);
+        stream.sends.error = stream.sends.error.or(aborted);
+        stream.receive_error = stream.receive_error.or(aborted);
+        stream.received = Received::default();
+        // If EOF were reported after lost bytes, the data before them would appear complete.
+        stream.reads.eof = false;
+        stream.receive_waker.wake(wakes);
+        stream.sends.waker.wake(wakes);
+        let reset = StreamOption::Linger(Some(Duration::ZERO));
+        if let Err(error) = self.kernel.sockets().set_option(&stream.socket, reset) {
+            log(
+                || tracing::debug!(%error, "cannot reset connection after dropped completion; closing it normally"),
+            );
         }
     }
 

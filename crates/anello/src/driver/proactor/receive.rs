@@ -230,7 +230,8 @@ impl<K: CompletionKernel> Proactor<K> {
                 self.stop_receiving(key);
             }
             (0, _) => {
-                stream.reads.eof = true;
+                // After an error, EOF would make the data appear complete.
+                stream.reads.eof = stream.receive_error.is_none();
                 self.stop_receiving(key);
             }
             (error, _) => {

@@ -168,7 +168,7 @@ pub(super) struct Listener<S> {
     /// Set if other workers accept from the same socket.
     pub shared: bool,
     pub armed: bool,
-    /// Whether the armed accept, or else the next one, may accept connections before the application polls for them.
+    /// Set if the armed accept, or else the next one, may accept connections before the application polls for them.
     /// See `Proactor::set_accept_ahead`.
     pub accepts_ahead: bool,
     pub cancelling: bool,

@@ -26,14 +26,21 @@ impl<K: CompletionKernel> Proactor<K> {
                 self.kernel.enter(wait_now)?;
                 self.ring_grown = false;
             }
-            while let Some(completion) = self.kernel.completion() {
-                if completion.token.kind() == Some(Kind::Receive) {
-                    self.on_receive(completion, wakes);
-                } else {
-                    self.dispatch(&completion, wakes);
+            let mut must_recover = self.abort_lost_receives(wakes);
+            loop {
+                while let Some(completion) = self.kernel.completion() {
+                    if completion.token.kind() == Some(Kind::Receive) {
+                        self.on_receive(completion, wakes);
+                    } else {
+                        self.dispatch(&completion, wakes);
+                    }
                 }
+                if !self.abort_lost_receives(wakes) {
+                    break;
+                }
+                must_recover = true;
             }
-            if self.kernel.has_dropped() {
+            if must_recover {
                 self.on_completions_dropped(wakes);
             }
             self.confirm_sends(wakes);
@@ -81,7 +88,6 @@ impl<K: CompletionKernel> Proactor<K> {
         }
     }
 
-    /// Releases every key.
     pub fn release_all(&mut self) {
         for key in self.listeners.keys() {
             self.release_listener(key);

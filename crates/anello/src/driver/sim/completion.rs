@@ -487,6 +487,9 @@ impl CompletionKernel for SimCompletion {
             if let Err(error) = self.enter(Wait::None) {
                 self.violation = Some(error.to_string());
             }
+            if self.dropped {
+                return None;
+            }
         }
         self.posted.pop_front()
     }

@@ -592,7 +592,6 @@ impl Endpoint {
         matches!(self.role, Role::Stream)
     }
 
-    /// Returns whether the endpoint is connected and has nothing to report but bytes.
     pub fn is_quiescent(&self) -> bool {
         self.is_stream() && !self.received_eof && !self.broken && !self.read_shut && !self.write_shut
     }

@@ -14,7 +14,6 @@ const RECEIVE_MASK: i32 = (libc::POLLIN | libc::POLLRDHUP | libc::POLLHUP | libc
 /// Event bits that every poll reports, whatever its mask.
 const END_MASK: i32 = (libc::POLLRDHUP | libc::POLLHUP | libc::POLLERR) as i32;
 
-/// An operation in flight.
 #[derive(Debug)]
 pub(super) struct Operation {
     pub token: Token,
@@ -278,7 +277,6 @@ pub(super) fn is_broken(network: &Network, id: Id) -> bool {
     network.mask(id) & i32::from(libc::POLLERR) != 0
 }
 
-/// Returns the completion with the given result.
 pub(super) fn completion(token: Token, result: i32, more: bool) -> Completion {
     Completion::new(token, result, 0).with_more(more)
 }

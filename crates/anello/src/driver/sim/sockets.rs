@@ -270,10 +270,6 @@ impl Sockets for SimNetwork {
         Err(no_descriptors())
     }
 
-    fn now_ns(&self) -> u64 {
-        self.clock().now_ns()
-    }
-
     fn clock(&self) -> Clock {
         Clock::Virtual(self.lock().clock.clone())
     }

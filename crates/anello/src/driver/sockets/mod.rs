@@ -21,7 +21,6 @@ use super::clock::Clock;
 use super::socket_options;
 pub use super::socket_options::PeerCredentials;
 
-/// Settings of a listener.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ListenOptions {
     pub backlog: u32,
@@ -46,7 +45,6 @@ pub(crate) enum End {
     Peer,
 }
 
-/// A socket option of a stream.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum StreamOption {
     NoDelay(bool),
@@ -58,7 +56,6 @@ pub(crate) enum StreamOption {
     UrgentInline,
 }
 
-/// Bytes of a file.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct FileRange<'a> {
     pub file: BorrowedFd<'a>,
@@ -112,13 +109,14 @@ pub(crate) trait Sockets {
     fn import(&mut self, descriptor: OwnedFd) -> io::Result<Self::Socket>;
     /// Converts a socket into a descriptor of the operating system, in blocking mode.
     fn export(&mut self, socket: Self::Socket) -> io::Result<OwnedFd>;
-    /// Returns the time of the clock that the timers use, in nanoseconds.
-    fn now_ns(&self) -> u64;
-    /// Returns that clock, which can be read while the driver is borrowed.
+    /// Returns the clock that the timers use, which can be read while the driver is borrowed.
     fn clock(&self) -> Clock;
+    /// Returns the time of that clock in nanoseconds.
+    fn now_ns(&self) -> u64 {
+        self.clock().now_ns()
+    }
 }
 
-/// Sockets of the Linux kernel.
 #[derive(Debug)]
 pub(crate) struct OsSockets {
     /// Whether new sockets are set to `O_NONBLOCK`. io_uring needs them without: on a socket with that flag, it does
@@ -367,10 +365,6 @@ impl Sockets for OsSockets {
     fn export(&mut self, socket: OwnedFd) -> io::Result<OwnedFd> {
         SockRef::from(&socket).set_nonblocking(false)?;
         Ok(socket)
-    }
-
-    fn now_ns(&self) -> u64 {
-        self.clock().now_ns()
     }
 
     #[inline]

@@ -319,6 +319,9 @@ impl CompletionKernel for Uring {
             Some(entry) => entry,
             None if self.ring.flags().contains(IoringSqFlags::CQ_OVERFLOW) => {
                 let fetched = self.fetch_overflow();
+                if self.ring.is_drop_unreported() {
+                    return None;
+                }
                 let entry = self.ring.completion();
                 // The call can also return without fetching them, for lack of memory.
                 let has_more = entry.is_none() && self.ring.flags().contains(IoringSqFlags::CQ_OVERFLOW);

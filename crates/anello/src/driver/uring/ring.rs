@@ -122,7 +122,6 @@ impl Ring {
 
     // ---- Submission ----------------------------------------------------------------------------------------------
 
-    /// Returns the submission index of the next entry.
     #[inline]
     pub fn submission_index(&self) -> u32 {
         self.tail
@@ -134,7 +133,6 @@ impl Ring {
         self.consumed.wrapping_sub(submission_index).cast_signed() > 0
     }
 
-    /// Returns the number of entries that the kernel has not consumed.
     #[inline]
     pub fn unsubmitted(&self) -> u32 {
         self.tail.wrapping_sub(self.consumed)
@@ -268,7 +266,6 @@ impl Ring {
         self.completion_head != self.completion_tail
     }
 
-    /// Returns `true` if the queue contains an unread completion.
     pub fn has_completion(&self) -> bool {
         self.completion_head != self.submission(self.parameters.cq_off.tail).load(Ordering::Acquire)
     }
@@ -277,8 +274,18 @@ impl Ring {
     /// memory to keep them. The kernel counts them in shared memory before the enter that caused them returns.
     #[inline]
     pub fn has_dropped(&mut self) -> bool {
-        let dropped = self.submission(self.parameters.cq_off.overflow).load(Ordering::Relaxed);
+        let dropped = self.dropped_count();
         std::mem::replace(&mut self.dropped, dropped) != dropped
+    }
+
+    /// Returns `true` if the next call of [`has_dropped`](Self::has_dropped) will.
+    pub fn is_drop_unreported(&self) -> bool {
+        self.dropped != self.dropped_count()
+    }
+
+    #[inline]
+    fn dropped_count(&self) -> u32 {
+        self.submission(self.parameters.cq_off.overflow).load(Ordering::Relaxed)
     }
 
     /// Returns the status flags that the kernel sets in shared memory.

@@ -159,18 +159,17 @@ fn probe_setup_flags(options: &DriverOptions) -> io::Result<(Ring, Features)> {
         match build(options, &features, submit_all) {
             Ok(ring) => return Ok((ring, features)),
             Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {
-                if features.no_sqarray {
-                    features.no_sqarray = false;
-                } else if features.defer_taskrun {
-                    features.defer_taskrun = false;
-                } else if features.single_issuer {
-                    features.single_issuer = false;
-                } else if features.coop_taskrun {
-                    features.coop_taskrun = false;
-                } else if submit_all {
-                    submit_all = false;
-                } else {
-                    return Err(unsupported_flags_error(options, &error));
+                // The newest flags come first.
+                let flags = [
+                    &mut features.no_sqarray,
+                    &mut features.defer_taskrun,
+                    &mut features.single_issuer,
+                    &mut features.coop_taskrun,
+                    &mut submit_all,
+                ];
+                match flags.into_iter().find(|flag| **flag) {
+                    Some(flag) => *flag = false,
+                    None => return Err(unsupported_flags_error(options, &error)),
                 }
             }
             Err(error) => return Err(setup_error(error)),

@@ -6,7 +6,6 @@ use std::task::{Context, Poll};
 
 use super::state::{Group, GroupState};
 
-/// Completes when the group is closed.
 pub(super) struct Closed<'a> {
     group: &'a Group,
     /// ID under which the group stores the waker of this future.

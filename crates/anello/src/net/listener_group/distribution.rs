@@ -39,7 +39,6 @@ pub enum Distribution {
 const MIN_SLACK: u64 = 2;
 const MAX_SLACK: u64 = 8;
 
-/// Connection counts of all members.
 #[derive(Debug)]
 pub(super) struct Balance {
     is_on: AtomicBool,
@@ -115,7 +114,6 @@ impl Balance {
         self.total.fetch_add(to.saturating_sub(previous), Ordering::Relaxed);
     }
 
-    /// Moves one counted connection from one member to another.
     pub fn transfer(&self, from: usize, to: usize) {
         self.members[from].assigned.fetch_sub(1, Ordering::Relaxed);
         self.members[to].assigned.fetch_add(1, Ordering::Relaxed);

@@ -371,7 +371,6 @@ impl<L: GroupListener> GroupMember<L> {
         Poll::Pending
     }
 
-    /// Registers the waker of this task with the group.
     #[inline]
     fn register(&self, waker: &Waker) {
         let mut registered = self.registered_waker.borrow_mut();
@@ -409,7 +408,6 @@ impl<L: GroupListener> GroupMember<L> {
         }
     }
 
-    /// Opens listeners on all sockets assigned to this member.
     fn open(&self) -> io::Result<()> {
         let mut listeners = self.listeners.borrow_mut();
         let mut state = self.group.lock();

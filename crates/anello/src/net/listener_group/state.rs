@@ -31,7 +31,6 @@ const MAX_TRANSFERRED: usize = 1024;
 /// again.
 const MAX_TRANSFERRED_WITHOUT_AHEAD: usize = 16;
 
-/// Whether the members accept connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum GroupState {
     Open,
@@ -46,7 +45,6 @@ pub(super) enum MemberState {
     Departed,
 }
 
-/// State of one member.
 #[derive(Debug)]
 pub(super) struct Slot {
     pub member_state: MemberState,
@@ -61,7 +59,6 @@ pub(super) struct Slot {
     pub participates: bool,
     /// Connections that another member has accepted for this one.
     pub transferred: VecDeque<OwnedFd>,
-    /// Maximum length of `transferred`.
     max_transferred: usize,
 }
 
@@ -123,7 +120,6 @@ impl Group {
         self.version.load(Ordering::Acquire)
     }
 
-    /// Changes the state and wakes all members.
     pub fn change(&self, change: impl FnOnce(&mut State)) {
         let wakers = {
             let mut state = self.lock();

@@ -109,7 +109,7 @@ pub(super) struct Client {
 }
 
 impl Client {
-    /// Asserts that the received bytes are those that were sent, as far as they arrived.
+    /// Asserts that the received bytes are a prefix of the sent bytes.
     fn assert_received_prefix(&self) {
         assert!(self.sent.starts_with(&self.received.borrow()), "other bytes came back");
     }

@@ -1,6 +1,6 @@
 //! Streams used through the traits of other ecosystems (futures, tokio, hyper): byte order, backpressure and EOF.
 //!
-//! Written once for all stream families and all ecosystems ("worlds"). A test program defines its family as
+//! Written once for all stream families and all ecosystems. A test program defines its family as
 //! `crate::family`. The peer uses anello's own methods.
 
 use std::cell::Cell;
@@ -22,7 +22,7 @@ use crate::common::{
 use crate::family::{Stream, on_every_setup, pair};
 
 /// Stream used through the traits of one ecosystem.
-trait World: Sized + 'static {
+trait Ecosystem: Sized + 'static {
     fn of(stream: Stream) -> Self;
     async fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize>;
     async fn write(&mut self, bytes: &[u8]) -> io::Result<usize>;
@@ -33,7 +33,7 @@ trait World: Sized + 'static {
 
 struct Futures(Stream);
 
-impl World for Futures {
+impl Ecosystem for Futures {
     fn of(stream: Stream) -> Self {
         Self(stream)
     }
@@ -62,7 +62,7 @@ impl World for Futures {
 /// Every second read uses uninitialised memory.
 struct Tokio(Stream, bool);
 
-impl World for Tokio {
+impl Ecosystem for Tokio {
     fn of(stream: Stream) -> Self {
         Self(stream, false)
     }
@@ -100,7 +100,7 @@ impl World for Tokio {
 
 struct Hyper(Stream);
 
-impl World for Hyper {
+impl Ecosystem for Hyper {
     fn of(stream: Stream) -> Self {
         Self(stream)
     }
@@ -133,7 +133,7 @@ impl World for Hyper {
 
 /// Runs a test for each ecosystem. The test is a function that is generic over the ecosystem, so it cannot be a
 /// closure.
-macro_rules! in_every_world {
+macro_rules! in_every_ecosystem {
     ($setup:expr, $test:ident $(, $argument:expr)*) => {{
         $setup.run($test::<Futures>($($argument),*));
         $setup.run($test::<Tokio>($($argument),*));
@@ -142,49 +142,49 @@ macro_rules! in_every_world {
 }
 
 /// Writes all bytes with calls and sizes chosen at random.
-async fn write_all(world: &mut impl World, mut bytes: &[u8], random: &mut Rng) -> io::Result<()> {
+async fn write_all(adapter: &mut impl Ecosystem, mut bytes: &[u8], random: &mut Rng) -> io::Result<()> {
     while !bytes.is_empty() {
         let count = match random.usize(..3) {
-            0 => world.write(&bytes[..1 + random.usize(..bytes.len())]).await?,
+            0 => adapter.write(&bytes[..1 + random.usize(..bytes.len())]).await?,
             1 => {
                 let (one, other) = bytes.split_at(random.usize(..bytes.len()));
-                world.write_vectored(&[IoSlice::new(one), IoSlice::new(&[]), IoSlice::new(other)]).await?
+                adapter.write_vectored(&[IoSlice::new(one), IoSlice::new(&[]), IoSlice::new(other)]).await?
             }
-            _ => world.write(bytes).await?,
+            _ => adapter.write(bytes).await?,
         };
         assert_ne!(count, 0, "a write that cannot accept bytes must be pending");
         bytes = &bytes[count..];
         if random.usize(..4) == 0 {
-            world.flush().await?;
+            adapter.flush().await?;
         }
     }
     Ok(())
 }
 
 /// Echoes until EOF and then closes the stream. Returns the number of bytes echoed.
-async fn echo_of<W: World>(stream: Stream, seed: u64) -> io::Result<usize> {
-    let (mut world, mut random, mut echoed) = (W::of(stream), Rng::with_seed(seed), 0);
+async fn echo_of<W: Ecosystem>(stream: Stream, seed: u64) -> io::Result<usize> {
+    let (mut adapter, mut random, mut echoed) = (W::of(stream), Rng::with_seed(seed), 0);
     let mut buffer = vec![0; 40_000];
     loop {
         let room = 1 + random.usize(..buffer.len());
-        match world.read(&mut buffer[..room]).await? {
+        match adapter.read(&mut buffer[..room]).await? {
             0 => break,
             count => {
-                write_all(&mut world, &buffer[..count], &mut random).await?;
+                write_all(&mut adapter, &buffer[..count], &mut random).await?;
                 echoed += count;
             }
         }
     }
-    world.close().await?;
+    adapter.close().await?;
     Ok(echoed)
 }
 
 #[test]
-fn echo_closes_after_peer_shutdown_in_every_world() {
-    on_every_setup(|setup| in_every_world!(setup, echo_sizes));
+fn echo_closes_after_peer_shutdown_in_every_ecosystem() {
+    on_every_setup(|setup| in_every_ecosystem!(setup, echo_sizes));
 }
 
-async fn echo_sizes<W: World>() {
+async fn echo_sizes<W: Ecosystem>() {
     for size in [0, 1, 64, 4096, 4097, 16_385, 65_537, 300_000] {
         let (mut client, server) = pair().await.unwrap();
         let echoing = spawn(echo_of::<W>(server, size as u64));
@@ -197,11 +197,11 @@ async fn echo_sizes<W: World>() {
 
 /// The server reads a request that ends with EOF, and then responds.
 #[test]
-fn fault_23_half_closed_stream_receives_response_in_every_world() {
-    on_every_setup(|setup| in_every_world!(setup, half_close));
+fn fault_23_half_closed_stream_receives_response_in_every_ecosystem() {
+    on_every_setup(|setup| in_every_ecosystem!(setup, half_close));
 }
 
-async fn half_close<W: World>() {
+async fn half_close<W: Ecosystem>() {
     let (client, mut server) = pair().await.unwrap();
     let (request, response) = (pattern(1, 30_000), pattern(2, 70_000));
     let serving = {
@@ -222,10 +222,10 @@ async fn half_close<W: World>() {
     serving.await.unwrap();
 }
 
-async fn read_to_end(world: &mut impl World) -> Vec<u8> {
+async fn read_to_end(adapter: &mut impl Ecosystem) -> Vec<u8> {
     let (mut received_bytes, mut buffer) = (Vec::new(), vec![0; 20_000]);
     loop {
-        match world.read(&mut buffer).await.unwrap() {
+        match adapter.read(&mut buffer).await.unwrap() {
             0 => return received_bytes,
             count => received_bytes.extend_from_slice(&buffer[..count]),
         }
@@ -233,32 +233,32 @@ async fn read_to_end(world: &mut impl World) -> Vec<u8> {
 }
 
 #[test]
-fn fault_10_dropped_futures_keep_byte_order_in_every_world() {
+fn fault_10_dropped_futures_keep_byte_order_in_every_ecosystem() {
     on_every_setup(|setup| {
         for seed in 0..3 {
-            in_every_world!(setup, dropped_futures, seed);
+            in_every_ecosystem!(setup, dropped_futures, seed);
         }
     });
 }
 
-async fn dropped_futures<W: World>(seed: u64) {
+async fn dropped_futures<W: Ecosystem>(seed: u64) {
     let expected = pattern(seed, 100_000);
     let (client, server) = pair().await.unwrap();
     let message = expected.clone();
     let writing = spawn(async move {
-        let (mut world, mut random, mut left) = (W::of(client), Rng::with_seed(seed), &message[..]);
+        let (mut adapter, mut random, mut left) = (W::of(client), Rng::with_seed(seed), &message[..]);
         while !left.is_empty() {
             let part = &left[..(1 + random.usize(..9000)).min(left.len())];
             let polls = 1 + random.usize(..2);
             let written = match random.usize(..3) {
-                0 => poll_at_most(polls, world.write(part)).await,
+                0 => poll_at_most(polls, adapter.write(part)).await,
                 1 => {
                     let (one, other) = part.split_at(random.usize(..part.len()));
                     let slices = [IoSlice::new(one), IoSlice::new(other)];
-                    poll_at_most(polls, world.write_vectored(&slices)).await
+                    poll_at_most(polls, adapter.write_vectored(&slices)).await
                 }
                 _ => {
-                    poll_at_most(polls, world.flush()).await;
+                    poll_at_most(polls, adapter.flush()).await;
                     None
                 }
             };
@@ -267,12 +267,12 @@ async fn dropped_futures<W: World>(seed: u64) {
                 None => yield_now().await,
             }
         }
-        world.close().await
+        adapter.close().await
     });
-    let (mut world, mut random, mut received_bytes) = (W::of(server), Rng::with_seed(!seed), Vec::new());
+    let (mut adapter, mut random, mut received_bytes) = (W::of(server), Rng::with_seed(!seed), Vec::new());
     loop {
         let mut buffer = vec![0; 1 + random.usize(..9000)];
-        match poll_at_most(1 + random.usize(..2), world.read(&mut buffer)).await {
+        match poll_at_most(1 + random.usize(..2), adapter.read(&mut buffer)).await {
             Some(count) => match count.unwrap() {
                 0 => break,
                 count => received_bytes.extend_from_slice(&buffer[..count]),
@@ -285,25 +285,25 @@ async fn dropped_futures<W: World>(seed: u64) {
 }
 
 #[test]
-fn fault_20_stalled_reader_blocks_writer_in_every_world() {
-    on_both_drivers(|setup| in_every_world!(setup, stalled_reader));
+fn fault_20_stalled_reader_blocks_writer_in_every_ecosystem() {
+    on_both_drivers(|setup| in_every_ecosystem!(setup, stalled_reader));
 }
 
-async fn stalled_reader<W: World>() {
+async fn stalled_reader<W: Ecosystem>() {
     let (mut client, server) = pair().await.unwrap();
     let (message, accepted) = (pattern(20, LARGE), Rc::new(Cell::new(0)));
     let writing = {
         let (message, accepted) = (message.clone(), Rc::clone(&accepted));
         spawn(async move {
-            let mut world = W::of(server);
+            let mut adapter = W::of(server);
             while accepted.get() < LARGE {
                 let from = accepted.get();
                 let part = &message[from..LARGE.min(from + 100_000)];
                 let (one, other) = part.split_at(part.len() / 3);
                 let slices = [IoSlice::new(one), IoSlice::new(other)];
-                accepted.set(from + world.write_vectored(&slices).await.unwrap());
+                accepted.set(from + adapter.write_vectored(&slices).await.unwrap());
             }
-            world.close().await.unwrap();
+            adapter.close().await.unwrap();
         })
     };
     for _ in 0..TURNS {
@@ -319,23 +319,23 @@ async fn stalled_reader<W: World>() {
 }
 
 #[test]
-fn flush_waits_while_kernel_buffers_are_full_in_every_world() {
-    on_both_drivers(|setup| in_every_world!(setup, flush));
+fn flush_waits_while_kernel_buffers_are_full_in_every_ecosystem() {
+    on_both_drivers(|setup| in_every_ecosystem!(setup, flush));
 }
 
-async fn flush<W: World>() {
+async fn flush<W: Ecosystem>() {
     let (mut client, server) = pair().await.unwrap();
-    let mut world = W::of(server);
+    let mut adapter = W::of(server);
     let (part, mut accepted, mut pending_polls) = (pattern(4, 50_000), 0, 0);
     // Fill the buffers until nothing is accepted, however often the kernel is polled.
     while pending_polls < TURNS {
-        match poll_at_most(1, world.write(&part)).await {
+        match poll_at_most(1, adapter.write(&part)).await {
             Some(count) => (accepted, pending_polls) = (accepted + count.unwrap(), 0),
             None => pending_polls += 1,
         }
         yield_now().await;
     }
-    assert!(poll_at_most(1, world.flush()).await.is_none(), "flushed although the kernel has no room");
+    assert!(poll_at_most(1, adapter.flush()).await.is_none(), "flushed although the kernel has no room");
     let reading = async {
         let mut received = 0;
         while received < accepted {
@@ -343,25 +343,25 @@ async fn flush<W: World>() {
         }
         received
     };
-    let (flushed, received) = join(world.flush(), reading).await;
+    let (flushed, received) = join(adapter.flush(), reading).await;
     flushed.unwrap();
     assert_eq!(received, accepted);
 }
 
 #[test]
 fn head_and_short_body_are_sent_as_one_message() {
-    on_both_drivers(|setup| in_every_world!(setup, one_message));
+    on_both_drivers(|setup| in_every_ecosystem!(setup, one_message));
 }
 
-async fn one_message<W: World>() {
+async fn one_message<W: Ecosystem>() {
     let (mut client, server) = pair().await.unwrap();
-    let mut world = W::of(server);
+    let mut adapter = W::of(server);
     for round in 0..20 {
         let (head, body) = (pattern(round, 150), pattern(!round, 13));
         let before = current_metrics().unwrap().sends;
         let slices = [IoSlice::new(&head), IoSlice::new(&body)];
-        assert_eq!(world.write_vectored(&slices).await.unwrap(), 163);
-        world.flush().await.unwrap();
+        assert_eq!(adapter.write_vectored(&slices).await.unwrap(), 163);
+        adapter.flush().await.unwrap();
         let mut received_bytes = [0; 163];
         client.read_exact(&mut received_bytes).await.unwrap();
         assert_same_bytes(&received_bytes, &[head, body].concat());
@@ -375,46 +375,46 @@ async fn one_message<W: World>() {
 
 /// More slices than the kernel accepts in one call, some of them empty.
 #[test]
-fn many_slices_arrive_in_order_in_every_world() {
-    on_every_setup(|setup| in_every_world!(setup, many_slices));
+fn many_slices_arrive_in_order_in_every_ecosystem() {
+    on_every_setup(|setup| in_every_ecosystem!(setup, many_slices));
 }
 
-async fn many_slices<W: World>() {
+async fn many_slices<W: Ecosystem>() {
     let (client, server) = pair().await.unwrap();
     let mut random = Rng::with_seed(5);
     let parts: Vec<_> = (0..5000).map(|number| pattern(number, random.usize(..60))).collect();
     let expected = parts.concat();
     let writing = spawn(async move {
-        let mut world = W::of(server);
+        let mut adapter = W::of(server);
         let mut slices: Vec<_> = parts.iter().map(|part| IoSlice::new(part)).collect();
         let mut left = &mut slices[..];
         IoSlice::advance_slices(&mut left, 0);
         while !left.is_empty() {
-            let count = world.write_vectored(left).await.unwrap();
+            let count = adapter.write_vectored(left).await.unwrap();
             assert_ne!(count, 0);
             IoSlice::advance_slices(&mut left, count);
         }
-        world.close().await.unwrap();
+        adapter.close().await.unwrap();
     });
     assert_same_bytes(&read_to_end(&mut W::of(client)).await, &expected);
     writing.await.unwrap();
 }
 
 #[test]
-fn close_of_unread_stream_returns_and_fin_follows_bytes_in_every_world() {
-    on_every_setup(|setup| in_every_world!(setup, close_unread));
+fn close_of_unread_stream_returns_and_fin_follows_bytes_in_every_ecosystem() {
+    on_every_setup(|setup| in_every_ecosystem!(setup, close_unread));
 }
 
-async fn close_unread<W: World>() {
+async fn close_unread<W: Ecosystem>() {
     let (mut client, server) = pair().await.unwrap();
     let (message, mut accepted) = (pattern(13, LARGE), 0);
-    let mut world = W::of(server);
+    let mut adapter = W::of(server);
     // Fill the buffers until neither the kernel nor the send queue has room.
-    while let Some(count) = poll_at_most(1, world.write(&message[accepted..])).await {
+    while let Some(count) = poll_at_most(1, adapter.write(&message[accepted..])).await {
         accepted += count.unwrap();
     }
-    world.close().await.unwrap();
-    assert_eq!(world.write(b"late").await.unwrap_err().kind(), io::ErrorKind::BrokenPipe);
+    adapter.close().await.unwrap();
+    assert_eq!(adapter.write(b"late").await.unwrap_err().kind(), io::ErrorKind::BrokenPipe);
     let mut received_bytes = Vec::with_capacity(accepted);
     while let Some(chunk) = client.recv().await.unwrap() {
         received_bytes.extend_from_slice(&chunk);
@@ -422,30 +422,30 @@ async fn close_unread<W: World>() {
     assert_same_bytes(&received_bytes, &message[..accepted]);
     // The other direction is still open.
     client.write_all(b"x").await.unwrap();
-    assert_eq!(world.read(&mut [0; 2]).await.unwrap(), 1);
+    assert_eq!(adapter.read(&mut [0; 2]).await.unwrap(), 1);
 }
 
 #[test]
-fn fault_22_write_and_close_after_reset_fail_in_every_world() {
-    on_both_drivers(|setup| in_every_world!(setup, reset));
+fn fault_22_write_and_close_after_reset_fail_in_every_ecosystem() {
+    on_both_drivers(|setup| in_every_ecosystem!(setup, reset));
 }
 
-async fn reset<W: World>() {
+async fn reset<W: Ecosystem>() {
     let (client, mut server) = pair().await.unwrap();
     server.write_all(b"never read").await.unwrap();
     server.flush().await.unwrap();
     // The socket is closed with unread bytes, so the connection is reset.
     drop(client);
-    let mut world = W::of(server);
+    let mut adapter = W::of(server);
     let error = loop {
-        match world.write(b"into the void").await {
+        match adapter.write(b"into the void").await {
             Ok(_) => yield_now().await,
             Err(error) => break error,
         }
     };
     let kinds = [io::ErrorKind::BrokenPipe, io::ErrorKind::ConnectionReset];
     assert!(kinds.contains(&error.kind()), "{error}");
-    let closed = world.close().await.err();
+    let closed = adapter.close().await.err();
     assert!(closed.is_none_or(|error| kinds.contains(&error.kind())));
 }
 
@@ -496,17 +496,17 @@ fn stream_halves_implement_foreign_traits() {
 }
 
 #[test]
-fn streams_fail_after_runtime_drop_in_every_world() {
+fn streams_fail_after_runtime_drop_in_every_ecosystem() {
     on_both_drivers(|setup| {
         let runtime = setup.runtime();
         let (one, other) = runtime.block_on(async { pair().await.unwrap() });
         drop(runtime);
-        let mut world = Tokio::of(one);
+        let mut adapter = Tokio::of(one);
         setup.run(async {
-            assert!(world.read(&mut [0; 10]).await.is_err());
-            assert!(world.write(b"x").await.is_err());
-            assert!(world.flush().await.is_err());
-            assert!(world.close().await.is_err());
+            assert!(adapter.read(&mut [0; 10]).await.is_err());
+            assert!(adapter.write(b"x").await.is_err());
+            assert!(adapter.flush().await.is_err());
+            assert!(adapter.close().await.is_err());
         });
         drop(other);
     });

@@ -1,5 +1,4 @@
-//! Fallback ladder of the io_uring setup: each step works and reports the missing feature, and errors include cause
-//! and remedy.
+//! Fallbacks of the io_uring setup: each works and reports the missing feature, and errors include cause and remedy.
 
 mod common;
 
@@ -8,11 +7,11 @@ use std::io;
 use anello::net::echo;
 use anello::{DriverKind, DriverOptions, Runtime, SubmissionPolling, TaskWork, probe_uring, spawn};
 use common::child::{Child, can_inject, is_child};
-use common::{all_drivers, is_uring_unavailable, ladder, on_both_drivers, on_each, pair, within};
+use common::{all_drivers, fallback_setups, is_uring_unavailable, on_both_drivers, on_each, pair, within};
 
 #[test]
 fn each_step_reports_its_missing_feature() {
-    let steps = ladder();
+    let steps = fallback_setups();
     let setups = steps.iter().map(|(_, _, setup)| setup.clone()).collect();
     on_each(setups, move |setup| {
         let (_, feature, _) = steps.iter().find(|(name, _, _)| *name == setup.name).unwrap();

@@ -1,0 +1,123 @@
+//! `poll` and `select`: level-triggered. The complete list of sockets is passed to the kernel and back on every turn.
+//!
+//! `select` uses sets of 1024 bits, so descriptors of 1024 or above are not supported. A connection with such a
+//! descriptor is closed immediately and counted.
+
+use std::io;
+use std::net::TcpListener;
+use std::os::fd::{AsFd, AsRawFd};
+use std::sync::atomic::Ordering;
+
+use nix::sys::select::{FD_SETSIZE, FdSet, select};
+use nix::sys::time::{TimeVal, TimeValLike};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+
+use crate::accept::{ACCEPT_PAUSE, AcceptError, accept};
+use crate::options::Options;
+use crate::stream::{RECEIVE_BUFFER_BYTES, StepResult, Stream};
+
+/// Maximum number of connections accepted before the other connections are served.
+const MAX_ACCEPTS_PER_TURN: usize = 64;
+
+pub(crate) fn run_poll(listener: &TcpListener, options: &Options) -> io::Result<()> {
+    serve(listener, options, wait_with_poll, |_| true)
+}
+
+pub(crate) fn run_select(listener: &TcpListener, options: &Options) -> io::Result<()> {
+    if !fits_fd_set(listener.as_raw_fd()) {
+        return Err(io::Error::other(
+            "descriptor of the listener is 1024 or above, which select does not support (use poll or epoll)",
+        ));
+    }
+    serve(listener, options, wait_with_select, fits_fd_set)
+}
+
+fn fits_fd_set(descriptor: i32) -> bool {
+    usize::try_from(descriptor).is_ok_and(|descriptor| descriptor < FD_SETSIZE)
+}
+
+/// Waits for the next turn: stores the indices of the ready streams, and returns whether the listener is ready. While
+/// accepting is paused, the listener is not polled.
+type Wait = fn(&TcpListener, &[Stream], accept_paused: bool, ready: &mut Vec<usize>) -> Result<bool, Errno>;
+
+fn serve(
+    listener: &TcpListener,
+    options: &Options,
+    wait: Wait,
+    is_supported: fn(i32) -> bool,
+) -> io::Result<()> {
+    listener.set_nonblocking(true)?;
+    let mut buffer = vec![0; RECEIVE_BUFFER_BYTES];
+    let mut streams: Vec<Stream> = Vec::new();
+    let mut ready = Vec::new();
+    let mut accept_paused = false;
+    loop {
+        let listener_ready = match wait(listener, &streams, accept_paused, &mut ready) {
+            Err(Errno::INTR) => false,
+            result => result?,
+        };
+        // In reverse order, so that `swap_remove` only moves streams that have already been served.
+        for index in ready.drain(..).rev() {
+            if streams[index].step(&mut buffer) == StepResult::Closed {
+                drop(streams.swap_remove(index));
+            }
+        }
+        accept_paused = false;
+        for _ in 0..if listener_ready { MAX_ACCEPTS_PER_TURN } else { 0 } {
+            match accept(listener) {
+                Ok(socket) if is_supported(socket.as_raw_fd()) => streams.push(Stream::new(socket)),
+                Ok(_) => drop(options.refused.fetch_add(1, Ordering::Relaxed)),
+                Err(AcceptError::WouldBlock | AcceptError::Transient) => break,
+                Err(AcceptError::OutOfResources) => {
+                    accept_paused = true;
+                    break;
+                }
+                Err(AcceptError::Fatal(errno)) => return Err(errno.into()),
+            }
+        }
+    }
+}
+
+fn wait_with_poll(
+    listener: &TcpListener,
+    streams: &[Stream],
+    accept_paused: bool,
+    ready: &mut Vec<usize>,
+) -> Result<bool, Errno> {
+    let pause = Timespec { tv_sec: 0, tv_nsec: ACCEPT_PAUSE.subsec_nanos().into() };
+    let mut descriptors = Vec::with_capacity(streams.len() + 1);
+    descriptors.extend(streams.iter().map(|stream| {
+        let interest = if stream.is_blocked() { PollFlags::OUT } else { PollFlags::IN };
+        PollFd::from_borrowed_fd(stream.as_fd(), interest)
+    }));
+    descriptors.push(PollFd::new(listener, if accept_paused { PollFlags::empty() } else { PollFlags::IN }));
+    poll(&mut descriptors, accept_paused.then_some(&pause))?;
+    let is_ready = |index: &usize| !descriptors[*index].revents().is_empty();
+    ready.extend((0..streams.len()).filter(is_ready));
+    Ok(is_ready(&streams.len()))
+}
+
+fn wait_with_select(
+    listener: &TcpListener,
+    streams: &[Stream],
+    accept_paused: bool,
+    ready: &mut Vec<usize>,
+) -> Result<bool, Errno> {
+    let (mut readable, mut writable) = (FdSet::new(), FdSet::new());
+    let mut max_fd = listener.as_raw_fd();
+    for stream in streams {
+        let set = if stream.is_blocked() { &mut writable } else { &mut readable };
+        set.insert(stream.as_fd());
+        max_fd = max_fd.max(stream.as_fd().as_raw_fd());
+    }
+    let mut pause = accept_paused.then(|| TimeVal::milliseconds(ACCEPT_PAUSE.subsec_millis().into()));
+    if !accept_paused {
+        readable.insert(listener.as_fd());
+    }
+    select(max_fd + 1, &mut readable, &mut writable, None, pause.as_mut())
+        .map_err(|errno| Errno::from_raw_os_error(errno as i32))?;
+    let is_ready = |stream: &Stream| readable.contains(stream.as_fd()) || writable.contains(stream.as_fd());
+    ready.extend((0..streams.len()).filter(|&index| is_ready(&streams[index])));
+    Ok(readable.contains(listener.as_fd()))
+}

@@ -1,0 +1,75 @@
+//! One ring with its connections, and the lists of due work.
+
+use std::net::TcpListener;
+
+use io_uring::types::Timespec;
+use io_uring::{CompletionQueue, SubmissionQueue, Submitter, squeue};
+
+use super::accept::AcceptState;
+use super::connection::Connection;
+use super::enter::Turn;
+use super::message::Message;
+use super::pool::Pool;
+use super::token::Token;
+use crate::options::UringOptions;
+
+/// Maximum number of gathered sends per turn. When no message is left, a connection sends one chunk at a time.
+pub(super) const MESSAGES: usize = 64;
+
+/// Without `CONFIGURABLE`, the options are constants, and the compiler removes all branches for options.
+pub(super) struct Server<'ring, const CONFIGURABLE: bool> {
+    pub(super) submitter: Submitter<'ring>,
+    pub(super) submissions: SubmissionQueue<'ring>,
+    pub(super) completions: CompletionQueue<'ring>,
+    pub(super) listener: TcpListener,
+    pub(super) accept: AcceptState,
+    pub(super) pool: Pool<CONFIGURABLE>,
+    pub(super) messages: Box<[Message]>,
+    pub(super) messages_used: usize,
+    pub(super) connections: Vec<Connection>,
+    /// Indices of `connections` without a socket.
+    pub(super) free: Vec<u32>,
+    /// Connections with chunks or unsent bytes.
+    pub(super) to_send: Vec<u32>,
+    /// Connections that need to receive and have no receive in flight.
+    pub(super) to_arm: Vec<u32>,
+    /// Connections with a receive or send in flight that must be cancelled.
+    pub(super) to_cancel: Vec<u32>,
+    /// Registered files that must be closed.
+    pub(super) to_close: Vec<u32>,
+    /// Connections of `to_send` whose inline sends were submitted since the submission queue was last empty.
+    pub(super) sends_in_flight: Vec<u32>,
+    /// Enter without waiting: some entries did not fit into the submission queue, or a send of this turn has a
+    /// subsequent action (more chunks, a close, a receive) and only the return of the enter confirms the send.
+    pub(super) skip_wait: bool,
+    pub(super) turn: Turn,
+    /// Number of free slots in the table of registered files.
+    pub(super) free_file_slots: u32,
+    /// Duration of linked timeouts. The kernel reads it while it consumes a submission; the server does not move.
+    pub(super) linked_timeout: Timespec,
+    pub(super) selected_options: UringOptions,
+}
+
+impl<const CONFIGURABLE: bool> Server<'_, CONFIGURABLE> {
+    /// Returns the options in effect.
+    #[inline(always)]
+    pub(super) fn options(&self) -> UringOptions {
+        if CONFIGURABLE { self.selected_options } else { UringOptions::default() }
+    }
+
+    /// Returns `true` if a send posts a completion only if it is short or fails.
+    #[inline(always)]
+    pub(super) fn completes_sends_inline(&self) -> bool {
+        self.options().completes_sends_inline()
+    }
+
+    /// Returns `false` if the submission queue is full.
+    #[inline]
+    pub(super) fn push(&mut self, entry: squeue::Entry, token: Token) -> bool {
+        let entry = entry.user_data(token.0);
+        // SAFETY: an entry points to the pool, a message, a stalled connection's `unsent` bytes, the server's timeout
+        // or a static. Each stays at its address until the kernel is done with it (invariants of `uring`).
+        // Descriptors are open.
+        unsafe { self.submissions.push(&entry) }.is_ok()
+    }
+}

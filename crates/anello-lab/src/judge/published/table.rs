@@ -1,0 +1,191 @@
+//! Published tables as CSV, and the figures in them.
+
+use serde::Deserialize;
+use thiserror::Error;
+
+use crate::plan::cell::Workload;
+use crate::plan::site::Target;
+
+/// One row of a published table.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Figure {
+    /// Published name of the server.
+    pub server: String,
+    /// Number of the column, if two published columns have the same heading.
+    pub column: Option<u64>,
+    /// Cell of the measurement.
+    pub cell: PublishedCell,
+    /// Requests answered per second; `None` if the measurement failed or was not published.
+    pub requests_per_second: Option<f64>,
+    /// Mean latency, in microseconds.
+    pub latency_mean_us: Option<f64>,
+    /// CPU usage of the server during the measurement, in percent of one core.
+    pub cpu_percent: Option<f64>,
+}
+
+impl Figure {
+    /// Returns the CPU time of the server per request, in nanoseconds.
+    #[must_use]
+    pub fn cpu_ns_per_request(&self) -> Option<f64> {
+        Some(self.cpu_percent? / 100.0 * 1e9 / self.requests_per_second?)
+    }
+}
+
+/// Source of the figures that [`peak`] returns.
+pub const PEAKS_OF: &str = "Monoio's benchmark, 2021";
+
+const PEAKS: &str = include_str!("../../../published/monoio_2021_best.csv");
+
+/// Returns the highest published rate of a server for this message size and number of cores, over all numbers of
+/// connections. Returns `None` if no rate was published.
+#[must_use]
+pub fn peak(server: &str, message_bytes: usize, server_cores: usize) -> Option<Figure> {
+    // The table is compiled in and a test parses it, so parsing does not fail here.
+    parse(PEAKS).ok()?.into_iter().find(|figure| {
+        let cell = figure.cell;
+        same_name(&figure.server, server)
+            && (cell.workload, cell.server_cores) == (Workload::Echo { message_bytes }, server_cores)
+    })
+}
+
+/// Returns `true` if two names are equal apart from case and punctuation.
+pub(crate) fn same_name(one: &str, other: &str) -> bool {
+    let plain = |name: &str| -> String {
+        name.chars().filter(char::is_ascii_alphanumeric).map(|letter| letter.to_ascii_lowercase()).collect()
+    };
+    plain(one) == plain(other)
+}
+
+/// Cell of a published figure.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct PublishedCell {
+    /// Workload: echo with a message size, or HTTP requests for the most similar target of the lab.
+    pub workload: Workload,
+    /// Number of concurrent connections.
+    pub connections: usize,
+    /// Number of cores of the server.
+    pub server_cores: usize,
+    /// Offered requests per second; `None` for a closed loop.
+    pub offered_per_second: Option<u64>,
+}
+
+/// Error in a published table.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[error("line {line}: {what}")]
+pub struct TableError {
+    /// Line number, from 1.
+    line: u64,
+    what: String,
+}
+
+/// A row as it is in the table. Further columns are ignored.
+#[derive(Deserialize)]
+struct Record {
+    server: String,
+    column: Option<u64>,
+    connections: usize,
+    message_bytes: Option<usize>,
+    target: Option<String>,
+    server_cores: Option<usize>,
+    offered_requests_per_second: Option<u64>,
+    requests_per_second: Option<f64>,
+    latency_mean_us: Option<f64>,
+    cpu_percent: Option<f64>,
+}
+
+/// Parses a table: a line of column names, then one figure per line. The workload is HTTP if there is a column `target`,
+/// otherwise echo with messages of `message_bytes`.
+///
+/// # Errors
+/// Returns the first line with a problem and a description of the problem.
+pub fn parse(text: &str) -> Result<Vec<Figure>, TableError> {
+    let mut reader = csv::ReaderBuilder::new().trim(csv::Trim::All).from_reader(text.as_bytes());
+    let error = |error: csv::Error| {
+        let line = error.position().map_or(1, csv::Position::line);
+        TableError { line, what: error.to_string() }
+    };
+    let head = reader.headers().map_err(error)?.clone();
+    if head.is_empty() {
+        return Err(TableError { line: 1, what: "is empty".to_owned() });
+    }
+    let mut figures = Vec::new();
+    for row in reader.records() {
+        let row = row.map_err(error)?;
+        let line = row.position().map_or(1, csv::Position::line);
+        figures.push(
+            figure(row.deserialize(Some(&head)).map_err(error)?).map_err(|what| TableError { line, what })?,
+        );
+    }
+    Ok(figures)
+}
+
+fn figure(record: Record) -> Result<Figure, String> {
+    let figures = [record.requests_per_second, record.latency_mean_us, record.cpu_percent];
+    if let Some(figure) = figures.into_iter().flatten().find(|figure| !(figure.is_finite() && *figure >= 0.0))
+    {
+        return Err(format!("invalid figure {figure}"));
+    }
+    let workload = match &record.target {
+        None => Workload::Echo { message_bytes: record.message_bytes.ok_or("has no message_bytes")? },
+        Some(name) => {
+            let target = Target::ALL.into_iter().find(|target| target.name() == name);
+            Workload::http(target.ok_or_else(|| format!("unknown target {name:?}"))?)
+        }
+    };
+    Ok(Figure {
+        server: record.server,
+        column: record.column,
+        cell: PublishedCell {
+            workload,
+            connections: record.connections,
+            server_cores: record.server_cores.unwrap_or(1),
+            offered_per_second: record.offered_requests_per_second,
+        },
+        requests_per_second: record.requests_per_second,
+        latency_mean_us: record.latency_mean_us,
+        cpu_percent: record.cpu_percent,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parses_table_of_peaks() {
+        assert_eq!(parse(PEAKS).map(|figures| figures.len()), Ok(21));
+    }
+
+    #[test]
+    fn peak_is_found_by_server_size_and_cores() {
+        let published = |server: &str, bytes, cores| {
+            peak(server, bytes, cores).map(|figure| (figure.cell.connections, figure.requests_per_second))
+        };
+        assert_eq!(published("Monoio", 100, 1), Some((600, Some(232_888.0))));
+        assert_eq!(published("tokio", 100, 16), Some((4480, Some(908_179.0))));
+        assert_eq!(
+            [published("tokio", 1024, 1), published("anello epoll", 100, 1), published("tokio", 100, 3)],
+            [None; 3]
+        );
+    }
+
+    #[test]
+    fn parse_error_names_line_and_problem() {
+        let error = |text: &str| parse(text).unwrap_err().to_string();
+        assert_eq!(error(""), "line 1: is empty");
+        let short = error("server,connections,message_bytes\na,1");
+        assert!(short.starts_with("line 2: ") && short.contains("2 fields"), "{short}");
+        let invalid = error("server,connections,message_bytes\na,x,1");
+        assert!(invalid.starts_with("line 2: ") && invalid.contains("invalid digit"), "{invalid}");
+        assert!(error("server,connections,message_bytes,requests_per_second\na,1,1,-5").contains("-5"));
+        assert!(error("server,connections\na,1").contains("message_bytes"));
+        assert!(error("server,connections,target\na,1,/x").contains("unknown target \"/x\""));
+    }
+
+    #[test]
+    fn empty_field_is_parsed_as_none() {
+        let figures =
+            parse("server,message_bytes,connections,requests_per_second\nepoll,1024,1024,\n").unwrap();
+        assert_eq!((figures[0].requests_per_second, figures[0].cell.server_cores), (None, 1));
+    }
+}
