@@ -11,7 +11,7 @@ use crate::common::output::{print_stderr, progress_bar};
 pub struct Display {
     pub bar: ProgressBar,
     directory: PathBuf,
-    /// Whether a failure to write a checkpoint has been reported.
+    /// Set once a failure to write a checkpoint has been reported.
     save_error_reported: bool,
 }
 
