@@ -124,7 +124,7 @@ impl<const CONFIGURABLE: bool> Pool<CONFIGURABLE> {
         first
     }
 
-    /// Takes an unused buffer of those that start with ID `first`. Returns its ID, address and length. They are valid
+    /// Takes an unused own buffer of the connection whose first buffer is `first`. Returns its ID, address and length. They are valid
     /// until the buffer is recycled.
     pub(super) fn take_own_buffer(&mut self, first: u32) -> Option<(u32, *mut u8, u32)> {
         let start = first as usize - usize::from(self.count);
