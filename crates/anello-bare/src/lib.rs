@@ -24,6 +24,7 @@
 mod accept;
 pub mod disk;
 mod epoll;
+mod errors;
 mod level;
 mod model;
 mod options;
@@ -37,6 +38,8 @@ use std::net::{SocketAddr, TcpListener};
 
 use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+use errors::{check_rules, invalid_input};
 
 pub use accept::ACCEPT_PAUSE;
 pub use model::Model;
@@ -92,20 +95,16 @@ fn listen_with(address: SocketAddr, reuse_port: bool) -> io::Result<TcpListener>
 ///
 /// The message contains a remedy.
 pub fn check(model: Model, options: &Options) -> io::Result<Option<String>> {
-    let conflict = match model {
-        Model::Uring => (!options.spin.is_zero())
-            .then_some("Options::spin does not apply to uring (set UringOptions::spin)"),
-        Model::Epoll => options.uring.as_ref().map(|_| "io_uring options apply only to the uring model"),
-        _ if options.uring.is_some() || !options.spin.is_zero() => {
-            Some("only the uring and epoll models have options")
-        }
-        _ => None,
-    };
-    match (conflict, model, &options.uring) {
-        (Some(reason), _, _) => Err(io::Error::new(io::ErrorKind::InvalidInput, reason)),
-        (None, Model::Uring, uring) => uring::check(uring.as_ref()).map(Some),
-        (None, _, _) => Ok(None),
-    }
+    let (spins, has_uring) = (!options.spin.is_zero(), options.uring.is_some());
+    check_rules([
+        (model == Model::Uring && spins, "Options::spin does not apply to uring (set UringOptions::spin)"),
+        (model == Model::Epoll && has_uring, "io_uring options apply only to the uring model"),
+        (
+            !matches!(model, Model::Uring | Model::Epoll) && (spins || has_uring),
+            "only the uring and epoll models have options",
+        ),
+    ])?;
+    if model == Model::Uring { uring::check(options.uring.as_ref()).map(Some) } else { Ok(None) }
 }
 
 /// Runs the echo server `model` on the listeners of [`listen_for`] until a permanent error. It runs on the calling
@@ -125,7 +124,7 @@ pub fn run(model: Model, listeners: Vec<TcpListener>, options: &Options) -> io::
         return uring::run_rings(listeners, options, uring);
     }
     let Ok([listener]) = <[TcpListener; 1]>::try_from(listeners) else {
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, "this server requires exactly one listener"));
+        return Err(invalid_input("this server requires exactly one listener"));
     };
     match model {
         Model::Uring => uring::run(listener, options),

@@ -11,6 +11,8 @@ use std::time::Duration;
 
 use rustix::thread::CpuSet;
 
+use crate::errors::check_rules;
+
 /// Options of [`run`](crate::run). The defaults are the fastest measured settings.
 #[derive(Clone, Debug)]
 pub struct Options {
@@ -153,7 +155,7 @@ impl UringOptions {
     pub fn validate(&self) -> io::Result<()> {
         let sqpoll = self.sqpoll.is_some();
         let interrupting = self.task_work == Some(TaskWork::Interrupting);
-        let conflicts = [
+        check_rules([
             (
                 sqpoll && self.task_work.is_some(),
                 "--sqpoll conflicts with --task-work: the polling thread runs the task work, and the kernel rejects \
@@ -183,11 +185,7 @@ impl UringOptions {
             ),
             (!(1..=MAX_RINGS).contains(&self.rings), "invalid --rings: must be 1 to 256"),
             (self.shared_workers && self.rings < 2, "--shared-workers requires --rings 2 or more"),
-        ];
-        match conflicts.into_iter().find(|(is_present, _)| *is_present) {
-            Some((_, reason)) => Err(io::Error::new(io::ErrorKind::InvalidInput, reason)),
-            None => Ok(()),
-        }
+        ])
     }
 
     /// Returns `true` if one submission receives repeatedly.

@@ -6,6 +6,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::pattern::GRANULE_BYTES;
+use crate::errors::check_rules;
 
 /// Maximum number of bytes in one block.
 pub const MAX_BLOCK_BYTES: usize = 16 << 20;
@@ -74,12 +75,10 @@ impl Command {
     pub(super) fn validate(&self, file_bytes: u64) -> io::Result<()> {
         let (bytes, depth) = (self.block_bytes, self.depth);
         let blocks = file_bytes / bytes.max(1) as u64;
-        let violations = [
+        check_rules([
             (
                 bytes == 0 || !bytes.is_multiple_of(GRANULE_BYTES),
-                format!(
-                    "invalid block_bytes {bytes}: must be a multiple of {GRANULE_BYTES} and greater than 0"
-                ),
+                format!("invalid block_bytes {bytes}: must be a multiple of {GRANULE_BYTES} and not 0"),
             ),
             (
                 bytes > MAX_BLOCK_BYTES,
@@ -91,7 +90,7 @@ impl Command {
                 format!("invalid depth {depth}: blocks of {bytes} bytes must need at most 1 GiB"),
             ),
             (
-                u128::from(self.duration_ns) > MAX_DURATION.as_nanos(),
+                Duration::from_nanos(self.duration_ns) > MAX_DURATION,
                 format!("invalid duration_ns {}: must be at most an hour", self.duration_ns),
             ),
             (
@@ -101,11 +100,7 @@ impl Command {
                      (enlarge the file)"
                 ),
             ),
-        ];
-        match violations.into_iter().find(|(is_present, _)| *is_present) {
-            Some((_, reason)) => Err(io::Error::new(io::ErrorKind::InvalidInput, reason)),
-            None => Ok(()),
-        }
+        ])
     }
 }
 

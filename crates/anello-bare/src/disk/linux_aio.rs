@@ -16,6 +16,7 @@ use libc::c_long;
 use rustix::io::Errno;
 
 use super::request::{Completion, KernelBlocks, Request, RequestQueue};
+use crate::errors::with_message;
 
 /// `IOCB_CMD_PREAD` and `IOCB_CMD_PWRITE` of `linux/aio_abi.h`.
 const OPCODES: [u16; 2] = [0, 1];
@@ -73,7 +74,7 @@ impl Context {
         };
         let error = io::Error::last_os_error();
         let message = format!("Linux AIO unavailable: {error} ({remedy}, or use another engine)");
-        Err(io::Error::new(error.kind(), message))
+        Err(with_message(&error, message))
     }
 }
 

@@ -16,6 +16,7 @@ use super::command::{Command, Outcome};
 use super::engine::Engine;
 use super::pattern;
 use super::request::{Completion, Request};
+use crate::errors::invalid_input;
 
 /// Significant digits of the latency histogram.
 const SIGNIFICANT_DIGITS: u8 = 3;
@@ -67,10 +68,7 @@ fn probe_direct_io(file: &File, block_bytes: usize) -> io::Result<()> {
     match rustix::io::pread(file, Block::new(block_bytes).bytes_mut(), 0) {
         Err(Errno::INVAL) => {
             let reason = "not a multiple of the disk's block size, usually 4096";
-            Err(io::Error::new(
-                io::ErrorKind::InvalidInput,
-                format!("cannot use direct I/O with blocks of {block_bytes} bytes: {reason}"),
-            ))
+            Err(invalid_input(format!("cannot use direct I/O with blocks of {block_bytes} bytes: {reason}")))
         }
         result => Ok(result.map(drop)?),
     }

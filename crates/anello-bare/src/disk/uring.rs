@@ -14,6 +14,7 @@ use rustix::io::Errno;
 
 use super::block::Block;
 use super::request::{Completion, KernelBlocks, Request, RequestQueue};
+use crate::errors::with_message;
 use crate::uring::setup;
 
 pub(super) struct Uring {
@@ -46,13 +47,12 @@ impl Uring {
         // SAFETY: the memory belongs to the blocks, and its pages are pinned, so the kernel accesses only this memory
         // through the buffers. A request names a buffer only while its block is in `in_flight`.
         unsafe { ring.submitter().register_buffers(&buffers) }.map_err(|error| {
-            let remedy = match Errno::from_io_error(&error) {
-                Some(Errno::NOMEM) => {
-                    " (raise the locked-memory limit with ulimit -l, or use fewer or smaller blocks)"
-                }
-                _ => "",
+            let remedy = if Errno::from_io_error(&error) == Some(Errno::NOMEM) {
+                " (raise the locked-memory limit with ulimit -l, or use fewer or smaller blocks)"
+            } else {
+                ""
             };
-            io::Error::new(error.kind(), format!("cannot register buffers: {error}{remedy}"))
+            with_message(&error, format!("cannot register buffers: {error}{remedy}"))
         })?;
         ring.submitter().register_files(&[file.as_raw_fd()])?;
         Ok(Uring { ring, in_flight: KernelBlocks::new(blocks.len()), _file: file })

@@ -12,6 +12,7 @@ use super::engine::Engine;
 use super::measure::measure;
 use super::pattern;
 use crate::accept::accept_blocking;
+use crate::errors::{invalid_input, with_message};
 
 /// A file and the engine that reads and writes it.
 #[derive(Debug)]
@@ -35,8 +36,7 @@ impl Worker {
     /// The message contains a remedy.
     pub fn open(engine: Engine, path: &Path, create_bytes: Option<u64>) -> io::Result<Worker> {
         engine.check()?;
-        let with_path =
-            |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", path.display()));
+        let with_path = |error: io::Error| with_message(&error, format!("{}: {error}", path.display()));
         if let Some(bytes) = create_bytes {
             create_file(path, bytes).map_err(with_path)?;
         }
@@ -95,36 +95,33 @@ fn open_file(path: &Path, command: &Command) -> io::Result<File> {
             }
             _ => "",
         };
-        io::Error::new(error.kind(), format!("{}: {error}{remedy}", path.display()))
+        with_message(&error, format!("{}: {error}{remedy}", path.display()))
     })
 }
 
 /// Checks that a worker may write to the file, and returns its length.
 fn validate_file(path: &Path) -> io::Result<u64> {
-    let invalid = |reason: &str| Err(io::Error::new(io::ErrorKind::InvalidInput, reason));
-    let file = File::open(path).map_err(|error| {
-        let remedy =
-            if error.kind() == io::ErrorKind::NotFound { " (create it with --create-bytes)" } else { "" };
-        io::Error::new(error.kind(), format!("{error}{remedy}"))
+    let file = File::open(path).map_err(|error| match error.kind() {
+        io::ErrorKind::NotFound => with_message(&error, format!("{error} (create it with --create-bytes)")),
+        _ => error,
     })?;
     let metadata = file.metadata()?;
     if !metadata.is_file() {
-        return invalid("not a regular file (workers write only to regular files)");
+        return Err(invalid_input("not a regular file (workers write only to regular files)"));
     }
     if metadata.len() == 0 || !pattern::has_pattern(&file, metadata.len())? {
-        return invalid(
+        return Err(invalid_input(
             "pattern of disk workers missing at its start or end, refusing to write (remove the file and \
              recreate it with --create-bytes)",
-        );
+        ));
     }
     Ok(metadata.len())
 }
 
 /// Creates the file unless it exists with the pattern and this length.
 fn create_file(path: &Path, bytes: u64) -> io::Result<()> {
-    let invalid = |reason: &str| Err(io::Error::new(io::ErrorKind::InvalidInput, reason));
     if bytes == 0 || !bytes.is_multiple_of(4096) {
-        return invalid("invalid --create-bytes: must be a multiple of 4096 and greater than 0");
+        return Err(invalid_input("invalid --create-bytes: must be a multiple of 4096 and greater than 0"));
     }
     if fs::exists(path)? && validate_file(path)? == bytes {
         return Ok(());

@@ -12,6 +12,7 @@ use super::connection::{Connection, MAX_CHUNKS, Socket, StalledSend, find_connec
 use super::enter::errno;
 use super::server::Server;
 use super::token::{Kind, Token};
+use crate::errors::unsupported;
 
 impl<const CONFIGURABLE: bool> Server<'_, CONFIGURABLE> {
     #[inline]
@@ -99,7 +100,7 @@ impl<const CONFIGURABLE: bool> Server<'_, CONFIGURABLE> {
                 Errno::INVAL => {
                     let reason = "receive rejected by the kernel: multishot requires Linux 6.0, bundles 6.10 \
                                   (or use epoll)";
-                    return Err(io::Error::new(io::ErrorKind::Unsupported, reason));
+                    return Err(unsupported(reason));
                 }
                 _ => connection.is_broken = true,
             }

@@ -95,7 +95,7 @@ pub(crate) fn run_rings(
                 sender.send(Err(error)).unwrap_or_default();
             }
         })?;
-        // Rings are created one after the other, because a ring can only share the workers of an existing ring.
+        // Rings are created in sequence, because a ring can only share the workers of an existing ring.
         let ring = statuses.recv().map_err(io::Error::other)??;
         worker_ring = worker_ring.or(uring.shared_workers.then_some(ring));
     }

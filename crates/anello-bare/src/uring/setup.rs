@@ -7,6 +7,7 @@ use io_uring::{Builder, IoUring, cqueue, squeue};
 use rustix::io::Errno;
 use rustix::process::{Resource, getrlimit};
 
+use crate::errors::{unsupported, with_message};
 use crate::options::{TaskWork, UringOptions};
 
 /// Size of the submission queue. It is small enough to stay in the CPU cache; a turn that needs more enters
@@ -95,7 +96,7 @@ pub(super) fn build_ring_with(options: &UringOptions, attach: Option<RawFd>) -> 
         _ if !is_invalid(&error) => describe_error(error, "epoll"),
         Some(core) => {
             let remedy = "choose an online core that this process may use";
-            io::Error::new(error.kind(), format!("cannot use --sqpoll-core {core}: {error} ({remedy})"))
+            with_message(&error, format!("cannot use --sqpoll-core {core}: {error} ({remedy})"))
         }
         None => unsupported(
             "options not supported by this kernel: deferred task work requires Linux 6.1, single issuer 6.0, \
@@ -112,7 +113,7 @@ pub(super) fn build_ring_with(options: &UringOptions, attach: Option<RawFd>) -> 
         let files = max_registered_files();
         submitter.register_files_sparse(files).map_err(|error| {
             let remedy = "--registered-files requires Linux 5.19 or later";
-            io::Error::new(error.kind(), format!("cannot register {files} files: {error} ({remedy})"))
+            with_message(&error, format!("cannot register {files} files: {error} ({remedy})"))
         })?;
     }
     Ok(ring)
@@ -139,9 +140,5 @@ fn describe_error(error: io::Error, alternative: &str) -> io::Error {
         Some(Errno::MFILE | Errno::NFILE) => "raise the open-files limit (ulimit -n)",
         _ => return error,
     };
-    io::Error::new(error.kind(), format!("io_uring unavailable: {error} ({remedy}, or use {alternative})"))
-}
-
-fn unsupported(reason: &str) -> io::Error {
-    io::Error::new(io::ErrorKind::Unsupported, reason)
+    with_message(&error, format!("io_uring unavailable: {error} ({remedy}, or use {alternative})"))
 }
