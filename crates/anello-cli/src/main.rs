@@ -95,7 +95,6 @@ mod tests {
     use std::ffi::OsStr;
 
     use super::*;
-    use crate::common::driver_flags;
     use crate::common::value_errors::with_remedy;
 
     /// Tries invalid values for each flag of each command.
@@ -129,21 +128,5 @@ mod tests {
         let mut tried = 0;
         try_each(&Arguments::command(), &["anello"], &mut tried);
         assert!(tried > 200, "{tried}");
-    }
-
-    #[test]
-    fn epoll_rejects_uring_flags() {
-        let command = Arguments::command();
-        for name in ["echo", "http"] {
-            let rejection = |flags: &[&str]| {
-                let line = [&["anello", name], flags, &["--driver", "epoll"]].concat();
-                let line = if name == "http" { [&line[..], &["."]].concat() } else { line };
-                let matches = command.clone().try_get_matches_from(line).unwrap();
-                driver_flags::check(&matches).err().map(|error| error.to_string())
-            };
-            assert_eq!(rejection(&["--spin", "50us", "--direct-send-threshold-bytes", "1"]), None);
-            let error = rejection(&["--sqpoll", "10", "--completion-per-send"]).unwrap();
-            assert!(error.contains("--sqpoll, --completion-per-send"), "{error}");
-        }
     }
 }

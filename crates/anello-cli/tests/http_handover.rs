@@ -402,12 +402,7 @@ fn fault_39_queued_connections_are_served_at_shutdown() {
             let address = server.ready_value("addr").to_owned();
             // While the process is stopped, the kernel completes handshakes and no connection is accepted.
             server.signal(Signal::STOP);
-            let queued_client: Vec<TcpStream> = (0..40)
-                .map(|_| {
-                    let client = connect_and_request(&address);
-                    client
-                })
-                .collect();
+            let queued_client: Vec<TcpStream> = (0..40).map(|_| connect_and_request(&address)).collect();
             server.signal(Signal::TERM);
             server.signal(Signal::CONT);
             queued_client.into_iter().for_each(assert_ok_response);

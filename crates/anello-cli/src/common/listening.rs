@@ -81,7 +81,7 @@ impl ListeningSocket {
                     if domain == Domain::UNIX {
                         return Ok(Self::Unix(descriptor.into()));
                     }
-                    // Accepted sockets inherit the option.
+                    // Applies to accepted sockets as well.
                     socket.set_tcp_nodelay(true)?;
                     return Ok(Self::Internet(descriptor.into()));
                 }

@@ -6,15 +6,12 @@
 use std::fmt::Display;
 use std::io::{self, Write};
 
-/// Writes text to standard output. A closed pipe is not an error.
+use indicatif::{ProgressBar, ProgressStyle};
+
+/// Writes text to standard output. A closed pipe is not an error, because the reader needs no more output.
 pub fn show(text: &str) -> io::Result<()> {
     let mut output = io::stdout().lock();
-    ignore_broken_pipe(output.write_all(text.as_bytes()).and_then(|()| output.flush()))
-}
-
-/// Converts the error of writing to a closed pipe into success: the reader needs no more output.
-pub fn ignore_broken_pipe(result: io::Result<()>) -> io::Result<()> {
-    match result {
+    match output.write_all(text.as_bytes()).and_then(|()| output.flush()) {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
         result => result,
     }
@@ -31,4 +28,10 @@ pub fn announce(line: &str) {
 /// Writes a line to standard error and ignores errors, such as a closed pipe.
 pub fn print_stderr(line: impl Display) {
     writeln!(io::stderr(), "{line}").ok();
+}
+
+/// Creates a progress bar of this form, which is hidden unless standard error is a terminal.
+pub fn progress_bar(template: &str) -> ProgressBar {
+    let style = ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar());
+    ProgressBar::new(0).with_style(style)
 }

@@ -122,23 +122,19 @@ const fn known(name: &'static str, since: Version, meaning: &'static str) -> Kno
 }
 
 /// Evaluates all facts.
-pub fn examine<'a>(facts: &'a Facts) -> Diagnosis {
+pub fn examine(facts: &Facts) -> Diagnosis {
     let version = version(&facts.kernel_release);
     let mut examination = Examination { facts, version, checks: Vec::new(), advice: Vec::new() };
-    let sections: [(&str, fn(&mut Examination<'a>)); 5] = [
-        ("Kernel", Examination::kernel),
-        ("io_uring", Examination::uring),
-        ("Limits", Examination::limits),
-        ("Network", Examination::network),
-        ("Processor", Examination::processor),
+    let sections = vec![
+        examination.section("Kernel", Examination::kernel),
+        examination.section("io_uring", Examination::uring),
+        examination.section("Limits", Examination::limits),
+        examination.section("Network", Examination::network),
+        examination.section("Processor", Examination::processor),
     ];
-    let sections = sections.map(|(title, evaluate)| {
-        evaluate(&mut examination);
-        Section { title, checks: std::mem::take(&mut examination.checks) }
-    });
     let works = facts.uring.refusal.is_none() || facts.epoll.error.is_none();
     let verdict = examination.verdict();
-    Diagnosis { works, sections: sections.into(), verdict, advice: examination.advice }
+    Diagnosis { works, sections, verdict, advice: examination.advice }
 }
 
 /// Returns the first two numbers of a release such as `6.1.0-13-amd64`.
@@ -163,6 +159,11 @@ struct Examination<'a> {
 impl Examination<'_> {
     fn check(&mut self, topic: &str, mark: CheckStatus, value: impl Into<String>, note: impl Into<String>) {
         self.checks.push(Check { topic: topic.to_owned(), mark, value: value.into(), note: note.into() });
+    }
+
+    fn section(&mut self, title: &'static str, evaluate: fn(&mut Self)) -> Section {
+        evaluate(self);
+        Section { title, checks: std::mem::take(&mut self.checks) }
     }
 
     fn advise(&mut self, text: impl Into<String>, commands: &[&str]) {

@@ -71,43 +71,37 @@ fn healthy_host_gets_no_advice() {
 }
 
 #[test]
-fn fault_07_seccomp_filter_in_container_advises_profile() {
-    let mut facts = without_uring(Cause::Forbidden, "forbidden");
+fn fault_07_refused_io_uring_gets_advice_for_its_cause() {
+    // Cause, seccomp mode, kernel.io_uring_disabled, kernel, and a part of the advice.
+    for (cause, seccomp_mode, disabled, kernel, expected) in [
+        (Cause::Forbidden, 2, 0, "6.12.30", "--security-opt seccomp="),
+        // An additional seccomp filter does not change the advice, because the sysctl alone forbids io_uring.
+        (Cause::Forbidden, 2, 2, "6.12.30", "sysctl -w kernel.io_uring_disabled=0"),
+        (Cause::Forbidden, 2, 1, "6.12.30", "kernel.io_uring_group"),
+        (Cause::Forbidden, 0, 0, "6.12.30", "security module"),
+        (Cause::Missing, 0, 0, "6.12.30", "CONFIG_IO_URING"),
+        (Cause::Missing, 2, 0, "6.12.30", "seccomp profile"),
+        (Cause::Missing, 2, 0, "5.10.0-21-amd64", "Linux 5.13"),
+    ] {
+        let mut facts = without_uring(cause, "refused");
+        facts.kernel_release = kernel.to_owned();
+        facts.restrictions.seccomp_mode = Some(seccomp_mode);
+        facts.restrictions.io_uring_disabled = Some(disabled);
+        facts.restrictions.container = Some("docker (/.dockerenv)".to_owned());
+        let diagnosis = examine(&facts);
+        assert!(diagnosis.works, "epoll works");
+        assert!(advice(&diagnosis).contains(expected), "{expected}: {}", advice(&diagnosis));
+        assert!(diagnosis.verdict[0].starts_with("auto selects epoll"), "{:?}", diagnosis.verdict);
+        assert_eq!(mark(&diagnosis, "setup"), CheckStatus::Attention);
+        let is_old = kernel.starts_with("5.10");
+        assert_eq!(
+            mark(&diagnosis, "release"),
+            if is_old { CheckStatus::Attention } else { CheckStatus::Ok }
+        );
+    }
+    let mut facts = without_uring(Cause::Missing, "refused");
     facts.restrictions.seccomp_mode = Some(2);
-    facts.restrictions.container = Some("docker (/.dockerenv)".to_owned());
-    let diagnosis = examine(&facts);
-    assert!(diagnosis.works, "epoll works");
-    assert!(advice(&diagnosis).contains("--security-opt seccomp="), "{}", advice(&diagnosis));
-    assert!(diagnosis.verdict[0].starts_with("auto selects epoll"), "{:?}", diagnosis.verdict);
-    assert_eq!(mark(&diagnosis, "setup"), CheckStatus::Attention);
-}
-
-#[test]
-fn fault_07_disabling_sysctl_advises_sysctl() {
-    let mut facts = without_uring(Cause::Forbidden, "forbidden");
-    facts.restrictions.io_uring_disabled = Some(2);
-    // An additional seccomp filter does not change the advice, because the sysctl alone forbids io_uring.
-    facts.restrictions.seccomp_mode = Some(2);
-    assert!(advice(&examine(&facts)).contains("sysctl -w kernel.io_uring_disabled=0"));
-    facts.restrictions.io_uring_disabled = Some(1);
-    assert!(advice(&examine(&facts)).contains("kernel.io_uring_group"));
-}
-
-#[test]
-fn fault_07_refusal_without_visible_cause_advises_security_modules() {
-    assert!(advice(&examine(&without_uring(Cause::Forbidden, "forbidden"))).contains("security module"));
-}
-
-#[test]
-fn fault_07_missing_system_call_is_explained_by_version_filter_or_build() {
-    let mut facts = without_uring(Cause::Missing, "no such call");
-    assert!(advice(&examine(&facts)).contains("CONFIG_IO_URING"));
-    facts.restrictions.seccomp_mode = Some(2);
-    assert!(advice(&examine(&facts)).contains("seccomp filter"));
-    facts.kernel_release = "5.10.0-21-amd64".to_owned();
-    let diagnosis = examine(&facts);
-    assert!(advice(&diagnosis).contains("Linux 5.13"));
-    assert_eq!(mark(&diagnosis, "release"), CheckStatus::Attention);
+    assert!(advice(&examine(&facts)).contains("A seccomp filter forbids"), "outside a container");
 }
 
 #[test]

@@ -45,7 +45,7 @@ pub fn run(arguments: Arguments, configuration: &Configuration) -> io::Result<Ex
     // Must run before the process opens any descriptor.
     let passed = activation::take()?;
     limits::raise_open_files();
-    let Sockets { listening, metrics: admin_listener, startup } = Sockets::open(&arguments, passed)?;
+    let Sockets { listening, metrics: admin_listener, startup } = Sockets::open(&arguments, workers, passed)?;
     listening.set_distribution(arguments.distribution);
     // Checked before any worker starts, so that an error is reported once.
     open(&arguments.directory, &files)?;
@@ -66,6 +66,7 @@ pub fn run(arguments: Arguments, configuration: &Configuration) -> io::Result<Ex
     // Threads are started from here on.
     let log = arguments.observer.start_log()?;
     let service = Arc::new(Service {
+        workers,
         listening,
         driver: OnceLock::new(),
         directory_watch,
@@ -99,14 +100,14 @@ fn serve_to_end(
     admin: Option<ListenerGroup<TcpListener>>,
     reload_signals: ReloadSignals,
 ) -> io::Result<()> {
-    let (listening, workers) = (&service.listening, service.flags.workers());
+    let (listening, workers) = (&service.listening, service.workers);
     let running = start_workers(service)?;
     let startup_result = startup.start_accepting(listening, admin, workers);
     match &startup_result {
         Ok((true, exit_guard)) => {
             // Before the ready line is printed.
             service.health.set_ready();
-            announce(service, workers);
+            announce(service);
             service.manager.ready(exit_guard.took_over);
             reload_signals.spawn_handler(Arc::clone(service));
             directory_watch::start(Arc::clone(&service.directory_watch), Arc::clone(listening));
@@ -176,21 +177,22 @@ fn start_workers(service: &Arc<Service>) -> io::Result<Workers<io::Result<()>>> 
     let builder = Workers::builder().runtime(flags.driver.builder());
     let builder = match &flags.cores {
         Some(cores) => builder.cores(cores.0.clone()),
-        None => builder.unpinned_workers(flags.workers()),
+        None => builder.unpinned_workers(service.workers),
     };
     let service = Arc::clone(service);
     builder.start(move |worker| serve(Arc::clone(&service), worker))
 }
 
 /// Prints the ready line.
-fn announce(service: &Service, workers: usize) {
+fn announce(service: &Service) {
     let Some(driver) = service.driver.get() else { return };
     let metrics = service.admin_addr.map(|address| format!(" metrics={address}")).unwrap_or_default();
     output::announce(&format!(
-        "anello http ready addr={} driver={} features={} workers={workers} {}{metrics} sandbox={}\n",
+        "anello http ready addr={} driver={} features={} workers={} {}{metrics} sandbox={}\n",
         service.listening,
         driver.name,
         driver.features,
+        service.workers,
         service.listening.summary(),
         service.sandbox
     ));

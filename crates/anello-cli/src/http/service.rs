@@ -25,6 +25,8 @@ use crate::common::listening::Listening;
 
 /// State shared by the workers.
 pub struct Service {
+    /// Number of workers, determined before the sandbox denies access to the limits of the control group.
+    pub workers: usize,
     pub listening: Arc<Listening>,
     /// Driver of the first worker.
     pub driver: OnceLock<DriverInfo>,

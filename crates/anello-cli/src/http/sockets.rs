@@ -41,32 +41,32 @@ pub struct Startup {
 
 impl Sockets {
     /// Acquires the sockets.
-    pub fn open(flags: &Arguments, passed: PassedSockets) -> io::Result<Self> {
+    pub fn open(flags: &Arguments, workers: usize, passed: PassedSockets) -> io::Result<Self> {
         if !passed.sockets.is_empty() {
-            return Self::from_passed(flags, passed);
+            return Self::from_passed(flags, workers, passed);
         }
         let address = match &flags.addr {
             Some(address) => address.clone(),
             None => DEFAULT_ADDRESS.parse().map_err(io::Error::other)?,
         };
-        let Some(path) = &flags.handover else { return Self::bind(flags, &address) };
+        let Some(path) = &flags.handover else { return Self::bind(flags, workers, &address) };
         // Held until this process has bound its own handover socket, or has received the sockets of the running
         // server.
         let _lock = StartLock::acquire(path)?;
         match request_handover(path)? {
-            Some(successor) => Self::from_predecessor(flags, &address, path, successor),
-            None => Self::bind(flags, &address),
+            Some(successor) => Self::from_predecessor(flags, workers, &address, path, successor),
+            None => Self::bind(flags, workers, &address),
         }
     }
 
-    fn bind(flags: &Arguments, address: &Address) -> io::Result<Self> {
-        let listening = Listening::bind(address, flags.workers())?;
+    fn bind(flags: &Arguments, workers: usize, address: &Address) -> io::Result<Self> {
+        let listening = Listening::bind(address, workers)?;
         let metrics = flags.observer.metrics_addr.map(listen_for_metrics).transpose()?;
         let handover_listener = flags.handover.as_deref().map(HandoverListener::bind).transpose()?;
         Ok(Self::new(listening, metrics, handover_listener, None))
     }
 
-    fn from_passed(flags: &Arguments, passed: PassedSockets) -> io::Result<Self> {
+    fn from_passed(flags: &Arguments, workers: usize, passed: PassedSockets) -> io::Result<Self> {
         let metrics_addr = flags.observer.metrics_addr;
         for (flag, is_given) in [
             ("--handover", flags.handover.is_some()),
@@ -78,12 +78,13 @@ impl Sockets {
             }
         }
         let own_metrics = metrics_addr.map(listen_for_metrics).transpose()?;
-        let listening = Listening::from_passed(passed.sockets, flags.workers())?;
+        let listening = Listening::from_passed(passed.sockets, workers)?;
         Ok(Self::new(listening, passed.metrics.or(own_metrics), None, None))
     }
 
     fn from_predecessor(
         flags: &Arguments,
+        workers: usize,
         address: &Address,
         path: &Path,
         mut successor: Successor,
@@ -105,7 +106,7 @@ impl Sockets {
             _ => None,
         };
         let sockets = std::mem::take(&mut successor.sockets);
-        let listening = Listening::new(sockets, flags.workers(), PendingConnections::Serve, file)?;
+        let listening = Listening::new(sockets, workers, PendingConnections::Serve, file)?;
         let metrics = match (successor.metrics.take(), flags.observer.metrics_addr) {
             (_, None) => None,
             (Some(listener), Some(address)) if is_same_address(address, listener.local_addr()?) => {

@@ -1,7 +1,7 @@
 //! `anello lab list`: presets, contenders, peers and stored runs.
 
 use std::fs;
-use std::io::{self, Write};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -13,7 +13,7 @@ use super::disk_file;
 use super::resources::{self, PeersFlag};
 use super::stored::read_result;
 use crate::common::error::Context;
-use crate::common::output::ignore_broken_pipe;
+use crate::common::output::show;
 
 /// Width of the name column.
 const NAME_WIDTH: usize = 18;
@@ -29,38 +29,31 @@ pub struct ListArguments {
     peers: PeersFlag,
 }
 
-/// Prints the lists. A closed pipe on standard output is not an error.
+/// Prints the lists.
 pub fn run(arguments: &ListArguments) -> io::Result<ExitCode> {
-    let resources =
-        resources::resources(arguments.peers.directory.as_deref(), &disk_file::default_disk_file())?;
-    ignore_broken_pipe(list_all(&mut io::stdout().lock(), &resources, &arguments.out))?;
+    let peers = arguments.peers.directory.as_deref();
+    let resources = resources::resources(peers, &disk_file::default_disk_file())?;
+    let text = presets(&resources) + &contenders(&resources) + &runs(&arguments.out)?;
+    show(&text)?;
     Ok(ExitCode::SUCCESS)
 }
 
-fn list_all(output: &mut impl Write, resources: &Resources, directory: &Path) -> io::Result<()> {
-    list_presets(output, resources)?;
-    list_contenders(output, resources)?;
-    list_runs(output, directory)?;
-    output.flush()
-}
-
 /// Lists the presets with their size and estimated duration on this machine, including the peers that are built.
-fn list_presets(output: &mut impl Write, resources: &Resources) -> io::Result<()> {
-    writeln!(output, "presets (anello lab run --preset NAME)")?;
-    for (name, text) in PRESETS {
-        match resolve(name, text, resources) {
-            Ok(config) => writeln!(
-                output,
-                "  {name:14} {:>3} cells {:>3} contenders {:>8}  {}",
+fn presets(resources: &Resources) -> String {
+    let mut text = "presets (anello lab run --preset NAME)\n".to_owned();
+    for (name, scenario) in PRESETS {
+        text += &match resolve(name, scenario, resources) {
+            Ok(config) => format!(
+                "  {name:14} {:>3} cells {:>3} contenders {:>8}  {}\n",
                 config.cells.len(),
                 config.contenders.len(),
                 format_duration(config.estimated_time().as_secs()),
                 config.scenario.title
-            )?,
-            Err(error) => writeln!(output, "  {name:14} unavailable on this machine: {error}")?,
-        }
+            ),
+            Err(error) => format!("  {name:14} unavailable on this machine: {error}\n"),
+        };
     }
-    Ok(())
+    text
 }
 
 /// Formats a duration, rounded to seconds, minutes or tenths of hours.
@@ -72,44 +65,38 @@ fn format_duration(seconds: u64) -> String {
     }
 }
 
-fn list_contenders(output: &mut impl Write, resources: &Resources) -> io::Result<()> {
-    writeln!(output, "\nbuilt-in contenders")?;
+fn contenders(resources: &Resources) -> String {
+    let mut text = "\nbuilt-in contenders\n".to_owned();
     for contender in Contender::default_contenders(&resources.executable) {
-        let note = contender.twin_of.map_or(String::new(), |original| {
-            format!("second instance of {original}, measures the noise floor")
-        });
-        let driver = contender.driver.unwrap_or_default();
-        let line = format!("  {:NAME_WIDTH$} {driver:10} {note}", contender.name);
-        writeln!(output, "{}", line.trim_end())?;
+        let note = |original| format!("second instance of {original}, measures the noise floor");
+        text += &row(&contender, &contender.twin_of.as_ref().map(note).unwrap_or_default());
     }
-    writeln!(output, "\nbuilt-in contenders for HTTP")?;
+    text += "\nbuilt-in contenders for HTTP\n";
     for contender in Contender::http_servers(&resources.executable) {
-        let (driver, serves) = (contender.driver.as_deref().unwrap_or(""), served_targets(&contender));
-        writeln!(output, "  {:NAME_WIDTH$} {driver:10} {serves}", contender.name)?;
+        text += &row(&contender, &served_targets(&contender));
     }
-    list_peers(output, "peers", &resources.peers, &resources.unbuilt_peers)?;
-    list_peers(output, "HTTP peers", &resources.http_peers, &resources.unbuilt_http_peers)
+    for (heading, built, unbuilt) in [
+        ("peers", &resources.peers, &resources.unbuilt_peers),
+        ("HTTP peers", &resources.http_peers, &resources.unbuilt_http_peers),
+    ] {
+        text += &format!("\n{heading} built (anello lab peers build)\n");
+        for peer in built {
+            let version = peer.version.as_deref().unwrap_or("");
+            text += &row(peer, &format!("{version:10} {}", served_targets(peer)));
+        }
+        if built.is_empty() {
+            text += "  none\n";
+        }
+        if !unbuilt.is_empty() {
+            text += &format!("  not built: {}\n", unbuilt.join(", "));
+        }
+    }
+    text
 }
 
-fn list_peers(
-    output: &mut impl Write,
-    heading: &str,
-    built: &[Contender],
-    unbuilt: &[String],
-) -> io::Result<()> {
-    writeln!(output, "\n{heading} built (anello lab peers build)")?;
-    for peer in built {
-        let (driver, version) = (peer.driver.as_deref().unwrap_or(""), peer.version.as_deref().unwrap_or(""));
-        let line = format!("  {:NAME_WIDTH$} {driver:10} {version:10} {}", peer.name, served_targets(peer));
-        writeln!(output, "{}", line.trim_end())?;
-    }
-    if built.is_empty() {
-        writeln!(output, "  none")?;
-    }
-    if !unbuilt.is_empty() {
-        writeln!(output, "  not built: {}", unbuilt.join(", "))?;
-    }
-    Ok(())
+fn row(contender: &Contender, note: &str) -> String {
+    let driver = contender.driver.as_deref().unwrap_or("");
+    format!("  {:NAME_WIDTH$} {driver:10} {note}", contender.name).trim_end().to_owned() + "\n"
 }
 
 /// Returns the targets that an HTTP server has, as text; an empty string for other servers.
@@ -122,34 +109,28 @@ fn served_targets(contender: &Contender) -> String {
 }
 
 /// Lists the runs in a directory, the newest first. A file that cannot be read as a run is listed with its error.
-fn list_runs(output: &mut impl Write, directory: &Path) -> io::Result<()> {
-    writeln!(output, "\nruns in {}", directory.display())?;
-    let entries = match fs::read_dir(directory) {
-        Ok(entries) => entries,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            return writeln!(output, "  none yet (start one with `anello lab run`)");
-        }
-        Err(error) => {
-            return Err(error).context(format_args!("cannot read {}", directory.display()));
+fn runs(directory: &Path) -> io::Result<String> {
+    let mut paths: Vec<PathBuf> = match fs::read_dir(directory) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
+        entries => {
+            let entries = entries.context(format_args!("cannot read {}", directory.display()))?;
+            entries.filter_map(Result::ok).map(|entry| entry.path()).collect()
         }
     };
-    let mut paths: Vec<PathBuf> = entries
-        .filter_map(Result::ok)
-        .map(|entry| entry.path())
-        .filter(|path| [".json", ".json.gz"].iter().any(|end| path.to_string_lossy().ends_with(end)))
-        .collect();
+    paths.retain(|path| [".json", ".json.gz"].iter().any(|end| path.to_string_lossy().ends_with(end)));
     paths.sort();
+    let mut text = format!("\nruns in {}\n", directory.display());
     for path in paths.iter().rev() {
-        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        match read_result(path) {
-            Ok(result) => writeln!(output, "  {name}  {}", describe(&result))?,
-            Err(error) => writeln!(output, "  {error}")?,
-        }
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        text += &match read_result(path) {
+            Ok(result) => format!("  {name}  {}\n", describe(&result)),
+            Err(error) => format!("  {error}\n"),
+        };
     }
     if paths.is_empty() {
-        writeln!(output, "  none yet (start one with `anello lab run`)")?;
+        text += "  none yet (start one with `anello lab run`)\n";
     }
-    Ok(())
+    Ok(text)
 }
 
 /// Describes a run in one line: scenario, size, duration and headline finding.

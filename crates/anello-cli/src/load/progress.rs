@@ -3,9 +3,10 @@
 use std::time::Duration;
 
 use anello_load::{Interval, Latency, Phase, Progress, Step};
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::ProgressBar;
 
 use super::format::{format_count, format_ns, group_digits};
+use crate::common::output::progress_bar;
 
 /// State of the progress line: elapsed time, current request rate, latency of the last interval, and errors.
 pub struct ProgressLine {
@@ -22,9 +23,7 @@ pub struct ProgressLine {
 
 impl ProgressLine {
     pub fn new() -> Self {
-        let style = ProgressStyle::with_template("{wide_bar} {percent}%  {msg}");
-        let bar = ProgressBar::new(0);
-        bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
+        let bar = progress_bar("{wide_bar} {percent}%  {msg}");
         Self { bar, latency: None, previous: None, rate: 0.0, is_full_second: false }
     }
 

@@ -156,14 +156,12 @@ impl Sandbox {
 /// available, or `off` if the sandbox is disabled.
 impl fmt::Display for Sandbox {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut parts = Vec::new();
-        if self.has_no_new_privileges {
-            parts.push("no_new_privs".to_owned());
-        }
-        parts.extend(self.landlock.as_ref().map(ToString::to_string));
-        if self.is_sealed.load(Ordering::Relaxed) {
-            parts.push("seccomp".to_owned());
-        }
+        let parts = [
+            self.has_no_new_privileges.then(|| "no_new_privs".to_owned()),
+            self.landlock.as_ref().map(ToString::to_string),
+            self.is_sealed.load(Ordering::Relaxed).then(|| "seccomp".to_owned()),
+        ];
+        let parts: Vec<String> = parts.into_iter().flatten().collect();
         match (self.mode, parts.is_empty()) {
             (SandboxMode::Off, _) => formatter.write_str("off"),
             (_, true) => formatter.write_str("none"),

@@ -3,25 +3,22 @@
 use std::path::{Path, PathBuf};
 
 use anello_lab::{LabResult, Observer, Progress, checkpoint};
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::ProgressBar;
 
-use crate::common::output::print_stderr;
+use crate::common::output::{print_stderr, progress_bar};
 
 /// Shows the progress of a run and writes its checkpoints.
 pub struct Display {
     pub bar: ProgressBar,
     directory: PathBuf,
-    /// Whether a failure to write a checkpoint has been reported.
+    /// Set once a failure to write a checkpoint has been reported.
     save_error_reported: bool,
 }
 
 impl Display {
     /// Creates a progress bar, which is hidden unless standard error is a terminal.
     pub fn new(directory: &Path) -> Self {
-        let style =
-            ProgressStyle::with_template("{wide_bar} {percent}%  {elapsed} of about {duration}  {msg}");
-        let bar = ProgressBar::new(0);
-        bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
+        let bar = progress_bar("{wide_bar} {percent}%  {elapsed} of about {duration}  {msg}");
         Self { bar, directory: directory.to_owned(), save_error_reported: false }
     }
 }

@@ -139,7 +139,7 @@ pub struct Report {
     all_tags: Option<Figures>,
     /// Known errors.
     errors: Vec<KindCount>,
-    /// Whether all logs contain the errors of all their runs.
+    /// Set if all logs contain the errors of all their runs.
     errors_are_whole: bool,
     errors_by_log: Vec<LogErrors>,
 }
@@ -149,7 +149,7 @@ struct LogErrors {
     log: String,
     /// `None` if the log contains no error counts.
     errors: Option<Vec<KindCount>>,
-    /// Whether the log contains the errors of all its runs.
+    /// Set if the log contains the errors of all its runs.
     errors_are_whole: bool,
 }
 
