@@ -171,10 +171,12 @@
 
   const shown = (run, contender) => run.querySelector(`.legend [data-c="${contender}"]`).checked;
   // Charts are built when they come into view.
-  const observer = new IntersectionObserver(entries => entries.filter(entry => entry.isIntersecting).forEach(({ target }) => {
-    observer.unobserve(target);
-    build(target);
-  }), { rootMargin: '400px' });
+  const buildOnce = figure => {
+    observer.unobserve(figure);
+    if (!charts.has(figure)) build(figure);
+  };
+  const observer = new IntersectionObserver(
+    entries => entries.filter(entry => entry.isIntersecting).forEach(entry => buildOnce(entry.target)), { rootMargin: '400px' });
   setTheme(themes.includes(stored()) ? stored() : 'auto');
   all('figure.chart').forEach(figure => observer.observe(figure));
 
@@ -206,5 +208,8 @@
     link.click();
     URL.revokeObjectURL(link.href);
   }));
-  addEventListener('beforeprint', () => all('details').forEach(details => { details.open = true; }));
+  addEventListener('beforeprint', () => {
+    all('details').forEach(details => { details.open = true; });
+    all('figure.chart').filter(figure => figure.clientWidth).forEach(buildOnce);
+  });
 })();
