@@ -7,6 +7,7 @@ use crate::plan::config::LabConfig;
 use crate::result::LabResult;
 use crate::run::load::Load;
 use crate::run::machine::Machine;
+use crate::run::participants::Participants;
 use crate::run::progress::{Observer, Progress};
 use crate::run::{LabError, measure};
 
@@ -41,7 +42,8 @@ pub fn run_from(
     observer: &mut dyn Observer,
     stop: &AtomicBool,
 ) -> Result<LabResult, LabError> {
-    let mut result = measure(config, previous, load, machine, observer, stop)?;
+    let participants = Participants { config, load, machine, observer: &mut *observer, stop };
+    let mut result = measure(participants, previous)?;
     observer.progress(Progress::Analysis);
     analysis::analyse(&mut result);
     Ok(result)

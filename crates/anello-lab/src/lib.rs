@@ -32,7 +32,10 @@ mod run;
 pub use judge::{analysis, findings, pairs, peak, published, statistics, verdict};
 pub use lab::{run, run_from};
 pub use plan::cell::{self, Cell, DiskOperation, Group, Workload};
-pub use plan::config::{CoreLayout, LabConfig, Provenance, ScenarioRecord, Startup, Timing, echo_cells};
+pub use plan::config::{
+    CoreLayout, DEFAULT_SERVER_CPU_SHARE, EXIT_TIMEOUT, LabConfig, Provenance, ScenarioRecord, Startup,
+    Timing, echo_cells,
+};
 pub use plan::contender::{self, Contender, Role};
 pub use plan::instructions::Instructions;
 pub use plan::limits::{CellError, ConfigError};
@@ -54,4 +57,4 @@ pub use run::machine::{self, Machine, Running, Usage};
 pub use run::process::ServerProcess;
 
 pub use run::progress::{Observer, Progress};
-pub use run::{LabError, checkpoint, simulation, tls};
+pub use run::{LabError, ResumeError, checkpoint, simulation, tls};

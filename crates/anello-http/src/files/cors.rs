@@ -64,7 +64,13 @@ impl CorsOrigins {
 fn normalize_origin(origin: &str) -> Result<String, InvalidOption> {
     let lower = origin.to_ascii_lowercase();
     let (scheme, host_and_port) = lower.split_once("://").unwrap_or_default();
-    let host = strip_default_port(scheme, host_and_port);
+    // Browsers never send the default port of a scheme.
+    let default_port = match scheme {
+        "https" => ":443",
+        "http" => ":80",
+        _ => "",
+    };
+    let host = host_and_port.strip_suffix(default_port).unwrap_or(host_and_port);
     let is_scheme = scheme.starts_with(|first: char| first.is_ascii_lowercase())
         && scheme.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"+-.".contains(&byte));
     let is_host = |byte: u8| byte.is_ascii_alphanumeric() || b"-._:[]".contains(&byte);
@@ -74,14 +80,4 @@ fn normalize_origin(origin: &str) -> Result<String, InvalidOption> {
     let reason = "an origin is a scheme and a host without a path or trailing slash, as in \"https://example.org\" \
                (internationalized names as xn--..., \"*\" for all origins)";
     Err(InvalidOption::new(OPTION, origin, reason))
-}
-
-/// Removes the default port of the scheme, which browsers never send.
-fn strip_default_port<'h>(scheme: &str, host: &'h str) -> &'h str {
-    let port = match scheme {
-        "https" => ":443",
-        "http" => ":80",
-        _ => return host,
-    };
-    host.strip_suffix(port).unwrap_or(host)
 }

@@ -22,7 +22,7 @@ pub enum Method {
     Trace,
     /// `CONNECT`: requests a tunnel.
     Connect,
-    /// Any other method; see [`Head::method_text`].
+    /// Any other method; see [`Head::method_text`](crate::h1::Head::method_text).
     Other,
 }
 

@@ -152,7 +152,8 @@ impl Server {
     /// A client that has only shut down its write half may still read the response, so its handler continues. The
     /// server cannot distinguish it from a client that has disconnected in the same way.
     ///
-    /// When the task is aborted, connections in the accept queue are reset. A [`GroupMember`] that is closed
+    /// When the task is aborted, connections in the accept queue are reset. A
+    /// [`GroupMember`](anello::net::GroupMember) that is closed
     /// ([`ListenerGroup::close`](anello::net::ListenerGroup::close)) accepts them first.
     ///
     /// # Panics

@@ -17,17 +17,17 @@
 //! machine's speed can change between the runs.
 
 mod bootstrap;
+mod change;
 mod counting;
 mod environment;
 mod render;
 
+pub use change::{Change, ChangeVerdict, Comparison, RunName, SCHEMA, SCHEMA_VERSION};
 pub use counting::Counted;
 pub use environment::Difference;
 pub use render::render_comparison;
 
 use std::collections::HashMap;
-
-use serde::{Deserialize, Serialize};
 
 use crate::compare::bootstrap::ratio_of_medians;
 use crate::judge::pairs::CleanSlices;
@@ -38,102 +38,6 @@ use crate::plan::schedule::Random;
 use crate::result::Ratio;
 use crate::result::measure::Measure;
 use crate::result::{LabResult, Outcome, Row, Verdict};
-
-/// Name of the JSON format of a comparison.
-pub const SCHEMA: &str = "anello-lab-compare";
-
-/// Version of that format.
-pub const SCHEMA_VERSION: u32 = 2;
-
-/// Changes from one run to another.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Comparison {
-    /// Always [`SCHEMA`].
-    pub schema: String,
-    /// The [`SCHEMA_VERSION`] with which the comparison was written.
-    pub schema_version: u32,
-    /// The first run.
-    pub before: RunName,
-    /// The second run.
-    pub after: RunName,
-    /// Threshold as a fraction. Smaller regressions are not counted.
-    pub threshold: f64,
-    /// Differences between the machines, the plans and the contenders.
-    pub differences: Vec<Difference>,
-    /// Reasons why the runs cannot be compared; empty if they can.
-    pub obstacles: Vec<String>,
-    /// Changes of every contender in every cell of either run, in the order of the first run.
-    pub changes: Vec<Change>,
-    /// Contenders whose regressions count. A change of the reference cannot be detected unless it failed.
-    pub counted: Vec<String>,
-    /// Number of regressions of these contenders that significantly exceed the threshold.
-    pub regressions: usize,
-    /// Number of such regressions of the other contenders.
-    pub regressions_of_others: usize,
-}
-
-/// Identification of a run.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct RunName {
-    /// Start of the run, in seconds since the Unix epoch.
-    pub started_unix_s: u64,
-    /// Version of anello.
-    pub version: String,
-    /// Name of the scenario.
-    pub scenario: String,
-}
-
-/// Change of one figure of one contender in one cell.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Change {
-    /// Name of the contender.
-    pub contender: String,
-    /// Cell of the figure.
-    pub cell: Cell,
-    /// Measure of the figure; `None` if the contender was not measured in both runs.
-    pub measure: Option<Measure>,
-    /// Ratio to the reference in the first run.
-    pub before: Option<f64>,
-    /// Ratio to the reference in the second run.
-    pub after: Option<f64>,
-    /// Ratio of the second run as a multiple of that of the first run.
-    pub change: Option<Ratio>,
-    /// Noise floor: the change of the reference's twin, as a fraction. Smaller changes are not significant.
-    pub noise: Option<f64>,
-    /// Absolute figure of the second run as a multiple of that of the first run; only if the runs can be compared.
-    pub absolute: Option<Ratio>,
-    /// Verdict on the change.
-    pub verdict: ChangeVerdict,
-    /// Reason why there is no verdict, or the failure of the contender.
-    pub why: Option<String>,
-    /// `true` if the change is a regression that significantly exceeds the threshold, whether its contender counts or
-    /// not.
-    pub regression: bool,
-}
-
-/// Verdict on a change.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum ChangeVerdict {
-    /// The contender is the reference. Only the change of its absolute figure is known.
-    Reference,
-    /// Significantly better.
-    Better,
-    /// Significantly worse.
-    Worse,
-    /// No significant change: the interval includes 1, or the change is within the noise floor.
-    NoDifference,
-    /// No verdict is possible: the noise floor is too high or unknown, or there are too few clean slices.
-    TooNoisy,
-    /// The contender was measured in the first run and failed in the second.
-    #[serde(rename = "broke")]
-    Broken,
-    /// The contender failed in the first run and was measured in the second.
-    #[serde(rename = "mended")]
-    Fixed,
-    /// The figure is missing in one of the runs, or the runs cannot be compared.
-    NotComparable,
-}
 
 /// Compares two runs and counts the regressions of the anello contenders that exceed `threshold`, a fraction.
 #[must_use]
@@ -151,15 +55,8 @@ pub fn compare_counting(
 ) -> Comparison {
     let differences = environment::differences(before, after);
     let obstacles = environment::obstacles(before, after);
-    let pair = Runs {
-        before,
-        after,
-        before_slices: CleanSlices::of(before),
-        after_slices: CleanSlices::of(after),
-        obstacles: &obstacles,
-        threshold,
-    };
-    let changes = pair.changes();
+    let runs = Runs { before: Side::of(before), after: Side::of(after), obstacles: &obstacles, threshold };
+    let changes = runs.changes();
     let counted = Counted::among(counted, before, after);
     let (own, others): (Vec<&Change>, Vec<&Change>) = changes
         .iter()
@@ -188,76 +85,100 @@ fn name_of(result: &LabResult) -> RunName {
     }
 }
 
-/// The two compared runs.
-struct Runs<'a> {
-    before: &'a LabResult,
-    after: &'a LabResult,
-    before_slices: CleanSlices<'a>,
-    after_slices: CleanSlices<'a>,
-    obstacles: &'a [String],
-    threshold: f64,
+/// One of the two compared runs.
+struct Side<'a> {
+    result: &'a LabResult,
+    slices: CleanSlices<'a>,
+    reference: Option<usize>,
+    twin: Option<usize>,
 }
 
-/// Indices of the cell and of the contender in each of the two runs.
-#[derive(Clone, Copy)]
-struct CellPosition {
-    before: (usize, usize),
-    after: (usize, usize),
+impl<'a> Side<'a> {
+    fn of(result: &'a LabResult) -> Side<'a> {
+        let reference = &result.plan.reference;
+        Side {
+            result,
+            slices: CleanSlices::of(result),
+            reference: result.contenders.iter().position(|record| record.name == *reference),
+            twin: result.contenders.iter().position(|record| record.twin_of.as_ref() == Some(reference)),
+        }
+    }
+
+    fn cell(&self, cell: &Cell) -> Option<usize> {
+        self.result.plan.cells.iter().position(|other| other == cell)
+    }
+
+    /// Returns the indices of a cell and of a contender. `None` if the run does not have both.
+    fn position(&self, cell: &Cell, contender: &str) -> Option<Position> {
+        let contender = self.result.contenders.iter().position(|record| record.name == contender)?;
+        Some((self.cell(cell)?, contender))
+    }
+
+    /// Returns the ratios to the reference by process.
+    fn ratios(&self, (cell, contender): Position, measure: Measure) -> Vec<Vec<f64>> {
+        self.reference.map_or_else(Vec::new, |to| self.slices.ratios(cell, contender, to, measure))
+    }
+
+    fn row(&self, (cell, contender): Position) -> Option<&'a Row> {
+        self.result.cells.get(cell)?.rows.get(contender)
+    }
+}
+
+/// Indices of a cell and of a contender in a run.
+type Position = (usize, usize);
+
+/// The two compared runs.
+struct Runs<'a> {
+    before: Side<'a>,
+    after: Side<'a>,
+    obstacles: &'a [String],
+    threshold: f64,
 }
 
 impl Runs<'_> {
     fn changes(&self) -> Vec<Change> {
         let noise = self.noise();
+        let (before, after) = (self.before.result, self.after.result);
+        let new_cells = after.plan.cells.iter().filter(|cell| !before.plan.cells.contains(cell));
+        let mut names: Vec<&str> = Vec::new();
+        for record in before.contenders.iter().chain(&after.contenders) {
+            if record.twin_of.is_none() && !names.contains(&record.name.as_str()) {
+                names.push(&record.name);
+            }
+        }
         let mut changes = Vec::new();
-        for (cell_before, cell) in self.before.plan.cells.iter().enumerate() {
-            let cell_after = self.after.plan.cells.iter().position(|other| other == cell);
-            for (one, record) in self.before.contenders.iter().enumerate() {
-                let other = self.after.contenders.iter().position(|other| other.name == record.name);
-                match (cell_after, other) {
-                    _ if record.twin_of.is_some() => {}
-                    (Some(cell_after), Some(other)) => {
-                        let position =
-                            CellPosition { before: (cell_before, one), after: (cell_after, other) };
-                        changes.extend(self.changes_at(*cell, &record.name, position, &noise));
-                    }
-                    (None, _) => {
-                        changes.push(missing(&record.name, *cell, "the second run does not have the cell"))
-                    }
-                    (_, None) => {
-                        changes.push(missing(&record.name, *cell, "not a contender of the second run"))
-                    }
+        for (cell, name) in before
+            .plan
+            .cells
+            .iter()
+            .chain(new_cells)
+            .flat_map(|cell| names.iter().map(move |name| (cell, *name)))
+        {
+            let absent = |side: &Side<'_>, run: &str| match side.cell(cell) {
+                Some(_) => missing(name, *cell, &format!("not a contender of the {run} run")),
+                None => missing(name, *cell, &format!("the {run} run does not have the cell")),
+            };
+            match (self.before.position(cell, name), self.after.position(cell, name)) {
+                (Some(before), Some(after)) => {
+                    changes.extend(self.changes_at(*cell, name, (before, after), &noise))
                 }
+                (Some(_), None) => changes.push(absent(&self.after, "second")),
+                (None, Some(_)) => changes.push(absent(&self.before, "first")),
+                (None, None) => {}
             }
         }
-        self.add_new_cells(&mut changes);
         changes
-    }
-
-    /// Adds the cells and contenders that only the second run has.
-    fn add_new_cells(&self, changes: &mut Vec<Change>) {
-        for cell in &self.after.plan.cells {
-            let known_cell = self.before.plan.cells.contains(cell);
-            for record in self.after.contenders.iter().filter(|record| record.twin_of.is_none()) {
-                let known = self.before.contenders.iter().any(|other| other.name == record.name);
-                if !known_cell {
-                    changes.push(missing(&record.name, *cell, "the first run does not have the cell"));
-                } else if !known {
-                    changes.push(missing(&record.name, *cell, "not a contender of the first run"));
-                }
-            }
-        }
     }
 
     fn changes_at(
         &self,
         cell: Cell,
         name: &str,
-        position: CellPosition,
+        position: (Position, Position),
         noise: &HashMap<(usize, Measure), f64>,
     ) -> Vec<Change> {
-        let row_before = row(self.before, position.before);
-        let row_after = row(self.after, position.after);
-        let (Some(row_before), Some(row_after)) = (row_before, row_after) else {
+        let rows = self.before.row(position.0).zip(self.after.row(position.1));
+        let Some((row_before, row_after)) = rows else {
             return vec![missing(name, cell, "one of the runs was stopped before this cell")];
         };
         match (&row_before.outcome, &row_after.outcome) {
@@ -277,7 +198,7 @@ impl Runs<'_> {
         Measure::of_cell(&cell)
             .iter()
             .filter_map(|&measure| {
-                let noise = noise.get(&(position.before.0, measure)).copied();
+                let noise = noise.get(&(position.0.0, measure)).copied();
                 self.change(cell, name, position, measure, noise)
             })
             .collect()
@@ -287,18 +208,18 @@ impl Runs<'_> {
         &self,
         cell: Cell,
         name: &str,
-        position: CellPosition,
+        position: (Position, Position),
         measure: Measure,
         noise: Option<f64>,
     ) -> Option<Change> {
         let absolute = self.absolute(position, measure);
         let blank = Change { measure: Some(measure), absolute, noise, ..missing(name, cell, "") };
-        if name == self.before.plan.reference && name == self.after.plan.reference {
+        if [&self.before, &self.after].iter().all(|side| side.result.plan.reference == name) {
             return Some(Change { verdict: ChangeVerdict::Reference, why: None, ..blank });
         }
         let (before, after) =
-            (self.before_ratios(position.before, measure), self.after_ratios(position.after, measure));
-        let Some(change) = ratio_of_medians(&before, &after, &mut stream(position, measure)) else {
+            (self.before.ratios(position.0, measure), self.after.ratios(position.1, measure));
+        let Some(change) = ratio_of_medians(&before, &after, &mut stream(position.0, measure)) else {
             // Skip figures that neither run has, such as the CPU time of a disk worker that used no measurable CPU
             // time.
             let has_no_figure = before.concat().is_empty() && after.concat().is_empty() && absolute.is_none();
@@ -325,47 +246,32 @@ impl Runs<'_> {
         })
     }
 
-    fn before_ratios(&self, (cell, contender): (usize, usize), measure: Measure) -> Vec<Vec<f64>> {
-        reference_of(self.before)
-            .map_or_else(Vec::new, |to| self.before_slices.ratios(cell, contender, to, measure))
-    }
-
-    fn after_ratios(&self, (cell, contender): (usize, usize), measure: Measure) -> Vec<Vec<f64>> {
-        reference_of(self.after)
-            .map_or_else(Vec::new, |to| self.after_slices.ratios(cell, contender, to, measure))
-    }
-
-    fn absolute(&self, position: CellPosition, measure: Measure) -> Option<Ratio> {
+    fn absolute(&self, (before, after): (Position, Position), measure: Measure) -> Option<Ratio> {
         if !self.obstacles.is_empty() {
             return None;
         }
-        let before = self.before_slices.values(position.before.0, position.before.1, measure);
-        let after = self.after_slices.values(position.after.0, position.after.1, measure);
-        ratio_of_medians(&before, &after, &mut stream(position, measure))
+        let values =
+            |side: &Side<'_>, (cell, contender): Position| side.slices.values(cell, contender, measure);
+        let (before_values, after_values) = (values(&self.before, before), values(&self.after, after));
+        ratio_of_medians(&before_values, &after_values, &mut stream(before, measure))
     }
 
     /// Returns the noise floor by cell of the first run and measure. The noise floor is the maximum deviation from 1 of
     /// the interval of the twin's change, or the median of this value over all cells if that is larger.
     fn noise(&self) -> HashMap<(usize, Measure), f64> {
         let mut noise = HashMap::new();
-        let (Some(twin_before), Some(twin_after)) = (twin_of(self.before), twin_of(self.after)) else {
-            return noise;
-        };
+        let Some((twin_before, twin_after)) = self.before.twin.zip(self.after.twin) else { return noise };
         for measure in Measure::ALL {
-            let cells = self.before.plan.cells.iter().enumerate();
-            let deviations: Vec<(usize, Option<f64>)> = cells
-                .filter(|(_, cell)| Measure::of_cell(cell).contains(&measure))
-                .filter_map(|(index, cell)| {
-                    let after = self.after.plan.cells.iter().position(|other| other == cell)?;
-                    let position = CellPosition { before: (index, twin_before), after: (after, twin_after) };
-                    let (before, after) = (
-                        self.before_ratios(position.before, measure),
-                        self.after_ratios(position.after, measure),
-                    );
-                    let change = ratio_of_medians(&before, &after, &mut stream(position, measure));
-                    Some((index, change.filter(has_enough_samples).map(|change| change.max_deviation())))
-                })
-                .collect();
+            let cells = self.before.result.plan.cells.iter().enumerate();
+            let deviation = |(index, cell): (usize, &Cell)| {
+                let (before, after) = ((index, twin_before), (self.after.cell(cell)?, twin_after));
+                let (before_ratios, after_ratios) =
+                    (self.before.ratios(before, measure), self.after.ratios(after, measure));
+                let change = ratio_of_medians(&before_ratios, &after_ratios, &mut stream(before, measure));
+                Some((index, change.filter(has_enough_samples).map(|change| change.max_deviation())))
+            };
+            let deviations: Vec<(usize, Option<f64>)> =
+                cells.filter(|(_, cell)| measure.applies(cell)).filter_map(deviation).collect();
             let known: Vec<f64> = deviations.iter().filter_map(|(_, deviation)| *deviation).collect();
             let median = quantile(&known, 0.5);
             for (index, deviation) in deviations {
@@ -378,21 +284,9 @@ impl Runs<'_> {
     }
 }
 
-/// Returns the random stream of one comparison.
-fn stream(position: CellPosition, measure: Measure) -> Random {
-    Random::stream(position.before.0 as u64 * 4096 + position.before.1 as u64, 1 << 40 | measure as u64)
-}
-
-fn row(result: &LabResult, (cell, contender): (usize, usize)) -> Option<&Row> {
-    result.cells.get(cell)?.rows.get(contender)
-}
-
-fn reference_of(result: &LabResult) -> Option<usize> {
-    result.contenders.iter().position(|contender| contender.name == result.plan.reference)
-}
-
-fn twin_of(result: &LabResult) -> Option<usize> {
-    result.contenders.iter().position(|contender| contender.twin_of.as_ref() == Some(&result.plan.reference))
+/// Returns the random stream of the comparison at this position of the first run.
+fn stream((cell, contender): Position, measure: Measure) -> Random {
+    Random::stream(cell as u64 * 4096 + contender as u64, 1 << 40 | measure as u64)
 }
 
 fn missing(name: &str, cell: Cell, why: &str) -> Change {
@@ -412,11 +306,11 @@ fn missing(name: &str, cell: Cell, why: &str) -> Change {
 }
 
 fn verdict_of(verdict: Verdict, measure: Measure) -> ChangeVerdict {
-    match (verdict, measure.more_is_better()) {
-        (Verdict::More, true) | (Verdict::Less, false) => ChangeVerdict::Better,
-        (Verdict::More, false) | (Verdict::Less, true) => ChangeVerdict::Worse,
-        (Verdict::TooNoisy, _) => ChangeVerdict::TooNoisy,
-        (Verdict::NoDifference | Verdict::Reference, _) => ChangeVerdict::NoDifference,
-        (Verdict::NotComparable, _) => ChangeVerdict::NotComparable,
+    match (measure.is_better(verdict), verdict) {
+        (Some(true), _) => ChangeVerdict::Better,
+        (Some(false), _) => ChangeVerdict::Worse,
+        (None, Verdict::TooNoisy) => ChangeVerdict::TooNoisy,
+        (None, Verdict::NotComparable) => ChangeVerdict::NotComparable,
+        (None, _) => ChangeVerdict::NoDifference,
     }
 }

@@ -1,8 +1,8 @@
-//! Plain-text output of a comparison: differences between the runs, verdict, and changes.
+//! Plain-text output of a comparison: differences between the runs, verdict, changes.
 
-use crate::compare::{Change, ChangeVerdict, Comparison, Difference, RunName};
+use crate::compare::change::{Change, ChangeVerdict, Comparison, RunName};
 use crate::report::format::{cut, interval, percent, times};
-use crate::report::table::{WIDTH, push_line, wrap};
+use crate::report::table::{Table, TableRow, Value, push_line, wrap};
 use crate::result::measure::Measure;
 use crate::result::time::readable_time;
 
@@ -17,40 +17,26 @@ pub fn render_comparison(comparison: &Comparison) -> String {
         format!("{}, {}, anello {}", readable_time(run.started_unix_s), run.scenario, run.version)
     };
     push_line(&mut text, &format!("A: {}", name(&comparison.before)));
-    push_line(&mut text, &format!("B: {}\n", name(&comparison.after)));
-    differences(&mut text, comparison);
+    push_line(&mut text, &format!("B: {}", name(&comparison.after)));
     push_line(&mut text, "");
-    verdict(comparison).iter().for_each(|sentence| wrap(&mut text, "", sentence));
-    let shown: Vec<&Change> =
-        comparison.changes.iter().filter(|change| is_better_or_worse(change.verdict)).collect();
-    if !shown.is_empty() {
-        let head = format!("\n{:<20} {:<27} {:<21} {:>5} {:>5}  B / A", "contender", "cell", "", "A", "B");
-        push_line(&mut text, &head);
-        push_line(&mut text, &"─".repeat(WIDTH));
-    }
-    shown.into_iter().for_each(|change| push_line(&mut text, &line(comparison, change)));
-    for (title, verdict) in
-        [("failed in B", ChangeVerdict::Broken), ("works again in B", ChangeVerdict::Fixed)]
+    wrap(&mut text, "", &conclusion(comparison));
+    for table in [differences(comparison), changes(comparison)].iter().filter(|table| !table.rows.is_empty())
     {
-        for change in comparison.changes.iter().filter(|change| change.verdict == verdict) {
-            let why = change.why.as_deref().unwrap_or("");
-            wrap(&mut text, "- ", &format!("{} at {}: {title}: {why}", change.contender, change.cell));
-        }
+        text += &table.to_text(true);
     }
-    text
+    if comparison.differences.is_empty() {
+        push_line(&mut text, "No differences between the runs: same machine, same plan, same programs.");
+    }
+    text + &facts(comparison).to_list()
 }
 
-/// Writes the differences between the machines, plans and contenders of the two runs.
-fn differences(text: &mut String, comparison: &Comparison) {
-    if comparison.differences.is_empty() {
-        push_line(text, "No differences between the runs: same machine, same plan, same programs.");
-        return;
-    }
-    push_line(text, &format!("{:<37} {:<34} B", "differs", "A"));
-    for Difference { what, before, after } in &comparison.differences {
-        let (before, after) = distinguishing_parts(before, after);
-        push_line(text, &format!("{:<37} {before:<34} {after:<34}", cut(what, 37)));
-    }
+/// Returns the differences between the machines, plans and contenders of the two runs.
+fn differences(comparison: &Comparison) -> Table {
+    let rows = comparison.differences.iter().map(|difference| {
+        let (before, after) = distinguishing_parts(&difference.before, &difference.after);
+        TableRow::new(&difference.what, vec![Value::new(before), Value::new(after)])
+    });
+    Table::new("Differences between the runs", &["", "A", "B"], rows.collect())
 }
 
 /// Cuts two values to the available width. If they would look the same after that, their common leading words are
@@ -67,35 +53,28 @@ fn distinguishing_parts(before: &str, after: &str) -> (String, String) {
     (rest(&before), rest(&after))
 }
 
-fn is_better_or_worse(verdict: ChangeVerdict) -> bool {
-    matches!(verdict, ChangeVerdict::Better | ChangeVerdict::Worse)
-}
-
-/// Returns the verdict as sentences, the most important first.
-fn verdict(comparison: &Comparison) -> Vec<String> {
-    let count = |verdict| comparison.changes.iter().filter(|change| change.verdict == verdict).count();
-    let mut sentences = Vec::new();
+/// Returns the verdict in a sentence.
+fn conclusion(comparison: &Comparison) -> String {
     if !comparison.obstacles.is_empty() {
-        sentences.push(format!(
-            "The runs cannot be compared: {}. Repeat one of them under the conditions of the other.",
+        return format!(
+            "The runs cannot be compared: {} (repeat one of them under the conditions of the other).",
             comparison.obstacles.join(", ")
-        ));
-        return sentences;
+        );
     }
-    let threshold = percent(comparison.threshold);
     let own = || comparison.changes.iter().filter(|change| is_counted(comparison, change));
     let is_judged = |change: &&Change| change.change.is_some() || change.verdict == ChangeVerdict::Broken;
     let judged = own().filter(is_judged).count();
     let noisy = own().filter(|change| change.verdict == ChangeVerdict::TooNoisy).count();
-    let counts_all = comparison.changes.iter().all(|change| is_counted(comparison, change));
-    let reference = reference_among(&comparison.counted, comparison);
-    let names = comparison.counted.iter().map(String::as_str);
-    let mut names: Vec<&str> = names.filter(|&name| Some(name) != reference).collect();
-    if names.is_empty() {
-        names.extend(reference);
-    }
-    let of_names = if counts_all { String::new() } else { format!(" of {}", names.join(", ")) };
-    sentences.push(match comparison.regressions {
+    let of_names = if comparison.changes.iter().all(|change| is_counted(comparison, change)) {
+        String::new()
+    } else {
+        let reference = reference(comparison);
+        let names: Vec<&str> = comparison.counted.iter().map(String::as_str).collect();
+        let others: Vec<&str> = names.iter().copied().filter(|name| Some(*name) != reference).collect();
+        format!(" of {}", if others.is_empty() { names } else { others }.join(", "))
+    };
+    let threshold = percent(comparison.threshold);
+    match comparison.regressions {
         0 if judged == 0 => format!("Nothing{of_names} could be compared."),
         0 if noisy == judged => {
             format!("Too noisy: these two runs do not show whether anything{of_names} became worse.")
@@ -103,60 +82,82 @@ fn verdict(comparison: &Comparison) -> Vec<String> {
         0 => format!("No significant regression{of_names} above {threshold}."),
         1 => format!("One significant regression{of_names} above {threshold}."),
         more => format!("{more} significant regressions{of_names} above {threshold}."),
-    });
-    sentences.extend(reference.map(|name| {
-        format!("{name} is the reference: changes of its own cannot be detected unless it fails.")
-    }));
-    sentences.extend(uncounted_regressions(comparison));
-    sentences.push(format!(
-        "Significant: {} better, {} worse. No detectable difference: {}. Too noisy: {}. Not comparable: {}.",
-        count(ChangeVerdict::Better),
-        count(ChangeVerdict::Worse) + count(ChangeVerdict::Broken),
-        count(ChangeVerdict::NoDifference),
-        count(ChangeVerdict::TooNoisy),
-        count(ChangeVerdict::NotComparable),
-    ));
-    for measure in Measure::IN_PAIRS {
-        let of_measure = || comparison.changes.iter().filter(|change| change.measure == Some(measure));
-        let Some(workload) = of_measure().next().map(|change| change.cell.workload) else { continue };
-        let noise: Vec<f64> = of_measure().filter_map(|change| change.noise).collect();
-        let min = noise.iter().copied().min_by(f64::total_cmp);
-        let max = noise.iter().copied().max_by(f64::total_cmp);
-        if let (Some(min), Some(max)) = (min, max) {
-            sentences.push(format!(
-                "{}: the reference against itself changed by {} to {}; smaller changes are not significant.",
-                measure.name(workload),
-                percent(min),
-                percent(max)
-            ));
-        }
     }
-    let reasons = comparison.changes.iter().filter(|change| change.verdict == ChangeVerdict::NotComparable);
-    let mut counts: Vec<(&str, usize)> = Vec::new();
-    for why in reasons.filter_map(|change| change.why.as_deref()) {
-        match counts.iter_mut().find(|(earlier, _)| *earlier == why) {
-            Some((_, count)) => *count += 1,
-            None => counts.push((why, 1)),
-        }
-    }
-    sentences.extend(counts.into_iter().map(|(why, count)| format!("Not comparable ({count}): {why}.")));
-    sentences
 }
 
-/// Returns the name of the reference if it is among `names`.
-fn reference_among<'a>(names: &'a [String], comparison: &Comparison) -> Option<&'a str> {
-    let mut references =
-        comparison.changes.iter().filter(|change| change.verdict == ChangeVerdict::Reference);
-    let reference = &references.next()?.contender;
-    names.iter().find(|name| *name == reference).map(String::as_str)
+/// Returns the number of changes by verdict, the noise floor, and what does not count.
+fn facts(comparison: &Comparison) -> Table {
+    let count = |verdict| comparison.changes.iter().filter(|change| change.verdict == verdict).count();
+    let mut rows = Vec::new();
+    let mut add = |name: &str, value: String| rows.push(TableRow::new(name, vec![Value::long(value)]));
+    for (title, verdict) in
+        [("failed in B", ChangeVerdict::Broken), ("works again in B", ChangeVerdict::Fixed)]
+    {
+        for change in comparison.changes.iter().filter(|change| change.verdict == verdict) {
+            let why = change.why.as_deref().unwrap_or("");
+            add(&format!("{} at {}", change.contender, change.cell), format!("{title}: {why}"));
+        }
+    }
+    if let Some(reference) =
+        reference(comparison).filter(|name| comparison.counted.iter().any(|of| of == name))
+    {
+        add(reference, "is the reference: changes of its own cannot be detected unless it fails".to_owned());
+    }
+    let others = uncounted_regressions(comparison);
+    if !others.is_empty() {
+        let regressions = match comparison.regressions_of_others {
+            1 => "one regression".to_owned(),
+            more => format!("{more} regressions"),
+        };
+        let why = "because they or the machine changed (--fail-on all counts them)";
+        add("Not counted", format!("{regressions} of {}, {why}", others.join(", ")));
+    }
+    let worse = count(ChangeVerdict::Worse) + count(ChangeVerdict::Broken);
+    add("Significant", format!("{} better, {worse} worse", count(ChangeVerdict::Better)));
+    add("No detectable difference", count(ChangeVerdict::NoDifference).to_string());
+    add("Too noisy", count(ChangeVerdict::TooNoisy).to_string());
+    for measure in Measure::IN_PAIRS {
+        let of_measure = || comparison.changes.iter().filter(|change| change.measure == Some(measure));
+        let floors = of_measure().filter_map(|change| change.noise);
+        let range = floors
+            .map(|floor| (floor, floor))
+            .reduce(|(low, high), (floor, _)| (low.min(floor), high.max(floor)));
+        if let (Some((low, high)), Some(change)) = (range, of_measure().next()) {
+            let name = format!("Noise floor of {}", measure.name(change.cell.workload));
+            add(
+                &name,
+                format!("{} to {} (change of the reference against itself)", percent(low), percent(high)),
+            );
+        }
+    }
+    let mut reasons: Vec<(&str, usize)> = Vec::new();
+    let incomparable =
+        comparison.changes.iter().filter(|change| change.verdict == ChangeVerdict::NotComparable);
+    for why in incomparable.filter_map(|change| change.why.as_deref()) {
+        match reasons.iter_mut().find(|(earlier, _)| *earlier == why) {
+            Some((_, count)) => *count += 1,
+            None => reasons.push((why, 1)),
+        }
+    }
+    for (why, count) in reasons {
+        add(&format!("Not comparable ({count})"), why.to_owned());
+    }
+    Table::new("Facts", &[], rows)
+}
+
+/// Returns the name of the reference.
+fn reference(comparison: &Comparison) -> Option<&str> {
+    let mut changes = comparison.changes.iter();
+    let reference = changes.find(|change| change.verdict == ChangeVerdict::Reference)?;
+    Some(reference.contender.as_str())
 }
 
 fn is_counted(comparison: &Comparison, change: &Change) -> bool {
     comparison.counted.contains(&change.contender)
 }
 
-/// Returns a sentence on the regressions of contenders that do not count.
-fn uncounted_regressions(comparison: &Comparison) -> Option<String> {
+/// Returns the contenders with regressions that do not count.
+fn uncounted_regressions(comparison: &Comparison) -> Vec<&str> {
     let mut names: Vec<&str> = Vec::new();
     for change in
         comparison.changes.iter().filter(|change| change.regression && !is_counted(comparison, change))
@@ -165,39 +166,35 @@ fn uncounted_regressions(comparison: &Comparison) -> Option<String> {
             names.push(&change.contender);
         }
     }
-    (!names.is_empty()).then(|| {
-        format!(
-            "Not counted: {} of {}, because they or the machine changed (--fail-on all counts them).",
-            if comparison.regressions_of_others == 1 {
-                "one regression".to_owned()
-            } else {
-                format!("{} regressions", comparison.regressions_of_others)
-            },
-            names.join(", ")
-        )
-    })
+    names
 }
 
-fn line(comparison: &Comparison, change: &Change) -> String {
-    let value = |value: Option<f64>| value.map_or(String::new(), times);
-    let shown = change
-        .change
-        .map_or(String::new(), |ratio| format!("{} ({})", times(ratio.estimate), interval(&ratio)));
-    let verdict = match (change.verdict, change.regression && is_counted(comparison, change)) {
-        (ChangeVerdict::Better, _) => "better",
-        (_, true) => "WORSE",
-        _ => "worse",
-    };
-    let what = match change.measure {
+/// Returns the changes for better or worse.
+fn changes(comparison: &Comparison) -> Table {
+    let is_shown = |change: &&Change| matches!(change.verdict, ChangeVerdict::Better | ChangeVerdict::Worse);
+    let rows = comparison.changes.iter().filter(is_shown).map(|change| {
+        let value = |value: Option<f64>| Value::new(value.map_or_else(String::new, times));
+        let ratio = change
+            .change
+            .map_or_else(String::new, |ratio| format!("{} ({})", times(ratio.estimate), interval(&ratio)));
+        let verdict = match (change.verdict, change.regression && is_counted(comparison, change)) {
+            (ChangeVerdict::Better, _) => "better",
+            (_, true) => "WORSE",
+            _ => "worse",
+        };
         // The column is too narrow for "server".
-        Some(measure) => measure.name(change.cell.workload).trim_start_matches("server "),
-        None => "",
-    };
-    let name = cut(&change.contender, 20);
-    let cell = cut(&change.cell.to_string(), 27);
-    format!(
-        "{name:<20} {cell:<27} {what:<21} {:>5} {:>5}  {shown:<18} {verdict}",
-        value(change.before),
-        value(change.after)
-    )
+        let measure =
+            change.measure.map(|measure| measure.name(change.cell.workload).trim_start_matches("server "));
+        let cell = Value::new(cut(&change.cell.to_string(), 27));
+        let values = [
+            cell,
+            Value::new(measure.unwrap_or("")),
+            value(change.before),
+            value(change.after),
+            Value::new(ratio),
+        ];
+        TableRow::new(&change.contender, values.into_iter().chain([Value::new(verdict)]).collect())
+    });
+    let head = ["contender", "cell", "measure", "A", "B", "B / A", ""];
+    Table::new("Significant changes of the ratio to the reference", &head, rows.collect())
 }

@@ -138,8 +138,7 @@ impl Contender {
     /// Returns this HTTP server with `serves` derived from its command: files if the command contains [`ROOT`],
     /// else only the fixed response.
     pub fn serving_by_command(self) -> Contender {
-        let has_root = self.arguments.iter().any(|argument| argument.contains(ROOT));
-        Contender { serves: vec![if has_root { Serves::Files } else { Serves::Fixed }], ..self }
+        Contender { serves: vec![if self.uses(ROOT) { Serves::Files } else { Serves::Fixed }], ..self }
     }
 
     /// Returns this contender with TLS arguments, if it supports TLS and its command has no certificate yet.
@@ -153,8 +152,7 @@ impl Contender {
 
     /// Returns whether the command contains the paths of a certificate and its key.
     pub fn serves_tls(&self) -> bool {
-        let has = |placeholder| self.arguments.iter().any(|argument| argument.contains(placeholder));
-        has(CERTIFICATE) && has(KEY)
+        self.uses(CERTIFICATE) && self.uses(KEY)
     }
 
     /// Returns a second instance of this contender, named "… again".
@@ -233,7 +231,18 @@ impl Contender {
 
     /// Returns whether the command has a placeholder for cores, so that the server can use several.
     pub fn takes_cores(&self) -> bool {
-        self.arguments.iter().any(|argument| argument.contains("{cores}"))
+        self.uses("{cores}")
+    }
+
+    /// Returns whether an argument contains a placeholder.
+    pub(crate) fn uses(&self, placeholder: &str) -> bool {
+        self.arguments.iter().any(|argument| argument.contains(placeholder))
+    }
+
+    /// Returns this contender with a placeholder replaced in its arguments.
+    pub(crate) fn replacing(mut self, placeholder: &str, value: &str) -> Contender {
+        self.arguments.iter_mut().for_each(|argument| *argument = argument.replace(placeholder, value));
+        self
     }
 
     /// Returns the command line with absolute paths reduced to their file names. A report then does not reveal the

@@ -5,8 +5,7 @@ use std::time::Duration;
 
 use crate::plan::cell::{Cell, Workload};
 use crate::plan::config::LabConfig;
-use crate::plan::contender::Contender;
-use crate::plan::limits::{limit_reason, unsupported_reason};
+use crate::plan::limits::supports;
 
 /// Time of a contender start, for the run time estimate. This and the following constants were measured in runs.
 const SERVER_START_TIME: Duration = Duration::from_millis(60);
@@ -45,11 +44,7 @@ impl LabConfig {
 
     /// Returns the number of contenders that can be measured in a cell.
     fn participants_in(&self, cell: &Cell) -> usize {
-        let participates = |contender: &&Contender| {
-            unsupported_reason(&contender.serves, cell).is_none()
-                && limit_reason(contender.connections_limit, contender.takes_cores(), cell).is_none()
-        };
-        self.contenders.iter().filter(participates).count()
+        self.contenders.iter().filter(|contender| supports(contender, cell)).count()
     }
 
     /// Returns the sum of `time_of_cell` over all cells, participants and passes.

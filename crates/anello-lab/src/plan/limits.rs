@@ -191,3 +191,9 @@ pub fn unsupported_reason(serves: &[Serves], cell: &Cell) -> Option<String> {
     let target = cell.workload.target()?;
     (!SupportedTargets::of(serves).has(target)).then(|| format!("it does not serve {target}"))
 }
+
+/// Returns whether a contender can be measured in a cell.
+pub(crate) fn supports(contender: &Contender, cell: &Cell) -> bool {
+    unsupported_reason(&contender.serves, cell).is_none()
+        && limit_reason(contender.connections_limit, contender.takes_cores(), cell).is_none()
+}

@@ -10,13 +10,14 @@
 
 use serde::Serialize;
 
+use crate::judge::statistics::quantile;
 use crate::plan::cell::{Group, Workload};
 use crate::report::format::file_name;
 use crate::report::names;
 use crate::result::measure::Measure;
 use crate::result::{CellResult, LabResult, Row};
 
-/// Ratios outside this range do not extend the axis.
+/// Ratios outside this range do not extend the axis, unless a quarter of all ratios is outside.
 const RATIO_RANGE: (f64, f64) = (0.5, 2.2);
 
 /// Ratio of the largest to the smallest CPU time or memory above which the axis is logarithmic.
@@ -161,7 +162,7 @@ fn figures(result: &LabResult, group: &Group, cells: &[&CellResult], measure: Me
         format!("{}{unit_title} · {}", names::heading(measure, group.workload), names::better(measure));
     let chart = chart_of(group, cells, measure.name(group.workload), title);
     let series = series(result, cells, |_, row| {
-        let figure = names::estimate(row, measure)?;
+        let figure = row.figure(measure)?;
         Some((figure.median / unit, Some((figure.low_quartile / unit, figure.high_quartile / unit))))
     });
     // From idle to overload, latency changes by orders of magnitude. So does the CPU time of some servers.
@@ -181,17 +182,23 @@ fn ratios(result: &LabResult, group: &Group, cells: &[&CellResult], measure: Mea
     chart.floor = cells.iter().map(|cell| measure.resolution(cell)).collect();
     chart.series = series(result, cells, |contender, row| {
         if result.contenders[contender].name == *reference {
-            return names::estimate(row, measure).map(|_| (1.0, None));
+            return row.figure(measure).map(|_| (1.0, None));
         }
         let ratio = measure.ratio(row)?;
         Some((ratio.estimate, Some((ratio.low, ratio.high))))
     });
     let has_ratio = chart.series.iter().flat_map(|series| &series.spread).any(Option::is_some);
-    let (low, high) = range(&chart.series).filter(|_| has_ratio)?;
-    chart.y_range = (low.clamp(RATIO_RANGE.0, 0.95) / 1.03, high.clamp(1.05, RATIO_RANGE.1) * 1.03);
-    let marks = [0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.1, 1.2, 1.4, 1.6, 1.8, 2.0];
-    chart.y_marks =
-        marks.into_iter().filter(|mark| (chart.y_range.0..=chart.y_range.1).contains(mark)).collect();
+    let values: Vec<f64> =
+        chart.series.iter().flat_map(|series| series.y.iter().flatten().copied()).collect();
+    let quartiles = quantile(&values, 0.25).zip(quantile(&values, 0.75)).filter(|_| has_ratio)?;
+    let limits = (RATIO_RANGE.0.min(quartiles.0), RATIO_RANGE.1.max(quartiles.1));
+    let (low, high) = range(&chart.series)?;
+    chart.y_range = (low.max(limits.0).min(0.95) / 1.03, high.min(limits.1).max(1.05) * 1.03);
+    chart.y_marks = vec![0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.1, 1.2, 1.4, 1.6, 1.8, 2.0];
+    chart.y_marks.retain(|mark| (chart.y_range.0..=chart.y_range.1).contains(mark));
+    if limits != RATIO_RANGE {
+        chart.y_marks = logarithmic_marks(chart.y_range);
+    }
     Some(chart)
 }
 

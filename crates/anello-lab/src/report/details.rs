@@ -12,11 +12,6 @@ use crate::result::{ContenderRecord, Failure, FindingKind, LabResult, Quality};
 /// Number of characters of a checksum that are shown, with its kind.
 const CHECKSUM_CHARACTERS: usize = 19;
 
-fn table(title: &str, head: &[&str], rows: Vec<TableRow>) -> Table {
-    let head = head.iter().map(|heading| (*heading).to_owned()).collect();
-    Table { title: title.to_owned(), head, rows, ..Table::default() }
-}
-
 /// Returns the facts of a run and its notes.
 pub fn facts(result: &LabResult) -> Table {
     let facts = findings::facts(result).into_iter().map(|fact| {
@@ -25,18 +20,10 @@ pub fn facts(result: &LabResult) -> Table {
         } else {
             Tone::Long
         };
-        TableRow {
-            name: fact.subject,
-            values: vec![Value::long(fact.text).tone(tone)],
-            ..TableRow::default()
-        }
+        TableRow::new(fact.subject, vec![Value::long(fact.text).tone(tone)])
     });
-    let note = |note: &String| TableRow {
-        name: "Note".to_owned(),
-        values: vec![Value::long(note)],
-        ..TableRow::default()
-    };
-    table("Facts", &["fact", ""], facts.chain(result.notes.iter().map(note)).collect())
+    let note = |note: &String| TableRow::new("Note", vec![Value::long(note)]);
+    Table::new("Facts", &["fact", ""], facts.chain(result.notes.iter().map(note)).collect())
 }
 
 /// Groups equal failures, with the passes in which they occurred, counted from 1.
@@ -56,17 +43,16 @@ fn grouped(failures: &[Failure]) -> Vec<(&Failure, String)> {
 
 /// Returns the failures. Equal failures are listed once.
 pub fn failures(result: &LabResult) -> Table {
-    let row = |(failure, passes): (&Failure, String)| TableRow {
-        name: failure.contender.clone(),
-        values: vec![
+    let row = |(failure, passes): (&Failure, String)| {
+        let values = vec![
             Value::new(format!("pass {passes}")),
             Value::new(failure.cell.map_or_else(|| "at the start".to_owned(), |cell| cell.to_string())),
             Value::long(&failure.what).tone(Tone::Bad),
             Value::new(failure.consequence.to_string()),
-        ],
-        ..TableRow::default()
+        ];
+        TableRow::new(&failure.contender, values)
     };
-    table(
+    Table::new(
         "Failures",
         &["contender", "pass", "cell", "failure", "consequence"],
         grouped(&result.failures).into_iter().map(row).collect(),
@@ -93,15 +79,14 @@ pub fn checks(result: &LabResult) -> Table {
     };
     let rows =
         result.contenders.iter().enumerate().filter(|_| !kinds.is_empty()).map(|(index, contender)| {
-            TableRow {
-                contender: Some(index),
-                name: contender.name.clone(),
-                values: kinds.iter().map(|kind| value(&contender.name, kind)).collect(),
-                ..TableRow::default()
-            }
+            TableRow::of_contender(
+                index,
+                &contender.name,
+                kinds.iter().map(|kind| value(&contender.name, kind)).collect(),
+            )
         });
     let head: Vec<&str> = ["contender"].into_iter().chain(kinds.iter().copied()).collect();
-    table("Checks before the measurements", &head, rows.collect())
+    Table::new("Checks before the measurements", &head, rows.collect())
 }
 
 /// Returns the contenders with their builds.
@@ -116,23 +101,23 @@ pub fn contenders(result: &LabResult) -> Table {
         let limit = contender.connections_limit.map(|limit| format!("at most {limit} connections"));
         let or_dash = |text: &Option<String>| text.clone().unwrap_or_else(|| "–".to_owned());
         let (build, whole) = build(contender);
-        TableRow {
-            contender: Some(index),
-            name: contender.name.clone(),
-            values: vec![
-                Value::with_detail(role, limit.unwrap_or_default()),
-                Value::with_detail(or_dash(&contender.driver), contender.features.join(", ")),
-                Value { hint: whole, ..Value::with_detail(or_dash(&contender.version), build) },
-                Value {
-                    detail: contender.ready_line.clone().unwrap_or_else(|| "was never ready".to_owned()),
-                    ..Value::long(&contender.command)
-                },
-            ],
-            ..TableRow::default()
-        }
+        let values = vec![
+            Value::with_detail(role, limit.unwrap_or_default()),
+            Value::with_detail(or_dash(&contender.driver), contender.features.join(", ")),
+            Value { hint: whole, ..Value::with_detail(or_dash(&contender.version), build) },
+            Value {
+                detail: contender.ready_line.clone().unwrap_or_else(|| "was never ready".to_owned()),
+                ..Value::long(&contender.command)
+            },
+        ];
+        TableRow::of_contender(index, &contender.name, values)
     };
     let rows = result.contenders.iter().enumerate().map(row).collect();
-    table("Contenders", &["contender", "role", "driver", "version and build", "command and ready line"], rows)
+    Table::new(
+        "Contenders",
+        &["contender", "role", "driver", "version and build", "command and ready line"],
+        rows,
+    )
 }
 
 /// Returns what identifies the build of a contender, one item per line: commits, checksum of the library, compiler, hashes
@@ -209,12 +194,8 @@ pub fn machine(result: &LabResult) -> Table {
             excluded(Quality::Invalid)
         )),
     );
-    let rows = facts.into_iter().map(|(label, value)| TableRow {
-        name: label.to_owned(),
-        values: vec![Value::long(value)],
-        ..TableRow::default()
-    });
-    table("Machine", &["property", ""], rows.collect())
+    let rows = facts.into_iter().map(|(label, value)| TableRow::new(label, vec![Value::long(value)]));
+    Table::new("Machine", &["property", ""], rows.collect())
 }
 
 /// Returns how the run was measured.

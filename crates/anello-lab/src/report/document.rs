@@ -18,7 +18,7 @@ pub fn render_table(result: &LabResult) -> String {
     let is_detailed = result.cells.len() <= MAX_DETAILED_CELLS;
     let mut text = String::new();
     wrap(&mut text, "", &findings::conclusion(result));
-    let methods = method::description(&result.plan, result.cells.iter().map(|cell| &cell.cell));
+    let methods = method::of_run(result);
     if !methods.is_empty() {
         wrap(&mut text, "", &format!("Method: {methods}."));
     }
@@ -69,7 +69,7 @@ pub fn render_markdown(results: &[LabResult]) -> String {
 fn document(result: &LabResult) -> String {
     let (plan, scenario) = (&result.plan, &result.plan.scenario);
     let mut text = format!("## {}: {}\n\n{}\n", scenario.name, scenario.title, findings::conclusion(result));
-    let methods = method::description(plan, result.cells.iter().map(|cell| &cell.cell));
+    let methods = method::of_run(result);
     let tables = [
         // The other measures are in the standings.
         reference_tables(result, 1),

@@ -1,6 +1,5 @@
 //! Tables of figures: all figures of a cell, and the main figure of a group as bars.
 
-use crate::judge::findings::method;
 use crate::plan::cell::{Group, Workload};
 use crate::report::format::{bytes, count, interval, micros, percent, spread, times};
 use crate::report::names;
@@ -44,12 +43,7 @@ pub fn of_cell(result: &LabResult, cell: &CellResult) -> Table {
             let excluded = row.stolen_slices + row.throttled_slices + row.spoilt_slices;
             values.extend([row.clean_slices, excluded].map(|slices| Value::new(slices.to_string())));
         }
-        TableRow {
-            contender: Some(index),
-            name: format!("{}{marks}", row.contender),
-            values,
-            ..TableRow::default()
-        }
+        TableRow::of_contender(index, format!("{}{marks}", row.contender), values)
     };
     let rows = cell.rows.iter().enumerate().map(row).collect();
     Table { title: cell.cell.to_string(), note: note(result, cell), head, rows }
@@ -113,9 +107,8 @@ fn note(result: &LabResult, cell: &CellResult) -> String {
     } else {
         format!("Noise floor: {}.", floors.join(", "))
     }];
-    let method = method::description(&result.plan, [&cell.cell].into_iter());
-    if !method.is_empty() {
-        sentences.push(format!("Method: {method}."));
+    if cell.cell.workload.has_loops() {
+        sentences.push(format!("Method: {}.", result.plan.method_description(&cell.cell)));
     }
     sentences.extend(cell.phases.map(|phases| {
         format!(
@@ -156,7 +149,7 @@ pub fn bars(result: &LabResult, group: &Group) -> Table {
         (_, None) => Measure::Rate,
     };
     let cells = result.cells_of(group);
-    let median = |row: &Row| names::estimate(row, measure).map(|estimate| estimate.median);
+    let median = |row: &Row| row.figure(measure).map(|estimate| estimate.median);
     let max = |cell: &CellResult| cell.rows.iter().filter_map(median).fold(f64::MIN_POSITIVE, f64::max);
     let row = |(index, contender): (usize, &String)| {
         let value = |cell: &&CellResult| {
@@ -167,12 +160,7 @@ pub fn bars(result: &LabResult, group: &Group) -> Table {
             ))
         };
         let values = cells.iter().map(|cell| value(cell).unwrap_or_else(|| Value::none("")));
-        TableRow {
-            contender: Some(index),
-            name: contender.clone(),
-            values: values.collect(),
-            ..TableRow::default()
-        }
+        TableRow::of_contender(index, contender, values.collect())
     };
     let positions = cells.iter().map(|cell| names::position_with_axis(group, &cell.cell));
     let rows: Vec<TableRow> =

@@ -3,23 +3,9 @@
 use crate::judge::comparability::driver_family;
 use crate::plan::cell::{Cell, Group, Workload};
 use crate::report::format::{bytes, count, micros};
-use crate::result::Estimate;
 use crate::result::measure::Measure;
 use crate::result::time::readable_time;
-use crate::result::{ContenderRecord, LabResult, Outcome, Row};
-
-/// Returns the figure of a row.
-pub fn estimate(row: &Row, measure: Measure) -> Option<Estimate> {
-    let figures = row.figures.as_ref();
-    match measure {
-        Measure::Rate => figures.map(|figures| figures.requests_per_second),
-        Measure::Cpu => figures.map(|figures| figures.cpu_ns),
-        Measure::P50 => figures.map(|figures| figures.p50_ns),
-        Measure::P99 => figures.map(|figures| figures.p99_ns),
-        Measure::Memory => row.memory_per_connection_bytes,
-        Measure::TotalCpu => figures.and_then(|figures| figures.cpu_of_both_ns),
-    }
-}
+use crate::result::{ContenderRecord, LabResult, Outcome};
 
 /// Returns the contenders with their indices, without second instances of another contender.
 pub fn originals(result: &LabResult) -> impl Iterator<Item = (usize, &ContenderRecord)> {

@@ -32,7 +32,7 @@ pub fn render_html(result: &LabResult) -> String {
     render_page(std::slice::from_ref(result))
 }
 
-/// Renders several results as one page, one after the other.
+/// Renders several results as one page.
 #[must_use]
 pub fn render_page(results: &[LabResult]) -> String {
     let title = match results {
@@ -121,7 +121,7 @@ impl Run<'_> {
     fn first_screen(&self, groups: &[(Group, GroupCharts)]) -> Markup {
         let result = self.result;
         let shown: Vec<_> = groups.iter().filter(|(_, charts)| !charts.main.is_empty()).collect();
-        let methods = method::description(&result.plan, result.cells.iter().map(|cell| &cell.cell));
+        let methods = method::of_run(result);
         let facts = findings::facts(result);
         // Neither the smallest messages nor the largest.
         let first = shown.len().saturating_sub(1) / 2;

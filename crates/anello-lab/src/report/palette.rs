@@ -63,7 +63,7 @@ pub struct Look {
 /// Returns the looks of the contenders in their order.
 pub fn looks(contenders: &[ContenderRecord], reference: &str) -> Vec<Look> {
     let count = |role| contenders.iter().filter(|contender| contender.role == role).count();
-    // Greys are hard to tell apart if there is little else.
+    // Greys are hard to distinguish if there are many of them.
     let many_baselines = count(Role::Anello) == 0 || count(Role::Baseline) > BASELINE.len() + 2;
     let colourful_baselines = count(Role::Peer) == 0 && many_baselines;
     let mut counts = [0; 3];

@@ -9,7 +9,7 @@ use crate::report::table::{Table, TableRow, Tone, Value};
 use crate::result::LabResult;
 use crate::result::measure::Measure;
 
-/// How claims are judged.
+/// Rules for judging claims.
 pub const RULES: &str = "Ratios are compared, because absolute figures of another machine say nothing about this one. A claim \
     that one server is ahead holds if ours is significantly ahead by at least half as much (in factors), and does not hold if the \
     whole interval is below that.";
@@ -79,17 +79,14 @@ fn claim_row(claim: &ClaimResult) -> TableRow {
             },
         )
     };
-    TableRow {
-        name: format!("“{}”", claim.claim.words),
-        values: vec![
-            Value::new(format!("{} / {}", claim.contender, claim.to)),
-            Value::with_detail(verdict, bound).tone(tone),
-            Value::new(format!("{} / {} / {}", claim.holds, claim.does_not_hold, claim.cannot_be_told)),
-            range(claim.here),
-            range(claim.published).tone(Tone::Other),
-        ],
-        ..TableRow::default()
-    }
+    let values = vec![
+        Value::new(format!("{} / {}", claim.contender, claim.to)),
+        Value::with_detail(verdict, bound).tone(tone),
+        Value::new(format!("{} / {} / {}", claim.holds, claim.does_not_hold, claim.cannot_be_told)),
+        range(claim.here),
+        range(claim.published).tone(Tone::Other),
+    ];
+    TableRow::new(format!("“{}”", claim.claim.words), values)
 }
 
 fn cells_table(server: &str, to: &str, measure: Measure, rows: &[&Comparison]) -> Table {
@@ -119,7 +116,7 @@ fn cells_table(server: &str, to: &str, measure: Measure, rows: &[&Comparison]) -
             local.map_or_else(|| Value::none(""), |local| local_value(local, measure))
         });
         let values = [figure(one), figure(other), ratio].into_iter().chain(local).collect();
-        TableRow { name: position(row), values, ..TableRow::default() }
+        TableRow::new(position(row), values)
     };
     let title = format!("{server} / {to}: {}", measure.name(rows[0].cell.workload));
     let head = ["cell".to_owned()].into_iter().chain(published).chain(here).collect();

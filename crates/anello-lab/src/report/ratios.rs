@@ -57,7 +57,7 @@ pub fn against_reference(result: &LabResult, group: &Group, measure: Measure) ->
         let value = |cell: &&CellResult| {
             let Some(row) = cell.rows.get(index) else { return Value::none("") };
             if is_reference {
-                let figure = names::estimate(row, measure).map(|figure| names::shown(measure, figure.median));
+                let figure = row.figure(measure).map(|figure| names::shown(measure, figure.median));
                 return Value::new(figure.unwrap_or_else(|| names::why_none(&row.outcome).to_owned()))
                     .tone(Tone::Muted);
             }
@@ -80,7 +80,7 @@ pub fn against_reference(result: &LabResult, group: &Group, measure: Measure) ->
     let method = |cell: &&CellResult| method::name(&result.plan, &cell.cell).to_owned();
     let mut add = |name: String, values: Vec<String>| {
         let values = values.into_iter().map(|value| Value::new(value).tone(Tone::Muted)).collect();
-        table.rows.push(TableRow { name, values, ..TableRow::default() });
+        table.rows.push(TableRow::new(name, values));
     };
     add(format!("(equal {}s)", group.workload.server_noun()), cells.iter().map(floor).collect());
     if group.workload.has_loops() {
@@ -206,7 +206,7 @@ fn standings(result: &LabResult, title: String, first: &str, rows: Vec<(TableRow
 
 /// Returns the methods of measurement of the run as a sentence, or nothing if none applies.
 fn method_note(result: &LabResult) -> String {
-    let methods = method::description(&result.plan, result.cells.iter().map(|cell| &cell.cell));
+    let methods = method::of_run(result);
     if methods.is_empty() { methods } else { format!("Method: {methods}.") }
 }
 
@@ -261,10 +261,7 @@ pub fn reference_standings(result: &LabResult) -> Table {
         let entry = |row, measure: Measure| Some((measure, measure.ratio(row)?, measure.verdict(row)));
         let entries =
             rows.flat_map(|row| Measure::ALL.into_iter().filter_map(move |measure| entry(row, measure)));
-        (
-            TableRow { contender: Some(index), name: contender.name.clone(), ..TableRow::default() },
-            entries.collect(),
-        )
+        (TableRow::of_contender(index, &contender.name, Vec::new()), entries.collect())
     });
     let title = format!(
         "Contenders against {}: cells better / equal / worse (× median ratio, range)",
@@ -296,12 +293,7 @@ pub fn decisions(result: &LabResult) -> Table {
         let limits = [0.5, 0.9].map(|at| undetectable(at).map_or_else(|| Value::none(""), Value::new));
         let values =
             [Value::new(decision.peers)].into_iter().chain(counts.map(|count| Value::new(count.to_string())));
-        Some(TableRow {
-            contender: Some(index),
-            name: own.name.clone(),
-            values: values.chain(limits).collect(),
-            ..TableRow::default()
-        })
+        Some(TableRow::of_contender(index, &own.name, values.chain(limits).collect()))
     });
     Table {
         title: "anello against its peers, all cells and measures".to_owned(),
@@ -314,23 +306,18 @@ pub fn decisions(result: &LabResult) -> Table {
 /// Returns the comparisons with decisive peers in which the peer is better.
 pub fn losses(result: &LabResult) -> Table {
     let decisions = result.contenders.iter().filter_map(|own| findings::decision(result, own));
-    let rows = decisions.flat_map(|decision| decision.lost).map(|(measure, pair)| TableRow {
-        name: pair.contender.clone(),
-        values: vec![
+    let rows = decisions.flat_map(|decision| decision.lost).map(|(measure, pair)| {
+        let values = vec![
             Value::new(&pair.peer),
             Value::new(pair.cell.to_string()),
             Value::new(measure.name(pair.cell.workload)),
             Value::new(method::name(&result.plan, &pair.cell)),
             ratio_value(measure.pair_ratio(pair), measure.pair_verdict(pair), measure, &Outcome::NotMeasured),
-        ],
-        ..TableRow::default()
+        ];
+        TableRow::new(&pair.contender, values)
     });
-    Table {
-        title: "Cells in which a peer is significantly better".to_owned(),
-        head: ["contender", "peer", "cell", "measure", "method", "ratio"].map(str::to_owned).to_vec(),
-        rows: rows.collect(),
-        ..Table::default()
-    }
+    let head = ["contender", "peer", "cell", "measure", "method", "ratio"];
+    Table::new("Cells in which a peer is significantly better", &head, rows.collect())
 }
 
 /// Returns in how many cells an anello contender is ahead of each async runtime, over CPU, rate and p99 latency together.
@@ -402,7 +389,7 @@ pub fn peaks(result: &LabResult) -> Table {
                 .map_or_else(|| Value::none(""), |peak| peak_value(peak, &contender.name, sweep))
         };
         let values = sweeps.iter().map(value).collect();
-        TableRow { contender: Some(index), name: contender.name.clone(), values, ..TableRow::default() }
+        TableRow::of_contender(index, &contender.name, values)
     };
     let rows: Vec<TableRow> = names::originals(result).map(row).filter(|_| !sweeps.is_empty()).collect();
     if rows.iter().flat_map(|row| &row.values).any(|value| value.detail.contains("published")) {

@@ -2,9 +2,10 @@
 
 use std::ops::Range;
 
+use plotters::coord::Shift;
 use plotters::coord::ranged1d::{DefaultFormatting, KeyPointHint, Ranged};
 use plotters::coord::types::RangedCoordf64;
-use plotters::drawing::DrawingAreaErrorKind;
+use plotters::drawing::{DrawingArea, DrawingAreaErrorKind};
 use plotters::prelude::{ChartBuilder, IntoDrawingArea, PathElement, RGBColor, SVGBackend, Text};
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 use plotters::style::{Color, FontFamily, FontStyle, IntoTextStyle, TextStyle, WHITE};
@@ -26,6 +27,8 @@ const CHARACTER_WIDTH: i32 = 7;
 
 /// With more lines, only the strong ones show their spread.
 const MAX_SPREAD_SERIES: usize = 6;
+
+type DrawResult = Result<(), DrawingAreaErrorKind<std::io::Error>>;
 
 /// A linear axis with given marks.
 struct Scale {
@@ -58,19 +61,13 @@ pub fn render(chart: &Chart, looks: &[Look]) -> String {
     text
 }
 
-fn draw(
-    text: &mut String,
-    chart: &Chart,
-    looks: &[Look],
-) -> Result<(), DrawingAreaErrorKind<std::io::Error>> {
+fn draw(text: &mut String, chart: &Chart, looks: &[Look]) -> DrawResult {
     let label_width = chart.series.iter().map(|series| series.name.chars().count() as i32).max().unwrap_or(0);
     let right = label_width * CHARACTER_WIDTH + 40;
     let plot_height = MIN_PLOT_HEIGHT.max(chart.series.len() as i32 * LABEL_STEP);
     let root = SVGBackend::with_string(text, (WIDTH as u32, plot_height as u32 + 90)).into_drawing_area();
     root.fill(&WHITE)?;
-    let font = |size: i32| (FontFamily::SansSerif, size);
-    let bold = |size: i32| (FontFamily::SansSerif, size, FontStyle::Bold).into_text_style(&root);
-    root.draw(&Text::new(chart.title.clone(), (8, 8), bold(14)))?;
+    root.draw(&Text::new(chart.title.clone(), (8, 8), font(14, FontStyle::Bold).into_text_style(&root)))?;
     let is_logarithmic = !chart.y_marks.is_empty();
     let scale = |value: f64| if is_logarithmic { value.max(f64::MIN_POSITIVE).ln() } else { value };
     let (low, high) = (scale(chart.y_range.0), scale(chart.y_range.1));
@@ -100,7 +97,7 @@ fn draw(
         .light_line_style(WHITE.mix(0.0))
         .bold_line_style(rgb("#e8e6e1"))
         .axis_style(rgb("#dedbd4"))
-        .label_style(font(12))
+        .label_style(font(12, FontStyle::Normal))
         .x_desc(&chart.x_title)
         .x_label_formatter(&label)
         .y_label_formatter(&|mark| axis_label(if is_logarithmic { mark.exp() } else { *mark }))
@@ -127,28 +124,42 @@ fn draw(
             ))
         }))?;
         if chart.x.len() <= chart.x_marks.len() {
-            let marker = centred(font(11).into_text_style(&root), HPos::Center).color(&colour);
+            let marker =
+                centred(font(11, FontStyle::Normal).into_text_style(&root), HPos::Center).color(&colour);
             area.draw_series(
                 points.iter().map(|point| Text::new(look.marker.to_string(), *point, marker.clone())),
             )?;
         }
         ends.extend(points.last().map(|(_, y)| (area.backend_coord(&(*last, *y)).1, series)));
     }
-    ends.sort_by_key(|(y, _)| *y);
-    let places = spread_out(&ends.iter().map(|(y, _)| *y).collect::<Vec<_>>(), 36, 36 + plot_height);
-    for (place, (_, series)) in places.into_iter().zip(&ends) {
-        let look = looks[series.contender];
-        let at = WIDTH - right + 12;
-        let style = if look.is_strong { bold(12) } else { font(12).into_text_style(&root) };
-        let style = centred(style, HPos::Left);
-        root.draw(&Text::new(
-            look.marker.to_string(),
-            (at, place),
-            style.clone().color(&rgb(look.colour.0)),
-        ))?;
-        root.draw(&Text::new(series.name.clone(), (at + 14, place), style))?;
-    }
+    draw_labels(&root, WIDTH - right + 12, ends, 36..36 + plot_height, looks)?;
     root.present()
+}
+
+/// Draws the names of the lines to the right of their ends, without overlap. `ends` holds the vertical positions.
+fn draw_labels(
+    root: &DrawingArea<SVGBackend<'_>, Shift>,
+    left: i32,
+    mut ends: Vec<(i32, &Series)>,
+    range: Range<i32>,
+    looks: &[Look],
+) -> DrawResult {
+    ends.sort_by_key(|(y, _)| *y);
+    let sorted: Vec<i32> = ends.iter().map(|(y, _)| *y).collect();
+    for (y, (_, series)) in spread_out(&sorted, range.start, range.end).into_iter().zip(&ends) {
+        let look = looks[series.contender];
+        let weight = if look.is_strong { FontStyle::Bold } else { FontStyle::Normal };
+        let style = centred(font(12, weight).into_text_style(root), HPos::Left);
+        let colour = rgb(look.colour.0);
+        let marker = style.clone().color(&colour);
+        root.draw(&Text::new(look.marker.to_string(), (left, y), marker))?;
+        root.draw(&Text::new(series.name.clone(), (left + 14, y), style))?;
+    }
+    Ok(())
+}
+
+fn font(size: i32, style: FontStyle) -> (FontFamily<'static>, i32, FontStyle) {
+    (FontFamily::SansSerif, size, style)
 }
 
 fn centred(style: TextStyle<'_>, horizontal: HPos) -> TextStyle<'_> {

@@ -1,7 +1,5 @@
 //! Tables in a form that every output renders: terminal, Markdown and HTML.
 
-use std::fmt::Write as _;
-
 use crate::report::format::cut;
 
 /// Maximum width of a line in the terminal, in columns.
@@ -72,7 +70,7 @@ pub enum Tone {
     Muted,
     /// Too noisy for a verdict.
     Noisy,
-    /// Measured by someone else on another machine.
+    /// Published figure of another machine.
     Other,
     /// A sentence.
     Long,
@@ -90,6 +88,18 @@ impl Tone {
             Tone::Other => Some("other"),
             Tone::Long => Some("long"),
         }
+    }
+}
+
+impl TableRow {
+    /// Returns a row that describes no contender.
+    pub fn new(name: impl Into<String>, values: Vec<Value>) -> TableRow {
+        TableRow { name: name.into(), values, ..TableRow::default() }
+    }
+
+    /// Returns a row that describes a contender.
+    pub fn of_contender(contender: usize, name: impl Into<String>, values: Vec<Value>) -> TableRow {
+        TableRow { contender: Some(contender), ..TableRow::new(name, values) }
     }
 }
 
@@ -132,6 +142,12 @@ impl Value {
 }
 
 impl Table {
+    /// Returns a table with these column headings.
+    pub fn new(title: impl Into<String>, head: &[&str], rows: Vec<TableRow>) -> Table {
+        let head = head.iter().map(|heading| (*heading).to_owned()).collect();
+        Table { title: title.into(), note: String::new(), head, rows }
+    }
+
     /// Renders the table for a terminal. Columns that do not fit in one line form further blocks below.
     pub fn to_text(&self, with_details: bool) -> String {
         let mut text = String::new();
@@ -140,19 +156,7 @@ impl Table {
         if !self.note.is_empty() {
             wrap(&mut text, "", &self.note);
         }
-        let name = |row: &TableRow| {
-            let detail = if row.detail.is_empty() {
-                String::new()
-            } else {
-                format!("  {}", cut(&row.detail, MAX_NAME_WIDTH))
-            };
-            format!(
-                "{:<1$}{detail}",
-                cut(&row.name, MAX_NAME_WIDTH),
-                if detail.is_empty() { 0 } else { MAX_NAME_WIDTH }
-            )
-        };
-        let names: Vec<String> = self.rows.iter().map(name).collect();
+        let names = self.names();
         let heads = self.head.first().into_iter();
         let name_width = heads.chain(&names).map(|name| width(name)).max().unwrap_or(0);
         let values: Vec<Vec<String>> = self
@@ -160,14 +164,7 @@ impl Table {
             .iter()
             .map(|row| row.values.iter().map(|value| value.terminal_text(with_details)).collect())
             .collect();
-        let spans = |row: &[String]| row.len() < self.head.len().saturating_sub(1);
-        let columns: Vec<usize> = (1..self.head.len())
-            .map(|column| {
-                let values = values.iter().filter(|row| !spans(row)).filter_map(|row| row.get(column - 1));
-                let widest = values.chain([&self.head[column]]).map(|value| width(value)).max().unwrap_or(0);
-                (widest + 2).min(WIDTH - name_width)
-            })
-            .collect();
+        let columns = self.column_widths(&values, WIDTH - name_width);
         let is_left = |column: usize| {
             self.rows.iter().any(|row| row.values.get(column).is_some_and(|value| value.bar.is_some()))
         };
@@ -183,11 +180,10 @@ impl Table {
                 for (value, column) in values.iter().zip(first..next) {
                     let width = columns[column] - 2;
                     let value = cut(value, width);
-                    // Writing to a string cannot fail.
-                    let _: std::fmt::Result = if is_left(column) {
-                        write!(line, "  {value:<width$}")
+                    line += &if is_left(column) {
+                        format!("  {value:<width$}")
                     } else {
-                        write!(line, "  {value:>width$}")
+                        format!("  {value:>width$}")
                     };
                 }
                 line
@@ -200,7 +196,7 @@ impl Table {
                 ),
             );
             for (name, row) in names.iter().zip(&values) {
-                if !spans(row) {
+                if !self.spans(row) {
                     push_line(&mut text, &line(name, &row.iter().skip(first).collect::<Vec<_>>()));
                 } else if first == 0 {
                     push_line(&mut text, &cut(&format!("{name:name_width$}  {}", row.join(" ")), WIDTH));
@@ -211,6 +207,32 @@ impl Table {
             }
         }
         text
+    }
+
+    /// Returns the first column of the rows.
+    fn names(&self) -> Vec<String> {
+        let has_details = self.rows.iter().any(|row| !row.detail.is_empty());
+        let limit = if has_details { MAX_NAME_WIDTH } else { MAX_NAME_WIDTH * 2 };
+        let name = |row: &TableRow| match (cut(&row.name, limit), row.detail.as_str()) {
+            (name, "") => name,
+            (name, detail) => format!("{name:<MAX_NAME_WIDTH$}  {}", cut(detail, MAX_NAME_WIDTH)),
+        };
+        self.rows.iter().map(name).collect()
+    }
+
+    /// Returns `true` if the last value of a row spans the remaining columns.
+    fn spans(&self, values: &[String]) -> bool {
+        values.len() < self.head.len().saturating_sub(1)
+    }
+
+    /// Returns the widths of the columns after the first, each with the distance to the column before it.
+    fn column_widths(&self, values: &[Vec<String>], max_width: usize) -> Vec<usize> {
+        let width_of = |column: usize| {
+            let values = values.iter().filter(|row| !self.spans(row)).filter_map(|row| row.get(column - 1));
+            let widest = values.chain([&self.head[column]]).map(|value| width(value)).max().unwrap_or(0);
+            (widest + 2).min(max_width)
+        };
+        (1..self.head.len()).map(width_of).collect()
     }
 
     /// Renders the rows as a list for a terminal, for tables with sentences.
@@ -308,17 +330,12 @@ mod tests {
 
     #[test]
     fn wide_table_is_split_into_blocks_and_long_text_is_cut() {
-        let row = |name: &str, values: Vec<Value>| TableRow {
-            name: name.to_owned(),
-            values,
-            ..TableRow::default()
-        };
         let table = Table {
             title: "title".to_owned(),
             head: ["name"].into_iter().chain(["a head"; 20]).map(str::to_owned).collect(),
             rows: vec![
-                row(&"n".repeat(50), vec![Value::with_detail("1.00", "0.98–1.02"); 20]),
-                row("absent", vec![Value::long("reason ".repeat(30))]),
+                TableRow::new("n".repeat(50), vec![Value::with_detail("1.00", "0.98–1.02"); 20]),
+                TableRow::new("absent", vec![Value::long("reason ".repeat(30))]),
             ],
             ..Table::default()
         };
@@ -332,7 +349,7 @@ mod tests {
     #[test]
     fn markdown_marks_losses_and_escapes_bars() {
         let values = vec![Value::with_detail("▲ 1.20", "1.10–1.30").tone(Tone::Bad), Value::none("")];
-        let rows = vec![TableRow { name: "a|b".to_owned(), values, ..TableRow::default() }];
+        let rows = vec![TableRow::new("a|b", values)];
         let head = ["peer", "1", "50"].map(str::to_owned).to_vec();
         let table = Table { head, rows, ..Table::default() };
         assert!(

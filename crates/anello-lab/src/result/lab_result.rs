@@ -47,8 +47,8 @@ pub struct LabResult {
     #[serde(default)]
     pub runtime_versus: Vec<PairComparison>,
     /// Comparisons of the anello contenders with the other peers that use a different kind of I/O, cell by cell. Part
-    /// of each difference is due to the kind of I/O. The findings include these comparisons only for HTTP servers,
-    /// which users choose regardless of the kind of I/O.
+    /// of each difference is due to the kind of I/O. The findings include these comparisons only for HTTP servers:
+    /// their users do not choose by the kind of I/O.
     #[serde(default)]
     pub other_versus: Vec<PairComparison>,
     /// Comparisons of the contenders that name a base ([`ContenderRecord::base`]) with that base, cell by cell.

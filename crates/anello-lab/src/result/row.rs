@@ -93,13 +93,28 @@ pub struct Row {
     pub cpu_low_ratio: Option<Ratio>,
     /// Memory of the server process per idle connection, in bytes, excluding kernel memory; only for idle connections.
     pub memory_per_connection_bytes: Option<Estimate>,
-    /// Server instructions per request in kernel and user mode, from [`LabResult::instructions`]; `None` if they were
+    /// Server instructions per request in kernel and user mode, from [`LabResult`](crate::LabResult::instructions); `None` if they were
     /// not counted.
     #[serde(default)]
     pub instructions_per_request: Option<f64>,
     /// Points of the latency distribution over all clean slices: quantile and latency in nanoseconds. Empty if the
     /// contender was not measured.
     pub latency_curve: Vec<(f64, u64)>,
+}
+
+impl Row {
+    /// Returns the figure by a measure.
+    pub fn figure(&self, measure: Measure) -> Option<Estimate> {
+        let figures = self.figures.as_ref();
+        match measure {
+            Measure::Rate => figures.map(|figures| figures.requests_per_second),
+            Measure::Cpu => figures.map(|figures| figures.cpu_ns),
+            Measure::P50 => figures.map(|figures| figures.p50_ns),
+            Measure::P99 => figures.map(|figures| figures.p99_ns),
+            Measure::Memory => self.memory_per_connection_bytes,
+            Measure::TotalCpu => figures.and_then(|figures| figures.cpu_of_both_ns),
+        }
+    }
 }
 
 /// Comparison of two contenders in one cell: an anello contender with a peer, or a contender with its base. The fields

@@ -161,7 +161,8 @@ impl Machine for LocalMachine {
         config: &LabConfig,
         cores: &[usize],
     ) -> Result<Running, String> {
-        let contender = with_certificate(with_site(contender, &mut self.site)?, self.identity.as_ref())?;
+        let contender =
+            with_certificate(with_site(contender.clone(), &mut self.site)?, self.identity.as_ref())?;
         let (process, running) =
             ServerProcess::start(&contender, &config.startup.launcher, cores, config.startup.start_timeout)?;
         self.processes.insert(running.pid, process);

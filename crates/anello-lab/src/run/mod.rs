@@ -24,6 +24,7 @@ mod environment;
 pub mod load;
 pub mod local;
 pub mod machine;
+pub(crate) mod participants;
 pub mod process;
 pub mod progress;
 mod record;
@@ -31,19 +32,20 @@ pub(crate) mod replace;
 mod runner;
 pub mod simulation;
 mod site;
+mod temporary;
 pub mod tls;
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 
 use thiserror::Error;
 
-use crate::plan::config::LabConfig;
 use crate::plan::limits::ConfigError;
 use crate::result::{Failure, LabResult};
-use crate::run::load::Load;
-use crate::run::machine::Machine;
-use crate::run::progress::{Observer, Progress};
+use crate::run::participants::Participants;
+use crate::run::progress::Progress;
 use crate::run::runner::Runner;
+
+pub use record::ResumeError;
 
 /// Reason why a run has no result.
 #[derive(Debug, Clone, PartialEq, Error)]
@@ -51,9 +53,9 @@ pub enum LabError {
     /// The configuration is invalid.
     #[error("cannot run: {0}")]
     Config(#[from] ConfigError),
-    /// The run cannot be resumed from this result. The text names the difference.
+    /// The run cannot be resumed from this result.
     #[error("cannot resume the run: {0}")]
-    Resume(String),
+    Resume(#[from] ResumeError),
     /// No contender could be started. Contains the failure of each.
     #[error("no contender could be started{}", list(.0))]
     NothingStarted(Vec<Failure>),
@@ -67,18 +69,15 @@ fn list(failures: &[Failure]) -> String {
 ///
 /// # Errors
 /// Returns [`LabError`] if the configuration is invalid, the run cannot be resumed, or no contender could be started.
-pub fn measure(
-    config: &LabConfig,
+pub(crate) fn measure(
+    participants: Participants<'_>,
     previous: Option<LabResult>,
-    load: &mut dyn Load,
-    machine: &mut dyn Machine,
-    observer: &mut dyn Observer,
-    stop: &AtomicBool,
 ) -> Result<LabResult, LabError> {
+    let Participants { config, load, machine, observer, stop } = participants;
     config.validate()?;
     let mut result = record::new_result(config, machine);
     if let Some(previous) = previous {
-        result = record::resume(previous, result).map_err(LabError::Resume)?;
+        result = record::resume(previous, result)?;
     }
     for note in machine.prepare(config) {
         if !result.notes.contains(&note) {
@@ -90,7 +89,8 @@ pub fn measure(
     let start_ns = machine.now_ns();
     let foreign_before_ns = machine.other_cpu_ns(&cores);
     observer.progress(Progress::Begin { slices: config.slice_count() });
-    let mut runner = Runner::new(config, load, machine, observer, stop, &mut result);
+    let participants = Participants { config, load, machine: &mut *machine, observer, stop };
+    let mut runner = Runner::new(participants, &mut result);
     runner.check_all();
     for pass in 0..config.timing.passes {
         if stop.load(Ordering::Relaxed) {

@@ -3,6 +3,8 @@
 use std::collections::HashSet;
 use std::fmt::Debug;
 
+use thiserror::Error;
+
 use crate::plan::cell::Workload;
 use crate::plan::cell::{Cell, SATURATION_CONNECTIONS_PER_CORE};
 use crate::plan::config::LabConfig;
@@ -13,6 +15,18 @@ use crate::result::executable::Hashes;
 use crate::result::measure::Measure;
 use crate::result::{Completed, ContenderRecord, LabResult, Plan, SCHEMA, SCHEMA_VERSION};
 use crate::run::machine::Machine;
+
+/// Difference that prevents resuming a run.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[error("{property} differs: {previous} in the previous run, {current} now")]
+pub struct ResumeError {
+    /// Property that differs: "seed", "kernel".
+    pub property: String,
+    /// Its value in the previous run.
+    pub previous: String,
+    /// Its value now.
+    pub current: String,
+}
 
 /// Creates a result that contains only the plan.
 pub fn new_result(config: &LabConfig, machine: &mut dyn Machine) -> LabResult {
@@ -64,7 +78,7 @@ pub fn new_result(config: &LabConfig, machine: &mut dyn Machine) -> LabResult {
 ///
 /// # Errors
 /// Returns the first difference that prevents resuming.
-pub fn resume(mut previous: LabResult, fresh: LabResult) -> Result<LabResult, String> {
+pub fn resume(mut previous: LabResult, fresh: LabResult) -> Result<LabResult, ResumeError> {
     check_same_plan(&previous, &fresh)?;
     let completed: HashSet<Completed> = previous.completed.iter().copied().collect();
     previous.slices.retain(|slice| completed.contains(&Completed { pass: slice.pass, cell: slice.cell }));
@@ -100,7 +114,7 @@ pub fn resume(mut previous: LabResult, fresh: LabResult) -> Result<LabResult, St
     })
 }
 
-fn check_same_plan(previous: &LabResult, fresh: &LabResult) -> Result<(), String> {
+fn check_same_plan(previous: &LabResult, fresh: &LabResult) -> Result<(), ResumeError> {
     let (old, new) = (&previous.plan, &fresh.plan);
     check_equal("version", &old.version, &new.version)?;
     check_equal("scenario", &old.scenario.name, &new.scenario.name)?;
@@ -122,7 +136,8 @@ fn check_same_plan(previous: &LabResult, fresh: &LabResult) -> Result<(), String
     check_equal("number of cells", old.cells.len(), new.cells.len())?;
     for (index, (old, new)) in old.cells.iter().zip(&new.cells).enumerate() {
         if old != new {
-            return Err(format!("cell {} differs: \"{old}\" in the previous run, \"{new}\" now", index + 1));
+            let (previous, current) = (format!("\"{old}\""), format!("\"{new}\""));
+            return Err(ResumeError { property: format!("cell {}", index + 1), previous, current });
         }
     }
     let names = |result: &LabResult| -> Vec<String> {
@@ -148,7 +163,7 @@ fn check_same_plan(previous: &LabResult, fresh: &LabResult) -> Result<(), String
 }
 
 /// Compares the properties that affect every measurement. Volatile ones like the load average are ignored.
-fn check_same_machine(old: &Environment, new: &Environment) -> Result<(), String> {
+fn check_same_machine(old: &Environment, new: &Environment) -> Result<(), ResumeError> {
     check_equal("kernel", &old.kernel, &new.kernel)?;
     check_equal("CPU", &old.cpu_model, &new.cpu_model)?;
     check_equal("congestion control", &old.congestion_control, &new.congestion_control)?;
@@ -158,12 +173,12 @@ fn check_same_machine(old: &Environment, new: &Environment) -> Result<(), String
     check_equal("limit of open files", &old.open_files, &new.open_files)
 }
 
-fn check_equal<T: PartialEq + Debug>(property: &str, previous: T, current: T) -> Result<(), String> {
+fn check_equal<T: PartialEq + Debug>(property: &str, previous: T, current: T) -> Result<(), ResumeError> {
     if previous == current {
-        Ok(())
-    } else {
-        Err(format!("{property} differs: {previous:?} in the previous run, {current:?} now"))
+        return Ok(());
     }
+    let (previous, current) = (format!("{previous:?}"), format!("{current:?}"));
+    Err(ResumeError { property: property.to_owned(), previous, current })
 }
 
 fn plan(config: &LabConfig) -> Plan {

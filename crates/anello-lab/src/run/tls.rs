@@ -3,10 +3,8 @@
 //! All contenders use the same self-signed certificate, created for the run. The load offers only the cipher suite
 //! of the cell, so that all servers use the same one.
 
-use std::fs;
 use std::io;
-use std::os::unix::fs::OpenOptionsExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use rcgen::{CertificateParams, KeyPair, PKCS_ECDSA_P256_SHA256};
 use tempfile::TempDir;
@@ -14,6 +12,10 @@ use tempfile::TempDir;
 use crate::plan::cell::Cell;
 pub use crate::plan::cipher::{Cipher, SERVER_NAME};
 use crate::plan::contender::{CERTIFICATE, Contender, KEY};
+use crate::run::temporary;
+
+const CERTIFICATE_FILE: &str = "certificate.pem";
+const KEY_FILE: &str = "key.pem";
 
 /// A self-signed certificate (ECDSA, P-256) and its key, in a directory that only this user can open. Dropping it
 /// removes the files.
@@ -31,12 +33,10 @@ impl Identity {
         let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256).map_err(io::Error::other)?;
         let parameters = CertificateParams::new([SERVER_NAME.to_owned()]).map_err(io::Error::other)?;
         let certificate = parameters.self_signed(&key).map_err(io::Error::other)?;
-        let parent = std::env::temp_dir();
-        let directory = tempfile::Builder::new().prefix("anello-lab-tls-").tempdir_in(&parent);
-        let identity = Identity { directory: directory.map_err(|error| with_path(&parent, &error))? };
-        write(&identity.certificate(), &certificate.pem())?;
-        write(&identity.key(), &key.serialize_pem())?;
-        Ok(identity)
+        let directory = temporary::create("anello-lab-tls-", 0o700)?;
+        temporary::write(&directory, CERTIFICATE_FILE, certificate.pem().as_bytes(), 0o600)?;
+        temporary::write(&directory, KEY_FILE, key.serialize_pem().as_bytes(), 0o600)?;
+        Ok(Identity { directory })
     }
 
     /// Creates an identity if any of these cells uses TLS.
@@ -50,12 +50,12 @@ impl Identity {
 
     /// Returns the path of the certificate (PEM).
     pub fn certificate(&self) -> PathBuf {
-        self.directory.path().join("certificate.pem")
+        self.directory.path().join(CERTIFICATE_FILE)
     }
 
     /// Returns the path of the private key (PEM).
     pub fn key(&self) -> PathBuf {
-        self.directory.path().join("key.pem")
+        self.directory.path().join(KEY_FILE)
     }
 }
 
@@ -68,27 +68,15 @@ pub(crate) fn with_certificate(
         return Ok(contender);
     }
     let identity = identity.ok_or("no certificate for TLS (configure the machine with an identity)")?;
-    let (certificate, key) = (identity.certificate(), identity.key());
-    let expand = |word: &String| {
-        word.replace(CERTIFICATE, &certificate.to_string_lossy()).replace(KEY, &key.to_string_lossy())
-    };
-    Ok(Contender { arguments: contender.arguments.iter().map(expand).collect(), ..contender })
-}
-
-fn write(file: &Path, text: &str) -> io::Result<()> {
-    let file_result = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(file);
-    file_result
-        .and_then(|mut file| io::Write::write_all(&mut file, text.as_bytes()))
-        .map_err(|error| with_path(file, &error))
-}
-
-fn with_path(path: &Path, error: &io::Error) -> io::Error {
-    io::Error::new(error.kind(), format!("{}: {error} (set TMPDIR to another directory)", path.display()))
+    let contender = contender.replacing(CERTIFICATE, &identity.certificate().to_string_lossy());
+    Ok(contender.replacing(KEY, &identity.key().to_string_lossy()))
 }
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
     use std::os::unix::fs::PermissionsExt;
+    use std::path::Path;
 
     use super::*;
     use crate::plan::site::Target;

@@ -155,6 +155,16 @@ fn field_costing(costs_ns: [f64; 5]) -> [(&'static str, SimulatedServer); 5] {
     std::array::from_fn(|index| (names[index], SimulatedServer::costing(costs_ns[index])))
 }
 
+/// Returns the result of equal servers that report the drivers of [`field_with_peers`].
+fn equal_field_with_drivers() -> LabResult {
+    let mut result = simulate(&field_with_peers(), Noise::USUAL, &field_costing([6_000.0; 5]));
+    for (record, contender) in result.contenders.iter_mut().zip(&field_with_peers().contenders) {
+        record.driver.clone_from(&contender.driver);
+    }
+    anello_lab::analysis::analyse(&mut result);
+    result
+}
+
 #[test]
 fn peers_with_unknown_driver_are_compared_and_lost_cell_is_reported() {
     let field = field_costing([5_000.0, 6_000.0, 6_500.0, 5_200.0, 9_000.0]);
@@ -193,13 +203,7 @@ fn peers_with_unknown_driver_are_compared_and_lost_cell_is_reported() {
 
 #[test]
 fn peers_with_driver_are_compared_within_driver_family() {
-    let names = ["anello io_uring", "anello epoll", "ring", "tokio", "other"];
-    let field = names.map(|name| (name, SimulatedServer::costing(6_000.0)));
-    let mut result = simulate(&field_with_peers(), Noise::USUAL, &field);
-    for (record, contender) in result.contenders.iter_mut().zip(&field_with_peers().contenders) {
-        record.driver.clone_from(&contender.driver);
-    }
-    anello_lab::analysis::analyse(&mut result);
+    let result = equal_field_with_drivers();
     let mut pairs: Vec<(&str, &str)> =
         result.versus.iter().map(|versus| (versus.contender.as_str(), versus.peer.as_str())).collect();
     pairs.dedup();
@@ -297,13 +301,7 @@ fn every_peer_is_compared_and_findings_include_same_driver_family_only() {
 
 #[test]
 fn add_missing_adds_other_pairs_to_old_run() {
-    let names = ["anello io_uring", "anello epoll", "ring", "tokio", "other"];
-    let field = names.map(|name| (name, SimulatedServer::costing(6_000.0)));
-    let mut result = simulate(&field_with_peers(), Noise::USUAL, &field);
-    for (record, contender) in result.contenders.iter_mut().zip(&field_with_peers().contenders) {
-        record.driver.clone_from(&contender.driver);
-    }
-    anello_lab::analysis::analyse(&mut result);
+    let result = equal_field_with_drivers();
     let mut old: serde_json::Value =
         serde_json::from_str(&anello_lab::render_json(&result).unwrap()).unwrap();
     old.as_object_mut().unwrap().remove("other_versus").expect("the result has the field");

@@ -5,6 +5,7 @@ use std::rc::Rc;
 
 use super::buffer::Pools;
 use super::counters::DriverMetrics;
+use super::notifier::Descriptors;
 use super::op::{Completion, Op, SendMode, Wait};
 use super::sockets::Sockets;
 use super::token::{Key, Token};
@@ -52,6 +53,16 @@ pub(crate) trait CompletionKernel: Sized {
     /// Returns `true` if there are entries to submit or completions to read, so that a turn without waiting is worth a
     /// system call.
     fn needs_enter(&self) -> bool;
+
+    /// Returns `true` if there are completions to read or task work to run, without a system call.
+    fn has_pending_work(&self) -> bool {
+        false
+    }
+
+    /// Returns the descriptors with which other threads interrupt a wait. Simulated kernels have none.
+    fn wake_descriptors(&self) -> io::Result<Option<Descriptors>> {
+        Ok(None)
+    }
 
     /// Returns the receive memory, whose ring is registered with the kernel.
     fn pools(&self) -> &Rc<Pools>;

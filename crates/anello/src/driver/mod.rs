@@ -67,16 +67,17 @@ pub(crate) use accept_sink::AcceptSink;
 use buffer::Chunk;
 pub(crate) use catch_panic::{catch_and_log_panic, log};
 pub(crate) use clock::Clock;
+use completion_kernel::CompletionKernel;
 pub use counters::DriverMetrics;
 use epoll::Epoll;
 pub(crate) use machine::Accepted;
 use machine::Machine;
-use notifier::Descriptors;
 pub(crate) use notifier::Notifier;
 pub(crate) use op::Wait;
 pub use options::{DisabledFeatures, DriverOptions, SendCompletion, SubmissionPolling, TaskWork, ZeroCopy};
 use proactor::Proactor;
 use reactor::Reactor;
+use readiness_kernel::ReadinessKernel;
 pub use send_queue::SendBuf;
 use sim::{SimCompletion, SimReadiness};
 pub use sim::{SimFaults, SimModel, SimOptions};
@@ -248,17 +249,7 @@ impl Driver {
     /// # Errors
     /// Returns the error of duplicating the descriptor of the ring.
     pub fn notifier(&self) -> io::Result<Notifier> {
-        Ok(Notifier::new(match &*self.backend {
-            Backend::Uring(uring) => {
-                let supports_msg_ring = uring.kernel.features().msg_ring;
-                let ring = supports_msg_ring.then(|| uring.kernel.duplicate().map(Arc::new)).transpose()?;
-                Some(Descriptors { eventfd: uring.kernel.wake_descriptor(), ring })
-            }
-            Backend::Epoll(epoll) => {
-                Some(Descriptors { eventfd: epoll.kernel.wake_descriptor(), ring: None })
-            }
-            Backend::SimCompletion(_) | Backend::SimReadiness(_) => None,
-        }))
+        dispatch!(&*self.backend, machine => machine.kernel.wake_descriptors()).map(Notifier::new)
     }
 
     /// Returns `true` if [`queue_wake`](Self::queue_wake) can reach other rings.
@@ -277,7 +268,7 @@ impl Driver {
 
     /// Submits queued operations, waits as requested and processes completions. See the [contract](self).
     pub fn turn(&mut self, wait: Wait, wakes: &mut WakeQueue) -> io::Result<()> {
-        if wait != Wait::None && self.spin.is_on() && self.spin_before_wait(wakes)? {
+        if wait != Wait::None && self.spin.is_on() && !self.is_simulated() && self.spin_before_wait(wakes)? {
             return Ok(());
         }
         dispatch!(&mut *self.backend, machine => machine.turn(wait, wakes))
@@ -296,27 +287,11 @@ impl Driver {
 
     /// Spins for a short time before a wait. Returns `true` if there is work to do.
     fn spin_before_wait(&mut self, wakes: &mut WakeQueue) -> io::Result<bool> {
-        // Submit queued operations first: the peer may be waiting for one of them.
-        dispatch!(&mut *self.backend, machine => machine.turn(Wait::None, wakes))?;
-        if wakes.has_work() {
-            return Ok(true);
-        }
-        let mut turn_error = None;
-        let has_work = match &mut *self.backend {
-            Backend::Uring(uring) => self.spin.spin_until(|| uring.kernel.has_pending_work()),
-            Backend::Epoll(epoll) => self.spin.spin_until(|| {
-                turn_error = epoll.turn(Wait::None, wakes).err();
-                turn_error.is_some() || wakes.has_work()
-            }),
-            Backend::SimCompletion(_) | Backend::SimReadiness(_) => false,
-        };
-        if let Some(error) = turn_error {
-            return Err(error);
-        }
-        if has_work && let Backend::Uring(uring) = &mut *self.backend {
-            uring.turn(Wait::None, wakes)?;
-        }
-        Ok(has_work)
+        dispatch!(&mut *self.backend, machine => {
+            // Submit queued operations first: the peer may be waiting for one of them.
+            machine.turn(Wait::None, wakes)?;
+            Ok(wakes.has_work() || self.spin.spin_until(|| machine.find_work(wakes))?)
+        })
     }
 
     /// Checked before a socket is opened or imported. Operations on existing sockets need no check: shutdown releases

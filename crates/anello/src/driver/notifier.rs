@@ -17,7 +17,7 @@ pub(crate) struct Notifier {
 }
 
 #[derive(Debug)]
-pub(super) struct Descriptors {
+pub(crate) struct Descriptors {
     pub eventfd: Arc<OwnedFd>,
     /// A second descriptor of the ring, to which other rings send messages.
     pub ring: Option<Arc<OwnedFd>>,

@@ -433,6 +433,12 @@ impl<K: ReadinessKernel> Reactor<K> {
         Ok(())
     }
 
+    /// Collects edges while the driver spins. Returns `true` if a task was woken.
+    pub fn find_work(&mut self, wakes: &mut WakeQueue) -> io::Result<bool> {
+        self.turn(Wait::None, wakes)?;
+        Ok(wakes.has_work())
+    }
+
     /// Returns `true` if messages are deferred to the next turn.
     pub fn needs_turn(&self) -> bool {
         !self.deferred_streams.is_empty()

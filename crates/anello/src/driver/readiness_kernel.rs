@@ -2,6 +2,7 @@
 
 use std::io;
 
+use super::notifier::Descriptors;
 use super::op::Wait;
 use super::sockets::Sockets;
 use super::token::Token;
@@ -17,6 +18,10 @@ pub(crate) trait ReadinessKernel: Sized {
     fn unwatch(&mut self, socket: &Socket<Self>) -> io::Result<()>;
     /// Waits for edges as requested. An interrupted or timed-out wait is not an error.
     fn wait(&mut self, wait: Wait) -> io::Result<()>;
+    /// Returns the descriptors with which other threads interrupt a wait. Simulated kernels have none.
+    fn wake_descriptors(&self) -> io::Result<Option<Descriptors>> {
+        Ok(None)
+    }
     /// Returns the next edge of the last wait.
     fn edge(&mut self) -> Option<Edge>;
 }

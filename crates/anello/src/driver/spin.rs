@@ -6,6 +6,7 @@
 //! sleeps immediately. After every sixteenth consecutive miss, however, the next spin runs for the full time.
 //! Otherwise, work that arrives regularly but later than the current limit would never be found by spinning again.
 
+use std::io;
 use std::time::{Duration, Instant};
 
 #[derive(Debug)]
@@ -30,19 +31,19 @@ impl Spin {
     }
 
     /// Calls `condition` until it returns `true` or the time limit is reached. Returns `true` if the condition was met.
-    pub fn spin_until(&mut self, mut condition: impl FnMut() -> bool) -> bool {
+    pub fn spin_until(&mut self, mut condition: impl FnMut() -> io::Result<bool>) -> io::Result<bool> {
         let (started, current_limit) = (Instant::now(), self.current_limit());
         loop {
             for _ in 0..16 {
-                if condition() {
+                if condition()? {
                     self.record_hit(started.elapsed());
-                    return true;
+                    return Ok(true);
                 }
                 std::hint::spin_loop();
             }
             if started.elapsed() >= current_limit {
                 self.record_miss();
-                return false;
+                return Ok(false);
             }
         }
     }
@@ -73,10 +74,10 @@ mod tests {
     fn spin_time_shrinks_after_misses() {
         let mut spin = Spin::new(LIMIT);
         for _ in 0..5 {
-            assert!(!spin.spin_until(|| false));
+            assert!(!spin.spin_until(|| Ok(false)).unwrap());
         }
         assert_eq!(spin.current_limit(), LIMIT / 16);
-        assert!(spin.spin_until(|| true));
+        assert!(spin.spin_until(|| Ok(true)).unwrap());
         assert!(spin.current_limit() >= LIMIT / 16);
     }
 

@@ -141,8 +141,7 @@ mod tests {
 
     #[test]
     fn freed_blocks_are_reused_within_byte_limit() {
-        let [small, large] =
-            [128, 4096].map(|bytes| Layout::from_size_align(bytes, 64).expect("a layout of a power of two"));
+        let [small, large] = [128, 4096].map(layout);
         let first = allocate(small);
         assert_eq!((first.addr().get() % 64, cached_bytes()), (0, 0));
         // SAFETY: the block was allocated with this layout and is not used after this call.
@@ -231,7 +230,7 @@ mod tests {
 
     #[test]
     fn block_can_be_freed_on_another_thread() {
-        let layout = Layout::from_size_align(192, 64).expect("a layout of a power of two");
+        let layout = layout(192);
         let block = allocate(layout).as_ptr().expose_provenance();
         let thread = std::thread::spawn(move || {
             let block = NonNull::new(std::ptr::with_exposed_provenance_mut(block)).expect("not null");

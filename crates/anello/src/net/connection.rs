@@ -26,8 +26,8 @@ pub struct Connection {
     key: Key,
 }
 
-/// Handle that shuts down a connection from outside the task that uses it; see [`Stream::shutdown_handle`](super::Stream::shutdown_handle). Has no
-/// effect once the connection is closed.
+/// Handle that shuts down a connection from outside the task that uses it; see
+/// [`Stream::shutdown_handle`](super::Stream::shutdown_handle). Has no effect once the connection is closed.
 #[derive(Clone)]
 pub struct ShutdownHandle {
     shared: Rc<Shared>,

@@ -44,8 +44,8 @@ impl<F: StreamFamily> StreamSocket<F> {
     /// data is not taken stops receiving. Cancel-safe.
     ///
     /// # Errors
-    /// Returns an error if the connection is broken, for example reset or timed out. A Unix stream is broken if the peer
-    /// closed it with unread bytes.
+    /// Returns an error if the connection is broken, for example reset or timed out. A Unix stream is broken if the
+    /// peer closed it with unread bytes.
     #[inline]
     pub fn recv(&mut self) -> impl Future<Output = io::Result<Option<Chunk>>> + '_ {
         self.connection.recv()

@@ -15,9 +15,9 @@ use crate::executor::current;
 
 /// TCP connection, bound to this thread's runtime.
 ///
-/// See [`StreamSocket`] for the guarantees of all streams. `TCP_NODELAY` is on by default. Urgent data is received in
-/// order with the other data (`SO_OOBINLINE`). On io_uring, it may be delayed until the peer sends further bytes, see
-/// [`one_shot_receive`](crate::DriverOptions::one_shot_receive).
+/// [`StreamSocket`] documents the methods and guarantees of all streams. `TCP_NODELAY` is on by default. Urgent data is
+/// received in order with the other data (`SO_OOBINLINE`). On io_uring, it may be delayed until the peer sends further
+/// bytes, see [`one_shot_receive`](crate::DriverOptions::one_shot_receive).
 pub type TcpStream = StreamSocket<Tcp>;
 
 impl StreamSocket<Tcp> {

@@ -22,9 +22,9 @@ const MAX_RETRY_DELAY: Duration = Duration::from_millis(50);
 /// Unix stream connection between two processes of the same machine (`AF_UNIX`, `SOCK_STREAM`), bound to this thread's
 /// runtime.
 ///
-/// See [`StreamSocket`] for the guarantees of all streams. Urgent data is received in order with the other data
-/// (`SO_OOBINLINE`). If the peer sends descriptors (`SCM_RIGHTS`), the kernel closes them, and the accompanying bytes
-/// are received.
+/// [`StreamSocket`] documents the methods and guarantees of all streams. Urgent data is received in order with the
+/// other data (`SO_OOBINLINE`). If the peer sends descriptors (`SCM_RIGHTS`), the kernel closes them, and the
+/// accompanying bytes are received.
 ///
 /// The simulated driver does not support Unix sockets.
 ///

@@ -51,7 +51,7 @@ pub(super) struct Entry {
 
 impl Listing {
     /// Creates an empty listing of a directory. `path` is relative to the document root, as returned by
-    /// [`TargetPath::relative`](super::path::TargetPath::relative). At most `max_entries` entries are kept.
+    /// [`TargetPath::relative`](crate::files::path::TargetPath::relative). At most `max_entries` entries are kept.
     pub fn new(path: &str, dotfiles: Dotfiles, max_entries: usize) -> Self {
         Self { path: path.to_owned(), dotfiles, max_entries, entries: Vec::new(), is_truncated: false }
     }

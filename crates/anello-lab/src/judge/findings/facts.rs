@@ -14,7 +14,7 @@ use crate::result::{CellResult, Figures, LabResult, Outcome, Quality, Row, Verdi
 pub struct Fact {
     /// Kind of the fact.
     pub kind: FindingKind,
-    /// What the fact is about: a few words, or the name of a contender.
+    /// Subject of the fact: a few words, or the name of a contender.
     pub subject: String,
     /// The fact.
     pub text: String,
@@ -163,13 +163,13 @@ impl<'a> Facts<'a> {
         self.add(Caution, "Other programs", foreign.map(|fraction| {
             format!("took {:.0}\u{a0}% of the cores' time (stop them and repeat the run for finer differences)", fraction * 100.0)
         }));
-        let reasons: [(fn(&Row) -> usize, &str); 2] = [
-            (|row| row.stolen_slices, "the hypervisor took time from a core"),
-            (|row| row.throttled_slices, "a CPU limit held them back"),
+        let sum = |count: fn(&Row) -> usize| rows().map(count).sum::<usize>();
+        let excluded = [
+            (sum(|row| row.stolen_slices), "the hypervisor took time from a core"),
+            (sum(|row| row.throttled_slices), "a CPU limit held them back"),
         ];
-        let excluded: Vec<String> = reasons
+        let excluded: Vec<String> = excluded
             .into_iter()
-            .map(|(count, why)| (rows().map(count).sum::<usize>(), why))
             .filter(|(count, _)| *count > 0)
             .map(|(count, why)| format!("{count} of {} ({why})", result.slices.len()))
             .collect();
@@ -257,13 +257,13 @@ impl<'a> Facts<'a> {
         }));
     }
 
-    /// What the figures do not include.
+    /// Limitations of the figures by workload.
     fn limitations(&mut self) {
         let any = |is: fn(Workload) -> bool| self.result.cells.iter().any(|cell| is(cell.cell.workload));
-        let large = any(Workload::has_large_answers).then(|| {
+        let large = any(Workload::has_large_answers).then_some(
             "compare the CPU of server and load together: the kernel charges its work for a connection to either of them, \
-             and server CPU per request of identical servers can differ by more than half"
-        });
+             and server CPU per request of identical servers can differ by more than half",
+        );
         let idle = any(|workload| workload == Workload::Idle).then_some(
             "of the server's process; kernel memory of the connections was not measured, and differs between servers",
         );

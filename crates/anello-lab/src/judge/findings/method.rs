@@ -2,7 +2,7 @@
 
 use crate::plan::cell::Cell;
 use crate::plan::method::Method;
-use crate::result::Plan;
+use crate::result::{LabResult, Plan};
 
 /// Returns the method in a cell: "saturated", "whole core", or nothing.
 pub fn name(plan: &Plan, cell: &Cell) -> &'static str {
@@ -20,11 +20,11 @@ pub fn summary<'a>(plan: &Plan, cells: impl Iterator<Item = &'a Cell>) -> &'stat
     if names.any(|name| name != first) { "both methods" } else { first }
 }
 
-/// Describes the methods of these cells, as in "whole core; saturated: server limited to 80 % of its core".
-pub fn description<'a>(plan: &Plan, cells: impl Iterator<Item = &'a Cell>) -> String {
+/// Describes the methods of the cells of a run, as in "whole core; saturated: server limited to 80 % of its core".
+pub fn of_run(result: &LabResult) -> String {
     let mut methods: Vec<String> = Vec::new();
-    for cell in cells.filter(|cell| cell.workload.has_loops()) {
-        let method = plan.method_description(cell);
+    for cell in result.cells.iter().map(|cell| &cell.cell).filter(|cell| cell.workload.has_loops()) {
+        let method = result.plan.method_description(cell);
         if !methods.contains(&method) {
             methods.push(method);
         }

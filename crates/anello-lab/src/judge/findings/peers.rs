@@ -55,15 +55,15 @@ impl Decision<'_> {
     }
 }
 
-/// Compares an anello contender with its decisive peers by all measures, see [`decision_by`].
+/// Compares an anello contender with its decisive peers by all measures: for HTTP with all peers, because
+/// users choose HTTP servers regardless of their kind of I/O, for other workloads with the peers that use the same kind of I/O.
+/// `None` if there are no comparisons.
 #[must_use]
 pub fn decision<'a>(result: &'a LabResult, own: &ContenderRecord) -> Option<Decision<'a>> {
     decision_by(result, own, &Measure::ALL)
 }
 
-/// Compares an anello contender with its decisive peers by these measures: for HTTP with all peers, because users choose
-/// HTTP servers regardless of their kind of I/O, for other workloads with the peers that use the same kind of I/O.
-/// `None` if there are no comparisons.
+/// Like [`decision`], but only by these measures.
 pub fn decision_by<'a>(
     result: &'a LabResult,
     own: &ContenderRecord,

@@ -11,8 +11,6 @@
 //!  inconclusive        |------------------------|                      the interval allows for both
 //! ```
 
-use std::collections::HashMap;
-
 use crate::judge::pairs::CleanSlices;
 use crate::judge::published::sources::{Claim, Pair, SOURCES, Source};
 use crate::judge::published::table::{Figure, PublishedCell, parse, same_name};
@@ -149,7 +147,7 @@ fn compare_with_source(
     let mut comparisons = Vec::new();
     for (index, pair) in source.pairs.iter().enumerate() {
         for &measure in &pair.measures {
-            for (ours, to) in published_pairs(&figures, pair) {
+            for (ours, to) in pair.figures(&figures) {
                 let cell = matching_cell(result, source, &ours.cell);
                 comparisons.extend(
                     cell.and_then(|cell| compare(result, slices, (cell, index, pair), measure, ours, to)),
@@ -159,17 +157,6 @@ fn compare_with_source(
     }
     let claims = source.claims.iter().flat_map(|claim| judge_claim(claim, &comparisons)).collect();
     (!comparisons.is_empty()).then_some(PublishedComparison { source, comparisons, claims })
-}
-
-/// Returns the figures of both servers of a pair, cell by cell.
-fn published_pairs<'a>(figures: &'a [Figure], pair: &Pair) -> Vec<(&'a Figure, &'a Figure)> {
-    let others: HashMap<_, _> = figures
-        .iter()
-        .filter(|figure| figure.server == pair.to)
-        .map(|figure| ((figure.cell, figure.column), figure))
-        .collect();
-    let ones = figures.iter().filter(|figure| figure.server == pair.server);
-    ones.filter_map(|one| Some((one, *others.get(&(one.cell, one.column))?))).collect()
 }
 
 fn compare(
@@ -250,6 +237,7 @@ fn our_ratio(
         && [row, row_to]
             .iter()
             .all(|row| row.figures.as_ref().is_some_and(|figures| figures.load_bottleneck));
+    let median = |row: &Row| row.figure(measure).map(|figure| figure.median);
     let judgement = match (published, ratio) {
         (Some(published), Some(ratio)) => match judge(published, ratio) {
             // Two servers that both wait for the load have equal rates regardless of their capacity.
@@ -261,7 +249,7 @@ fn our_ratio(
     Some(LocalResult {
         contender: row.contender.clone(),
         to: row_to.contender.clone(),
-        figures: (median_of(row, measure), median_of(row_to, measure)),
+        figures: (median(row), median(row_to)),
         ratio,
         load_bound,
         judgement,
@@ -271,18 +259,6 @@ fn our_ratio(
 /// Returns the index of the contender with this name, ignoring case and punctuation.
 fn contender_named(result: &LabResult, name: &str) -> Option<usize> {
     result.contenders.iter().position(|contender| same_name(&contender.name, name))
-}
-
-fn median_of(row: &Row, measure: Measure) -> Option<f64> {
-    let figures = row.figures.as_ref()?;
-    Some(match measure {
-        Measure::Rate => figures.requests_per_second.median,
-        Measure::Cpu => figures.cpu_ns.median,
-        Measure::P50 => figures.p50_ns.median,
-        Measure::P99 => figures.p99_ns.median,
-        Measure::Memory => row.memory_per_connection_bytes?.median,
-        Measure::TotalCpu => figures.cpu_of_both_ns?.median,
-    })
 }
 
 /// Judges whether the measured `ratio` confirms a published ratio.
@@ -397,145 +373,4 @@ fn judge_claim_for_pair(
 /// Returns the smallest and the largest value.
 fn range(values: impl Iterator<Item = f64>) -> Option<(f64, f64)> {
     values.map(|value| (value, value)).reduce(|(low, high), (value, _)| (low.min(value), high.max(value)))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::plan::cell::Workload;
-    use crate::plan::site::Target;
-
-    fn ratio(low: f64, estimate: f64, high: f64) -> Ratio {
-        Ratio { estimate, low, high, pairs: 9, passes: 9, stretch: 1.0 }
-    }
-
-    #[test]
-    fn parses_all_published_tables() {
-        let rows = |source: &Source| {
-            parse(source.table()).unwrap_or_else(|error| panic!("{}: {error}", source.key)).len()
-        };
-        assert_eq!(SOURCES.iter().map(rows).collect::<Vec<_>>(), [36, 8, 125, 72, 18, 5, 5]);
-    }
-
-    #[test]
-    fn judge_ahead_requires_half_of_published_difference() {
-        assert_eq!(judge(1.5, ratio(1.40, 1.45, 1.60)), Judgement::Confirmed);
-        assert_eq!(judge(1.5, ratio(1.80, 1.90, 2.00)), Judgement::Confirmed, "more than was claimed");
-        assert_eq!(judge(1.5, ratio(1.18, 1.25, 1.30)), Judgement::Confirmed, "more than half");
-        assert_eq!(judge(1.5, ratio(0.99, 1.02, 1.05)), Judgement::Refuted);
-        assert_eq!(
-            judge(1.5, ratio(1.10, 1.12, 1.15)),
-            Judgement::Refuted,
-            "significant, but less than half"
-        );
-        assert_eq!(judge(1.5, ratio(0.60, 0.70, 0.80)), Judgement::Refuted, "the opposite direction");
-        assert_eq!(judge(1.5, ratio(0.90, 1.20, 1.55)), Judgement::Inconclusive);
-    }
-
-    #[test]
-    fn judge_is_symmetric_for_inverse_ratios() {
-        for (low, estimate, high) in
-            [(1.40, 1.45, 1.60), (0.99, 1.02, 1.05), (0.60, 0.70, 0.80), (0.90, 1.20, 1.55), (1.1, 1.2, 1.3)]
-        {
-            let forward = judge(1.5, ratio(low, estimate, high));
-            assert_eq!(judge(1.0 / 1.5, ratio(1.0 / high, 1.0 / estimate, 1.0 / low)), forward);
-        }
-    }
-
-    #[test]
-    fn judge_level_requires_narrow_interval() {
-        assert_eq!(judge(1.02, ratio(0.97, 1.01, 1.05)), Judgement::Confirmed);
-        assert_eq!(judge(0.97, ratio(1.06, 1.20, 1.30)), Judgement::Refuted);
-        assert_eq!(judge(1.00, ratio(0.80, 1.00, 1.20)), Judgement::Inconclusive);
-    }
-
-    #[test]
-    fn published_echo_ratios_match_manual_calculation() {
-        let find = |key: &str, pair: usize, connections: usize, bytes: usize, measure: Measure| {
-            let source = SOURCES.iter().find(|source| source.key == key).unwrap();
-            let figures = parse(source.table()).unwrap();
-            let pairs = published_pairs(&figures, &source.pairs[pair]);
-            let matches = |(one, _): &&(&Figure, &Figure)| {
-                one.cell.connections == connections
-                    && one.cell.workload == Workload::Echo { message_bytes: bytes }
-                    && one.cell.server_cores == 1
-            };
-            let (one, other) = pairs.iter().find(matches).unwrap();
-            match measure {
-                Measure::Cpu => one.cpu_ns_per_request().unwrap() / other.cpu_ns_per_request().unwrap(),
-                _ => one.requests_per_second.unwrap() / other.requests_per_second.unwrap(),
-            }
-        };
-        let near =
-            |actual: f64, expected: f64| assert!((actual - expected).abs() < 5e-4, "{actual} {expected}");
-        near(find("frevib", 0, 300, 128, Measure::Rate), 1.4887); // 216637 / 145517
-        near(find("frevib", 0, 500, 128, Measure::Rate), 1.6848); // 211280 / 125402
-        near(find("frevib", 0, 1, 1000, Measure::Rate), 1.0647); // 14024 / 13172
-        near(find("joakimthun", 0, 512, 1024, Measure::Rate), 0.8744); // 354244 / 405133
-        near(find("monoio-peak", 0, 560, 1024, Measure::Rate), 1.1691); // 223168 / 190892
-        near(find("monoio-fixed", 0, 1000, 1024, Measure::Cpu), 0.9427); // 21.4 / 22.7 at 40000 each
-        near(find("go-uring", 0, 100, 128, Measure::Rate), 0.2578); // 34202 / 132664
-        near(find("go-uring", 1, 500, 128, Measure::Rate), 0.9152); // 134863 / 147362
-    }
-
-    #[test]
-    fn published_http_ratios_match_manual_calculation() {
-        let ratios = |key: &str, pair: usize| -> Vec<(Target, f64)> {
-            let source = SOURCES.iter().find(|source| source.key == key).unwrap();
-            let figures = parse(source.table()).unwrap();
-            let ratio = |(one, other): (&Figure, &Figure)| {
-                (
-                    one.cell.workload.target().unwrap(),
-                    one.requests_per_second.unwrap() / other.requests_per_second.unwrap(),
-                )
-            };
-            published_pairs(&figures, &source.pairs[pair]).into_iter().map(ratio).collect()
-        };
-        assert_eq!(ratios("chen622", 0), [(Target::Fixed, 717.7 / 1878.5)]);
-        assert_eq!(ratios("chen622", 1), [(Target::Page, 615.0 / 592.8), (Target::Fixed, 713.7 / 717.7)]);
-        assert_eq!(ratios("chen622", 2), [(Target::Fixed, 713.7 / 1878.5)]);
-        assert_eq!(ratios("chen622-nginx", 0), [(Target::Large, 322.0 / 346.0)]);
-        assert_eq!(ratios("chen622-nginx", 1), [(Target::Large, 321.0 / 346.0)]);
-    }
-
-    #[test]
-    fn columns_with_equal_heading_stay_separate() {
-        let source = SOURCES.iter().find(|source| source.key == "go-uring").unwrap();
-        let figures = parse(source.table()).unwrap();
-        let rates: Vec<f64> = published_pairs(&figures, &source.pairs[0])
-            .iter()
-            .filter(|(one, _)| one.cell.connections == 1000)
-            .filter(|(one, _)| one.cell.workload == Workload::Echo { message_bytes: 128 })
-            .filter_map(|(one, other)| Some(one.requests_per_second? / other.requests_per_second?))
-            .collect();
-        assert_eq!(rates.len(), 2);
-        assert!(
-            (rates[0] - 139_313.0 / 139_171.0).abs() < 1e-9
-                && (rates[1] - 158_483.0 / 133_480.0).abs() < 1e-9
-        );
-    }
-
-    #[test]
-    fn local_counterparts_use_published_kind_of_io() {
-        let drivers = [("io_uring", "epoll"), ("epoll", "io_uring")];
-        for pair in SOURCES.iter().flat_map(|source| &source.pairs) {
-            let counterparts = pair.ours.iter().flat_map(|(one, to)| [(one, &pair.server), (to, &pair.to)]);
-            for (ours, published) in counterparts {
-                let other = drivers.iter().find(|(driver, _)| *driver == published).map(|(_, other)| *other);
-                assert!(other.is_none_or(|other| !ours.contains(other)), "{ours} for {published}");
-            }
-        }
-    }
-
-    #[test]
-    fn every_claim_matches_cells_of_its_table() {
-        for source in SOURCES.iter() {
-            let figures = parse(source.table()).unwrap();
-            for claim in &source.claims {
-                let pairs = published_pairs(&figures, &source.pairs[claim.pair]);
-                assert!(pairs.iter().any(|(one, _)| claim.concerns(&one.cell)), "{}", claim.words);
-                assert!(source.pairs[claim.pair].measures.contains(&claim.measure), "{}", claim.words);
-            }
-        }
-    }
 }

@@ -4,7 +4,7 @@ use std::sync::LazyLock;
 
 use serde::Deserialize;
 
-use crate::judge::published::table::PublishedCell;
+use crate::judge::published::table::{Figure, PublishedCell};
 use crate::result::measure::Measure;
 
 /// One published table.
@@ -68,6 +68,19 @@ pub struct Claim {
     /// Maximum number of cores of the server.
     #[serde(default = "unlimited")]
     pub max_server_cores: usize,
+}
+
+impl Pair {
+    /// Returns the figures of both servers, cell by cell.
+    pub fn figures<'a>(&self, figures: &'a [Figure]) -> Vec<(&'a Figure, &'a Figure)> {
+        let of =
+            |server: &str| figures.iter().filter(move |figure| figure.server == server).collect::<Vec<_>>();
+        let others = of(&self.to);
+        let other = |one: &Figure| {
+            others.iter().find(|other| (other.cell, other.column) == (one.cell, one.column)).copied()
+        };
+        of(&self.server).into_iter().filter_map(|one| Some((one, other(one)?))).collect()
+    }
 }
 
 impl Claim {

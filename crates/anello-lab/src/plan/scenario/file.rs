@@ -9,7 +9,7 @@ use std::ops::Range;
 use std::time::Duration;
 
 use serde::de::value::MapAccessDeserializer;
-use serde::de::{Error as _, MapAccess, SeqAccess, Visitor};
+use serde::de::{Error as _, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use toml::Spanned;
 
@@ -97,34 +97,26 @@ impl Protocol {
 }
 
 /// Candidates for the reference. The first one that participates is used.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Deserialize)]
+#[serde(from = "Names")]
 pub(super) struct Reference(pub Vec<String>);
 
-impl<'de> Deserialize<'de> for Reference {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Names;
-        impl<'de> Visitor<'de> for Names {
-            type Value = Reference;
+#[derive(Deserialize)]
+#[serde(
+    untagged,
+    expecting = "expected the name of a contender, or a list of names of which the first participating one is used"
+)]
+enum Names {
+    One(String),
+    Several(Vec<String>),
+}
 
-            fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-                formatter.write_str(
-                    "the name of a contender, or a list of names of which the first participating one is used",
-                )
-            }
-
-            fn visit_str<E: serde::de::Error>(self, name: &str) -> Result<Reference, E> {
-                Ok(Reference(vec![name.to_owned()]))
-            }
-
-            fn visit_seq<A: SeqAccess<'de>>(self, mut names: A) -> Result<Reference, A::Error> {
-                let mut candidates = Vec::new();
-                while let Some(name) = names.next_element()? {
-                    candidates.push(name);
-                }
-                Ok(Reference(candidates))
-            }
+impl From<Names> for Reference {
+    fn from(names: Names) -> Reference {
+        match names {
+            Names::One(name) => Reference(vec![name]),
+            Names::Several(names) => Reference(names),
         }
-        deserializer.deserialize_any(Names)
     }
 }
 

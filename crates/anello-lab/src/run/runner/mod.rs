@@ -16,12 +16,13 @@ use hdrhistogram::Histogram;
 
 use crate::plan::cell::Workload;
 use crate::plan::config::LabConfig;
-use crate::plan::limits::{limit_reason, unsupported_reason};
+use crate::plan::limits::supports;
 use crate::plan::schedule::Random;
 use crate::result::latency;
 use crate::result::{Completed, Consequence, Failure, LabResult, LatencyRecord, Quality};
 use crate::run::load::{Load, LoadSession, SliceLoad, latency_histogram};
 use crate::run::machine::{Machine, Running};
+use crate::run::participants::Participants;
 use crate::run::progress::{Observer, Progress};
 
 /// Number of retries of a slice with stolen or throttled time. Afterwards, the round continues without a valid slice.
@@ -84,14 +85,8 @@ struct ContenderSession {
 
 impl<'a> Runner<'a> {
     /// Creates a runner that continues from the state in `result`.
-    pub fn new(
-        config: &'a LabConfig,
-        load: &'a mut dyn Load,
-        machine: &'a mut dyn Machine,
-        observer: &'a mut dyn Observer,
-        stop: &'a AtomicBool,
-        result: &'a mut LabResult,
-    ) -> Runner<'a> {
+    pub fn new(participants: Participants<'a>, result: &'a mut LabResult) -> Runner<'a> {
+        let Participants { config, load, machine, observer, stop } = participants;
         let contender = |name: &str| config.contenders.iter().position(|contender| contender.name == name);
         let disqualified = result.failures.iter().filter_map(|failure| {
             let cell = config.cells.iter().position(|&cell| Some(cell) == failure.cell)?;
@@ -269,12 +264,9 @@ impl<'a> Runner<'a> {
 
     /// Returns whether a contender can be measured in a cell.
     fn participates(&mut self, index: usize, cell: usize) -> bool {
-        let contender = &self.config.contenders[index];
         !self.disqualified.contains(&(index, cell))
             && !self.failed_check.contains(&index)
-            && unsupported_reason(&contender.serves, &self.config.cells[cell]).is_none()
-            && limit_reason(contender.connections_limit, contender.takes_cores(), &self.config.cells[cell])
-                .is_none()
+            && supports(&self.config.contenders[index], &self.config.cells[cell])
     }
 
     /// Connects a contender for a cell and warms it up. Restarts it once on failure.

@@ -9,6 +9,7 @@ use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
 use rustix::event::{EventfdFlags, Timespec, eventfd};
 use rustix::io::Errno;
 
+use super::notifier::Descriptors;
 use super::op::Wait;
 use super::readiness_kernel::{Edge, ReadinessKernel};
 use super::sockets::OsSockets;
@@ -43,10 +44,6 @@ impl Epoll {
         epoll::add(&epoll, &*wake, data, EventFlags::IN | EventFlags::ET)?;
         let events = vec![MaybeUninit::uninit(); EDGES_PER_WAIT].into_boxed_slice();
         Ok(Self { epoll, sockets: OsSockets::new(true), wake, events, count: 0, next: 0 })
-    }
-
-    pub fn wake_descriptor(&self) -> Arc<OwnedFd> {
-        Arc::clone(&self.wake)
     }
 }
 
@@ -89,6 +86,10 @@ impl ReadinessKernel for Epoll {
             Err(error) => return Err(error.into()),
         };
         Ok(())
+    }
+
+    fn wake_descriptors(&self) -> io::Result<Option<Descriptors>> {
+        Ok(Some(Descriptors { eventfd: Arc::clone(&self.wake), ring: None }))
     }
 
     #[inline]

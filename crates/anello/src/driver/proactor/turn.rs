@@ -57,6 +57,15 @@ impl<K: CompletionKernel> Proactor<K> {
         self.kernel.needs_enter()
     }
 
+    /// Reads pending completions while the driver spins. Returns `true` if there were any.
+    pub fn find_work(&mut self, wakes: &mut WakeQueue) -> io::Result<bool> {
+        let has_work = self.kernel.has_pending_work();
+        if has_work {
+            self.turn(Wait::None, wakes)?;
+        }
+        Ok(has_work)
+    }
+
     /// Separate from `turn`, which handles receives on a fast path.
     #[inline(never)]
     pub(super) fn dispatch(&mut self, completion: &Completion, wakes: &mut WakeQueue) {

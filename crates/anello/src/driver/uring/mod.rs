@@ -28,7 +28,7 @@ use super::buffer::Pools;
 use super::catch_panic::log;
 use super::completion_kernel::{Capabilities, CompletionKernel};
 use super::counters::DriverMetrics;
-use super::notifier::Notifier;
+use super::notifier::{Descriptors, Notifier};
 use super::op::{Completion, Op, SendMode, Wait};
 use super::options::DriverOptions;
 use super::options::ZeroCopy;
@@ -104,15 +104,6 @@ impl Uring {
 
     pub fn features(&self) -> &Features {
         &self.features
-    }
-
-    pub fn wake_descriptor(&self) -> Arc<OwnedFd> {
-        Arc::clone(&self.wake)
-    }
-
-    /// Returns a second descriptor of the ring, to which other rings can send messages.
-    pub fn duplicate(&self) -> io::Result<OwnedFd> {
-        self.ring.descriptor().try_clone_to_owned()
     }
 
     /// Queues a wake-up of the owner of another ring through `MSG_RING` (Linux 5.18), for the next enter. Returns
@@ -242,13 +233,6 @@ impl Uring {
         entry.with_user_data(token.0)
     }
 
-    /// Returns `true` if the kernel has signalled in shared memory that there are completions to read or task work to
-    /// run.
-    pub fn has_pending_work(&self) -> bool {
-        self.ring.flags().intersects(IoringSqFlags::TASKRUN | IoringSqFlags::CQ_OVERFLOW)
-            || self.ring.has_completion()
-    }
-
     /// Fetches the completions for which the queue had no room. The kernel keeps them and posts them at the next enter
     /// that requests completions.
     #[cold]
@@ -366,6 +350,18 @@ impl CompletionKernel for Uring {
 
     fn needs_enter(&self) -> bool {
         !self.features.task_work_flag || self.ring.unsubmitted() > 0 || self.has_pending_work()
+    }
+
+    fn has_pending_work(&self) -> bool {
+        self.ring.flags().intersects(IoringSqFlags::TASKRUN | IoringSqFlags::CQ_OVERFLOW)
+            || self.ring.has_completion()
+    }
+
+    fn wake_descriptors(&self) -> io::Result<Option<Descriptors>> {
+        // Other rings send messages to a second descriptor of this one.
+        let duplicate = || self.ring.descriptor().try_clone_to_owned().map(Arc::new);
+        let ring = self.features.msg_ring.then(duplicate).transpose()?;
+        Ok(Some(Descriptors { eventfd: Arc::clone(&self.wake), ring }))
     }
 
     fn pools(&self) -> &Rc<Pools> {

@@ -180,8 +180,7 @@ impl<'a> Resolver<'a> {
         contenders: &mut Vec<Contender>,
         core: Option<usize>,
     ) -> Option<usize> {
-        let uses_core =
-            |contender: &Contender| contender.arguments.iter().any(|word| word.contains(FURTHER_CORE));
+        let uses_core = |contender: &Contender| contender.uses(FURTHER_CORE);
         if !contenders.iter().any(uses_core) {
             return None;
         }
@@ -194,8 +193,8 @@ impl<'a> Resolver<'a> {
             self.note_omitted(&why, &omitted);
             return None;
         };
-        for word in contenders.iter_mut().flat_map(|contender| &mut contender.arguments) {
-            *word = word.replace(FURTHER_CORE, &core.to_string());
+        for contender in contenders.iter_mut() {
+            *contender = contender.clone().replacing(FURTHER_CORE, &core.to_string());
         }
         Some(core)
     }

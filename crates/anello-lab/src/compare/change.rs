@@ -1,0 +1,104 @@
+//! Result of a comparison: the types that are stored and reported.
+
+use serde::{Deserialize, Serialize};
+
+use crate::compare::environment::Difference;
+use crate::plan::cell::Cell;
+use crate::result::Ratio;
+use crate::result::measure::Measure;
+
+/// Name of the JSON format of a comparison.
+pub const SCHEMA: &str = "anello-lab-compare";
+
+/// Version of that format.
+pub const SCHEMA_VERSION: u32 = 2;
+
+/// Changes from one run to another.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Comparison {
+    /// Always [`SCHEMA`].
+    pub schema: String,
+    /// The [`SCHEMA_VERSION`] with which the comparison was written.
+    pub schema_version: u32,
+    /// The first run.
+    pub before: RunName,
+    /// The second run.
+    pub after: RunName,
+    /// Threshold as a fraction. Smaller regressions are not counted.
+    pub threshold: f64,
+    /// Differences between the machines, the plans and the contenders.
+    pub differences: Vec<Difference>,
+    /// Reasons why the runs cannot be compared; empty if they can.
+    pub obstacles: Vec<String>,
+    /// Changes of every contender in every cell of either run, in the order of the first run.
+    pub changes: Vec<Change>,
+    /// Contenders whose regressions count. A change of the reference cannot be detected unless it failed.
+    pub counted: Vec<String>,
+    /// Number of regressions of these contenders that significantly exceed the threshold.
+    pub regressions: usize,
+    /// Number of such regressions of the other contenders.
+    pub regressions_of_others: usize,
+}
+
+/// Identification of a run.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RunName {
+    /// Start of the run, in seconds since the Unix epoch.
+    pub started_unix_s: u64,
+    /// Version of anello.
+    pub version: String,
+    /// Name of the scenario.
+    pub scenario: String,
+}
+
+/// Change of one figure of one contender in one cell.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Change {
+    /// Name of the contender.
+    pub contender: String,
+    /// Cell of the figure.
+    pub cell: Cell,
+    /// Measure of the figure; `None` if the contender was not measured in both runs.
+    pub measure: Option<Measure>,
+    /// Ratio to the reference in the first run.
+    pub before: Option<f64>,
+    /// Ratio to the reference in the second run.
+    pub after: Option<f64>,
+    /// Ratio of the second run as a multiple of that of the first run.
+    pub change: Option<Ratio>,
+    /// Noise floor: the change of the reference's twin, as a fraction. Smaller changes are not significant.
+    pub noise: Option<f64>,
+    /// Absolute figure of the second run as a multiple of that of the first run; only if the runs can be compared.
+    pub absolute: Option<Ratio>,
+    /// Verdict on the change.
+    pub verdict: ChangeVerdict,
+    /// Reason why there is no verdict, or the failure of the contender.
+    pub why: Option<String>,
+    /// `true` if the change is a regression that significantly exceeds the threshold, whether its contender counts or
+    /// not.
+    pub regression: bool,
+}
+
+/// Verdict on a change.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ChangeVerdict {
+    /// The contender is the reference. Only the change of its absolute figure is known.
+    Reference,
+    /// Significantly better.
+    Better,
+    /// Significantly worse.
+    Worse,
+    /// No significant change: the interval includes 1, or the change is within the noise floor.
+    NoDifference,
+    /// No verdict is possible: the noise floor is too high or unknown, or there are too few clean slices.
+    TooNoisy,
+    /// The contender was measured in the first run and failed in the second.
+    #[serde(rename = "broke")]
+    Broken,
+    /// The contender failed in the first run and was measured in the second.
+    #[serde(rename = "mended")]
+    Fixed,
+    /// The figure is missing in one of the runs, or the runs cannot be compared.
+    NotComparable,
+}

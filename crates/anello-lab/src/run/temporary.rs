@@ -1,0 +1,44 @@
+//! Temporary directories with the files that servers use during a run.
+
+use std::fs::{self, OpenOptions, Permissions};
+use std::io::{self, Write};
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::time::{Duration, SystemTime};
+
+use tempfile::TempDir;
+
+/// Modification time of the files, in seconds since 1970. It is the same in every run and far enough in the past (1
+/// January 2026) that caches do not treat the files as recently changed.
+const MODIFIED_UNIX_S: u64 = 1_767_225_600;
+
+/// Creates a directory in the system's directory for temporary files (`TMPDIR`, else `/tmp`), with these permissions.
+/// Dropping it removes the directory.
+pub fn create(prefix: &str, mode: u32) -> io::Result<TempDir> {
+    let parent = std::env::temp_dir();
+    let directory = tempfile::Builder::new().prefix(prefix).tempdir_in(&parent);
+    directory
+        .and_then(|directory| {
+            fs::set_permissions(directory.path(), Permissions::from_mode(mode))?;
+            Ok(directory)
+        })
+        .map_err(|error| with_path(&parent.display(), &error))
+}
+
+/// Writes a file with these permissions. It is synced with `fsync(2)`, so that the kernel does not write it back during
+/// a measurement.
+pub fn write(directory: &TempDir, name: &str, bytes: &[u8], mode: u32) -> io::Result<()> {
+    let path = directory.path().join(name);
+    let write = || {
+        let mut file = OpenOptions::new().write(true).create_new(true).mode(mode).open(&path)?;
+        file.write_all(bytes)?;
+        file.set_permissions(Permissions::from_mode(mode))?;
+        file.set_modified(SystemTime::UNIX_EPOCH + Duration::from_secs(MODIFIED_UNIX_S))?;
+        file.sync_all()
+    };
+    write().map_err(|error| with_path(&path.display(), &error))
+}
+
+fn with_path(path: &dyn std::fmt::Display, error: &io::Error) -> io::Error {
+    let text = format!("{path}: {error} (set TMPDIR to a directory with 11 MiB of free space)");
+    io::Error::new(error.kind(), text)
+}
