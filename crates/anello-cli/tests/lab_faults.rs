@@ -153,7 +153,7 @@ impl SignalledRun {
         let rows = self.rows("victim");
         assert_eq!(rows.iter().map(|row| row.restarts).sum::<usize>(), 1, "{rows:?}");
         assert!(rows.iter().all(|row| is_measured(row)), "{rows:?}");
-        assert!(self.stdout.contains("victim failed and was restarted once"), "{}", self.stdout);
+        assert!(self.stdout.contains("victim: failed and was restarted, 1 time"), "{}", self.stdout);
         assert!(self.stdout.contains("; restarted once"), "{}", self.stdout);
         failure
     }
@@ -190,7 +190,7 @@ fn fault_45_repeatedly_killed_contender_fails_and_others_are_measured() {
     // The second signal arrived in time in at least one of the three cells.
     let rows = run.rows("victim");
     assert!(rows.iter().copied().any(has_failed), "{rows:?}");
-    assert!(run.stdout.contains("victim failed at "), "{}", run.stdout);
+    assert!(run.stdout.contains("victim: failed at "), "{}", run.stdout);
     assert!(run.stdout.contains("; excluded from the rest of this cell"), "{}", run.stdout);
 }
 
