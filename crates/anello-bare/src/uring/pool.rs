@@ -124,8 +124,8 @@ impl<const CONFIGURABLE: bool> Pool<CONFIGURABLE> {
         first
     }
 
-    /// Takes an unused own buffer of the connection whose first one is `first`. Returns its ID, address and length,
-    /// which are valid until the buffer is recycled.
+    /// Takes an unused own buffer of the connection whose first one is `first`. Returns its ID, address and length;
+    /// they are valid until the buffer is recycled.
     pub(super) fn take_own_buffer(&mut self, first: u32) -> Option<(u32, *mut u8, u32)> {
         let start = first as usize - usize::from(self.count);
         let buffers = &mut self.own_buffers[start..start + OWN_BUFFERS];
