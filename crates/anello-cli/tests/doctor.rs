@@ -76,7 +76,7 @@ fn fault_07_unavailable_io_uring_falls_back_to_epoll_with_advice() {
     }
     let Some(output) = doctor_refused("EPERM", &["--json"]) else { return };
     let document: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
-    assert_eq!(document["facts"]["uring"]["protocol_error"]["cause"], "forbidden");
+    assert_eq!(document["facts"]["uring"]["refusal"]["cause"], "forbidden");
     assert_eq!(document["facts"]["choice"]["auto"]["driver"], "epoll");
 }
 

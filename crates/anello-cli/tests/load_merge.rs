@@ -61,7 +61,7 @@ fn merges_tags_separately_in_all_output_formats() {
     let report: Value = serde_json::from_str(&text).unwrap();
     assert_eq!(
         (code, &report["schema"], &report["schema_version"]),
-        (Some(0), &"anello-load-merge".into(), &1.into())
+        (Some(0), &"anello-load-merge".into(), &2.into())
     );
     assert_eq!((&report["tags"][0]["tag"], &report["tags"][1]["tag"]), (&Value::Null, &"uncorrected".into()));
     assert_eq!(

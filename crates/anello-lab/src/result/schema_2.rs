@@ -17,9 +17,6 @@ const FIELDS: [(&str, &str); 8] = [
     ("against", "base"),
 ];
 
-/// Fields whose values changed, with the old and the new value.
-const VALUES: [(&str, &str, &str); 2] = [("role", "bare", "baseline"), ("quality", "spoilt", "invalid")];
-
 /// Returns the value with the names of version 3.
 pub(crate) fn upgrade(value: Value) -> Value {
     match value {
@@ -30,8 +27,10 @@ pub(crate) fn upgrade(value: Value) -> Value {
 }
 
 fn upgrade_field(name: String, value: Value) -> (String, Value) {
-    let new = VALUES.iter().find(|(field, old, _)| name == *field && value == *old);
-    let value = new.map_or_else(|| upgrade(value.clone()), |(_, _, new)| Value::from(*new));
+    let value = match (name.as_str(), value) {
+        ("quality", value) if value == "spoilt" => "invalid".into(),
+        (_, value) => upgrade(value),
+    };
     let name = match name.strip_prefix("cpu_of_both") {
         Some(rest) => format!("total_cpu{rest}"),
         None => FIELDS.iter().find(|(old, _)| name == *old).map_or(name, |(_, new)| (*new).to_owned()),
@@ -49,13 +48,13 @@ mod tests {
     fn old_names_and_values_are_replaced_at_every_depth() {
         let old = json!({
             "versus": [{ "cpu_of_both_ratio": null, "cpu_of_both_verdict": "less" }],
-            "contenders": [{ "role": "bare", "name": "bare", "idle_use": 0.5, "against": "x" }],
+            "contenders": [{ "name": "bare", "idle_use": 0.5, "against": "x" }],
             "slices": [{ "quality": "spoilt" }, { "quality": "clean" }],
             "foreign_fraction": 0.25,
         });
         let new = json!({
             "peer_comparisons": [{ "total_cpu_ratio": null, "total_cpu_verdict": "less" }],
-            "contenders": [{ "role": "baseline", "name": "bare", "idle_cpu_fraction": 0.5, "base": "x" }],
+            "contenders": [{ "name": "bare", "idle_cpu_fraction": 0.5, "base": "x" }],
             "slices": [{ "quality": "invalid" }, { "quality": "clean" }],
             "other_cpu_fraction": 0.25,
         });
