@@ -197,10 +197,10 @@ fn result_without_base_fields_is_parsed() {
     let json = anello_lab::render_json(&result).unwrap();
     assert_eq!(LabResult::from_json(&json).as_ref(), Ok(&result));
     let mut value: serde_json::Value = serde_json::from_str(&json).unwrap();
-    assert_eq!(value["contenders"][2]["against"], REFERENCE);
+    assert_eq!(value["contenders"][2]["base"], REFERENCE);
     assert!(value.as_object_mut().unwrap().remove("base_comparisons").is_some());
     for contender in value["contenders"].as_array_mut().unwrap() {
-        assert!(contender.as_object_mut().unwrap().remove("against").is_some());
+        assert!(contender.as_object_mut().unwrap().remove("base").is_some());
     }
     let old = LabResult::from_json(&value.to_string()).unwrap();
     assert_eq!((old.base_comparisons.len(), &old.contenders[2].base), (0, &None));

@@ -416,7 +416,7 @@ fn contender_may_name_its_base() {
         ("", "the base of \"mine\" is \"\", which is not among the contenders"),
     ] {
         let error = resolve_error(&with(against, ""));
-        assert!(error.starts_with("mine.toml:7:55: ") && error.contains(message), "{error}");
+        assert!(error.starts_with("mine.toml:7:52: ") && error.contains(message), "{error}");
         assert!(
             error.contains(&format!(
                 "\n7 |     {{ name = \"mine\", command = \"/bin/mine\", base = \"{against}\" }},\n"
@@ -425,7 +425,7 @@ fn contender_may_name_its_base() {
         );
     }
     let number = with("bare epoll", "").replace("base = \"bare epoll\"", "base = 7");
-    assert!(resolve_error(&number).starts_with("mine.toml:7:55: "), "{}", resolve_error(&number));
+    assert!(resolve_error(&number).starts_with("mine.toml:7:52: "), "{}", resolve_error(&number));
 }
 
 #[test]

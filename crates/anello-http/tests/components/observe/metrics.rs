@@ -139,7 +139,7 @@ fn every_close_reason_has_its_label() {
         (RequestTimeout, "request_timeout"),
         (ProtocolError, "protocol_error"),
         (Aborted, "aborted"),
-        (HandlerError, "handler"),
+        (HandlerError, "handler_error"),
         (Upgrade, "upgrade"),
         (Drain, "drain"),
         (Evicted, "evicted"),
