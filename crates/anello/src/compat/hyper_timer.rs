@@ -13,12 +13,12 @@ use hyper::rt::{Sleep, Timer};
 
 use crate::executor::{Shared, TimerKey, with_current};
 
-/// Duration that replaces durations too long for an `Instant`.
+/// Duration used when the requested one exceeds the range of `Instant`.
 const FAR_FUTURE: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 
-/// A timer for hyper's timeouts (for example of request headers and keep-alive).
+/// A timer for hyper's timeouts, such as those for request headers and keep-alive.
 ///
-/// It uses the timer wheel of the runtime that polls the connection, so that a timer needs no system call; see
+/// It uses the timer wheel of the runtime that polls the connection, so a timer needs no system call; see
 /// [`time`](crate::time).
 ///
 /// ```
