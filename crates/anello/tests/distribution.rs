@@ -143,7 +143,7 @@ fn kernel_distribution_keeps_connections_at_accepting_worker() {
     });
 }
 
-/// Without transfers: after each accept, a worker is behind the other one in the queue.
+/// The workers alternate even without transfers: after each accept, a worker is queued behind the other one.
 #[test]
 fn workers_of_shared_socket_alternate_on_uring() {
     on_each(available().into_iter().filter(Setup::is_uring).collect(), |setup| {
@@ -211,7 +211,7 @@ fn no_connection_is_lost_while_members_join_leave_and_pause() {
                         }
                     }
                     drop(member);
-                    // Exiting the runtime would close its connections.
+                    // The runtime closes its connections when it exits.
                     while !done.load(Ordering::Relaxed) {
                         sleep(Duration::from_millis(1)).await;
                     }
@@ -273,7 +273,8 @@ fn connections_transferred_to_exiting_worker_are_served_by_another() {
             client.set_nonblocking(false).expect("blocking mode is set");
             is_waiting
         };
-        // When the last connection that the first worker keeps has its response, it has processed all connections.
+        // Once the last connection kept by the first worker has its response, that worker has processed all
+        // connections.
         while clients.iter().filter(|client| waiting(client)).count() > 52 {
             thread::yield_now();
         }

@@ -1,5 +1,5 @@
-//! Files: sent in order with other data on every driver, whatever the peer does, and read without blocking other
-//! tasks.
+//! Files: sent in order with other data on every driver, regardless of what the peer does, and read without blocking
+//! other tasks.
 
 mod common;
 
@@ -29,7 +29,7 @@ const LARGE: usize = 24 << 20;
 #[test]
 fn file_waits_for_stalled_reader_and_keeps_its_offset() {
     on_every_driver_and_sim(|setup| {
-        // The simulated kernel has buffers of some KiB.
+        // The simulated kernel has buffers of a few KiB.
         let length = if setup.name.contains("sim") { 1 << 20 } else { LARGE };
         setup.run(async {
             let (mut client, mut server) = pair().await.unwrap();
@@ -59,7 +59,7 @@ fn file_waits_for_stalled_reader_and_keeps_its_offset() {
     });
 }
 
-/// Blocks work until it is opened.
+/// Gate that blocks work until it is opened.
 #[derive(Clone, Default)]
 struct Gate(Arc<(Mutex<bool>, Condvar)>);
 
@@ -97,7 +97,7 @@ fn file_operations_complete_while_blocking_pool_is_busy() {
                 let content = pattern(18, 100_000);
                 let kept = tempfile::NamedTempFile::new().unwrap();
                 std::fs::write(kept.path(), &content).unwrap();
-                // Opening a file always uses a thread; the other operations do only if the data is not in memory.
+                // Opening a file always uses a thread; the other operations do so only if the data is not in memory.
                 let file = File::open(kept.path()).await.unwrap();
                 let mut bytes = vec![0; 1000];
                 assert_eq!(file.read_at(&mut bytes, 5).await.unwrap(), 1000);
@@ -201,7 +201,7 @@ fn pending_send_file_ends_with_its_stream() {
                 }
                 assert_same_bytes(&received, &content[..received.len()]);
                 drop(client);
-                // The watchdog ends the test otherwise.
+                // If a socket remains, the watchdog ends the test.
                 while sockets() != before {
                     sleep(Duration::from_millis(1)).await;
                 }
@@ -283,7 +283,7 @@ fn files_are_read_from_page_cache_and_disk() {
                 read.extend_from_slice(&buffer[..count]);
             }
             assert_same_bytes(&read, &content);
-            // Evicted from memory, as far as the kernel complies, and read again.
+            // Evicts the data from memory, as far as the kernel complies, and reads it again.
             file.as_std().sync_all().unwrap();
             rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).unwrap();
             file.read_ahead(0, content.len() as u64).await.unwrap();

@@ -121,7 +121,7 @@ fn workers_are_notified_and_joined() {
                     async move { stopped.wait().await }
                 })
                 .unwrap();
-            // Gives the workers time to fall asleep.
+            // Gives the workers time to go to sleep.
             sleep(Duration::from_millis(50)).await;
             stop.raise();
             workers.join().unwrap();
@@ -322,8 +322,8 @@ fn panicking_waker_of_stream_does_not_affect_other_streams() {
     });
 }
 
-/// Maximum number of yields of a yielding task until an operation that was ready before completes: once until the
-/// driver has processed it, once until the waiting task has run, and a few more if an operation takes several turns.
+/// Maximum number of times a task yields before an operation that was already ready completes: once until the driver
+/// has processed it, once until the waiting task has run, and a few more if an operation takes several turns.
 const MAX_YIELDS: usize = 16;
 
 #[test]

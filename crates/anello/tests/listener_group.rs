@@ -1,5 +1,4 @@
-//! Sockets that outlive the workers accepting from them: connections pending at a stopped worker are served by
-//! another.
+//! Sockets that outlive the workers accepting from them: connections pending on a stopped worker are served by another.
 
 mod common;
 
@@ -234,7 +233,7 @@ fn pending_connections_of_closed_shared_socket_are_served() {
                 let (joined, stop_requested) = (joined.clone(), Arc::clone(&stop_requested));
                 async move {
                     serve(joined.join(worker.index)).await;
-                    // Exiting the runtime would close its connections.
+                    // The runtime closes its connections when it exits.
                     while !stop_requested.load(Ordering::Relaxed) {
                         sleep(Duration::from_millis(1)).await;
                     }
@@ -305,7 +304,7 @@ fn leave_descriptors(count: u64) {
     limit_open_files(u64::try_from(next).expect("a number") + count).expect("a limit");
 }
 
-/// Returns whether the client has got its response. Otherwise it was rejected.
+/// Returns `true` if the client was served, and `false` if it was rejected.
 fn is_served(client: &mut StdStream) -> bool {
     match client.read_exact(&mut [0; 4]) {
         Ok(()) => true,
@@ -428,7 +427,7 @@ fn member_without_accept_ahead_holds_at_most_one_connection() {
         setup.run(async {
             let member = group.join(0);
             let accepted = || anello::current_metrics().expect("a runtime").accepted;
-            // An accept that may accept ahead is armed, and is cancelled.
+            // Arms an accept that may accept ahead, then cancels it.
             timeout(Duration::from_millis(1), member.accept()).await.expect_err("no client");
             member.set_accept_ahead(false);
             timeout(Duration::from_millis(20), member.accept()).await.expect_err("no client");

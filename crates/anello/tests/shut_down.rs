@@ -23,7 +23,7 @@ use bytes::Bytes;
 use common::*;
 use socket2::{Domain, SockAddr, Socket, Type};
 
-/// More bytes than a Unix socket takes at once.
+/// More bytes than a Unix socket accepts at once.
 const MESSAGE_BYTES: usize = 2 << 20;
 
 /// Creates a runtime that does not wait for peers when it is dropped.
@@ -34,7 +34,7 @@ fn runtime_without_drain(setup: &Setup) -> Runtime {
 /// Drops a runtime. The drop must not unwind, even if destructors panic.
 #[track_caller]
 fn assert_drops(setup: &Setup, runtime: Runtime) {
-    assert!(catch_unwind(AssertUnwindSafe(|| drop(runtime))).is_ok(), "{}: the drop unwound", setup.name);
+    assert!(catch_unwind(AssertUnwindSafe(|| drop(runtime))).is_ok(), "{}: the drop panicked", setup.name);
 }
 
 fn poll_once<F: Future>(future: Pin<&mut F>, waker: &Waker) -> Poll<F::Output> {
@@ -207,9 +207,9 @@ fn pair_of_stashed_runtime(setup: &Setup) -> (TcpStream, TcpStream) {
     streams
 }
 
-/// Asserts that the runtime has been dropped or is being dropped: the stream receives nothing any more.
+/// Asserts that the runtime has been dropped or is being dropped: the stream no longer receives anything.
 fn assert_gone(setup: &Setup, action: DropAction, stream: &mut TcpStream) {
-    // The destructor has not dropped the runtime in this case.
+    // Drops the runtime in case the destructor has not.
     drop(RUNTIME.take());
     let polled = poll_once(pin!(stream.recv()), Waker::noop());
     let Poll::Ready(Err(error)) = polled else {
@@ -218,7 +218,8 @@ fn assert_gone(setup: &Setup, action: DropAction, stream: &mut TcpStream) {
     assert_eq!(error.kind(), ErrorKind::NotConnected, "{} {action:?}", setup.name);
 }
 
-/// Returns a pair of streams whose near side holds the last clone of a destructive waker, and how often it was dropped.
+/// Returns a pair of streams whose near side holds the last clone of a destructive waker, and the number of times it
+/// was dropped.
 fn pair_with_destructive_waker(
     setup: &Setup,
     action: DropAction,
@@ -273,7 +274,7 @@ fn owner_of_bytes_can_drop_runtime_and_panic() {
             let (bytes, dropped) = poisoned(pattern(2, length), Some(action));
             let done = catch_unwind(AssertUnwindSafe(|| {
                 poll_once(pin!(near.send(bytes)), Waker::noop()).is_ready();
-                // With the next turn, or when the runtime is dropped.
+                // Takes effect in the next turn, or when the runtime is dropped.
                 drop(near);
             }));
             assert!(done.is_ok(), "{} {action:?}", setup.name);

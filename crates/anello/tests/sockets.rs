@@ -17,7 +17,7 @@ use common::{
 };
 use socket2::SockRef;
 
-/// Creates a connection between the runtime and the standard library. The standard library's side has a timeout.
+/// Creates a connection between the runtime and the standard library. The standard library side has a timeout.
 async fn with_std() -> (TcpStream, std::net::TcpStream) {
     let listener = TcpListener::bind(ANY_PORT).unwrap();
     let peer = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
@@ -34,8 +34,8 @@ fn accepted_bytes_are_sent_when_block_on_returns() {
         for size in [1, 90, 3000, 50_000] {
             let message = pattern(1, size);
             runtime.block_on(stream.write_all(&message)).unwrap();
-            // The runtime does not run here, so all bytes that fit must be with the kernel. With a queue of 100 bytes,
-            // the last few may wait for the next turn.
+            // The runtime does not run here, so the kernel must already have all bytes that fit. With a queue of 100
+            // bytes, the last few may wait for the next turn.
             let mut received = vec![0; size.saturating_sub(setup.options.max_send_queue_bytes).max(1)];
             peer.read_exact(&mut received).unwrap();
             assert_same_bytes(&received, &message[..received.len()]);
@@ -77,7 +77,7 @@ fn dropping_runtime_does_not_wait_for_stalled_reader() {
             stream.send(message.bytes()).await.unwrap();
             (stream, peer)
         });
-        // A task and a timer that are pending at shutdown, too.
+        // A task and a timer are also pending at shutdown.
         runtime.block_on(async {
             spawn(async {
                 anello::time::sleep(Duration::from_secs(1000)).await;
@@ -320,7 +320,7 @@ fn error_contains_address_in_use() {
             assert!(TcpListener::bind("198.51.100.1:80").is_err(), "not a local address");
             assert!(TcpListener::bind(&[][..] as &[SocketAddr]).is_err());
             drop(listener);
-            // The kernel releases the address with the next turn at the latest.
+            // The kernel releases the address in the next turn at the latest.
             while TcpListener::bind(address).is_err() {
                 anello::yield_now().await;
             }

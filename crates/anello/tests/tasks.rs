@@ -1,4 +1,4 @@
-//! Tasks: results, panics, cancellation, wake-ups by other threads and runtimes, workers, signals, fairness.
+//! Tasks: results, panics, cancellation, wake-ups from other threads and runtimes, workers, signals, fairness.
 
 mod common;
 
@@ -243,8 +243,8 @@ fn sleeping_runtime_is_woken_by_other_threads() {
     });
 }
 
-/// A turn that first completes sends, or looks for work before it sleeps, may be the one that receives the wake-up. It
-/// must not sleep afterwards.
+/// A turn that first completes sends, or polls for work before it blocks, may receive the wake-up. It must not block
+/// afterwards.
 #[test]
 fn wake_up_is_not_lost_when_turn_has_other_work() {
     on_every_driver(|setup| {
@@ -276,7 +276,7 @@ fn wake_up_is_not_lost_when_turn_has_other_work() {
                 })
                 .await;
                 client.write_all(b"x").await.unwrap();
-                // Requires the completion of the send, so that the next turn handles it. No task waits for it.
+                // Requests a completion for the send, so that the next turn handles it. No task waits for it.
                 drop(common::poll_at_most(1, client.flush()).await);
                 if round % 50 == 0 {
                     let mut received = [0; 50];
@@ -291,7 +291,7 @@ fn wake_up_is_not_lost_when_turn_has_other_work() {
 
 #[test]
 fn runtimes_wake_each_other() {
-    // Rings wake each other by MSG_RING, other pairs by eventfd. All pairs are tested.
+    // Rings wake each other through MSG_RING, other pairs through eventfd. All pairs are tested.
     let mut setups = both_drivers();
     setups.push(setups[0].with(|options| options.disabled_features.msg_ring = true));
     setups.push(setups[0].with(|options| options.disabled_features.defer_taskrun = true));
@@ -325,7 +325,7 @@ fn ping_pong(one: &Setup, other: &Setup) {
             assert_eq!(answer.await.unwrap(), round * 2 + 1);
         }
     });
-    // The last message is sent although this runtime does not run any more.
+    // The last message is sent although this runtime no longer runs.
     let (report, reports) = mpsc::channel();
     runtime.block_on(async {
         handle.spawn(async move { report.send(()).unwrap() }).detach();

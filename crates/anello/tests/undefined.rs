@@ -1,5 +1,5 @@
 //! Stress tests for unsafe code: memory that outlives its owner, futures and tasks dropped at any moment, and late
-//! wake-ups. The tests assert little. Undefined behaviour is detected by Miri (on the simulated kernels),
+//! wake-ups. The tests make few assertions. Undefined behaviour is detected by Miri (on the simulated kernels),
 //! AddressSanitizer and valgrind, under which they run: `.ci/run miri`, `.ci/nightly address`.
 //!
 //! | unsafe code | assumption | how it is tested here |
@@ -34,11 +34,11 @@ use common::{
 /// Size of a message: several buffers, if these are small. Miri is a thousand times slower.
 const MESSAGE_BYTES: usize = if cfg!(miri) { 300 } else { 5000 };
 
-/// More polls than any exchange here takes.
+/// More polls than any exchange here needs.
 const POLLS_LIMIT: usize = 10_000;
 
-/// Runs the test on these setups and on the simulated kernels. Under Miri, uses only the latter, because it does not
-/// support the others, and no watchdog, whose clock runs too fast there.
+/// Runs the test on these setups and on the simulated kernels. Under Miri, uses only the latter, because Miri does not
+/// support the others, and no watchdog, because Miri's clock runs too fast.
 fn on_each_and_sim(real: fn() -> Vec<Setup>, test: impl Fn(&Setup) + Send + Sync + 'static) {
     if cfg!(miri) {
         simulated_drivers().iter().for_each(test);
@@ -243,7 +243,7 @@ fn fault_15_chunks_outlive_streams_and_runtimes() {
         drop(runtime);
         let received: Vec<u8> = chunks.iter().flat_map(|chunk| chunk.iter().copied()).collect();
         assert_same_bytes(&received, &expected);
-        // Returned in a different order than received, after the runtime of the pools has been dropped.
+        // Returned in a different order than received, after the runtime that owns the pools has been dropped.
         let (first, mut second): (Vec<_>, Vec<_>) =
             chunks.into_iter().enumerate().partition(|(index, _)| index % 2 == 0);
         drop(first);

@@ -51,7 +51,7 @@ impl Drop for Path {
     }
 }
 
-/// Creates a connection between the runtime and the standard library. The standard library's side has a timeout.
+/// Creates a connection between the runtime and the standard library. The standard library side has a timeout.
 async fn with_std() -> (UnixStream, StdStream) {
     let listener = listen().unwrap();
     let peer = StdStream::connect_addr(&listener.local_addr().unwrap()).unwrap();
@@ -176,7 +176,7 @@ fn connect_waits_for_full_backlog() {
     });
 }
 
-/// All buffers become full. No bytes may be lost, and memory stays within the limit of the queue.
+/// All buffers fill up. No bytes may be lost, and memory stays within the queue's limit.
 #[test]
 fn long_stream_to_stalled_reader() {
     on_every_driver(|setup| {
@@ -197,7 +197,7 @@ fn long_stream_to_stalled_reader() {
                 writer.shutdown(std::net::Shutdown::Write).unwrap();
                 hash.finalize()
             });
-            // Nothing is read until the echo makes no more progress in a few checks.
+            // Nothing is read until the echo has made no progress over a few checks.
             let (mut last, mut still) = (0, 0);
             while still < 5 {
                 anello::time::sleep(Duration::from_millis(2)).await;
@@ -285,7 +285,7 @@ fn descriptors_are_not_leaked() {
     });
 }
 
-/// Opens connections that end in every way, with futures dropped in flight. No socket may remain at the end.
+/// Opens connections that end in every possible way, with futures dropped in flight. No socket may remain at the end.
 async fn open_and_close_connections(seed: u64, count: usize) {
     let listener = Rc::new(listen().unwrap());
     let base = current_metrics().unwrap().sockets;

@@ -91,7 +91,7 @@ impl<F: StreamFamily> StreamSocket<F> {
     /// The bytes are passed to the kernel directly (`send(2)`). Bytes that the kernel does not take are copied, and so
     /// are later bytes while copied ones are still queued. Short writes, of at most 4096 bytes and fewer than
     /// [`direct_send_threshold_bytes`](crate::DriverOptions::direct_send_threshold_bytes), are copied and sent in the
-    /// runtime's next turn, always on io_uring and if many sockets were ready on epoll. Cancel-safe.
+    /// runtime's next turn, on io_uring always, on epoll only if many sockets were ready. Cancel-safe.
     ///
     /// # Errors
     /// See [`send`](Self::send).
@@ -156,8 +156,8 @@ impl<F: StreamFamily> StreamSocket<F> {
     /// Not cancel-safe: the number of bytes sent is lost.
     ///
     /// # Errors
-    /// See [`send`](Self::send). Also returns an error if the file cannot be read, or does not support `sendfile(2)`
-    /// because it is a directory or a pipe, for example. The connection stays usable in this case.
+    /// See [`send`](Self::send). Also returns an error if the file cannot be read, or does not support `sendfile(2)`,
+    /// for example because it is a directory or a pipe. The connection stays usable in this case.
     pub async fn send_file(&mut self, file: &File, offset: u64, length: u64) -> io::Result<u64> {
         self.connection.send_file(file, offset, length, |_| {}).await
     }

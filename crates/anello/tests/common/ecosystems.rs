@@ -309,7 +309,7 @@ async fn stalled_reader<W: Ecosystem>() {
     for _ in 0..TURNS {
         yield_now().await;
     }
-    assert!(accepted.get() < LARGE, "more was accepted than the buffers hold");
+    assert!(accepted.get() < LARGE, "more bytes were accepted than the buffers hold");
     let mut received_bytes = Vec::with_capacity(LARGE);
     while let Some(chunk) = client.recv().await.unwrap() {
         received_bytes.extend_from_slice(&chunk);

@@ -1,4 +1,4 @@
-//! Clients and members for the tests of listener groups.
+//! Clients and members for the listener group tests.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener as StdListener, TcpStream as StdStream};

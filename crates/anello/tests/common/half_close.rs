@@ -18,7 +18,7 @@ use crate::family::{Stream, on_every_setup, pair};
 /// More than the kernel takes while the peer does not read.
 static MESSAGE: LazyLock<Bytes> = LazyLock::new(|| Bytes::from(pattern(13, LARGE)));
 
-/// Sizes for each way to the kernel: with the next turn, immediately, and only when the peer reads.
+/// Sizes for each send path: in the next turn, immediately, and only when the peer reads.
 fn messages() -> [Bytes; 4] {
     [0, 100, 20_000, MESSAGE.len()].map(|length| MESSAGE.slice(..length))
 }
@@ -59,7 +59,8 @@ fn shutdown_of_unread_stream_returns_and_fin_follows_bytes() {
                 client.shutdown().await.unwrap();
                 let late = client.write(b"late").await.unwrap_err();
                 assert_eq!(late.kind(), io::ErrorKind::BrokenPipe, "{late}");
-                // The other direction stays open, and the task that shut down does nothing more for its own direction.
+                // The other direction stays open, and the task that called `shutdown` does nothing more for its own
+                // direction.
                 let reading = spawn(async move {
                     let answer = client.recv().await.unwrap().map(|chunk| chunk.to_vec());
                     (answer, client)
@@ -248,7 +249,7 @@ fn write_after_shutdown_of_idle_stream_fails() {
     });
 }
 
-/// The driver drops sent bytes in a turn that would sleep next.
+/// The driver drops sent bytes in a turn that would block next.
 #[test]
 fn task_woken_by_owner_of_sent_bytes_runs_immediately() {
     on_every_setup(|setup| {

@@ -214,8 +214,8 @@ fn fault_20_response_body_is_not_produced_while_client_does_not_read() {
             for _ in 0..TURNS {
                 yield_now().await;
             }
-            assert!(produced.get() > 0, "nothing of the response was produced");
-            assert!(produced.get() < LARGE, "more was produced than the buffers hold");
+            assert!(produced.get() > 0, "no part of the response was produced");
+            assert!(produced.get() < LARGE, "more bytes were produced than the buffers hold");
             let mut received = Vec::new();
             while let Some(chunk) = client.recv().await.unwrap() {
                 received.extend_from_slice(&chunk);

@@ -167,7 +167,7 @@ fn futures_dropped_at_any_poll_lose_no_bytes() {
     });
 }
 
-/// Drops most futures before they complete. Accepted bytes are known only from results.
+/// Drops most futures before they complete. Only the results tell which bytes were accepted.
 async fn drop_futures_at_random(seed: u64) {
     let expected = pattern(seed, 60_000);
     let (mut client, mut server) = pair().await.unwrap();
@@ -370,7 +370,7 @@ fn accepted_bytes_of_dropped_stream_arrive() {
         setup.run(async {
             let message = pattern(9, 2 << 20);
             let (mut client, mut server) = pair().await.unwrap();
-            // The queue accepts all bytes, but the kernel takes only a part of them.
+            // The queue accepts all bytes, but the kernel takes only some of them.
             client.send(message.clone()).await.unwrap();
             drop(client);
             let mut bytes_read = Vec::new();

@@ -2,13 +2,12 @@
 //! point, and the runtime at any moment. Objects outlive the runtime, and wakers and destructors misbehave.
 //!
 //! Each program is checked on the simulated kernels and with every setup on Linux:
-//! - Every accepted byte arrives once and in order, or the connection reports an error that is explained by the
-//!   program.
+//! - Every accepted byte arrives once and in order, or the connection reports an error that the program explains.
 //! - No wake-up is lost: a program that waits for its connections completes.
 //! - Every object passed to the runtime is dropped once, and descriptors and memory return to the baseline.
 //!
 //! `ANELLO_SEEDS` sets the number of seeds on the simulated kernels (1000 by default). Each setup on Linux runs a
-//! fiftieth of that. `ANELLO_SEED` runs a single seed, which a failure prints.
+//! fiftieth of that number. A failure prints its seed, and `ANELLO_SEED` runs only that seed.
 
 #[path = "../common/mod.rs"]
 mod common;
@@ -62,7 +61,7 @@ fn run(seed: u64, setup: &Setup, is_lossy: bool) -> Outcome {
     let world = Rc::new(World::new(ends_early, Hostility::new(panics), elsewhere.sender()));
     for _ in 0..1 + random.usize(..2) {
         let program = program(Rc::clone(&world), Rng::with_seed(random.u64(..)), is_lossy);
-        // The main future panics on request of the program, and the runtime is used again afterwards.
+        // The main future panics if the program requests it, and the runtime is used again afterwards.
         contain(|| hostile::while_running(|| runtime.block_on(program)));
     }
     end(runtime, &world, &mut random);
@@ -75,7 +74,7 @@ fn run(seed: u64, setup: &Setup, is_lossy: bool) -> Outcome {
     Outcome { trace: world.trace.take(), has_leaked, panics }
 }
 
-/// Runs senders to peers outside of the runtime, and drops the runtime at some moment. All accepted bytes must arrive.
+/// Runs senders to peers outside the runtime, and drops the runtime at some moment. All accepted bytes must arrive.
 fn run_with_peers(seed: u64, setup: &Setup) {
     let mut random = Rng::with_seed(seed);
     let runtime = setup.builder().drain_timeout(hang_timeout()).build().unwrap();
@@ -126,7 +125,7 @@ fn run_with_peers(seed: u64, setup: &Setup) {
     expect_all_dropped(&world);
 }
 
-/// Waits for jobs of the blocking pool that outlive their runtime, and then until no hostile object is left.
+/// Waits for blocking-pool jobs that outlive their runtime, and then until no hostile object is left.
 fn expect_all_dropped(world: &World) {
     let started = Instant::now();
     while world.hostility.alive() != 0 {
@@ -280,12 +279,12 @@ fn end(runtime: Runtime, world: &World, random: &mut Rng) {
             drop(runtime);
         }
         1 => drop(runtime),
-        // The runtime is dropped by hostile code, wherever that is called.
+        // The runtime is dropped by hostile code, whenever that code is called.
         _ => hostile::leave_victim(runtime),
     }
     drop_survivors(world, random);
     contain(hostile::drop_victims);
-    // Objects that were left by these in turn.
+    // Drops the objects that these left behind in turn.
     drop_survivors(world, random);
     contain(hostile::drop_victims);
 }
