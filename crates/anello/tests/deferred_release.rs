@@ -66,7 +66,7 @@ fn listener_address_can_be_bound_again() {
             let _client = TcpStream::connect(address).await.unwrap();
             let server = listener.accept().await.unwrap();
             drop((listener, server));
-            TcpListener::bind(address).expect("a free port");
+            TcpListener::bind(address).expect("port is free");
         });
     });
 }

@@ -414,7 +414,7 @@ fn unconstrained_future_has_no_budget() {
                     task::consume_budget().await;
                 }
             });
-            assert!(yields.await.is_none(), "the budget is in effect again");
+            assert!(yields.await.is_none(), "the budget must be in effect again");
         });
     });
 }

@@ -353,7 +353,7 @@ struct Local(mpsc::Sender<ThreadId>);
 impl Drop for Local {
     fn drop(&mut self) {
         self.0.send(thread::current().id()).unwrap();
-        panic!("deliberate panic of a dropped task");
+        panic!("deliberate panic in a dropped task");
     }
 }
 

@@ -298,7 +298,7 @@ fn addresses_and_options() {
                 (40_000, 40_000)
             );
             let socket = SockRef::from(&server);
-            assert!(socket.tcp_nodelay().unwrap(), "inherited from the listener");
+            assert!(socket.tcp_nodelay().unwrap(), "must be inherited from the listener");
             assert!(!socket.keepalive().unwrap());
             let listener = TcpListener::builder().nodelay(false).backlog(1).bind(ANY_PORT).unwrap();
             let _client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
@@ -317,7 +317,10 @@ fn error_contains_address_in_use() {
             let error = TcpListener::bind(address).unwrap_err();
             assert_eq!(error.kind(), io::ErrorKind::AddrInUse);
             assert!(error.to_string().contains(&address.to_string()), "{error}");
-            assert!(TcpListener::bind("198.51.100.1:80").is_err(), "not a local address");
+            assert!(
+                TcpListener::bind("198.51.100.1:80").is_err(),
+                "binding to a non-local address must fail"
+            );
             assert!(TcpListener::bind(&[][..] as &[SocketAddr]).is_err());
             drop(listener);
             // The kernel releases the address in the next turn at the latest.
@@ -524,7 +527,7 @@ fn reset_immediately_after_bytes_is_detected() {
 }
 
 #[test]
-fn reset_is_an_error_not_eof() {
+fn reset_returns_error_instead_of_eof() {
     on_every_driver(|setup| {
         setup.run(async {
             let (client, mut server) = pair().await.unwrap();

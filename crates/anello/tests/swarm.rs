@@ -175,7 +175,7 @@ fn fault_42_swarm() {
 }
 
 #[test]
-fn seed_replays_exactly() {
+fn same_seed_replays_exactly() {
     for seed in [3, 14, 15, 92, 65] {
         let (first, second) =
             (catch_unwind(AssertUnwindSafe(|| run(seed))), catch_unwind(AssertUnwindSafe(|| run(seed))));

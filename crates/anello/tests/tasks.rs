@@ -77,8 +77,8 @@ fn fault_17_panic_does_not_affect_other_tasks() {
             assert_eq!(error.to_string(), "task panicked: deliberate, 17");
             let payload = error.into_panic().unwrap();
             assert_eq!(payload.downcast_ref::<String>().map(String::as_str), Some("deliberate, 17"));
-            assert!(doomed_client.recv().await.unwrap().is_none(), "its stream was closed");
-            spawn(async { panic!("panic of a detached task") }).detach();
+            assert!(doomed_client.recv().await.unwrap().is_none(), "its stream must be closed");
+            spawn(async { panic!("panic in a detached task") }).detach();
             client.write_all(b"alive").await.unwrap();
             let mut answer = [0; 5];
             client.read_exact(&mut answer).await.unwrap();
@@ -177,7 +177,7 @@ fn nested_block_on_panics() {
         });
         assert!(refused);
         inner.block_on(async {});
-        assert!(std::panic::catch_unwind(|| spawn(async {})).is_err(), "no runtime runs here");
+        assert!(std::panic::catch_unwind(|| spawn(async {})).is_err(), "spawn must panic without a runtime");
     });
 }
 
@@ -332,7 +332,7 @@ fn ping_pong(one: &Setup, other: &Setup) {
     });
     reports
         .recv_timeout(common::scaled_timeout(Duration::from_secs(30)))
-        .expect("the wake-up stayed in a queue");
+        .expect("the wake-up was left in a queue");
     // The same applies to a wake-up of the other runtime's main future.
     runtime.block_on(async { end.raise() });
     thread.join().unwrap();
@@ -374,7 +374,7 @@ fn task_can_be_aborted_from_another_thread() {
             });
             yield_now().await;
             let thread = thread::spawn(move || handle.abort());
-            assert!(client.recv().await.unwrap().is_none(), "its stream was closed on this thread");
+            assert!(client.recv().await.unwrap().is_none(), "its stream must be closed on this thread");
             thread.join().unwrap();
             assert_eq!(dropped.load(Ordering::SeqCst), 1);
         });
@@ -516,7 +516,7 @@ fn signals_end_wait() {
                 assert_eq!(caught, [HANGUP, INTERRUPT]);
                 assert!(common::poll_at_most(1, both.recv()).await.is_none());
                 signals.recv().await.unwrap();
-                assert!(Signals::new(&[9]).is_err(), "cannot be caught");
+                assert!(Signals::new(&[9]).is_err(), "catching SIGKILL must fail");
             });
         });
     });

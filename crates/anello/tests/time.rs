@@ -14,7 +14,7 @@ use anello::{DriverKind, spawn, spawn_blocking, yield_now};
 use common::{on_every_driver, on_every_driver_and_sim, pair, poll_at_most, simulated_drivers};
 
 #[test]
-fn sleeps_are_never_short() {
+fn sleeps_never_complete_early() {
     on_every_driver(|setup| {
         setup.run(async {
             for microseconds in [0, 1, 50, 130, 131, 132, 1000, 3000] {

@@ -122,7 +122,7 @@ async fn poll_times<F: Future + Unpin>(future: &mut F, polls: usize) -> Option<F
 /// Uses every kind of operation: accept, connect, timers, all sends, receives by lease and by copy, half-close.
 async fn exchange(alive: Rc<()>) -> io::Result<()> {
     let opening = spawn(open_with_echo(Rc::clone(&alive)));
-    let mut client = opening.await.expect("a task that does not panic")?;
+    let mut client = opening.await.expect("task does not panic")?;
     let message = pattern(MESSAGE_BYTES as u64, MESSAGE_BYTES);
     let mut received = Vec::new();
     let (mut reader, mut writer) = client.split();

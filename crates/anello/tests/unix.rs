@@ -227,8 +227,8 @@ fn long_stream_to_stalled_reader() {
 }
 
 #[test]
-fn closed_peer_is_an_error_without_signal() {
-    Child::default().run("closed_peer_is_an_error_without_signal", || {
+fn closed_peer_returns_error_without_signal() {
+    Child::default().run("closed_peer_returns_error_without_signal", || {
         // As in programs that are not written in Rust, where SIGPIPE would kill the process.
         let broken_pipes = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
         signal_hook::flag::register(signal_hook::consts::SIGPIPE, std::sync::Arc::clone(&broken_pipes))

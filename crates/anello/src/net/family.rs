@@ -58,9 +58,7 @@ impl Sealed for Tcp {
     const ACCEPTED_HAS_OPTIONS: bool = true;
 
     fn address(address: &SockAddr) -> io::Result<SocketAddr> {
-        address
-            .as_socket()
-            .ok_or_else(|| io::Error::new(io::ErrorKind::Unsupported, "not an internet socket"))
+        address.as_socket().ok_or_else(|| io::Error::new(io::ErrorKind::Unsupported, "not an IP socket"))
     }
 }
 

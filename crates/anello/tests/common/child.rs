@@ -157,9 +157,9 @@ pub fn freed_is_kept() -> bool {
 #[track_caller]
 pub fn assert_grown_less(name: &str, grown_bytes: usize, bound_bytes: usize) {
     if grown_bytes >= bound_bytes && freed_is_kept() {
-        return eprintln!("skipped on {name}: {grown_bytes} bytes of memory including freed memory");
+        return eprintln!("skipped on {name}: memory grew by {grown_bytes} bytes, including freed memory");
     }
-    assert!(grown_bytes < bound_bytes, "{name}: {grown_bytes} bytes of memory, more than {bound_bytes}");
+    assert!(grown_bytes < bound_bytes, "{name}: memory grew by {grown_bytes} bytes (limit {bound_bytes})");
 }
 
 /// Limits the number of open files of this process.

@@ -190,7 +190,7 @@ async fn echo_sizes<W: Ecosystem>() {
         let echoing = spawn(echo_of::<W>(server, size as u64));
         exchange(&mut client, &pattern(size as u64, size)).await;
         client.shutdown().await.unwrap();
-        assert!(client.recv().await.unwrap().is_none(), "the server has shut down, too");
+        assert!(client.recv().await.unwrap().is_none(), "the server must also shut down");
         assert_eq!(echoing.await.unwrap().unwrap(), size);
     }
 }

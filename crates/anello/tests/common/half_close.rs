@@ -27,7 +27,7 @@ fn messages() -> [Bytes; 4] {
 async fn assert_reads(stream: &mut Stream, expected: &[u8]) {
     let mut left = expected;
     while let Some(chunk) = stream.recv().await.unwrap() {
-        let (next, rest) = left.split_at_checked(chunk.len()).expect("at most the sent bytes");
+        let (next, rest) = left.split_at_checked(chunk.len()).expect("no more bytes than were sent");
         assert!(chunk[..] == *next, "wrong bytes, {} bytes before EOF", left.len());
         left = rest;
     }
@@ -107,7 +107,7 @@ fn stream_dropped_after_shutdown_sends_all_bytes() {
 }
 
 #[test]
-fn dropped_owned_write_half_sends_fin_behind_bytes() {
+fn dropped_owned_write_half_sends_fin_after_bytes() {
     on_every_setup(|setup| {
         for message in messages() {
             for is_shut_down in [false, true] {
@@ -167,7 +167,7 @@ fn forgotten_write_half_sends_no_fin_until_stream_is_closed() {
             for _ in 0..TURNS {
                 yield_now().await;
             }
-            assert!(poll_at_most(1, server.recv()).await.is_none(), "{}: a FIN", setup.name);
+            assert!(poll_at_most(1, server.recv()).await.is_none(), "{}: unexpected FIN", setup.name);
             drop(reader);
             assert!(server.recv().await.unwrap().is_none());
         });

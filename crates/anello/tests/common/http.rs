@@ -292,7 +292,7 @@ fn header_timeout_restarts_for_each_request() {
                     received.extend_from_slice(&client.recv().await.unwrap().unwrap());
                 }
             }
-            assert!(serving.await.unwrap().unwrap_err().is_timeout(), "the last header timeout");
+            assert!(serving.await.unwrap().unwrap_err().is_timeout(), "the last request must time out");
         });
     });
 }
@@ -343,9 +343,9 @@ fn http2_connection_without_ping_response_times_out() {
     });
 }
 
-/// Hyper's own upgrades require `Send` streams. Instead, the stream is taken back from the connection.
+/// Hyper's own upgrades require `Send` streams. Instead, the stream is recovered from the connection.
 #[test]
-fn stream_is_taken_back_for_upgrade() {
+fn stream_is_recovered_for_upgrade() {
     on_both_drivers(|setup| {
         setup.run(async {
             let (mut client, server) = pair().await.unwrap();

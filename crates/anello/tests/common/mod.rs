@@ -5,7 +5,7 @@
 //! configuration of the driver. Unavailable setups are printed on standard error and skipped. No result depends on
 //! timing: the watchdog only terminates tests that hang.
 
-#![allow(dead_code, reason = "each test program uses its own part of this")]
+#![allow(dead_code, reason = "each test program uses only a part of this module")]
 
 pub mod child;
 pub mod groups;

@@ -104,7 +104,7 @@ pub fn run(seed: u64, setup: &Setup) {
             tokens.push(number % WORKERS, Token { hops_left: HOPS });
         }
         for _ in 0..TOKENS {
-            ends.recv().expect("workers that exit after the tokens arrive");
+            ends.recv().expect("workers exit after the tokens arrive");
         }
         tokens.close();
     });
@@ -147,7 +147,7 @@ async fn pass_on(
 ) -> bool {
     while let Some(Token { hops_left }) = tokens.take(worker).await {
         if hops_left == 1 {
-            ended.send(()).expect("a program that waits for the tokens");
+            ended.send(()).expect("program waits for the tokens");
         }
         if hops_left < 2 {
             continue;
