@@ -129,7 +129,7 @@ fn no_allocation_per_copying_request() {
 }
 
 #[test]
-fn no_allocation_per_deadline_or_wake() {
+fn no_allocation_per_deadline_or_wake_up() {
     on_each(both_drivers(), |setup| {
         setup.run(async {
             let (mut client, mut server) = pair().await.unwrap();

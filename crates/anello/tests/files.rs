@@ -221,7 +221,7 @@ fn stream_works_after_send_file() {
             let sending = spawn(async move {
                 let length = content.len() as u64;
                 assert_eq!(server.send_file(&file, 0, length).await.unwrap(), length);
-                // More than the buffers hold: the stream waits to receive and for room to send.
+                // More bytes than the buffers hold: the stream waits for data and for room to send.
                 echo(&mut server).await.unwrap();
                 server
             });
@@ -268,7 +268,7 @@ fn send_file_fails_when_peer_has_closed() {
 
 #[test]
 fn files_are_read_from_page_cache_and_disk() {
-    // Not on the simulated kernel, whose clock does not advance with the work of other threads.
+    // Excludes the simulated kernel, whose clock does not advance while other threads work.
     on_every_driver(|setup| {
         setup.run(async {
             let content = pattern(4, 100_000);
@@ -291,7 +291,7 @@ fn files_are_read_from_page_cache_and_disk() {
             assert_eq!(file.as_std().read_at(&mut byte, 99_999).unwrap(), 1);
             assert_eq!(byte[0], content[99_999]);
             assert_eq!(file.read_at(&mut [], 0).await.unwrap(), 0);
-            // Past EOF.
+            // The range is past EOF.
             file.read_ahead(1 << 40, 5).await.unwrap();
             file.read_ahead(50_000, 100_000).await.unwrap();
             file.read_ahead(0, u64::MAX).await.unwrap();

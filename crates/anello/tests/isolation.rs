@@ -74,7 +74,7 @@ fn panicking_abandoned_result_does_not_affect_blocking_pool() {
                     is_gone.recv().ok();
                     PanicsOnDrop
                 }));
-                // No task waits for the result any more.
+                // The result is no longer awaited.
                 drop(gone);
                 sleep(Duration::from_millis(1)).await;
             }
@@ -130,7 +130,7 @@ fn workers_are_notified_and_joined() {
 }
 
 /// Tasks that complete, panic, and abort each other and themselves. Wakers are called, cloned and dropped on other
-/// threads, also after the runtime is dropped. Some handles are joined.
+/// threads, including after the runtime is dropped. Some handles are joined.
 #[test]
 fn random_task_and_thread_operations() {
     on_both_drivers(|setup| {
@@ -157,7 +157,7 @@ fn random_task_and_thread_operations() {
                             kept.drain(..).for_each(Waker::wake)
                         }
                     }
-                    // After the runtime has been dropped.
+                    // The runtime has been dropped.
                     kept.into_iter().for_each(Waker::wake);
                 }),
                 thread::spawn(move || {
@@ -386,7 +386,7 @@ fn consume_budget_lets_timers_fire_while_task_is_always_ready() {
             sleep(pause).await;
             done.set(true);
             let late = processing.await.unwrap();
-            // The budget in use at the deadline, and the next one.
+            // At most the budget in use at the deadline and the next budget.
             assert!(late <= 256, "{}: {late} items after the deadline", setup.name);
         });
     });
@@ -419,7 +419,7 @@ fn unconstrained_future_has_no_budget() {
     });
 }
 
-/// A future whose destructor panics. Its result, which replaces the future, panics in its destructor, too.
+/// A future whose destructor panics. Its result, which replaces the future, also panics in its destructor.
 #[test]
 fn nested_panics_of_future_and_result_do_not_affect_other_tasks() {
     struct Ending(PanicsOnDrop);

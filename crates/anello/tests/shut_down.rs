@@ -136,7 +136,7 @@ fn unix_connect_after_its_runtime_fails() {
         runtime.block_on(async {
             let polled = poll_fn(|context| Poll::Ready(connecting.as_mut().poll(context))).await;
             assert!(polled.is_pending(), "{}: the backlog had room", setup.name);
-            // The retry delay of the connect has elapsed by then.
+            // The connect's retry delay has elapsed by then.
             sleep(Duration::from_millis(20)).await;
         });
         listener.accept().unwrap();
@@ -186,7 +186,7 @@ fn memory_of_send_in_flight_outlives_panicking_wakers_at_shutdown() {
             sleep(Duration::from_millis(1)).await;
         });
         assert_drops(setup, runtime);
-        // EOF or a reset once nothing is in flight. Until then, the kernel continues sending as this side reads.
+        // The peer reads EOF once nothing is in flight. Until then, the kernel keeps sending as the peer reads.
         let mut received = Vec::new();
         peers[1].set_read_timeout(Some(scaled_timeout(Duration::from_secs(10)))).unwrap();
         peers[1].read_to_end(&mut received).unwrap();

@@ -169,7 +169,7 @@ fn batched_responses_are_sent_before_connection_ends() {
                     }
                 }));
             }
-            // Runs until all servers wait for their request.
+            // Runs until all servers are waiting for their requests.
             anello::time::sleep(Duration::from_millis(10)).await;
             for (number, peer) in (0..).zip(&mut peers) {
                 peer.write_all(&pattern(100 + number, 90)).unwrap();
@@ -368,7 +368,7 @@ fn connect_error_contains_peer_address() {
             assert_eq!(error.kind(), io::ErrorKind::ConnectionRefused);
             assert!(error.to_string().contains(&free.to_string()), "{error}");
             assert!(TcpStream::connect(&[][..] as &[SocketAddr]).await.is_err());
-            // The first address fails, and the second one accepts.
+            // Connecting to the first address fails, and the second accepts the connection.
             let listener = TcpListener::bind(ANY_PORT).unwrap();
             let both = [free, listener.local_addr().unwrap()];
             let client = TcpStream::connect(&both[..]).await.unwrap();

@@ -20,7 +20,7 @@ use anello::time::{sleep, timeout};
 use anello::{DriverKind, DriverOptions, Runtime, SimFaults, SimModel, SimOptions, spawn};
 use common::{Rng, pair, random_simulator};
 
-/// Virtual time after which no retry is pending any more.
+/// Virtual time after which no retry can be pending.
 const LIMIT: Duration = Duration::from_secs(600);
 
 /// Events in the order in which they happened. Equal seeds produce equal events.

@@ -191,7 +191,7 @@ fn other_threads_spawn_and_wait() {
             .map(|thread_number| {
                 let handle = handle.clone();
                 thread::spawn(move || {
-                    // A second runtime waits for tasks of the first.
+                    // A second runtime waits for tasks on the first.
                     let waiter = common::both_drivers().pop().unwrap().runtime();
                     waiter.block_on(async {
                         let mut sum = 0;
@@ -333,7 +333,7 @@ fn ping_pong(one: &Setup, other: &Setup) {
     reports
         .recv_timeout(common::scaled_timeout(Duration::from_secs(30)))
         .expect("the wake-up was left in a queue");
-    // The same applies to a wake-up of the other runtime's main future.
+    // The same applies to waking the other runtime's main future.
     runtime.block_on(async { end.raise() });
     thread.join().unwrap();
 }

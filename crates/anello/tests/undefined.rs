@@ -1,6 +1,6 @@
 //! Stress tests for unsafe code: memory that outlives its owner, futures and tasks dropped at any moment, and late
 //! wake-ups. The tests make few assertions. Undefined behaviour is detected by Miri (on the simulated kernels),
-//! AddressSanitizer and valgrind, under which they run: `.ci/run miri`, `.ci/nightly address`.
+//! AddressSanitizer and valgrind, under which the tests run: `.ci/run miri`, `.ci/nightly address`.
 //!
 //! | unsafe code | assumption | how it is tested here |
 //! |---|---|---|
@@ -31,7 +31,8 @@ use common::{
     simulated_drivers,
 };
 
-/// Size of a message: several buffers, if these are small. Miri is a thousand times slower.
+/// Size of a message: several buffers, if these are small. Miri is about a thousand times slower, so messages are
+/// shorter there.
 const MESSAGE_BYTES: usize = if cfg!(miri) { 300 } else { 5000 };
 
 /// More polls than any exchange here needs.
@@ -52,7 +53,7 @@ fn runtime_without_drain(setup: &Setup) -> Runtime {
     setup.builder().drain_timeout(Duration::ZERO).build().unwrap()
 }
 
-/// When the pending future is dropped.
+/// Time at which the pending future is dropped.
 #[derive(Clone, Copy, Debug)]
 enum DropTime {
     /// While the runtime runs, and continues to run.
@@ -174,7 +175,7 @@ fn fault_15_wakers_outlive_their_tasks_and_the_runtime() {
         let kept = Kept::default();
         runtime.block_on(async {
             kept.keep().await;
-            // Wakers of tasks that have completed, wait without limit, were aborted, or were never polled again.
+            // Wakers of tasks that have completed, wait indefinitely, were aborted, or were never polled again.
             let done = kept.clone();
             spawn(async move { done.keep().await }).await.unwrap();
             let waiting = [kept.clone(), kept.clone()].map(|kept| {

@@ -235,7 +235,7 @@ fn closed_peer_returns_error_without_signal() {
             .unwrap();
         on_every_driver(|setup| {
             setup.run(async {
-                // The peer has closed: writing fails with a broken pipe, reading returns EOF.
+                // The peer has closed its socket: writing fails with a broken pipe, reading returns EOF.
                 let (mut stream, peer) = with_std().await;
                 drop(peer);
                 let written = match stream.write(b"nobody").await {
@@ -244,14 +244,14 @@ fn closed_peer_returns_error_without_signal() {
                 };
                 assert_eq!(written.unwrap_err().kind(), io::ErrorKind::BrokenPipe, "{}", setup.name);
                 assert!(stream.send(pattern(1, 100_000)).await.is_err(), "the error must be permanent");
-                // The peer has closed with unread bytes: a reset.
+                // The peer has closed its socket with unread bytes, which resets the connection.
                 let (mut stream, peer) = with_std().await;
                 stream.write_all(b"unread").await.unwrap();
                 stream.flush().await.unwrap();
                 drop(peer);
                 let error = stream.recv().await.unwrap_err();
                 assert_eq!(error.kind(), io::ErrorKind::ConnectionReset, "{}", setup.name);
-                // The peer closes while many bytes are in flight.
+                // The peer closes its socket while many bytes are in flight.
                 let (mut stream, peer) = with_std().await;
                 let sending = spawn(async move {
                     loop {

@@ -1,8 +1,8 @@
 //! Implementation of `hyper::rt::Timer` and `Sleep`.
 //!
 //! Hyper requires sleeps that are `Send` and `Sync`, but a timer wheel belongs to one thread. A sleep therefore holds
-//! no reference to a runtime. It contains only its deadline and, once it has been polled, the ID of the runtime that
-//! polled it and the key of its timer. The key is valid only for the wheel of that runtime, and is never reused.
+//! no reference to a runtime. It contains only its deadline and, once polled, the ID of the runtime that polled it and
+//! its timer's key. The key is valid only for the wheel of that runtime, and is never reused.
 
 use std::future::Future;
 use std::pin::Pin;

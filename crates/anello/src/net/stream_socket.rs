@@ -41,7 +41,7 @@ impl<F: StreamFamily> StreamSocket<F> {
     /// This is the fastest way to receive, because the bytes are not copied. On io_uring, TCP streams use a multishot
     /// receive into a buffer ring (Linux 6.0). Otherwise `recv(2)` receives into memory that is still in the CPU cache;
     /// for Unix streams on io_uring, a multishot poll (Linux 5.13) reports when the socket is readable. A stream stops
-    /// receiving while its received data is not taken. Cancel-safe.
+    /// receiving if its received data is not taken. Cancel-safe.
     ///
     /// # Errors
     /// Returns an error if the connection is broken, for example reset or timed out. A Unix stream is broken if the

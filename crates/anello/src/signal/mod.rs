@@ -49,8 +49,8 @@ pub const INTERRUPT: i32 = signal_hook::consts::SIGINT;
 pub const HANGUP: i32 = signal_hook::consts::SIGHUP;
 
 impl Signals {
-    /// Catches the given signals (`sigaction(2)`) until the returned value is dropped. Their default actions are not
-    /// performed meanwhile.
+    /// Catches the given signals (`sigaction(2)`) until the returned value is dropped. Until then, their default
+    /// actions are not performed.
     ///
     /// # Errors
     /// Returns an error if a signal cannot be caught, if the open-file limit is reached, or on the simulated driver.

@@ -1,4 +1,4 @@
-//! Streams used through the traits of other ecosystems (futures, tokio, hyper): byte order, backpressure and EOF.
+//! Streams used through the futures, tokio and hyper traits: byte order, backpressure and EOF.
 //!
 //! Written once for all stream families and all ecosystems. A test program defines its family as
 //! `crate::family`. The peer uses anello's own methods.
@@ -21,7 +21,7 @@ use crate::common::{
 };
 use crate::family::{Stream, on_every_setup, pair};
 
-/// Stream used through the traits of one ecosystem.
+/// Stream used through one ecosystem's traits.
 trait Ecosystem: Sized + 'static {
     fn of(stream: Stream) -> Self;
     async fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize>;
@@ -434,7 +434,7 @@ async fn reset<W: Ecosystem>() {
     let (client, mut server) = pair().await.unwrap();
     server.write_all(b"never read").await.unwrap();
     server.flush().await.unwrap();
-    // The socket is closed with unread bytes, so the connection is reset.
+    // The socket is closed while it has unread bytes, so the connection is reset.
     drop(client);
     let mut adapter = W::of(server);
     let error = loop {

@@ -54,7 +54,7 @@ fn shutdown_of_unread_stream_returns_and_fin_follows_bytes() {
     on_every_setup(|setup| {
         for message in messages() {
             setup.run(async {
-                // No task reads meanwhile.
+                // No task reads yet.
                 let (mut client, mut server) = shut_down_pair(&message).await;
                 client.shutdown().await.unwrap();
                 let late = client.write(b"late").await.unwrap_err();
@@ -198,7 +198,7 @@ fn dropping_owned_write_half_of_broken_stream_succeeds() {
             let shutdown_handle = client.shutdown_handle();
             let (mut reader, mut writer) = client.into_split();
             server.abort();
-            // The loop ends when the kernel reports the error, or this side has closed the connection.
+            // The loop ends when the kernel reports the error or this side has closed the connection.
             while writer.write_all(b"x").await.is_ok() && writer.flush().await.is_ok() {
                 yield_now().await;
             }

@@ -240,7 +240,7 @@ fn fault_22_client_disconnect_during_response_frees_sockets() {
                 drop(client);
                 assert!(serving.await.unwrap().is_err(), "{}: the whole response was sent", setup.name);
             }
-            // Now the server's connection is dropped in the middle of a response.
+            // Now the server drops its connection in the middle of a response.
             let (mut client, server) = pair().await.unwrap();
             let serving = serve_counted(server, &body, &produced);
             client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n").await.unwrap();
@@ -326,7 +326,7 @@ fn http2_echoes_on_concurrent_streams() {
     });
 }
 
-/// The peer sends the connection preface and then nothing: pings stay unanswered.
+/// The peer sends the connection preface and then nothing, so pings remain unanswered.
 #[test]
 fn http2_connection_without_ping_response_times_out() {
     on_every_setup(|setup| {
@@ -373,7 +373,7 @@ fn stream_is_recovered_for_upgrade() {
     });
 }
 
-/// Router of a typical axum server. It does not depend on the runtime.
+/// Router of a typical axum server, independent of the runtime.
 fn router(requests: Arc<AtomicU64>) -> Router {
     let tick_body = || {
         let ticks = stream::unfold(0, |number| async move {

@@ -1,4 +1,4 @@
-//! Common code of the runtime's tests: the driver setups, a watchdog, and test data that reveals lost or misplaced
+//! Code shared by the runtime's tests: the driver setups, a watchdog, and test data that reveals lost or misplaced
 //! bytes.
 //!
 //! A test is written once against the public API. It runs on every driver that is available here, in every
@@ -133,8 +133,7 @@ pub fn both_drivers() -> Vec<Setup> {
     vec![Setup::new("uring", DriverKind::Uring, |_| {}), Setup::new("epoll", DriverKind::Epoll, |_| {})]
 }
 
-/// Returns a setup for each step of the io_uring fallbacks: the name, the feature that must be missing, and the
-/// setup.
+/// Returns a setup for each io_uring fallback step: the name, the feature that must be missing, and the setup.
 pub fn fallback_setups() -> Vec<(&'static str, &'static str, Setup)> {
     let step = |name, feature, disable: fn(&mut DisabledFeatures)| {
         (
@@ -327,7 +326,8 @@ pub async fn pair() -> io::Result<(TcpStream, TcpStream)> {
     Ok((client, listener.accept().await?))
 }
 
-/// Sends a message to an echo peer and reads it back, concurrently because a large message fits into no buffer.
+/// Sends a message to an echo peer and reads it back, concurrently because a large message does not fit into any
+/// buffer.
 pub async fn exchange<S: Stream>(stream: &mut S, message: &[u8]) {
     let mut response = vec![0; message.len()];
     let (mut reader, mut writer) = stream.split();
@@ -368,7 +368,7 @@ pub fn sha256(bytes: &[u8]) -> [u8; 32] {
     Sha256::digest(bytes).into()
 }
 
-/// All random values of a test derive from a seed that is constant or printed.
+/// All random values in a test derive from a seed that is constant or printed.
 pub use fastrand::Rng;
 
 /// Flag that any thread can raise once, and that one task can wait for.

@@ -44,7 +44,7 @@ impl Side {
     }
 }
 
-/// Read half that records in the model when it is dropped, for whatever reason.
+/// Read half whose drop, for any reason, is recorded in the model.
 struct Reader<H> {
     half: ReadHalf<H>,
     side: Side,
@@ -59,7 +59,7 @@ struct Writer<H> {
 impl<H> Drop for Reader<H> {
     fn drop(&mut self) {
         if !self.has_ended {
-            // Closed with unread data: TCP resets the connection.
+            // Unread data is left, so TCP resets the connection.
             self.side.connection.may_break.set(true);
         }
     }
@@ -99,7 +99,7 @@ pub async fn accept_all(listener: TcpListener, world: Rc<World>, mut random: Rng
 async fn serve(mut stream: TcpStream, world: Rc<World>, random: Rng) {
     let mut header = [0; HEADER_BYTES];
     if stream.read_exact(&mut header).await.is_err() {
-        // The client has closed.
+        // The client has closed the connection.
         return;
     }
     let number = u64::from_ne_bytes(header) as usize;

@@ -1,5 +1,5 @@
-//! Random wake-ups among workers: tokens are passed between runtimes of different threads. The tasks keep their
-//! threads busy, return, or panic immediately after they have woken another worker.
+//! Random wake-ups among workers: tokens are passed between runtimes on different threads. The tasks keep their threads
+//! busy, return, or panic immediately after they have woken another worker.
 
 use std::collections::VecDeque;
 use std::future::poll_fn;
@@ -84,7 +84,7 @@ impl Tokens {
     }
 }
 
-/// Runs the program of a seed. A lost wake-up makes it hang.
+/// Runs the program for a seed. A lost wake-up makes it hang.
 pub fn run(seed: u64, setup: &Setup) {
     let tokens = Tokens::default();
     let (ended, ends) = mpsc::channel();
