@@ -30,7 +30,7 @@ use super::scheduled::Scheduled;
 use super::task_memory;
 use crate::driver::{Key, catch_and_log_panic};
 
-/// The worker of a task, as far as the task's wakers use it.
+/// The operations on a worker that the wakers of its tasks need.
 pub(super) trait Owner: Sized + Send + Sync + 'static {
     /// Pushes a task into the ready queue or the mailbox of its worker. Returns whether the notification of the worker
     /// is only queued.
@@ -116,7 +116,7 @@ impl<O> Clone for TaskPointer<O> {
 
 impl<O> Copy for TaskPointer<O> {}
 
-/// Returns the functions of the wakers of all tasks of such owners.
+/// Returns the waker vtable of all tasks with this type of owner.
 pub(super) const fn waker_vtable<O: Owner>() -> RawWakerVTable {
     RawWakerVTable::new(clone_waker::<O>, wake_by_value::<O>, wake_by_reference::<O>, drop_waker::<O>)
 }
@@ -178,14 +178,14 @@ impl<O: Owner> Task<O> {
         let header = self.0.header();
         header.status.done.set(true);
         header.status.scheduled.set();
-        catch_and_log_panic("task panicked on drop with its runtime", || {
+        catch_and_log_panic("task panicked while being dropped with its runtime", || {
             // SAFETY: called by the worker, or for a future that is `Send` and was never polled (see `new`).
             unsafe { (header.vtable.drop_future)(self.0.0) }
         });
     }
 }
 
-/// Never unwinds. Drops the future of a task that is not done before it releases the reference.
+/// Never panics. Drops the future of a task that is not done before it releases the reference.
 impl<O: Owner> Drop for Task<O> {
     fn drop(&mut self) {
         if !self.0.header().status.done.get() {
@@ -242,7 +242,7 @@ impl TaskHandle {
     }
 }
 
-/// Polls the future, and drops it once it is ready. Returns whether it is.
+/// Polls the future, and drops it once it has completed. Returns whether it has.
 ///
 /// # Safety
 /// The header must be the first field of a `TaskCell<F, O>`. Only the worker may call this function, and not recursively
@@ -274,9 +274,9 @@ unsafe fn abort_future<F: Abort, O: 'static>(header: NonNull<Header<O>>) {
     drop_completed(future);
 }
 
-/// Drops a completed future and, if the task is detached, its result. A panic of a destructor is logged.
+/// Drops a completed future and, if the task is detached, its result. A panic in a destructor is logged.
 fn drop_completed<F>(future: &mut Option<F>) {
-    catch_and_log_panic("result of a detached task panicked on drop", || *future = None);
+    catch_and_log_panic("result of a detached task panicked while being dropped", || *future = None);
 }
 
 /// # Safety

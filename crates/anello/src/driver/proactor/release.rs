@@ -78,8 +78,8 @@ impl<K: CompletionKernel> Proactor<K> {
         }
     }
 
-    /// Waits until all accepted bytes were sent and no operation is in flight. Then removes the socket from the driver
-    /// and returns it with the received chunks that were not taken.
+    /// Waits until all accepted bytes have been sent and no operation is in flight. Then removes the socket from the
+    /// driver and returns it with the received chunks that were not taken.
     pub fn poll_detach(&mut self, key: Key, waker: &Waker) -> PollIo<(OwnedFd, Vec<Chunk>)> {
         ready!(self.poll_flush(key, waker))?;
         self.stop_receiving(key);

@@ -27,7 +27,7 @@ pub(super) struct Stream<S> {
     /// The error number with which receiving failed.
     pub receive_error: Option<NonZero<i32>>,
     pub reads: DirectRead,
-    /// Whether this stream is received by `recv(2)` on readiness instead of through the ring.
+    /// Whether this stream receives with `recv(2)` on readiness instead of through the ring.
     pub direct: bool,
     pub hangup_poll: HangupPoll,
     /// Whether the socket has been prepared for sending files.
@@ -165,7 +165,7 @@ impl Received {
 pub(super) struct Listener<S> {
     pub socket: S,
     pub family: Family,
-    /// Set if other workers accept from the same socket.
+    /// Set if other workers accept connections from the same socket.
     pub shared: bool,
     pub armed: bool,
     /// Set if the armed accept, or else the next one, may accept connections before the application polls for them.

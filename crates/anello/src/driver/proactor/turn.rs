@@ -87,7 +87,8 @@ impl<K: CompletionKernel> Proactor<K> {
                 wakes.mark_notified();
             }
             Some(Kind::Message) => self.kernel.ended(completion),
-            // If a cancellation fails, its target has ended or is about to end. The completion of the target decides.
+            // If a cancellation fails, its target has ended or is about to end. The result is that of the target's own
+            // completion.
             Some(Kind::Cancel) => {
                 if completion.result == -libc::ENOENT {
                     self.on_cancel_not_found(key, wakes);

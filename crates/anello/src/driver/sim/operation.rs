@@ -24,7 +24,7 @@ pub(super) struct Operation {
     pub not_before_ns: u64,
     /// True if the delay of the next result has been decided.
     pub delay_decided: bool,
-    /// True if the operation has been cancelled. If the cancellation races with it, it can still succeed.
+    /// True if the operation has been cancelled. The operation can still succeed if the cancellation races with it.
     pub cancelled: bool,
     /// True if the next result is the last one.
     pub last: bool,
@@ -118,7 +118,7 @@ impl Operation {
         }
     }
 
-    /// Returns the time at which the operation can continue, if it waits for a time.
+    /// Returns the time at which the operation can continue, if it is waiting for a point in time.
     pub fn wakes_at_ns(&self, network: &Network) -> Option<u64> {
         if self.cancelled || (self.delay_decided && self.is_ready(network)) {
             return Some(self.not_before_ns);
@@ -219,7 +219,7 @@ impl Operation {
         }
     }
 
-    /// Reports the result of a poll. If that fault occurs, also schedules a spurious event.
+    /// Reports the result of a poll. If the spurious readiness fault occurs, also schedules a spurious event.
     fn readable(&mut self, network: &mut Network) -> Step {
         let id = self.socket.id();
         let spurious = network.fault(network.faults.spurious_readiness);

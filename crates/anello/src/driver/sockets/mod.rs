@@ -448,7 +448,7 @@ fn bind_source(socket: &Socket, source: SocketAddr) -> io::Result<()> {
     })
 }
 
-/// Opens the reserve descriptor. Any kind would do; an eventfd uses few other resources.
+/// Opens the reserve descriptor. Any kind of descriptor works; an eventfd uses few other resources.
 fn reserve_descriptor() -> Option<OwnedFd> {
     rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC).ok()
 }

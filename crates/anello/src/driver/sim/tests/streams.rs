@@ -16,7 +16,7 @@ use super::super::network::chance;
 use super::super::{SimFaults, SimModel, SimOptions};
 use super::{Listener, MODELS, Stream, Task, World, both, for_seeds, for_seeds_and_models, scaled};
 
-/// Returns random driver options that cover many code paths of a driver.
+/// Returns random driver options, which together cover many code paths of a driver.
 fn driver_options(random: &mut Rng) -> DriverOptions {
     let mut options = DriverOptions::default();
     options.initial_receive_buffers = 1 << random.u64(..4);
@@ -111,7 +111,7 @@ pub(super) struct Client {
 impl Client {
     /// Asserts that the received bytes are a prefix of the sent bytes.
     fn assert_received_prefix(&self) {
-        assert!(self.sent.starts_with(&self.received.borrow()), "other bytes came back");
+        assert!(self.sent.starts_with(&self.received.borrow()), "echoed bytes differ");
     }
 }
 
@@ -181,7 +181,7 @@ fn lossless_faults_preserve_all_bytes_in_order() {
         let (world, clients) = run_echo(&options(seed, model, faults), 100 * 1024, false);
         for client in clients {
             assert!(client.whole.get(), "a stream ended early");
-            assert!(*client.received.borrow() == client.sent, "other bytes came back");
+            assert!(*client.received.borrow() == client.sent, "echoed bytes differ");
         }
         world.shut_down().unwrap();
     });
