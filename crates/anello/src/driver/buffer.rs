@@ -81,15 +81,15 @@ impl Chunk {
         }
     }
 
-    /// Returns `true` if this is a pool buffer of one of the larger classes. The pool keeps fewer of these than tasks
-    /// can run in a turn.
+    /// Returns `true` if this is a pool buffer of one of the larger classes. The pool keeps fewer of these buffers than
+    /// the number of tasks that can run in a turn.
     #[inline]
     pub(crate) fn is_large_pool_buffer(&self) -> bool {
         // Ring buffers do not have the flag, and the pool keeps enough buffers of class 0.
         self.id > POOL_FLAG
     }
 
-    /// Returns the size in bytes of the leased buffer, which is at least the length.
+    /// Returns the size of the leased buffer in bytes, which is at least the length of the data.
     #[inline]
     pub fn capacity(&self) -> usize {
         if self.id & POOL_FLAG != 0 {

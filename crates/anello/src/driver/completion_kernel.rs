@@ -50,7 +50,7 @@ pub(crate) trait CompletionKernel: Sized {
     /// Returns `true` if the kernel has consumed the entry with this submission index.
     fn consumed(&self, submission_index: u32) -> bool;
 
-    /// Returns `true` if there are entries to submit or completions to read, so that a turn without waiting is worth a
+    /// Returns `true` if there are entries to submit or completions to read, so that a non-blocking turn is worth a
     /// system call.
     fn needs_enter(&self) -> bool;
 

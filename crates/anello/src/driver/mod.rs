@@ -245,7 +245,7 @@ impl Driver {
         matches!(*self.backend, Backend::SimCompletion(_) | Backend::SimReadiness(_))
     }
 
-    /// Returns a notifier, with which other threads can interrupt this driver's wait until the driver is closed.
+    /// Returns a notifier with which other threads can interrupt this driver's wait until the driver is closed.
     ///
     /// # Errors Returns an error if the ring's descriptor cannot be duplicated.
     pub fn notifier(&self) -> io::Result<Notifier> {

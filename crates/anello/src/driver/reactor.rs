@@ -316,14 +316,14 @@ impl<K: ReadinessKernel> Reactor<K> {
         self.poll_write(key, &[IoSlice::new(data)], waker)
     }
 
-    /// Accepts as many bytes of the slices as the kernel takes immediately and the send queue has room for.
+    /// Accepts as many bytes from the slices as the kernel takes immediately and as fit into the send queue.
     pub fn poll_write(&mut self, key: Key, slices: &[IoSlice<'_>], waker: &Waker) -> PollIo<usize> {
         let Some(stream) = self.streams.get_mut(key) else { return Poll::Ready(Err(gone())) };
         let Some(mut cursor) = stream.sends.start_write(slices)? else { return Poll::Ready(Ok(0)) };
         let length = cursor.remaining_bytes();
         let mut written = 0;
         if stream.writable && stream.sends.queue.is_empty() {
-            // Slices copied into one buffer can be deferred, and are sent by send(2) instead of sendmsg(2).
+            // Slices that are copied into one buffer can be deferred, and are sent by send(2) instead of sendmsg(2).
             let should_gather = self.deferring_sends || slices.len() > 1;
             if should_gather && length <= self.deferred_bytes.min(self.max_send_queue_bytes) {
                 let mut gathered = Some(SendBuf::Chunk(cursor.gather(&self.pools)));

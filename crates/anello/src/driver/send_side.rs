@@ -27,7 +27,7 @@ pub(crate) enum WriteSide {
 #[repr(C)]
 pub(crate) struct SendSide {
     pub write_side: WriteSide,
-    /// The error number with which sending failed. Nothing is sent afterwards.
+    /// The error number of a failed send. Nothing is sent afterwards.
     pub error: Option<NonZero<i32>>,
     pub queue: SendQueue,
     /// The task that waits for room in the queue, or for the queue to be sent.

@@ -134,7 +134,7 @@ impl WakeQueue {
         self.deferred_wakers.extend(wakers);
     }
 
-    /// Returns the list of deferred wakers, for example to add those of expired timers.
+    /// Returns the list of deferred wakers, for example to add the wakers of expired timers.
     pub fn deferred_wakers_mut(&mut self) -> &mut Vec<Waker> {
         &mut self.deferred_wakers
     }

@@ -84,8 +84,7 @@ unsafe impl Send for MailboxMessage {}
 type Task = task::Task<Inbox>;
 pub(super) type TaskPointer = task::TaskPointer<Inbox>;
 
-/// The vtable of all tasks' wakers, by which such a waker can be recognised: waking it only accesses queues and runs no
-/// application code.
+/// The vtable of the wakers of all tasks. A waker with this vtable only accesses queues and runs no application code.
 pub(super) static WAKER_VTABLE: RawWakerVTable = task::waker_vtable::<Inbox>();
 
 thread_local! {
@@ -254,9 +253,9 @@ impl Shared {
         }
     }
 
-    /// Releases the key of a stream or listener in a task of its own, because the driver is borrowed now: the driver is
-    /// dropping a waker or the owner of a buffer, which in turn has dropped the stream or listener. `own` creates the
-    /// owner of the key.
+    /// Releases the key of a stream or listener in a separate task, because the driver is currently borrowed: the
+    /// driver is dropping a waker or the owner of a buffer, which in turn has dropped the stream or listener. `own`
+    /// creates the owner of the key.
     pub fn release_deferred<T: 'static>(self: &Rc<Self>, key: Key, own: fn(Rc<Self>, Key) -> T) {
         let shared = Rc::downgrade(self);
         self.spawn(async move { drop(shared.upgrade().map(|shared| own(shared, key))) }).detach();

@@ -1,5 +1,4 @@
-//! Page cache residency of file ranges. A range that is in the page cache can be read and sent without waiting for the
-//! disk.
+//! Page cache residency of file ranges. A range in the page cache can be read and sent without waiting for the disk.
 
 use std::io;
 use std::io::IoSliceMut;
@@ -32,7 +31,7 @@ struct Statistics {
     recently_evicted: u64,
 }
 
-/// Returns `true` if this part of a file is in memory, as far as this can be determined without waiting. The part must
+/// Returns `true` if this part of a file is in memory, as far as this can be determined without blocking. The part must
 /// lie within the file.
 ///
 /// `cachestat(2)` (Linux 6.5) reports for every page whether it is in the cache, but not whether its data has been

@@ -335,7 +335,7 @@ impl RuntimeBuilder {
         self
     }
 
-    /// Sets the maximum time for which dropping the runtime continues to send accepted bytes. The default is 1 second.
+    /// Sets the maximum time that dropping the runtime spends sending accepted bytes. The default is 1 second.
     pub fn drain_timeout(mut self, timeout: Duration) -> Self {
         self.drain_timeout = timeout;
         self

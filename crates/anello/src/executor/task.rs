@@ -162,8 +162,8 @@ impl<O: Owner> Task<O> {
 
     pub fn handle(&self) -> TaskHandle {
         let data = self.0.0.as_ptr().cast_const().cast();
-        // SAFETY: `clone_waker` adds the reference that the waker releases when dropped, and the table is the one for
-        // headers.
+        // SAFETY: `clone_waker` adds the reference that the waker releases when dropped, and the vtable expects a
+        // pointer to a header.
         TaskHandle(unsafe { Waker::from_raw(clone_waker::<O>(data)) })
     }
 
@@ -234,8 +234,8 @@ impl TaskHandle {
     /// Requests that the task be aborted, and wakes it: its worker then drops the future instead of polling it. Does
     /// nothing if the task is done.
     pub fn abort(&self) {
-        // SAFETY: the waker is that of a task, whose data is its header, which starts with the status. The waker holds
-        // a reference.
+        // SAFETY: the waker belongs to a task, so its data points to a header, which starts with the status. The waker
+        // holds a reference.
         let status = unsafe { &*self.0.data().cast::<Status>() };
         status.aborted.store(true, Ordering::Release);
         self.0.wake_by_ref();
@@ -262,8 +262,7 @@ unsafe fn poll<F: Future<Output = ()>, O: 'static>(
     polled
 }
 
-/// # Safety
-/// The requirements are those of [`poll`].
+/// # Safety The requirements are the same as for [`poll`].
 unsafe fn abort_future<F: Abort, O: 'static>(header: NonNull<Header<O>>) {
     // SAFETY: the caller guarantees that the cell has this type and that nothing else accesses the future.
     let future = unsafe { &mut *header.cast::<TaskCell<F, O>>().as_ref().future.get() };
@@ -279,8 +278,7 @@ fn drop_completed<F>(future: &mut Option<F>) {
     catch_and_log_panic("result of a detached task panicked while being dropped", || *future = None);
 }
 
-/// # Safety
-/// The requirements are those of [`poll`].
+/// # Safety The requirements are the same as for [`poll`].
 unsafe fn drop_future<F, O: 'static>(header: NonNull<Header<O>>) {
     // SAFETY: the caller guarantees that the cell has this type and that nothing else accesses the future.
     unsafe { *header.cast::<TaskCell<F, O>>().as_ref().future.get() = None }

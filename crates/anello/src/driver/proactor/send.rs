@@ -94,7 +94,7 @@ impl<K: CompletionKernel> Proactor<K> {
         Poll::Ready(Ok(accepted))
     }
 
-    /// Queues a copy of the bytes that the kernel did not take, as far as the queue has room, and starts a send that
+    /// Queues a copy of as many of the bytes that the kernel did not take as fit into the queue, and starts a send that
     /// waits for room in the socket buffer. The queue must be empty. Returns the total number of accepted bytes,
     /// including the `sent_bytes` that the kernel took.
     #[cold]
@@ -335,7 +335,7 @@ impl<K: CompletionKernel> Proactor<K> {
             _ => match -result {
                 libc::EAGAIN | libc::EINTR => self.metrics.short_sends += 1,
                 // Retry as a send that may wait. If that also fails for lack of memory, the error is returned. The
-                // memory of a zero-copy send counts as locked, which is limited per user (RLIMIT_MEMLOCK).
+                // memory of a zero-copy send counts towards the locked-memory limit of the user (RLIMIT_MEMLOCK).
                 libc::ENOBUFS | libc::ENOMEM
                     if matches!(previous, Sending::Inline(_) | Sending::ZeroCopy(_)) =>
                 {

@@ -24,7 +24,7 @@ pub(super) struct Stream<S> {
     pub receive_waker: WakerSlot,
     pub received: Received,
     pub sends: SendSide,
-    /// The error number with which receiving failed.
+    /// The error number of a failed receive.
     pub receive_error: Option<NonZero<i32>>,
     pub reads: DirectRead,
     /// Whether this stream receives with `recv(2)` on readiness instead of through the ring.
@@ -175,7 +175,7 @@ pub(super) struct Listener<S> {
     pub released: bool,
     /// Receives the connections that the kernel accepts for a released listener until its accept operation has ended.
     pub accept_sink: Option<Arc<dyn AcceptSink>>,
-    /// The error number with which an accept failed.
+    /// The error number of a failed accept.
     pub error: Option<i32>,
     pub queue: VecDeque<S>,
     pub waker: WakerSlot,

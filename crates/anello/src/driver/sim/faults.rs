@@ -35,8 +35,8 @@ pub struct SimFaults {
     pub interruptions: u16,
     /// The completion queue is full, and the kernel keeps further completions until the next system call.
     pub completion_overflows: u16,
-    /// The kernel has no memory to keep a completion, drops it and reports that. Completions of accepts are never
-    /// dropped.
+    /// The kernel has no memory to keep a completion: it drops the completion and reports the loss. Completions of
+    /// accepts are never dropped.
     pub dropped_completions: u16,
     /// Readiness is reported although no bytes are available, or a call fails with `EAGAIN` although bytes are
     /// available (readiness is then reported again later).

@@ -17,12 +17,12 @@ const END_MASK: i32 = (libc::POLLRDHUP | libc::POLLHUP | libc::POLLERR) as i32;
 #[derive(Debug)]
 pub(super) struct Operation {
     pub token: Token,
-    /// Held open until the operation has completed, as the kernel holds a file.
+    /// Kept open until the operation has completed, as the kernel keeps a file open.
     pub socket: SimSocket,
     pub request: Request,
     /// Earliest time at which the operation runs. Set by a delay fault.
     pub not_before_ns: u64,
-    /// True if the delay of the next result has been decided.
+    /// True if the delay of the next result has been chosen.
     pub delay_decided: bool,
     /// True if the operation has been cancelled. The operation can still succeed if the cancellation races with it.
     pub cancelled: bool,
@@ -64,7 +64,7 @@ impl Step {
     }
 }
 
-/// Memory of the driver that contains the bytes of a send.
+/// Driver memory that contains the bytes of a send.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Memory {
     data: *const u8,

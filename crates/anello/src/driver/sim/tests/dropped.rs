@@ -72,7 +72,7 @@ fn fault_09_dropped_send_completion_resets_connection() {
         }
         world.shut_down().unwrap();
     });
-    assert!(dropped > runs / 2, "{dropped} of {runs} sends lost their completion");
+    assert!(dropped > runs / 2, "completions dropped for only {dropped} of {runs} sends");
 }
 
 #[test]

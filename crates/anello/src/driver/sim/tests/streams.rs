@@ -99,7 +99,7 @@ async fn receive_all(stream: &Stream, received: &RefCell<Vec<u8>>, seed: u64) ->
     }
 }
 
-/// Sent and received bytes of a client, and its outcome.
+/// Bytes sent and received by a client, and the outcome.
 #[derive(Default)]
 pub(super) struct Client {
     pub(super) sent: Vec<u8>,
@@ -123,7 +123,7 @@ async fn client(world: World, address: SocketAddr, client: Rc<Client>, seed: u64
     client.whole.set(sent.is_ok() && received.is_ok());
 }
 
-/// Polls a future for at most `turns` turns, then drops it.
+/// Polls a future for at most `turns` turns, then drops the future.
 async fn drop_after(turns: u64, future: impl Future<Output = ()>) {
     let (mut remaining, mut future) = (turns, Box::pin(future));
     poll_fn(|context| {
@@ -209,7 +209,7 @@ fn fault_10_dropped_futures_leave_no_operation_in_flight() {
 }
 
 #[test]
-fn same_seed_gives_same_run() {
+fn same_seed_produces_same_run() {
     for_seeds_and_models(20, |seed, model| {
         let run = || {
             let options = options(seed, model, SimFaults::all(200));
