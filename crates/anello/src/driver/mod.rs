@@ -194,8 +194,8 @@ impl Backend {
 impl Driver {
     /// Opens a driver of the given kind on the calling thread.
     ///
-    /// # Errors Returns an error if the requested driver is unavailable, or if the process has no file descriptors
-    /// left.
+    /// # Errors
+    /// Returns an error if the requested driver is unavailable, or if the process has no file descriptors left.
     pub fn new(kind: &DriverKind, options: &DriverOptions) -> io::Result<Self> {
         let mut fallback_reason = None;
         let backend = match kind {
@@ -247,7 +247,8 @@ impl Driver {
 
     /// Returns a notifier with which other threads can interrupt this driver's wait until the driver is closed.
     ///
-    /// # Errors Returns an error if the ring's descriptor cannot be duplicated.
+    /// # Errors
+    /// Returns an error if the ring's descriptor cannot be duplicated.
     pub fn notifier(&self) -> io::Result<Notifier> {
         dispatch!(&*self.backend, machine => machine.kernel.wake_descriptors()).map(Notifier::new)
     }
@@ -514,7 +515,7 @@ impl Driver {
 }
 
 /// Frees no memory that the kernel may still use. A handle, a waker or another worker can hold a descriptor of the
-/// ring, so closing the ring here ends no operation; memory is free only after the terminal completions.
+/// ring, so closing this one ends no operation. The memory is unused only after the terminal completions.
 impl Drop for Driver {
     fn drop(&mut self) {
         // If the driver is already closed, the runtime has shut it down.

@@ -350,8 +350,9 @@ impl RuntimeBuilder {
 
     /// Builds the runtime on the calling thread.
     ///
-    /// # Errors Returns an error if the requested driver is unavailable (the message contains the cause and a remedy),
-    /// if the open file limit is reached, or if `ANELLO_DRIVER` contains an unknown driver name.
+    /// # Errors
+    /// Returns an error if the requested driver is unavailable (the message contains the cause and a remedy), if the
+    /// open file limit is reached, or if `ANELLO_DRIVER` contains an unknown driver name.
     pub fn build(&self) -> io::Result<Runtime> {
         let kind = self.effective_kind()?;
         let driver = Driver::new(&kind, &self.options)?;

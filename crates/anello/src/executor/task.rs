@@ -262,7 +262,8 @@ unsafe fn poll<F: Future<Output = ()>, O: 'static>(
     polled
 }
 
-/// # Safety The requirements are the same as for [`poll`].
+/// # Safety
+/// The requirements are the same as for [`poll`].
 unsafe fn abort_future<F: Abort, O: 'static>(header: NonNull<Header<O>>) {
     // SAFETY: the caller guarantees that the cell has this type and that nothing else accesses the future.
     let future = unsafe { &mut *header.cast::<TaskCell<F, O>>().as_ref().future.get() };
@@ -278,7 +279,8 @@ fn drop_completed<F>(future: &mut Option<F>) {
     catch_and_log_panic("result of a detached task panicked while being dropped", || *future = None);
 }
 
-/// # Safety The requirements are the same as for [`poll`].
+/// # Safety
+/// The requirements are the same as for [`poll`].
 unsafe fn drop_future<F, O: 'static>(header: NonNull<Header<O>>) {
     // SAFETY: the caller guarantees that the cell has this type and that nothing else accesses the future.
     unsafe { *header.cast::<TaskCell<F, O>>().as_ref().future.get() = None }

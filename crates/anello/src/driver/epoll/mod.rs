@@ -36,7 +36,8 @@ pub(crate) struct Epoll {
 impl Epoll {
     /// Opens an epoll instance and an eventfd.
     ///
-    /// # Errors Returns an error if the process has no file descriptors left.
+    /// # Errors
+    /// Returns an error if the process has no file descriptors left.
     pub fn new() -> io::Result<Self> {
         let epoll = epoll::create(CreateFlags::CLOEXEC)?;
         let wake = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);

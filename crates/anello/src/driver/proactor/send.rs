@@ -57,8 +57,8 @@ impl<K: CompletionKernel> Proactor<K> {
         Poll::Ready(self.start_sending(key))
     }
 
-    /// Accepts bytes from the slices. Long data is passed to the kernel immediately, and unsent bytes are queued;
-    /// otherwise, a copy of as many bytes as fit into the queue is queued.
+    /// Accepts bytes from the slices. Long data is passed to the kernel immediately, and unsent bytes are queued. For
+    /// short data, a copy is queued, up to the limit of the queue.
     pub fn poll_write(&mut self, key: Key, slices: &[IoSlice<'_>], waker: &Waker) -> PollIo<usize> {
         let Some(stream) = self.streams.get_mut(key) else { return Poll::Ready(Err(gone())) };
         let Some(mut cursor) = stream.sends.start_write(slices)? else { return Poll::Ready(Ok(0)) };
@@ -94,7 +94,7 @@ impl<K: CompletionKernel> Proactor<K> {
         Poll::Ready(Ok(accepted))
     }
 
-    /// Queues a copy of as many of the bytes that the kernel did not take as fit into the queue, and starts a send that
+    /// Queues a copy of the bytes that the kernel did not take, up to the limit of the queue, and starts a send that
     /// waits for room in the socket buffer. The queue must be empty. Returns the total number of accepted bytes,
     /// including the `sent_bytes` that the kernel took.
     #[cold]

@@ -149,7 +149,8 @@ impl SimCompletion {
         Submission::Operation(Operation::new(token, socket.clone(), request))
     }
 
-    /// Consumes the submissions: all of them, or at least one if the fault occurs. Returns whether it consumed all.
+    /// Consumes all submissions, or only some (at least one) if the partial submission fault occurs. Returns whether it
+    /// consumed all.
     fn submit(&mut self) -> bool {
         while let Some(submission) = self.submissions.pop_front() {
             self.consumed = self.consumed.wrapping_add(1);

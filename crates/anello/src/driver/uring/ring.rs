@@ -278,7 +278,7 @@ impl Ring {
         std::mem::replace(&mut self.dropped, dropped) != dropped
     }
 
-    /// Returns `true` if the next call of [`has_dropped`](Self::has_dropped) will return `true`.
+    /// Returns `true` if the next call to [`has_dropped`](Self::has_dropped) will return `true`.
     pub fn is_drop_unreported(&self) -> bool {
         self.dropped != self.dropped_count()
     }
