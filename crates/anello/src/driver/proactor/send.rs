@@ -64,7 +64,7 @@ impl<K: CompletionKernel> Proactor<K> {
         let Some(mut cursor) = stream.sends.start_write(slices)? else { return Poll::Ready(Ok(0)) };
         let length = cursor.remaining_bytes();
         let idle = stream.sending == Sending::Idle;
-        // A copy that does not fit the smallest buffer class would be sent immediately anyway.
+        // A copy that does not fit into the smallest buffer class would be sent immediately anyway.
         let send_directly = length > CLASS_BYTES[0] || length >= self.limits.direct_send_threshold_bytes;
         if idle && send_directly {
             let sent = self.kernel.sockets_mut().send_slices(&stream.socket, slices);
