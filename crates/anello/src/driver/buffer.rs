@@ -1,5 +1,5 @@
 //! Receive memory: the buffer ring that the kernel fills, the pool of buffers for direct reads, and [`Chunk`], a lease
-//! of one buffer.
+//! on one buffer.
 //!
 //! ```text
 //!  BufferRing                                   LifoPool
@@ -36,13 +36,13 @@ const MAX_FREE_PER_CLASS: [usize; 3] = [256, 64, 8];
 /// Set in the ID of a chunk from the pool; the low bits are then its class.
 const POOL_FLAG: u32 = 1 << 31;
 
-/// Bounds of the size of one ring buffer, and of all ring buffers together, in bytes. Options outside these bounds are
+/// Bounds on the size of one ring buffer, and of all ring buffers together, in bytes. Options outside these bounds are
 /// clamped.
 const MIN_BUFFER_BYTES: usize = 64;
 const MAX_BUFFER_BYTES: usize = 1 << 20;
 const MAX_RING_BYTES: usize = 1 << 30;
 
-/// Gap between two buffers of the ring.
+/// Gap between two buffers in the ring.
 const STAGGER_BYTES: usize = 128;
 
 const PAGE_BYTES: usize = 4096;
@@ -52,7 +52,7 @@ const CACHE_LINE_BYTES: usize = 64;
 ///
 /// [`TcpStream::recv`](crate::net::TcpStream::recv) returns chunks. A chunk dereferences to the received bytes, which
 /// the kernel has written directly to this memory, and can be passed to
-/// [`TcpStream::send`](crate::net::TcpStream::send) without a copy. It belongs to the thread of its runtime.
+/// [`TcpStream::send`](crate::net::TcpStream::send) without a copy. It stays on the thread of its runtime.
 ///
 /// A chunk occupies a whole receive buffer ([`receive_buffer_bytes`](crate::DriverOptions::receive_buffer_bytes)),
 /// however few bytes it contains. Copy data that is kept for a long time.
@@ -81,15 +81,15 @@ impl Chunk {
         }
     }
 
-    /// Returns `true` if this is a pool buffer of one of the larger classes. The pool keeps fewer of these than tasks
-    /// can run in a turn.
+    /// Returns `true` if this is a pool buffer of one of the larger classes. The pool keeps fewer of these buffers than
+    /// the number of tasks that can run in a turn.
     #[inline]
     pub(crate) fn is_large_pool_buffer(&self) -> bool {
         // Ring buffers do not have the flag, and the pool keeps enough buffers of class 0.
         self.id > POOL_FLAG
     }
 
-    /// Returns the size in bytes of the leased buffer, which is at least the length.
+    /// Returns the size of the leased buffer in bytes, which is at least the length of the data.
     #[inline]
     pub fn capacity(&self) -> usize {
         if self.id & POOL_FLAG != 0 {
@@ -99,7 +99,7 @@ impl Chunk {
         }
     }
 
-    /// Returns `true` if this is a buffer of the pool. Its spare capacity belongs to this lease alone.
+    /// Returns `true` if this is a pool buffer, whose spare capacity belongs to this lease alone.
     pub(crate) fn is_pooled(&self) -> bool {
         self.id & POOL_FLAG != 0
     }
@@ -185,7 +185,7 @@ impl Pools {
         self.ring.as_ref().map_or(0, |ring| ring.buffer_bytes)
     }
 
-    /// Creates the lease of a buffer that the kernel has taken from the ring and filled with `length` bytes.
+    /// Creates a lease on a buffer that the kernel has taken from the ring and filled with `length` bytes.
     ///
     /// Returns `None` if the kernel (or a simulated kernel) reported an ID that was never provided, or a length greater
     /// than the buffer size.
@@ -223,7 +223,8 @@ pub(crate) struct BufferRing {
     entries: NonNull<Entry>,
     mask: u16,
     tail: Cell<u16>,
-    /// The allocation of the buffers, as returned by the allocator. `memory` is its first cache line boundary.
+    /// The allocation that contains the buffers, as returned by the allocator. `memory` is its first cache line
+    /// boundary.
     allocation: (NonNull<u8>, Layout),
     memory: NonNull<u8>,
     pub buffer_bytes: usize,
@@ -327,14 +328,14 @@ impl BufferRing {
         unsafe { &(*self.entries.as_ptr()).tail }
     }
 
-    /// Consumes a buffer like the kernel: takes the buffer at `head`, if any, and fills it from `data`. Returns its ID
-    /// and the number of bytes copied. Used by the simulated kernel.
+    /// Consumes a buffer as the kernel does: takes the buffer at `head`, if any, and fills it from `data`. Returns its
+    /// ID and the number of bytes copied. Used by the simulated kernel.
     pub fn consume(&self, head: &mut u16, data: &[u8]) -> Option<(u16, usize)> {
         if *head == self.shared_tail().load(Ordering::Acquire) {
             return None;
         }
         // SAFETY: the masked index is within the entries, as in `provide`. Entries between head and tail are
-        // initialised, and the buffers that they name are not leased.
+        // initialised, and the buffers that they refer to are not leased.
         unsafe {
             let entry = self.entries.add(usize::from(*head & self.mask)).as_ptr();
             let id = (&raw const (*entry).id).read();
@@ -356,10 +357,10 @@ impl fmt::Debug for BufferRing {
 impl Drop for BufferRing {
     fn drop(&mut self) {
         // SAFETY: allocated in `new` with these layouts. No chunk is left, because each chunk owns the `Pools` that own
-        // this ring. The kernel may still know the ring if a handle keeps the descriptor of io_uring open, but uses it
-        // only for an armed receive, and none is armed. The driver also owns the `Pools`, and leaks itself with
-        // everything it owns while a stream is in its table (see `Drop for Driver`); the probe during setup waits for
-        // its receive to end.
+        // this ring. The ring may still be registered if a handle keeps the io_uring descriptor open, but the kernel
+        // uses it only for an armed receive, and none is armed. The driver also owns the `Pools`, and leaks itself with
+        // everything that it owns while a stream is in its table (see `Drop for Driver`); the probe during setup waits
+        // for its receive to end.
         unsafe {
             dealloc(self.allocation.0.as_ptr(), self.allocation.1);
             dealloc(self.entries.as_ptr().cast(), layout(size_of::<Entry>() * self.limit() as usize));
@@ -441,7 +442,7 @@ fn allocate(layout: Layout) -> NonNull<u8> {
 
 /// Allocates zeroed memory. Untouched pages of a large allocation use no physical memory.
 fn try_allocate(layout: Layout) -> Option<NonNull<u8>> {
-    // SAFETY: the layout has a size above zero.
+    // SAFETY: the size of the layout is greater than zero.
     NonNull::new(unsafe { alloc_zeroed(layout) })
 }
 

@@ -5,7 +5,7 @@ use std::any::Any;
 use std::mem::forget;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// Runs code that may panic, without unwinding. Logs `message` if it panics.
+/// Runs code that may panic. A panic does not propagate; `message` is logged instead.
 #[inline]
 pub(crate) fn catch_and_log_panic(message: &'static str, run: impl FnOnce()) {
     if let Err(panic) = catch_unwind(AssertUnwindSafe(run)) {
@@ -20,7 +20,7 @@ fn log_panic(message: &'static str, panic: Box<dyn Any + Send>) {
     drop_payload(panic);
 }
 
-/// Logs where unwinding is not allowed. A `tracing` subscriber is application code and may panic.
+/// Logs where a panic must not propagate. A `tracing` subscriber is application code and may panic.
 #[cold]
 #[inline(never)]
 pub(crate) fn log(write: impl FnOnce()) {

@@ -10,7 +10,7 @@ const CLOCK_READ_NS: u64 = 50;
 
 #[derive(Clone, Debug)]
 pub(crate) enum Clock {
-    /// The monotonic clock of Linux, relative to the given instant.
+    /// The Linux monotonic clock, relative to the given instant.
     Monotonic(Instant),
     /// The clock of a simulated network.
     Virtual(VirtualClock),

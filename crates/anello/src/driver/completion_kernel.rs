@@ -17,8 +17,8 @@ pub(crate) trait CompletionKernel: Sized {
     fn sockets(&self) -> &Self::Sockets;
     fn sockets_mut(&mut self) -> &mut Self::Sockets;
 
-    /// Queues an operation for the next [`enter`](Self::enter) and returns its submission index. Never fails and drops
-    /// no operation: operations that do not fit the submission queue wait in a backlog.
+    /// Queues an operation for the next [`enter`](Self::enter) and returns its submission index. Never fails or drops
+    /// an operation: operations that do not fit into the submission queue wait in a backlog.
     fn push(&mut self, token: Token, op: Op<'_, Socket<Self>>) -> u32;
 
     /// Queues an inline send. Kernels can override this with a faster implementation.
@@ -38,7 +38,7 @@ pub(crate) trait CompletionKernel: Sized {
     fn enter(&mut self, wait: Wait) -> io::Result<()>;
 
     /// Returns the next completion, or `None` if all posted completions have been read, including those that did not
-    /// fit the queue. Also returns `None` if completions were dropped while such completions were fetched.
+    /// fit into the queue. Also returns `None` if completions were dropped while such completions were being fetched.
     fn completion(&mut self) -> Option<Completion>;
 
     /// Called with the completions of connects, wake-ups and messages, for which the kernel layer holds resources.
@@ -50,7 +50,7 @@ pub(crate) trait CompletionKernel: Sized {
     /// Returns `true` if the kernel has consumed the entry with this submission index.
     fn consumed(&self, submission_index: u32) -> bool;
 
-    /// Returns `true` if there are entries to submit or completions to read, so that a turn without waiting is worth a
+    /// Returns `true` if there are entries to submit or completions to read, so that a non-blocking turn is worth a
     /// system call.
     fn needs_enter(&self) -> bool;
 

@@ -12,7 +12,7 @@ pub struct DriverMetrics {
     pub receives: u64,
     /// Number of sends that sent all their bytes.
     pub sends: u64,
-    /// Number of sends that sent only a part of their bytes, or none, and were completed later.
+    /// Number of sends that sent only part of their bytes, or none, and were completed later.
     pub short_sends: u64,
     /// Number of zero-copy sends.
     pub zero_copy_sends: u64,

@@ -19,7 +19,7 @@ pub(crate) struct DirectRead {
     pub eof: bool,
     /// Size class of the next receive.
     class: u8,
-    /// Consecutive receives that would have fitted the next smaller class.
+    /// Number of consecutive receives that would have fitted into the next smaller class.
     oversized_reads: u8,
 }
 

@@ -1,4 +1,4 @@
-//! The common part of the state machines: adding sockets, and calls on sockets that never wait.
+//! The common part of the state machines: adding sockets, and non-blocking calls on sockets.
 
 use std::io;
 use std::net::{Shutdown, SocketAddr};
@@ -33,7 +33,7 @@ pub(crate) trait Machine: Sized {
     fn listener(&self, key: Key) -> Option<&SocketOf<Self>>;
     /// Returns the waker slots of a stream, for reading and for writing.
     fn wakers(&mut self, key: Key) -> Option<[&mut WakerSlot; 2]>;
-    /// Returns a listener with what is needed to reject connections.
+    /// Returns a listener, and the sockets and metrics needed to reject its connections.
     fn listener_parts(
         &mut self,
         key: Key,
@@ -112,8 +112,8 @@ pub(crate) trait Machine: Sized {
         rejected
     }
 
-    /// Declares that other workers accept from the same socket. On kernels that report readiness, each connection is
-    /// reported to all of them.
+    /// Declares that other workers accept connections from the same socket. On kernels that report readiness, each
+    /// connection is reported to all of them.
     fn share_listener(&mut self, _key: Key) {}
 
     /// Sets whether connections may be accepted before the application polls for them. Kernels that report readiness

@@ -6,18 +6,18 @@
 //! plus a generation, and never lend memory to the kernel.
 //!
 //! - *Poll*: `poll_receive`, `poll_send`, `poll_accept` and the other poll functions never block. They complete
-//!   immediately, or store the caller's waker and return `Pending`. A full queue is not an error. A poll can perform a
-//!   system call that does not wait (epoll; large messages on io_uring) or queue an operation for the next
-//!   [`Driver::turn`] (io_uring; small messages on epoll when many sockets were ready).
+//!   immediately, or store the caller's waker and return `Pending`. A full queue is not an error. A poll may make a
+//!   non-blocking system call (epoll; large messages on io_uring) or queue an operation for the next [`Driver::turn`]
+//!   (io_uring; small messages on epoll when many sockets were ready).
 //! - *Wakers*: there is one waker per direction. A later poll replaces it.
 //! - *Cancel safety*: dropping a future has no effect on the driver. Received bytes stay queued, and bytes accepted by
 //!   `poll_send` are still sent.
-//! - *Release*: [`Driver::release`] takes back a key. The driver (1) sends all accepted bytes, (2) cancels the
+//! - *Release*: [`Driver::release`] gives up a key. The driver then (1) sends all accepted bytes, (2) cancels the
 //!   operations in flight, (3) waits for their terminal completions, and (4) closes the socket and frees the slot under
 //!   a new generation. [`Driver::abort`] skips step 1.
 //! - *Turn*: [`Driver::turn`] submits all queued operations and optionally waits for completions, with a single system
-//!   call on io_uring. The wakers that are due are collected and called after the driver is no longer borrowed, because
-//!   a waker can run arbitrary code.
+//!   call on io_uring. Wakers that are due are collected, and called once the driver is no longer borrowed, because a
+//!   waker can run arbitrary code.
 //!
 //! Two state machines implement the contract: [`proactor`] on kernels that complete operations (io_uring, simulated)
 //! and [`reactor`] on kernels that report readiness (epoll, simulated). The same test suite runs on all four.
@@ -130,7 +130,8 @@ impl fmt::Display for DriverKind {
     }
 }
 
-/// Maximum wait per turn while remaining bytes are sent during shutdown. No notification wakes the driver then.
+/// Maximum wait per turn while remaining bytes are sent during shutdown. No notification wakes the driver during that
+/// time.
 const SHUT_DOWN_STEP_NS: u64 = 10_000_000;
 
 #[derive(Debug)]
@@ -194,7 +195,7 @@ impl Driver {
     /// Opens a driver of the given kind on the calling thread.
     ///
     /// # Errors
-    /// Returns an error if the requested driver is unavailable, or if the process has no descriptors left.
+    /// Returns an error if the requested driver is unavailable, or if the process has no file descriptors left.
     pub fn new(kind: &DriverKind, options: &DriverOptions) -> io::Result<Self> {
         let mut fallback_reason = None;
         let backend = match kind {
@@ -244,10 +245,10 @@ impl Driver {
         matches!(*self.backend, Backend::SimCompletion(_) | Backend::SimReadiness(_))
     }
 
-    /// Returns a notifier, with which other threads interrupt this driver's wait until it is closed.
+    /// Returns a notifier with which other threads can interrupt this driver's wait until the driver is closed.
     ///
     /// # Errors
-    /// Returns the error of duplicating the descriptor of the ring.
+    /// Returns an error if the ring's descriptor cannot be duplicated.
     pub fn notifier(&self) -> io::Result<Notifier> {
         dispatch!(&*self.backend, machine => machine.kernel.wake_descriptors()).map(Notifier::new)
     }
@@ -257,8 +258,8 @@ impl Driver {
         matches!(&*self.backend, Backend::Uring(uring) if uring.kernel.features().msg_ring)
     }
 
-    /// Queues a wake-up for the owner of another ring; the next turn submits it. Returns `true` if both drivers are
-    /// rings and the target is still open.
+    /// Queues a wake-up for the owner of another ring; the next turn submits it. Returns `true` if both drivers use
+    /// io_uring and the target is still open.
     pub fn queue_wake(&mut self, target: &Notifier) -> bool {
         match &mut *self.backend {
             Backend::Uring(uring) => uring.kernel.queue_wake(target),
@@ -303,7 +304,7 @@ impl Driver {
         if self.closed { Err(gone()) } else { Ok(()) }
     }
 
-    // ---- Calls of the state machine, which documents them --------------------------------------------------------
+    // ---- Calls to the state machine, which documents them --------------------------------------------------------
 
     pub fn listen(&mut self, address: SocketAddr, options: &ListenOptions) -> io::Result<Key> {
         self.check_open()?;
@@ -336,7 +337,7 @@ impl Driver {
     }
 
     /// Releases a listener. Connections that the kernel has accepted for it, or accepts before the accept operation
-    /// ends, go to the sink. The caller must call the sink's wakers.
+    /// ends, are passed to the sink. The caller must call the sink's wakers.
     pub fn release_listener_to(&mut self, key: Key, accept_sink: Arc<dyn AcceptSink>) {
         dispatch!(&mut *self.backend, machine => machine.release_listener_to(key, accept_sink));
     }
@@ -369,7 +370,7 @@ impl Driver {
         dispatch!(&mut *self.backend, machine => machine.connect(peer, source))
     }
 
-    /// Connects without waiting. Returns `WouldBlock` if the listener's backlog is full; the kernel sends no
+    /// Connects without blocking. Returns `WouldBlock` if the listener's backlog is full; the kernel sends no
     /// notification when there is room again.
     pub fn connect_unix(&mut self, peer: &UnixAddress) -> io::Result<Key> {
         self.check_open()?;
@@ -451,8 +452,8 @@ impl Driver {
         dispatch!(&mut *self.backend, machine => machine.abort(key));
     }
 
-    /// Takes the wakers of the tasks waiting to read from or write to a stream. The caller must call them when the
-    /// driver is not borrowed, because the driver no longer does.
+    /// Takes the wakers of the tasks waiting to read from or write to a stream. The caller must call them once the
+    /// driver is no longer borrowed; the driver itself no longer calls them.
     pub fn take_wakers(&mut self, key: Key) -> [Option<Waker>; 2] {
         dispatch!(&mut *self.backend, machine => machine.take_wakers(key))
     }
@@ -514,7 +515,7 @@ impl Driver {
 }
 
 /// Frees no memory that the kernel may still use. A handle, a waker or another worker can hold a descriptor of the
-/// ring, so closing this one ends no operation; only terminal completions do.
+/// ring, so closing this one ends no operation. The memory is unused only after the terminal completions.
 impl Drop for Driver {
     fn drop(&mut self) {
         // If the driver is already closed, the runtime has shut it down.
@@ -529,7 +530,7 @@ impl Drop for Driver {
         }
         if dispatch!(&*self.backend, machine => machine.is_quiescent()) {
             // SAFETY: nothing accesses the field after this. The kernel uses no memory of the state machine: every
-            // operation that names some belongs to an entry of its tables, and they are empty.
+            // operation that uses it belongs to an entry in its tables, and the tables are empty.
             unsafe { ManuallyDrop::drop(&mut self.backend) }
         } else {
             log(|| tracing::error!("operations still in flight at shutdown; leaking the driver's memory"));
@@ -537,8 +538,8 @@ impl Drop for Driver {
     }
 }
 
-/// Opens an io_uring ring, probes its features and closes it. Returns each feature with `true` if a driver would use
-/// it.
+/// Opens an io_uring ring, probes its features and closes it. Returns the name of each feature, and `true` if a driver
+/// would use it.
 ///
 /// # Errors
 /// Returns an error that states the cause and the remedy if io_uring is unavailable.

@@ -1,8 +1,8 @@
 //! Interruption of a driver's wait by other threads, through an eventfd or a message from another ring.
 //!
-//! Handles, wakers and other workers can keep a [`Notifier`] without limit. The descriptors are therefore in a slot
-//! that all clones share, and the worker empties it when it exits. Each use holds the descriptor that it names, so a
-//! descriptor number is never used after it was closed.
+//! Handles, wakers and other workers can keep a [`Notifier`] indefinitely. The descriptors are therefore in a slot that
+//! all clones share, and the worker empties it when it exits. Each call holds a reference to the descriptor that it
+//! uses, so a descriptor number is never used after it was closed.
 
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -16,7 +16,7 @@ pub(crate) enum Op<'a, S> {
     Accept { listener: &'a S, multishot: bool },
     /// Connects to an address. The kernel layer copies the address and keeps it until the completion.
     Connect { socket: &'a S, address: SocketAddr },
-    /// Receives into the buffer ring: until cancelled (multishot) or once, as the kernel is configured.
+    /// Receives into the buffer ring: until cancelled (multishot) or once, depending on the kernel's configuration.
     Receive { socket: &'a S },
     /// Sends memory that must not move until the send is confirmed.
     Send { socket: &'a S, data: *const u8, length_bytes: u32, mode: SendMode },
@@ -32,7 +32,7 @@ pub(crate) enum Op<'a, S> {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SendMode {
-    /// Never waits for room in the socket buffer. No completion after the submission has been consumed means that all
+    /// Never waits for room in the socket buffer. If the submission has been consumed and posts no completion, all
     /// bytes were sent. Otherwise a completion carries the short count or the error.
     Inline,
     /// Waits for room in the socket buffer. Posts one completion with the byte count.
@@ -46,9 +46,9 @@ pub(crate) enum SendMode {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Completion {
     pub token: Token,
-    /// A byte count, a descriptor or a poll mask. If negative, the negated error number.
+    /// A byte count, a descriptor or a poll mask. A negative value is a negated error number.
     pub result: i32,
-    /// Flags in the format of io_uring. Decoded on demand.
+    /// Flags in io_uring format, decoded on demand.
     flags: u32,
 }
 
@@ -77,8 +77,8 @@ impl Completion {
         (self.flags & Self::BUFFER != 0).then_some((self.flags >> Self::BUFFER_SHIFT) as u16)
     }
 
-    /// Returns the buffer ID if this completion carries bytes, is not the last of its operation, and left the socket
-    /// drained.
+    /// Returns the buffer ID if this completion carries bytes, is not the last of its operation, and the receive
+    /// drained the socket.
     #[inline]
     pub fn plain_multishot_buffer(&self) -> Option<u16> {
         let all = Self::BUFFER | Self::MORE | Self::SOCKET_NONEMPTY;

@@ -19,16 +19,16 @@ pub struct DriverOptions {
     pub max_receive_buffers: u32,
     /// Size of one receive buffer in bytes, from 64 bytes to 1 MiB; all buffers together are limited to 1 GiB. Streams
     /// with larger messages are received without the ring. Address space for `max_receive_buffers` buffers is reserved
-    /// at startup. A page uses memory from its first use until the runtime is dropped.
+    /// at startup. A page occupies memory from its first use until the runtime is dropped.
     pub receive_buffer_bytes: usize,
-    /// Limit of received chunks per stream that the application has not taken. A stream stops receiving when it reaches
-    /// the limit.
+    /// Maximum number of received chunks per stream that the application has not yet taken. A stream stops receiving
+    /// when it reaches the limit.
     pub max_received_chunks: usize,
-    /// Limit of bytes per stream that are accepted for sending but not taken by the kernel. A stream accepts no more
-    /// bytes when it reaches the limit.
+    /// Maximum number of bytes per stream that have been accepted for sending but not yet taken by the kernel. A stream
+    /// accepts no more bytes when it reaches the limit.
     pub max_send_queue_bytes: usize,
-    /// Limit of connections per listener that the kernel has accepted but the application has not taken. A listener
-    /// stops accepting when it reaches the limit.
+    /// Maximum number of connections per listener that the kernel has accepted but the application has not yet taken. A
+    /// listener stops accepting when it reaches the limit.
     pub max_accept_queue: usize,
     /// Minimum size of messages that are sent immediately by a system call, while their bytes are in the CPU cache.
     ///
@@ -40,8 +40,9 @@ pub struct DriverOptions {
     /// the next turn if many sockets were ready at the same time
     /// ([`deferred_send_threshold_edges`](Self::deferred_send_threshold_edges)), and all others are sent immediately.
     pub direct_send_threshold_bytes: usize,
-    /// Number of readiness events in one epoll wait from which small messages are deferred and sent together by the
-    /// next turn. Zero always defers, and `usize::MAX` never does. Values below the default save nothing.
+    /// Minimum number of readiness events returned by one epoll wait for small messages to be deferred and sent
+    /// together by the next turn. Zero always defers, and `usize::MAX` never does. Values below the default have no
+    /// benefit.
     pub deferred_send_threshold_edges: usize,
     /// Policy for zero-copy sends (`SEND_ZC`, Linux 6.0).
     pub zero_copy: ZeroCopy,
@@ -49,17 +50,17 @@ pub struct DriverOptions {
     pub send_completion: SendCompletion,
     /// Scheduling of the kernel's task work, which completes operations.
     pub task_work: TaskWork,
-    /// Kernel thread that polls for submissions (`SQPOLL`), if enabled. Excludes [`TaskWork::Deferred`] and
+    /// Kernel thread that polls for submissions (`SQPOLL`), if enabled. Disables [`TaskWork::Deferred`] and
     /// [`SendCompletion::Inline`].
     pub submission_polling: Option<SubmissionPolling>,
-    /// Whether each operation receives only once (`RECV` without multishot). If TCP urgent data arrives while a
-    /// multishot receive reads, it can remain unread until the peer's next bytes arrive (observed on Linux 6.18); this
-    /// mode avoids that.
+    /// Whether each receive operation completes only once (`RECV` without multishot). If TCP urgent data arrives while
+    /// a multishot receive is reading, it can remain unread until the peer's next bytes arrive (observed on Linux
+    /// 6.18); this mode avoids that.
     pub one_shot_receive: bool,
     /// Whether to use registered files instead of descriptors. Requires Linux 6.14: earlier kernels close registered
     /// files too late, and descriptors are used instead.
     pub registered_files: bool,
-    /// Maximum time to spin before a sleeping wait; zero disables spinning. The spin time adapts: while no work is
+    /// Maximum time to spin before a blocking wait; zero disables spinning. The spin time is adaptive: while no work is
     /// found, it shrinks to a sixteenth of this value, except for one full spin after every sixteen misses.
     pub spin: Duration,
     /// Kernel features to disable, as if the kernel were older. For tests and comparisons.
@@ -155,7 +156,7 @@ pub struct DisabledFeatures {
     pub multishot_receive: bool,
     /// Disables multishot accept (Linux 5.19).
     pub multishot_accept: bool,
-    /// Disables buffer rings (Linux 5.19). All streams are then received on readiness.
+    /// Disables buffer rings (Linux 5.19). Data is then received by `recv(2)` on readiness.
     pub buffer_ring: bool,
     /// Disables `MSG_RING` (Linux 5.18). Threads then wake each other through an eventfd.
     pub msg_ring: bool,

@@ -3,12 +3,12 @@
 //! # Design
 //!
 //! The reactor is edge-triggered and speculative. Each socket is registered once, for both directions. A receive or
-//! send is tried first, and waits for the next edge only if the kernel returned `EAGAIN`. A short read means that the
-//! socket is drained, except in the cases of `short_read_is_inconclusive` in `direct_read.rs`. Bytes that cannot be
+//! send is attempted first, and waits for the next edge only if the kernel returned `EAGAIN`. A short read means that
+//! the socket is drained, except in the cases of `short_read_is_inconclusive` in `direct_read.rs`. Bytes that cannot be
 //! sent immediately are queued and sent by the turn in which the socket becomes writable.
 //!
-//! After a wait that returned many edges, small messages are not sent immediately but by the next turn, when all
-//! pending data has been received. This takes 1 to 2 % less CPU than alternating between receives and sends
+//! After a wait that returned many edges, small messages are not sent immediately but in the next turn, when all
+//! pending data has been received. This uses 1 to 2 % less CPU time than alternating between receives and sends
 //! (`DriverOptions::deferred_send_threshold_edges`).
 //!
 //! # Invariants
@@ -41,7 +41,7 @@ use super::table::Table;
 use super::token::{Key, Kind, Token};
 use super::wake::{PollIo, WakeQueue, WakerSlot};
 
-/// Maximum size of a deferred message on epoll. Deferring longer messages saves nothing.
+/// Maximum size of a deferred message on epoll. Deferring longer messages has no benefit.
 const DEFERRED_BYTES: usize = 4096;
 
 #[derive(Debug)]
@@ -53,11 +53,11 @@ pub(crate) struct Reactor<K: ReadinessKernel> {
     max_send_queue_bytes: usize,
     /// Maximum size of messages that are deferred to the next turn.
     deferred_bytes: usize,
-    /// Number of edges in one wait from which messages are deferred.
+    /// Minimum number of edges returned by one wait for messages to be deferred.
     deferred_send_threshold_edges: usize,
     /// Whether the last wait returned at least that many edges.
     deferring_sends: bool,
-    /// Streams with deferred messages. Some may have been released, or may have sent them since.
+    /// Streams with deferred messages. Some may have been released, or may have sent their messages, in the meantime.
     deferred_streams: Vec<Key>,
     metrics: DriverMetrics,
 }
@@ -174,7 +174,7 @@ impl<K: ReadinessKernel> Reactor<K> {
         }
     }
 
-    /// Waits until all accepted bytes were sent, then removes the socket from the driver and returns it.
+    /// Waits until all accepted bytes have been sent, then removes the socket from the driver and returns it.
     pub fn poll_detach(&mut self, key: Key, waker: &Waker) -> PollIo<(OwnedFd, Vec<Chunk>)> {
         ready!(self.poll_flush(key, waker))?;
         let Some(stream) = self.streams.remove(key) else { return Poll::Ready(Err(gone())) };
@@ -316,14 +316,14 @@ impl<K: ReadinessKernel> Reactor<K> {
         self.poll_write(key, &[IoSlice::new(data)], waker)
     }
 
-    /// Accepts as many bytes of the slices as the kernel takes immediately and the send queue has room for.
+    /// Accepts as many bytes from the slices as the kernel takes immediately and as fit into the send queue.
     pub fn poll_write(&mut self, key: Key, slices: &[IoSlice<'_>], waker: &Waker) -> PollIo<usize> {
         let Some(stream) = self.streams.get_mut(key) else { return Poll::Ready(Err(gone())) };
         let Some(mut cursor) = stream.sends.start_write(slices)? else { return Poll::Ready(Ok(0)) };
         let length = cursor.remaining_bytes();
         let mut written = 0;
         if stream.writable && stream.sends.queue.is_empty() {
-            // Slices copied into one buffer can be deferred, and are sent by send(2) instead of sendmsg(2).
+            // Slices that are copied into one buffer can be deferred, and are sent by send(2) instead of sendmsg(2).
             let should_gather = self.deferring_sends || slices.len() > 1;
             if should_gather && length <= self.deferred_bytes.min(self.max_send_queue_bytes) {
                 let mut gathered = Some(SendBuf::Chunk(cursor.gather(&self.pools)));
@@ -366,7 +366,7 @@ impl<K: ReadinessKernel> Reactor<K> {
         stream.sends.shut_down(self.kernel.sockets(), &stream.socket)
     }
 
-    /// Sends bytes of a file after all bytes accepted before have been sent. Returns the number of bytes that the
+    /// Sends bytes from a file once all previously accepted bytes have been sent. Returns the number of bytes that the
     /// kernel took.
     pub fn poll_send_file(&mut self, key: Key, range: FileRange<'_>, waker: &Waker) -> PollIo<usize> {
         ready!(self.poll_flush(key, waker))?;
@@ -401,8 +401,8 @@ impl<K: ReadinessKernel> Reactor<K> {
         }
     }
 
-    /// Releases a listener. No connection goes to the sink, because this driver only accepts connections that a task
-    /// polls for.
+    /// Releases a listener. No connection is passed to the sink, because this driver accepts a connection only when a
+    /// task polls for one.
     pub fn release_listener_to(&mut self, key: Key, accept_sink: Arc<dyn AcceptSink>) {
         self.release_listener(key);
         accept_sink.listener_released();
@@ -454,7 +454,7 @@ impl<K: ReadinessKernel> Reactor<K> {
             let result = self.kernel.sockets_mut().send(&stream.socket, data);
             let is_whole = matches!(result, Ok(count) if count == length);
             if is_whole && !stream.sends.queue.has_queued_behind_front() {
-                // Fast path of nearly every message.
+                // Fast path for nearly every message.
                 self.metrics.sends += 1;
                 stream.sends.queue.mark_all_sent();
                 stream.sends.waker.wake(wakes);
@@ -466,7 +466,7 @@ impl<K: ReadinessKernel> Reactor<K> {
         self.deferred_streams = deferred_streams;
     }
 
-    /// Continues with the queue after a send, and wakes the task that waits for room.
+    /// Continues to send the queue after a send, and wakes the task that is waiting for room.
     fn after_sending(&mut self, key: Key, result: io::Result<()>, wakes: &mut WakeQueue) {
         let Some(stream) = self.streams.get_mut(key) else { return };
         // If a send fails, the queue is cleared, so the waiting task is woken and reads the error.
@@ -596,7 +596,7 @@ impl<K: ReadinessKernel> Machine for Reactor<K> {
 }
 
 impl<S> Stream<S> {
-    /// Sends bytes of the queue while the socket is writable.
+    /// Sends bytes from the queue while the socket is writable.
     #[inline]
     fn send_pending<K: Sockets<Socket = S>>(
         &mut self,
@@ -631,7 +631,7 @@ impl<S> Stream<S> {
         Ok(())
     }
 
-    /// Queues the bytes that the first send of a buffer did not take, because the socket buffer is full.
+    /// Queues the bytes of a buffer that the first send left unsent, because the socket buffer is full.
     #[cold]
     fn queue_remainder(&mut self, outgoing: Queued, sent_bytes: usize, metrics: &mut DriverMetrics) {
         metrics.short_sends += 1;

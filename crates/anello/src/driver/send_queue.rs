@@ -75,7 +75,7 @@ impl From<&'static str> for SendBuf {
     }
 }
 
-/// A buffer in the queue. Dropping it does not unwind: the owner of shared bytes is application code, and a panic in it
+/// A buffer in the queue. Dropping it does not panic: the owner of shared bytes is application code, and a panic in it
 /// must not interrupt the driver's work for other streams.
 #[derive(Debug)]
 pub(crate) struct Queued(pub SendBuf);
@@ -110,7 +110,7 @@ const MAX_COPY_BYTES: usize = 512;
 #[repr(C)]
 pub(crate) struct SendQueue {
     /// Total number of unsent bytes; zero if and only if there is no front. This is the first field because a stream
-    /// that sends immediately reads no other.
+    /// that sends immediately accesses no other field.
     queued_bytes: usize,
     front: Option<Queued>,
     /// Number of bytes of the front that have been sent.
@@ -165,7 +165,7 @@ impl SendQueue {
         }
     }
 
-    /// Moves a buffer that is sent later into the empty queue, if it has 1 to `max_bytes` bytes and is not urgent.
+    /// Moves a buffer that will be sent later into the empty queue, if it has 1 to `max_bytes` bytes and is not urgent.
     /// Returns the address and length of its bytes.
     #[inline]
     pub fn start(&mut self, outgoing: &mut Option<SendBuf>, max_bytes: usize) -> Option<(*const u8, u32)> {
@@ -235,7 +235,7 @@ impl SendQueue {
 
     /// Copies the remaining bytes of `cursor` to the end of the queue: into the spare capacity of the last buffer, if
     /// that is a pool buffer that is not being sent, and then into new buffers. Data that would fill less than half of
-    /// the largest pool buffer gets memory of its own size, because it waits for a slow peer.
+    /// the largest pool buffer is stored in memory of exactly its size, because it waits for a slow peer.
     pub fn append_copy(&mut self, cursor: &mut IoSliceCursor<'_>, pools: &Rc<Pools>) {
         if let Some(Queued(SendBuf::Chunk(last))) = self.queued.back_mut()
             && last.is_pooled()
@@ -250,7 +250,7 @@ impl SendQueue {
         }
     }
 
-    /// Replaces the chunk at the front by a copy of exact size, if most of its buffer is empty or already sent. Data
+    /// Replaces the chunk at the front with a copy of exact size, if most of its buffer is empty or already sent. Data
     /// that waits for a slow peer must not hold a large receive buffer. Must not be called while an operation reads the
     /// memory.
     pub fn shrink_front(&mut self) {

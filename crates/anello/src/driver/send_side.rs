@@ -17,17 +17,17 @@ use super::wake::{PollIo, WakeQueue, WakerSlot};
 pub(crate) enum WriteSide {
     #[default]
     Open,
-    /// Accepts no more bytes. Is shut down when the kernel has taken all accepted bytes.
+    /// No more bytes are accepted. The direction is shut down when the kernel has taken all accepted bytes.
     ShutdownQueued,
     ShutDown,
 }
 
-/// State of the send direction of a stream. What every send accesses is in one place.
+/// State of the send direction of a stream. The fields that every send accesses are stored together.
 #[derive(Debug, Default)]
 #[repr(C)]
 pub(crate) struct SendSide {
     pub write_side: WriteSide,
-    /// The error number with which sending failed. Nothing is sent afterwards.
+    /// The error number of a failed send. Nothing is sent afterwards.
     pub error: Option<NonZero<i32>>,
     pub queue: SendQueue,
     /// The task that waits for room in the queue, or for the queue to be sent.
@@ -66,7 +66,8 @@ impl SendSide {
         error
     }
 
-    /// Returns how many bytes a send call has sent: 0 if the socket buffer is full. Any other error fails the stream.
+    /// Returns the number of bytes that a send call has sent, which is 0 if the socket buffer is full. Any other error
+    /// fails the stream.
     #[inline]
     pub fn sent(&mut self, result: io::Result<usize>) -> io::Result<usize> {
         match result {
@@ -93,7 +94,7 @@ impl SendSide {
         Poll::Pending
     }
 
-    /// Sends bytes of a file; the queue must be empty. Returns `None` if the socket buffer is full.
+    /// Sends bytes from a file; the queue must be empty. Returns `None` if the socket buffer is full.
     pub fn send_file<S: Sockets>(
         &mut self,
         (sockets, socket, family): (&mut S, &S::Socket, Family),

@@ -1,10 +1,10 @@
-//! Socket options that no dependency provides as a safe call.
+//! Socket options for which no dependency provides a safe call.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
 
 /// Credentials of the peer of a Unix stream, as recorded by the kernel when the stream was connected. On the connecting
-/// side, these are the credentials of the listener at its call of `listen(2)`.
+/// side, these are the credentials of the listener at the time of its `listen(2)` call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PeerCredentials {

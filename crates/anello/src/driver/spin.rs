@@ -1,10 +1,11 @@
-//! Adaptive spinning before a sleeping wait.
+//! Adaptive spinning before a blocking wait.
 //!
-//! A sleeping wait costs a context switch in each direction; with a single connection, that is more than the request
-//! itself. Spinning for a short time trades CPU time for latency. The time adapts: when a spin finds work, the next
-//! spins last at least twice as long as that took. When a spin finds none, the time halves, so that an idle worker soon
-//! sleeps immediately. After every sixteenth consecutive miss, however, the next spin runs for the full time.
-//! Otherwise, work that arrives regularly but later than the current limit would never be found by spinning again.
+//! A blocking wait costs a context switch in each direction; with a single connection, that costs more than the request
+//! itself. Spinning for a short time trades CPU time for latency. The time is adaptive: when a spin finds work, the
+//! next spins last at least twice as long as that took. When a spin finds none, the time is halved, so that an idle
+//! worker soon sleeps immediately. After every sixteenth consecutive miss, however, the next spin runs for the full
+//! time. Otherwise, work that arrives regularly but later than the current limit would never be found by spinning
+//! again.
 
 use std::io;
 use std::time::{Duration, Instant};

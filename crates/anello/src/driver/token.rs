@@ -29,18 +29,18 @@ pub(crate) enum Kind {
     Connect = 2,
     /// Receive into the buffer ring.
     Receive = 3,
-    /// The send of the front of a stream's queue.
+    /// Send of the front of a stream's queue.
     Send = 4,
     Readable = 5,
     /// A cancellation. Its own completion is usually ignored.
     Cancel = 6,
     /// Notification that another thread has added a message to the mailbox.
     Wake = 7,
-    /// A message to another ring. The key is that of the wake-up.
+    /// A message to another ring. The key identifies the wake-up.
     Message = 8,
-    /// A zero-copy send. The key is that of its entry in the table of zero-copy sends, not that of the stream.
+    /// A zero-copy send. The key identifies an entry in the table of zero-copy sends, not a stream.
     SendZeroCopy = 9,
-    /// Poll for writability, before bytes of a file are sent.
+    /// Poll for writability before bytes from a file are sent.
     Writable = 10,
     /// Poll for a hangup, which a multishot receive can miss.
     Hangup = 11,

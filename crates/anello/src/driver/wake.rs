@@ -25,11 +25,11 @@ pub(crate) struct WakerSlot {
 pub(crate) struct WakeQueue {
     /// Vtable of the wakers that may be called while the driver is borrowed.
     task_vtable: Option<&'static RawWakerVTable>,
-    /// All other wakers. [`call`](Self::call) calls them.
+    /// All other wakers, which [`call`](Self::call) calls.
     deferred_wakers: Vec<Waker>,
     has_work: bool,
     /// Callback that returns `true` if tasks have become ready. Application code can wake tasks during a turn, because
-    /// the driver drops sent buffers there.
+    /// a turn drops sent buffers.
     has_ready_tasks: Option<fn() -> bool>,
 }
 
@@ -76,7 +76,7 @@ impl WakerSlot {
     }
 }
 
-/// Does not unwind; see [`drop_catching_panics`].
+/// Does not panic; see [`drop_catching_panics`].
 impl Drop for WakerSlot {
     #[inline]
     fn drop(&mut self) {
@@ -134,7 +134,7 @@ impl WakeQueue {
         self.deferred_wakers.extend(wakers);
     }
 
-    /// Returns the list of deferred wakers, for example to add those of expired timers.
+    /// Returns the list of deferred wakers, for example to add the wakers of expired timers.
     pub fn deferred_wakers_mut(&mut self) -> &mut Vec<Waker> {
         &mut self.deferred_wakers
     }

@@ -1,8 +1,8 @@
-//! Thread pools for blocking work, so that no worker waits for a disk.
+//! Thread pools for blocking work, so that no worker waits for disk I/O.
 //!
-//! The process has two pools: one for work of the application, and one for file operations, which therefore never queue
-//! behind slow work of the application. A pool starts threads on demand, up to its limit. A thread exits after
-//! `IDLE_TIMEOUT` without work.
+//! The process has two pools: one for application work, and one for file operations, which therefore never queue behind
+//! slow application work. A pool starts threads on demand, up to its limit. A thread exits after `IDLE_TIMEOUT` without
+//! work.
 //!
 //! Each pool has a FIFO queue. The queue has no limit of its own: it is bounded by the number of tasks that wait for
 //! results.
@@ -24,7 +24,7 @@ use crate::driver::catch_and_log_panic;
 /// Maximum number of threads per process that run [`spawn_blocking`] work. Further work waits in a queue.
 pub const MAX_BLOCKING_THREADS: usize = 512;
 
-/// Maximum number of threads for file operations. Few disks profit from more requests in flight, and each thread needs
+/// Maximum number of threads for file operations. Few disks benefit from more requests in flight, and each thread needs
 /// memory for a stack.
 pub(crate) const MAX_FILE_THREADS: usize = 32;
 
@@ -56,7 +56,7 @@ impl Pool {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        // The lock is not held while work runs, so a panic of the work cannot poison it.
+        // The lock is not held while work runs, so a panic in the work cannot poison it.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -116,22 +116,22 @@ impl Pool {
 }
 
 /// Runs work on a pool thread. The work catches its own panics and stores them as its result. An abandoned result is
-/// dropped here; a panic of its destructor is logged, and the thread continues.
+/// dropped here; a panic in its destructor is logged, and the thread continues.
 fn run_work(work: Work) {
-    catch_and_log_panic("abandoned result of blocking work panicked on drop", work);
+    catch_and_log_panic("abandoned result of blocking work panicked while being dropped", work);
 }
 
 /// Runs a blocking closure on the blocking thread pool of the process. The returned future waits for its result.
 ///
-/// Use it for every call that may block without the driver, so that the other tasks of the worker continue to run.
+/// Use it for every call that may block outside of the driver, so that the other tasks of the worker continue to run.
 ///
 /// The pool grows on demand, up to [`MAX_BLOCKING_THREADS`](crate::MAX_BLOCKING_THREADS) (512) threads. A thread exits
 /// after 10 s without work. Further work waits in a FIFO queue. File operations have a pool of their own; see
 /// [`fs::spawn_blocking`](crate::fs::spawn_blocking).
 ///
-/// On the simulated driver, this function returns only after another thread has run the closure. The virtual clock
-/// stands still meanwhile, so that a seed always gives the same run. A closure that waits for a task, or for a closure
-/// spawned later, therefore deadlocks on the simulated driver.
+/// On the simulated driver, this function returns only after another thread has run the closure. The virtual clock does
+/// not advance meanwhile, so that a seed always produces the same run. A closure that waits for a task, or for a
+/// closure spawned later, therefore deadlocks on the simulated driver.
 ///
 /// # Cancel safety
 /// The closure runs even if the future is never polled. Dropping the future discards the result.
@@ -152,8 +152,8 @@ pub fn spawn_blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'stat
 
 /// Runs a file operation on the thread pool for file operations. The returned future waits for its result.
 ///
-/// This pool is separate from that of [`spawn_blocking`](crate::spawn_blocking): it has up to 32 threads, which also
-/// run the operations of [`File`](crate::fs::File). Use it for operations of bounded duration, such as opening,
+/// This pool is separate from the one used by [`spawn_blocking`](crate::spawn_blocking): it has up to 32 threads, which
+/// also run the operations of [`File`](crate::fs::File). Use it for operations of bounded duration, such as opening,
 /// listing, reading or removing files. Do not use it for pipes, locks or computations: they would delay every file
 /// operation of the process.
 ///
@@ -185,8 +185,8 @@ fn spawn_on<T: Send + 'static>(
     BlockingHandle(join)
 }
 
-/// Runs work of a simulated runtime and waits until it has finished. The virtual clock stands still meanwhile, and the
-/// result is available at the same virtual time in each run of a seed.
+/// Runs work for a simulated runtime and waits until it has finished. The virtual clock does not advance meanwhile, and
+/// the result is available at the same virtual time in every run with the same seed.
 #[cold]
 fn run_and_wait(pool: &'static Pool, work: impl FnOnce() + Send + 'static) {
     let (done_sender, done) = mpsc::channel::<()>();

@@ -20,8 +20,8 @@ use super::wheel::{TimerKey, Wheel};
 use crate::driver::table::Table;
 use crate::driver::{Clock, Driver, Key, Notifier, Wait, WakeQueue, catch_and_log_panic, log};
 
-/// Number of polls after which the driver has a turn even if tasks are still ready. Every task that is already ready is
-/// polled once first.
+/// Number of polls after which the driver gets a turn even if tasks are still ready. Every task that is already ready
+/// is polled once first.
 pub(super) const POLLS_PER_TURN: usize = 256;
 
 /// Budget of a task per poll. An operation costs 1, plus 1 per 4 KiB of data. A task with an exhausted budget must
@@ -43,18 +43,18 @@ pub(crate) struct Shared {
     pub(super) inbox: Arc<Inbox>,
     /// All tasks that are not done.
     tasks: RefCell<Table<Task>>,
-    /// True if the runtime is the current one of its thread, which polls or drops its tasks.
+    /// True while the runtime is entered, which is when its tasks are polled or dropped.
     is_entered: Cell<bool>,
     /// True if the runtime has been dropped. New tasks are then cancelled immediately.
     is_closed: Cell<bool>,
     /// Drain timeout of a deferred shutdown: the runtime was dropped while its driver was borrowed. The next use of a
     /// socket shuts the driver down.
     deferred_shut_down: Cell<Option<Duration>>,
-    /// Remaining budget of the running task. Negative if the last operation cost more than what remained.
+    /// Remaining budget of the running task. Negative if the last operation cost more than remained.
     budget: Cell<i64>,
     /// True if a task has exhausted its budget. The driver and the timers then run before it is polled again.
     pub(super) yield_requested: Cell<bool>,
-    /// State that the module of the streams keeps for the runtime; see [`extension`](Self::extension).
+    /// State that the streams module keeps for the runtime; see [`extension`](Self::extension).
     extension: OnceCell<Box<dyn Any>>,
     #[cfg(feature = "compat-hyper")]
     pub runtime_clock: RuntimeClock,
@@ -84,8 +84,7 @@ unsafe impl Send for MailboxMessage {}
 type Task = task::Task<Inbox>;
 pub(super) type TaskPointer = task::TaskPointer<Inbox>;
 
-/// The same table for all tasks, so that a waker can be recognised as that of a task: waking it only accesses queues
-/// and runs no application code.
+/// The vtable of the wakers of all tasks. A waker with this vtable only accesses queues and runs no application code.
 pub(super) static WAKER_VTABLE: RawWakerVTable = task::waker_vtable::<Inbox>();
 
 thread_local! {
@@ -121,7 +120,7 @@ pub(super) fn has_ready_tasks() -> bool {
     with_current(|shared| !shared.ready.borrow().is_empty()) == Some(true)
 }
 
-/// Submits the notifications of other workers that this thread's runtime has queued. Must be called before the thread
+/// Submits the notifications for other workers that this thread's runtime has queued. Must be called before the thread
 /// blocks until another worker has made progress: otherwise the notifications wait for the next turn, which comes only
 /// after that.
 pub(crate) fn flush_wakes_before_blocking() {
@@ -212,7 +211,7 @@ impl Shared {
             }
         });
         drop(driver);
-        // Tasks of other runtimes, which take over the connections accepted here.
+        // These wake tasks of other runtimes, which take over the connections accepted here.
         catch_and_log_panic("waker panicked while its runtime was dropped", || wakes.call());
         // No task runs after this, so budgets are no longer needed.
         self.budget.set(i64::MAX);
@@ -254,16 +253,16 @@ impl Shared {
         }
     }
 
-    /// Releases the key of a stream or listener in a task of its own, because the driver is borrowed now: the driver is
-    /// dropping a waker or the owner of a buffer, which in turn has dropped the stream or listener. `own` creates the
-    /// owner of the key.
+    /// Releases the key of a stream or listener in a separate task, because the driver is currently borrowed: the
+    /// driver is dropping a waker or the owner of a buffer, which in turn has dropped the stream or listener. `own`
+    /// creates the owner of the key.
     pub fn release_deferred<T: 'static>(self: &Rc<Self>, key: Key, own: fn(Rc<Self>, Key) -> T) {
         let shared = Rc::downgrade(self);
         self.spawn(async move { drop(shared.upgrade().map(|shared| own(shared, key))) }).detach();
     }
 
-    /// Returns the state that a module above this one keeps for the runtime, which is created at the first use. There
-    /// is one type of such state: `None` for any other.
+    /// Returns the state that a higher-level module keeps for the runtime. It is created on first use and has a single
+    /// type; returns `None` for any other type.
     pub fn extension<T: Default + 'static>(&self) -> Option<&T> {
         self.extension.get_or_init(|| Box::<T>::default()).downcast_ref()
     }
@@ -351,8 +350,8 @@ impl Shared {
     /// Adds a new task to the task table and the ready queue.
     fn register_task(&self, task: Task) {
         if self.is_closed.get() {
-            // An example is the task that closes lingering streams, spawned by a stream that outlives its runtime. In
-            // the table it would form a reference cycle: the task owns the runtime, which owns the table.
+            // For example, a stream that outlives its runtime spawns the task that closes lingering streams. In the
+            // table, the task would form a reference cycle: the task owns the runtime, which owns the table.
             return drop(task);
         }
         let pointer = task.pointer();
@@ -393,7 +392,7 @@ impl Shared {
 
     /// Drops all tasks, including tasks that their destructors spawn. No task runs after this.
     ///
-    /// Never unwinds: only the destructors of tasks run application code, and `Task` catches their panics.
+    /// Never panics: only the destructors of tasks run application code, and `Task` catches their panics.
     pub(super) fn cancel_tasks(&self) {
         let mut messages = self.inbox.mailbox.close();
         loop {
@@ -418,7 +417,7 @@ impl Drop for Shared {
         let mut wakers = Vec::new();
         self.timers.get_mut().expire(u64::MAX, &mut wakers);
         for waker in wakers {
-            catch_and_log_panic("waker panicked on drop with its runtime", || drop(waker));
+            catch_and_log_panic("waker panicked while being dropped with its runtime", || drop(waker));
         }
     }
 }
@@ -541,7 +540,7 @@ impl Owner for Inbox {
     }
 }
 
-/// Yields to the other tasks. The task is polled again after the driver and the timers have had a turn.
+/// Yields to the other tasks. The task is polled again after the driver and the timers have run.
 ///
 /// Outside of a runtime of this crate, the future wakes its task and completes at the next poll.
 ///

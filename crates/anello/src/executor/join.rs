@@ -1,4 +1,4 @@
-//! Join handles, and the results of tasks.
+//! Join handles and task results.
 
 use std::any::Any;
 use std::fmt;
@@ -81,7 +81,7 @@ impl<T> JoinHandle<T> {
         Self { shared, task }
     }
 
-    /// Detaches the task, which continues to run. A panic of the task is then not reported.
+    /// Detaches the task, which continues to run. A panic in the task is then not reported.
     pub fn detach(self) {}
 
     /// Cancels the task: its worker drops the future instead of polling it again. Does nothing if the task has
@@ -203,7 +203,7 @@ impl<F: Future> Abort for JoinFuture<F> {
     }
 }
 
-/// Drops the future, and then stores the result. A panic of the future's destructor replaces the result.
+/// Drops the future, and then stores the result. A panic in the future's destructor replaces the result.
 fn complete<F: Future>(
     mut future: Pin<&mut Option<F>>,
     shared: &Join<F::Output>,
@@ -211,7 +211,7 @@ fn complete<F: Future>(
 ) {
     if let Err(panic) = catch_unwind(AssertUnwindSafe(|| future.set(None))) {
         let replaced = std::mem::replace(&mut result, Err(JoinError(Some(panic))));
-        catch_and_log_panic("result of a task panicked on drop", || drop(replaced));
+        catch_and_log_panic("result of a task panicked while being dropped", || drop(replaced));
     }
     shared.complete(result);
 }

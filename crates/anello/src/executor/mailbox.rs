@@ -1,4 +1,5 @@
-//! Mailbox of a worker: a queue of messages from other threads. A sender notifies the worker only if it sleeps.
+//! Mailbox of a worker: a queue of messages from other threads. A sender notifies the worker only if the worker is
+//! asleep.
 //!
 //! ```text
 //!          notify: swap(NOTIFIED)        replaced SLEEPING or QUEUED:
@@ -17,7 +18,7 @@
 //! # Invariants
 //!
 //! A sender pushes its item before it sets the state to `NOTIFIED` or `QUEUED`. The owner sleeps only after it has
-//! atomically replaced `AWAKE` by `SLEEPING`. So either the owner sees the notification and does not sleep, or the
+//! atomically replaced `AWAKE` with `SLEEPING`. So either the owner sees the notification and does not sleep, or the
 //! sender sees `SLEEPING` or the number of another worker and wakes the owner: no wake-up is lost. The loom models at
 //! the end of this file check all interleavings.
 
@@ -46,7 +47,7 @@ pub(crate) struct Mailbox<T> {
     queue: Mutex<Option<Vec<T>>>,
 }
 
-/// The action by which a sender wakes the owner.
+/// The action that a sender must take to wake the owner.
 #[must_use]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NotifyResult {
@@ -100,7 +101,7 @@ impl<T> Mailbox<T> {
         self.state.load(Ordering::Relaxed) >= NOTIFIED
     }
 
-    /// Returns whether the owner sleeps, even if a notification is queued. Called by any thread.
+    /// Returns whether the owner is asleep, even if a notification is queued. Called by any thread.
     #[inline]
     pub fn is_asleep(&self) -> bool {
         !matches!(self.state.load(Ordering::SeqCst), AWAKE | NOTIFIED)
@@ -186,9 +187,10 @@ mod models {
     use loom::sync::atomic::AtomicBool;
     use loom::thread;
 
-    /// The owner loops as the executor does until it has received the given number of items, and each of two threads
-    /// pushes an item: its number, and whether it queues its notification, which is never submitted. A sleep ends only
-    /// if a pusher is instructed to wake the owner, so that a lost wake-up is a deadlock.
+    /// The owner loops as the executor does until `is_done` returns `true` for the received items, while each of two
+    /// threads pushes one item. `pushed` contains each item and whether its thread queues the notification, which is
+    /// then never submitted. A sleep ends only if a thread is instructed to wake the owner, so that a lost wake-up
+    /// causes a deadlock.
     fn receive(pushed: [(u32, bool); 2], is_done: fn(&[u32]) -> bool) {
         loom::model(move || {
             let mailbox = Arc::new(Mailbox::new());
@@ -207,7 +209,7 @@ mod models {
             while !is_done(&received) {
                 received.extend(mailbox.take());
                 if !is_done(&received) && mailbox.prepare_to_sleep() {
-                    // The blocking wait: loom reports a deadlock if no thread ends it.
+                    // The blocking wait. loom reports a deadlock if no thread ends it.
                     notified.recv().unwrap();
                     mailbox.finish_sleep();
                 }
@@ -231,7 +233,7 @@ mod models {
     }
 
     /// Two threads wake one task. The first is a worker that queues its notification and never submits it. The wake-up
-    /// of the second thread must still cause a poll, whenever the task's worker starts to sleep.
+    /// of the second thread must still cause a poll, no matter when the task's worker goes to sleep.
     #[test]
     fn fault_14_second_wake_up_of_task_is_not_suppressed() {
         let mut model = loom::model::Builder::new();

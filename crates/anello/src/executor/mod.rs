@@ -8,7 +8,7 @@
 //! A turn of the driver submits the operations that the tasks have queued. If no task is ready, it also sleeps until an
 //! operation completes, another thread notifies the worker or the next timer is due. A single system call does both.
 //!
-//! Fairness: the driver has a turn after a bounded number of polls, however busy the tasks are. A task whose sockets
+//! Fairness: the driver gets a turn after a bounded number of polls, however busy the tasks are. A task whose sockets
 //! are always ready must yield when its budget is exhausted.
 
 mod blocking;

@@ -1,5 +1,4 @@
-//! Page cache residency of file ranges. A range that is in the page cache can be read and sent without waiting for the
-//! disk.
+//! Page cache residency of file ranges. A range in the page cache can be read and sent without waiting for the disk.
 
 use std::io;
 use std::io::IoSliceMut;
@@ -32,14 +31,14 @@ struct Statistics {
     recently_evicted: u64,
 }
 
-/// Returns `true` if this part of a file is in memory, as far as this can be determined without waiting. The part must
+/// Returns `true` if this part of a file is in memory, as far as this can be determined without blocking. The part must
 /// lie within the file.
 ///
-/// `cachestat(2)` (Linux 6.5) reports for every page whether the cache has it, but not whether its data has been read.
-/// Pages that the kernel reads ahead are in the cache before their data, and sending one waits for the disk. Therefore,
-/// a few bytes are also read with `RWF_NOWAIT` (Linux 4.14), which only returns data that has been read. If one of the
-/// two calls is unavailable, or is not permitted for a file of another user, the other one decides. If neither is
-/// available, the result is `false`.
+/// `cachestat(2)` (Linux 6.5) reports for every page whether it is in the cache, but not whether its data has been
+/// read. Pages that the kernel reads ahead are in the cache before their data, and sending such a page waits for the
+/// disk. Therefore, a few bytes are also read with `RWF_NOWAIT` (Linux 4.14), which only returns data that has been
+/// read. If one of the two calls is unavailable, or is not permitted for a file of another user, the other one
+/// determines the result. If neither is available, the result is `false`.
 pub(crate) fn is_in_memory(file: impl AsFd, offset: u64, length: u64) -> bool {
     let file = file.as_fd();
     if length == 0 {
@@ -53,7 +52,7 @@ pub(crate) fn is_in_memory(file: impl AsFd, offset: u64, length: u64) -> bool {
     }
 }
 
-/// Returns whether the cache has every page of these bytes, or `None` if the kernel does not report it.
+/// Returns whether every page of these bytes is in the cache, or `None` if the kernel does not report it.
 fn is_cached(file: BorrowedFd<'_>, offset: u64, last: u64) -> Option<bool> {
     /// Set when the kernel has reported that it does not implement the call.
     static CACHESTAT_MISSING: AtomicBool = AtomicBool::new(false);
@@ -74,7 +73,8 @@ fn is_cached(file: BorrowedFd<'_>, offset: u64, last: u64) -> Option<bool> {
     }
 }
 
-/// Returns whether all test bytes can be read without waiting, or `None` if this file does not support such reads.
+/// Returns whether all test bytes can be read without blocking, or `None` if this file does not support non-blocking
+/// reads.
 fn is_readable_nowait(file: BorrowedFd<'_>, offset: u64, last: u64) -> Option<bool> {
     // Test the last byte first: readahead completes in order, and if the file ends before the last byte, no further
     // test is needed.
@@ -110,7 +110,7 @@ mod tests {
 
     use super::*;
 
-    /// Reads up to `bytes.len()` bytes without waiting. Returns `None` if this file does not support that.
+    /// Reads up to `bytes.len()` bytes without blocking. Returns `None` if this file does not support that.
     fn read_nowait(file: &File, offset: u64, bytes: &mut [u8]) -> Option<usize> {
         match rustix::io::preadv2(file, &mut [IoSliceMut::new(bytes)], offset, ReadWriteFlags::NOWAIT) {
             Ok(count) => Some(count),
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    #[cfg_attr(miri, ignore = "Miri has no such files")]
+    #[cfg_attr(miri, ignore = "Miri does not support these files")]
     fn written_range_is_in_memory() {
         let mut file = tempfile::tempfile().expect("create file");
         file.write_all(&[7; 300_000]).expect("write file");
@@ -128,21 +128,29 @@ mod tests {
             return eprintln!("skipped: neither the kernel nor the file system supports the check");
         }
         for (offset, length) in [(0, 300_000), (0, 0), (299_999, 1), (4095, 2), (65_536, 100_000)] {
-            assert!(is_in_memory(&file, offset, length), "{length} from {offset}");
+            assert!(is_in_memory(&file, offset, length), "{length} bytes at offset {offset}");
             let last = (offset + length).saturating_sub(1);
-            assert_ne!(is_readable_nowait(file.as_fd(), offset, last), Some(false), "{length} from {offset}");
+            assert_ne!(
+                is_readable_nowait(file.as_fd(), offset, last),
+                Some(false),
+                "{length} bytes at offset {offset}"
+            );
         }
         // Ranges that extend past the end of the file.
         for (offset, length) in [(0, 310_000), (0, u64::MAX), (299_999, 8192), (300_000, 4096), (1 << 40, 1)]
         {
-            assert!(!is_in_memory(&file, offset, length), "{length} from {offset}");
+            assert!(!is_in_memory(&file, offset, length), "{length} bytes at offset {offset}");
             let last = offset + (length - 1);
-            assert_ne!(is_readable_nowait(file.as_fd(), offset, last), Some(true), "{length} from {offset}");
+            assert_ne!(
+                is_readable_nowait(file.as_fd(), offset, last),
+                Some(true),
+                "{length} bytes at offset {offset}"
+            );
         }
     }
 
     #[test]
-    #[cfg_attr(miri, ignore = "Miri has no such files")]
+    #[cfg_attr(miri, ignore = "Miri does not support these files")]
     fn range_being_read_from_disk_is_not_in_memory() {
         const FILE_BYTES: u64 = 64 << 20;
         let file = tempfile::tempfile().expect("create file");
@@ -151,13 +159,13 @@ mod tests {
             file.write_all_at(&block, offset).expect("write file");
         }
         if read_nowait(&file, 0, &mut block).is_none() {
-            return eprintln!("skipped: this file system does not support reads without waiting");
+            return eprintln!("skipped: this file system does not support non-blocking reads");
         }
         file.sync_all().expect("write file");
         for advice in [Advice::DontNeed, Advice::WillNeed] {
             rustix::fs::fadvise(&file, 0, None, advice).expect("advise kernel");
         }
-        // Independent of the progress of readahead, a range reported as in memory must be readable without waiting.
+        // Independent of the progress of readahead, a range reported as in memory must be readable without blocking.
         let mut retries = 0;
         for offset in (0..FILE_BYTES).step_by(block.len()) {
             while !is_in_memory(&file, offset, PROBE_STEP_BYTES) {
@@ -168,7 +176,7 @@ mod tests {
                 }
                 std::thread::yield_now();
             }
-            assert_eq!(read_nowait(&file, offset, &mut block), Some(block.len()), "from {offset}");
+            assert_eq!(read_nowait(&file, offset, &mut block), Some(block.len()), "at offset {offset}");
         }
         eprintln!("retried {retries} times for bytes that were not in memory yet");
     }

@@ -22,7 +22,7 @@ use crate::driver::{
 /// Name of the environment variable that overrides the driver selection.
 const DRIVER_VARIABLE: &str = "ANELLO_DRIVER";
 
-/// A single-threaded runtime: it runs tasks, timers and sockets.
+/// A single-threaded runtime for tasks, timers and sockets.
 ///
 /// A runtime stays on the thread that built it. Dropping it
 ///
@@ -62,7 +62,7 @@ impl Runtime {
         Self::builder().build()
     }
 
-    /// Returns the name of the driver, its kernel features, and the reason if io_uring was not selected.
+    /// Returns the name of the driver, its kernel features, and the reason for a fallback to epoll.
     pub fn driver(&self) -> DriverInfo {
         self.shared.driver.borrow().description().clone()
     }
@@ -77,9 +77,9 @@ impl Runtime {
         Handle { inbox: Arc::clone(&self.shared.inbox) }
     }
 
-    /// Runs a future to completion, and the spawned tasks concurrently.
+    /// Runs a future to completion, and the spawned tasks concurrently with it.
     ///
-    /// Tasks that have not finished when the future completes stay in the runtime. The next call runs them again.
+    /// Tasks that have not finished when the future completes stay in the runtime. The next call continues to run them.
     ///
     /// # Panics
     /// Panics if a runtime already runs on this thread, if the future panics, or if the driver fails to wait for events
@@ -106,8 +106,8 @@ impl Runtime {
                 if let Some(Poll::Ready(output)) = polled {
                     // The turns of `flush_driver` close the sockets that the future still owns.
                     future.set(None);
-                    // This runtime may not run again for a long time: submit accepted bytes and queued notifications of
-                    // other workers now.
+                    // This runtime may not run again for a long time: submit accepted bytes and queued notifications
+                    // for other workers now.
                     self.shared.flush_driver();
                     return output;
                 }
@@ -121,8 +121,8 @@ impl Runtime {
     }
 }
 
-/// Submits queued operations when `block_on` unwinds. The runtime may not run again for a long time, and other workers
-/// wait for notifications that it has queued.
+/// Submits queued operations when a panic unwinds `block_on`. The runtime may not run again for a long time, and other
+/// workers may be waiting for notifications that it has queued.
 struct FlushOnUnwind<'a>(&'a Shared);
 
 impl Drop for FlushOnUnwind<'_> {
@@ -133,7 +133,7 @@ impl Drop for FlushOnUnwind<'_> {
     }
 }
 
-/// Polls the ready tasks, and the tasks that they wake, until none is left or the driver's turn is due. It is due after
+/// Polls the ready tasks, and the tasks that they wake, until none is left or a turn of the driver is due: after
 /// `POLLS_PER_TURN` polls, or when a task has exhausted its budget.
 #[inline]
 fn run_ready(shared: &Shared, batch: &mut Vec<TaskPointer>) {
@@ -213,7 +213,8 @@ impl Drop for Runtime {
     fn drop(&mut self) {
         if self.shared.is_entered() {
             // A task has called `process::exit`, and the C library runs the destructors of `thread_local!` values, one
-            // of which is this runtime. Frames below on this stack still use the future being polled and the runtime.
+            // of which is this runtime. Frames further down this stack still use the runtime and the future that is
+            // being polled.
             std::mem::forget(Rc::clone(&self.shared));
             return log(|| tracing::error!("runtime dropped while running; leaking it"));
         }
@@ -334,7 +335,7 @@ impl RuntimeBuilder {
         self
     }
 
-    /// Sets how long dropping the runtime may take to send accepted bytes. The default is 1 second.
+    /// Sets the maximum time that dropping the runtime spends sending accepted bytes. The default is 1 second.
     pub fn drain_timeout(mut self, timeout: Duration) -> Self {
         self.drain_timeout = timeout;
         self
@@ -351,7 +352,7 @@ impl RuntimeBuilder {
     ///
     /// # Errors
     /// Returns an error if the requested driver is unavailable (the message contains the cause and a remedy), if the
-    /// limit of open files is reached, or if `ANELLO_DRIVER` contains an unknown driver name.
+    /// open file limit is reached, or if `ANELLO_DRIVER` contains an unknown driver name.
     pub fn build(&self) -> io::Result<Runtime> {
         let kind = self.effective_kind()?;
         let driver = Driver::new(&kind, &self.options)?;

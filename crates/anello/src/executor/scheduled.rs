@@ -1,4 +1,4 @@
-//! Scheduling state of a task: whether it is in a queue, and whether another thread has woken it there.
+//! Scheduling state of a task: whether it is in a queue, and whether another thread has woken it since it was queued.
 //!
 //! A worker on io_uring that wakes a task of another worker only queues the notification, which may be submitted much
 //! later. A second thread that wakes the task finds it scheduled. It must wake the task's worker itself, even if that

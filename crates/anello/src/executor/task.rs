@@ -30,7 +30,7 @@ use super::scheduled::Scheduled;
 use super::task_memory;
 use crate::driver::{Key, catch_and_log_panic};
 
-/// The worker of a task, as far as the task's wakers use it.
+/// The operations on a worker that the wakers of its tasks need.
 pub(super) trait Owner: Sized + Send + Sync + 'static {
     /// Pushes a task into the ready queue or the mailbox of its worker. Returns whether the notification of the worker
     /// is only queued.
@@ -116,7 +116,7 @@ impl<O> Clone for TaskPointer<O> {
 
 impl<O> Copy for TaskPointer<O> {}
 
-/// Returns the functions of the wakers of all tasks of such owners.
+/// Returns the waker vtable of all tasks with this type of owner.
 pub(super) const fn waker_vtable<O: Owner>() -> RawWakerVTable {
     RawWakerVTable::new(clone_waker::<O>, wake_by_value::<O>, wake_by_reference::<O>, drop_waker::<O>)
 }
@@ -162,8 +162,8 @@ impl<O: Owner> Task<O> {
 
     pub fn handle(&self) -> TaskHandle {
         let data = self.0.0.as_ptr().cast_const().cast();
-        // SAFETY: `clone_waker` adds the reference that the waker releases when dropped, and the table is the one for
-        // headers.
+        // SAFETY: `clone_waker` adds the reference that the waker releases when dropped, and the vtable expects a
+        // pointer to a header.
         TaskHandle(unsafe { Waker::from_raw(clone_waker::<O>(data)) })
     }
 
@@ -178,14 +178,14 @@ impl<O: Owner> Task<O> {
         let header = self.0.header();
         header.status.done.set(true);
         header.status.scheduled.set();
-        catch_and_log_panic("task panicked on drop with its runtime", || {
+        catch_and_log_panic("task panicked while being dropped with its runtime", || {
             // SAFETY: called by the worker, or for a future that is `Send` and was never polled (see `new`).
             unsafe { (header.vtable.drop_future)(self.0.0) }
         });
     }
 }
 
-/// Never unwinds. Drops the future of a task that is not done before it releases the reference.
+/// Never panics. Drops the future of a task that is not done before it releases the reference.
 impl<O: Owner> Drop for Task<O> {
     fn drop(&mut self) {
         if !self.0.header().status.done.get() {
@@ -234,15 +234,15 @@ impl TaskHandle {
     /// Requests that the task be aborted, and wakes it: its worker then drops the future instead of polling it. Does
     /// nothing if the task is done.
     pub fn abort(&self) {
-        // SAFETY: the waker is that of a task, whose data is its header, which starts with the status. The waker holds
-        // a reference.
+        // SAFETY: the waker belongs to a task, so its data points to a header, which starts with the status. The waker
+        // holds a reference.
         let status = unsafe { &*self.0.data().cast::<Status>() };
         status.aborted.store(true, Ordering::Release);
         self.0.wake_by_ref();
     }
 }
 
-/// Polls the future, and drops it once it is ready. Returns whether it is.
+/// Polls the future, and drops it once it has completed. Returns whether it has.
 ///
 /// # Safety
 /// The header must be the first field of a `TaskCell<F, O>`. Only the worker may call this function, and not recursively
@@ -263,7 +263,7 @@ unsafe fn poll<F: Future<Output = ()>, O: 'static>(
 }
 
 /// # Safety
-/// The requirements are those of [`poll`].
+/// The requirements are the same as for [`poll`].
 unsafe fn abort_future<F: Abort, O: 'static>(header: NonNull<Header<O>>) {
     // SAFETY: the caller guarantees that the cell has this type and that nothing else accesses the future.
     let future = unsafe { &mut *header.cast::<TaskCell<F, O>>().as_ref().future.get() };
@@ -274,13 +274,13 @@ unsafe fn abort_future<F: Abort, O: 'static>(header: NonNull<Header<O>>) {
     drop_completed(future);
 }
 
-/// Drops a completed future and, if the task is detached, its result. A panic of a destructor is logged.
+/// Drops a completed future and, if the task is detached, its result. A panic in a destructor is logged.
 fn drop_completed<F>(future: &mut Option<F>) {
-    catch_and_log_panic("result of a detached task panicked on drop", || *future = None);
+    catch_and_log_panic("result of a detached task panicked while being dropped", || *future = None);
 }
 
 /// # Safety
-/// The requirements are those of [`poll`].
+/// The requirements are the same as for [`poll`].
 unsafe fn drop_future<F, O: 'static>(header: NonNull<Header<O>>) {
     // SAFETY: the caller guarantees that the cell has this type and that nothing else accesses the future.
     unsafe { *header.cast::<TaskCell<F, O>>().as_ref().future.get() = None }

@@ -1,9 +1,11 @@
-//! Per-thread cache of the memory of tasks.
+//! Per-thread cache of task memory.
 //!
-//! Servers spawn a task for each connection. Tasks have few different sizes, and allocators are slow at memory that is
-//! aligned to cache lines. The cache therefore reuses the memory of finished tasks, which is still in the CPU cache.
+//! Servers spawn a task for each connection. Tasks have only a few different sizes, and allocators are slow to provide
+//! memory that is aligned to cache lines. The cache therefore reuses the memory of finished tasks, which is still in
+//! the CPU cache.
 //!
-//! The cache has a limit in bytes. If it is reached, the blocks of the least recently used size are freed first.
+//! The size of the cache is limited. When the limit is reached, the blocks of the least recently used size are freed
+//! first.
 
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
 use std::cell::RefCell;
@@ -158,13 +160,13 @@ mod tests {
         }
     }
 
-    /// Returns a cache with the usual limit, also under tools that check every allocation.
+    /// Returns a cache with the usual limit, even under tools that check every allocation.
     fn cache() -> TaskCache {
         TaskCache::new(256 * 1024)
     }
 
     fn layout(bytes: usize) -> Layout {
-        Layout::from_size_align(bytes, 64).expect("a layout of a power of two")
+        Layout::from_size_align(bytes, 64).expect("alignment is a power of two")
     }
 
     /// Allocates like [`allocate`]. The second result is whether the block came from the cache.
@@ -223,7 +225,7 @@ mod tests {
         let (block, _) = allocate_of(&mut cache, layout(512 * 1024));
         assert!(!free_of(&mut cache, block, layout(512 * 1024)), "larger than the cache");
         assert_eq!(cache.bytes, cache.max_bytes);
-        // A size that fills the cache with one block.
+        // A single block of this size fills the cache.
         use_many(&mut cache, layout(256 * 1024), 2);
         assert_eq!((cache.sizes.len(), cache.sizes[0].free.len()), (1, 1));
     }

@@ -1,4 +1,4 @@
-//! Worker threads: one per core, pinned, each with a runtime of its own.
+//! Worker threads: one per core, pinned, each with its own runtime.
 //!
 //! Workers share no state on the hot path. Listeners that are bound with
 //! [`reuse_port`](crate::net::TcpListenerBuilder::reuse_port) distribute incoming connections among the workers.
@@ -18,7 +18,7 @@ pub struct Workers<T> {
     handles: Vec<Handle>,
 }
 
-/// Index, number of workers and core of a worker.
+/// Index and core of a worker, and the number of workers.
 #[derive(Clone, Debug)]
 pub struct WorkerContext {
     /// Index of the worker, starting at 0.

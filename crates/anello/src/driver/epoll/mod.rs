@@ -18,14 +18,15 @@ use super::token::{Kind, Token};
 /// Maximum number of events per wait. The next wait returns the remaining ones.
 ///
 /// The limit is small because the kernel accesses every socket that it reports, the turn accesses its stream, and the
-/// task accesses both again. With more than about a hundred events, the first of them have left the L2 cache by then.
+/// task accesses both again. With more than about a hundred events, the first of them have been evicted from the L2
+/// cache by then.
 const EDGES_PER_WAIT: usize = 64;
 
 #[derive(Debug)]
 pub(crate) struct Epoll {
     epoll: OwnedFd,
     sockets: OsSockets,
-    /// Written to by other threads. It is never read, because each write is an edge.
+    /// Written to by other threads. It is never read, because each write triggers an edge.
     wake: Arc<OwnedFd>,
     events: Box<[MaybeUninit<Event>]>,
     count: usize,
@@ -36,7 +37,7 @@ impl Epoll {
     /// Opens an epoll instance and an eventfd.
     ///
     /// # Errors
-    /// Returns an error if the process has no descriptors left.
+    /// Returns an error if the process has no file descriptors left.
     pub fn new() -> io::Result<Self> {
         let epoll = epoll::create(CreateFlags::CLOEXEC)?;
         let wake = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);

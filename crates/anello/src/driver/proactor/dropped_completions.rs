@@ -5,9 +5,9 @@
 //! Therefore, every connection that may have lost bytes is reset, and every operation is cancelled. A cancellation that
 //! finds no operation shows that its target has ended.
 //!
-//! A resource named only by a dropped completion is lost until the runtime shuts down: a buffer of the receive ring,
-//! the descriptor of an accepted connection, the memory of a zero-copy send, or the reference to the ring of a worker
-//! that was woken.
+//! A resource that only a dropped completion refers to is lost until the runtime shuts down: a buffer of the receive
+//! ring, the descriptor of an accepted connection, the memory of a zero-copy send, or the reference to the ring of a
+//! worker that was woken.
 
 use std::num::NonZero;
 use std::time::Duration;
@@ -57,7 +57,7 @@ impl<K: CompletionKernel> Proactor<K> {
                  (raise the memory limit or DriverOptions::cq_entries)"
             )
         });
-        // All operations in flight are in doubt again, including cancellations of an earlier recovery.
+        // All operations in flight are uncertain again, including cancellations of an earlier recovery.
         self.recovery.round = self.recovery.round % GENERATION_MASK + 1;
         self.recovery.targets.clear();
         for key in self.streams.keys() {
@@ -142,8 +142,8 @@ impl<K: CompletionKernel> Proactor<K> {
         self.kernel.push(Token::new(Kind::Cancel, key), Op::Cancel { target });
     }
 
-    /// Handles a cancellation that found no operation. If its target was in doubt, the target has ended: its completion
-    /// was either read before this one or dropped.
+    /// Handles a cancellation that found no operation. If the state of its target was uncertain, the target has ended:
+    /// its completion was either read before this one or dropped.
     #[cold]
     #[inline(never)]
     pub(super) fn on_cancel_not_found(&mut self, cancel: Key, wakes: &mut WakeQueue) {
@@ -155,7 +155,7 @@ impl<K: CompletionKernel> Proactor<K> {
         let stream = self.streams.get(key);
         let is_unconfirmed = match target.kind() {
             Some(Kind::SendZeroCopy) => return self.detach_unconfirmed_buffer(key, wakes),
-            // A target that has ended may have been armed again, and the new operation is not in doubt.
+            // A target that has ended may have been armed again, and the new operation is not affected.
             Some(Kind::Accept) => self.listeners.get(key).is_some_and(|listener| listener.cancelling),
             Some(Kind::Hangup) => stream.is_some_and(|stream| stream.hangup_poll == HangupPoll::Cancelling),
             Some(kind @ (Kind::Receive | Kind::Readable)) => {

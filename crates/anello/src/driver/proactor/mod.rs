@@ -13,13 +13,13 @@
 //!    └── small messages again: cancel ──┘
 //! ```
 //!
-//! A stream whose messages do not fit a ring buffer is *direct*: the ring only polls it for readability, and the driver
-//! receives by system calls. Streams are also direct when the buffer ring is exhausted, if the kernel has no buffer
-//! rings, and for sockets on which multishot receive is not reliable.
+//! A stream whose messages do not fit into a ring buffer is *direct*: the ring only polls it for readability, and the
+//! driver receives its data with system calls. Streams are also direct when the buffer ring is exhausted, when the
+//! kernel has no buffer rings, and when multishot receive is not reliable on their sockets.
 //!
 //! On kernels where a receive into the ring can miss a connection reset, a poll for a hangup is also in flight. Its
-//! completion cancels the receive, and the next receive reports the reset. The invariants apply to this poll as to a
-//! receive.
+//! completion cancels the receive, and the next receive reports the reset. The invariants apply to this poll as they do
+//! to a receive.
 //!
 //! # Sending
 //!

@@ -14,7 +14,8 @@ use crate::driver::sockets::{Family, Sockets, gone};
 use crate::driver::token::{Key, Kind, Token};
 use crate::driver::wake::{PollIo, WakeQueue};
 
-/// Number of consecutive reads that would have fitted a ring buffer after which a direct stream returns to the ring.
+/// Number of consecutive reads that would have fitted into a ring buffer, after which a direct stream returns to the
+/// ring.
 const SMALL_READS_TO_RING: u8 = 64;
 
 impl<K: CompletionKernel> Proactor<K> {
@@ -51,8 +52,9 @@ impl<K: CompletionKernel> Proactor<K> {
             match outcome {
                 ReadOutcome::Chunk(chunk) => {
                     self.metrics.receives += 1;
-                    // A read stops before urgent data and, on a Unix socket, after descriptors. Every wake-up of the
-                    // ring claims urgent data, so only a call can determine whether bytes remain.
+                    // A read stops before urgent data and, on a Unix socket, after descriptors. Every wake-up from the
+                    // ring reports urgent data, even if there is none, so only a receive call can determine whether
+                    // bytes remain.
                     if !stream.reads.readable {
                         stream.reads.readable = self.kernel.sockets().has_bytes(&stream.socket);
                     }
@@ -119,7 +121,7 @@ impl<K: CompletionKernel> Proactor<K> {
         }
     }
 
-    /// Cancels the hangup poll of a stream that no task receives from any more.
+    /// Cancels the hangup poll of a stream from which no task receives any more.
     pub(super) fn cancel_hangup_poll(&mut self, key: Key) {
         let Some(stream) = self.streams.get_mut(key).filter(|stream| stream.hangup_poll == HangupPoll::Armed)
         else {
@@ -178,7 +180,7 @@ impl<K: CompletionKernel> Proactor<K> {
 
     #[inline(always)]
     pub(super) fn on_receive(&mut self, completion: Completion, wakes: &mut WakeQueue) {
-        // Fast path of nearly every message.
+        // Fast path for nearly every message.
         if let Some(id) = completion.plain_multishot_buffer()
             && let Some(stream) = self.streams.get_mut(completion.token.key())
             && stream.receiving == Receiving::Ring
@@ -254,7 +256,7 @@ impl<K: CompletionKernel> Proactor<K> {
                 let ring_grown = self.ring_grown || self.pools.ring().is_some_and(|ring| ring.grow());
                 self.ring_grown = ring_grown;
                 if !ring_grown {
-                    // The ring has reached its limit. This stream receives into other memory for a while.
+                    // The ring has reached its limit. This stream receives into other memory for some time.
                     stream.direct = true;
                     stream.reads.readable = true;
                 }

@@ -61,8 +61,8 @@ impl<K: CompletionKernel> Proactor<K> {
     }
 
     /// Configures the socket of an aborted stream so that closing it resets the connection and the kernel drops unsent
-    /// data. Otherwise, the kernel would keep the data, and use the memory of zero-copy sends, without limit if the
-    /// peer does not read.
+    /// data. Otherwise, if the peer does not read, the kernel would keep the data, and use the memory of zero-copy
+    /// sends, indefinitely.
     fn reset_at_close(&mut self, key: Key) {
         if self.zero_copy_sends.len() == 0 {
             return;
@@ -78,8 +78,8 @@ impl<K: CompletionKernel> Proactor<K> {
         }
     }
 
-    /// Waits until all accepted bytes were sent and no operation is in flight. Then removes the socket from the driver
-    /// and returns it with the received chunks that were not taken.
+    /// Waits until all accepted bytes have been sent and no operation is in flight. Then removes the socket from the
+    /// driver and returns it with the received chunks that were not taken.
     pub fn poll_detach(&mut self, key: Key, waker: &Waker) -> PollIo<(OwnedFd, Vec<Chunk>)> {
         ready!(self.poll_flush(key, waker))?;
         self.stop_receiving(key);

@@ -21,7 +21,7 @@ impl<K: CompletionKernel> Proactor<K> {
     /// Accepts a buffer for sending if the queue has room. Takes the value of `outgoing` in that case.
     #[inline(always)]
     pub fn poll_send(&mut self, key: Key, outgoing: &mut Option<SendBuf>, waker: &Waker) -> PollIo<()> {
-        // Fast path of nearly every message: the send is queued for the next turn, which also confirms it.
+        // Fast path for nearly every message: the send is queued for the next turn, which also confirms it.
         if let Some(stream) = self.streams.get_mut(key)
             && stream.sending == Sending::Idle
             && stream.sends.error.is_none()
@@ -57,14 +57,14 @@ impl<K: CompletionKernel> Proactor<K> {
         Poll::Ready(self.start_sending(key))
     }
 
-    /// Accepts bytes of the slices. Long data is passed to the kernel immediately, and unsent bytes are queued;
-    /// otherwise, a copy of as many bytes as the queue has room for is queued.
+    /// Accepts bytes from the slices. Long data is passed to the kernel immediately, and unsent bytes are queued. For
+    /// short data, a copy is queued, up to the limit of the queue.
     pub fn poll_write(&mut self, key: Key, slices: &[IoSlice<'_>], waker: &Waker) -> PollIo<usize> {
         let Some(stream) = self.streams.get_mut(key) else { return Poll::Ready(Err(gone())) };
         let Some(mut cursor) = stream.sends.start_write(slices)? else { return Poll::Ready(Ok(0)) };
         let length = cursor.remaining_bytes();
         let idle = stream.sending == Sending::Idle;
-        // A copy that does not fit the smallest buffer class would be sent immediately anyway.
+        // A copy that does not fit into the smallest buffer class would be sent immediately anyway.
         let send_directly = length > CLASS_BYTES[0] || length >= self.limits.direct_send_threshold_bytes;
         if idle && send_directly {
             let sent = self.kernel.sockets_mut().send_slices(&stream.socket, slices);
@@ -94,7 +94,7 @@ impl<K: CompletionKernel> Proactor<K> {
         Poll::Ready(Ok(accepted))
     }
 
-    /// Queues a copy of the bytes that the kernel did not take, as far as the queue has room, and starts a send that
+    /// Queues a copy of the bytes that the kernel did not take, up to the limit of the queue, and starts a send that
     /// waits for room in the socket buffer. The queue must be empty. Returns the total number of accepted bytes,
     /// including the `sent_bytes` that the kernel took.
     #[cold]
@@ -144,7 +144,7 @@ impl<K: CompletionKernel> Proactor<K> {
         Ok(())
     }
 
-    /// Sends bytes of a file after all bytes accepted before have been sent. Returns the number of bytes that the
+    /// Sends bytes from a file once all previously accepted bytes have been sent. Returns the number of bytes that the
     /// kernel took.
     pub fn poll_send_file(&mut self, key: Key, range: FileRange<'_>, waker: &Waker) -> PollIo<usize> {
         ready!(self.poll_flush(key, waker))?;
@@ -165,7 +165,7 @@ impl<K: CompletionKernel> Proactor<K> {
         Poll::Pending
     }
 
-    /// Cancels the poll for writability when no task sends a file to the socket any more.
+    /// Cancels the poll for writability once no task is sending a file to the socket any more.
     pub(super) fn cancel_writable_poll(&mut self, key: Key) {
         if let Some(stream) = self.streams.get(key)
             && stream.sending == Sending::Polling
@@ -197,7 +197,7 @@ impl<K: CompletionKernel> Proactor<K> {
     }
 
     /// Sends the front of the queue: immediately by a system call if it is large, so that it is read while it is in the
-    /// CPU cache, otherwise with the next turn.
+    /// CPU cache, otherwise in the next turn.
     #[inline(never)]
     fn start_sending(&mut self, key: Key) -> io::Result<()> {
         let Some(stream) = self.streams.get_mut(key) else { return Err(gone()) };
@@ -289,8 +289,8 @@ impl<K: CompletionKernel> Proactor<K> {
             return;
         };
         if !completion.has_more() {
-            // The last completion: of a send that failed immediately, or the notification that the memory is no longer
-            // in use.
+            // The last completion: either that of a send that failed immediately, or the notification that the memory
+            // is no longer in use.
             let is_detached = memory.is_some();
             let result = short_result.filter(|_| completion.is_notification()).unwrap_or(completion.result);
             self.zero_copy_sends.remove(send_key);
@@ -334,8 +334,8 @@ impl<K: CompletionKernel> Proactor<K> {
             }
             _ => match -result {
                 libc::EAGAIN | libc::EINTR => self.metrics.short_sends += 1,
-                // Retry as a send that may wait. If that fails for lack of memory too, the error is returned. The
-                // memory of a zero-copy send counts as locked, which is limited per user (RLIMIT_MEMLOCK).
+                // Retry as a send that may wait. If that also fails for lack of memory, the error is returned. The
+                // memory of a zero-copy send counts towards the locked-memory limit of the user (RLIMIT_MEMLOCK).
                 libc::ENOBUFS | libc::ENOMEM
                     if matches!(previous, Sending::Inline(_) | Sending::ZeroCopy(_)) =>
                 {
@@ -351,8 +351,8 @@ impl<K: CompletionKernel> Proactor<K> {
         self.after_send(key, retry_async, wakes);
     }
 
-    /// Continues with the queue after a send: starts the next send, wakes the task that waits for room, and closes a
-    /// released stream.
+    /// Continues with the queue after a send: starts the next send, wakes the task that is waiting for room, and closes
+    /// a released stream.
     #[inline(never)]
     pub(super) fn after_send(&mut self, key: Key, retry_async: bool, wakes: &mut WakeQueue) {
         let Some(stream) = self.streams.get_mut(key) else { return };
@@ -377,8 +377,7 @@ impl<K: CompletionKernel> Proactor<K> {
         }
     }
 
-    /// Confirms the inline sends whose submission was consumed and that posted no completion: all their bytes were
-    /// sent.
+    /// Confirms the inline sends whose entries were consumed and that posted no completion: all their bytes were sent.
     #[inline]
     pub(super) fn confirm_sends(&mut self, wakes: &mut WakeQueue) {
         let Some(&(_, last)) = self.unconfirmed_sends.last() else { return };

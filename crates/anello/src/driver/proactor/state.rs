@@ -1,4 +1,4 @@
-//! The tables of the state machine, and its other state.
+//! Tables and other state of the state machine.
 
 use std::collections::VecDeque;
 use std::io;
@@ -51,8 +51,8 @@ pub(crate) struct Proactor<K: CompletionKernel> {
 
 /// A zero-copy send whose last completion has not arrived.
 ///
-/// Its memory moves here once the kernel has taken all of it or the stream was aborted. The stream then continues or
-/// closes. The notification frees the memory; it arrives when the peer has acknowledged the data or the connection was
+/// Its memory moves here once the kernel has taken all of it or the stream was aborted. The stream then continues or is
+/// closed. The notification frees the memory; it arrives when the peer has acknowledged the data or the connection was
 /// reset.
 #[derive(Debug)]
 pub(super) struct ZeroCopySend {
@@ -65,7 +65,7 @@ pub(super) struct ZeroCopySend {
 /// Operations that were cancelled because their completions may have been dropped.
 #[derive(Debug, Default)]
 pub(super) struct RecoveryCancels {
-    /// Generation of the tokens of these cancellations; the index of such a token is the index of its target in
+    /// Generation of the tokens of these cancellations; the index in such a token is the position of its target in
     /// `targets`. Other cancellations have generation zero.
     pub round: u32,
     pub targets: Vec<Token>,
@@ -199,7 +199,7 @@ impl<K: CompletionKernel> Machine for Proactor<K> {
     }
 
     /// Marks the listener as shared with other workers. The kernel wakes the worker that has waited longest. A
-    /// multishot accept would keep its position in the wait queue and get every connection; an accept that is armed
+    /// multishot accept would keep its position in the wait queue and receive every connection; an accept that is armed
     /// again moves to the end of the queue.
     fn share_listener(&mut self, key: Key) {
         if let Some(listener) = self.listeners.get_mut(key) {

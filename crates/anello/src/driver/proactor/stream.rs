@@ -24,10 +24,10 @@ pub(super) struct Stream<S> {
     pub receive_waker: WakerSlot,
     pub received: Received,
     pub sends: SendSide,
-    /// The error number with which receiving failed.
+    /// The error number of a failed receive.
     pub receive_error: Option<NonZero<i32>>,
     pub reads: DirectRead,
-    /// Whether this stream is received by `recv(2)` on readiness instead of through the ring.
+    /// Whether this stream receives with `recv(2)` on readiness instead of through the ring.
     pub direct: bool,
     pub hangup_poll: HangupPoll,
     /// Whether the socket has been prepared for sending files.
@@ -165,7 +165,7 @@ impl Received {
 pub(super) struct Listener<S> {
     pub socket: S,
     pub family: Family,
-    /// Set if other workers accept from the same socket.
+    /// Set if other workers accept connections from the same socket.
     pub shared: bool,
     pub armed: bool,
     /// Set if the armed accept, or else the next one, may accept connections before the application polls for them.
@@ -175,7 +175,7 @@ pub(super) struct Listener<S> {
     pub released: bool,
     /// Receives the connections that the kernel accepts for a released listener until its accept operation has ended.
     pub accept_sink: Option<Arc<dyn AcceptSink>>,
-    /// The error number with which an accept failed.
+    /// The error number of a failed accept.
     pub error: Option<i32>,
     pub queue: VecDeque<S>,
     pub waker: WakerSlot,

@@ -87,7 +87,8 @@ impl<K: CompletionKernel> Proactor<K> {
                 wakes.mark_notified();
             }
             Some(Kind::Message) => self.kernel.ended(completion),
-            // If a cancellation fails, its target has ended or is about to end. The completion of the target decides.
+            // If a cancellation fails, its target has ended or is about to end, and the target's own completion carries
+            // the result.
             Some(Kind::Cancel) => {
                 if completion.result == -libc::ENOENT {
                     self.on_cancel_not_found(key, wakes);
@@ -106,9 +107,9 @@ impl<K: CompletionKernel> Proactor<K> {
         }
     }
 
-    /// Returns `true` if the kernel uses no memory of this driver. The memory of each operation belongs to a stream, a
-    /// listener or a zero-copy send, which remains in its table until the terminal completion. This includes receives
-    /// into the buffer ring.
+    /// Returns `true` if the kernel uses no memory of this driver. The memory of each operation, including receives
+    /// into the buffer ring, belongs to a stream, a listener or a zero-copy send, which remains in its table until the
+    /// terminal completion.
     pub fn is_quiescent(&self) -> bool {
         self.streams.len() + self.listeners.len() + self.zero_copy_sends.len() == 0
     }

@@ -1,8 +1,8 @@
 //! The completion-based kernel: submissions, operations in flight and completions, like io_uring.
 //!
-//! An [`enter`](CompletionKernel::enter) consumes the submissions in order and runs every operation that is ready (in
-//! another order if that fault occurs). If it must wait and there are no completions, it advances the clock to the next
-//! event.
+//! An [`enter`](CompletionKernel::enter) consumes the submissions in order and runs every operation that is ready (in a
+//! different order if the reordering fault occurs). If it must wait and there are no completions, it advances the clock
+//! to the next event.
 //!
 //! The kernel behaves like io_uring wherever a driver could notice a difference:
 //!
@@ -42,7 +42,7 @@ pub(in super::super) struct SimCompletion {
     consumed: u32,
     /// Operations in flight, in submission order.
     in_flight: BTreeMap<u64, Operation>,
-    /// Completions to be posted later, by time and then by order.
+    /// Completions to be posted later, ordered by time and then by serial number.
     later: BTreeMap<(u64, u64), Later>,
     order: u64,
     posted: VecDeque<Completion>,
@@ -51,7 +51,7 @@ pub(in super::super) struct SimCompletion {
     overflows: u64,
     /// True if completions have been dropped since the driver last checked.
     dropped: bool,
-    /// A contract violation of the driver, reported by the next enter.
+    /// A contract violation by the driver, reported by the next enter.
     violation: Option<String>,
 }
 
@@ -149,7 +149,8 @@ impl SimCompletion {
         Submission::Operation(Operation::new(token, socket.clone(), request))
     }
 
-    /// Consumes the submissions, at least one of them. Returns whether it consumed all.
+    /// Consumes all submissions, or only some (at least one) if the partial submission fault occurs. Returns whether it
+    /// consumed all.
     fn submit(&mut self) -> bool {
         while let Some(submission) = self.submissions.pop_front() {
             self.consumed = self.consumed.wrapping_add(1);

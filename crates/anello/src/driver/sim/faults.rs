@@ -1,6 +1,7 @@
 //! Faults of the simulated kernel, and their rates.
 
-/// Rates of the faults that a simulated kernel injects. Each rate is in per mille of the occasions for the fault.
+/// Rates of the faults that a simulated kernel injects. Each rate is in per mille of the occasions on which the fault
+/// can occur.
 ///
 /// A rate above 900 is treated as 900, so that no operation fails indefinitely. Start from [`none`](Self::none),
 /// [`lossless`](Self::lossless) or [`all`](Self::all), and change individual fields.
@@ -34,11 +35,11 @@ pub struct SimFaults {
     pub interruptions: u16,
     /// The completion queue is full, and the kernel keeps further completions until the next system call.
     pub completion_overflows: u16,
-    /// The kernel has no memory to keep a completion, drops it and reports that. Completions of accepts are never
-    /// dropped.
+    /// The kernel has no memory to keep a completion: it drops the completion and reports the loss. Completions of
+    /// accepts are never dropped.
     pub dropped_completions: u16,
     /// Readiness is reported although no bytes are available, or a call fails with `EAGAIN` although bytes are
-    /// available (which are reported again later).
+    /// available (readiness is then reported again later).
     pub spurious_readiness: u16,
     /// The kernel consumes only some of the submissions.
     pub partial_submissions: u16,
@@ -86,7 +87,7 @@ impl SimFaults {
         }
     }
 
-    /// Sets all faults to the given rate, except that faults that end a connection have a fiftieth of it.
+    /// Sets all faults to the given rate, and faults that end a connection to a fiftieth of it.
     pub fn all(per_mille: u16) -> Self {
         let fatal_rate = per_mille.div_ceil(FATAL_FAULT_DIVISOR);
         Self { resets: fatal_rate, refused_connects: fatal_rate, ..Self::lossless(per_mille) }

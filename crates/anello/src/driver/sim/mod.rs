@@ -22,7 +22,7 @@
 //!   when the operation runs, not when it is submitted.
 //! - Bytes withheld by a fault are reported again later, like bytes that have just arrived.
 //! - A wait that no event can end returns an error instead of hanging.
-//! - The same seed, options and application give the same run.
+//! - The same seed, options and application produce the same run.
 
 mod completion;
 mod faults;

@@ -29,7 +29,7 @@ use super::super::clock::VirtualClock;
 use super::faults::SimFaults;
 use super::options::SimOptions;
 
-/// Duration of a system call in nanoseconds. Virtual time thus passes even if no task waits.
+/// Duration of a system call in nanoseconds, so that virtual time passes even if no task waits.
 pub(super) const TURN_NS: u64 = 1_000;
 
 /// Delay before the first retry of a connect, in nanoseconds. It doubles with each retry.
@@ -50,14 +50,14 @@ pub(super) type Id = u32;
 /// State of all sockets of one simulated kernel.
 #[derive(Debug)]
 pub(super) struct Network {
-    /// Draws all decisions, in order, so that the same seed gives the same run.
+    /// Draws all decisions, in order, so that the same seed produces the same run.
     pub random: Rng,
     pub faults: SimFaults,
     pub clock: VirtualClock,
     slots: Vec<Option<Endpoint>>,
     free: BinaryHeap<Reverse<Id>>,
     listeners: BTreeSet<Id>,
-    /// Pending timers, by time and then in the order of arming.
+    /// Pending timers, by time and then in the order in which they were armed.
     timers: BTreeMap<(u64, u64), Timer>,
     serial: u64,
     next_port: u16,
@@ -397,8 +397,8 @@ impl Network {
         }
     }
 
-    /// Returns the listener for a connection to this address: a random one of those bound to exactly this address,
-    /// otherwise of those bound to the unspecified address.
+    /// Returns the listener for a connection to this address: a random one of the listeners bound to exactly this
+    /// address, or else of the listeners bound to the unspecified address.
     fn find_listener(&mut self, address: SocketAddr) -> Option<Id> {
         let matching = |matches: &dyn Fn(SocketAddr) -> bool| -> Vec<Id> {
             let ids = self.listeners.iter().copied();
@@ -606,7 +606,8 @@ impl Endpoint {
     }
 }
 
-/// Returns whether a listener on one address accepts connections to the other, and conflicts with a listener on it.
+/// Returns whether a listener on one address accepts connections to the other address, and thus conflicts with a
+/// listener there.
 fn overlap(one: SocketAddr, other: SocketAddr) -> bool {
     let any = one.ip().is_unspecified() || other.ip().is_unspecified();
     one.port() == other.port() && (one.ip() == other.ip() || any)

@@ -17,14 +17,14 @@ const END_MASK: i32 = (libc::POLLRDHUP | libc::POLLHUP | libc::POLLERR) as i32;
 #[derive(Debug)]
 pub(super) struct Operation {
     pub token: Token,
-    /// Held open until the operation has completed, as the kernel holds a file.
+    /// Kept open until the operation has completed, as the kernel keeps a file open.
     pub socket: SimSocket,
     pub request: Request,
     /// Earliest time at which the operation runs. Set by a delay fault.
     pub not_before_ns: u64,
-    /// True if the delay of the next result has been decided.
+    /// True if the delay of the next result has been chosen.
     pub delay_decided: bool,
-    /// True if the operation has been cancelled. If the cancellation races with it, it can still succeed.
+    /// True if the operation has been cancelled. The operation can still succeed if the cancellation races with it.
     pub cancelled: bool,
     /// True if the next result is the last one.
     pub last: bool,
@@ -64,7 +64,7 @@ impl Step {
     }
 }
 
-/// Memory of the driver that contains the bytes of a send.
+/// Driver memory that contains the bytes of a send.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Memory {
     data: *const u8,
@@ -118,7 +118,7 @@ impl Operation {
         }
     }
 
-    /// Returns the time at which the operation can continue, if it waits for a time.
+    /// Returns the time at which the operation can continue, if it is waiting for a point in time.
     pub fn wakes_at_ns(&self, network: &Network) -> Option<u64> {
         if self.cancelled || (self.delay_decided && self.is_ready(network)) {
             return Some(self.not_before_ns);
@@ -219,7 +219,7 @@ impl Operation {
         }
     }
 
-    /// Reports the result of a poll. If that fault occurs, also schedules a spurious event.
+    /// Reports the result of a poll. If the spurious readiness fault occurs, also schedules a spurious event.
     fn readable(&mut self, network: &mut Network) -> Step {
         let id = self.socket.id();
         let spurious = network.fault(network.faults.spurious_readiness);

@@ -27,7 +27,7 @@ pub struct SimOptions {
     pub model: SimModel,
     /// Rates of the injected faults.
     pub faults: SimFaults,
-    /// Capacity of a connection in each direction between sender and receiver, in bytes.
+    /// Capacity of a connection in each direction, in bytes.
     pub socket_buffer_bytes: usize,
 }
 

@@ -1,7 +1,7 @@
 //! The readiness-based kernel: edge-triggered `epoll_wait(2)` on the simulated network.
 //!
 //! A watched socket has an edge if an event has occurred since the last edge and a poll would report at least one bit.
-//! Like in epoll, the edge contains all bits that a poll reports.
+//! As with epoll, the edge contains all bits that a poll reports.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
@@ -52,8 +52,8 @@ impl SimReadiness {
         }
     }
 
-    /// Removes the watches of closed sockets, as epoll does. If that fault occurs, schedules a late edge of such a
-    /// socket.
+    /// Removes the watches of closed sockets, as epoll does. If the late completion fault occurs, schedules a late edge
+    /// for such a socket.
     fn remove_closed(&mut self) {
         let (mut network, mut strays) = (self.network.lock(), Vec::new());
         self.watches.retain(|id, watch| {

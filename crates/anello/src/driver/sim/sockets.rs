@@ -37,7 +37,7 @@ struct Descriptor {
 
 impl Drop for Descriptor {
     fn drop(&mut self) {
-        // The network is borrowed only if a test has panicked during a call. It is then not used any more.
+        // The network is borrowed only if a test has panicked during a call. In that case, it is no longer used.
         if let Ok(mut network) = self.network.try_borrow_mut() {
             network.close(self.id);
         }

@@ -66,7 +66,7 @@ pub(crate) struct FileRange<'a> {
 /// Maximum number of slices per call (`IOV_MAX`).
 pub(crate) const MAX_IO_SLICES: usize = 1024;
 
-/// Sockets of a real or simulated kernel. No call waits; a call that would have to wait returns `WouldBlock`.
+/// Sockets of a real or simulated kernel. No call blocks; a call that would block returns `WouldBlock`.
 pub(crate) trait Sockets {
     /// An owned socket, closed when dropped.
     type Socket: std::fmt::Debug;
@@ -76,7 +76,7 @@ pub(crate) trait Sockets {
     /// chooses one.
     fn open_stream(&mut self, peer: SocketAddr, source: Option<SocketAddr>) -> io::Result<Self::Socket>;
     fn listen_unix(&mut self, address: &UnixAddress, backlog: u32) -> io::Result<Self::Socket>;
-    /// Connects without waiting. `WouldBlock` means that the listener's backlog is full.
+    /// Connects without blocking. `WouldBlock` means that the listener's backlog is full.
     fn connect_unix(&mut self, peer: &UnixAddress) -> io::Result<Self::Socket>;
     fn accept(&mut self, listener: &Self::Socket) -> io::Result<Self::Socket>;
     /// Accepts and closes pending connections, using the reserve descriptor, when the process has no other descriptors
@@ -92,10 +92,10 @@ pub(crate) trait Sockets {
     /// Sends data that is soon followed by more data or a shutdown. The kernel may hold back a partial segment until
     /// then (`MSG_MORE`).
     fn send_more(&mut self, socket: &Self::Socket, data: &[u8]) -> io::Result<usize>;
-    /// Makes later calls of [`send_file`](Self::send_file) return instead of waiting. Has no other effect.
+    /// Makes later calls to [`send_file`](Self::send_file) non-blocking. Has no other effect.
     fn prepare_send_file(&mut self, socket: &Self::Socket) -> io::Result<()>;
-    /// Sends bytes of a file. Returns 0 at the end of the file or if the length is 0. Does not wait if the socket was
-    /// prepared.
+    /// Sends bytes from a file. Returns 0 at the end of the file or if the length is 0. Does not block if the socket
+    /// was prepared.
     fn send_file(&mut self, socket: &Self::Socket, family: Family, range: FileRange<'_>)
     -> io::Result<usize>;
     /// Sends at most [`MAX_IO_SLICES`] slices with one call.
@@ -105,9 +105,9 @@ pub(crate) trait Sockets {
     fn address(&self, socket: &Self::Socket, end: End) -> io::Result<SockAddr>;
     fn family(&self, socket: &Self::Socket) -> io::Result<Family>;
     fn peer_credentials(&self, socket: &Self::Socket) -> io::Result<PeerCredentials>;
-    /// Takes ownership of a descriptor of the operating system. Simulated kernels return an error.
+    /// Takes ownership of an operating system descriptor. Simulated kernels return an error.
     fn import(&mut self, descriptor: OwnedFd) -> io::Result<Self::Socket>;
-    /// Converts a socket into a descriptor of the operating system, in blocking mode.
+    /// Converts a socket into an operating system descriptor, in blocking mode.
     fn export(&mut self, socket: Self::Socket) -> io::Result<OwnedFd>;
     /// Returns the clock that the timers use, which can be read while the driver is borrowed.
     fn clock(&self) -> Clock;
@@ -119,12 +119,12 @@ pub(crate) trait Sockets {
 
 #[derive(Debug)]
 pub(crate) struct OsSockets {
-    /// Whether new sockets are set to `O_NONBLOCK`. io_uring needs them without: on a socket with that flag, it does
-    /// not wait in an accept, connect, read or write. Sends and receives only check their own flags, except those with
-    /// a `msghdr`, which the ring does not use. Direct calls pass `MSG_DONTWAIT` in both cases.
+    /// Whether new sockets are set to `O_NONBLOCK`. io_uring needs sockets without this flag: on a non-blocking socket,
+    /// an accept, connect, read or write does not wait. Sends and receives check only their own flags, except those
+    /// with a `msghdr`, which the ring does not use. Direct calls pass `MSG_DONTWAIT` in both cases.
     nonblocking: bool,
-    /// A descriptor that is closed when no others are left, so that pending connections can be rejected instead of
-    /// remaining in the backlog.
+    /// A reserve descriptor. It is closed when the process has no others left, so that pending connections can be
+    /// rejected instead of remaining in the backlog.
     reserve: Option<OwnedFd>,
     started: Instant,
 }
@@ -448,7 +448,7 @@ fn bind_source(socket: &Socket, source: SocketAddr) -> io::Result<()> {
     })
 }
 
-/// Opens the reserve descriptor. Any kind would do; an eventfd uses few other resources.
+/// Opens the reserve descriptor. Any kind of descriptor works; an eventfd uses few other resources.
 fn reserve_descriptor() -> Option<OwnedFd> {
     rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC).ok()
 }

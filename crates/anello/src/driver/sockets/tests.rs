@@ -16,7 +16,7 @@ fn listener() -> OwnedFd {
 }
 
 #[test]
-#[cfg_attr(miri, ignore = "Miri has no such sockets")]
+#[cfg_attr(miri, ignore = "Miri does not support these sockets")]
 fn fault_04_accept_never_waits_when_other_threads_change_socket_mode() {
     let listener = listener();
     let (done, finished) = mpsc::channel();

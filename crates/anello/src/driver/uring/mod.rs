@@ -8,8 +8,8 @@
 //!
 //! - Entries reach the kernel in the order of [`push`](CompletionKernel::push), through the backlog if the queue is
 //!   full. The submission index of an entry therefore shows whether it was consumed.
-//! - Memory named by an entry (the outgoing bytes of a stream, the address of a connect, the buffer ring) is owned by
-//!   the driver and outlives the operation.
+//! - Memory that an entry refers to (the outgoing bytes of a stream, the address of a connect, the buffer ring) is
+//!   owned by the driver and outlives the operation.
 
 mod ring;
 mod setup;
@@ -51,7 +51,7 @@ pub(crate) struct Uring {
     /// Addresses that the kernel reads until a connect completes.
     addresses: HashMap<u64, Box<SockAddr>>,
     wake: Arc<OwnedFd>,
-    /// Messages to other workers whose completion has not arrived.
+    /// Messages to other workers whose completions have not arrived.
     sent_wakes: Table<SentWake>,
     zero_copy: ZeroCopy,
     /// Streams in slots below this number are registered under their slot index. Zero if files are not registered.
@@ -65,7 +65,7 @@ pub(crate) struct Uring {
 #[derive(Debug)]
 struct SentWake {
     target: Notifier,
-    /// Keeps the ring open until the kernel has processed the message, which names it by its descriptor number.
+    /// Keeps the ring open until the kernel has processed the message, which refers to it by its descriptor number.
     _ring: Arc<OwnedFd>,
 }
 
@@ -141,7 +141,7 @@ impl Uring {
         // The poll of the eventfd is armed again if it ends with an error, and if the cancellation does not find it.
         let token = Token::internal(Kind::Wake).0;
         self.queue(Sqe::cancel(token).with_user_data(token));
-        // The entries stay in the table, with the rings that they name, because a message may still be queued.
+        // The entries stay in the table, with the rings that they refer to, because a message may still be queued.
         for key in self.sent_wakes.keys() {
             if let Some(wake) = self.sent_wakes.get(key) {
                 wake.target.notify();
@@ -154,7 +154,7 @@ impl Uring {
         if self.features.cqe_skip { entry.skip_success_cqe() } else { entry }
     }
 
-    /// Queues an entry. The module's invariants ensure that the memory that it names outlives the operation.
+    /// Queues an entry. The module's invariants ensure that the memory that it refers to outlives the operation.
     #[inline(always)]
     fn queue(&mut self, entry: Sqe) {
         if !self.backlog.is_empty() || !self.ring.push(entry) {
@@ -223,7 +223,7 @@ impl Uring {
                     }
                 }
             }
-            // Do not poll for urgent data: the wake-up of every message claims it.
+            // Do not poll for urgent data: every wake-up would report it, even if there is none.
             Op::Readable { socket } => Sqe::poll(raw(socket), (libc::POLLIN | libc::POLLRDHUP) as u32),
             Op::Writable { socket } => Sqe::poll_once(raw(socket), libc::POLLOUT as u32),
             // Hangups and errors are reported for every mask.
@@ -233,7 +233,7 @@ impl Uring {
         entry.with_user_data(token.0)
     }
 
-    /// Fetches the completions for which the queue had no room. The kernel keeps them and posts them at the next enter
+    /// Fetches the completions for which the queue had no room. The kernel keeps them and posts them on the next enter
     /// that requests completions.
     #[cold]
     fn fetch_overflow(&mut self) -> io::Result<()> {
@@ -326,8 +326,8 @@ impl CompletionKernel for Uring {
                 self.addresses.remove(&completion.token.0);
             }
             Some(Kind::Message) => self.on_message_sent(completion),
-            // Completions posted by the messages of other rings also arrive here, but they have no poll to arm again.
-            // Only the poll of the eventfd reports a mask as its result.
+            // Completions posted by the messages of other rings also arrive here, but they have no poll that must be
+            // armed again. Only the poll of the eventfd reports a mask as its result.
             Some(Kind::Wake) if !completion.has_more() && completion.result != 0 => self.arm_wake(),
             _ => {}
         }

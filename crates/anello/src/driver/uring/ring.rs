@@ -69,7 +69,7 @@ pub(super) struct Cqe {
 impl Ring {
     /// Calls `io_uring_setup(2)` and maps the queues.
     pub fn new(entries: u32, mut parameters: io_uring_params) -> io::Result<Self> {
-        // SAFETY: the parameters name no memory (no `NO_MMAP`).
+        // SAFETY: the parameters refer to no memory (no `NO_MMAP`).
         let descriptor = unsafe { io_uring_setup(entries, &mut parameters) }?;
         if !parameters.features.contains(IoringFeatureFlags::SINGLE_MMAP) {
             return Err(Errno::INVAL.into());
@@ -138,7 +138,7 @@ impl Ring {
         self.tail.wrapping_sub(self.consumed)
     }
 
-    /// Writes an entry. Returns `false` if the queue is full. The memory and descriptors that the entry names must
+    /// Writes an entry. Returns `false` if the queue is full. The memory and descriptors that the entry refers to must
     /// outlive the operation.
     #[inline(always)]
     pub fn push(&mut self, entry: Sqe) -> bool {
@@ -223,8 +223,8 @@ impl Ring {
         }
     }
 
-    /// Enters again while deferred work remains: since Linux 6.13, one enter runs only about twenty items of it.
-    /// Receiving all pending messages before responding to any of them uses a quarter less CPU per request with
+    /// Enters again while deferred work remains: since Linux 6.13, one enter runs only about twenty work items.
+    /// Receiving all pending messages before responding to any of them uses a quarter less CPU time per request with
     /// hundreds of busy connections (on 6.18: 3.2 instead of 4.2 µs with 300 connections; results/batches.txt).
     #[inline]
     fn run_deferred(&self, ring: BorrowedFd<'_>, flags: IoringEnterFlags) {
@@ -278,7 +278,7 @@ impl Ring {
         std::mem::replace(&mut self.dropped, dropped) != dropped
     }
 
-    /// Returns `true` if the next call of [`has_dropped`](Self::has_dropped) will.
+    /// Returns `true` if the next call to [`has_dropped`](Self::has_dropped) will return `true`.
     pub fn is_drop_unreported(&self) -> bool {
         self.dropped != self.dropped_count()
     }
@@ -330,7 +330,7 @@ impl Ring {
 
 impl Drop for Ring {
     fn drop(&mut self) {
-        // Otherwise, the thread would keep the registered descriptor, and with it the ring.
+        // Otherwise, the registered descriptor, and with it the ring, would stay open until the thread exits.
         if let Some(index) = self.registered {
             let mut update = io_uring_rsrc_update::default();
             update.offset = index.cast_unsigned();
@@ -397,7 +397,7 @@ mod tests {
         assert!(!ring.has_dropped());
         ring.enter(Wait::None).unwrap();
         assert!(!ring.has_dropped());
-        // Count like the kernel; the memory is writable for both sides.
+        // Count as the kernel does; both sides can write to the memory.
         ring.submission(ring.parameters.cq_off.overflow).fetch_add(2, Ordering::Relaxed);
         assert!(ring.has_dropped());
         assert!(!ring.has_dropped());

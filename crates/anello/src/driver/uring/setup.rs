@@ -36,9 +36,9 @@ pub(super) const BUFFER_GROUP: u16 = 0;
 /// Number of entries in the table of registered files, if enabled.
 pub(super) const REGISTERED_FILES: u32 = 16 * 1024;
 
-/// `IORING_FEAT_RW_ATTR` (6.14), which indicates a fix made one version earlier that has no feature bit. Without the
-/// fix, a file removed from the table is closed only when all operations submitted before, on any registered file, have
-/// ended: a pending receive keeps open all sockets that are closed after it.
+/// `IORING_FEAT_RW_ATTR` (6.14), which indicates a fix that was made one version earlier and has no feature bit of its
+/// own. Without the fix, a file removed from the table is closed only when all operations submitted before, on any
+/// registered file, have ended: a pending receive keeps open all sockets that are closed after it.
 const CLOSES_REGISTERED_FILES: IoringFeatureFlags = IoringFeatureFlags::from_bits_retain(1 << 16);
 
 /// The features of a ring, after setup and probing.
@@ -212,7 +212,7 @@ fn build(options: &DriverOptions, features: &Features, submit_all: bool) -> io::
     Ring::new(options.sq_entries.max(1), parameters)
 }
 
-/// Explains an error of `io_uring_setup(2)` and its remedy.
+/// Adds the likely cause and a remedy to an error from `io_uring_setup(2)`.
 fn setup_error(error: io::Error) -> io::Error {
     let advice = match error.raw_os_error() {
         Some(libc::ENOSYS) => {
@@ -240,7 +240,7 @@ fn with_advice(error: io::Error, advice: &str) -> io::Error {
     io::Error::new(error.kind(), format!("{advice}: {error}"))
 }
 
-/// Limits the kernel's worker threads to a few. The driver's operations are not expected to need them.
+/// Limits the kernel's worker threads to a few. The driver's operations normally do not use them.
 fn limit_io_wq_workers(ring: &Ring) {
     let mut max_workers = [4u32, 4];
     // SAFETY: the argument is two counts, which the kernel reads and writes only during the call.
@@ -328,7 +328,7 @@ fn buffer_ring(ring: &Ring, options: &DriverOptions) -> Rc<Pools> {
     registration.ring_addr = (buffers.entries_address() as *mut std::ffi::c_void).into();
     registration.ring_entries = buffers.limit();
     registration.bgid = BUFFER_GROUP;
-    // SAFETY: the entries do not move until the pools are dropped, which the driver does after the ring.
+    // SAFETY: the entries do not move until the pools are dropped, which happens after the ring is dropped.
     match unsafe { ring.register(IoringRegisterOp::RegisterPbufRing, &raw const registration, 1) } {
         Ok(_) => Pools::new(Some(buffers)),
         Err(error) => {
@@ -380,7 +380,7 @@ fn probe_multishot_recv(ring: &mut Ring, pools: &Rc<Pools>) -> io::Result<bool> 
 }
 
 /// The oldest kernel on which inline sends are tested. From Linux 5.19 to 6.0.3, an inline send reports `EAGAIN` after
-/// a part of the message was sent, and the number of bytes sent is lost.
+/// part of the message was sent, and the number of bytes sent is lost.
 const OLDEST_TESTED: (u32, u32) = (6, 1);
 
 /// Returns `true` if a kernel of this release, as reported by uname(2), is recent enough for inline sends.

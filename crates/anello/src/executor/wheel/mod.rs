@@ -42,8 +42,8 @@
 //!    below (`cascade`).
 //! 2. Therefore no occupied slot is before `elapsed_tick`, all timers of a level are due before the timers of the
 //!    levels above, and the lowest bit of the lowest occupied level is the earliest slot.
-//! 3. Timers with the same tick fire in the order of insertion: a slot is a FIFO queue, and a slot cascades to levels
-//!    that are empty, before a timer can be inserted there directly.
+//! 3. Timers with the same tick fire in the order of insertion: a slot is a FIFO queue, and a slot cascades only to
+//!    empty levels, before a timer can be inserted there directly.
 //! 4. A slot's `earliest_tick` is not later than the tick of any of its timers, and not before the start of the slot.
 //!    After a cancellation it can be too early, never too late.
 //! 5. An entry holds a value exactly while its timer is pending. Its generation changes when it is released, and an
@@ -137,7 +137,7 @@ impl<T> Wheel<T> {
 
     /// Adds a timer that is due at `deadline_ns`, rounded up to a tick.
     ///
-    /// A timer with a deadline in the past fires at the next [`expire`](Self::expire), in insertion order with the
+    /// A timer with a deadline in the past fires in the next [`expire`](Self::expire), in insertion order with the
     /// other timers of the current tick.
     pub(crate) fn insert(&mut self, deadline_ns: u64, value: T) -> TimerKey {
         let tick = deadline_ns.div_ceil(TICK_NS).max(self.elapsed_tick);
@@ -163,11 +163,11 @@ impl<T> Wheel<T> {
         self.release(key.index)
     }
 
-    /// Returns the time of the next call of [`expire`](Self::expire), or `None` if no timer is pending.
+    /// Returns the time at which [`expire`](Self::expire) must be called next, or `None` if no timer is pending.
     ///
     /// The returned time is never later than the deadline of the earliest timer. It can be earlier if a timer in the
-    /// same slot of an upper level has been cancelled. `expire` then fires no timer, but moves those of the slot to
-    /// lower levels, after which the time is exact. A cancelled timer thus costs at most one unnecessary wake-up.
+    /// same slot of an upper level has been cancelled. `expire` then fires no timer, but moves the timers of the slot
+    /// to lower levels, after which the time is exact. A cancelled timer thus costs at most one unnecessary wake-up.
     pub(crate) fn next_deadline_ns(&self) -> Option<u64> {
         let slot = self.earliest_slot()?;
         Some(self.slots[slot].earliest_tick.saturating_mul(TICK_NS))
@@ -218,7 +218,7 @@ impl<T> Wheel<T> {
         level as usize * SLOTS_PER_LEVEL + digit
     }
 
-    /// Releases all timers of a slot of the lowest level. They have the same tick.
+    /// Releases all timers in a slot on the lowest level. They have the same tick.
     fn fire(&mut self, slot: usize, fired: &mut Vec<T>) {
         let mut index = self.detach(slot);
         while index != NONE {

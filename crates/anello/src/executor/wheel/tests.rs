@@ -1,4 +1,4 @@
-//! Tests of single cases, and a comparison of the wheel with a sorted map.
+//! Tests of individual cases, and a comparison of the wheel with a sorted map.
 
 use std::collections::BTreeMap;
 
@@ -38,7 +38,7 @@ fn timer_fires_at_tick_after_deadline_and_never_before() {
 }
 
 #[test]
-fn clock_that_stands_or_goes_backwards_fires_only_overdue_timers() {
+fn stopped_or_backward_clock_fires_only_overdue_timers() {
     let mut wheel = Wheel::new(HOUR_NS);
     wheel.insert(HOUR_NS + SECOND_NS, 'x');
     wheel.insert(0, 'a');

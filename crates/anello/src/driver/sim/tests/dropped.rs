@@ -72,7 +72,7 @@ fn fault_09_dropped_send_completion_resets_connection() {
         }
         world.shut_down().unwrap();
     });
-    assert!(dropped > runs / 2, "{dropped} of {runs} sends lost their completion");
+    assert!(dropped > runs / 2, "completions dropped for only {dropped} of {runs} sends");
 }
 
 #[test]
@@ -91,7 +91,7 @@ fn fault_09_dropped_completions_lose_no_bytes_without_an_error() {
         let (world, clients) = run_echo(&options, 20 * 1024, false);
         for client in clients {
             let received = client.received.borrow();
-            assert!(client.sent.starts_with(&received), "other bytes came back");
+            assert!(client.sent.starts_with(&received), "echoed bytes differ");
             if client.whole.get() {
                 whole += 1;
                 assert!(client.sent.len() == received.len(), "bytes are missing without an error");

@@ -34,7 +34,7 @@ use super::{SimModel, SimOptions};
 
 const MODELS: [SimModel; 2] = [SimModel::Completion, SimModel::Readiness];
 
-/// Limit of turns, which no correct run reaches. It ends a run that spins.
+/// Maximum number of turns, which no correct run reaches. It stops a run that loops forever.
 const MAX_TURNS: u32 = 3_000_000;
 
 /// Reduces a count under Miri, where each step is about a thousand times slower.
@@ -125,9 +125,9 @@ impl World {
         let mut driver = self.driver.borrow_mut();
         driver.shut_down(Duration::from_secs(10), &mut WakeQueue::default())?;
         let metrics = driver.metrics();
-        assert_eq!(metrics.sockets, 0, "sockets in the driver");
+        assert_eq!(metrics.sockets, 0, "sockets left in the driver");
         drop(driver);
-        assert_eq!(self.open_sockets(), 0, "sockets in the kernel");
+        assert_eq!(self.open_sockets(), 0, "sockets left in the kernel");
         Ok(metrics)
     }
 

@@ -16,7 +16,7 @@ use super::super::network::chance;
 use super::super::{SimFaults, SimModel, SimOptions};
 use super::{Listener, MODELS, Stream, Task, World, both, for_seeds, for_seeds_and_models, scaled};
 
-/// Returns random driver options that cover many code paths of a driver.
+/// Returns random driver options, which together cover many code paths of a driver.
 fn driver_options(random: &mut Rng) -> DriverOptions {
     let mut options = DriverOptions::default();
     options.initial_receive_buffers = 1 << random.u64(..4);
@@ -99,7 +99,7 @@ async fn receive_all(stream: &Stream, received: &RefCell<Vec<u8>>, seed: u64) ->
     }
 }
 
-/// Sent and received bytes of a client, and its outcome.
+/// Bytes sent and received by a client, and the outcome.
 #[derive(Default)]
 pub(super) struct Client {
     pub(super) sent: Vec<u8>,
@@ -111,7 +111,7 @@ pub(super) struct Client {
 impl Client {
     /// Asserts that the received bytes are a prefix of the sent bytes.
     fn assert_received_prefix(&self) {
-        assert!(self.sent.starts_with(&self.received.borrow()), "other bytes came back");
+        assert!(self.sent.starts_with(&self.received.borrow()), "echoed bytes differ");
     }
 }
 
@@ -123,7 +123,7 @@ async fn client(world: World, address: SocketAddr, client: Rc<Client>, seed: u64
     client.whole.set(sent.is_ok() && received.is_ok());
 }
 
-/// Polls a future for at most `turns` turns, then drops it.
+/// Polls a future for at most `turns` turns, then drops the future.
 async fn drop_after(turns: u64, future: impl Future<Output = ()>) {
     let (mut remaining, mut future) = (turns, Box::pin(future));
     poll_fn(|context| {
@@ -181,7 +181,7 @@ fn lossless_faults_preserve_all_bytes_in_order() {
         let (world, clients) = run_echo(&options(seed, model, faults), 100 * 1024, false);
         for client in clients {
             assert!(client.whole.get(), "a stream ended early");
-            assert!(*client.received.borrow() == client.sent, "other bytes came back");
+            assert!(*client.received.borrow() == client.sent, "echoed bytes differ");
         }
         world.shut_down().unwrap();
     });
@@ -209,7 +209,7 @@ fn fault_10_dropped_futures_leave_no_operation_in_flight() {
 }
 
 #[test]
-fn same_seed_gives_same_run() {
+fn same_seed_produces_same_run() {
     for_seeds_and_models(20, |seed, model| {
         let run = || {
             let options = options(seed, model, SimFaults::all(200));
