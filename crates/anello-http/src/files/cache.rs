@@ -99,8 +99,8 @@ pub(super) enum Contents {
 }
 
 impl Entry {
-    /// Creates an entry. `checked_at` is the time at which the lookup of the path started, before any read: reading
-    /// can take long, and a lookup that started later has newer information.
+    /// Creates an entry. `checked_at` is the time at which the lookup of the path started, before any read: reading can
+    /// take a long time, and a lookup that started later has newer information.
     pub fn new(
         path: &str,
         identity: Variant,
@@ -382,8 +382,8 @@ async fn sweep(cache: Weak<Cache>) {
     }
 }
 
-/// Closes files on a blocking thread. Closing the last descriptor of a deleted file frees its blocks, which can
-/// take long for a large file.
+/// Closes files on a blocking thread. Closing the last descriptor of a deleted file frees its blocks, which can take a
+/// long time for a large file.
 fn close(files: Vec<File>) {
     if !files.is_empty() {
         drop(spawn_blocking(|| drop(files)));

@@ -86,8 +86,8 @@ impl ChunkedDecoder {
     /// and after the end of the body.
     ///
     /// # Errors
-    /// Rejects a malformed body (400), a body that is too long (413) and too many or too long trailers (431). The
-    /// result of further calls is unspecified.
+    /// Rejects a malformed body (400), a body that is too long (413) and trailers that are too many or too long (431).
+    /// The result of further calls is unspecified.
     pub fn decode<'a>(&mut self, input: &mut &'a [u8]) -> Result<Option<ChunkedEvent<'a>>, Rejection> {
         loop {
             match self.state {

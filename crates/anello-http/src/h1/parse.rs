@@ -1,11 +1,11 @@
 //! Parser for complete and valid heads, which handles nearly all requests.
 //!
-//! It checks eight bytes at a time ([`words`](super::words)). If anything is invalid or uncommon, it gives no result,
+//! It checks eight bytes at a time ([`words`](super::words)). If anything is invalid or uncommon, it returns `None`,
 //! and the [`Scanner`](super::scanner::Scanner) checks the same bytes one by one to determine the rejection. The parser
 //! must therefore accept nothing that the scanner rejects; tests compare the two.
 //!
-//! httparse uses the same technique but accepts more, such as bare line feeds, which required a second check. With it,
-//! a request with four fields took 50 % more instructions. The tests use it as an independent parser.
+//! httparse uses the same technique but accepts more input, such as bare line feeds, which required a second check.
+//! With httparse, a request with four fields took 50 % more instructions. The tests use it as an independent parser.
 
 use super::fields::{FieldRange, Fields};
 use super::framing::FramingFields;

@@ -100,8 +100,8 @@ impl ServerBuilder {
         self
     }
 
-    /// Shares the connection count with other servers, of any thread. [`ServerOptions::max_connections`] then limits
-    /// the connections of all these servers together.
+    /// Shares the connection count with other servers on any thread. [`ServerOptions::max_connections`] then limits the
+    /// connections of all these servers together.
     #[must_use]
     pub fn shared_connection_count(mut self, shared_connections: Arc<AtomicUsize>) -> Self {
         self.shared_connections = Some(shared_connections);
@@ -137,13 +137,14 @@ impl Server {
     }
 
     /// Accepts connections and serves each in a task of its own, until the listener returns no more connections or the
-    /// returned task is aborted. Open connections continue then; [`drain`](Self::drain) closes them.
+    /// returned task is aborted. Open connections are not affected; [`drain`](Self::drain) closes them.
     ///
     /// # Cancellation
-    /// The handler's future, and the response body that it streams, is dropped at its current await point in these
+    /// The handler's future, or the response body that it streams, is dropped at its current await point in these
     /// cases:
     /// - [`ServerOptions::request_timeout`] expires
-    /// - the server shuts down first ([`drain`](Self::drain), [`abort_connections`](Self::abort_connections))
+    /// - the server shuts down before it completes ([`drain`](Self::drain),
+    ///   [`abort_connections`](Self::abort_connections))
     /// - the client resets the connection
     ///
     /// The handler of an upgraded connection ([`Response::upgrade`]) is dropped when the server shuts down. Work that
@@ -229,9 +230,9 @@ impl Server {
         self.worker.connections()
     }
 
-    /// Shuts down gracefully: closes idle connections, answers requests that have begun, and closes their connections
-    /// after the response. Aborts the remaining connections after [`ServerOptions::drain_timeout`] and returns their
-    /// number. It waits up to a second for aborted connections to close.
+    /// Shuts down gracefully: closes idle connections, answers requests in flight, and closes their connections after
+    /// the response. Aborts the remaining connections after [`ServerOptions::drain_timeout`] and returns their number.
+    /// It waits up to a second for aborted connections to close.
     ///
     /// The caller must stop accepting. If the future is dropped, the remaining requests are answered without a
     /// deadline.
@@ -244,12 +245,12 @@ impl Server {
     }
 
     /// Aborts all connections like [`abort_connections`](Self::abort_connections), and waits up to a second until they
-    /// are closed. Returns their number. Only handlers that do not notice the cancellation take that long.
+    /// are closed. Returns their number. Only handlers that do not react to the cancellation take that long.
     ///
     /// If the future is dropped, the remaining connections close on their own.
     pub async fn abort_and_wait(&self) -> usize {
         let aborted = self.worker.connections();
-        // Repeated, because a connection whose task has not started yet can only be aborted after it has.
+        // Repeated, because a connection whose task has not started yet can only be aborted after it has started.
         if !self.wait_until_closed(ABORT_TIMEOUT, || self.abort_connections()).await {
             tracing::debug!("some aborted requests have not terminated in time");
         }
