@@ -248,9 +248,9 @@ impl Cache {
         self.get_by_target(key(path, is_directory).as_bytes(), is_unchanged)
     }
 
-    /// Inserts an entry, replaces a previous entry of the same path, and evicts other entries if a limit is
-    /// exceeded. An entry that was revalidated and is inserted again counts as a hit, any other entry as a miss. An
-    /// entry with a later `checked_at` is not replaced.
+    /// Inserts an entry, replaces a previous entry for the same path, and evicts other entries if a limit is exceeded.
+    /// An entry that was revalidated and is inserted again counts as a hit, any other entry as a miss. An entry with a
+    /// later `checked_at` is not replaced.
     pub fn insert(self: &Rc<Self>, path: &str, is_directory: bool, entry: &Rc<Entry>) {
         let bytes = entry.bytes();
         if bytes > self.max_bytes {

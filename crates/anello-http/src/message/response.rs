@@ -153,17 +153,17 @@ impl Response {
         self
     }
 
-    /// Creates a `200 OK` with plain text.
+    /// Creates a `200 OK` response with plain text.
     pub fn text(text: impl Into<Body>) -> Self {
         Self::with_media_type(b"text/plain; charset=utf-8", text)
     }
 
-    /// Creates a `200 OK` with HTML.
+    /// Creates a `200 OK` response with HTML.
     pub fn html(text: impl Into<Body>) -> Self {
         Self::with_media_type(b"text/html; charset=utf-8", text)
     }
 
-    /// Creates a `200 OK` with serialized JSON.
+    /// Creates a `200 OK` response with serialized JSON.
     pub fn json(text: impl Into<Body>) -> Self {
         Self::with_media_type(b"application/json", text)
     }

@@ -34,8 +34,8 @@
 //! | `Request` | aborts | nothing |
 //!
 //! An abort closes the connection in an orderly way, with two exceptions. It resets the connection while data is queued
-//! for the client, because the kernel would otherwise retain megabytes for a client that does not read, and while a
-//! body is being sent that an orderly close would mark as complete.
+//! for the client, because the kernel would otherwise retain megabytes for a client that does not read, and while it is
+//! sending a body that an orderly close would mark as complete.
 
 use std::cell::Cell;
 use std::time::Duration;
@@ -109,7 +109,7 @@ pub(super) struct Deadlines {
     since: Cell<u64>,
     /// Start of the idle phase, kept while a possible head is received.
     idle_since: Cell<u64>,
-    /// Number of bytes received of the current body, and the time spent waiting for it before the current phase. The
+    /// Number of received bytes of the current body, and the time spent waiting for it before the current phase. The
     /// time in which the handler does not read does not count, because the client may be unable to send.
     body_bytes: Cell<u64>,
     body_ticks: Cell<u64>,
@@ -216,7 +216,7 @@ impl Deadlines {
         self.phase.set(Phase::Handling);
     }
 
-    /// Sets whether a body is being sent that is delimited only by closing the connection.
+    /// Sets whether a body delimited only by closing the connection is being sent.
     pub fn set_body_ends_at_close(&self, is_pending: bool) {
         self.body_ends_at_close.set(is_pending);
     }

@@ -124,7 +124,7 @@ impl<R: Receiver> Input<R> {
             self.continue_requested = false;
             self.timer.deadlines.begin_body();
         } else {
-            // The end of the request needs no bytes, and no event follows it.
+            // Decoding the end of the request needs no bytes, and no event follows.
             let end = self.decoder.decode(&mut &[][..]);
             debug_assert!(matches!(end, Ok(Some(Event::End(None)))), "{end:?}");
         }

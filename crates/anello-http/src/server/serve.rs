@@ -158,7 +158,7 @@ impl Server {
     /// ([`ListenerGroup::close`](anello::net::ListenerGroup::close)) accepts them first.
     ///
     /// # Panics
-    /// Panics if no runtime runs on this thread.
+    /// Panics if no runtime is running on this thread.
     pub fn serve<H>(&self, listener: impl Accept, handler: H) -> JoinHandle<()>
     where
         H: AsyncFn(Request) -> Response + 'static,
@@ -252,7 +252,7 @@ impl Server {
         let aborted = self.worker.connections();
         // Repeated, because a connection whose task has not started yet can only be aborted after it has started.
         if !self.wait_until_closed(ABORT_TIMEOUT, || self.abort_connections()).await {
-            tracing::debug!("some aborted requests have not terminated in time");
+            tracing::debug!("some aborted requests did not terminate in time");
         }
         aborted
     }

@@ -145,7 +145,7 @@ impl ConnectionTimer {
     }
 }
 
-/// Resets the connection on drop if a body is being sent that an orderly close would mark as complete. It must be
+/// Resets the connection on drop if it is sending a body that an orderly close would mark as complete. It must be
 /// dropped before the sender, including when the task or the connection's future is dropped.
 pub(crate) struct ResetOnDrop(pub Rc<ConnectionTimer>);
 
