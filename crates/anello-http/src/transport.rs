@@ -42,7 +42,7 @@ pub(crate) trait PollSender: 'static {
     }
     /// Completes when the kernel has accepted all data.
     fn poll_flush(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>>;
-    /// Continues passing accepted data to the socket, if the socket does not do so by itself.
+    /// Continues passing accepted data to the socket, if the socket does not do so on its own.
     fn poll_drive(&mut self, _context: &mut Context<'_>) -> Poll<io::Result<()>> {
         Poll::Ready(Ok(()))
     }

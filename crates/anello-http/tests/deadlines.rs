@@ -516,7 +516,7 @@ fn fault_37_drain_loses_no_received_request() {
         let response = slow.response().await.expect("response");
         assert_eq!((response.text(), response.field("Connection")), ("done", Some("close")));
         assert!(idle.is_eof().await);
-        // All clients close their connections, so the drain does not have to abort any.
+        // All clients close their connections, so the drain aborts none.
         drop(slow);
         assert_eq!(draining.await.expect("drain completes"), 0, "{kind}");
     });

@@ -8,8 +8,8 @@
 //!
 //! For a large file, the cache holds only the descriptor, and a write to the file changes the bytes that are sent.
 //! Every response therefore calls `fstat(2)` on the open file, even while the entry is fresh, so that entity tag,
-//! length and bytes describe the same state. An open descriptor also prevents the kernel from freeing the disk
-//! space of a deleted file. While the cache holds descriptors, a task checks them every second and closes those of
+//! length and bytes describe the same state. An open descriptor also prevents the kernel from freeing the disk space of
+//! a deleted file. While the cache holds descriptors, a task checks them every second and closes the descriptors of
 //! changed, deleted or unused files.
 
 use std::cell::{Cell, OnceCell, RefCell};

@@ -102,7 +102,7 @@ impl ChunkedDecoder {
         }
     }
 
-    /// Returns the number of bytes buffered until more arrive, which are those of an incomplete trailer section.
+    /// Returns the number of buffered bytes, which belong to an incomplete trailer section.
     pub fn buffered_bytes(&self) -> usize {
         self.trailers.len()
     }
@@ -224,7 +224,7 @@ pub fn write_chunk_start(out: &mut Vec<u8>, data_bytes: usize) {
     out.extend_from_slice(&line[start..]);
 }
 
-/// Appends the line end that follows the data of a chunk.
+/// Appends the line end that follows the chunk data.
 pub fn write_chunk_end(out: &mut Vec<u8>) {
     out.extend_from_slice(b"\r\n");
 }

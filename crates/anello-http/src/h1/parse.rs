@@ -21,7 +21,7 @@ use super::words::{below, del_or_high, equal, first_hit, not_letter_or_dash};
 const LINE_TAIL_BYTES: usize = b" HTTP/1.1\r\n".len();
 
 /// Parses the head at the start of `input` into `head` and returns its length. Returns `None` if the head is incomplete
-/// or not certainly valid; the contents of `head` are unspecified then.
+/// or not certainly valid; the contents of `head` are then unspecified.
 ///
 /// Clients often send the same fields again. `head` still contains those of the previous request. If the new ones are
 /// equal byte by byte, only the request line is parsed.

@@ -9,8 +9,8 @@ pub trait Accept: 'static {
     /// The type of an accepted connection.
     type Connection: Stream;
 
-    /// Waits for the next connection. Returns `None` if no more will arrive.
-    /// Implementations must be cancel-safe.
+    /// Waits for the next connection. Returns `None` if no more connections will arrive. Implementations must be
+    /// cancel-safe.
     ///
     /// # Errors
     /// Returns the error of the accept operation.

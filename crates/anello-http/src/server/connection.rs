@@ -250,8 +250,8 @@ impl<R: Receiver, W: Sender> Connection<R, W> {
     }
 
     /// Awaits a handler that did not complete at its first poll. Flushes earlier responses meanwhile, and sends `100
-    /// Continue` when the handler waits for the body. Returns an error if the connection fails or is cancelled; no
-    /// response is sent then.
+    /// Continue` when the handler waits for the body. Returns an error if the connection fails or is cancelled; in that
+    /// case, no response is sent.
     async fn await_handler(
         &mut self,
         mut handler_future: Pin<&mut impl Future<Output = Response>>,

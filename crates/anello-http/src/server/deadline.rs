@@ -53,7 +53,7 @@ pub(super) enum Phase {
     Idle,
     /// The rest of a head.
     Head,
-    /// More data of a body.
+    /// More body data.
     Body,
     /// EOF from the client, after the server has shut down the connection.
     Linger,
@@ -304,7 +304,7 @@ impl Deadlines {
     /// Returns the tick since which the connection waits for its client, if it can be evicted: while it is idle or,
     /// with `include_stalled`, in any waiting phase.
     pub fn evictable_since(&self, include_stalled: bool) -> Option<u64> {
-        // An expired connection closes by itself, unless its response does not fit into the send buffer.
+        // An expired connection closes on its own, unless its response does not fit into the send buffer.
         let is_closing =
             self.expired.get().is_some() && !(include_stalled && self.send_since.get().is_some());
         if self.is_evicted.get() || is_closing {

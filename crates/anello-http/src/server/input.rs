@@ -41,7 +41,7 @@ pub(crate) struct Input<R: Receiver> {
 
 /// Waker of the task that reads the body of the current request: the connection's task, or a task to which the handler
 /// has moved the body. The socket stores only the last waker and calls none when it is closed. This waker is therefore
-/// called when no more of the body will arrive, and when the connection is closed.
+/// called when no more body data will arrive, and when the connection is closed.
 #[derive(Default)]
 struct BodyWaker(Option<Waker>);
 

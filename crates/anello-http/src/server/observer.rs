@@ -91,7 +91,7 @@ impl Observer {
             && let Some(driver) = current_metrics()
             && !metrics.publish(&driver_samples(&driver))
         {
-            tracing::debug!("too many driver metrics to publish");
+            tracing::debug!("driver metrics not published: a scrape is reading them");
         }
         if let Some(log) = self.log.borrow_mut().as_mut() {
             log.flush_old(unix_time_ns());

@@ -88,7 +88,8 @@ pub enum Eviction {
         /// servers that [share a count](crate::ServerBuilder::shared_connection_count).
         threshold: usize,
     },
-    /// Also connections in the middle of a request or a response whose client sends or accepts no data.
+    /// Idle connections, and connections in the middle of a request or a response if the client sends or accepts no
+    /// data.
     Stalled {
         /// Number of open connections, as in [`Idle`](Self::Idle).
         threshold: usize,

@@ -21,7 +21,7 @@ use crate::message::{Request, Response};
 use crate::observe::access_log::WorkerLog;
 use crate::observe::metrics::WorkerMetrics;
 
-/// Maximum time that aborted connections have to terminate, so that their requests are counted and logged.
+/// Maximum time for aborted connections to terminate, so that their requests are counted and logged.
 const ABORT_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Interval at which a drain checks whether the last connections have closed.
@@ -136,8 +136,8 @@ impl Server {
         ServerBuilder::default()
     }
 
-    /// Accepts connections and serves each in a task of its own, until the listener returns no more connections or the
-    /// returned task is aborted. Open connections are not affected; [`drain`](Self::drain) closes them.
+    /// Accepts connections and serves each of them in a separate task, until the listener returns no more connections
+    /// or the returned task is aborted. Open connections are not affected; [`drain`](Self::drain) closes them.
     ///
     /// # Cancellation
     /// The handler's future, or the response body that it streams, is dropped at its current await point in these

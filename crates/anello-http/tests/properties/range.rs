@@ -71,7 +71,7 @@ fn assert_multipart_matches(ranges: &[ByteRange], size_bytes: u64) {
     assert_eq!(response.end(), format!("\r\n--{boundary}--\r\n").as_bytes());
 }
 
-/// Parses the requested ranges and returns those that overlap the file. Returns `None` if the whole file is to be sent.
+/// Parses the requested ranges and returns those that overlap the file. Returns `None` if the whole file must be sent.
 fn parse_ranges(range: &str, size_bytes: u64) -> Option<Vec<ByteRange>> {
     let (unit, set) = range.split_once('=')?;
     if !unit.eq_ignore_ascii_case("bytes") || size_bytes == 0 {
