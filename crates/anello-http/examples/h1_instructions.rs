@@ -1,10 +1,10 @@
-//! Counts the instructions of decoding a request and of encoding a response head, with valgrind's callgrind.
+//! Counts the instructions for decoding a request and encoding a response head, using valgrind's callgrind.
 //!
 //! usage: `h1_instructions`                   prints a table of all cases; needs `valgrind`
 //!        `h1_instructions CASE ITERATIONS`   runs one case, for callgrind or another profiler
 //!
 //! Times on a shared machine are noisy; instruction counts are not. Each case runs with two numbers of iterations, and
-//! the difference is divided by the additional iterations. The startup of the process therefore does not count.
+//! the difference is divided by the additional iterations. Process startup is therefore not counted.
 
 use std::error::Error;
 use std::hint::black_box;
@@ -30,7 +30,7 @@ const BROWSER: &str = "GET /assets/site.css HTTP/1.1\r\nHost: www.example.com\r\
      Referer: http://www.example.com/\r\nSec-Fetch-Dest: style\r\nSec-Fetch-Mode: no-cors\r\n\
      Sec-Fetch-Site: same-origin\r\nIf-None-Match: \"5f3a-61b2\"\r\nPriority: u=2\r\n\r\n";
 
-/// Numbers of iterations of the two runs.
+/// Iteration counts of the two runs.
 const ITERATIONS: [u64; 2] = [1_000, 11_000];
 
 fn main() -> ExitCode {

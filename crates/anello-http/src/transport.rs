@@ -36,13 +36,13 @@ impl<R: Receiver> BytesReceiver for R {
 pub(crate) trait PollSender: 'static {
     /// Accepts as many of these bytes as fit, and returns their number.
     fn poll_write(&mut self, bytes: &[u8], context: &mut Context<'_>) -> Poll<io::Result<usize>>;
-    /// Does the same as [`poll_write`](Self::poll_write), when more bytes or a shutdown follow immediately.
+    /// Does the same as [`poll_write`](Self::poll_write), for use when more bytes or a shutdown follow immediately.
     fn poll_write_more(&mut self, bytes: &[u8], context: &mut Context<'_>) -> Poll<io::Result<usize>> {
         self.poll_write(bytes, context)
     }
     /// Completes when the kernel has accepted all data.
     fn poll_flush(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>>;
-    /// Continues passing accepted data to the socket, if the socket does not do so by itself.
+    /// Continues passing accepted data to the socket, if the socket does not do so on its own.
     fn poll_drive(&mut self, _context: &mut Context<'_>) -> Poll<io::Result<()>> {
         Poll::Ready(Ok(()))
     }

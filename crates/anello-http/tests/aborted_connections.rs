@@ -94,7 +94,8 @@ impl Stream for StalledStream {
 fn client_detects_truncated_body() {
     for_each_driver(drivers(), async |kind| {
         for cause in [AbortCause::RequestTimeout, AbortCause::DrainTimeout, AbortCause::ServerShutdown] {
-            // A chunked body shows by itself that it is incomplete. A body that ends at EOF needs a connection reset.
+            // The framing of a chunked body shows that it is incomplete. A body that ends at EOF needs a connection
+            // reset.
             for (version, expected) in [("1.1", None), ("1.0", Some(io::ErrorKind::ConnectionReset))] {
                 let (server, address) = serve(options(cause), async |_: Request| {
                     Response::new(200).with_body(Body::stream(StalledStream { has_started: false }))

@@ -1,4 +1,5 @@
-//! Request bodies that are read in a separate task, as is needed for work that must not be cancelled with the handler.
+//! Request bodies that are read in a separate task, as needed for work that must not be cancelled together with the
+//! handler.
 
 mod common;
 
@@ -221,7 +222,7 @@ fn fault_20_send_timeout_expires_while_body_arrives() {
         client.send("PUT / HTTP/1.1\r\nHost: h\r\nContent-Length: 12\r\n\r\nhalf").await;
         for rest in ["more", "done"] {
             wait_until(|| reader.is_pending.get()).await;
-            // Time to fill the send buffers.
+            // Leave time for the send buffers to fill up.
             sleep(SHORT / 4).await;
             client.send(rest).await;
         }

@@ -145,7 +145,7 @@ fn fault_19_slow_bodies_time_out() {
 fn body_at_minimum_rate_does_not_time_out() {
     for_each_driver(drivers(), async |kind| {
         let mut options = with_long_timeouts();
-        // On real kernels the timeout is long, because the machine can be slow.
+        // On real kernels the timeout is long, because the machine may be slow.
         options.body_timeout = if is_simulated(&kind) { SHORT } else { options.body_timeout };
         options.min_body_bytes_per_second = 10_000;
         let (_server, address) = serve(options, upload);
@@ -348,7 +348,7 @@ fn fault_22_handler_is_dropped_on_reset_but_not_on_half_close() {
             wait_until(|| alive.get() == 2).await;
             reset.stream.abort();
             wait_until(|| server.connections() == 1).await;
-            // Time for several ticks of the timer.
+            // Wait for several timer ticks.
             sleep(with_long_timeouts().timer_resolution * 10).await;
             assert_eq!((server.connections(), alive.get()), (1, 1), "{kind}: {request}");
             server.abort_connections();
@@ -370,7 +370,7 @@ fn upgraded_handler_is_dropped_at_server_abort_and_not_before() {
         let mut client = Client::connect(address).await;
         client.send(CHAT).await;
         wait_until(|| alive.get() == 2).await;
-        // Time for several ticks of the timer.
+        // Wait for several timer ticks.
         sleep(with_long_timeouts().timer_resolution * 10).await;
         assert_eq!((server.connections(), alive.get()), (2, 2), "{kind}");
         server.abort_connections();
@@ -516,7 +516,7 @@ fn fault_37_drain_loses_no_received_request() {
         let response = slow.response().await.expect("response");
         assert_eq!((response.text(), response.field("Connection")), ("done", Some("close")));
         assert!(idle.is_eof().await);
-        // All clients close their connections, so the drain does not have to abort any.
+        // All clients close their connections, so the drain aborts none.
         drop(slow);
         assert_eq!(draining.await.expect("drain completes"), 0, "{kind}");
     });

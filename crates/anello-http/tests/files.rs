@@ -119,7 +119,7 @@ fn range_of_encoded_variant_has_content_encoding() {
         let mut client = Client::connect(address).await;
         for (accepted, range, status, coding, body) in [
             ("gzip", "0-9", 206, Some("gzip"), &encoded[..10]),
-            // Close ranges are coalesced.
+            // Ranges that are close to each other are coalesced.
             ("gzip", "0-9,20-29", 206, Some("gzip"), &encoded[..30]),
             ("gzip", "0-9,500-509", 200, Some("gzip"), &encoded[..]),
             ("gzip", "0-9,5000-5009", 206, Some("gzip"), &encoded[..10]),

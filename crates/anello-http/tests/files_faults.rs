@@ -239,7 +239,7 @@ fn fault_35_large_file_truncated_while_sent_closes_connection() {
                 .await;
             let (length, received) = only_response(&mut client).await;
             let (body, next) = received.split_at(length.min(received.len()));
-            // Bytes that were truncated and then extended again are zero.
+            // A part of the file that was truncated and then extended again reads as zeros.
             let is_from_file = |(byte, original): (&u8, &u8)| byte == original || *byte == 0;
             assert!(body.iter().zip(&content).all(is_from_file), "{} of {length} bytes", body.len());
             if body.len() == length {

@@ -1,4 +1,4 @@
-//! Encoded responses can be parsed in only one way, for any request, any fields and any body.
+//! Encoded responses are unambiguous for all requests, fields and bodies.
 
 #![forbid(unsafe_code)]
 

@@ -123,7 +123,7 @@ impl ObservedServer {
         self.accepting.await.ok();
         // The server flushes its lines after it has stopped, and the writer thread then writes them to the file.
         let are_written = || {
-            // The writer thread runs in real time, also with a simulated kernel.
+            // The writer thread runs in real time, even with a simulated kernel.
             std::thread::sleep(Duration::from_millis(1));
             std::fs::read_to_string(&self.path)
                 .is_ok_and(|lines| lines.lines().count() >= count && lines.ends_with('\n'))

@@ -3,7 +3,7 @@
 //! test the decoder alone.
 //!
 //! `ANELLO_SEEDS` sets the number of simulated kernels with faults (default: 8). `ANELLO_SEED` runs a single one, with
-//! the seed that a failure has printed.
+//! the seed that a failed test printed.
 
 #![forbid(unsafe_code)]
 

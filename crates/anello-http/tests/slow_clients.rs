@@ -39,7 +39,7 @@ fn simulated() -> Vec<DriverKind> {
         .into()
 }
 
-/// Returns options with timeouts of some seconds.
+/// Returns options with timeouts of a few seconds.
 fn short_timeouts() -> ServerOptions {
     let mut options = ServerOptions::default();
     (options.header_timeout, options.body_timeout) = (SECOND * 2, SECOND * 2);
@@ -270,7 +270,7 @@ fn fault_18_header_timeout_of_first_request_starts_at_accept() {
         let limit = short_timeouts().header_timeout;
         for (sent, status) in [("", None), ("GET /half", Some(408))] {
             let (started, mut client) = (monotonic_now(), Client::connect(address).await);
-            // The timeout of the first head starts when the connection is accepted, not with the first byte.
+            // The timeout of the first head starts when the connection is accepted, not at the first byte.
             sleep(limit * 3 / 4).await;
             client.send(sent).await;
             let response_status = client.response().await.map(|response| response.status);
@@ -278,7 +278,7 @@ fn fault_18_header_timeout_of_first_request_starts_at_accept() {
             assert_eq!(response_status, status, "{kind}");
             assert!(elapsed >= limit && elapsed < limit + SECOND / 5, "{kind}: {elapsed:?}");
         }
-        // The timeout of a later head starts with its first byte.
+        // The timeout of a later head starts at its first byte.
         let mut client = Client::connect(address).await;
         assert_eq!(client.get("/").await.status, 200);
         sleep(limit).await;
@@ -323,7 +323,7 @@ fn fault_18_split_empty_lines_do_not_extend_timeout() {
             let elapsed = monotonic_now() - started;
             sending.abort();
             assert!(is_eof.unwrap_or(true), "{kind}: response after {before:?}");
-            // If the timeout expires within a started head, the header timeout applies in addition.
+            // If the timeout expires while a head is partially received, the header timeout applies in addition.
             assert!(
                 elapsed >= limit && elapsed < limit + short_timeouts().header_timeout,
                 "{kind}: after {before:?}: {elapsed:?}"
@@ -342,7 +342,7 @@ fn fault_18_split_empty_lines_do_not_extend_timeout() {
 
 #[test]
 fn head_completed_at_timeout_gets_one_response() {
-    // With delayed completions, bytes can have arrived without being reported when the timeout expires.
+    // With delayed completions, bytes may have arrived without being reported when the timeout expires.
     let mut faults = SimFaults::none();
     (faults.delays, faults.max_delay_ns) = (500, 100_000_000);
     let kinds = [SimModel::Completion, SimModel::Readiness]

@@ -8,8 +8,8 @@
 //!
 //! For a large file, the cache holds only the descriptor, and a write to the file changes the bytes that are sent.
 //! Every response therefore calls `fstat(2)` on the open file, even while the entry is fresh, so that entity tag,
-//! length and bytes describe the same state. An open descriptor also prevents the kernel from freeing the disk
-//! space of a deleted file. While the cache holds descriptors, a task checks them every second and closes those of
+//! length and bytes describe the same state. An open descriptor also prevents the kernel from freeing the disk space of
+//! a deleted file. While the cache holds descriptors, a task checks them every second and closes the descriptors of
 //! changed, deleted or unused files.
 
 use std::cell::{Cell, OnceCell, RefCell};
@@ -99,8 +99,8 @@ pub(super) enum Contents {
 }
 
 impl Entry {
-    /// Creates an entry. `checked_at` is the time at which the lookup of the path started, before any read: reading
-    /// can take long, and a lookup that started later has newer information.
+    /// Creates an entry. `checked_at` is the time at which the lookup of the path started, before any read: reading can
+    /// take a long time, and a lookup that started later has newer information.
     pub fn new(
         path: &str,
         identity: Variant,
@@ -248,9 +248,9 @@ impl Cache {
         self.get_by_target(key(path, is_directory).as_bytes(), is_unchanged)
     }
 
-    /// Inserts an entry, replaces a previous entry of the same path, and evicts other entries if a limit is
-    /// exceeded. An entry that was revalidated and is inserted again counts as a hit, any other entry as a miss. An
-    /// entry with a later `checked_at` is not replaced.
+    /// Inserts an entry, replaces a previous entry for the same path, and evicts other entries if a limit is exceeded.
+    /// An entry that was revalidated and is inserted again counts as a hit, any other entry as a miss. An entry with a
+    /// later `checked_at` is not replaced.
     pub fn insert(self: &Rc<Self>, path: &str, is_directory: bool, entry: &Rc<Entry>) {
         let bytes = entry.bytes();
         if bytes > self.max_bytes {
@@ -382,8 +382,8 @@ async fn sweep(cache: Weak<Cache>) {
     }
 }
 
-/// Closes files on a blocking thread. Closing the last descriptor of a deleted file frees its blocks, which can
-/// take long for a large file.
+/// Closes files on a blocking thread. Closing the last descriptor of a deleted file frees its blocks, which can take a
+/// long time for a large file.
 fn close(files: Vec<File>) {
     if !files.is_empty() {
         drop(spawn_blocking(|| drop(files)));

@@ -83,7 +83,7 @@ fn compile(pattern: &str) -> Result<GlobMatcher, InvalidOption> {
 fn check_value(value: &str) -> Result<String, InvalidOption> {
     let is_field = |byte: u8| (b' '..=b'~').contains(&byte);
     if value.trim().is_empty() || !value.bytes().all(is_field) {
-        let reason = "the value must be printable ASCII and not empty, as in \"public, max-age=3600\"";
+        let reason = "the value must be printable ASCII and not empty, for example \"public, max-age=3600\"";
         return Err(InvalidOption::new(OPTION, value, reason));
     }
     Ok(value.trim().to_owned())

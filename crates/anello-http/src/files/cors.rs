@@ -24,8 +24,8 @@ pub struct CorsHeaders<'a> {
 }
 
 impl CorsOrigins {
-    /// Parses origins in the form that browsers send: `https://example.org`, with the port if it is not the default
-    /// of the scheme. A default port is accepted and removed. `*` allows all origins.
+    /// Parses origins in the form that browsers send: `https://example.org`, with the port if it is not the scheme's
+    /// default. A default port is accepted and removed. `*` allows all origins.
     ///
     /// # Errors
     /// Returns an error if an origin is malformed.
@@ -77,7 +77,7 @@ fn normalize_origin(origin: &str) -> Result<String, InvalidOption> {
     if is_scheme && !host.is_empty() && host.bytes().all(is_host) {
         return Ok(format!("{scheme}://{host}"));
     }
-    let reason = "an origin is a scheme and a host without a path or trailing slash, as in \"https://example.org\" \
+    let reason = "an origin is a scheme and a host without a path or trailing slash, for example \"https://example.org\" \
                (internationalized names as xn--..., \"*\" for all origins)";
     Err(InvalidOption::new(OPTION, origin, reason))
 }

@@ -205,7 +205,7 @@ impl DocumentRoot {
                 let Ok(name) = name.to_str() else { continue };
                 let link_path = if path.is_empty() { name.to_owned() } else { format!("{path}/{name}") };
                 let opened = self.open_blocking(&link_path, READ_FLAGS);
-                // A directory need not be readable to be entered.
+                // Entering a directory does not require read permission.
                 let Ok(target) =
                     opened.or_else(|_| self.open_blocking(&format!("{link_path}/."), PATH_FLAGS))
                 else {

@@ -30,10 +30,9 @@ pub struct RequestFields<'a> {
 }
 
 impl<'a> RequestFields<'a> {
-    /// Extracts the fields from an iterator of name and value. Names are compared case-insensitively. Multiple
-    /// lines of a list field are kept in order; memory is allocated only for the second and further lines. A
-    /// singleton field that occurs more than once, which RFC 9110 forbids, is set to an empty value, which no
-    /// evaluation accepts.
+    /// Extracts the fields from an iterator of names and values. Names are compared case-insensitively. Multiple lines
+    /// of a list field are kept in order; memory is allocated only for the second and subsequent lines. A singleton
+    /// field that occurs more than once, which RFC 9110 forbids, is set to an empty value, which no evaluation accepts.
     #[inline]
     pub fn pick<N: AsRef<[u8]>>(fields: impl IntoIterator<Item = (N, &'a [u8])>) -> Self {
         let mut picked = Self::default();
@@ -84,7 +83,7 @@ fn set_once<'a>(field: &mut Option<&'a [u8]>, value: &'a [u8]) {
 #[derive(Clone, Debug, Default)]
 pub struct FieldLines<'a> {
     first: Option<&'a [u8]>,
-    /// The second and further lines. Usually empty, and an empty `Vec` does not allocate.
+    /// The second and subsequent lines. Usually empty, and an empty `Vec` does not allocate.
     further: Vec<&'a [u8]>,
 }
 

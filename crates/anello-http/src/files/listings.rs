@@ -131,7 +131,7 @@ impl Listings {
             .collect()
     }
 
-    /// Starts to generate a listing, which replaces the cached one.
+    /// Starts generating a listing, which replaces the cached one.
     fn start(
         &self,
         root: &DocumentRoot,
@@ -170,7 +170,7 @@ impl Listings {
                 }
             })
         });
-        // A task of its own, which continues if no request waits for it any more.
+        // A separate task, which continues even if no request is waiting for it.
         let task = spawn(async move {
             let result = work.await.map_err(io::Error::from).and_then(|result: io::Result<Page>| result);
             result.map_err(Rc::new)

@@ -36,7 +36,7 @@ const OVERRIDDEN_TYPES: [(&str, &str); 14] = [
     ("toml", "application/toml"),
     // Zstandard (RFC 8878).
     ("zst", "application/zstd"),
-    // One JSON object per line. The type is not registered but in common use.
+    // One JSON object per line. The type is not registered, but is in common use.
     ("ndjson", "application/x-ndjson"),
     // 3D model in STL format (`mime_guess` has the certificate trust list of Microsoft).
     ("stl", "model/stl"),
@@ -63,7 +63,7 @@ impl MediaTypes {
             check_media_type(OVERRIDES, media_type)?;
             let extension = extension.strip_prefix('.').unwrap_or(extension);
             if extension.is_empty() || extension.contains(['.', '/']) {
-                let reason = "an extension is the part of a name after its last dot, as in \"html\"";
+                let reason = "an extension is the part of a name after its last dot, for example \"html\"";
                 return Err(InvalidOption::new(OVERRIDES, extension, reason));
             }
             normalized.push((extension.to_owned(), media_type.clone()));
@@ -127,7 +127,7 @@ fn is_text_without_charset(media_type: &str) -> bool {
 }
 
 fn check_media_type(option: &'static str, media_type: &str) -> Result<(), InvalidOption> {
-    const REASON: &str = "a media type has the form type/subtype, as in \"text/html\"";
+    const REASON: &str = "a media type has the form type/subtype, for example \"text/html\"";
     // `Mime` accepts other bytes in quoted parameters, but a field value must be printable ASCII here.
     let is_printable = media_type.bytes().all(|byte| (b' '..=b'~').contains(&byte));
     match media_type.parse::<Mime>() {

@@ -42,8 +42,8 @@ pub struct FileOptions {
     /// none, which sends a line of text.
     pub not_found_file: Option<String>,
     /// Path of the page of a single-page application, relative to the document root. It is sent with status 200 for
-    /// paths that do not exist, if the last name has no extension and no name is hidden. Other missing paths get
-    /// `not_found_file`. Default: none.
+    /// paths that do not exist, if the last path segment has no extension and no segment is hidden. Other missing paths
+    /// get `not_found_file`. Default: none.
     pub spa_fallback_file: Option<String>,
     /// Whether files and directories whose names start with a dot are served. Default: hidden.
     pub dotfiles: Dotfiles,
@@ -161,7 +161,7 @@ impl FileOptions {
         }
         if self.revalidate_interval > MAX_REVALIDATE_INTERVAL {
             let reason =
-                "must not exceed one day: changed files would be served in their old state for that long";
+                "must not exceed one day: changed files would be served in their old state for too long";
             let value = format!("{:?}", self.revalidate_interval);
             errors.push(InvalidOption::new("revalidate-interval", &value, reason));
         }
@@ -172,7 +172,7 @@ impl FileOptions {
 fn check_index_file(name: &str) -> Result<(), InvalidOption> {
     let is_name =
         !matches!(name, "" | "." | "..") && !name.contains(['/', '\0']) && name.len() <= MAX_NAME_BYTES;
-    let reason = "an index file must be a name without a path, as in \"index.html\"";
+    let reason = "an index file must be a name without a path, for example \"index.html\"";
     if is_name { Ok(()) } else { Err(InvalidOption::new("index", name, reason)) }
 }
 
@@ -184,6 +184,6 @@ fn check_file(option: &'static str, path: Option<&str>) -> Result<(), InvalidOpt
         let resolved = resolve(target, Dotfiles::Serve).ok()?;
         (!resolved.is_directory() && resolved.relative() == path).then_some(())
     };
-    let reason = "must be the path of a file relative to the document root, as in \"errors/404.html\"";
+    let reason = "must be the path of a file relative to the document root, for example \"errors/404.html\"";
     resolves_to_path(&target).ok_or_else(|| InvalidOption::new(option, path, reason))
 }

@@ -80,8 +80,8 @@ impl<'a> TargetPath<'a> {
         self.query
     }
 
-    /// Returns `true` if the last name has no extension, as is usual for routes of a single-page application. The
-    /// application page is sent only for these: as the response for a missing asset (`app.js`), it would hide the
+    /// Returns `true` if the last path segment has no extension, as is usual for routes of a single-page application.
+    /// The application page is sent only for these: as the response for a missing asset (`app.js`), it would hide the
     /// error.
     pub fn has_no_extension(&self) -> bool {
         self.relative.rsplit('/').next().is_none_or(|name| !name.contains('.'))
@@ -249,7 +249,7 @@ fn resolve_slow(target: &str, dotfiles: Dotfiles) -> Result<TargetPath<'_>, Path
     Ok(TargetPath { relative, is_directory, query })
 }
 
-/// Returns `true` if a target can be a route of a single-page application: its last name has no extension (see
+/// Returns `true` if a target can be a route of a single-page application: its last segment has no extension (see
 /// [`TargetPath::has_no_extension`]). Names need not be valid file names.
 ///
 /// An application may percent-encode arbitrary text as a name, for example `AC/DC`. A name can therefore contain a

@@ -1,10 +1,10 @@
 //! Range requests (RFC 9110, section 14).
 //!
-//! A server may always ignore `Range` and send the whole file. This module does so if the value is malformed, uses
-//! another unit than bytes, or has more than [`MAX_RANGES`] ranges. Ranges that overlap are coalesced, and so are
-//! ranges with a gap that is smaller than the overhead of another part. Both work and response size are therefore
-//! bounded: a response has at most [`MAX_RANGES`] parts, and their total length does not exceed the file size, not
-//! counting the part headers.
+//! A server may always ignore `Range` and send the whole file. This module does so if the value is malformed, uses a
+//! unit other than bytes, or has more than [`MAX_RANGES`] ranges. Ranges that overlap are coalesced, and so are ranges
+//! with a gap that is smaller than the overhead of another part. Both work and response size are therefore bounded: a
+//! response has at most [`MAX_RANGES`] parts, and their total length does not exceed the file size, not counting the
+//! part headers.
 
 use std::fmt;
 

@@ -87,7 +87,7 @@ mod tests {
         }
     }
 
-    /// Returns the contents read from a file of ten bytes, and whether the stamp is that of the last state.
+    /// Returns the contents read from a file of ten bytes, and whether the stamp describes the last state.
     fn read_while(writes: &[(usize, usize)]) -> (Option<String>, bool) {
         let file = RefCell::new(ChangingFile { state: 0, length: 10, writes: writes.to_vec(), reads: 0 });
         let previous = file.borrow().stamp();

@@ -134,8 +134,8 @@ pub(super) fn is_out_of_descriptors(error: &io::Error) -> bool {
     matches!(Errno::from_io_error(error), Some(Errno::MFILE | Errno::NFILE))
 }
 
-/// Logs an error of opening or reading a file, at most once in ten seconds per worker, because clients can cause it
-/// repeatedly.
+/// Logs an error from opening or reading a file, at most once every ten seconds per worker, because clients can cause
+/// it repeatedly.
 pub(super) fn log_file_error(error: &io::Error) {
     thread_local! {
         static LAST_LOGGED: Cell<(Option<Duration>, u64)> = const { Cell::new((None, 0)) };

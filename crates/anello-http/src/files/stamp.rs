@@ -1,4 +1,4 @@
-//! File metadata from the kernel that reveals changes of a file.
+//! File metadata from the kernel that reveals changes to a file.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -40,7 +40,7 @@ pub struct FileStamp {
     pub size_bytes: u64,
     /// Time of the last write to the contents (`st_mtime`). Applications can set it to any value.
     pub modified: Timestamp,
-    /// Time of the last change of contents or attributes (`st_ctime`), by the clock of the kernel. Applications
+    /// Time of the last change to contents or attributes (`st_ctime`), according to the kernel clock. Applications
     /// cannot set it.
     pub changed: Timestamp,
     /// Inode number (`st_ino`). A file that replaces another one under the same name has a different number.

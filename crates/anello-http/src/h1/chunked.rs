@@ -86,8 +86,8 @@ impl ChunkedDecoder {
     /// and after the end of the body.
     ///
     /// # Errors
-    /// Rejects a malformed body (400), a body that is too long (413) and too many or too long trailers (431). The
-    /// result of further calls is unspecified.
+    /// Rejects a malformed body (400), a body that is too long (413) and trailers that are too many or too long (431).
+    /// The result of further calls is unspecified.
     pub fn decode<'a>(&mut self, input: &mut &'a [u8]) -> Result<Option<ChunkedEvent<'a>>, Rejection> {
         loop {
             match self.state {
@@ -102,7 +102,7 @@ impl ChunkedDecoder {
         }
     }
 
-    /// Returns the number of bytes buffered until more arrive, which are those of an incomplete trailer section.
+    /// Returns the number of buffered bytes, which belong to an incomplete trailer section.
     pub fn buffered_bytes(&self) -> usize {
         self.trailers.len()
     }
@@ -224,7 +224,7 @@ pub fn write_chunk_start(out: &mut Vec<u8>, data_bytes: usize) {
     out.extend_from_slice(&line[start..]);
 }
 
-/// Appends the line end that follows the data of a chunk.
+/// Appends the line end that follows the chunk data.
 pub fn write_chunk_end(out: &mut Vec<u8>) {
     out.extend_from_slice(b"\r\n");
 }

@@ -94,7 +94,7 @@ impl Decoder {
 
     /// Decodes the next part and removes its bytes from the front of `input`.
     ///
-    /// Returns `None` if more bytes are needed. All of the input has been consumed then, except after the last request,
+    /// Returns `None` if more bytes are needed. All of the input has then been consumed, except after the last request,
     /// after [`begin_upgrade`](Self::begin_upgrade) and after a rejection. Call it until it returns `None`: the end of
     /// a request needs no bytes of its own.
     ///

@@ -2,14 +2,14 @@
 
 use super::syntax;
 
-/// Received fields, in order, with the bytes they refer to. Names are compared without regard to case.
+/// Received fields, in order, with the bytes they refer to. Names are compared case-insensitively.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Fields {
     /// The complete head or trailer section.
     pub bytes: Vec<u8>,
     ranges: Vec<FieldRange>,
-    /// One bit for each length of a name, modulo 64. Most names that are looked up are absent, and this bit set rules
-    /// them out without a search.
+    /// One bit for each name length, modulo 64. Most names that are looked up are absent, and this bit set rules them
+    /// out without a search.
     lengths: u64,
 }
 

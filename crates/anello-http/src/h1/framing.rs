@@ -9,7 +9,7 @@ use super::types::{RequestFraming, Version};
 /// depend on their order.
 #[derive(Debug, Default)]
 pub(super) struct FramingFields {
-    /// Index of the first `Host` field. [`upgrade`](Self::upgrade) is that of the first `Upgrade` field.
+    /// Index of the first `Host` field. [`upgrade`](Self::upgrade) is the index of the first `Upgrade` field.
     pub host: Option<u32>,
     upgrade: Option<u32>,
     hosts: u32,

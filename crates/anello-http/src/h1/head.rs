@@ -38,7 +38,7 @@ pub(super) struct Parts {
 }
 
 impl Parts {
-    /// Returns `true` if `text` starts with the fields of this head and they have the same meaning again.
+    /// Returns `true` if `text` starts with the fields of this head and they have the same meaning in the new head.
     #[inline]
     pub fn has_same_fields(&self, text: &[u8], version: Version, max_fields: usize) -> bool {
         // The head may come from a decoder with other limits, so the limits are checked again, except for bodies.

@@ -21,7 +21,7 @@ pub struct Limits {
     /// Maximum number of fields in a head; by default 100. Heads with more fields are rejected with 431.
     pub max_fields: usize,
     /// Maximum length of the body, without the framing of chunks; by default 16 MiB. Longer bodies are rejected with
-    /// 413: with the head if it states the length, otherwise at the chunk that exceeds the limit.
+    /// 413: after the head if it states the length, otherwise at the chunk that exceeds the limit.
     pub max_body_bytes: u64,
     /// Maximum total length of the chunk extensions of a body; by default 4 KiB. Longer ones are rejected with 400.
     pub max_chunk_extension_bytes: usize,

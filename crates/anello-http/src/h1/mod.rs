@@ -4,7 +4,7 @@
 //!  bytes received ──► Decoder ──► Event: Head, Data, Data, …, End      or a Rejection, which is final
 //!                       │  parse    a head that is complete in the input: many bytes at a time
 //!                       │  scanner  a head split across inputs: byte by byte, each byte once
-//!                       │  framing  what the fields say about the body and the connection
+//!                       │  framing  the effect of the fields on body and connection
 //!                       └  chunked  sizes, extensions, trailers
 //!
 //!  bytes to send  ◄── ResponseHead ──► BodyEncoder                     many responses into one Vec

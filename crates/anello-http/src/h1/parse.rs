@@ -1,11 +1,11 @@
 //! Parser for complete and valid heads, which handles nearly all requests.
 //!
-//! It checks eight bytes at a time ([`words`](super::words)). If anything is invalid or uncommon, it gives no result,
+//! It checks eight bytes at a time ([`words`](super::words)). If anything is invalid or uncommon, it returns `None`,
 //! and the [`Scanner`](super::scanner::Scanner) checks the same bytes one by one to determine the rejection. The parser
 //! must therefore accept nothing that the scanner rejects; tests compare the two.
 //!
-//! httparse uses the same technique but accepts more, such as bare line feeds, which required a second check. With it,
-//! a request with four fields took 50 % more instructions. The tests use it as an independent parser.
+//! httparse uses the same technique but accepts more input, such as bare line feeds, which required a second check.
+//! With httparse, a request with four fields took 50 % more instructions. The tests use it as an independent parser.
 
 use super::fields::{FieldRange, Fields};
 use super::framing::FramingFields;
@@ -21,7 +21,7 @@ use super::words::{below, del_or_high, equal, first_hit, not_letter_or_dash};
 const LINE_TAIL_BYTES: usize = b" HTTP/1.1\r\n".len();
 
 /// Parses the head at the start of `input` into `head` and returns its length. Returns `None` if the head is incomplete
-/// or not certainly valid; the contents of `head` are unspecified then.
+/// or not certainly valid; the contents of `head` are then unspecified.
 ///
 /// Clients often send the same fields again. `head` still contains those of the previous request. If the new ones are
 /// equal byte by byte, only the request line is parsed.

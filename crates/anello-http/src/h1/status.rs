@@ -10,7 +10,7 @@ pub(super) fn is_final(status: u16) -> bool {
 /// Returns the reason phrase of a status, or an empty string if it is not registered.
 pub fn reason_phrase(status: u16) -> &'static str {
     match status {
-        // The crate `http` has older names.
+        // The `http` crate uses older names.
         203 => "Non-Authoritative Information",
         413 => "Content Too Large",
         422 => "Unprocessable Content",

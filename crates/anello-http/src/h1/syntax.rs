@@ -7,7 +7,7 @@ use super::words::{self, below, equal};
 /// Token bytes, which methods and field names consist of.
 const TOKEN: [bool; 256] = letters_digits_and(b"!#$%&'*+-.^_`|~");
 
-/// Returns a lookup table of a character class.
+/// Returns the lookup table of a character class.
 const fn letters_digits_and(others: &[u8]) -> [bool; 256] {
     let mut table = [false; 256];
     let mut byte = 0;

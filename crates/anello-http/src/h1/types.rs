@@ -61,7 +61,7 @@ pub enum TargetForm {
     /// A path that starts with `/`, with an optional query.
     #[default]
     Origin,
-    /// A complete `http` or `https` URL, as sent to proxies. Servers must accept it, too.
+    /// A complete `http` or `https` URL, as sent to proxies. Servers must also accept it.
     Absolute,
     /// A host and a port, for `CONNECT`.
     Authority,

@@ -1,4 +1,4 @@
-//! Byte classification of eight bytes at a time in a general-purpose register.
+//! Classification of bytes, eight at a time, in a general-purpose register.
 //!
 //! A function sets the highest bit of each byte that matches. When a subtraction borrows from the next byte, the result
 //! for that byte may be wrong, but only after a byte that matches. Whether any byte matches is therefore always
@@ -31,7 +31,7 @@ pub(super) const fn del_or_high(word: u64) -> u64 {
     (word | word.wrapping_add(each(1))) & HIGH
 }
 
-/// Marks the bytes that are neither letters nor `-`, which most field names consist of.
+/// Marks all bytes except letters and `-`, the characters of most field names.
 #[inline(always)]
 pub(super) const fn not_letter_or_dash(word: u64) -> u64 {
     // With the highest bits cleared, no sum carries into the next byte.
@@ -49,7 +49,7 @@ pub(super) const fn first(hits: u64) -> usize {
     (hits.trailing_zeros() / 8) as usize
 }
 
-/// Marks the bytes other than letters, digits, `-` and `.`, which most hosts consist of.
+/// Marks all bytes except letters, digits, `-` and `.`, the characters of most host names.
 #[inline(always)]
 pub(super) const fn not_host(word: u64) -> u64 {
     let low = word & !HIGH;

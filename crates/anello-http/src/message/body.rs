@@ -97,7 +97,7 @@ impl Body {
     /// If the stream yields an error, the connection is closed before the body is complete. If the body is delimited by
     /// the close, the connection is reset instead. In both cases the client detects the truncation.
     ///
-    /// The stream is first polled after the handler has returned. It can read the body of the request
+    /// The stream is first polled after the handler has returned. It can read the request body
     /// ([`RequestBody`](crate::RequestBody)), which stays readable while the stream holds it.
     pub fn stream(chunks: impl Stream<Item = io::Result<Bytes>> + 'static) -> Self {
         Self(BodyKind::Stream { chunks: Box::pin(chunks), end: StreamEnd::Unknown })

@@ -69,7 +69,7 @@ impl Drop for Request {
                 spare.push(head);
             }
         });
-        // If the request is dropped while the thread's locals are destroyed, its head is dropped as well.
+        // If the request is dropped while thread-local values are being destroyed, its head is dropped as well.
         stored.ok();
     }
 }
@@ -93,7 +93,7 @@ pub(crate) fn spare_head() -> Option<Head> {
 }
 
 pub(crate) trait BodySource {
-    /// Returns the number of the request that the source currently reads the body of.
+    /// Returns the number of the request whose body the source currently reads.
     fn body_number(&self) -> u64;
     /// Polls for the next chunk. Returns `None` at the end of the body.
     fn poll_chunk(&mut self, context: &mut Context<'_>) -> Poll<Result<Option<Bytes>, RequestBodyError>>;
@@ -109,10 +109,10 @@ pub(crate) trait BodySource {
 /// not read the request body for a long time, it should drop it: some clients send the complete body before they read
 /// the response.
 ///
-/// A body that is kept after a non-streaming response, or after the connection was closed, cannot be read any more:
-/// reads fail with [`RequestBodyError::Io`] (`NotConnected`), and a pending read fails immediately.
+/// A body that is kept after a non-streaming response, or after the connection was closed, can no longer be read: reads
+/// fail with [`RequestBodyError::Io`] (`NotConnected`), and a pending read fails immediately.
 ///
-/// If the handler does not read the complete body, the server reads and discards a short rest. If more is left, it
+/// If the handler does not read the complete body, the server reads and discards the rest if it is short. Otherwise, it
 /// closes the connection after the response.
 #[derive(Default)]
 pub struct RequestBody {
@@ -149,7 +149,7 @@ impl RequestBody {
         if self.source.is_none() {
             return Poll::Ready(Ok(None));
         }
-        // The body was kept after its response or its connection: the connection serves a later request, or is closed.
+        // The body has outlived its response or its connection: the connection serves a later request, or is closed.
         let kept = || Poll::Ready(Err(RequestBodyError::Io(std::io::ErrorKind::NotConnected.into())));
         self.with_source(|source| source.poll_chunk(context)).unwrap_or_else(kept)
     }
@@ -161,7 +161,7 @@ impl RequestBody {
         (source.body_number() == self.body_number).then(|| action(&mut *source))
     }
 
-    /// Pauses the body timeout: while the handler does other work, the client is not late.
+    /// Pauses the body timeout: the time in which the handler does other work does not count against the client.
     fn pause(&self) {
         self.with_source(|source| source.pause());
     }

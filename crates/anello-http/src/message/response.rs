@@ -64,7 +64,7 @@ impl fmt::Debug for Upgrade {
 }
 
 impl Response {
-    /// Creates a response without fields and body. A status outside 200 to 999 is sent as 500.
+    /// Creates a response without fields or a body. A status outside 200 to 999 is sent as 500.
     pub fn new(status: u16) -> Self {
         Self {
             status,
@@ -76,7 +76,7 @@ impl Response {
         }
     }
 
-    /// Creates a `200 OK` from fields and a body that were encoded in advance.
+    /// Creates a `200 OK` response from fields and a body that were encoded in advance.
     #[inline]
     pub fn encoded(response: Rc<EncodedResponse>) -> Self {
         Self {
@@ -86,7 +86,7 @@ impl Response {
         }
     }
 
-    /// Returns the encoded response if nothing was added to it or changed since.
+    /// Returns the encoded response if nothing has been added or changed since.
     #[inline]
     pub(crate) fn as_encoded(&self) -> Option<&EncodedResponse> {
         let (BodyKind::Encoded(encoded), Some(shared)) = (&self.body.0, &self.shared) else { return None };
@@ -153,17 +153,17 @@ impl Response {
         self
     }
 
-    /// Creates a `200 OK` with plain text.
+    /// Creates a `200 OK` response with plain text.
     pub fn text(text: impl Into<Body>) -> Self {
         Self::with_media_type(b"text/plain; charset=utf-8", text)
     }
 
-    /// Creates a `200 OK` with HTML.
+    /// Creates a `200 OK` response with HTML.
     pub fn html(text: impl Into<Body>) -> Self {
         Self::with_media_type(b"text/html; charset=utf-8", text)
     }
 
-    /// Creates a `200 OK` with serialized JSON.
+    /// Creates a `200 OK` response with serialized JSON.
     pub fn json(text: impl Into<Body>) -> Self {
         Self::with_media_type(b"application/json", text)
     }
@@ -181,8 +181,8 @@ impl Response {
         Ok(self)
     }
 
-    /// Adds a field whose value comes from the server itself or has been validated. An invalid one, which does not
-    /// happen in practice, makes it a 500 response.
+    /// Adds a field whose value comes from the server itself or has been validated. An invalid value, which does not
+    /// occur in practice, turns it into a 500 response.
     pub(crate) fn with_valid_field(self, name: FieldName<'_>, value: &[u8]) -> Self {
         self.field(name, value).unwrap_or_else(|invalid| {
             tracing::error!(%invalid, "cannot build response: invalid header field; sending 500");

@@ -9,15 +9,15 @@ pub trait Accept: 'static {
     /// The type of an accepted connection.
     type Connection: Stream;
 
-    /// Waits for the next connection. Returns `None` if no more will arrive.
-    /// Implementations must be cancel-safe.
+    /// Waits for the next connection. Returns `None` if no more connections will arrive. Implementations must be
+    /// cancel-safe.
     ///
     /// # Errors
     /// Returns the error of the accept operation.
     fn accept(&self) -> impl Future<Output = io::Result<Option<Self::Connection>>>;
 
-    /// Allows or forbids accepting connections before [`accept`](Self::accept) is called. Each of them holds a file
-    /// descriptor, so a server close to its limits forbids it. The default implementation does nothing.
+    /// Allows or forbids accepting connections before [`accept`](Self::accept) is called. Each such connection holds a
+    /// file descriptor, so a server that is close to its limits forbids it. The default implementation does nothing.
     fn set_accept_ahead(&self, _accepts_ahead: bool) {}
 }
 

@@ -34,11 +34,11 @@ const EVICTION_POLL_INTERVAL: Duration = Duration::from_millis(1);
 /// Maximum time that a new connection waits for evicted connections to close.
 const EVICTION_TIMEOUT: Duration = Duration::from_millis(100);
 
-/// Time for which clients are rejected without waiting, after other workers have evicted no connection.
+/// Time for which clients are rejected without waiting after other workers failed to evict a connection.
 const EVICTION_RETRY_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Minimum number of free permits that lets the driver accept ahead of the server. It covers a full accept queue: each
-/// connection accepted ahead holds a descriptor before the server can reject it.
+/// Minimum number of free permits that allows the driver to accept ahead of the server. It covers a full accept queue:
+/// each connection accepted ahead holds a descriptor before the server can reject it.
 const MIN_FREE_FOR_ACCEPT_AHEAD: usize = 4096;
 
 /// The admission control of a server.
@@ -49,7 +49,7 @@ pub(super) struct Admission {
     rejections: RefCell<VecDeque<JoinHandle<()>>>,
     /// `true` if the driver accepts ahead of the server; `None` before the first decision.
     accepts_ahead: Cell<Option<bool>>,
-    /// Time at which the server last waited in vain for other workers to evict a connection.
+    /// Time of the last unsuccessful wait for other workers to evict a connection.
     last_failed_wait: Cell<Option<Duration>>,
 }
 
@@ -139,7 +139,7 @@ impl Admission {
                 return None;
             }
         }
-        // Other workers evict at their next tick. If that was in vain recently, do not wait for it again.
+        // Other workers evict at their next tick. If waiting for that failed recently, do not wait again.
         let last_failed_wait = &self.last_failed_wait;
         if self.worker.shared_count.is_none()
             || last_failed_wait

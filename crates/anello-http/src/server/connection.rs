@@ -39,7 +39,7 @@ const STATUS_CLIENT_CLOSED: u16 = 499;
 
 enum NextStep {
     Request(Head),
-    /// Closes the connection, after this response, if there is one.
+    /// Closes the connection, after sending this rejection if there is one.
     Close(Option<Rejection>),
 }
 
@@ -209,8 +209,8 @@ impl<R: Receiver, W: Sender> Connection<R, W> {
         Request::new(head, body, self.timer.shutdown_handle.clone())
     }
 
-    /// Decides what becomes of the rest of the request body. Returns whether the response body still reads it, and if
-    /// the connection must be closed after the response.
+    /// Decides how the rest of the request body is handled. Returns whether the response body still reads it, and
+    /// whether the connection must be closed after the response.
     #[inline]
     fn conclude_body(&mut self, response: &mut Response, has_body: bool) -> (bool, bool) {
         let body_continues = has_body && self.body_still_read(response);
@@ -219,7 +219,7 @@ impl<R: Receiver, W: Sender> Connection<R, W> {
         // After a timeout, no more requests are received.
         let closes = !is_consumed || self.worker.is_draining() || self.timer.deadlines.expired().is_some();
         if !is_consumed && response.status() == 101 {
-            // The rest of the body would be read as data of the other protocol.
+            // The rest of the body would be interpreted as data of the other protocol.
             *response = unread_body_response();
         }
         (body_continues, closes)
@@ -250,8 +250,8 @@ impl<R: Receiver, W: Sender> Connection<R, W> {
     }
 
     /// Awaits a handler that did not complete at its first poll. Flushes earlier responses meanwhile, and sends `100
-    /// Continue` when the handler waits for the body. Returns an error if the connection fails or is cancelled; no
-    /// response is sent then.
+    /// Continue` when the handler waits for the body. Returns an error if the connection fails or is cancelled; in that
+    /// case, no response is sent.
     async fn await_handler(
         &mut self,
         mut handler_future: Pin<&mut impl Future<Output = Response>>,
@@ -327,7 +327,7 @@ impl<R: Receiver, W: Sender> Connection<R, W> {
         Ok(is_complete)
     }
 
-    /// Runs the handler of the other protocol.
+    /// Runs the handler of the upgraded connection.
     async fn upgrade(mut self, upgrade: Box<Upgrade>) -> io::Result<()> {
         self.output.flush_to_socket().await?;
         self.timer.deadlines.disable();
@@ -367,8 +367,8 @@ fn protocols_of(head: &Head) -> Box<[u8]> {
     head.fields_named("upgrade").collect::<Vec<_>>().join(&b',').into_boxed_slice()
 }
 
-/// Replaces the response if the client did not request the protocol (RFC 9110, section 7.8), or if it is a 101 without
-/// a handler.
+/// Replaces the response if the client did not request the protocol (RFC 9110, section 7.8), or if it is a 101 response
+/// without a handler.
 #[cold]
 fn check_upgrade(response: &mut Response, requested: Option<&[u8]>) {
     match &response.upgrade {

@@ -1,12 +1,12 @@
 //! The deadlines of one connection: a state machine without I/O and without a clock.
 //!
-//! Events come in with the current tick, and deadlines and [`Action`]s come out. `timer.rs` reads the clock and
-//! performs the actions.
+//! Its inputs are events with the current tick; its outputs are deadlines and [`Action`]s. `timer.rs` reads the clock
+//! and performs the actions.
 //!
 //! # Phases
 //!
-//! A connection is in one [`Phase`], whose deadline counts from the start of the phase. "kept" means that the phase
-//! continues with the start of the previous one, so that a client cannot extend its time with split empty lines.
+//! A connection is in one [`Phase`], whose deadline is measured from the start of the phase. "kept" means that the
+//! phase continues with the start of the previous one, so that a client cannot extend its time with split empty lines.
 //!
 //! | event | from | to | start |
 //! |---|---|---|---|
@@ -21,8 +21,8 @@
 //! | [`begin_request`](Deadlines::begin_request), [`disable`](Deadlines::disable) | any | `Handling` | no deadline |
 //! | [`pause_body`](Deadlines::pause_body) | `Body` | `Handling` | no deadline; the time in `Body` is added up |
 //!
-//! Two timers run independently of the phase: that of the request from `begin_request` to
-//! [`end_request`](Deadlines::end_request), and that of sending from [`start_send`](Deadlines::start_send) to
+//! Two timers run independently of the phase: the request timer from `begin_request` to
+//! [`end_request`](Deadlines::end_request), and the send timer from [`start_send`](Deadlines::start_send) to
 //! [`note_send_progress`](Deadlines::note_send_progress).
 //!
 //! # Expiry
@@ -33,9 +33,9 @@
 //! | `Send`, `Linger` | aborts | aborts |
 //! | `Request` | aborts | nothing |
 //!
-//! An abort is an orderly close. It is a reset while data waits for the client, because the kernel would otherwise
-//! retain megabytes for a client that does not read, and while a body is being sent that an orderly close would mark as
-//! complete.
+//! An abort closes the connection in an orderly way, with two exceptions. It resets the connection while data is queued
+//! for the client, because the kernel would otherwise retain megabytes for a client that does not read, and while it is
+//! sending a body that an orderly close would mark as complete.
 
 use std::cell::Cell;
 use std::time::Duration;
@@ -53,7 +53,7 @@ pub(super) enum Phase {
     Idle,
     /// The rest of a head.
     Head,
-    /// More data of a body.
+    /// More body data.
     Body,
     /// EOF from the client, after the server has shut down the connection.
     Linger,
@@ -86,7 +86,7 @@ pub(super) struct TickLength(Duration);
 
 impl TickLength {
     pub fn new(resolution: Duration) -> Self {
-        // With a shorter resolution, checking timeouts would dominate the work of the thread.
+        // With a shorter resolution, checking timeouts would dominate the thread's CPU time.
         Self(resolution.max(Duration::from_millis(1)))
     }
 
@@ -95,7 +95,7 @@ impl TickLength {
         u64::try_from(time.as_nanos() / self.0.as_nanos()).unwrap_or(u64::MAX)
     }
 
-    /// Returns a number of ticks in which at least `duration` has elapsed.
+    /// Returns a number of ticks that spans at least `duration`.
     fn ticks_for(self, duration: Duration) -> u64 {
         u64::try_from(duration.as_nanos().div_ceil(self.0.as_nanos()) + 1).unwrap_or(u64::MAX)
     }
@@ -109,7 +109,7 @@ pub(super) struct Deadlines {
     since: Cell<u64>,
     /// Start of the idle phase, kept while a possible head is received.
     idle_since: Cell<u64>,
-    /// Number of bytes received of the current body, and the time spent waiting for it before the current phase. The
+    /// Number of received bytes of the current body, and the time spent waiting for it before the current phase. The
     /// time in which the handler does not read does not count, because the client may be unable to send.
     body_bytes: Cell<u64>,
     body_ticks: Cell<u64>,
@@ -216,7 +216,7 @@ impl Deadlines {
         self.phase.set(Phase::Handling);
     }
 
-    /// Sets whether a body is being sent that is delimited only by closing the connection.
+    /// Sets whether a body delimited only by closing the connection is being sent.
     pub fn set_body_ends_at_close(&self, is_pending: bool) {
         self.body_ends_at_close.set(is_pending);
     }
@@ -238,8 +238,8 @@ impl Deadlines {
         self.phase.get()
     }
 
-    /// Returns the deadlines in effect, in the order in which they are checked: of the request, of sending, and of the
-    /// phase. A deadline is the last tick at which the connection is in time.
+    /// Returns the deadlines in effect, in the order in which they are checked: request, send, phase. A deadline is the
+    /// last tick at which the connection is not yet late.
     fn deadlines(&self, options: &ServerOptions, tick: TickLength) -> [Option<(Timeout, u64)>; 3] {
         let after = |since: u64, timeout| since.saturating_add(tick.ticks_for(timeout));
         let request = self.request_since.get().zip(options.request_timeout);
@@ -304,7 +304,7 @@ impl Deadlines {
     /// Returns the tick since which the connection waits for its client, if it can be evicted: while it is idle or,
     /// with `include_stalled`, in any waiting phase.
     pub fn evictable_since(&self, include_stalled: bool) -> Option<u64> {
-        // An expired connection closes by itself, unless its response does not fit into the send buffer.
+        // An expired connection closes on its own, unless its response does not fit into the send buffer.
         let is_closing =
             self.expired.get().is_some() && !(include_stalled && self.send_since.get().is_some());
         if self.is_evicted.get() || is_closing {
@@ -375,7 +375,7 @@ mod tests {
         }
     }
 
-    /// Applies events to a connection that is accepted at tick 100. Returns the actions, too.
+    /// Applies events to a connection accepted at tick 100. Also returns the actions.
     fn after(events: &[(u64, Event)]) -> (Deadlines, Vec<Action>) {
         let (state, mut actions) = (Deadlines::new(100), Vec::new());
         for &(now, event) in events {
@@ -503,7 +503,7 @@ mod tests {
                 Some(Timeout::Send),
             ),
             (&[(105, BeginRequest), (1107, Check)], &[Shutdown], Some(Timeout::Request)),
-            // The timer of the request precedes the others, and nothing follows it.
+            // The request timer takes precedence over the others, and nothing follows it.
             (
                 &[(105, BeginRequest), (110, StartSend), (1107, Check), (2000, Check)],
                 &[Reset],

@@ -18,7 +18,7 @@ use crate::transport::Receiver;
 pub(crate) struct Input<R: Receiver> {
     receiver: R,
     decoder: Decoder,
-    /// The chunk received last, and the number of its bytes already decoded.
+    /// The last received chunk, and the number of its bytes that have been decoded.
     chunk: Option<R::Chunk>,
     decoded_bytes: usize,
     at_eof: bool,
@@ -39,9 +39,9 @@ pub(crate) struct Input<R: Receiver> {
     metrics: Option<Rc<WorkerMetrics>>,
 }
 
-/// Waker of the task that reads the body of the current request: the task of the connection, or one that the handler
-/// has moved the body to. The socket only stores the last waker and calls none when it is closed. This waker is
-/// therefore called when no more of the body will arrive, and when the connection is closed.
+/// Waker of the task that reads the body of the current request: the connection's task, or a task to which the handler
+/// has moved the body. The socket stores only the last waker and calls none when it is closed. This waker is therefore
+/// called when no more body data will arrive, and when the connection is closed.
 #[derive(Default)]
 struct BodyWaker(Option<Waker>);
 
@@ -124,7 +124,7 @@ impl<R: Receiver> Input<R> {
             self.continue_requested = false;
             self.timer.deadlines.begin_body();
         } else {
-            // The end of the request needs no bytes, and no event follows it.
+            // Decoding the end of the request needs no bytes, and no event follows.
             let end = self.decoder.decode(&mut &[][..]);
             debug_assert!(matches!(end, Ok(Some(Event::End(None)))), "{end:?}");
         }
@@ -140,7 +140,7 @@ impl<R: Receiver> Input<R> {
                 return Ok(None);
             }
             if !poll_fn(|context| self.poll_more(context)).await.map_err(InputError::Io)? {
-                // A head that was completed in the last moment has been answered, and this is the EOF after that
+                // A head that was completed at the last moment has been answered, and this is the EOF after its
                 // response.
                 if self.timer.deadlines.expired() == Some(Timeout::Phase(Phase::Head))
                     && !self.decoder.is_idle()
@@ -247,12 +247,12 @@ impl<R: Receiver> Input<R> {
         std::mem::take(&mut self.expects_continue) || was_requested
     }
 
-    /// Ends the reading of the current body and discards what has been received of it. Returns `true` if the body is
-    /// complete or the rest is at most `max_bytes` long, so that the connection can be kept alive.
+    /// Stops reading the current body and discards the part received so far. Returns `true` if the body is complete or
+    /// the rest is at most `max_bytes` long, so that the connection can be kept alive.
     pub fn finish_body(&mut self, max_bytes: u64) -> bool {
         self.body_number += 1;
-        // The task then finds a different body number. If it is polled right now, `try_borrow_mut` fails with the same
-        // result.
+        // The task then finds a different body number. If it is being polled at this moment, `try_borrow_mut` fails,
+        // which has the same result.
         self.body_waker.wake();
         // The handler may have stopped while it was waiting for data.
         self.timer.deadlines.pause_body(self.timer.now());

@@ -77,7 +77,7 @@ impl Observer {
     /// Publishes and flushes everything. Called when the worker becomes idle.
     pub fn flush(&self) {
         self.tick();
-        // Lines that cannot be flushed now follow with the next line.
+        // Lines that cannot be flushed now are flushed with the next line.
         if let Some(log) = self.log.borrow_mut().as_mut()
             && !log.flush()
         {
@@ -91,7 +91,7 @@ impl Observer {
             && let Some(driver) = current_metrics()
             && !metrics.publish(&driver_samples(&driver))
         {
-            tracing::debug!("too many driver metrics to publish");
+            tracing::debug!("driver metrics not published: a scrape is reading them");
         }
         if let Some(log) = self.log.borrow_mut().as_mut() {
             log.flush_old(unix_time_ns());
@@ -177,7 +177,7 @@ impl RequestRecord {
     }
 
     /// Records the end of a response, complete or not, with the number of body bytes sent. A small response is passed
-    /// to the kernel later, with those of pipelined requests.
+    /// to the kernel later, together with the responses to other pipelined requests.
     pub fn finish(&mut self, observer: &Observer, status: u16, body_bytes: u64) {
         self.report(observer, status, body_bytes);
         if self.text.capacity() > MAX_RETAINED_BYTES {

@@ -27,13 +27,13 @@ pub struct ServerOptions {
     pub min_body_bytes_per_second: u64,
     /// Maximum time during which the kernel accepts no data for a client; by default 30 s.
     ///
-    /// The kernel has to accept the next 64 KiB of a response, or more of a file. It is not sufficient that the client
-    /// reads a byte: the kernel accepts more data when about a third of the socket's send buffer is free. This buffer
+    /// The kernel must accept the next 64 KiB of a response, or further file data. It is not enough for the client to
+    /// read a byte: the kernel accepts more data when about a third of the socket's send buffer is free. This buffer
     /// grows to megabytes (`net.ipv4.tcp_wmem`: at most 4 MiB by default), and so does the client's receive buffer
     /// (`net.ipv4.tcp_rmem`: 6 MiB).
     ///
     /// A client that reads nothing is therefore detected only after both buffers are full. A client that reads slowly
-    /// is disconnected if it frees too little space within the timeout. To be safe, it has to read one to two megabytes
+    /// is disconnected if it frees too little space within the timeout. To be safe, it must read one to two megabytes
     /// in this time. At 100 kB/s, a timeout of 3 s may be too short; the default is sufficient.
     ///
     /// When the timeout expires, the connection is reset, so that the kernel frees the data that the client has not
@@ -84,11 +84,12 @@ pub enum Eviction {
     Never,
     /// Idle connections: between two requests, or before the first request.
     Idle {
-        /// Number of open connections from which a new connection causes evictions. It includes all servers that
-        /// [share a count](crate::ServerBuilder::shared_connection_count).
+        /// Number of open connections at which a new connection causes evictions. It includes the connections of all
+        /// servers that [share a count](crate::ServerBuilder::shared_connection_count).
         threshold: usize,
     },
-    /// Also connections in the middle of a request or a response whose client sends or accepts no data.
+    /// Idle connections, and connections in the middle of a request or a response if the client sends or accepts no
+    /// data.
     Stalled {
         /// Number of open connections, as in [`Idle`](Self::Idle).
         threshold: usize,

@@ -26,13 +26,13 @@ use crate::transport::Sender;
 const FLUSH_THRESHOLD_BYTES: usize = 32 * 1024;
 
 /// Larger bodies are written in chunks of this size, which is the capacity of a socket's send queue. The send timeout
-/// restarts with each chunk, which distinguishes a slow client from one that does not read.
+/// restarts with each chunk, so that a slow client can be distinguished from one that does not read.
 const WRITE_CHUNK_BYTES: usize = 64 * 1024;
 
 /// Maximum capacity that a connection's empty buffer retains.
 const MAX_RETAINED_BYTES: usize = 4 * 1024;
 
-/// Maximum number of larger spare buffers. The connections of a thread share them.
+/// Maximum number of larger spare buffers, which the connections on a thread share.
 const MAX_SPARE_BUFFERS: usize = 16;
 /// Maximum capacity of a spare buffer.
 const MAX_SPARE_BUFFER_BYTES: usize = 128 * 1024;
@@ -62,7 +62,7 @@ pub(crate) enum Outcome {
     Tunnel(Option<Box<Upgrade>>),
 }
 
-/// The error of a handler that did not complete its response.
+/// The error returned when a handler does not complete its response.
 #[derive(Debug, thiserror::Error)]
 #[error("incomplete response: {0}")]
 struct HandlerError(Box<dyn Error + Send + Sync>);
@@ -72,7 +72,7 @@ pub(crate) fn is_handler_error(error: &io::Error) -> bool {
     error.get_ref().is_some_and(|inner| inner.is::<HandlerError>())
 }
 
-/// Returns the status that is sent for the status that a handler returned.
+/// Returns the status to send for a status that a handler returned.
 pub(crate) fn valid_status(status: u16) -> u16 {
     if matches!(status, 101 | 200..=999) { status } else { 500 }
 }
@@ -128,7 +128,7 @@ impl<W: Sender> Output<W> {
         Ok(())
     }
 
-    /// Clears the buffer after its data has been sent. A large buffer is shared with the other connections of the
+    /// Clears the buffer after its data has been sent. A large buffer is shared with the other connections on the
     /// thread, so that idle connections retain none.
     #[inline]
     fn release_buffer(&mut self) {
@@ -155,7 +155,7 @@ impl<W: Sender> Output<W> {
         Ok(())
     }
 
-    /// Sends the buffered data and passes all of it to the socket, which continues sending by itself.
+    /// Sends the buffered data and passes all of it to the socket, which continues sending on its own.
     pub async fn flush_to_socket(&mut self) -> io::Result<()> {
         self.flush().await?;
         with_send_timer(&self.timer, poll_fn(|context| self.sender.poll_drive(context))).await

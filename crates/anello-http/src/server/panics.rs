@@ -1,4 +1,4 @@
-//! Panics in handlers and response bodies. A panic costs its client the connection and affects no other client.
+//! Panics in handlers and response bodies. A panic closes the connection and affects no other client.
 
 use std::any::Any;
 use std::future::{Future, poll_fn};

@@ -21,7 +21,7 @@ use crate::message::{Request, Response};
 use crate::observe::access_log::WorkerLog;
 use crate::observe::metrics::WorkerMetrics;
 
-/// Maximum time that aborted connections have to terminate, so that their requests are counted and logged.
+/// Maximum time for aborted connections to terminate, so that their requests are counted and logged.
 const ABORT_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Interval at which a drain checks whether the last connections have closed.
@@ -100,8 +100,8 @@ impl ServerBuilder {
         self
     }
 
-    /// Shares the connection count with other servers, of any thread. [`ServerOptions::max_connections`] then limits
-    /// the connections of all these servers together.
+    /// Shares the connection count with other servers on any thread. [`ServerOptions::max_connections`] then limits the
+    /// connections of all these servers together.
     #[must_use]
     pub fn shared_connection_count(mut self, shared_connections: Arc<AtomicUsize>) -> Self {
         self.shared_connections = Some(shared_connections);
@@ -136,14 +136,15 @@ impl Server {
         ServerBuilder::default()
     }
 
-    /// Accepts connections and serves each in a task of its own, until the listener returns no more connections or the
-    /// returned task is aborted. Open connections continue then; [`drain`](Self::drain) closes them.
+    /// Accepts connections and serves each of them in a separate task, until the listener returns no more connections
+    /// or the returned task is aborted. Open connections are not affected; [`drain`](Self::drain) closes them.
     ///
     /// # Cancellation
-    /// The handler's future, and the response body that it streams, is dropped at its current await point in these
+    /// The handler's future, or the response body that it streams, is dropped at its current await point in these
     /// cases:
     /// - [`ServerOptions::request_timeout`] expires
-    /// - the server shuts down first ([`drain`](Self::drain), [`abort_connections`](Self::abort_connections))
+    /// - the server shuts down before it completes ([`drain`](Self::drain),
+    ///   [`abort_connections`](Self::abort_connections))
     /// - the client resets the connection
     ///
     /// The handler of an upgraded connection ([`Response::upgrade`]) is dropped when the server shuts down. Work that
@@ -157,7 +158,7 @@ impl Server {
     /// ([`ListenerGroup::close`](anello::net::ListenerGroup::close)) accepts them first.
     ///
     /// # Panics
-    /// Panics if no runtime runs on this thread.
+    /// Panics if no runtime is running on this thread.
     pub fn serve<H>(&self, listener: impl Accept, handler: H) -> JoinHandle<()>
     where
         H: AsyncFn(Request) -> Response + 'static,
@@ -229,9 +230,9 @@ impl Server {
         self.worker.connections()
     }
 
-    /// Shuts down gracefully: closes idle connections, answers requests that have begun, and closes their connections
-    /// after the response. Aborts the remaining connections after [`ServerOptions::drain_timeout`] and returns their
-    /// number. It waits up to a second for aborted connections to close.
+    /// Shuts down gracefully: closes idle connections, answers requests in flight, and closes their connections after
+    /// the response. Aborts the remaining connections after [`ServerOptions::drain_timeout`] and returns their number.
+    /// It waits up to a second for aborted connections to close.
     ///
     /// The caller must stop accepting. If the future is dropped, the remaining requests are answered without a
     /// deadline.
@@ -244,14 +245,14 @@ impl Server {
     }
 
     /// Aborts all connections like [`abort_connections`](Self::abort_connections), and waits up to a second until they
-    /// are closed. Returns their number. Only handlers that do not notice the cancellation take that long.
+    /// are closed. Returns their number. Only handlers that do not react to the cancellation take that long.
     ///
     /// If the future is dropped, the remaining connections close on their own.
     pub async fn abort_and_wait(&self) -> usize {
         let aborted = self.worker.connections();
-        // Repeated, because a connection whose task has not started yet can only be aborted after it has.
+        // Repeated, because a connection whose task has not started yet can only be aborted after it has started.
         if !self.wait_until_closed(ABORT_TIMEOUT, || self.abort_connections()).await {
-            tracing::debug!("some aborted requests have not terminated in time");
+            tracing::debug!("some aborted requests did not terminate in time");
         }
         aborted
     }

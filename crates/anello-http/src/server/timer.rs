@@ -1,7 +1,7 @@
 //! Clock and timers of a worker: the glue between the [`Deadlines`] of connections, the time, and the sockets.
 //!
-//! Deadlines count the ticks of a clock that is updated periodically, so a request needs no timer and no clock access.
-//! At each tick, a task of the worker checks all connections and expires the late ones.
+//! Deadlines count the ticks of a clock that is updated periodically, so a request needs no timer of its own and no
+//! clock access. At each tick, a task of the worker checks all connections and expires the late ones.
 //!
 //! The task of an expired connection is woken by its socket: either the read half is shut down and the connection can
 //! still respond, or the whole connection is closed. A task that waits for a handler is woken by its [`Cancellation`].
@@ -21,7 +21,7 @@ use super::deadline::{Action, Deadlines, Phase, TickLength};
 use super::options::ServerOptions;
 use crate::h1::HttpDate;
 
-/// The clock of a worker. Its ticks follow the runtime's timers, and are simulated with them.
+/// The clock of a worker. It follows the runtime's timers, and is simulated together with them.
 #[derive(Debug)]
 pub(crate) struct Clock {
     tick: TickLength,
@@ -145,7 +145,7 @@ impl ConnectionTimer {
     }
 }
 
-/// Resets the connection on drop if a body is being sent that an orderly close would mark as complete. It must be
+/// Resets the connection on drop if it is sending a body that an orderly close would mark as complete. It must be
 /// dropped before the sender, including when the task or the connection's future is dropped.
 pub(crate) struct ResetOnDrop(pub Rc<ConnectionTimer>);
 
@@ -186,8 +186,8 @@ impl TimerRegistry {
         self.for_each(|timer| timer.close_if_idle(idle));
     }
 
-    /// Evicts up to `count` connections and returns their number, longest waiting time first. For equal waiting times,
-    /// idle connections come first, then those accepted earlier.
+    /// Evicts up to `count` connections, longest waiting time first, and returns their number. Among equal waiting
+    /// times, idle connections come first, then connections accepted earlier.
     #[cold]
     pub fn evict(&self, count: usize, include_stalled: bool) -> usize {
         let candidate = |timer: &Rc<ConnectionTimer>| {

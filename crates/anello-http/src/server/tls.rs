@@ -27,8 +27,9 @@ use rustls::{ServerConfig, ServerConnection};
 
 use crate::transport::{PollSender, Receiver, Sender};
 
-/// Amount of plaintext encrypted, or read from a file, at a time. It makes several records, which are sent together. No
-/// more is encrypted before the kernel has accepted it, so that a client that does not read occupies little memory.
+/// Amount of plaintext that is encrypted, or read from a file, at a time. It yields several records, which are sent
+/// together. No more is encrypted until the kernel has accepted them, so that a client that does not read occupies
+/// little memory.
 const ENCRYPT_CHUNK_BYTES: usize = 64 * 1024;
 
 thread_local! {
@@ -71,7 +72,8 @@ impl TlsConfig {
         Ok(Self::new(config))
     }
 
-    /// Creates a configuration from one of rustls. ALPN is set to `http/1.1` and `http/1.0`, the supported protocols.
+    /// Creates a configuration from a rustls `ServerConfig`. ALPN is set to `http/1.1` and `http/1.0`, the supported
+    /// protocols.
     pub fn new(mut config: ServerConfig) -> Self {
         // Some HTTP/1.0 clients offer nothing else, and would be rejected.
         config.alpn_protocols = vec![b"http/1.1".to_vec(), b"http/1.0".to_vec()];

@@ -26,7 +26,7 @@ pub(crate) struct Worker {
     /// Connections whose task has not started yet. They count towards the limit.
     unstarted_tasks: Cell<usize>,
     is_draining: Cell<bool>,
-    /// `true` while the clock task is running, which it is while there are connections.
+    /// `true` while the clock task is running, that is, while there are connections.
     is_ticking: Cell<bool>,
 }
 
@@ -56,7 +56,7 @@ impl Worker {
         shutdown_handle: ShutdownHandle,
     ) -> (Rc<ConnectionTimer>, TimerEntry) {
         if !self.is_ticking.replace(true) {
-            // The clock stood still while there were no connections.
+            // The clock was not updated while there were no connections.
             self.clock.read();
             spawn(Rc::clone(self).tick()).detach();
         }
@@ -112,7 +112,7 @@ impl Worker {
         self.timers.evict(self.connections().div_ceil(64), include_stalled)
     }
 
-    /// Evicts connections for another worker, which may have clients to serve and no connection to evict.
+    /// Evicts connections on behalf of another worker, which may have new clients but no connection to evict.
     fn evict_for_other_workers(&self) {
         if let (Some(threshold), Some(open)) = (self.options.eviction.threshold(), &self.shared_count)
             && open.load(Ordering::Relaxed) >= threshold

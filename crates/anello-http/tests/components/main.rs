@@ -1,4 +1,4 @@
-//! Tests of the components through their public API: the protocol, the decisions about files, and observability.
+//! Tests of the components through their public API: the protocol, file serving, and observability.
 
 mod files;
 mod h1;

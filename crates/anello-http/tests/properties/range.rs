@@ -43,7 +43,7 @@ pub fn check(data: &[u8]) {
     }
 }
 
-/// Checks that the ranges lie within the file, are not adjacent, and are not more than the limit.
+/// Checks that the ranges lie within the file, are not adjacent, and do not exceed the maximum number.
 fn assert_within_limits(ranges: &[ByteRange], size_bytes: u64) {
     assert!(ranges.len() <= MAX_RANGES);
     assert!(ranges.iter().all(|range| range.first <= range.last && range.last < size_bytes), "{ranges:?}");
@@ -57,7 +57,7 @@ fn assert_within_limits(ranges: &[ByteRange], size_bytes: u64) {
     assert!(sum <= u128::from(size_bytes), "{ranges:?}");
 }
 
-/// Checks that a multipart response describes each part in the head of the part.
+/// Checks that a multipart response describes each part in its header.
 fn assert_multipart_matches(ranges: &[ByteRange], size_bytes: u64) {
     let response = Multipart::new(ranges, size_bytes, "text/plain", Boundary::from_random(7));
     let boundary = response.content_type().split_once("boundary=").expect("boundary").1.to_owned();
@@ -71,7 +71,7 @@ fn assert_multipart_matches(ranges: &[ByteRange], size_bytes: u64) {
     assert_eq!(response.end(), format!("\r\n--{boundary}--\r\n").as_bytes());
 }
 
-/// Parses the requested ranges and returns those that overlap the file. Returns `None` if the whole file is to be sent.
+/// Parses the requested ranges and returns those that overlap the file. Returns `None` if the whole file must be sent.
 fn parse_ranges(range: &str, size_bytes: u64) -> Option<Vec<ByteRange>> {
     let (unit, set) = range.split_once('=')?;
     if !unit.eq_ignore_ascii_case("bytes") || size_bytes == 0 {

@@ -129,7 +129,7 @@ struct Model {
     method: String,
     target: String,
     is_10: bool,
-    /// Names in lower case, and values without surrounding blanks.
+    /// Names in lower case, and values without surrounding whitespace.
     fields: Vec<(String, String)>,
 }
 
@@ -228,7 +228,7 @@ fn is_token(text: &str) -> bool {
 
 /// Checks that the decoded requests, when encoded again, are decoded to the same result.
 fn assert_round_trips(text: &[u8], outcome: &Outcome, limits: Limits) {
-    // The new text can be longer, by the blanks before the values of trailers.
+    // The new text can be longer, because of the spaces before trailer values.
     let relaxed_limits = Limits { max_head_bytes: 1 << 20, max_trailer_bytes: 1 << 20, ..limits };
     let encoded = reencode(text, limits);
     let comparable = |outcome: &Outcome| -> Vec<RecordedRequest> {

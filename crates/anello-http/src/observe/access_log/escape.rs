@@ -34,7 +34,7 @@ pub(super) fn push_hex_escaped(value: &[u8], max_bytes: usize, line: &mut Vec<u8
 }
 
 /// Appends a value inside the quotes of a JSON string (RFC 8259, section 7). Escapes control and non-ASCII characters
-/// as `\uHHHH`, and replaces invalid UTF-8 by U+FFFD.
+/// as `\uHHHH`, and replaces invalid UTF-8 with U+FFFD.
 pub(super) fn push_json(value: &[u8], max_bytes: usize, line: &mut Vec<u8>) {
     if value.len() <= max_bytes && is_plain(value) {
         return line.extend_from_slice(value);
@@ -65,7 +65,7 @@ fn push_json_character(character: char, line: &mut Vec<u8>) {
     }
 }
 
-/// Replaces the character at `start` by the truncation mark if it exceeds `end`, and returns `true` then.
+/// If the character at `start` extends beyond `end`, replaces it with the truncation mark and returns `true`.
 fn truncate_beyond(end: usize, start: usize, line: &mut Vec<u8>) -> bool {
     if line.len() <= end {
         return false;

@@ -51,7 +51,7 @@ pub enum LogFormat {
 /// The logged data of one request.
 #[derive(Clone, Copy, Debug)]
 pub struct LogEntry<'a> {
-    /// Time when the response had been queued for sending, in nanoseconds since the Unix epoch.
+    /// Time at which the response had been queued for sending, in nanoseconds since the Unix epoch.
     pub unix_time_ns: u64,
     /// Time from the end of the request head until [`unix_time_ns`](Self::unix_time_ns), in microseconds. 0 if the
     /// request head was rejected.

@@ -8,7 +8,7 @@
 //!
 //! - Each worker formats lines into its own buffer. When the next line might not fit, or the first line is older than
 //!   [`flush_interval`](AccessLogOptions::flush_interval), the worker flushes: it queues the buffer for the writer
-//!   thread and continues with an empty one. The writer returns the buffers that it has written to their workers.
+//!   thread and continues with an empty one. The writer then returns each buffer to its worker.
 //! - A worker has at most [`max_buffers`](AccessLogOptions::max_buffers). If all of them are waiting to be written, new
 //!   lines are dropped and counted in [`LogStats::dropped_lines`].
 //! - If the file cannot be written, the writer thread reports this through `tracing` (at most once per minute), counts

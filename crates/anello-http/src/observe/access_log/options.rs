@@ -28,7 +28,7 @@ pub struct AccessLogOptions {
     pub flush_interval: Duration,
     /// Delay before a failed write or open is retried. Default: 1 s.
     pub retry_interval: Duration,
-    /// Maximum time that closing the log takes. Default: 2 s. Lines that have not been written by then are dropped.
+    /// Maximum time that closing the log may take. Default: 2 s. Lines that have not been written by then are dropped.
     pub close_timeout: Duration,
 }
 

@@ -89,7 +89,7 @@ fn read(file: &File) -> io::Result<String> {
 impl Stat {
     /// Parses the content of `/proc/self/stat` (`proc_pid_stat(5)`).
     ///
-    /// Skips everything up to the last `)`, because the command name can contain blanks and parentheses.
+    /// Skips everything up to the last `)`, because the command name can contain spaces and parentheses.
     fn parse(text: &str) -> Option<Self> {
         let (_, fields) = text.rsplit_once(')')?;
         // Fields are numbered from 1; the first one after the command name is field 3.

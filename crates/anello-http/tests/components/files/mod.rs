@@ -1,4 +1,4 @@
-//! The decisions about files.
+//! Tests of file serving without I/O.
 
 mod cache_control;
 mod conditional;

@@ -5,8 +5,8 @@ use anello_http::h1::{
     write_chunk_start, write_last_chunk,
 };
 
-/// Decodes a body that arrives in parts of `part_bytes` bytes. Returns the body, its trailers, and the number of
-/// bytes left of the last part. Returns the status of the rejection as the error, or 0 if the body is incomplete.
+/// Decodes a body that arrives in parts of `part_bytes` bytes. Returns the body, its trailers, and the number of unread
+/// bytes in the last part. Returns the status of the rejection as the error, or 0 if the body is incomplete.
 fn decode(text: &[u8], part_bytes: usize, limits: Limits) -> Result<(Vec<u8>, Vec<String>, usize), u16> {
     let (mut decoder, mut body) = (ChunkedDecoder::new(limits), Vec::new());
     for mut input in text.chunks(part_bytes) {

@@ -1,4 +1,4 @@
-//! Tests of the framing of requests, which follows from their fields.
+//! Tests of request framing, which is derived from the header fields.
 
 use anello_http::h1::{Decoder, Event, Head, Limits, RequestFraming, Version};
 

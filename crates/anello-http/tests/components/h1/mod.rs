@@ -1,4 +1,4 @@
-//! The protocol without I/O.
+//! Tests of the protocol without I/O.
 
 mod body;
 mod chunked;

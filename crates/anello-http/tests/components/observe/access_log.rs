@@ -302,7 +302,7 @@ fn lines_after_close_are_dropped_and_counted() {
     (1..100).for_each(|number| record(&mut worker, number, 0));
     drop(worker);
     assert_eq!((handle.stats().written_lines, handle.stats().dropped_lines), (0, 100));
-    // A worker that starts after `close` drops its lines too.
+    // A worker that starts after `close` also drops its lines.
     let mut late = handle.worker(1);
     (0..100).for_each(|number| record(&mut late, number, 0));
     assert!(!late.flush());
@@ -345,7 +345,7 @@ fn old_lines_are_flushed_from_partly_filled_buffer() {
     worker.flush_old(101 * SECOND_NS);
     assert_eq!(worker.buffered_lines(), 0);
     written(1);
-    // `record` flushes old lines too.
+    // `record` also flushes old lines.
     record(&mut worker, 1, 200 * SECOND_NS);
     record(&mut worker, 2, 201 * SECOND_NS);
     assert_eq!(worker.buffered_lines(), 0);

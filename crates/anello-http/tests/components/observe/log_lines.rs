@@ -1,4 +1,4 @@
-//! Tests of the lines of the access log: each line is written by a log and read back.
+//! Tests of access log lines: each line is written to a log and read back.
 
 use std::fs;
 

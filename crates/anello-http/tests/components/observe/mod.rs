@@ -1,4 +1,4 @@
-//! Access log, metrics and health.
+//! Tests of access log, metrics and health.
 
 mod access_log;
 mod health;
