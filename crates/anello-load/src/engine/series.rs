@@ -103,7 +103,7 @@ impl Series {
     }
 }
 
-/// Counters of the server process and the machine at a point in time.
+/// Counters for the server process and the machine at a point in time.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Sample {
     server: Option<ProcessUsage>,
@@ -126,8 +126,8 @@ pub(crate) struct Sampler {
 }
 
 impl Sampler {
-    /// Creates a sampler for the server with the given process id, if known, and for a load generator on `cores`. If
-    /// `cores` is empty, the cores that the current thread may use are taken.
+    /// Creates a sampler for the server with the given process ID, if known, and for a load generator on `cores`. If
+    /// `cores` is empty, uses the cores that the current thread may run on.
     ///
     /// # Errors
     /// Returns the error of [`ProcessMeter::new`].
@@ -145,7 +145,7 @@ impl Sampler {
     /// Takes a sample of the current counters.
     pub fn take_sample(&mut self) -> Sample {
         Sample {
-            // An exited server is not reported here because it causes connection errors.
+            // A server that has exited is not reported here because it causes connection errors.
             server: self.server.as_mut().and_then(|meter| meter.read().ok()),
             stolen_ns: machine::stolen_ns(&self.cores).ok(),
         }
