@@ -92,7 +92,7 @@ mod echo {
                 let error = complete_bytes(target, TIMEOUT).await.unwrap_err();
                 assert!(error.contains(expected), "{error}");
                 let error = stalled_reader(target, TIMEOUT).await.unwrap_err();
-                assert!(error.starts_with("data of the stalled reader: byte "), "{error}");
+                assert!(error.starts_with("data for the stalled reader: byte "), "{error}");
             }
             let error = complete_bytes(closing, TIMEOUT).await.unwrap_err();
             assert!(error.contains("of 262147 bytes") || error.contains("of 65537 bytes"), "{error}");
@@ -123,7 +123,7 @@ mod echo {
             let error = complete_bytes(silent, timeout).await.unwrap_err();
             assert_eq!(error, "message of 3 bytes: no complete reply within 50ms");
             let error = many_connections(silent, 3, timeout).await.unwrap_err();
-            assert!(error.starts_with("0 of 3 connections received their reply"), "{error}");
+            assert!(error.starts_with("0 of 3 connections received a correct reply"), "{error}");
             let unused = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
             assert!(complete_bytes(unused, timeout).await.unwrap_err().contains("cannot connect"));
             assert!(many_connections(unused, 3, timeout).await.unwrap_err().contains("cannot open all"));
@@ -329,10 +329,10 @@ mod http {
         let error = run(complete_bytes(silent, &pages()[..1], timeout)).unwrap_err();
         assert_eq!(error, "GET /small: no complete reply within 500ms");
         let error = run(many_connections(silent, 3, small, timeout)).unwrap_err();
-        assert!(error.starts_with("0 of 3 connections received their reply"), "{error}");
+        assert!(error.starts_with("0 of 3 connections received a correct reply"), "{error}");
         let wrong = server(|_| response("200 OK", "Content-Length: 13\r\n", &[7; 13]));
         let error = run(many_connections(wrong, 3, small, TIMEOUT)).unwrap_err();
-        assert!(error.starts_with("0 of 3 connections received their reply: 3 × "), "{error}");
+        assert!(error.starts_with("0 of 3 connections received a correct reply: 3 × "), "{error}");
     }
 
     #[test]
