@@ -1,4 +1,4 @@
-//! `threads`: a thread pool that executes blocking requests, as applications do that must not block in a read.
+//! `threads`: a thread pool that executes blocking requests, like that of an application that must not block on a read.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -21,7 +21,7 @@ pub(super) struct Pool {
 
 #[derive(Default)]
 struct Queue {
-    /// `None` ends one thread.
+    /// `None` makes one thread exit.
     requests: Mutex<VecDeque<Option<Request>>>,
     available: Condvar,
 }
@@ -36,7 +36,7 @@ impl Queue {
         self.available.notify_one();
     }
 
-    /// Sleeps until there is a request. Returns `None` if the thread must end.
+    /// Sleeps until a request is queued. Returns `None` if the thread must exit.
     fn pop(&self) -> Option<Request> {
         let requests = self.available.wait_while(self.lock(), |requests| requests.is_empty());
         requests.unwrap_or_else(PoisonError::into_inner).pop_front().flatten()

@@ -21,7 +21,8 @@ impl Message {
         unsafe { std::mem::zeroed() }
     }
 
-    /// Returns the header for the first `count` parts. It points into this message, which must not move from then on.
+    /// Returns the header for the first `count` parts. The header points into this message, which must not move
+    /// afterwards.
     #[inline]
     pub(super) fn prepare_header(&mut self, count: usize) -> *const libc::msghdr {
         self.header.msg_iov = self.iovecs.as_mut_ptr();
