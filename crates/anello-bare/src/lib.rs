@@ -49,8 +49,8 @@ pub use options::{MAX_RINGS, Options, TaskWork, UringOptions, Variant, parse_cor
 /// caps it at `net.core.somaxconn`.
 pub const BACKLOG: i32 = 4096;
 
-/// Creates a listener on `address`: `socket(2)`, SO_REUSEADDR, TCP_NODELAY (which accepted sockets inherit),
-/// `bind(2)`, `listen(2)` with a backlog of [`BACKLOG`]. With port 0 the kernel chooses the port.
+/// Creates a listener on `address`: `socket(2)`, SO_REUSEADDR, TCP_NODELAY (which accepted sockets inherit), `bind(2)`,
+/// `listen(2)` with a backlog of [`BACKLOG`]. With port 0, the kernel chooses the port.
 ///
 /// # Errors
 /// Returns an error if the address is in use or not local, or if the port is privileged.

@@ -48,7 +48,7 @@ impl Default for Options {
 /// Selectable io_uring features, which are also command-line flags. The defaults are those of the baseline `uring`:
 /// deferred task work, multishot receive into a buffer ring, inline send completion, ordinary descriptors, one ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::Args)]
-#[command(next_help_heading = "Options of io_uring")]
+#[command(next_help_heading = "io_uring options")]
 pub struct UringOptions {
     /// When the kernel runs task work, which completes requests. Default: deferred; with --sqpoll, on the polling
     /// thread.
@@ -167,7 +167,7 @@ impl UringOptions {
             ),
             (
                 self.bundles && self.per_connection_buffers,
-                "--bundles conflicts with --per-connection-buffers: a bundle consists of buffers of a ring",
+                "--bundles conflicts with --per-connection-buffers: a bundle consists of ring buffers",
             ),
             (
                 self.bundles && (sqpoll || self.forced_async || interrupting),
@@ -176,7 +176,7 @@ impl UringOptions {
             ),
             (
                 self.completion_per_send && self.zero_copy_sends,
-                "--completion-per-send conflicts with --zero-copy-sends: they are different requests",
+                "--completion-per-send conflicts with --zero-copy-sends: they select different send requests",
             ),
             (
                 self.linked_timeout.is_some_and(|timeout| timeout.is_zero()),

@@ -284,7 +284,7 @@ fn wrong_bytes_are_reported_without_closing_connection() {
 #[test]
 fn fault_44_close_during_handshake_is_reported() {
     let identity = identity();
-    // Close immediately, after the ClientHello, and in the middle of the first flight of the server.
+    // Close immediately, after the ClientHello, and in the middle of the server's first flight.
     let immediately = server(|_| Ok(()));
     let after_hello = server(|mut stream| stream.read(&mut [0; 4096]).map(drop));
     let config = Arc::new(identity.server_config());

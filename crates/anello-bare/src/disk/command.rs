@@ -87,7 +87,7 @@ impl Command {
             (!(1..=MAX_DEPTH).contains(&depth), format!("invalid depth {depth}: must be 1 to {MAX_DEPTH}")),
             (
                 depth.saturating_mul(bytes) > MAX_MEMORY_BYTES,
-                format!("invalid depth {depth}: blocks of {bytes} bytes must need at most 1 GiB"),
+                format!("invalid depth {depth}: blocks of {bytes} bytes must fit in 1 GiB"),
             ),
             (
                 Duration::from_nanos(self.duration_ns) > MAX_DURATION,

@@ -65,7 +65,7 @@ impl Context {
         let result = unsafe { libc::syscall(libc::SYS_io_setup, requests as c_long, &raw mut context) };
         let remedy = match check_count(result) {
             Ok(_) => return Ok(Context(context)),
-            Err(Errno::AGAIN) => "limit of requests reached, raise sysctl fs.aio-max-nr",
+            Err(Errno::AGAIN) => "request limit reached: raise sysctl fs.aio-max-nr",
             Err(Errno::NOSYS) => "kernel built without CONFIG_AIO",
             Err(Errno::PERM | Errno::ACCESS) => {
                 "allow io_setup, io_submit, io_getevents and io_destroy in the seccomp profile"

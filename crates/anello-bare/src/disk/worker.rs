@@ -111,7 +111,7 @@ fn validate_file(path: &Path) -> io::Result<u64> {
     }
     if metadata.len() == 0 || !pattern::has_pattern(&file, metadata.len())? {
         return Err(invalid_input(
-            "pattern of disk workers missing at its start or end, refusing to write (remove the file and \
+            "disk worker pattern missing at its start or end, refusing to write (remove the file and \
              recreate it with --create-bytes)",
         ));
     }
