@@ -39,7 +39,7 @@
 //!
 //! The time of every request is fixed in advance. Requests are assigned to the connections in turn, whether or not
 //! replies arrive. Latency is measured from the scheduled time, so a server pause is visible in all requests that were
-//! due during it. Latency from the actual send time is reported as well ("uncorrected"). A request whose connection is
+//! due during it. Latency from the actual send time is also reported ("uncorrected"). A request whose connection is
 //! still busy waits in the queue of that connection.
 //!
 //! ```no_run

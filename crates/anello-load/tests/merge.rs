@@ -150,7 +150,7 @@ fn merged_errors_are_complete_if_all_logs_are_complete() {
     let (none, some, more) = (with("none"), with("reset=3;timeout=1"), with("refused=2;reset=4"));
     let partial = with("reset=3;unknown");
     let cases: [(&[&NamedLog], &str, bool, Option<&str>); 7] = [
-        // Unknown, as in the input.
+        // Unknown, like the input.
         (&[&without_counts], "", false, None),
         (&[&none, &none], "", true, Some("none")),
         (&[&some, &none, &more], "refused=2;reset=7;timeout=1", true, Some("refused=2;reset=7;timeout=1")),

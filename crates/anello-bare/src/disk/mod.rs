@@ -1,7 +1,7 @@
 //! Disk workers: for each Linux I/O interface, the smallest loop that reads and writes one file.
 //!
 //! A worker has one file and one engine. It sleeps until a command arrives on its control connection, keeps the
-//! requested number of I/O requests in flight for the requested time, and returns its measurements. Several workers can
+//! requested number of I/O requests in flight for the requested time, and returns the measurements. Several workers can
 //! use the same file; the lab activates them in turn.
 //!
 //! ```text

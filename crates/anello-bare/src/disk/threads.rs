@@ -10,7 +10,7 @@ use std::thread::{self, JoinHandle};
 use super::pread::execute;
 use super::request::{Completion, Request, RequestQueue};
 
-/// Stack size of one thread in bytes; it only makes system calls.
+/// Stack size of a thread, in bytes. A thread only makes system calls.
 const STACK_BYTES: usize = 64 * 1024;
 
 pub(super) struct Pool {

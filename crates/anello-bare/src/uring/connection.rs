@@ -39,11 +39,11 @@ pub(super) struct Connection {
 /// Connection state that is unused without options.
 #[derive(Default)]
 pub(super) struct ExtraState {
-    /// ID of the first of the connection's own buffers. They stay with the slot.
+    /// ID of the first connection buffer. These buffers stay with the slot.
     pub(super) own_buffers: Option<u32>,
-    /// Connection's own buffer that the receive in flight uses.
+    /// Connection buffer used by the receive in flight.
     pub(super) own_receive: Option<u32>,
-    /// The buffer ring was empty: receive the next bytes into one of the connection's own buffers.
+    /// The buffer ring was empty: receive the next bytes into a connection buffer.
     pub(super) is_ring_exhausted: bool,
     /// The kernel rejected zero-copy sends on this connection.
     pub(super) is_zero_copy_refused: bool,

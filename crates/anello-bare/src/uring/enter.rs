@@ -24,7 +24,7 @@ pub(super) fn enter(
 /// Maximum number of consecutive enters that run task work, because work can arrive as fast as it is run.
 const MAX_ENTERS: u32 = 64;
 
-/// Decides whether the turn receives more data before it echoes.
+/// Tracks whether the turn can receive more data before it echoes.
 ///
 /// Since Linux 6.13, one enter runs about 20 items of task work. With hundreds of busy connections, receiving all
 /// available data before echoing saves a quarter of the CPU time.

@@ -1,8 +1,8 @@
-//! Flags of sends, and the message header of a gathered send.
+//! Flags for sends, and the message header of a gathered send.
 
-/// Flags of a send with inline completion: it sends what fits into the send buffer and reports a shorter count.
+/// Flags for a send with inline completion, which sends what fits into the send buffer and reports a shorter count.
 pub(super) const INLINE_SEND_FLAGS: i32 = libc::MSG_DONTWAIT | libc::MSG_WAITALL | libc::MSG_NOSIGNAL;
-/// Flags of a blocking send, which waits until all bytes are accepted.
+/// Flags for a blocking send, which waits until all bytes are accepted.
 pub(super) const BLOCKING_SEND_FLAGS: i32 = libc::MSG_WAITALL | libc::MSG_NOSIGNAL;
 
 /// Maximum number of chunks in one send.

@@ -96,7 +96,7 @@ impl<const CONFIGURABLE: bool> Server<'_, CONFIGURABLE> {
         is_queued
     }
 
-    /// Returns the flags of all receives and sends.
+    /// Returns the flags for all receives and sends.
     #[inline]
     fn transfer_flags(&self) -> squeue::Flags {
         let options = self.options();
@@ -195,8 +195,8 @@ impl<const CONFIGURABLE: bool> Server<'_, CONFIGURABLE> {
         is_queued
     }
 
-    /// Queues a receive into the ring's buffers or into one of the connection's own buffers. Returns `false` if the
-    /// submission queue is full.
+    /// Queues a receive into the ring's buffers or into a connection buffer. Returns `false` if the submission queue is
+    /// full.
     fn arm_receive(&mut self, index: u32) -> bool {
         // A receive and its timeout.
         if self.submissions.capacity() - self.submissions.len() < 2 {

@@ -51,7 +51,7 @@ pub async fn complete_bytes(target: SocketAddr, timeout: Duration) -> Result<Vec
 
 /// Checks that the server handles a client that does not read.
 ///
-/// The client sends 16 MiB and reads nothing until the server accepts no more bytes. Other connections, some opened
+/// The client sends 16 MiB and does not read until the server accepts no more bytes. Other connections, some opened
 /// before this point and some after it, must then be served. The client reads only after that, and all bytes that it
 /// receives must be correct. This detects servers that wait for one client while other clients have requests, whatever
 /// the size of the server's buffers. `timeout` applies to each of these steps.

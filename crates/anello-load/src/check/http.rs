@@ -29,11 +29,11 @@ use crate::wire::tls_stream::TlsConnector;
 /// `Host` field of the requests.
 const HOST: &str = "localhost";
 
-/// Number of requests of the stalled reader. With responses of 10 MiB, the buffers of both sockets hold less than one
-/// response, even if their limits are twice the kernel's defaults.
+/// Number of requests that the stalled reader sends. With responses of 10 MiB, the buffers of both sockets hold less
+/// than one response, even if their limits are twice the kernel's defaults.
 const STALLED_REQUESTS: usize = 2;
 
-/// Time for which the stalled reader reads nothing.
+/// Time during which the stalled reader does not read.
 const STALL_TIME: Duration = Duration::from_millis(400);
 
 /// Address of a server, and its TLS configuration. A plain `SocketAddr` converts to a server without TLS.
@@ -95,7 +95,7 @@ pub async fn complete_bytes(
 
 /// Checks that the server handles a client that does not read.
 ///
-/// The client requests `large` twice and reads nothing for a while. Requests for `small` on other connections, some
+/// The client requests `large` twice and does not read for a while. Requests for `small` on other connections, some
 /// opened before this point and some after it, must then be served. The client reads only after that, and both
 /// responses must be correct. This detects servers that wait for one client while other clients have requests. `large`
 /// must be larger than the buffers of both sockets. `timeout` applies to each of these steps.

@@ -56,7 +56,7 @@ pub(crate) trait Observer {
         ControlFlow::Continue(())
     }
 
-    /// Called at the end of the warm-up with its results.
+    /// Called at the end of the warm-up, with the results of the warm-up.
     fn warmed_up(&mut self, _warm_up: Interval) {}
 
     /// Called at the end of an interval. `pacing_ns` is the time that the pacer spent only polling the clock.
@@ -91,7 +91,7 @@ pub(crate) struct FinalInterval {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Throughput {
     pub requests: u64,
-    /// Time since the end of the warm-up.
+    /// Time from the end of the warm-up.
     pub elapsed_ns: u64,
 }
 
@@ -422,8 +422,8 @@ impl Pacer {
     }
 }
 
-/// Returns how long before the due time of a request the pacer stops sleeping. This is longer than the runtime's timers
-/// can be late.
+/// Returns how long before a request is due the pacer stops sleeping. This exceeds the maximum delay of the runtime's
+/// timers.
 fn wake_margin_ns() -> u64 {
     match anello::current_driver() {
         Some(driver) if driver.name == "uring" => 300_000,

@@ -56,10 +56,10 @@ pub(crate) struct Schedule {
     share: Share,
     arrivals: Arrivals,
     per_second: u64,
-    /// Number of requests so far.
+    /// Number of requests generated so far.
     index: u64,
     random: Rng,
-    /// Last due time of Poisson arrivals.
+    /// Due time of the last Poisson arrival.
     poisson_ns: f64,
 }
 
@@ -91,7 +91,7 @@ impl Schedule {
         }
     }
 
-    /// Constant arrivals: returns the number of requests of this thread that are due before `ns`.
+    /// Constant arrivals: returns the number of this thread's requests that are due before `ns`.
     fn constant_arrivals_before(&self, ns: u64) -> u128 {
         // Request k is due at k / rate, in whole nanoseconds: before `ns` if k is less than this.
         let all = (u128::from(ns) * u128::from(self.per_second)).div_ceil(SECOND_NS);
@@ -101,7 +101,7 @@ impl Schedule {
         rounds * self.share.count() as u128 + (rest + threads - 1 - thread) / threads
     }
 
-    /// Poisson arrivals: returns the mean time between two requests of this thread.
+    /// Poisson arrivals: returns the mean time between two of this thread's requests.
     fn poisson_mean_ns(&self) -> f64 {
         let share = self.share.count() as f64 / self.share.connections as f64;
         SECOND_NS as f64 / (self.per_second as f64 * share)

@@ -75,9 +75,10 @@ impl Series {
         }
     }
 
-    /// Marks a thread as finished and adds the rest of its measurements.
+    /// Marks a thread as finished and adds its remaining measurements.
     pub fn finish_thread(&mut self, thread: usize, rest: Interval) {
-        // The rest of a thread that finished early belongs to an interval in which other threads are still active.
+        // The remaining measurements of a thread that finished early belong to an interval in which other threads are
+        // still active.
         let number = (rest.start_ns / self.interval_ns).max(self.next_indexes[thread]);
         let no_counts = Counts { offered: rest.counts.offered.map(|_| 0), ..Counts::default() };
         if rest.elapsed_ns > 0 || rest.requests > 0 || rest.counts != no_counts {

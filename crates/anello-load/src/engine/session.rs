@@ -178,7 +178,7 @@ impl Session {
         self.connections.iter().filter(|connection| connection.is_open()).count()
     }
 
-    /// Returns the errors of the connections that could not be opened.
+    /// Returns the errors from connections that could not be opened.
     #[must_use]
     pub fn connect_errors(&self) -> &Errors {
         &self.connect_errors

@@ -46,7 +46,7 @@ pub(crate) struct Shared {
     pub count_from_ns: Cell<u64>,
     /// No request starts after this time.
     pub deadline_ns: Cell<u64>,
-    /// Set when the load is stopped. Connections that have not sent a request then need not send one.
+    /// Set when the load is stopped. From then on, connections that have not sent a request need not send one.
     pub stopping: Cell<bool>,
     /// Open loop: set when the schedule dispatches no more requests.
     pub schedule_finished: Cell<bool>,
@@ -117,7 +117,7 @@ impl Shared {
         limit: Duration,
     ) -> impl Future<Output = Result<Stream, ConnectionError>> + use<> {
         let count = self.source_addresses.len().max(1) as u64;
-        // `None` if the kernel chooses the address.
+        // `None` if the kernel is to choose the address.
         let source = self.source_addresses.get((index % count) as usize).copied();
         let (target, connect_timeout) = (self.load.target.clone(), self.load.connect_timeout);
         let tls = self.tls.clone();

@@ -227,8 +227,8 @@ impl ThreadSample {
 }
 
 impl WorkerObserver<'_> {
-    /// Adds the CPU time of the thread since the last interval. If `counts` is set, that time is added to its usage as
-    /// well.
+    /// Adds the CPU time of the thread since the last interval. If `counts` is set, also adds that time to the usage of
+    /// the thread.
     fn with_cpu_usage(&mut self, interval: Interval, pacing_ns: u64, counts: bool) -> Interval {
         let last = std::mem::replace(&mut self.last_sample, ThreadSample::take());
         let load_cpu_ns = self.last_sample.cpu_ns.saturating_sub(last.cpu_ns);

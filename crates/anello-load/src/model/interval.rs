@@ -33,8 +33,8 @@ pub struct Interval {
     pub counts: Counts,
     /// Connections open at the end of the interval.
     pub open_connections: usize,
-    /// Resources used by the server process, and its memory at the end of the interval. `None` if the process was not
-    /// monitored or has exited.
+    /// Resources used by the server process, and its memory usage at the end of the interval. `None` if the process was
+    /// not monitored or has exited.
     pub server: Option<ProcessUsage>,
     /// CPU time of the load generator, in nanoseconds.
     pub load_cpu_ns: u64,
@@ -204,8 +204,8 @@ pub struct IntervalRecord {
     pub counts: Counts,
     /// Connections open at the end of the interval.
     pub open_connections: usize,
-    /// Resources used by the server process, and its memory at the end of the interval. `None` if the process was not
-    /// monitored or has exited.
+    /// Resources used by the server process, and its memory usage at the end of the interval. `None` if the process was
+    /// not monitored or has exited.
     pub server: Option<ProcessUsage>,
     /// CPU time of the server per request. `None` if the CPU time is unknown or no request was answered.
     pub server_cpu_ns_per_request: Option<f64>,

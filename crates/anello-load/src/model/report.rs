@@ -150,7 +150,7 @@ pub enum ProtocolReport {
     },
     /// GET requests over HTTP/1.1.
     Http {
-        /// Requested paths, in order. At most the first 100 are listed.
+        /// Requested paths, in order. Only the first 100 are listed.
         paths: Vec<String>,
         /// Number of paths.
         path_count: usize,

@@ -72,7 +72,7 @@ fn cores_in_set(set: &CpuSet) -> impl Iterator<Item = usize> + '_ {
     (0..CpuSet::MAX_CPU).filter(|&core| set.is_set(core))
 }
 
-/// Returns the number of a core and its columns: user, nice, system, idle, iowait, irq, softirq, steal.
+/// Returns a core's number and columns: user, nice, system, idle, iowait, irq, softirq, steal.
 fn parse_core_line(line: &str) -> Option<(usize, &str)> {
     let (number, columns) = line.strip_prefix("cpu")?.split_once(' ')?;
     Some((number.parse().ok()?, columns))

@@ -8,7 +8,7 @@
 //!  message:          |offset ------ message_bytes ------>|
 //! ```
 //!
-//! The offset is a function of the connection and request numbers. Consecutive requests of a connection have different
+//! The offset is a function of the connection and request numbers. Consecutive requests on a connection have different
 //! offsets, as do neighbouring connections. Different windows of random bytes differ, so stale replies, swapped replies
 //! and shifts by one byte are detected. (Two windows of a single byte are equal with a probability of 1 in 256.)
 //!
@@ -32,7 +32,7 @@ pub struct Messages {
     message_bytes: usize,
     /// Length of a reply.
     pub response_bytes: usize,
-    /// Set if replies are checked. If not, all messages are equal and stay in the CPU cache.
+    /// Set if replies are checked. Otherwise, all messages are equal and stay in the CPU cache.
     verify: bool,
 }
 
@@ -44,7 +44,7 @@ impl Messages {
         Self { block, message_bytes, response_bytes, verify }
     }
 
-    /// Returns the message for a request of a connection.
+    /// Returns the message for a request on a connection.
     #[inline]
     pub fn message(&self, connection: u64, request: u64) -> Bytes {
         if !self.verify {

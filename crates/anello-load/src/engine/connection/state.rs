@@ -18,7 +18,7 @@ use crate::wire::stream::Stream;
 /// A connection of the load, open or closed.
 #[derive(Default)]
 pub(crate) struct Connection {
-    /// Index among all connections of the load.
+    /// Index among all connections in the load.
     pub index: u64,
     /// Number of the next request.
     pub sequence: u64,
@@ -37,7 +37,7 @@ pub(crate) struct Connection {
     pub think: Option<Sleep>,
     /// Set once a request that counts towards this measurement has been sent.
     pub has_started: bool,
-    /// Time since which requests could be sent immediately.
+    /// Time from which requests could be sent immediately.
     pub ready_since_ns: u64,
     /// Time of the last clock read; 0 if there was none in this poll.
     pub now_ns: u64,

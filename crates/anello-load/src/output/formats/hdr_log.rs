@@ -144,7 +144,7 @@ impl<W: Write> HdrLogWriter<W> {
         self.write_reported_errors(&ReportedErrors { known: errors.clone(), is_complete: true })
     }
 
-    /// Writes the comment with the reported errors of several runs. Writes nothing if the errors are unknown.
+    /// Writes the comment with the errors reported by several runs. Writes nothing if the errors are unknown.
     pub fn write_reported_errors(&mut self, errors: &ReportedErrors) -> io::Result<()> {
         let known = errors.known.by_kind();
         let counts = match (errors.is_complete, errors.known.is_empty()) {
@@ -200,7 +200,7 @@ pub struct HdrLog {
     pub records: Vec<LogRecord>,
     /// Earliest start time in a header, in nanoseconds since the Unix epoch. `None` if there is no such header.
     pub began_ns: Option<u64>,
-    /// Reported errors of all runs in the log.
+    /// Errors reported by all runs in the log.
     pub errors: ReportedErrors,
 }
 

@@ -16,7 +16,7 @@
 
 use std::ops::Range;
 
-/// Maximum length of a head, of a chunk-size line and of a trailer section, in bytes.
+/// Maximum length of a head, a chunk-size line or a trailer section, in bytes.
 const MAX_HEAD_BYTES: usize = 64 * 1024;
 
 /// Maximum number of header fields in a head.
@@ -28,7 +28,7 @@ pub(crate) struct Decoder {
     state: State,
     /// The start of a head or a line that is not complete yet.
     partial: Vec<u8>,
-    /// Number of bytes received of the current chunk-size line or trailer section.
+    /// Number of bytes received in the current chunk-size line or trailer section.
     line_bytes: usize,
 }
 
@@ -41,7 +41,7 @@ enum State {
     /// A chunk-size line.
     ChunkSize,
     ChunkData(u64),
-    /// The line ending after the data of a chunk.
+    /// The line ending after chunk data.
     ChunkEnd,
     /// A line of the trailer section.
     Trailer,
@@ -78,7 +78,7 @@ impl Head {
         matches!(self.status, 100 | 102..=199)
     }
 
-    /// Returns the length of the body if the head specifies it.
+    /// Returns the body length if the head specifies it.
     pub fn body_bytes(&self) -> Option<u64> {
         match self.framing {
             Framing::Length(bytes) => Some(bytes),
