@@ -1,7 +1,7 @@
 //! Options of the echo servers, and the list of io_uring variants that the lab compares.
 //!
-//! [`UringOptions::validate`] rejects conflicting options before anything is set up, and reports whether the conflict
-//! is due to the kernel or this server.
+//! [`UringOptions::validate`] rejects conflicting options before anything is set up. The error states whether the
+//! kernel or this server causes the conflict.
 
 use std::fmt;
 use std::io;

@@ -1,4 +1,4 @@
-//! `posix-aio`: the asynchronous reads and writes of the C library. glibc executes them with `pread` and `pwrite` on at
+//! `posix-aio`: asynchronous reads and writes of the C library. glibc executes them with `pread` and `pwrite` on at
 //! most 20 threads, and executes requests on the same descriptor one after another. Each slot therefore has its own
 //! descriptor.
 //!

@@ -1,4 +1,5 @@
-//! `threads`: a thread pool that executes blocking requests, like that of an application that must not block on a read.
+//! `threads`: a thread pool that executes blocking requests, as used by applications whose main threads must not block
+//! on I/O.
 
 use std::collections::VecDeque;
 use std::fs::File;

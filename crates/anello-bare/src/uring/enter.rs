@@ -1,4 +1,4 @@
-//! `io_uring_enter(2)`, and the classification of its errors and of failed completions.
+//! `io_uring_enter(2)`, and classification of its errors and of failed completions.
 
 use std::io;
 use std::time::Duration;

@@ -1,7 +1,7 @@
 //! Combines the intervals of all threads, and adds the measurements of the server process and the machine.
 //!
-//! Every thread ends its intervals at the same points in time, according to its own clock. A series adds the parts that
-//! have the same interval number. An interval is complete when every thread has reported its part, has reported a later
+//! Every thread ends its intervals at the same points in time, according to its own clock. A series adds up the parts
+//! with the same interval number. An interval is complete when every thread has reported its part, has reported a later
 //! part (a delayed thread skips intervals), or has finished.
 
 use std::collections::BTreeMap;

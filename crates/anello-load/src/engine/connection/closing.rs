@@ -1,4 +1,4 @@
-//! Closing of connections, after the last response, by the server or after an error, and handling of their requests.
+//! Closing a connection (after its last response, on EOF or after an error), and handling its requests.
 
 use std::time::Duration;
 

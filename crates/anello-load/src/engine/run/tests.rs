@@ -1,4 +1,4 @@
-//! Tests that need private items: a thread that exits without a report, and percentiles of Poisson arrivals.
+//! Tests that need private items: a thread that exits without a report, and percentiles with Poisson arrivals.
 
 use std::collections::HashMap;
 use std::io::{Read, Write};
