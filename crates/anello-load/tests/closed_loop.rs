@@ -60,7 +60,7 @@ fn connections_wait_think_time_between_requests() {
 }
 
 #[test]
-fn busy_load_is_bottleneck_and_idle_load_is_not() {
+fn only_busy_load_generator_is_bottleneck() {
     let address = server(|mut stream| {
         stream.set_nodelay(true)?;
         let mut message = [0; MESSAGE_BYTES];

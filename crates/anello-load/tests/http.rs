@@ -215,7 +215,7 @@ fn latency_of_resent_request_starts_at_first_send() {
 }
 
 #[test]
-fn load_without_replies_is_not_bottleneck() {
+fn load_generator_without_replies_is_not_bottleneck() {
     let unused = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let closing = http_server(|_, _, _| false);
     for address in [unused, closing] {

@@ -1,5 +1,5 @@
-//! `threads`: a thread pool that executes blocking requests, as used by applications whose main threads must not block
-//! on I/O.
+//! `threads`: a thread pool that executes blocking requests, as in applications whose event loop must not block on a
+//! read.
 
 use std::collections::VecDeque;
 use std::fs::File;
