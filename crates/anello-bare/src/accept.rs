@@ -9,7 +9,7 @@ use std::time::Duration;
 use rustix::io::Errno;
 use rustix::net::SocketFlags;
 
-/// Time for which accepting pauses after descriptors or memory ran out. Pending connections wait in the listener's
+/// Pause before the next accept after descriptors or memory ran out. Pending connections wait in the listener's
 /// backlog; an immediate retry would only spin.
 pub const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
@@ -59,7 +59,7 @@ pub(crate) fn accept(listener: &TcpListener) -> Result<OwnedFd, AcceptError> {
     }
 }
 
-/// Accepts connections from a listener that is made blocking, until it is unusable.
+/// Sets a listener to blocking mode and accepts connections from it until it is unusable.
 pub(crate) fn accept_blocking(
     listener: &TcpListener,
     mut on_connection: impl FnMut(TcpStream),

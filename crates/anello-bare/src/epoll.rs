@@ -1,14 +1,15 @@
-//! `epoll`: edge-triggered with speculative system calls.
+//! `epoll`: edge-triggered, with speculative system calls.
 //!
 //! Each socket is registered once, for all events. The server receives from a readable socket into the shared buffer
-//! and echoes from it. A receive that does not fill the buffer has drained the socket, which saves the call that
-//! would return EAGAIN. A request thus costs one receive, one send, and a share of one wait.
+//! and echoes from it. A receive that does not fill the buffer has drained the socket, which saves a call that would
+//! return EAGAIN. A request thus costs one receive, one send and a share of one wait.
 //!
 //! Invariants:
-//! - A descriptor is registered once and closed only while its own event is handled, so an event never reaches
-//!   another connection that reuses its index.
+//! - A descriptor is registered once and closed only while its own event is handled, so an event is never attributed to
+//!   another connection that reuses the index.
 //! - An edge is consumed only when the socket is drained, blocked, or in `pending`.
-//! - EOF can arrive together with the last data, in one edge. `RDHUP` is then set, and the socket is read until EOF.
+//! - EOF can arrive together with the last data, in a single edge. `RDHUP` is then set, and the socket is read until
+//!   EOF.
 
 use std::io;
 use std::net::TcpListener;
@@ -50,12 +51,12 @@ pub(crate) fn run(listener: TcpListener, options: &Options) -> io::Result<()> {
 struct Server {
     epoll: OwnedFd,
     listener: TcpListener,
-    /// Descriptors ran out: accept again on every turn, and no later than after the pause.
+    /// Descriptors ran out: retry the accept on every turn, and no later than after the pause.
     accept_paused: bool,
     /// Time to poll for events before sleeping.
     spin: Duration,
     streams: Slab<Stream>,
-    /// Indices of connections that reached the limit of a turn without being drained.
+    /// Indices of connections that reached the limit per turn before they were drained.
     pending: Vec<usize>,
 }
 

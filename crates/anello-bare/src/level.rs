@@ -1,4 +1,4 @@
-//! `poll` and `select`: level-triggered. The complete list of sockets is passed to the kernel and back on every turn.
+//! `poll` and `select`: level-triggered. On every turn, the complete list of sockets is passed to the kernel and back.
 //!
 //! `select` uses sets of 1024 bits, so descriptors of 1024 or above are not supported. A connection with such a
 //! descriptor is closed immediately and counted.
@@ -37,7 +37,7 @@ fn fits_fd_set(descriptor: i32) -> bool {
     usize::try_from(descriptor).is_ok_and(|descriptor| descriptor < FD_SETSIZE)
 }
 
-/// Waits for the next turn: stores the indices of the ready streams, and returns whether the listener is ready. While
+/// Waits for the next turn: stores the indices of the ready streams and returns whether the listener is ready. While
 /// accepting is paused, the listener is not polled.
 type Wait = fn(&TcpListener, &[Stream], accept_paused: bool, ready: &mut Vec<usize>) -> Result<bool, Errno>;
 

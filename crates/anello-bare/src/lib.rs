@@ -1,15 +1,15 @@
-//! Minimal echo servers, and minimal disk workers ([`disk`]): the baselines for the measurements of a runtime.
+//! Minimal echo servers and minimal disk workers ([`disk`]): the baselines for measuring a runtime.
 //!
-//! The crate has one TCP echo server per I/O model of Linux. Each is the smallest correct program, runs on one thread
-//! (`threads`: one per connection) and uses no runtime. The difference between a runtime and `epoll` or `uring` is
-//! the cost of the runtime; the difference between `epoll` and `uring` is the cost of the model. `uring` with options
-//! is a second, larger server with one thread per ring. It measures the effect of each io_uring option.
+//! The crate has one TCP echo server for each Linux I/O model. Each is the smallest correct program, runs on one thread
+//! (`threads`: one per connection) and uses no runtime. The difference between a runtime and `epoll` or `uring` is the
+//! cost of the runtime; the difference between `epoll` and `uring` is the cost of the model. `uring` with options is a
+//! second, larger server with one thread per ring. It measures the effect of each io_uring option.
 //!
 //! All models give the same guarantees:
-//! - Bytes are echoed once and in order. A send that is rejected or shortened by the kernel is completed later.
-//! - The server does not read from a peer that does not read, so memory per connection is bounded.
+//! - Bytes are echoed once and in order. If the kernel rejects or shortens a send, the rest is sent later.
+//! - The server stops reading from a peer that does not read, so the memory per connection is bounded.
 //! - A peer that shuts down its write half receives all unsent data before the connection is closed.
-//! - A reset closes that connection only. When descriptors run out, accepting pauses for [`ACCEPT_PAUSE`].
+//! - A reset closes that connection only. When descriptors run out, the server pauses accepting for [`ACCEPT_PAUSE`].
 //!
 //! ```no_run
 //! use anello_bare::{Model, Options, listen, run};
@@ -45,25 +45,25 @@ pub use accept::ACCEPT_PAUSE;
 pub use model::Model;
 pub use options::{MAX_RINGS, Options, TaskWork, UringOptions, Variant, parse_core, variants};
 
-/// Backlog of a listener created by [`listen`]: the maximum number of connections that wait to be accepted. The
-/// kernel lowers it to `net.core.somaxconn`.
+/// Backlog of a listener created by [`listen`]: the maximum number of connections waiting to be accepted. The kernel
+/// caps it at `net.core.somaxconn`.
 pub const BACKLOG: i32 = 4096;
 
-/// Creates a listener on `address`: `socket(2)`, SO_REUSEADDR, TCP_NODELAY (which accepted sockets inherit),
-/// `bind(2)`, `listen(2)` with a backlog of [`BACKLOG`]. With port 0 the kernel chooses the port.
+/// Creates a listener on `address`: `socket(2)`, SO_REUSEADDR, TCP_NODELAY (which accepted sockets inherit), `bind(2)`,
+/// `listen(2)` with a backlog of [`BACKLOG`]. With port 0, the kernel chooses the port.
 ///
 /// # Errors
-/// The address is in use or not local, or the port is privileged.
+/// Returns an error if the address is in use or not local, or if the port is privileged.
 pub fn listen(address: SocketAddr) -> io::Result<TcpListener> {
     listen_with(address, false)
 }
 
-/// Creates the listeners on `address` that [`run`] needs with these options. For several rings that is one listener
-/// per ring, among which the kernel distributes the connections (SO_REUSEPORT, Linux 3.9); otherwise it is one as
-/// created by [`listen`].
+/// Creates the listeners on `address` that [`run`] needs with these options. With several rings, these are one listener
+/// per ring, and the kernel distributes the connections among them (SO_REUSEPORT, Linux 3.9). Otherwise, this is a
+/// single listener as created by [`listen`].
 ///
 /// # Errors
-/// The same as for [`listen`].
+/// The same as [`listen`].
 pub fn listen_for(address: SocketAddr, options: &Options) -> io::Result<Vec<TcpListener>> {
     let count = options.uring.map_or(1, |uring| uring.rings);
     let first = listen_with(address, count > 1)?;
@@ -85,8 +85,8 @@ fn listen_with(address: SocketAddr, reuse_port: bool) -> io::Result<TcpListener>
     Ok(socket.into())
 }
 
-/// Checks that `model` is available to this process with these options; only io_uring can be unavailable. For
-/// io_uring, returns the flags or options that are in effect on this kernel, separated by commas.
+/// Checks that `model` is available to this process with these options; only io_uring can be unavailable. For io_uring,
+/// returns the flags or options in effect on this kernel, separated by commas.
 ///
 /// # Errors
 /// - io_uring is not supported by this kernel, or forbidden by `kernel.io_uring_disabled` or a seccomp filter.
@@ -107,14 +107,15 @@ pub fn check(model: Model, options: &Options) -> io::Result<Option<String>> {
     if model == Model::Uring { uring::check(options.uring.as_ref()).map(Some) } else { Ok(None) }
 }
 
-/// Runs the echo server `model` on the listeners of [`listen_for`] until a permanent error. It runs on the calling
-/// thread and returns errors only; a server is stopped by a signal to its process.
+/// Runs the echo server `model` on the listeners of [`listen_for`] until a permanent error. Runs on the calling thread
+/// and returns only errors; to stop a server, send a signal to its process.
 ///
-/// `uring` with options runs one thread and one ring per listener. The other servers take one listener. Raises the
-/// soft limit of open descriptors of this process to the hard limit.
+/// `uring` with options runs one thread and one ring per listener. The other servers take one listener. Raises this
+/// process's soft limit on open descriptors to the hard limit.
 ///
 /// # Errors
-/// A listener is unusable, the number of listeners is wrong, or the model is unavailable (see [`check`]).
+/// Returns an error if a listener is unusable, the number of listeners is wrong, or the model is unavailable (see
+/// [`check`]).
 pub fn run(model: Model, listeners: Vec<TcpListener>, options: &Options) -> io::Result<()> {
     raise_open_file_limit()?;
     for listener in &listeners {

@@ -11,17 +11,18 @@ use clap::Parser;
 
 /// TCP echo server without a runtime, on one thread (threads: one per connection).
 ///
-/// Prints one line when it listens; stops on a signal. Of the options of io_uring, epoll has --spin.
+/// Prints one line when it is listening; stops on a signal. The io_uring options apply only to uring, except --spin,
+/// which also applies to epoll.
 #[derive(Debug, Parser)]
 #[command(name = "anello-bare")]
 struct Arguments {
     model: Model,
 
-    /// Address to listen on; with port 0 the kernel chooses the port.
+    /// Address to listen on; with port 0, the kernel chooses the port.
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:7000")]
     addr: SocketAddr,
 
-    /// Run the configurable server even without other options of io_uring: the reference for measuring them.
+    /// Run the configurable server even without other io_uring options, as the reference for measuring them.
     #[arg(long)]
     configurable: bool,
 

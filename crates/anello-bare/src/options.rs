@@ -1,7 +1,7 @@
 //! Options of the echo servers, and the list of io_uring variants that the lab compares.
 //!
-//! [`UringOptions::validate`] rejects conflicting options before anything is set up, and reports whether the conflict
-//! is a rule of the kernel or of this server.
+//! [`UringOptions::validate`] rejects conflicting options before anything is set up. The error states whether the
+//! kernel or this server causes the conflict.
 
 use std::fmt;
 use std::io;
@@ -13,23 +13,23 @@ use rustix::thread::CpuSet;
 
 use crate::errors::check_rules;
 
-/// Options of [`run`](crate::run). The defaults are the fastest measured settings.
+/// Options for [`run`](crate::run). The defaults are the fastest measured settings.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Size of one receive buffer of `uring` in bytes, 1 to 1 GiB. Default 16 KiB. The other models receive into one
-    /// buffer of 64 KiB.
+    /// Size of one receive buffer of `uring` in bytes, 1 to 1 GiB. Default: 16 KiB. The other models receive into one
+    /// 64 KiB buffer.
     pub uring_buffer_bytes: u32,
-    /// Maximum number of receive buffers of `uring`, rounded up to a power of two, at most 32768. Default 1024. The
-    /// server starts with 32 and doubles their number when they run out.
+    /// Maximum number of receive buffers of `uring`, rounded up to a power of two, at most 32768. Default: 1024. The
+    /// server starts with 32 buffers and doubles their number when they run out.
     pub uring_buffers: u16,
-    /// Time for which `epoll` polls for events before it sleeps. Zero, the default, sleeps immediately. For `uring`,
-    /// set [`UringOptions::spin`]; the other models never spin.
+    /// Time for which `epoll` polls for events before it sleeps. Default: zero, which means that it sleeps immediately.
+    /// For `uring`, set [`UringOptions::spin`]; the other models never spin.
     pub spin: Duration,
-    /// Runs `uring` as the configurable server with these options. `None`, the default, runs the server without
-    /// options, which is the baseline.
+    /// Runs `uring` as the configurable server with these options. Default: `None`, which runs the server without
+    /// options, the baseline.
     pub uring: Option<UringOptions>,
     /// Number of connections that were accepted and closed immediately because the model could not serve them: a
-    /// descriptor of 1024 or above under `select`, a thread that could not be started under `threads`.
+    /// descriptor of 1024 or above with `select`, or a thread that could not be started with `threads`.
     pub refused: Arc<AtomicU64>,
 }
 
@@ -45,20 +45,19 @@ impl Default for Options {
     }
 }
 
-/// Selectable io_uring features, which are also the flags of the command line. The default is what the baseline `uring`
-/// uses: deferred task work, multishot receive into a buffer ring, inline send completion, ordinary descriptors, one
-/// ring.
+/// Selectable io_uring features, which are also command-line flags. The defaults are those of the baseline `uring`:
+/// deferred task work, multishot receive into a buffer ring, inline send completion, ordinary descriptors, one ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::Args)]
-#[command(next_help_heading = "Options of io_uring")]
+#[command(next_help_heading = "io_uring options")]
 pub struct UringOptions {
-    /// When the kernel runs task work, which completes requests. Default: deferred, or with --sqpoll on the polling
+    /// When the kernel runs task work, which completes requests. Default: deferred; with --sqpoll, on the polling
     /// thread.
     #[arg(long, value_name = "WHEN")]
     pub task_work: Option<TaskWork>,
-    /// A kernel thread polls for submissions (IORING_SETUP_SQPOLL, Linux 5.11 for sockets) and sleeps after IDLE_MS
-    /// milliseconds without any. Each send then posts a completion, because no return of io_uring_enter(2) can
-    /// confirm it. Unless it is pinned, the thread runs on any core, even outside the CPU affinity mask of this
-    /// process.
+    /// Poll for submissions on a kernel thread (IORING_SETUP_SQPOLL, Linux 5.11 for sockets), which sleeps after
+    /// IDLE_MS milliseconds without submissions. Each send then posts a completion, because the return of
+    /// io_uring_enter(2) cannot confirm it. Unless it is pinned, the thread runs on any core, even outside the CPU
+    /// affinity mask of this process.
     #[arg(long, value_name = "IDLE_MS", value_parser = parse_milliseconds)]
     pub sqpoll: Option<Duration>,
     /// Pin the polling thread to this core (IORING_SETUP_SQ_AFF); last is the last core that this process may use.
@@ -67,7 +66,7 @@ pub struct UringOptions {
     /// Submit each receive separately instead of using multishot receives.
     #[arg(long)]
     pub one_shot_receive: bool,
-    /// Receive alternately into two buffers per connection instead of buffers of a ring. Receives are then one-shot.
+    /// Receive alternately into two buffers per connection instead of into a buffer ring. Receives are then one-shot.
     #[arg(long)]
     pub per_connection_buffers: bool,
     /// Keep connections only in the ring's table of registered files, without descriptors (Linux 5.19).
@@ -77,19 +76,19 @@ pub struct UringOptions {
     /// completion.
     #[arg(long)]
     pub forced_async: bool,
-    /// Link a timeout to each receive (IORING_OP_LINK_TIMEOUT): a client that sends nothing for this time is
+    /// Link a timeout to each receive (IORING_OP_LINK_TIMEOUT). Clients that send nothing for this time are
     /// disconnected. Receives are then one-shot.
     #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
     pub linked_timeout: Option<Duration>,
-    /// Post one completion for all buffers that a receive filled (IORING_RECVSEND_BUNDLE, Linux 6.10). With or
-    /// without this option, several received buffers are sent by one gathered send.
+    /// Post one completion for all buffers that a receive filled (IORING_RECVSEND_BUNDLE, Linux 6.10). With or without
+    /// this option, several received buffers are sent with one gathered send.
     #[arg(long)]
     pub bundles: bool,
     /// Post a completion for each send instead of completing sends inline at submission.
     #[arg(long)]
     pub completion_per_send: bool,
-    /// Send from the received buffers without a copy (IORING_OP_SEND_ZC, Linux 6.0; 6.1 for several buffers). On
-    /// loopback the kernel copies anyway.
+    /// Send from the receive buffers without copying (IORING_OP_SEND_ZC, Linux 6.0; 6.1 for several buffers). On
+    /// loopback, the kernel copies anyway.
     #[arg(long)]
     pub zero_copy_sends: bool,
     /// Number of rings, 1 to 256. Each has its own thread and its own listener (SO_REUSEPORT).
@@ -138,7 +137,7 @@ pub enum TaskWork {
     /// When the thread waits for completions, repeated until no work is left (IORING_SETUP_DEFER_TASKRUN, Linux
     /// 6.1).
     Deferred,
-    /// When the thread waits for completions, once per turn. Since Linux 6.13 each wait runs about 20 items of task
+    /// When the thread waits for completions, once per turn. Since Linux 6.13, each wait runs about 20 items of task
     /// work.
     DeferredOnce,
     /// At the thread's next system call (IORING_SETUP_COOP_TASKRUN, Linux 5.19).
@@ -151,7 +150,7 @@ impl UringOptions {
     /// Returns an error if options conflict.
     ///
     /// # Errors
-    /// `InvalidInput`; the message names the rule of the kernel or of this server.
+    /// Returns `InvalidInput`. The message states the rule of the kernel or of this server that is violated.
     pub fn validate(&self) -> io::Result<()> {
         let sqpoll = self.sqpoll.is_some();
         let interrupting = self.task_work == Some(TaskWork::Interrupting);
@@ -168,7 +167,7 @@ impl UringOptions {
             ),
             (
                 self.bundles && self.per_connection_buffers,
-                "--bundles conflicts with --per-connection-buffers: a bundle consists of buffers of a ring",
+                "--bundles conflicts with --per-connection-buffers: a bundle consists of ring buffers",
             ),
             (
                 self.bundles && (sqpoll || self.forced_async || interrupting),
@@ -177,7 +176,7 @@ impl UringOptions {
             ),
             (
                 self.completion_per_send && self.zero_copy_sends,
-                "--completion-per-send conflicts with --zero-copy-sends: they are different requests",
+                "--completion-per-send conflicts with --zero-copy-sends: they select different send requests",
             ),
             (
                 self.linked_timeout.is_some_and(|timeout| timeout.is_zero()),
@@ -207,7 +206,7 @@ impl UringOptions {
     }
 }
 
-/// Writes the options in effect, separated by commas, for the ready line.
+/// Writes the options in effect for the ready line, separated by commas.
 impl fmt::Display for UringOptions {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let task_work = self.task_work.unwrap_or(TaskWork::Deferred).to_string();
@@ -247,7 +246,7 @@ pub struct Variant {
     pub name: &'static str,
     /// Arguments of `anello bare` and `anello-bare`, without `--addr`.
     pub arguments: &'static [&'static str],
-    /// Name of the variant to compare with, which differs in this option only.
+    /// Name of the variant to compare with, which differs only in this option.
     pub baseline: &'static str,
 }
 
@@ -255,7 +254,7 @@ pub struct Variant {
 /// (`sched_getaffinity(2)`).
 ///
 /// # Errors
-/// The text is neither, or the error of `sched_getaffinity(2)`.
+/// Returns an error if the text is neither, or the error of `sched_getaffinity(2)`.
 pub fn parse_core(text: &str) -> Result<u32, String> {
     if let Ok(core) = text.parse() {
         return Ok(core);
@@ -278,7 +277,7 @@ fn parse_spin(text: &str) -> Result<Duration, String> {
     if spin <= MAX_SPIN { Ok(spin) } else { Err("expected at most 1s, e.g. 50us".to_owned()) }
 }
 
-/// Returns all variants: each io_uring option by itself, the default first, then the combinations that are needed to
+/// Returns all variants: the default first, then each io_uring option by itself, then the combinations needed to
 /// measure an option.
 ///
 /// The polling thread sleeps after 5 ms. This is short enough not to disturb the next contender, and longer than any

@@ -1,5 +1,5 @@
-//! Connection of the readiness-based models: receives once, echoes, and keeps the bytes that the kernel did not
-//! accept.
+//! Connection of the readiness-based models: receives once, echoes the data, and keeps the bytes that the kernel did
+//! not accept.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
@@ -27,7 +27,7 @@ pub(crate) enum StepResult {
     ShortRead,
     /// No data was available.
     WouldBlock,
-    /// The kernel does not accept all bytes: continue when the socket is writable.
+    /// The kernel did not accept all bytes: continue when the socket is writable.
     SendBlocked,
     /// EOF or a connection error: drop the stream.
     Closed,
@@ -72,7 +72,7 @@ impl Stream {
         }
     }
 
-    /// Sends unsent bytes. Returns `None` when all are sent.
+    /// Sends unsent bytes. Returns `None` if all were sent.
     #[cold]
     fn flush_unsent(&mut self) -> Option<StepResult> {
         match send(self.socket.as_fd(), &self.unsent[self.sent_bytes..]) {

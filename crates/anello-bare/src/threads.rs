@@ -10,7 +10,7 @@ use crate::accept::accept_blocking;
 use crate::options::Options;
 use crate::stream::RECEIVE_BUFFER_BYTES;
 
-/// Stack size of one connection's thread in bytes; its buffer is on the heap.
+/// Stack size of a connection's thread, in bytes. The buffer is on the heap.
 const STACK_BYTES: usize = 64 * 1024;
 
 pub(crate) fn run(listener: TcpListener, options: &Options) -> io::Result<()> {

@@ -1,4 +1,4 @@
-//! Tests of all disk engines on a real file: reads return the written data, wrong data is detected, and failures are
+//! Tests of all disk engines on a real file: reads return the written data, wrong data is detected and failures are
 //! reported. Engines that are unavailable on this machine are skipped with a message.
 
 use std::fs::{self, OpenOptions};
@@ -33,8 +33,7 @@ fn for_each_engine(case: impl Fn(Engine)) {
     }
 }
 
-/// Creates a directory next to the test binaries, which is more often on a disk than the directory for temporary
-/// files.
+/// Creates a directory next to the test binaries, which are more likely to be on a disk than the temporary directory.
 fn test_directory() -> TempDir {
     TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).expect("a temporary directory")
 }
@@ -151,7 +150,7 @@ fn wrong_blocks_are_counted() {
         let depth = 1;
         let read = Command { depth, seed: 4, duration_ns: 0, ..command(Operation::SequentialRead) };
         let outcome = read_all(&worker, false);
-        // Each pass detects both; several passes may have run.
+        // Each pass over the file detects both blocks; there may have been several passes.
         let rounds = outcome.operations / BLOCKS;
         assert!((2 * rounds..=2 * rounds + 2).contains(&outcome.wrong_blocks), "{engine}: {outcome:?}");
         // A duration of zero starts no request.
@@ -181,7 +180,7 @@ fn open_rejects_foreign_files() {
     assert!(open_error(Some(1000)).contains("multiple of 4096"));
     fs::write(&path, vec![7; 1 << 20]).expect("writes");
     for create_bytes in [None, Some(1 << 20), Some(2 << 20)] {
-        assert!(open_error(create_bytes).contains("pattern of disk workers missing"));
+        assert!(open_error(create_bytes).contains("disk worker pattern missing"));
     }
     assert!(fs::read(&path).expect("reads") == vec![7; 1 << 20], "foreign file was modified");
     fs::remove_file(&path).expect("removes");
@@ -238,7 +237,7 @@ fn control_connection_survives_invalid_commands() {
         assert!(response["operations"].as_u64() > Some(0), "round {round}: {response}");
         assert_eq!(response["wrong_blocks"], 0, "{response}");
     }
-    // A line that is too long is answered as well, and the next control connection is served.
+    // A line that is too long also gets a response, and the next control connection is served.
     let stream = TcpStream::connect(address).expect("connects");
     (&stream).write_all(&vec![b' '; 64 * 1024]).expect("sends");
     let mut response = String::new();

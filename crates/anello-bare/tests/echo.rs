@@ -14,10 +14,10 @@ use clap::ValueEnum;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use socket2::{Domain, SockRef, Socket, Type};
 
-/// Long enough for any step on a loaded machine; only a hang reaches it.
+/// Long enough for any step on a loaded machine; only a hang exceeds it.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Server under test: a model or a variant of the io_uring options.
+/// Server under test: a model, or a variant of the io_uring options.
 #[derive(Clone, Debug)]
 struct Subject {
     name: String,
@@ -40,7 +40,7 @@ impl Subject {
         Subject::new(Model::Uring, name, arguments)
     }
 
-    /// Number of connections after which each of its rings has at least one.
+    /// Number of connections after which each ring of the server has at least one.
     fn idle_connections(&self) -> usize {
         if self.has_argument("--rings") { 16 } else { 1 }
     }
@@ -49,7 +49,7 @@ impl Subject {
         self.arguments.iter().any(|argument| argument == name)
     }
 
-    /// Its polling thread uses CPU while idle, which counts as CPU time of the process.
+    /// Returns `true` if the server has a polling thread, whose CPU time while idle counts as CPU time of the process.
     fn uses_sqpoll(&self) -> bool {
         self.has_argument("--sqpoll")
     }
@@ -65,13 +65,13 @@ struct Server {
     subject: Subject,
     process: Child,
     address: SocketAddr,
-    /// Kept open so that the server has opened all its own descriptors before they are counted. With several rings,
+    /// Kept open so that the server has opened all of its own descriptors before they are counted. With several rings,
     /// each ring has at least one of these connections.
     idle_connections: Vec<TcpStream>,
 }
 
 impl Server {
-    /// Starts a server, with at most `open_files` descriptors if given.
+    /// Starts a server, limited to `open_files` descriptors if given.
     fn start(subject: &Subject, open_files: Option<u32>) -> Server {
         let program = env!("CARGO_BIN_EXE_anello-bare");
         let limit = open_files.map_or(String::new(), |count| format!("ulimit -n {count}; "));
@@ -107,13 +107,13 @@ impl Server {
         stream
     }
 
-    /// Asserts that a new connection is echoed.
+    /// Asserts that data on a new connection is echoed.
     fn assert_alive(&self) {
         let mut stream = self.connect();
         exchange(&mut stream, b"alive").unwrap_or_else(|error| panic!("{}: {error}", self.subject));
     }
 
-    /// Asserts that the oldest connections are still echoed.
+    /// Asserts that data on the oldest connections is still echoed.
     fn assert_idle_connections_served(&mut self) {
         for connection in &mut self.idle_connections {
             exchange(connection, b"still here").unwrap_or_else(|error| panic!("{}: {error}", self.subject));
@@ -292,7 +292,7 @@ fn pipelined_bytes_come_back_in_order() {
     });
 }
 
-/// The peer writes until the server stops reading, and only then reads.
+/// The peer writes until the server stops reading, and starts to read only then.
 #[test]
 fn stalled_reader_receives_everything_with_bounded_memory() {
     for_each_subject(|subject| {
@@ -361,7 +361,7 @@ fn reset_closes_one_connection() {
         let message = Rng(5).bytes(600_000);
         for round in 0..300 {
             let mut stream = server.connect();
-            // From an idle connection over one with unsent bytes to a stalled one.
+            // From an idle connection, via one with unsent bytes, to a stalled connection.
             let bytes = &message[..[0, 1, 4000, 600_000][round % 4]];
             stream.set_nonblocking(true).expect("nonblocking");
             bytes_or_zero(stream.write(bytes));
@@ -431,7 +431,7 @@ fn uring_serves_with_few_buffers() {
     }
 }
 
-/// Exchanges messages of random lengths up to `max_bytes` on 30 connections with a server of these options.
+/// Exchanges messages of random lengths up to `max_bytes` on 30 connections with a server with these options.
 fn exchange_concurrently(options: &Options, max_bytes: u64) {
     let listeners = listen_for("127.0.0.1:0".parse().expect("an address"), options).expect("listens");
     let address = listeners[0].local_addr().expect("an address");
@@ -482,20 +482,20 @@ fn linked_timeout_disconnects_silent_clients() {
     server.assert_idle_connections_served();
 }
 
-/// Without free descriptors, pending connections are served once others close.
+/// Without free descriptors, pending connections are served once other connections close.
 #[test]
 fn descriptor_exhaustion_delays_accepts() {
     for_each_subject(|subject| {
         let server = Server::start(subject, Some(40 + subject.idle_connections() as u32));
         let mut first = vec![server.connect()];
-        // The first exchange comes before the other connections: with several rings, connections of a later ring
-        // could use the last descriptor before the ring of this connection accepts.
+        // The first exchange precedes the other connections: with several rings, connections of a later ring could use
+        // the last descriptor before the ring of this connection accepts it.
         exchange(&mut first[0], b"accepted in time").expect("echoes");
         first.extend((1..80).map(|_| server.connect()));
         exchange(&mut first[0], b"still served").expect("echoes");
         server.assert_no_spin();
-        // More connections remain than there are descriptors. With several rings, a connection could wait for the
-        // descriptor of another ring, so fewer remain.
+        // More connections remain than there are descriptors. With several rings, a connection could wait for a
+        // descriptor used by another ring, so fewer remain.
         let last = first.split_off(if subject.idle_connections() > 1 { 60 } else { 20 });
         drop(first);
         for mut stream in last {

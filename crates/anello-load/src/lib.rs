@@ -38,9 +38,9 @@
 //! # Open loop
 //!
 //! The time of every request is fixed in advance. Requests are assigned to the connections in turn, whether or not
-//! replies arrive. Latency is measured from the scheduled time, so a pause of the server is visible in all requests
-//! that were due during it. Latency from the actual send time is reported as well ("uncorrected"). A request whose
-//! connection is still busy waits in the queue of that connection.
+//! replies arrive. Latency is measured from the scheduled time, so a server pause is visible in all requests that were
+//! due during it. Latency from the actual send time is also reported ("uncorrected"). A request whose connection is
+//! still busy waits in the queue of that connection.
 //!
 //! ```no_run
 //! use std::net::SocketAddr;
@@ -98,16 +98,17 @@
 //!
 //! # Usage
 //!
-//! [`run()`] starts the worker threads and waits for them. [`Session`] is the engine of one worker, on the calling
-//! thread. The crate prints nothing. [`formats`] writes intervals in formats for other programs. [`merge`] adds up the
-//! results of several machines.
+//! [`run()`] starts the worker threads and waits for them. [`Session`] is the engine of one worker and runs on the
+//! calling thread. The crate prints nothing. [`formats`] writes intervals in formats that other programs read.
+//! [`merge`] adds up the results from several machines.
 //!
 //! # Invariants
 //!
-//! - Every operation ends in bounded time, whatever the server does: connecting and every request have a deadline, and
-//!   so has the drain phase at the end of a schedule.
+//! - Every operation completes in bounded time, whatever the server does: connection attempts, requests and the drain
+//!   phase at the end of a schedule all have deadlines.
 //! - No request is in flight between slices.
-//! - A reply counts as a request only if it is complete, expected and, if verification is enabled, has the right bytes.
+//! - A reply counts as a request only if it is complete and expected and, if verification is enabled, has the expected
+//!   bytes.
 //! - Every scheduled request is accounted for: it is answered, counted as an error, unsent, or abandoned because the
 //!   load was stopped.
 #![forbid(unsafe_code)]

@@ -10,8 +10,8 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::thread;
 use std::time::Duration;
 
-/// Starts a server with one thread for all connections, which calls `serve` for each connection that has data, and ends
-/// the connection if that returns `false`.
+/// Starts a server with one thread for all connections. The thread calls `serve` for each connection that has data, and
+/// closes the connection if `serve` returns `false`.
 fn serial_server(serve: impl Fn(&mut TcpStream) -> bool + Send + 'static) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -44,11 +44,11 @@ mod echo {
 
     use super::*;
 
-    /// A test that takes longer than this hangs.
+    /// A test that takes longer than this has hung.
     const TIMEOUT: Duration = Duration::from_secs(60);
 
-    /// Starts a server that replies to each chunk with the result of `respond`, or closes the connection if there is
-    /// none. `respond` gets the number of bytes received so far and the chunk.
+    /// Starts a server that replies to each chunk with the result of `respond`, or closes the connection if there is no
+    /// result. `respond` is called with the number of bytes received so far and the chunk.
     fn server(respond: fn(usize, &[u8]) -> Option<Vec<u8>>) -> SocketAddr {
         common::server(move |mut stream| {
             let (mut total, mut buffer) = (0, [0; 16_384]);
@@ -92,7 +92,7 @@ mod echo {
                 let error = complete_bytes(target, TIMEOUT).await.unwrap_err();
                 assert!(error.contains(expected), "{error}");
                 let error = stalled_reader(target, TIMEOUT).await.unwrap_err();
-                assert!(error.starts_with("data of the stalled reader: byte "), "{error}");
+                assert!(error.starts_with("data for the stalled reader: byte "), "{error}");
             }
             let error = complete_bytes(closing, TIMEOUT).await.unwrap_err();
             assert!(error.contains("of 262147 bytes") || error.contains("of 65537 bytes"), "{error}");
@@ -123,7 +123,7 @@ mod echo {
             let error = complete_bytes(silent, timeout).await.unwrap_err();
             assert_eq!(error, "message of 3 bytes: no complete reply within 50ms");
             let error = many_connections(silent, 3, timeout).await.unwrap_err();
-            assert!(error.starts_with("0 of 3 connections received their reply"), "{error}");
+            assert!(error.starts_with("0 of 3 connections received a correct reply"), "{error}");
             let unused = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
             assert!(complete_bytes(unused, timeout).await.unwrap_err().contains("cannot connect"));
             assert!(many_connections(unused, 3, timeout).await.unwrap_err().contains("cannot open all"));
@@ -141,7 +141,7 @@ mod http {
 
     const TIMEOUT: Duration = Duration::from_secs(20);
 
-    /// Exceeds the buffers of two sockets.
+    /// Does not fit into the buffers of two sockets.
     const LARGE_BYTES: usize = 10 << 20;
 
     fn page(path: &str, bytes: usize) -> Page {
@@ -255,7 +255,8 @@ mod http {
             let error = complete(target, pages()).unwrap_err();
             assert!(error.starts_with(expected), "{error}");
         }
-        // The body may arrive with the head or after it, and the second response with the first or before the next.
+        // The body may arrive with the head or after it, and the second response may arrive with the first or before
+        // the next.
         let error = complete(body_after_head, pages()).unwrap_err();
         assert!(
             error.starts_with("HEAD /small: unexpected body")
@@ -314,7 +315,7 @@ mod http {
             true => response("200 OK", &format!("Content-Length: {LARGE_BYTES}\r\n"), &[0, 1]),
             false => correct_response(line),
         });
-        // The next response of the server is taken for the rest of the body.
+        // The server's next response is taken for the rest of the body.
         let error = run(stalled_reader(truncating, large, small, TIMEOUT)).unwrap_err();
         assert!(error.starts_with("response to the stalled reader: byte 2 of 10485760 is wrong"), "{error}");
     }
@@ -323,16 +324,16 @@ mod http {
     fn silent_server_times_out() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let silent = listener.local_addr().unwrap();
-        // Includes the time for connecting.
+        // Includes the time to connect.
         let timeout = Duration::from_millis(500);
         let [small, _] = pages();
         let error = run(complete_bytes(silent, &pages()[..1], timeout)).unwrap_err();
         assert_eq!(error, "GET /small: no complete reply within 500ms");
         let error = run(many_connections(silent, 3, small, timeout)).unwrap_err();
-        assert!(error.starts_with("0 of 3 connections received their reply"), "{error}");
+        assert!(error.starts_with("0 of 3 connections received a correct reply"), "{error}");
         let wrong = server(|_| response("200 OK", "Content-Length: 13\r\n", &[7; 13]));
         let error = run(many_connections(wrong, 3, small, TIMEOUT)).unwrap_err();
-        assert!(error.starts_with("0 of 3 connections received their reply: 3 × "), "{error}");
+        assert!(error.starts_with("0 of 3 connections received a correct reply: 3 × "), "{error}");
     }
 
     #[test]

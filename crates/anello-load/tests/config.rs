@@ -1,4 +1,4 @@
-//! Validation of the configuration, and values derived from it.
+//! Validation of the configuration and values derived from it.
 
 #![forbid(unsafe_code)]
 

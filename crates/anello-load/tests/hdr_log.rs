@@ -1,4 +1,4 @@
-//! Interval log: written logs can be read back, logs of the Java library are read, damaged logs are rejected.
+//! Interval log: written logs can be read back, logs of the Java library can be read, and damaged logs are rejected.
 
 #![forbid(unsafe_code)]
 
@@ -24,7 +24,7 @@ const JAVA_LOG: &[u8] = include_bytes!("data/java.hlog");
 const START_NS: u64 = 1_700_000_000_250_000_000;
 const SECOND_NS: u64 = 1_000_000_000;
 
-/// Summary of a histogram as listed by the Java program: number of values, maximum, sum of counts times values.
+/// Summary of a histogram as listed by the Java program: number of values, maximum, and sum of counts times values.
 fn summary(histogram: &Histogram<u64>) -> (u64, u64, u64) {
     let sum = histogram.iter_recorded().fold(0u64, |sum, value| {
         let product =
@@ -108,8 +108,7 @@ fn written_log_is_read_back() {
     }
 }
 
-/// Runs a load against a server that corrupts some replies. Returns the report, and the log as `anello load` writes
-/// it.
+/// Runs a load against a server that corrupts some replies. Returns the report and the log as `anello load` writes it.
 fn logged_run(driver: &RuntimeBuilder) -> (Report, Vec<u8>) {
     let address = common::server(|mut stream| {
         stream.set_nodelay(true)?;
@@ -147,7 +146,7 @@ fn logged_run(driver: &RuntimeBuilder) -> (Report, Vec<u8>) {
     (report, writer.into_inner())
 }
 
-/// Reads a log with the independent reader of the hdrhistogram crate. Returns the start and base times, and the
+/// Reads a log with the independent reader in the hdrhistogram crate. Returns the start and base times, and the
 /// intervals with the given tag.
 fn read_with_hdrhistogram<'a>(
     text: &'a [u8],
@@ -194,7 +193,7 @@ fn hdrhistogram_reader_agrees_with_report() {
             assert_eq!((sum.min(), sum.max()), (latency.min_ns, latency.max_ns));
             assert!((sum.mean() / latency.mean_ns - 1.0).abs() < 1e-9, "{} of {latency:?}", sum.mean());
         }
-        // The hdrhistogram reader has skipped the comment with the error counts.
+        // The hdrhistogram reader skips the comment with the error counts.
         let log = HdrLog::parse(&text).unwrap();
         let wrong = report.errors.count(ErrorKind::WrongBytes);
         assert!(wrong > 0 && wrong == report.errors.total(), "{report:?}");
@@ -229,14 +228,14 @@ fn error_counts_comment_round_trips() {
     let read = |text: &[u8]| reported_errors(&HdrLog::parse(text).unwrap().errors);
     assert_eq!(read(&one), ("refused=2;reset=3".to_owned(), true));
     assert_eq!(read(&none), (String::new(), true));
-    // Several runs in one log, with CRLF line ends.
+    // Several runs in one log, with CRLF line endings.
     let several = String::from_utf8([one.clone(), none, one].concat()).unwrap().replace('\n', "\r\n");
     assert_eq!(read(several.as_bytes()), ("refused=4;reset=6".to_owned(), true));
     // A kind added by a later version.
     assert_eq!(read(b"#[AnelloErrors: late_hello=3;reset=1]\n"), ("reset=1;other=3".to_owned(), true));
 }
 
-/// Parses error counts, as they stand in a log.
+/// Parses error counts as written in a log.
 fn parse_counts(counts: &str) -> Result<Errors, String> {
     let log = HdrLog::parse(format!("#[AnelloErrors: {counts}]").as_bytes());
     log.map(|log| log.errors.known).map_err(|error| error.problem)

@@ -13,7 +13,7 @@ use anello_load::{Arrivals, ErrorKind, HttpLoad, Knee, LoadConfig, Mode, Protoco
 use common::{reports, reset, server};
 
 /// Starts a server that reads request heads. `respond` is called with the path of each request and its number on the
-/// connection. It returns whether to keep the connection open.
+/// connection, and returns whether to keep the connection open.
 fn http_server(respond: impl Fn(&mut TcpStream, &str, u64) -> bool + Send + Sync + 'static) -> SocketAddr {
     server(move |mut stream| {
         stream.set_nodelay(true)?;
@@ -65,7 +65,7 @@ fn load(target: SocketAddr, change: impl FnOnce(&mut HttpLoad)) -> LoadConfig {
 fn supports_all_framings_and_multiple_paths() {
     let address = http_server(|stream, path, number| match path {
         "/length" => respond(stream, &with_length("hello")),
-        // Split at varying positions, so that heads and chunks are divided everywhere.
+        // Split at varying positions, so that heads and chunks are split everywhere.
         "/chunked" => {
             let text =
                 "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nhel\r\n2\r\nlo\r\n0\r\n\r\n";
@@ -215,7 +215,7 @@ fn latency_of_resent_request_starts_at_first_send() {
 }
 
 #[test]
-fn load_without_replies_is_not_bottleneck() {
+fn load_generator_without_replies_is_not_bottleneck() {
     let unused = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let closing = http_server(|_, _, _| false);
     for address in [unused, closing] {

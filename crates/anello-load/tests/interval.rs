@@ -1,4 +1,4 @@
-//! Sums of intervals and their histograms, and summaries of them.
+//! Sums and summaries of intervals and their histograms.
 
 #![forbid(unsafe_code)]
 

@@ -1,4 +1,4 @@
-//! Merging: the sum of logs contains the values of all logs, regardless of order and grouping.
+//! Merging: the sum of logs contains the values from all logs, regardless of order and grouping.
 
 #![forbid(unsafe_code)]
 
@@ -12,7 +12,7 @@ use proptest::prelude::*;
 const MS_NS: u64 = 1_000_000;
 const START_NS: u64 = 1_700_000_000_000 * MS_NS;
 
-/// Line of a log: start and length in milliseconds, whether it has a tag, values.
+/// Line of a log: start and length in milliseconds, whether the line has a tag, and values.
 type Line = (u64, u64, bool, Vec<u64>);
 
 /// Creates a log with the given lines. `digits` determines the layout of its histograms.
@@ -35,10 +35,10 @@ fn counts(histogram: &Histogram<u64>) -> Vec<(u64, u64)> {
     histogram.iter_recorded().map(|value| (value.value_iterated_to(), value.count_at_value())).collect()
 }
 
-/// Sum in comparable form: tag, start, end, counts.
+/// Sum in comparable form: tag, start, end and counts.
 type Comparable = (Option<String>, u64, u64, Vec<(u64, u64)>);
 
-/// Returns the sums of all seconds.
+/// Returns the sums for all seconds.
 fn by_second(logs: &[NamedLog]) -> Vec<Comparable> {
     let mut all = Vec::new();
     seconds(logs, |tag, sum| {
@@ -55,7 +55,7 @@ fn reported_errors(logs: &[NamedLog]) -> (String, bool) {
     (errors.known.by_kind(), errors.is_complete)
 }
 
-/// Replaces the error counts of a log by those in `counts`.
+/// Replaces the error counts of a log with `counts`.
 fn with_errors_comment(mut log: NamedLog, counts: &str) -> NamedLog {
     log.log.errors = HdrLog::parse(format!("#[AnelloErrors: {counts}]").as_bytes()).unwrap().errors;
     log
@@ -150,7 +150,7 @@ fn merged_errors_are_complete_if_all_logs_are_complete() {
     let (none, some, more) = (with("none"), with("reset=3;timeout=1"), with("refused=2;reset=4"));
     let partial = with("reset=3;unknown");
     let cases: [(&[&NamedLog], &str, bool, Option<&str>); 7] = [
-        // Unknown, as in the input.
+        // Unknown, like the input.
         (&[&without_counts], "", false, None),
         (&[&none, &none], "", true, Some("none")),
         (&[&some, &none, &more], "refused=2;reset=7;timeout=1", true, Some("refused=2;reset=7;timeout=1")),

@@ -25,7 +25,7 @@ const MESSAGE_BYTES: usize = 64;
 type Log = Arc<Mutex<Vec<(u64, u64)>>>;
 
 /// Starts a server that echoes each message after a delay. `delay` is called with the time since the start of the
-/// server and the number of the request on its connection.
+/// server and the request's number on its connection.
 fn logging_server(delay: impl Fn(Duration, u64) -> Duration + Send + Sync + 'static) -> (SocketAddr, Log) {
     let (log, origin) = (Log::default(), Instant::now());
     let writer = Arc::clone(&log);
@@ -58,8 +58,8 @@ fn open_loop(target: SocketAddr, per_second: u64) -> LoadConfig {
     }
 }
 
-/// Returns lower bounds of the latencies that a load on one connection must have measured: from the scheduled times,
-/// and from the times of sending.
+/// Returns lower bounds of the latencies that a load on one connection must have measured: from the scheduled times and
+/// from the send times.
 fn expected(log: &[(u64, u64)], per_second: u64) -> [Histogram<u64>; 2] {
     let due_ns = |number: usize| number as u64 * 1_000_000_000 / per_second;
     // No request is sent before its scheduled time. The request with the smallest delay therefore gives the best
@@ -134,8 +134,8 @@ fn measures_percentiles_of_saturated_server() {
     assert_percentiles(|_, _| Duration::from_millis(4), 500, Duration::from_secs(1));
 }
 
-/// The server stalls for a tenth of the time: 50 ms of every 500 ms and, if `ANELLO_LONG` is set, also 1 s of every 10
-/// s.
+/// The server stalls for a tenth of the time: for 50 ms of every 500 ms and, if `ANELLO_LONG` is set, also for 1 s of
+/// every 10 s.
 #[test]
 fn measures_percentiles_of_stalling_server() {
     let stall = |every_ms: u64| {

@@ -1,5 +1,5 @@
 //! Loads against servers with known behaviour, correct and faulty, on every driver. The tests assert counts, never
-//! upper bounds of durations. That each test terminates is part of what it tests.
+//! upper bounds of durations. A test that does not terminate has also failed.
 
 mod common;
 
@@ -22,7 +22,7 @@ fn runtimes() -> Vec<Runtime> {
     drivers().iter().map(|driver| driver.build().unwrap()).collect()
 }
 
-/// Echoes messages. `change` can modify each message first, and returns whether to continue.
+/// Echoes messages. `change` can modify each message first and returns whether to continue.
 fn echo(
     mut stream: TcpStream,
     mut change: impl FnMut(&mut TcpStream, &mut Vec<u8>) -> bool,
@@ -42,7 +42,7 @@ fn echo_server() -> SocketAddr {
     server(|stream| echo(stream, |_, _| true))
 }
 
-/// Returns a protocol whose requests and replies have `message_bytes` bytes.
+/// Returns a protocol with requests and replies of `message_bytes` bytes.
 fn echo_protocol(message_bytes: usize) -> Protocol {
     Protocol::Messages { request_bytes: message_bytes, response_bytes: message_bytes }
 }
@@ -93,7 +93,7 @@ fn correct_server_yields_successful_report() {
 #[test]
 fn report_round_trips_through_json() {
     let mut report = reports(&load(echo_server())).next().unwrap();
-    // Numbers with few fraction digits, because the text may lose the last digit of others.
+    // Numbers with few decimals, because formatting may lose the last digit of other numbers.
     report.requests_per_second = 1234.5;
     report.load_cpu_ns_per_request = Some(0.25);
     report.latency.as_mut().unwrap().mean_ns = 17.75;

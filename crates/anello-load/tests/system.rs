@@ -1,4 +1,4 @@
-//! Usage of processes, and cores of this machine.
+//! Resource usage of processes, and cores of this machine.
 
 #![forbid(unsafe_code)]
 

@@ -85,7 +85,7 @@ fn configured_cipher_suite_is_negotiated() {
         let options = TlsOptions { cipher: Some(name.to_owned()), ..identity.trusting_options() };
         let load = load(address, options, |_| {});
         if name.contains("_RSA_") {
-            assert_connections_fail(&load, ErrorKind::Tls, "offer another suite, or all");
+            assert_connections_fail(&load, ErrorKind::Tls, "offer another suite or all suites");
             continue;
         }
         for report in reports(&load) {
@@ -110,7 +110,7 @@ fn invalid_certificate_is_rejected_with_remedy_unless_any_is_accepted() {
         parameters.not_after = date_time_ymd(2001, 1, 1);
     });
     for (identity, trusted, expected_text) in [
-        (&right, &other_name, "not signed by a trusted CA (specify its CA file, or verify nothing)"),
+        (&right, &other_name, "not signed by a trusted CA (specify its CA file, or disable verification)"),
         (&other_name, &other_name, "use a name that the certificate is valid for"),
         (&expired, &expired, "renew the certificate"),
     ] {
@@ -284,7 +284,7 @@ fn wrong_bytes_are_reported_without_closing_connection() {
 #[test]
 fn fault_44_close_during_handshake_is_reported() {
     let identity = identity();
-    // Close immediately, after the ClientHello, and in the middle of the first flight of the server.
+    // Close immediately, after the ClientHello, and in the middle of the server's first flight.
     let immediately = server(|_| Ok(()));
     let after_hello = server(|mut stream| stream.read(&mut [0; 4096]).map(drop));
     let config = Arc::new(identity.server_config());
@@ -487,7 +487,7 @@ fn server_checks_work_with_tls() {
         let error = complete_bytes(faulty.clone(), &pages, TIMEOUT).await.unwrap_err();
         assert_eq!(error, "GET /small: byte 3 of 5 is wrong");
         let error = many_connections(faulty, 5, &small, TIMEOUT).await.unwrap_err();
-        assert!(error.starts_with("0 of 5 connections received their reply: 5 × wrong bytes"), "{error}");
+        assert!(error.starts_with("0 of 5 connections received a correct reply: 5 × wrong bytes"), "{error}");
         // Plain HTTP requests to a TLS server.
         assert!(complete_bytes(server_with(false), &pages, TIMEOUT).await.is_err());
     });
@@ -504,7 +504,7 @@ fn error_names_invalid_input() {
     let empty = tempfile::NamedTempFile::new().unwrap();
     let no_certificates = error("a", trusting(Trust::CaFile(empty.path().to_owned())));
     assert!(no_certificates.contains("cannot load PEM certificates from"), "{no_certificates}");
-    assert!(no_certificates.ends_with(": file contains none"), "{no_certificates}");
+    assert!(no_certificates.ends_with(": file contains no certificates"), "{no_certificates}");
     let cipher = Some("x".to_owned());
     assert!(error("a", TlsOptions { cipher, ..trusting(Trust::AcceptAny) }).contains("\"x\""));
 }

@@ -1,9 +1,9 @@
-//! Memory of one request, aligned for direct I/O.
+//! Memory for one request, aligned for direct I/O.
 
 /// Alignment of a block's memory in bytes: sufficient for direct I/O on any disk that Linux supports today.
 const ALIGNMENT: usize = 4096;
 
-/// Memory that never moves: moving the block only moves the pointer to it.
+/// Memory that never moves: moving the block moves only the pointer.
 pub(super) struct Block {
     /// Never grows or shrinks.
     memory: Vec<u8>,

@@ -12,7 +12,7 @@ use crate::errors::check_rules;
 pub const MAX_BLOCK_BYTES: usize = 16 << 20;
 /// Maximum number of requests in flight.
 pub const MAX_DEPTH: usize = 256;
-/// Maximum memory of all blocks together, in bytes.
+/// Maximum total size of all blocks, in bytes.
 const MAX_MEMORY_BYTES: usize = 1 << 30;
 /// Maximum duration of a command.
 const MAX_DURATION: Duration = Duration::from_secs(3600);
@@ -23,15 +23,15 @@ const MAX_DURATION: Duration = Duration::from_secs(3600);
 pub struct Command {
     /// Access pattern.
     pub operation: Operation,
-    /// Bypasses the page cache (O_DIRECT).
+    /// Whether requests bypass the page cache (O_DIRECT).
     pub direct: bool,
     /// Size of each request in bytes: a multiple of [`GRANULE_BYTES`], at most [`MAX_BLOCK_BYTES`].
     pub block_bytes: usize,
     /// Number of requests in flight, 1 to [`MAX_DEPTH`].
     pub depth: usize,
-    /// Time during which requests are started, at most an hour. The requests in flight at its end are then awaited.
+    /// Time during which requests are started, at most an hour. The worker then waits for the requests in flight.
     pub duration_ns: u64,
-    /// Seed of the random offsets, or the first block of a sequence.
+    /// Seed of the random offsets, or index of the first block of a sequence.
     #[serde(default)]
     pub seed: u64,
     /// Whether a write completes only when the data is on the disk (O_DSYNC). The default is `true` for direct I/O
@@ -71,7 +71,7 @@ impl Command {
         self.operation.writes() && self.sync.unwrap_or(self.direct)
     }
 
-    /// Returns an error if the command is out of bounds for a file of this length.
+    /// Returns an error if a parameter is out of bounds for a file of this length.
     pub(super) fn validate(&self, file_bytes: u64) -> io::Result<()> {
         let (bytes, depth) = (self.block_bytes, self.depth);
         let blocks = file_bytes / bytes.max(1) as u64;
@@ -87,7 +87,7 @@ impl Command {
             (!(1..=MAX_DEPTH).contains(&depth), format!("invalid depth {depth}: must be 1 to {MAX_DEPTH}")),
             (
                 depth.saturating_mul(bytes) > MAX_MEMORY_BYTES,
-                format!("invalid depth {depth}: blocks of {bytes} bytes must need at most 1 GiB"),
+                format!("invalid depth {depth}: blocks of {bytes} bytes must fit in 1 GiB"),
             ),
             (
                 Duration::from_nanos(self.duration_ns) > MAX_DURATION,
@@ -107,16 +107,16 @@ impl Command {
 /// Result of a command.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Outcome {
-    /// Number of requests that completed in full, whatever data they returned.
+    /// Number of requests that completed in full, regardless of the data they returned.
     pub operations: u64,
-    /// Time from the first start to the last completion, in nanoseconds.
+    /// Time from the start of the first request to the last completion, in nanoseconds.
     pub elapsed_ns: u64,
-    /// Latencies of those requests, from the start to the moment when the loop processed the completion, in
-    /// nanoseconds: an HdrHistogram with 3 significant digits, V2 encoding, base64.
+    /// Latencies of these requests, from the start until the loop processed the completion, in nanoseconds: an
+    /// HdrHistogram with 3 significant digits, V2 encoding, base64.
     pub latency: String,
     /// Number of failed requests by cause.
     pub errors: Vec<(String, u64)>,
-    /// Number of complete reads that returned other data than was written at their offset.
+    /// Number of complete reads that returned data other than that written at their offset.
     pub wrong_blocks: u64,
 }
 

@@ -10,7 +10,7 @@ use super::command::{Command, Outcome};
 /// Maximum length of a line in bytes.
 const MAX_LINE_BYTES: u64 = 64 * 1024;
 
-/// Responds to each line until EOF. Executes the commands with `perform`.
+/// Responds to each line until EOF, executing the commands with `perform`.
 pub(super) fn serve_connection(
     mut stream: &TcpStream,
     perform: impl Fn(&Command) -> io::Result<Outcome>,

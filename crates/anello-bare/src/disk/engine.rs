@@ -13,10 +13,11 @@ use super::{linux_aio, posix_aio, pread, threads, uring};
 pub enum Engine {
     /// `pread(2)` and `pwrite(2)` on the worker's own thread, one request at a time at any depth.
     Pread,
-    /// The same calls on as many threads as the depth; the worker's thread queues requests for them.
+    /// The same calls, on as many threads as the depth; the worker's thread queues requests for them.
     Threads,
     /// `aio_read(3)`, `aio_write(3)` and `aio_suspend(3)`. glibc executes them on at most 20 threads of its own, and
-    /// requests of one descriptor one after another. Each request in flight therefore has its own descriptor.
+    /// executes requests on the same descriptor one after another. Each request in flight therefore has its own
+    /// descriptor.
     PosixAio,
     /// `io_submit(2)` and `io_getevents(2)`, Linux 2.6. Buffered requests complete within `io_submit`.
     LinuxAio,
@@ -42,7 +43,8 @@ impl Engine {
     /// Checks that this process can use the engine.
     ///
     /// # Errors
-    /// The engine is forbidden, not supported by this kernel, or at its limit. The message contains a remedy.
+    /// Returns an error if the engine is forbidden, is not supported by this kernel, or has reached a limit. The
+    /// message contains a remedy.
     pub fn check(self) -> io::Result<()> {
         match self {
             Engine::Pread | Engine::Threads | Engine::PosixAio => Ok(()),
@@ -51,7 +53,7 @@ impl Engine {
         }
     }
 
-    /// Sets up the engine for a file and for blocks, each of which belongs to the slot with the same index.
+    /// Sets up the engine for a file and for blocks. Each block belongs to the slot with the same index.
     pub(super) fn start(self, file: File, blocks: &mut [Block]) -> io::Result<Box<dyn RequestQueue>> {
         Ok(match self {
             Engine::Pread => Box::new(pread::Pread::new(file)),

@@ -1,5 +1,5 @@
-//! `linux-aio`: the kernel's asynchronous I/O interface from before io_uring. One `io_submit(2)` submits all queued
-//! requests, one `io_getevents(2)` sleeps until a request has completed. Only direct I/O is asynchronous; buffered
+//! `linux-aio`: the kernel's asynchronous I/O interface that predates io_uring. One `io_submit(2)` submits all queued
+//! requests; one `io_getevents(2)` sleeps until a request has completed. Only direct I/O is asynchronous; buffered
 //! requests complete within `io_submit`.
 //!
 //! Invariants: the kernel copies a control block when it accepts it, and can access the memory of the block until it
@@ -20,7 +20,7 @@ use crate::errors::with_message;
 
 /// `IOCB_CMD_PREAD` and `IOCB_CMD_PWRITE` of `linux/aio_abi.h`.
 const OPCODES: [u16; 2] = [0, 1];
-/// Pause before the next attempt when the kernel lacks resources to accept a request and none is in flight.
+/// Pause before the next attempt when the kernel lacks the resources to accept a request and none is in flight.
 const BUSY_PAUSE: Duration = Duration::from_millis(1);
 
 pub(super) struct LinuxAio {
@@ -65,7 +65,7 @@ impl Context {
         let result = unsafe { libc::syscall(libc::SYS_io_setup, requests as c_long, &raw mut context) };
         let remedy = match check_count(result) {
             Ok(_) => return Ok(Context(context)),
-            Err(Errno::AGAIN) => "limit of requests reached, raise sysctl fs.aio-max-nr",
+            Err(Errno::AGAIN) => "request limit reached: raise sysctl fs.aio-max-nr",
             Err(Errno::NOSYS) => "kernel built without CONFIG_AIO",
             Err(Errno::PERM | Errno::ACCESS) => {
                 "allow io_setup, io_submit, io_getevents and io_destroy in the seccomp profile"
@@ -98,7 +98,8 @@ impl LinuxAio {
         })
     }
 
-    /// Submits the queued requests. If the kernel accepts only some for lack of resources, the rest stays queued.
+    /// Submits the queued requests. If the kernel accepts only some of them for lack of resources, the rest stay
+    /// queued.
     fn submit(&mut self, completions: &mut Vec<Completion>) -> io::Result<()> {
         while !self.queued.is_empty() {
             let mut blocks: Vec<*mut libc::iocb> = self.queued.iter_mut().map(ptr::from_mut).collect();
@@ -115,7 +116,7 @@ impl LinuxAio {
                 Err(Errno::INTR) => {}
                 Err(Errno::AGAIN) if self.submitted > 0 => return Ok(()),
                 Err(Errno::AGAIN) => std::thread::sleep(BUSY_PAUSE),
-                // The error belongs to the first control block only.
+                // The error applies only to the first control block.
                 Err(errno) => {
                     let slot = self.queued.remove(0).aio_data as usize;
                     completions.extend(self.in_flight.complete(slot, -i64::from(errno.raw_os_error())));

@@ -74,8 +74,8 @@ fn probe_direct_io(file: &File, block_bytes: usize) -> io::Result<()> {
     }
 }
 
-/// Chooses the block of each request and tracks the blocks in flight. No two requests use the same block at once,
-/// because the result of a read during a write of the same block is undefined.
+/// Chooses the block for each request and tracks the blocks in flight. No two requests use the same block at the same
+/// time, because the result of reading a block during a write to it is undefined.
 struct OffsetGenerator {
     is_random: bool,
     block_bytes: u64,

@@ -1,8 +1,8 @@
-//! Disk workers: the smallest loop that reads and writes one file, for each I/O interface of Linux.
+//! Disk workers: for each Linux I/O interface, the smallest loop that reads and writes one file.
 //!
 //! A worker has one file and one engine. It sleeps until a command arrives on its control connection, keeps the
-//! requested number of I/O requests in flight for the requested time, and returns its measurements. Several workers
-//! can run on the same file, and the lab activates them in turn.
+//! requested number of I/O requests in flight for the requested time, and returns the measurements. Several workers can
+//! use the same file; the lab activates them in turn.
 //!
 //! ```text
 //!   control ── a line of JSON ──▶ measure ──▶ engine: start, start, wait ──▶ kernel

@@ -6,22 +6,22 @@
 //! ```
 //!
 //! The seed is a hash of offset and generation, so a granule that is torn, partly stale or misplaced is detected. A
-//! complete granule of an earlier write is not. Disks write 512 bytes atomically, and blocks of every size consist of
-//! granules. A file written with one block size can therefore be read with another.
+//! complete granule from an earlier write is not. Disks write 512 bytes atomically, and blocks of every size consist of
+//! whole granules, so a file written with one block size can be read with another.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-/// Size of the unit that is verified separately, in bytes; the size of every block is a multiple.
+/// Size of the smallest verified unit, in bytes. Every block size is a multiple of it.
 pub const GRANULE_BYTES: usize = 512;
 const WORD_BYTES: usize = 8;
 const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
 /// Bytes per write when a file is created.
 const CHUNK_BYTES: usize = 1 << 20;
 
-/// Mixes the bits of a number (the finalizer of splitmix64).
+/// Mixes the bits of a number (the splitmix64 finalizer).
 fn mix(number: u64) -> u64 {
     let mixed = (number ^ (number >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
@@ -32,7 +32,7 @@ fn seed(offset: u64, generation: u64) -> u64 {
     mix(mix(offset.wrapping_add(STEP)) ^ generation)
 }
 
-/// Writes the pattern for `offset` of the file into `bytes`, which are whole granules.
+/// Writes the pattern for file offset `offset` into `bytes`, which must be whole granules.
 pub(super) fn fill(bytes: &mut [u8], offset: u64, generation: u64) {
     for (granule, offset) in bytes.chunks_exact_mut(GRANULE_BYTES).zip((offset..).step_by(GRANULE_BYTES)) {
         let mut word = seed(offset, generation).wrapping_add(STEP);
@@ -46,7 +46,7 @@ pub(super) fn fill(bytes: &mut [u8], offset: u64, generation: u64) {
     }
 }
 
-/// Returns `true` if `bytes`, which are whole granules, are the result of some writes at this offset.
+/// Returns `true` if `bytes`, which must be whole granules, are the result of writes at this offset.
 pub(super) fn is_valid(bytes: &[u8], offset: u64) -> bool {
     let mut granules = bytes.chunks_exact(GRANULE_BYTES).zip((offset..).step_by(GRANULE_BYTES));
     granules.all(|(granule, offset)| {
@@ -57,7 +57,7 @@ pub(super) fn is_valid(bytes: &[u8], offset: u64) -> bool {
         });
         let (stored_offset, generation) = (words.next(), words.next().unwrap_or(0));
         let mut expected = seed(offset, generation).wrapping_add(STEP);
-        // Without an early exit the compiler compares several words at once.
+        // Without an early exit, the compiler can compare several words at once.
         let difference = words.fold(0, |difference, word| {
             expected = expected.wrapping_add(STEP);
             difference | (word ^ expected)
@@ -81,7 +81,7 @@ pub(super) fn has_pattern(file: &File, length: u64) -> io::Result<bool> {
     Ok(true)
 }
 
-/// Creates a file of `bytes` bytes, a multiple of the granule, and syncs it to the disk.
+/// Creates a file of `bytes` bytes, which must be a multiple of the granule size, and syncs it to the disk.
 pub(super) fn create(path: &Path, bytes: u64) -> io::Result<()> {
     let mut file = OpenOptions::new().write(true).create(true).truncate(true).open(path)?;
     let mut chunk = vec![0; CHUNK_BYTES];

@@ -1,11 +1,12 @@
-//! `posix-aio`: the asynchronous reads and writes of the C library. glibc executes them with `pread` and `pwrite` on
-//! at most 20 threads, and those of one descriptor one after another. Each slot therefore has its own descriptor.
+//! `posix-aio`: asynchronous reads and writes of the C library. glibc executes them with `pread` and `pwrite` on at
+//! most 20 threads, and executes requests on the same descriptor one after another. Each slot therefore has its own
+//! descriptor.
 //!
-//! nix wraps these calls, but its requests borrow their memory for their whole lifetime, so none could be reused
-//! while another is in flight.
+//! nix wraps these calls, but its requests borrow their memory for their whole lifetime, so no block could be reused
+//! while another request is in flight.
 //!
 //! Invariant: the block and the control block of a request stay in `in_flight`, at a fixed address, until `aio_error`
-//! reports its completion. The descriptors are closed after that.
+//! reports its completion. The descriptors are closed only after that.
 
 use std::fs::File;
 use std::io;
@@ -65,7 +66,8 @@ impl RequestQueue for PosixAio {
         control.aio_offset = i64::try_from(offset).map_err(io::Error::other)?;
         control.aio_sigevent.sigev_notify = libc::SIGEV_NONE;
         let InFlight { control, .. } = self.in_flight[slot].insert(InFlight { control, block });
-        // SAFETY: control block and memory stay in `in_flight` until the request has completed (module invariant).
+        // SAFETY: the control block and the memory stay in `in_flight` until the request has completed (module
+        // invariant).
         let result =
             unsafe { if writes { libc::aio_write(&mut **control) } else { libc::aio_read(&mut **control) } };
         if result != 0 {

@@ -5,8 +5,8 @@ use std::io;
 use super::block::Block;
 
 /// Requests in flight of a running engine. The engine owns the block of every started request until
-/// [`wait`](Self::wait) returns it. If the engine is dropped with requests in flight, it frees their memory only if
-/// the kernel cannot access it any more.
+/// [`wait`](Self::wait) returns it. If the engine is dropped with requests in flight, it frees their memory only if the
+/// kernel can no longer access it.
 pub(super) trait RequestQueue {
     /// Starts a request in a free slot. It can complete at any time before [`wait`](RequestQueue::wait) returns it.
     fn start(&mut self, request: Request) -> io::Result<()>;

@@ -1,4 +1,5 @@
-//! `threads`: a thread pool that executes blocking requests, as applications do that must not block in a read.
+//! `threads`: a thread pool that executes blocking requests, as in applications whose event loop must not block on a
+//! read.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -10,7 +11,7 @@ use std::thread::{self, JoinHandle};
 use super::pread::execute;
 use super::request::{Completion, Request, RequestQueue};
 
-/// Stack size of one thread in bytes; it only makes system calls.
+/// Stack size of a thread, in bytes. A thread only makes system calls.
 const STACK_BYTES: usize = 64 * 1024;
 
 pub(super) struct Pool {
@@ -21,7 +22,7 @@ pub(super) struct Pool {
 
 #[derive(Default)]
 struct Queue {
-    /// `None` ends one thread.
+    /// `None` makes one thread exit.
     requests: Mutex<VecDeque<Option<Request>>>,
     available: Condvar,
 }
@@ -36,7 +37,7 @@ impl Queue {
         self.available.notify_one();
     }
 
-    /// Sleeps until there is a request. Returns `None` if the thread must end.
+    /// Sleeps until a request is queued. Returns `None` if the thread must exit.
     fn pop(&self) -> Option<Request> {
         let requests = self.available.wait_while(self.lock(), |requests| requests.is_empty());
         requests.unwrap_or_else(PoisonError::into_inner).pop_front().flatten()

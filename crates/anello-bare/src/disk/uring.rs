@@ -20,7 +20,7 @@ use crate::uring::setup;
 pub(super) struct Uring {
     ring: IoUring,
     in_flight: KernelBlocks,
-    /// The file table of the ring holds the file as well. This descriptor makes it visible in `/proc/PID/fd`.
+    /// The ring's file table holds the file as well. This descriptor makes the file visible in `/proc/PID/fd`.
     _file: File,
 }
 

@@ -1,4 +1,4 @@
-//! Disk worker: opens and creates its file, and executes commands.
+//! Disk worker: creates or opens its file, and executes commands.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -25,11 +25,11 @@ pub struct Worker {
 impl Worker {
     /// Opens the file at `path`, which must contain the pattern, and checks that `engine` is available.
     ///
-    /// With `create_bytes` the file is created first: it is filled with the pattern, synced to the disk and then
-    /// renamed to `path`. An existing file that contains the pattern and has the same length is kept.
+    /// With `create_bytes`, the file is created first: it is filled with the pattern, synced to the disk and then
+    /// renamed to `path`. An existing file of the same length that contains the pattern is kept.
     ///
     /// # Errors
-    /// - The engine is forbidden or not supported by this kernel.
+    /// - The engine is forbidden, or not supported by this kernel.
     /// - `create_bytes` is not a multiple of 4096.
     /// - The file is missing, empty, not a regular file, or was not created by a worker.
     ///
@@ -68,15 +68,15 @@ impl Worker {
         measure(self.engine, file, self.bytes, command)
     }
 
-    /// Serves control connections one after the other. Each line of a connection is a [`Command`] in JSON; the
-    /// response is a line with its [`Outcome`] or with `{"error":"..."}`. Sleeps between commands and returns only on
-    /// listener errors.
+    /// Serves control connections one after another. Each line received is a [`Command`] in JSON; the response is a
+    /// line with its [`Outcome`] or with `{"error":"..."}`. Sleeps between commands and returns only on listener
+    /// errors.
     ///
     /// # Errors
-    /// The listener is unusable.
+    /// Returns an error if the listener is unusable.
     pub fn serve(&self, listener: &TcpListener) -> io::Result<()> {
         accept_blocking(listener, |stream| {
-            // An aborted control connection is followed by the next one.
+            // After an aborted control connection, the next one is served.
             serve_connection(&stream, |command| self.perform(command)).unwrap_or_default();
         })
     }
@@ -111,14 +111,14 @@ fn validate_file(path: &Path) -> io::Result<u64> {
     }
     if metadata.len() == 0 || !pattern::has_pattern(&file, metadata.len())? {
         return Err(invalid_input(
-            "pattern of disk workers missing at its start or end, refusing to write (remove the file and \
+            "disk worker pattern missing at its start or end, refusing to write (remove the file and \
              recreate it with --create-bytes)",
         ));
     }
     Ok(metadata.len())
 }
 
-/// Creates the file unless it exists with the pattern and this length.
+/// Creates the file unless a file of this length with the pattern exists.
 fn create_file(path: &Path, bytes: u64) -> io::Result<()> {
     if bytes == 0 || !bytes.is_multiple_of(4096) {
         return Err(invalid_input("invalid --create-bytes: must be a multiple of 4096 and greater than 0"));

@@ -18,15 +18,15 @@ pub(super) enum AcceptState {
     Armed,
     /// An accept must be submitted.
     Unarmed,
-    /// Descriptors ran out: a timeout must be submitted.
+    /// Descriptors ran out; a timeout must be submitted.
     PauseDue,
     /// The timeout is in flight.
     Paused,
 }
 
 impl AcceptState {
-    /// Handles a completion of the accept and returns the new socket, if any. `armed`: more completions follow.
-    /// Returns an error if the listener is unusable.
+    /// Handles a completion of the accept and returns the new socket, if any. `armed` is `true` if more completions
+    /// follow. Returns an error if the listener is unusable.
     pub(super) fn on_completion(&mut self, result: i32, armed: bool) -> io::Result<Option<i32>> {
         if !armed {
             *self = AcceptState::Unarmed;

@@ -94,7 +94,8 @@ impl<const CONFIGURABLE: bool> Server<'_, CONFIGURABLE> {
                     let has_grown = self.pool.grow();
                     connection.extra.is_ring_exhausted = CONFIGURABLE && !has_grown;
                 }
-                // One-shot receives, which have timeouts, are cancelled otherwise only if the connection is broken.
+                // Receives with timeouts are one-shot; apart from timeouts, they are cancelled only if the connection
+                // is broken.
                 Errno::CANCELED if has_timeout => connection.is_broken = true,
                 Errno::CANCELED | Errno::INTR | Errno::AGAIN => {}
                 Errno::INVAL => {
@@ -114,8 +115,8 @@ impl<const CONFIGURABLE: bool> Server<'_, CONFIGURABLE> {
 
     // Sends.
 
-    /// Confirms the submitted inline sends without a completion, which sent all bytes. Chunks that were received in
-    /// the meantime follow them in the list.
+    /// Confirms the submitted inline sends that posted no completion, which means that all bytes were sent. Chunks that
+    /// were received in the meantime follow them in the list.
     #[inline]
     pub(super) fn confirm_sends(&mut self) {
         if !self.submissions.is_empty() {
@@ -144,8 +145,8 @@ impl<const CONFIGURABLE: bool> Server<'_, CONFIGURABLE> {
         }
     }
 
-    /// Handles the completion of a send that always posts one, or the notification that the kernel does not read its
-    /// memory any more.
+    /// Handles the completion of a send that always posts one, or the notification that the kernel no longer reads its
+    /// memory.
     fn on_send(&mut self, token: Token, result: i32, flags: u32) {
         let index = token.index();
         let Some(connection) = find_connection(&mut self.connections, token) else { return };
@@ -169,7 +170,7 @@ impl<const CONFIGURABLE: bool> Server<'_, CONFIGURABLE> {
         if i64::from(result) == unsent { self.on_sent(index) } else { self.on_short_send(token, result) }
     }
 
-    /// Handles the completion of a send from the receive buffers that sent only a part or nothing, or failed.
+    /// Handles the completion of a send from the receive buffers that was short, sent nothing or failed.
     #[cold]
     fn on_short_send(&mut self, token: Token, result: i32) {
         let zero_copy = self.options().zero_copy_sends;
@@ -233,8 +234,8 @@ impl<const CONFIGURABLE: bool> Server<'_, CONFIGURABLE> {
     }
 
     /// Handles the completion of a failed cancellation. A request that is running on a worker thread is not always
-    /// cancelled (`EALREADY`). A multishot receive then continues once the worker has armed it, and if the connection
-    /// was reset in the meantime, it may never complete (observed on Linux 6.18). The cancellation is therefore
+    /// cancelled (`EALREADY`). A multishot receive then continues once the worker has armed it; if the connection was
+    /// reset in the meantime, the receive may never complete (observed on Linux 6.18). The cancellation is therefore
     /// repeated.
     #[cold]
     fn on_cancel(&mut self, token: Token, result: i32) {

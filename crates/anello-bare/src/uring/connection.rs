@@ -1,7 +1,8 @@
 //! State of one connection, and its lookup by token.
 //!
-//! Nothing here submits or waits. A connection keeps its slot in the table until its last completion. The generation
-//! in a token distinguishes a completion for this connection from one for an earlier connection in the same slot.
+//! The code in this module never submits or waits. A connection keeps its slot in the table until its last completion.
+//! The generation in a token distinguishes a completion for this connection from one for an earlier connection in the
+//! same slot.
 
 use std::os::fd::{AsRawFd, OwnedFd};
 
@@ -22,7 +23,7 @@ pub(super) struct Connection {
     pub(super) first_chunk: u32,
     pub(super) last_chunk: u32,
     pub(super) chunk_count: u16,
-    /// Number of chunks at the head of the list that are in a send.
+    /// Number of chunks at the head of the list that are part of a send in flight.
     pub(super) chunks_in_flight: u16,
     /// A receive is in flight.
     pub(super) receive_armed: bool,
@@ -31,18 +32,18 @@ pub(super) struct Connection {
     /// The connection was reset, timed out or failed; nothing can be sent.
     pub(super) is_broken: bool,
     pub(super) stalled_send: Option<Box<StalledSend>>,
-    /// State that only options use.
+    /// State used only by options.
     pub(super) extra: ExtraState,
 }
 
-/// State of a connection that is unused without options.
+/// Connection state that is unused without options.
 #[derive(Default)]
 pub(super) struct ExtraState {
-    /// ID of the first of the connection's own buffers. They stay with the slot.
+    /// ID of the first connection buffer. These buffers stay with the slot.
     pub(super) own_buffers: Option<u32>,
-    /// Own buffer of the receive in flight.
+    /// Connection buffer used by the receive in flight.
     pub(super) own_receive: Option<u32>,
-    /// The buffer ring was empty: receive the next bytes into an own buffer.
+    /// The buffer ring was empty: receive the next bytes into a connection buffer.
     pub(super) is_ring_exhausted: bool,
     /// The kernel rejected zero-copy sends on this connection.
     pub(super) is_zero_copy_refused: bool,
@@ -122,7 +123,7 @@ impl Connection {
         buffer_id
     }
 
-    /// Recycles the buffer of a removed chunk as soon as the kernel does not read it any more.
+    /// Recycles the buffer of a removed chunk as soon as the kernel no longer reads it.
     #[inline]
     pub(super) fn release<const CONFIGURABLE: bool>(
         &mut self,

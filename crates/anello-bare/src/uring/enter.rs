@@ -1,4 +1,4 @@
-//! `io_uring_enter(2)`, and the classification of its errors and of failed completions.
+//! `io_uring_enter(2)`, and classification of its errors and of failed completions.
 
 use std::io;
 use std::time::Duration;
@@ -17,16 +17,16 @@ pub(super) fn enter(
     wait_for: u32,
     flags: EnterFlags,
 ) -> io::Result<()> {
-    // SAFETY: no argument is passed, so the flags need none.
+    // SAFETY: the flags require no argument, and none is passed.
     unsafe { submitter.enter::<()>(entries as u32, wait_for, flags.bits(), None) }.map(drop)
 }
 
-/// Maximum number of consecutive enters for task work, because work can arrive as fast as it is run.
+/// Maximum number of consecutive enters that run task work, because work can arrive as fast as it is run.
 const MAX_ENTERS: u32 = 64;
 
-/// Decides whether the turn receives more data before it echoes.
+/// Tracks whether the turn can receive more data before it echoes.
 ///
-/// Since Linux 6.13 one enter runs about 20 items of task work. With hundreds of busy connections, receiving all
+/// Since Linux 6.13, one enter runs about 20 items of task work. With hundreds of busy connections, receiving all
 /// available data before echoing saves a quarter of the CPU time.
 #[derive(Default)]
 pub(super) struct Turn {
@@ -35,7 +35,7 @@ pub(super) struct Turn {
 }
 
 impl Turn {
-    /// Ends receiving in this turn: one connection has received enough, or the buffers have run out.
+    /// Stops receiving in this turn: one connection has received enough, or the buffers have run out.
     #[inline]
     pub(super) fn stop_receiving(&mut self) {
         self.is_full = true;

@@ -1,8 +1,8 @@
-//! Flags of sends, and the message header of a gathered send.
+//! Flags for sends, and the message header of a gathered send.
 
-/// Flags of a send with inline completion: it sends what fits into the send buffer and reports a shorter count.
+/// Flags for a send with inline completion, which sends what fits into the send buffer and reports a shorter count.
 pub(super) const INLINE_SEND_FLAGS: i32 = libc::MSG_DONTWAIT | libc::MSG_WAITALL | libc::MSG_NOSIGNAL;
-/// Flags of a blocking send, which waits until all bytes are accepted.
+/// Flags for a blocking send, which waits until all bytes are accepted.
 pub(super) const BLOCKING_SEND_FLAGS: i32 = libc::MSG_WAITALL | libc::MSG_NOSIGNAL;
 
 /// Maximum number of chunks in one send.
@@ -21,7 +21,8 @@ impl Message {
         unsafe { std::mem::zeroed() }
     }
 
-    /// Returns the header for the first `count` parts. It points into this message, which must not move from then on.
+    /// Returns the header for the first `count` parts. The header points into this message, which must not move
+    /// afterwards.
     #[inline]
     pub(super) fn prepare_header(&mut self, count: usize) -> *const libc::msghdr {
         self.header.msg_iov = self.iovecs.as_mut_ptr();

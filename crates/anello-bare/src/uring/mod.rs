@@ -2,11 +2,11 @@
 //! work is pending than one enter runs, further enters run it before anything is echoed.
 //!
 //! One multishot accept creates connections. One multishot receive per connection fills buffers from a shared buffer
-//! ring. Received data is sent directly from those buffers with inline completion: MSG_DONTWAIT makes the kernel
-//! accept only what fits into the send buffer, and IOSQE_CQE_SKIP_SUCCESS suppresses the completion if all bytes were
+//! ring. Received data is sent directly from those buffers with inline completion: MSG_DONTWAIT makes the kernel accept
+//! only what fits into the send buffer, and IOSQE_CQE_SKIP_SUCCESS suppresses the completion if all bytes were
 //! accepted. When the enter returns, a send without a completion is therefore complete and its buffers are free. A
 //! short or rejected send posts a completion: the remaining bytes are copied out of the buffers, the connection stops
-//! receiving, and a blocking send, which waits for room, sends the rest.
+//! receiving, and a blocking send, which waits for space in the send buffer, sends the rest.
 //!
 //! ```text
 //!            receive                 enter                   no completion
@@ -17,15 +17,15 @@
 //! ```
 //!
 //! [`UringOptions`] change this. The baseline and the configurable server are two instances of the same code
-//! (`CONFIGURABLE`): in the baseline the options are constants, so it has no branches for options.
+//! (`CONFIGURABLE`): in the baseline, the options are constants, so it has no branches for options.
 //!
 //! Invariants:
-//! - Sends of one connection never overlap: either chunks are in flight, or one blocking send, or neither.
+//! - Sends on one connection never overlap: either chunks, one blocking send or nothing is in flight.
 //! - The kernel accesses only the pool, `messages`, the timeout, and the `unsent` bytes of a stalled connection whose
 //!   send is in flight. None of them moves or is freed during that time: a failed server is never dropped, and a
 //!   connection keeps its slot until its last completion. Messages and timeouts are read only until the kernel has
 //!   consumed the submission.
-//! - The lists of due work hold indices and are hints; the state of the connection decides.
+//! - The lists of due work hold indices and are only hints; the state of the connection is authoritative.
 
 mod accept;
 mod complete;
@@ -56,8 +56,8 @@ use self::pool::Pool;
 use self::server::{MESSAGES, Server};
 use crate::options::{Options, UringOptions};
 
-/// Checks that this process can use io_uring with these options. Returns the names of the ring flags that it can use,
-/// or the options.
+/// Checks that this process can use io_uring with these options. Returns the names of the ring flags in use, or the
+/// options.
 pub(crate) fn check(options: Option<&UringOptions>) -> io::Result<String> {
     let Some(options) = options else {
         return setup::build_ring("epoll").map(|(_, flags)| flags.to_owned());
@@ -91,21 +91,22 @@ pub(crate) fn run_rings(
                 start.recv().map_err(io::Error::other)
             };
             if let Err(error) = serve::<true>(listener, &options, uring, worker_ring, wait_for_start) {
-                // The receiver is gone if another ring has failed; that error has been returned.
+                // The receiver has been dropped if another ring has failed; that error has been returned.
                 sender.send(Err(error)).unwrap_or_default();
             }
         })?;
-        // Rings are created in sequence, because a ring can only share the workers of an existing ring.
+        // Rings are created in sequence, because a ring can share only the workers of an existing ring.
         let ring = statuses.recv().map_err(io::Error::other)??;
         worker_ring = worker_ring.or(uring.shared_workers.then_some(ring));
     }
     drop(sender);
-    // No ring serves before all are created: connections could use the descriptors that later rings need.
+    // No ring serves connections before all rings are created: connections could use the descriptors that later rings
+    // need.
     starts.into_iter().try_for_each(|start| start.send(())).map_err(io::Error::other)?;
     statuses.recv().map_err(io::Error::other)?.map(drop)
 }
 
-/// Creates a ring, passes its descriptor to `on_ready`, and serves until a permanent error.
+/// Creates a ring, passes its descriptor to `on_ready`, and serves connections until a permanent error.
 fn serve<const CONFIGURABLE: bool>(
     listener: TcpListener,
     options: &Options,
@@ -117,7 +118,7 @@ fn serve<const CONFIGURABLE: bool>(
         if CONFIGURABLE { setup::build_ring_with(&uring, attach_to)? } else { setup::build_ring("epoll")?.0 };
     let descriptor = ring.as_raw_fd();
     let (mut submitter, submissions, completions) = ring.split();
-    // Linux 5.18: saves the lookup of the descriptor. If it fails, the descriptor is used.
+    // Linux 5.18: avoids looking up the descriptor. If this fails, the descriptor is used.
     let _registered = submitter.register_ring_fd().is_ok();
     let pool = Pool::new(&submitter, options.uring_buffers, options.uring_buffer_bytes)?;
     let timeout = uring.linked_timeout.unwrap_or_default();
@@ -188,8 +189,8 @@ impl<const CONFIGURABLE: bool> Server<'_, CONFIGURABLE> {
         is_busy(result)
     }
 
-    /// The polling thread consumes the submissions. Enters only to wake it, to wait for room in the queue, or to
-    /// sleep.
+    /// The polling thread consumes the submissions. Enters the kernel only to wake it, to wait for space in the queue,
+    /// or to sleep.
     fn enter_with_sqpoll(&mut self, wait: bool) -> io::Result<()> {
         let mut flags = EnterFlags::empty();
         if self.submissions.need_wakeup() {

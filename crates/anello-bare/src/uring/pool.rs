@@ -4,15 +4,16 @@
 //!   one mapping:  | ring: `count` entries of 16 bytes | buffer 0 | buffer 1 | ... | buffer count-1 |
 //! ```
 //!
-//! Initially few buffers are active, so that they stay in the CPU cache. More are added when they run out. Invariant:
-//! a buffer ID is either in the ring, and the kernel can write to the buffer, or outside the ring, and this process
-//! owns it. A completion takes it out of the ring, `recycle` puts it back. The memory is never unmapped.
+//! Initially, few buffers are active, so that they stay in the CPU cache. More are added when they run out. Invariant:
+//! either a buffer ID is in the ring and the kernel can write to the buffer, or it is outside the ring and this process
+//! owns the buffer. A completion takes the ID out of the ring; `recycle` puts it back. The memory is never unmapped.
 //!
 //! The configurable server also uses:
-//! - *Own buffers* of a connection, which are never in the ring. Their IDs start at the capacity of the ring.
-//! - The *follower* of each buffer: the buffer that was recycled next. The completion of a bundle contains only the
-//!   ID of its first buffer and the total number of bytes; the others are the followers. A follower is overwritten
-//!   only after its buffer has been recycled again, so after the completion of the bundle has been handled.
+//! - *Own buffers* (connection buffers): buffers that belong to one connection and are never in the ring. Their IDs
+//!   start at the capacity of the ring.
+//! - The *follower* of each buffer: the buffer that was recycled next. The completion of a bundle contains only the ID
+//!   of its first buffer and the total number of bytes; the others are the followers. A follower is overwritten only
+//!   after its buffer has been recycled again, and thus after the completion of the bundle has been handled.
 
 use std::io;
 use std::ptr;
@@ -21,11 +22,11 @@ use std::sync::atomic::{AtomicU16, Ordering};
 use io_uring::Submitter;
 use io_uring::types::BufRingEntry;
 
-/// Buffer group ID of a ring's only pool.
+/// Buffer group ID of the single pool of a ring.
 pub(super) const BUFFER_GROUP: u16 = 0;
 /// Initial number of active buffers.
 const INITIAL_BUFFERS: u16 = 32;
-/// Number of own buffers of a connection: one receives while the other is sent.
+/// Number of buffers per connection: one receives while the other is sent.
 const OWN_BUFFERS: usize = 2;
 const PAGE_BYTES: usize = 4096;
 
@@ -124,8 +125,8 @@ impl<const CONFIGURABLE: bool> Pool<CONFIGURABLE> {
         first
     }
 
-    /// Takes an unused own buffer of the connection whose first one is `first`. Returns its ID, address and length;
-    /// they are valid until the buffer is recycled.
+    /// Takes an unused connection buffer; `first` is the ID of the connection's first buffer. Returns its ID, address
+    /// and length; they are valid until the buffer is recycled.
     pub(super) fn take_own_buffer(&mut self, first: u32) -> Option<(u32, *mut u8, u32)> {
         let start = first as usize - usize::from(self.count);
         let buffers = &mut self.own_buffers[start..start + OWN_BUFFERS];
@@ -176,7 +177,7 @@ impl<const CONFIGURABLE: bool> Pool<CONFIGURABLE> {
         unsafe { std::slice::from_raw_parts(start, bytes as usize) }
     }
 
-    /// Returns the index of an own buffer, or `None` for a buffer of the ring.
+    /// Returns the index of a connection buffer, or `None` for a ring buffer.
     #[inline]
     fn own_index(&self, buffer_id: u32) -> Option<usize> {
         if CONFIGURABLE { (buffer_id as usize).checked_sub(self.count.into()) } else { None }
@@ -190,7 +191,7 @@ impl<const CONFIGURABLE: bool> Pool<CONFIGURABLE> {
         unsafe { self.buffers.add(buffer_id as usize * self.buffer_bytes as usize) }
     }
 
-    /// Returns a buffer to the ring, or marks an own buffer as unused. The kernel sees a buffer of the ring after the
+    /// Returns a buffer to the ring, or marks a connection buffer as unused. The kernel sees a ring buffer after the
     /// next [`publish`](Pool::publish).
     #[inline]
     pub(super) fn recycle(&mut self, buffer_id: u32) {
@@ -216,8 +217,8 @@ impl<const CONFIGURABLE: bool> Pool<CONFIGURABLE> {
     /// Makes all recycled buffers visible to the kernel.
     #[inline]
     pub(super) fn publish(&mut self) {
-        // SAFETY: the tail is an aligned u16 in the first entry, which is never unmapped. After registration only
-        // this store writes it; the kernel loads it atomically.
+        // SAFETY: the tail is an aligned u16 in the first entry, which is never unmapped. After registration, it is
+        // written only by this store; the kernel loads it atomically.
         let tail = unsafe { AtomicU16::from_ptr(BufRingEntry::tail(self.ring).cast_mut()) };
         tail.store(self.tail, Ordering::Release);
     }

@@ -13,15 +13,15 @@ use crate::options::{TaskWork, UringOptions};
 /// Size of the submission queue. It is small enough to stay in the CPU cache; a turn that needs more enters
 /// repeatedly.
 const SQ_ENTRIES: u32 = 512;
-/// Size of the completion queue. The kernel keeps further completions in its overflow list.
+/// Size of the completion queue. The kernel keeps additional completions in its overflow list.
 const CQ_ENTRIES: u32 = 4096;
-/// Maximum size of the table of registered files. The limit of open descriptors is another bound.
+/// Maximum size of the table of registered files. The limit on open descriptors is another bound.
 const MAX_REGISTERED_FILES: u64 = 1 << 16;
-/// Maximum numbers of worker threads of a ring: for bounded requests, and for unbounded requests (sockets).
+/// Maximum numbers of worker threads per ring, for bounded requests and for unbounded requests (sockets).
 const MAX_WORKERS: [u32; 2] = [4, 64];
 
-/// Sets of flags with their names, newest kernel first: task work, SINGLE_ISSUER, NO_SQARRAY. Each set has one flag
-/// less than the preceding set.
+/// Sets of flags with their names, newest kernel first. The columns are task work, SINGLE_ISSUER and NO_SQARRAY. Each
+/// set has one flag fewer than the preceding set.
 const FLAG_SETS: [(&str, TaskWork, bool, bool); 4] = [
     // Linux 6.6
     ("no-sqarray,defer-taskrun,single-issuer,coop-taskrun", TaskWork::Deferred, true, true),
@@ -55,7 +55,7 @@ fn builder(
     builder
 }
 
-/// Creates a ring with the first supported set of flags, and returns it with the names of the flags. If none is
+/// Creates a ring with the first supported set of flags and returns it with the names of the flags. If no set is
 /// supported, the error recommends `alternative`.
 pub(crate) fn build_ring(alternative: &str) -> io::Result<(IoUring, &'static str)> {
     let mut error = io::Error::from(Errno::INVAL);

@@ -15,7 +15,7 @@ use super::server::Server;
 use super::token::{Kind, Token};
 
 impl<const CONFIGURABLE: bool> Server<'_, CONFIGURABLE> {
-    /// Queues all due entries for which the submission queue has room.
+    /// Queues all due entries that fit into the submission queue.
     #[inline]
     pub(super) fn queue_submissions(&mut self) {
         // Not yet confirmed: the kernel did not consume all submissions.
@@ -96,7 +96,7 @@ impl<const CONFIGURABLE: bool> Server<'_, CONFIGURABLE> {
         is_queued
     }
 
-    /// Returns the flags of all receives and sends.
+    /// Returns the flags for all receives and sends.
     #[inline]
     fn transfer_flags(&self) -> squeue::Flags {
         let options = self.options();
@@ -153,7 +153,7 @@ impl<const CONFIGURABLE: bool> Server<'_, CONFIGURABLE> {
         }
     }
 
-    /// Builds a gathered send and returns its number of chunks; without a free message, a send of one chunk.
+    /// Builds a gathered send, or a send of one chunk if no message is free. Returns the send and its number of chunks.
     fn gather_send(&mut self, index: u32, fd: Fd, zero_copy: bool) -> (squeue::Entry, u16) {
         let connection = &self.connections[index as usize];
         let mut buffer_id = connection.first_chunk;
@@ -184,7 +184,7 @@ impl<const CONFIGURABLE: bool> Server<'_, CONFIGURABLE> {
             return true;
         };
         let unsent = &stalled.unsent[stalled.sent_bytes..];
-        // A send takes at most 4 GiB; another send follows.
+        // A send is limited to 4 GiB; another send follows.
         let bytes = u32::try_from(unsent.len()).unwrap_or(u32::MAX);
         let entry = opcode::Send::new(fd, unsent.as_ptr(), bytes).flags(BLOCKING_SEND_FLAGS).build();
         let token = Token::new(Kind::SendAll, connection.generation, index);
@@ -195,8 +195,8 @@ impl<const CONFIGURABLE: bool> Server<'_, CONFIGURABLE> {
         is_queued
     }
 
-    /// Queues a receive into the ring's buffers or into an own buffer of the connection. Returns `false` if the
-    /// submission queue is full.
+    /// Queues a receive into the ring's buffers or into a connection buffer. Returns `false` if the submission queue is
+    /// full.
     fn arm_receive(&mut self, index: u32) -> bool {
         // A receive and its timeout.
         if self.submissions.capacity() - self.submissions.len() < 2 {
@@ -207,7 +207,7 @@ impl<const CONFIGURABLE: bool> Server<'_, CONFIGURABLE> {
         let Some(fd) = connection.socket.fd().filter(|_| connection.needs_receive()) else { return true };
         let entry = if options.per_connection_buffers || connection.extra.is_ring_exhausted {
             let first = *connection.extra.own_buffers.get_or_insert_with(|| self.pool.add_own_buffers());
-            // Without an unused buffer, the receive follows when one is recycled.
+            // Without an unused buffer, the receive is queued when one is recycled.
             let Some((buffer_id, start, bytes)) = self.pool.take_own_buffer(first) else { return true };
             connection.extra.own_receive = Some(buffer_id);
             opcode::Recv::new(fd, start, bytes).build()

@@ -15,7 +15,7 @@ pub(super) enum Kind {
     Accept,
     AcceptPause,
     Receive,
-    /// A send from the receive buffers, which does not wait for room in the send buffer.
+    /// A send from the receive buffers, which does not wait for space in the send buffer.
     Send,
     /// A blocking send, which waits until all bytes are accepted.
     SendAll,

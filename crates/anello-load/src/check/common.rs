@@ -1,4 +1,4 @@
-//! Parts that the checks of all protocols share.
+//! Code shared by the checks for all protocols.
 
 use std::fmt::Display;
 use std::future::Future;
@@ -11,16 +11,16 @@ use crate::engine::session::Session;
 use crate::model::config::LoadConfig;
 use crate::model::errors::Errors;
 
-/// Socket buffer sizes of the stalled client, so that its buffers hold only a small part of the data. A window below
-/// the size of a loopback packet would slow down the transfer, so they are not smaller.
+/// Socket buffer sizes of the stalled client, so that the buffers hold only a small part of the data. They are not
+/// smaller, because a window below the size of a loopback packet would slow down the transfer.
 pub(super) const STALLED_BUFFER_BYTES: usize = 256 << 10;
 
-/// Number of other connections that are opened before the stall, the same number during it, and the number of requests
+/// Number of other connections that are opened before the stall, number opened during the stall, and number of requests
 /// on each of them.
 pub(super) const OTHER_CONNECTIONS: usize = 3;
 const REQUESTS_PER_CONNECTION: usize = 10;
 
-/// Opens the connections of a load, and sends one request on each.
+/// Opens the connections of a load and sends one request on each.
 pub(super) async fn exchange_once_on_each(load: &LoadConfig) -> Result<(), String> {
     let connections = load.connections;
     let mut session = Session::connect(load).await.map_err(|error| error.to_string())?;
@@ -39,14 +39,14 @@ pub(super) async fn exchange_once_on_each(load: &LoadConfig) -> Result<(), Strin
     let request_errors = summarize_errors(&slice.interval.counts.errors);
     if !request_errors.is_empty() || slice.interval.requests < connections as u64 {
         return Err(format!(
-            "{} of {connections} connections received their reply: {request_errors}",
+            "{} of {connections} connections received a correct reply: {request_errors}",
             slice.interval.requests
         ));
     }
     Ok(())
 }
 
-/// Opens the other connections and sends one request on each, before the stall.
+/// Opens the other connections before the stall and sends one request on each.
 pub(super) async fn connect_others<C>(
     connect: impl AsyncFn() -> Result<C, String>,
     request: impl AsyncFn(&mut C) -> Result<(), String>,
@@ -60,7 +60,7 @@ pub(super) async fn connect_others<C>(
     Ok(others)
 }
 
-/// Opens as many connections again during the stall, and sends requests on all of them.
+/// Opens the same number of connections during the stall, and sends requests on all of them.
 pub(super) async fn serve_others<C>(
     mut others: Vec<C>,
     what: &str,
@@ -99,7 +99,7 @@ pub(super) async fn with_timeout<T>(
     }
 }
 
-/// Compares received bytes with the expected bytes from `offset` on.
+/// Compares received bytes with the expected bytes starting at `offset`.
 pub(super) fn check_chunk(expected: &[u8], offset: usize, chunk: &[u8]) -> Result<(), String> {
     let Some(part) = expected.get(offset..offset + chunk.len()) else {
         return Err(format!("body has more than {} bytes", expected.len()));

@@ -15,12 +15,12 @@ use crate::check::common::{
 use crate::model::config::LoadConfig;
 use crate::wire::message::random_bytes;
 
-/// Message sizes: small values, values close to common buffer sizes of servers, and 1 MiB.
+/// Message sizes: small values, values close to common server buffer sizes, and 1 MiB.
 const MESSAGE_BYTES: [usize; 14] =
     [1, 2, 3, 127, 1021, 4095, 4097, 8191, 16_383, 16_385, 65_537, 262_147, 1_048_575, 1_048_576];
 
-/// Bytes that are sent while the client does not read the replies. They exceed the buffers of both sockets: by default,
-/// the kernel lets those of the server grow to 6 MiB (receive) and 4 MiB (send).
+/// Number of bytes sent while the client does not read the replies. They do not fit into the buffers of both sockets:
+/// by default, the kernel lets the buffers of the server socket grow to 6 MiB (receive) and 4 MiB (send).
 const STALLED_BYTES: usize = 16 << 20;
 
 /// Number of consecutive samples without progress after which the stalled client counts as blocked, and the time
@@ -35,7 +35,7 @@ const CHUNK_BYTES: usize = 60_001;
 /// applies to each message.
 ///
 /// # Errors
-/// Returns a description of what the server did instead.
+/// Returns a description of the incorrect behaviour.
 pub async fn complete_bytes(target: SocketAddr, timeout: Duration) -> Result<Vec<String>, String> {
     let mut stream = connect_within(timeout, TcpStream::connect(target)).await?;
     for (index, bytes) in MESSAGE_BYTES.into_iter().enumerate() {
@@ -51,13 +51,13 @@ pub async fn complete_bytes(target: SocketAddr, timeout: Duration) -> Result<Vec
 
 /// Checks that the server handles a client that does not read.
 ///
-/// The client sends 16 MiB and reads nothing until the server accepts no more bytes. Other connections, some opened
-/// before and some after that, must then be served. Only after that does the client read, and all its bytes must be
-/// correct. This detects servers that wait for one client while others have requests, whatever the size of their
-/// buffers. `timeout` applies to each of these steps.
+/// The client sends 16 MiB and does not read until the server accepts no more bytes. Other connections, some opened
+/// before this point and some after it, must then be served. The client reads only after that, and all bytes that it
+/// receives must be correct. This detects servers that wait for one client while other clients have requests, whatever
+/// the size of the server's buffers. `timeout` applies to each of these steps.
 ///
 /// # Errors
-/// Returns a description of what the server did instead.
+/// Returns a description of the incorrect behaviour.
 pub async fn stalled_reader(target: SocketAddr, timeout: Duration) -> Result<Vec<String>, String> {
     const CONCURRENT_REQUEST: &str = "message of another client during the stall";
     let connect = async || connect_within(timeout, TcpStream::connect(target)).await;
@@ -74,12 +74,12 @@ pub async fn stalled_reader(target: SocketAddr, timeout: Duration) -> Result<Vec
     let (mut reader, mut writer) = stalled.split();
     let accepted_bytes = Cell::new(0);
     let serve_others = async {
-        // If the server keeps accepting small amounts, continue with the other connections after the timeout.
+        // If the server keeps accepting small amounts of data, continue with the other connections after the timeout.
         time::timeout(timeout, wait_until_stalled(&accepted_bytes)).await.ok();
         let accepted_bytes = accepted_bytes.get();
         let request = async |stream: &mut TcpStream| request(CONCURRENT_REQUEST, stream).await;
         serve_others(established, CONCURRENT_REQUEST, connect, request).await?;
-        with_timeout(timeout, "data of the stalled reader", receive(&mut reader, &data)).await?;
+        with_timeout(timeout, "data for the stalled reader", receive(&mut reader, &data)).await?;
         Ok(accepted_bytes)
     };
     let (accepted_bytes, ()) = try_join(serve_others, send(&mut writer, &data, &accepted_bytes)).await?;
@@ -144,7 +144,7 @@ async fn send(
     writer.flush().await.map_err(|error| error.to_string())
 }
 
-/// Receives as many bytes as `expected` has, and compares them.
+/// Receives `expected.len()` bytes and compares them with `expected`.
 async fn receive(reader: &mut ReadHalf<&TcpStream>, expected: &[u8]) -> Result<(), String> {
     let (mut buffer, mut received) = (vec![0; CHUNK_BYTES], 0);
     while received < expected.len() {

@@ -1,9 +1,9 @@
-//! Correctness checks for HTTP servers: the checks of [`check`](crate::check), with known responses instead of echoes.
+//! Correctness checks for HTTP servers: the checks in [`check`](crate::check), with known responses instead of echoes.
 //!
-//! [`complete_bytes`] requests all pages over one connection, by GET and by HEAD. It detects wrong bytes, bodies in
-//! responses that must not have one, and connections that are not kept alive. [`stalled_reader`] requests large bodies
-//! and does not read them while other clients are served. [`many_connections`] sends one request on each of thousands
-//! of connections. All checks use TLS if it is configured for the server.
+//! [`complete_bytes`] requests all pages over one connection, with GET and HEAD. It detects wrong bytes, bodies in
+//! responses that must not have a body, and connections that are not kept alive. [`stalled_reader`] requests large
+//! bodies and does not read them until other clients have been served. [`many_connections`] sends one request on each
+//! of thousands of connections. All checks use TLS if it is configured for the server.
 
 use std::cell::Cell;
 use std::future::poll_fn;
@@ -29,14 +29,14 @@ use crate::wire::tls_stream::TlsConnector;
 /// `Host` field of the requests.
 const HOST: &str = "localhost";
 
-/// Number of requests of the stalled reader. With responses of 10 MiB, the buffers of both sockets hold less than one
-/// response, even if their limits are twice the kernel's defaults.
+/// Number of requests that the stalled reader sends. With responses of 10 MiB, the buffers of both sockets hold less
+/// than one response, even if their limits are twice the kernel's defaults.
 const STALLED_REQUESTS: usize = 2;
 
-/// Time for which the stalled reader reads nothing.
+/// Time during which the stalled reader does not read.
 const STALL_TIME: Duration = Duration::from_millis(400);
 
-/// Address of a server, and its TLS configuration. A plain address converts to a server without TLS.
+/// Address of a server, and its TLS configuration. A plain `SocketAddr` converts to a server without TLS.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Server {
     /// Address of the server.
@@ -51,24 +51,24 @@ impl From<SocketAddr> for Server {
     }
 }
 
-/// A path, and the expected response.
+/// A path and the expected response.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Page {
     /// Path of the request.
     pub path: String,
     /// Expected body of the response to GET. The expected status is 200.
     pub body: Bytes,
-    /// Set if HEAD must return the same status as GET. File servers support HEAD for every file. An application on top
-    /// of a framework may support GET only and reject HEAD.
+    /// Set if HEAD must return the same status as GET. File servers support HEAD for every file. An application built
+    /// on a framework may support only GET and reject HEAD.
     pub answers_head: bool,
 }
 
-/// Checks the responses to GET, HEAD and GET again for every page, all over one connection that must be kept alive.
-/// Bodies must be complete and correct. The response to HEAD must have no body, and the same length if it states one.
-/// `timeout` applies to each response.
+/// Checks the responses to GET, HEAD and another GET for every page, all over one connection that must be kept alive.
+/// Bodies must be complete and correct. The response to HEAD must have no body and, if it specifies a length, the same
+/// length. `timeout` applies to each response.
 ///
 /// # Errors
-/// Returns a description of what the server did instead.
+/// Returns a description of the incorrect behaviour.
 pub async fn complete_bytes(
     server: impl Into<Server>,
     pages: &[Page],
@@ -95,13 +95,13 @@ pub async fn complete_bytes(
 
 /// Checks that the server handles a client that does not read.
 ///
-/// The client requests `large` twice and reads nothing for a while. Requests for `small` on other connections, some
-/// opened before and some after that, must then be served. Only after that does the client read, and both responses
-/// must be correct. This detects servers that wait for one client while others have requests. `large` must exceed the
-/// buffers of two sockets. `timeout` applies to each of these steps.
+/// The client requests `large` twice and does not read for a while. Requests for `small` on other connections, some
+/// opened before this point and some after it, must then be served. The client reads only after that, and both
+/// responses must be correct. This detects servers that wait for one client while other clients have requests. `large`
+/// must be larger than the buffers of both sockets. `timeout` applies to each of these steps.
 ///
 /// # Errors
-/// Returns a description of what the server did instead.
+/// Returns a description of the incorrect behaviour.
 pub async fn stalled_reader(
     server: impl Into<Server>,
     large: &Page,
@@ -121,7 +121,7 @@ pub async fn stalled_reader(
         let sent = stalled.send_request("GET", &large.path);
         with_timeout(timeout, "request for a large response", sent).await?;
     }
-    // The client cannot see how much the server has sent without reading it.
+    // The client cannot determine how much the server has sent without reading it.
     sleep(STALL_TIME).await;
     let request = async |client: &mut Client| request(CONCURRENT_REQUEST, client).await;
     serve_others(others, CONCURRENT_REQUEST, connect, request).await?;
@@ -166,7 +166,7 @@ pub async fn many_connections(
     )])
 }
 
-/// Address and TLS configuration of the server that the clients of a check connect to.
+/// Address and TLS configuration of the server to which the clients of a check connect.
 struct Connector {
     address: Address,
     tls: Option<Rc<TlsConnector>>,
@@ -271,7 +271,7 @@ impl Client {
     }
 
     /// Receives parts of a response until `on_part` returns a result. `progress` describes what has arrived so far, for
-    /// the error if no more does.
+    /// the error message if nothing more arrives.
     async fn receive_parts<T>(
         &mut self,
         on_part: impl Fn(Part<'_>) -> Result<Option<T>, String>,

@@ -4,11 +4,12 @@
 //!
 //! - [`complete_bytes`]: bytes that are lost, duplicated or shifted when a message is larger than a buffer.
 //! - [`stalled_reader`]: bytes that are lost, a server that hangs or spins when a client does not read, and other
-//!   clients that are not served meanwhile.
-//! - [`many_connections`]: connections that are refused or mixed up when there are thousands.
+//!   clients that are not served in the meantime.
+//! - [`many_connections`]: connections that are refused or mixed up when there are thousands of them.
 //!
-//! A check returns a description of what it has verified, or of what the server did wrong. It ends in bounded time in
-//! both cases. Checks run on the runtime of the calling thread. Dropping the future of a check closes its connections.
+//! A check returns a description of what it has verified, or of what the server did wrong. It completes in bounded time
+//! in both cases. Checks run on the runtime of the calling thread. Dropping the future of a check closes its
+//! connections.
 
 mod common;
 mod echo;

@@ -13,10 +13,10 @@
 //! The runtime's timers fire up to 0.13 ms late on io_uring, and up to 1.1 ms late on epoll, because `epoll_wait(2)`
 //! has a resolution of 1 ms. A schedule of 10,000 requests per second needs more precision. The pacer therefore sleeps
 //! until shortly before the next request is due ([`wake_margin_ns`]), and then polls the clock without sleeping. Each
-//! of these polls is one turn of the runtime's event loop, so replies are received meanwhile. At rates below a few
-//! hundred requests per second the core is idle nearly all the time; above a thousand per second it is always busy. The
-//! time spent polling with nothing to do is counted (`pacing_ns`), so that it is not mistaken for work. The schedule
-//! error is measured for every request (`schedule_error`).
+//! of these polls is one turn of the runtime's event loop, so replies are still received. At rates below a few hundred
+//! requests per second the core is idle nearly all the time; above a thousand per second, it is always busy. The time
+//! spent polling with nothing to do is counted (`pacing_ns`), so it is not mistaken for work. The schedule error is
+//! measured for every request (`schedule_error`).
 //!
 //! The runner is polled by the future that runs the session, because the runtime polls that future once per turn of its
 //! event loop. A task that wakes itself would be polled hundreds of times before the sockets are polled.
@@ -39,27 +39,27 @@ use crate::system::clock::nanoseconds;
 /// Interval of timeout checks and progress reports. Timeout checks run more often if the stall timeout is short.
 pub(crate) const TICK: Duration = Duration::from_millis(100);
 
-/// Time that requests in flight may take after the load has been stopped, in nanoseconds.
+/// Time that requests in flight have to complete after the load has been stopped, in nanoseconds.
 const STOP_GRACE_NS: u64 = 500_000_000;
 
 /// Maximum number of requests in the due queues of a thread. Requests beyond this limit count as unsent.
 const MAX_QUEUED_REQUESTS: usize = 4_000_000;
 
-/// Maximum number of requests dispatched per turn of the event loop, so that replies, timeouts and a request to stop
-/// are handled at any rate.
+/// Maximum number of requests dispatched per turn of the event loop, so that replies, timeouts and stop requests are
+/// handled at any request rate.
 const MAX_DISPATCHED_PER_TURN: usize = 10_000;
 
 /// Receiver of the events of a measurement.
 pub(crate) trait Observer {
-    /// Called on every tick. Stops the load by returning `Break`.
+    /// Called on every tick. Returning `Break` stops the load.
     fn tick(&mut self, _snapshot: ProgressSnapshot) -> ControlFlow<()> {
         ControlFlow::Continue(())
     }
 
-    /// Called at the end of the warm-up with its results.
+    /// Called at the end of the warm-up, with the results of the warm-up.
     fn warmed_up(&mut self, _warm_up: Interval) {}
 
-    /// Called at the end of an interval. `pacing_ns` is the time in which the pacer only polled the clock.
+    /// Called at the end of an interval. `pacing_ns` is the time that the pacer spent only polling the clock.
     fn interval(&mut self, _index: u64, _interval: Interval, _pacing_ns: u64) {}
 }
 
@@ -72,7 +72,7 @@ pub(crate) struct MeasurementRequest {
     pub duration: Duration,
     /// Length of the intervals that the observer receives.
     pub interval: Option<Duration>,
-    /// Open loop: requests per second of all threads, and the number of the measurement, which varies the seed.
+    /// Open loop: requests per second over all threads, and the number of the measurement, which varies the seed.
     pub rate: Option<(u64, u64)>,
 }
 
@@ -86,12 +86,12 @@ pub(crate) struct FinalInterval {
     pub throughput: Throughput,
 }
 
-/// Replies received before the deadline. The time after it is excluded, because it depends on the slowest connection
-/// more than on all others.
+/// Replies received before the deadline. The time after the deadline is excluded because it is determined by the
+/// slowest connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Throughput {
     pub requests: u64,
-    /// Time since the end of the warm-up.
+    /// Time from the end of the warm-up.
     pub elapsed_ns: u64,
 }
 
@@ -171,7 +171,7 @@ impl<'a> MeasurementRunner<'a> {
         }
     }
 
-    /// Performs the work that is due, and arranges for the context to be woken when more is due.
+    /// Performs the work that is due, and arranges for the task to be woken when more is due.
     pub fn poll(&mut self, context: &mut Context<'_>) {
         let now_ns = self.shared.now_ns();
         if let Some((idle_since_ns, polls)) = self.idle_poll.take()
@@ -179,7 +179,7 @@ impl<'a> MeasurementRunner<'a> {
         {
             self.pacing_ns += now_ns.saturating_sub(idle_since_ns);
         }
-        // Before requests are dispatched, so that each request is counted in the phase in which it is due.
+        // This precedes dispatching, so that each request is counted in the phase in which it is due.
         self.advance_phase(now_ns);
         if let Some(pacer) = &mut self.pacer
             && pacer.is_due(now_ns)
@@ -199,7 +199,7 @@ impl<'a> MeasurementRunner<'a> {
 
     /// Ends the measurement and returns the results since the last interval.
     pub fn finish(mut self) -> FinalInterval {
-        // The schedule can still have requests if no connection is left.
+        // Requests can remain in the schedule if no connection is left.
         self.abandon_schedule();
         let end_ns = self.shared.counters.last_ns.get().max(self.last_interval_end_ns);
         let interval = self.interval(end_ns);
@@ -243,7 +243,7 @@ impl<'a> MeasurementRunner<'a> {
         if self.phase == Phase::Measuring && now_ns >= deadline_ns {
             self.phase = Phase::Draining;
             self.throughput = Some(self.throughput_at_deadline(now_ns));
-            // Connections that wait for a think time or for their turn in the ramp must notice the deadline.
+            // Connections waiting for the think time to elapse or for their turn in the ramp must observe the deadline.
             self.slots.iter().for_each(|slot| slot.wake());
         }
         if self.phase == Phase::Draining
@@ -295,7 +295,7 @@ impl<'a> MeasurementRunner<'a> {
         }
     }
 
-    /// Aborts connections that have timed out, and asks the observer whether to continue.
+    /// Aborts connections that have timed out, and checks whether the observer stops the load.
     fn tick(&mut self, now_ns: u64) {
         let stall_timeout_ns = nanoseconds(self.shared.load.stall_timeout);
         self.slots.iter().for_each(|slot| slot.check_timeout(now_ns, stall_timeout_ns));
@@ -313,7 +313,7 @@ impl<'a> MeasurementRunner<'a> {
         }
     }
 
-    /// Arranges for the context to be woken when the next work is due: immediately if that is soon, else by a timer.
+    /// Arranges for the task to be woken when more work is due: immediately if that is soon, otherwise by a timer.
     fn schedule_wake_up(&mut self, now_ns: u64, context: &mut Context<'_>) {
         let deadline_ns = self.shared.deadline_ns.get();
         let phase_end_ns = match self.phase {
@@ -326,7 +326,7 @@ impl<'a> MeasurementRunner<'a> {
         if let Some(pacer) = &self.pacer {
             let due_ns = pacer.due_ns();
             if due_ns <= now_ns {
-                // More requests were due than may be dispatched in one turn.
+                // More requests are due than may be dispatched in one turn.
                 context.waker().wake_by_ref();
                 return;
             }
@@ -396,7 +396,7 @@ impl Pacer {
                 return;
             };
             let slot = &slots[slot_index];
-            // In a ramp, a connection gets no requests before it is opened.
+            // During a ramp, a connection gets no requests before it is opened.
             if due_ns >= slot.open_at_ns.get() {
                 let counts = u64::from(due_ns >= shared.count_from_ns.get());
                 shared.counters.add_offered(counts);
@@ -422,7 +422,7 @@ impl Pacer {
     }
 }
 
-/// Returns how long before the due time of a request the pacer stops sleeping. This exceeds the delay of the runtime's
+/// Returns how long before a request is due the pacer stops sleeping. This exceeds the maximum delay of the runtime's
 /// timers.
 fn wake_margin_ns() -> u64 {
     match anello::current_driver() {

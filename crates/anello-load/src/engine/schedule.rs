@@ -1,8 +1,8 @@
-//! The schedule of an open loop: due times and connections of its requests.
+//! The schedule of an open loop: due times of requests, and their connections.
 //!
 //! The due time and the connection of each request are fixed in advance. They depend only on the rate, the arrivals and
 //! the seed, never on the server. Requests go to the connections in turn. Each thread computes the schedule of its own
-//! connections on demand, without storing it and without communication with other threads.
+//! connections on demand, without storing it or communicating with other threads.
 //!
 //! ```text
 //!  N = 5 connections, 2 threads      request     0  1  2  3  4 | 5  6  7  8  9 | …    due at k / rate
@@ -10,8 +10,8 @@
 //!  thread c mod 2)                   thread      0  1  0  1  0 | 0  1  0  1  0 |
 //! ```
 //!
-//! With Poisson arrivals, the threads are independent of each other, each at its share of the rate. The sum of their
-//! arrivals is a Poisson process at the full rate.
+//! With Poisson arrivals, each thread independently generates its share of the rate. The sum of the arrivals is a
+//! Poisson process at the full rate.
 
 use fastrand::Rng;
 
@@ -29,7 +29,7 @@ const MAX_COUNTED_ARRIVALS: f64 = 10e6;
 pub(crate) struct Share {
     pub thread: usize,
     pub threads: usize,
-    /// Number of connections of all threads.
+    /// Number of connections over all threads.
     pub connections: usize,
 }
 
@@ -44,7 +44,7 @@ impl Share {
         (self.connections + self.threads - 1 - self.thread) / self.threads
     }
 
-    /// Converts the index of a connection in its thread to its index among all connections.
+    /// Converts a connection's index within the thread to its index among all connections.
     pub fn global_index(&self, local_index: usize) -> usize {
         local_index * self.threads + self.thread
     }
@@ -56,10 +56,10 @@ pub(crate) struct Schedule {
     share: Share,
     arrivals: Arrivals,
     per_second: u64,
-    /// Number of requests so far.
+    /// Number of requests generated so far.
     index: u64,
     random: Rng,
-    /// Last due time of Poisson arrivals.
+    /// Due time of the last Poisson arrival.
     poisson_ns: f64,
 }
 
@@ -91,7 +91,7 @@ impl Schedule {
         }
     }
 
-    /// Constant arrivals: returns the number of requests of this thread that are due before `ns`.
+    /// Constant arrivals: returns the number of this thread's requests that are due before `ns`.
     fn constant_arrivals_before(&self, ns: u64) -> u128 {
         // Request k is due at k / rate, in whole nanoseconds: before `ns` if k is less than this.
         let all = (u128::from(ns) * u128::from(self.per_second)).div_ceil(SECOND_NS);
@@ -101,7 +101,7 @@ impl Schedule {
         rounds * self.share.count() as u128 + (rest + threads - 1 - thread) / threads
     }
 
-    /// Poisson arrivals: returns the mean time between two requests of this thread.
+    /// Poisson arrivals: returns the mean time between two of this thread's requests.
     fn poisson_mean_ns(&self) -> f64 {
         let share = self.share.count() as f64 / self.share.connections as f64;
         SECOND_NS as f64 / (self.per_second as f64 * share)
@@ -109,7 +109,7 @@ impl Schedule {
 }
 
 impl Iterator for Schedule {
-    /// Due time in nanoseconds since the start, and index of the connection in its thread.
+    /// Due time in nanoseconds since the start, and index of the connection within its thread.
     type Item = (u64, usize);
 
     fn next(&mut self) -> Option<(u64, usize)> {
@@ -124,7 +124,7 @@ impl Iterator for Schedule {
                 u64::try_from(request * SECOND_NS / u128::from(self.per_second)).ok()?
             }
             Arrivals::Poisson => {
-                // From above 0 to 1, so that the logarithm is finite.
+                // In (0, 1], so that the logarithm is finite.
                 let uniform = 1.0 - self.random.f64();
                 self.poisson_ns -= uniform.ln() * self.poisson_mean_ns();
                 self.poisson_ns as u64

@@ -1,7 +1,7 @@
 //! Combines the intervals of all threads, and adds the measurements of the server process and the machine.
 //!
-//! Every thread ends its intervals at the same points in time, according to its own clock. A series adds the parts that
-//! have the same interval number. An interval is complete when every thread has reported its part, has reported a later
+//! Every thread ends its intervals at the same points in time, according to its own clock. A series adds up the parts
+//! with the same interval number. An interval is complete when every thread has reported its part, has reported a later
 //! part (a delayed thread skips intervals), or has finished.
 
 use std::collections::BTreeMap;
@@ -75,9 +75,10 @@ impl Series {
         }
     }
 
-    /// Marks a thread as finished and adds the rest of its measurements.
+    /// Marks a thread as finished and adds its remaining measurements.
     pub fn finish_thread(&mut self, thread: usize, rest: Interval) {
-        // The rest of a thread that finished early belongs to an interval in which other threads are still active.
+        // The remaining measurements of a thread that finished early belong to an interval in which other threads are
+        // still active.
         let number = (rest.start_ns / self.interval_ns).max(self.next_indexes[thread]);
         let no_counts = Counts { offered: rest.counts.offered.map(|_| 0), ..Counts::default() };
         if rest.elapsed_ns > 0 || rest.requests > 0 || rest.counts != no_counts {
@@ -103,7 +104,7 @@ impl Series {
     }
 }
 
-/// Counters of the server process and the machine at a point in time.
+/// Counters for the server process and the machine at a point in time.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Sample {
     server: Option<ProcessUsage>,
@@ -126,8 +127,8 @@ pub(crate) struct Sampler {
 }
 
 impl Sampler {
-    /// Creates a sampler for the server with the given process id, if known, and for a load generator on `cores`. If
-    /// `cores` is empty, the cores that the current thread may use are taken.
+    /// Creates a sampler for the server with the given process ID, if known, and for a load generator on `cores`. If
+    /// `cores` is empty, uses the cores that the current thread may run on.
     ///
     /// # Errors
     /// Returns the error of [`ProcessMeter::new`].
@@ -145,7 +146,7 @@ impl Sampler {
     /// Takes a sample of the current counters.
     pub fn take_sample(&mut self) -> Sample {
         Sample {
-            // An exited server is not reported here because it causes connection errors.
+            // A server that has exited is not reported here because it causes connection errors.
             server: self.server.as_mut().and_then(|meter| meter.read().ok()),
             stolen_ns: machine::stolen_ns(&self.cores).ok(),
         }

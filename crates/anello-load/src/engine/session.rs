@@ -1,4 +1,4 @@
-//! A set of open connections, and slices of load over them.
+//! A set of open connections, and slices of load on them.
 
 use std::fmt;
 use std::future::{Future, poll_fn};
@@ -50,7 +50,7 @@ use crate::wire::message::Messages;
 /// ```
 pub struct Session {
     pub(crate) shared: Rc<Shared>,
-    /// All connections of this thread in the order of their index, including broken ones.
+    /// All connections of this thread in index order, including broken ones.
     connections: Vec<Connection>,
     slots: Vec<Rc<ConnectionSlot>>,
     share: Share,
@@ -69,7 +69,7 @@ impl fmt::Debug for Session {
 #[derive(Clone, Debug)]
 pub struct Slice {
     /// Measurements of the slice. It ends with the last reply or error, so its length includes the wait for the replies
-    /// to requests in flight. All errors but wrong bytes, status or length have broken a connection. In an open loop,
+    /// to requests in flight. All errors except wrong bytes, status or length broke a connection. In an open loop,
     /// requests that were not yet due when no connection was left count as unsent. The resources of the server and of
     /// the load generator are not measured.
     pub interval: Interval,
@@ -81,11 +81,11 @@ pub struct Slice {
 }
 
 impl Session {
-    /// Opens the connections of `load`. Its duration, warm-up, ramp and number of threads are ignored: all connections
-    /// belong to the calling thread.
+    /// Opens the connections of `load`. The configured duration, warm-up, ramp and number of threads are ignored: all
+    /// connections belong to the calling thread.
     ///
     /// Connections that cannot be opened within [`connect_timeout`](LoadConfig::connect_timeout) are reported by
-    /// [`connect_errors`](Self::connect_errors). The session uses the remaining ones.
+    /// [`connect_errors`](Self::connect_errors). The session uses the remaining connections.
     ///
     /// # Cancel safety
     /// Dropping the future closes all connections.
@@ -138,7 +138,7 @@ impl Session {
         session
     }
 
-    /// Opens the connections, a limited number at a time, until none remain or the timeout has passed.
+    /// Opens the connections, a limited number at a time, until all have been tried or the timeout has passed.
     async fn open_all(&mut self, on_tick: &mut dyn FnMut(ProgressSnapshot) -> ControlFlow<()>) {
         let (shared, share) = (Rc::clone(&self.shared), self.share);
         let deadline = Instant::now() + self.shared.load.connect_timeout;
@@ -178,7 +178,7 @@ impl Session {
         self.connections.iter().filter(|connection| connection.is_open()).count()
     }
 
-    /// Returns the errors of the connections that could not be opened.
+    /// Returns the errors from connections that could not be opened.
     #[must_use]
     pub fn connect_errors(&self) -> &Errors {
         &self.connect_errors
@@ -223,7 +223,7 @@ impl Session {
         }
     }
 
-    /// Runs a measurement to its end. Returns the results since the last interval that the observer has received. If
+    /// Runs a measurement to completion. Returns the results since the last interval that the observer has received. If
     /// the observer returns `Break`, requests in flight are abandoned after a short time and do not count.
     pub(crate) async fn run_measurement(
         &mut self,

@@ -19,7 +19,7 @@ use crate::wire::exchange::Exchange;
 use crate::wire::stream::Stream;
 use crate::wire::tls_stream::TlsConnector;
 
-/// Delay after which a request of an open loop counts as late, in nanoseconds.
+/// Delay after which an open-loop request counts as late, in nanoseconds.
 const LATE_THRESHOLD_NS: u64 = 1_000_000;
 
 /// State shared by all connections of a session.
@@ -46,7 +46,7 @@ pub(crate) struct Shared {
     pub count_from_ns: Cell<u64>,
     /// No request starts after this time.
     pub deadline_ns: Cell<u64>,
-    /// Set when the load is stopped. Connections that have not sent a request need not send one then.
+    /// Set when the load is stopped. From then on, connections that have not sent a request need not send one.
     pub stopping: Cell<bool>,
     /// Open loop: set when the schedule dispatches no more requests.
     pub schedule_finished: Cell<bool>,
@@ -99,7 +99,7 @@ impl Shared {
         self.origin.elapsed().as_nanos() as u64
     }
 
-    /// Returns `true` if a request that was due at this time counts, because that is after the warm-up.
+    /// Returns `true` if a request that was due at this time counts because the time is after the warm-up.
     #[inline]
     pub fn counts(&self, due_ns: u64) -> bool {
         due_ns >= self.count_from_ns.get()
@@ -117,7 +117,7 @@ impl Shared {
         limit: Duration,
     ) -> impl Future<Output = Result<Stream, ConnectionError>> + use<> {
         let count = self.source_addresses.len().max(1) as u64;
-        // `None` if the kernel chooses the address.
+        // `None` if the kernel is to choose the address.
         let source = self.source_addresses.get((index % count) as usize).copied();
         let (target, connect_timeout) = (self.load.target.clone(), self.load.connect_timeout);
         let tls = self.tls.clone();
@@ -140,7 +140,8 @@ impl Shared {
 /// A request that has been sent or is about to be sent.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct InFlightRequest {
-    /// Time from which latency is measured. Open loop: when the request was due. Closed loop: when it was first sent.
+    /// Time from which latency is measured. Open loop: the scheduled time of the request. Closed loop: the time at
+    /// which it was first sent.
     pub due_ns: u64,
     pub sent_ns: u64,
 }
@@ -148,7 +149,7 @@ pub(crate) struct InFlightRequest {
 /// Results of all connections.
 #[derive(Debug)]
 pub(crate) struct Counters {
-    /// Results since the last interval. Its times and its number of open connections are set by
+    /// Results since the last interval. The times and the number of open connections are set by
     /// [`take_interval`](Self::take_interval).
     interval: RefCell<Interval>,
     /// Open loop: delay of requests whose connection was free when they were due. Not reset by intervals.
@@ -180,8 +181,8 @@ impl Counters {
         }
     }
 
-    /// Open loop: records the delay of a request. If `could_send` is set, only the load itself can have caused the
-    /// delay.
+    /// Open loop: records the delay of a request. If `could_send` is set, only the load generator itself can have
+    /// caused the delay.
     #[inline]
     pub fn record_schedule_error(&self, request: InFlightRequest, could_send: bool) {
         let error_ns = request.sent_ns.saturating_sub(request.due_ns);
@@ -204,7 +205,7 @@ impl Counters {
         self.last_ns.set(now_ns);
     }
 
-    /// Open loop: counts requests of the schedule.
+    /// Open loop: counts scheduled requests.
     #[inline]
     pub fn add_offered(&self, count: u64) {
         if let Some(offered) = &mut self.interval.borrow_mut().counts.offered {
@@ -212,7 +213,7 @@ impl Counters {
         }
     }
 
-    /// Open loop: counts requests of the schedule that will never be sent.
+    /// Open loop: counts scheduled requests that will never be sent.
     pub fn add_unsent(&self, count: u64) {
         let interval = &mut *self.interval.borrow_mut();
         interval.counts.unsent = interval.counts.unsent.saturating_add(count);

@@ -1,7 +1,7 @@
 //! State shared by the task of a connection and the runner of the measurement.
 //!
-//! The runner dispatches requests that are due to the task, and aborts the connection when a reply takes too long. This
-//! avoids a timer per request.
+//! The runner passes due requests to the task, and aborts the connection when a reply takes too long. This avoids a
+//! timer per request.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -19,12 +19,12 @@ pub(crate) struct ConnectionSlot {
     /// Set if the connection has been aborted since it was opened.
     pub abort_reason: Cell<Option<AbortReason>>,
     shutdown_handle: RefCell<Option<ShutdownHandle>>,
-    /// Open loop: due times of the requests that wait to be sent.
+    /// Open loop: due times of the requests waiting to be sent.
     pub due_queue: RefCell<VecDeque<u64>>,
     /// Number of requests at the front of `due_queue` that have been sent before.
     pub resend_count: Cell<usize>,
     waker: RefCell<Option<Waker>>,
-    /// Set if the task cannot send a request before it has received a reply.
+    /// Set if the task cannot send a request until it has received a reply.
     is_full: Cell<bool>,
     /// Time at which the connection is opened in a ramp.
     pub open_at_ns: Cell<u64>,
@@ -42,7 +42,7 @@ pub(crate) enum AbortReason {
 }
 
 impl ConnectionSlot {
-    /// Records that the connection is open. Clears the reason of an abort that happened while connecting, when there
+    /// Records that the connection is open. Clears the reason for an abort that happened while connecting, when there
     /// was nothing to close. The timeout is then checked again on the open connection.
     pub fn set_open(&self, shutdown_handle: ShutdownHandle) {
         self.abort_reason.set(None);
@@ -106,8 +106,8 @@ impl ConnectionSlot {
         shared.counters.add_unsent(shared.counted(queued));
     }
 
-    /// Stores the waker of the task for [`wake`](Self::wake). `is_full` says whether the task cannot
-    /// send a request before it has received a reply.
+    /// Stores the waker of the task for [`wake`](Self::wake). Set `is_full` if the task cannot send a request until it
+    /// has received a reply.
     #[inline]
     pub fn register_waker(&self, waker: &Waker, is_full: bool) {
         self.is_full.set(is_full);

@@ -38,7 +38,7 @@ pub(crate) struct Worker {
     pub shared_progress: Arc<SharedProgress>,
 }
 
-/// Index of a worker thread, and an event of it.
+/// Index of a worker thread, and an event that it reports.
 pub(crate) type WorkerReport = (usize, WorkerEvent);
 
 pub(crate) enum WorkerEvent {
@@ -73,9 +73,9 @@ pub(crate) struct MeasurementResult {
 pub(crate) struct ThreadUsage {
     pub elapsed_ns: u64,
     pub cpu_ns: u64,
-    /// Time in which the thread could run but waited for its core.
+    /// Time during which the thread was runnable but waiting for its core.
     pub delayed_ns: u64,
-    /// Time in which the thread only polled the clock, on its core or waiting for it.
+    /// Time during which the thread only polled the clock, whether running on its core or waiting for it.
     pub pacing_ns: u64,
 }
 
@@ -87,7 +87,7 @@ impl ThreadUsage {
         self.pacing_ns += other.pacing_ns;
     }
 
-    /// Returns the percentage of its time in which the thread had no spare capacity.
+    /// Returns the percentage of time during which the thread had no spare capacity.
     pub fn busy_percent(&self) -> f64 {
         let busy_ns = (self.cpu_ns + self.delayed_ns).saturating_sub(self.pacing_ns);
         busy_ns as f64 * 100.0 / self.elapsed_ns.max(1) as f64
@@ -101,7 +101,7 @@ pub(crate) struct SharedProgress {
     pub threads: Vec<ThreadProgress>,
 }
 
-/// Last reported progress of a thread.
+/// Last progress reported by a thread.
 #[derive(Debug, Default)]
 pub(crate) struct ThreadProgress {
     pub open: AtomicUsize,
@@ -227,8 +227,8 @@ impl ThreadSample {
 }
 
 impl WorkerObserver<'_> {
-    /// Adds the CPU time of the thread since the last interval. If `counts` is set, that time is added to its usage as
-    /// well.
+    /// Adds the CPU time of the thread since the last interval. If `counts` is set, also adds that time to the usage of
+    /// the thread.
     fn with_cpu_usage(&mut self, interval: Interval, pacing_ns: u64, counts: bool) -> Interval {
         let last = std::mem::replace(&mut self.last_sample, ThreadSample::take());
         let load_cpu_ns = self.last_sample.cpu_ns.saturating_sub(last.cpu_ns);
@@ -292,7 +292,7 @@ mod tests {
             (usage(250_000_000, 0, 0), 25.0),
             (usage(0, 400_000_000, 0), 40.0),
             (usage(500_000_000, 250_000_000, 0), 75.0),
-            // The thread polled the clock for half of the time in which it ran or waited for its core.
+            // The thread polled the clock for half of the time that it ran or waited for its core.
             (usage(900_000_000, 100_000_000, 500_000_000), 50.0),
             // The clocks are not read at the same time.
             (usage(100_000_000, 0, 100_000_001), 0.0),

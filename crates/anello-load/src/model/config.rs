@@ -29,11 +29,10 @@ const MAX_TIMEOUT: Duration = Duration::from_secs(24 * 3600);
 const MAX_THREADS: usize = 1024;
 
 /// Maximum number of connections from one loopback address to one server address. This is a third of the ports that the
-/// kernel finds quickly, which leaves ports free while those of a previous load are still in TIME_WAIT.
+/// kernel finds quickly, which leaves free ports while ports of a previous load are still in TIME_WAIT.
 const MAX_CONNECTIONS_PER_SOURCE: usize = 4000;
 
-/// Configuration of a load on a server. [`LoadConfig::echo`] and [`LoadConfig::http`] set the defaults. All fields may
-/// be changed.
+/// Configuration of a load. [`LoadConfig::echo`] and [`LoadConfig::http`] set the defaults. All fields may be changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LoadConfig {
     /// Address of the server.
@@ -42,47 +41,47 @@ pub struct LoadConfig {
     pub protocol: Protocol,
     /// Load mode: requests are sent after each reply ([`Mode::Closed`], the default) or on a fixed schedule.
     pub mode: Mode,
-    /// Number of connections, of all threads together; 50 by default.
+    /// Total number of connections over all threads; 50 by default.
     pub connections: usize,
     /// Number of threads, each with its own runtime and its share of the connections; 1 by default.
     pub threads: usize,
     /// Cores that the threads are pinned to, one core per thread. Empty by default, which means that threads are not
     /// pinned.
     pub cores: Vec<usize>,
-    /// Duration of the measurement, and of each step of a sweep; 10 seconds by default. The load then waits for the
-    /// replies to requests in flight.
+    /// Duration of the measurement, and of each step of a sweep; 10 seconds by default. The load generator then waits
+    /// for the replies to requests in flight.
     pub duration: Duration,
-    /// Duration of the warm-up before the measurement, whose requests do not count; 0 by default.
+    /// Duration of the warm-up before the measurement; 0 by default. Requests of the warm-up do not count.
     pub warm_up: Duration,
     /// Time over which the connections are opened evenly. Each connection sends requests as soon as it is open. With 0,
-    /// the default, all connections are opened before the load starts. The ramp starts with the warm-up. If it takes
-    /// longer than the warm-up, the rest of it is part of the measurement.
+    /// the default, all connections are opened before the load starts. The ramp starts with the warm-up. If it is
+    /// longer than the warm-up, the remainder is part of the measurement.
     pub ramp: Duration,
-    /// Open loop: how long requests that are queued for a busy connection may still be sent after the end of the
-    /// schedule; 1 second by default. Requests that remain are counted as unsent.
+    /// Open loop: time after the end of the schedule in which requests queued for a busy connection may still be sent;
+    /// 1 second by default. Requests that remain are counted as unsent.
     pub drain_timeout: Duration,
     /// Whether every byte of every reply is compared with its expected value; off by default. If off, the bytes are
-    /// only counted. Messages differ by connection and by request, so that a reply to another request is detected. With
-    /// HTTP, the first complete response to a path with an expected status is the reference for the others.
+    /// only counted. Messages differ by connection and by request, so a reply to a different request is detected. With
+    /// HTTP, the first complete response to a path with an expected status is the reference for later responses.
     pub verify: bool,
     /// Whether a connection is opened again after an error; off by default. An HTTP server may close a connection
     /// between requests, with or without announcing it. That is not an error, and the connection is always opened
     /// again. A request that was sent less than one second before such a close is sent again if the connection has
-    /// answered a request before. Its latency counts from the first time that it was sent.
+    /// answered a request before. Its latency is measured from the first time it was sent.
     pub reconnect: bool,
     /// Timeout for opening all connections; 10 seconds by default, at most 24 hours. In a ramp, and when a connection
     /// is opened again, the timeout applies to that connection.
     pub connect_timeout: Duration,
     /// Maximum time from sending a request to the end of its reply; 5 seconds by default, at most 24 hours. The load
-    /// checks this four times per timeout, so a connection is aborted after at most 1.25 times the timeout.
+    /// generator checks this four times per timeout, so a connection is aborted after at most 1.25 times the timeout.
     pub stall_timeout: Duration,
     /// Maximum number of connections that each thread opens at the same time; 64 by default, which suits servers with a
     /// short accept queue.
     pub max_concurrent_connects: usize,
-    /// Local addresses that the connections use in turn (`bind(2)` with `IP_BIND_ADDRESS_NO_PORT`, Linux 4.2). Empty by
+    /// Local addresses that connections use in turn (`bind(2)` with `IP_BIND_ADDRESS_NO_PORT`, Linux 4.2). Empty by
     /// default. [`effective_source_addresses`](Self::effective_source_addresses) then returns the addresses in use.
     pub source_addresses: Vec<IpAddr>,
-    /// Id of a process on this machine, usually the server, whose resource usage is measured; `None` by default.
+    /// ID of a process on this machine, usually the server, whose resource usage is measured; `None` by default.
     pub server_pid: Option<u32>,
     /// Length of the intervals in which results are recorded; 1 second by default, at least 10 ms.
     pub interval: Duration,
@@ -122,7 +121,7 @@ pub struct HttpLoad {
     /// Expected body of every response, compared if [`verify`](LoadConfig::verify) is set.
     pub expected_body: Option<Bytes>,
     /// TLS configuration; `None` by default. The handshake is part of opening a connection. If each request uses its
-    /// own connection, the handshake is part of its latency.
+    /// own connection, the handshake is part of the request latency.
     pub tls: Option<Tls>,
 }
 
@@ -138,7 +137,7 @@ pub enum Mode {
         think_time: Duration,
     },
     /// Open loop: requests are sent at fixed times, whether or not replies arrive. Measures latency at a given rate.
-    /// Latency counts from the time at which the request was due, so a pause of the server is visible in all requests
+    /// Latency is measured from the time at which the request was due, so a server pause is visible in all requests
     /// that were due during it.
     Open {
         /// Requests per second, over all connections.
@@ -175,7 +174,7 @@ pub struct Sweep {
 pub struct Knee {
     /// Minimum percentage of the offered requests that are answered within the step; 95 by default.
     pub min_answered_percent: u32,
-    /// Maximum 99th percentile of the latency, as a multiple of that of the first step; 10 by default.
+    /// Maximum 99th percentile latency, as a multiple of the first step's; 10 by default.
     pub max_latency_factor: u32,
 }
 
@@ -259,9 +258,10 @@ impl LoadConfig {
         }
     }
 
-    /// Returns the source addresses of the connections: [`source_addresses`](Self::source_addresses) if there are any.
-    /// Otherwise, if more than 4,000 connections go to a target in 127.0.0.0/8, returns 127.0.0.1, 127.0.0.2 and so on,
-    /// as many as are needed for at most 4,000 connections from each address. Empty if the kernel chooses the address.
+    /// Returns the source addresses of the connections: [`source_addresses`](Self::source_addresses) if not empty.
+    /// Otherwise, if more than 4,000 connections go to a target in 127.0.0.0/8, returns as many of 127.0.0.1, 127.0.0.2
+    /// and so on as are needed for at most 4,000 connections from each address. Empty if the kernel chooses the
+    /// address.
     ///
     /// About 28,000 ports are available from one address to one server, and opening the second half of them is slow.
     #[must_use]
@@ -290,7 +290,7 @@ impl LoadConfig {
     /// Checks the configuration.
     ///
     /// # Errors
-    /// Returns a description of the first problem, with its remedy.
+    /// Returns a description of the first problem and its remedy.
     pub fn validate(&self) -> Result<(), String> {
         if self.connections == 0 || self.max_concurrent_connects == 0 {
             return Err("connections and concurrent connects must be at least 1".to_owned());
@@ -439,8 +439,8 @@ impl Mode {
     }
 }
 
-/// Returns as many addresses of 127.0.0.0/8 as `connections` connections to `target` need. Returns none if the kernel's
-/// choice suffices, or if there is only one address to choose from.
+/// Returns as many addresses of 127.0.0.0/8 as `connections` connections to `target` need. Returns an empty vector if
+/// the kernel's choice is sufficient, or if there is only one address to choose from.
 fn loopback_addresses(target: SocketAddr, connections: usize) -> Vec<IpAddr> {
     if !target.is_ipv4() || !target.ip().is_loopback() || connections <= MAX_CONNECTIONS_PER_SOURCE {
         return Vec::new();

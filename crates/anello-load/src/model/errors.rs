@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::model::tls::TlsError;
 
-/// Kind of an error. Every kind except [`WrongBytes`](Self::WrongBytes), [`WrongStatus`](Self::WrongStatus) and
+/// Kind of error. Every kind except [`WrongBytes`](Self::WrongBytes), [`WrongStatus`](Self::WrongStatus) and
 /// [`WrongLength`](Self::WrongLength) closes the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -32,7 +32,7 @@ pub enum ErrorKind {
     /// The server sent more bytes than requested.
     #[serde(alias = "long_reply")]
     ExcessData,
-    /// HTTP: the status code is not one of the expected ones.
+    /// HTTP: the status code is not one of the expected codes.
     WrongStatus,
     /// HTTP: the body is complete, but its length differs from the expected length.
     WrongLength,
@@ -211,15 +211,15 @@ impl Errors {
         self.counts.iter()
     }
 
-    /// Replaces the example of this kind, if any, by the result of `rewrite`. An application can use this to add a
-    /// remedy that only it knows, such as a command-line flag.
+    /// Replaces the example of this kind, if any, with the result of `rewrite`. An application can use this to add a
+    /// remedy of its own, such as a command-line flag.
     pub fn explain(&mut self, kind: ErrorKind, rewrite: impl FnOnce(String) -> String) {
         if let Some(entry) = self.counts.iter_mut().find(|entry| entry.kind == kind) {
             entry.example = rewrite(std::mem::take(&mut entry.example));
         }
     }
 
-    /// Formats the counts as in `reset=3;timeout=1`. Returns an empty string if no errors were counted.
+    /// Formats the counts, for example `reset=3;timeout=1`. Returns an empty string if no errors were counted.
     #[must_use]
     pub fn by_kind(&self) -> String {
         let kinds: Vec<String> =
@@ -236,14 +236,14 @@ impl Errors {
         for part in text.split(';') {
             let (name, count) =
                 part.split_once('=').filter(|(name, _)| is_kind(name)).ok_or(INVALID_COUNTS)?;
-            // Names in logs of earlier versions.
+            // Names used in logs of earlier versions.
             let name = match name {
                 "short_reply" => "truncated_reply",
                 "long_reply" => "excess_data",
                 name => name,
             };
             let kind = ErrorKind::ALL.into_iter().find(|kind| kind.name() == name);
-            // Checked by hand because `parse` accepts a leading sign.
+            // Checked explicitly because `parse` accepts a leading sign.
             if !count.bytes().all(|byte| byte.is_ascii_digit()) || count.bytes().all(|byte| byte == b'0') {
                 return Err(INVALID_COUNTS);
             }

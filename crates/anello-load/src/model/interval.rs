@@ -25,16 +25,16 @@ pub struct Interval {
     pub elapsed_ns: u64,
     /// Requests with a complete reply and, if verification is enabled, the expected bytes.
     pub requests: u64,
-    /// Request latency in nanoseconds, measured from the scheduled time (open loop) or from sending (closed loop).
+    /// Request latency in nanoseconds, measured from the scheduled time (open loop) or the send time (closed loop).
     pub latency: Histogram<u64>,
-    /// Open loop only: request latency in nanoseconds, measured from the actual time of sending.
+    /// Open loop only: request latency in nanoseconds, measured from the actual send time.
     pub uncorrected: Option<Histogram<u64>>,
     /// Counters.
     pub counts: Counts,
     /// Connections open at the end of the interval.
     pub open_connections: usize,
-    /// Resources used by the server process, and its memory at the end of the interval. `None` if the process was not
-    /// monitored or has exited.
+    /// Resources used by the server process, and its memory usage at the end of the interval. `None` if the process was
+    /// not monitored or has exited.
     pub server: Option<ProcessUsage>,
     /// CPU time of the load generator, in nanoseconds.
     pub load_cpu_ns: u64,
@@ -67,8 +67,8 @@ impl Interval {
         self.start_ns.saturating_add(self.elapsed_ns)
     }
 
-    /// Adds the measurements of other connections, such as those of another thread, in the same interval. All fields
-    /// are summed. Values that belong to a process or to the machine instead of a thread (`server`, `load_cpu_ns`,
+    /// Adds measurements of the same interval on other connections, such as those of another thread. All fields are
+    /// summed. Values that describe a process or the machine rather than a thread (`server`, `load_cpu_ns`,
     /// `stolen_ns`) must therefore be present in only one of the intervals, or be set afterwards.
     pub fn add(&mut self, other: &Self) {
         self.sum(other);
@@ -79,7 +79,7 @@ impl Interval {
         self.server = self.server.or(other.server);
     }
 
-    /// Appends the following interval. The number of open connections and the memory are taken from `next`.
+    /// Appends the next interval. The number of open connections and the memory usage are taken from `next`.
     pub fn append(&mut self, next: &Self) {
         self.sum(next);
         self.open_connections = next.open_connections;
@@ -142,10 +142,10 @@ impl Interval {
     }
 }
 
-/// Counters of a period.
+/// Counters for a period.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Counts {
-    /// Open loop only: requests scheduled in the period.
+    /// Open loop only: requests scheduled during the period.
     pub offered: Option<u64>,
     /// Open loop only: requests sent more than 1 ms after their scheduled time, usually because the connection was
     /// still busy.
@@ -194,18 +194,18 @@ pub struct IntervalRecord {
     pub requests: u64,
     /// Requests answered per second.
     pub requests_per_second: f64,
-    /// Request latency, measured from the scheduled time (open loop) or from sending (closed loop). `None` if no
+    /// Request latency, measured from the scheduled time (open loop) or the send time (closed loop). `None` if no
     /// request was answered.
     pub latency: Option<Latency>,
-    /// Open loop only: request latency measured from the actual time of sending.
+    /// Open loop only: request latency measured from the actual send time.
     pub uncorrected: Option<Latency>,
     /// Counters.
     #[serde(flatten)]
     pub counts: Counts,
     /// Connections open at the end of the interval.
     pub open_connections: usize,
-    /// Resources used by the server process, and its memory at the end of the interval. `None` if the process was not
-    /// monitored or has exited.
+    /// Resources used by the server process, and its memory usage at the end of the interval. `None` if the process was
+    /// not monitored or has exited.
     pub server: Option<ProcessUsage>,
     /// CPU time of the server per request. `None` if the CPU time is unknown or no request was answered.
     pub server_cpu_ns_per_request: Option<f64>,

@@ -1,15 +1,15 @@
 //! Addition of histograms with different layouts.
 //!
-//! The *layout* of a histogram is its lowest discernible value and its number of significant digits. It determines the
-//! buckets. Each bucket of a finer layout lies within one bucket of a coarser layout. A sum in the coarser of two
-//! layouts is therefore exact: each value is counted in the bucket into which it would have been recorded directly, and
-//! the order of additions does not matter. A sum in the finer layout would have to guess the position of values within
-//! their buckets.
+//! The *layout* of a histogram is its lowest discernible value and its number of significant digits. The layout
+//! determines the buckets. Each bucket of a finer layout lies within one bucket of a coarser layout. A sum in the
+//! coarser of two layouts is therefore exact: each value is counted in the bucket into which it would have been
+//! recorded directly, and the order of additions does not matter. A sum in the finer layout would have to guess the
+//! position of values within their buckets.
 
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 
-/// Maximum latency that the histograms resolve, in nanoseconds: one day, which is the maximum timeout.
+/// Maximum latency that the histograms can record, in nanoseconds: one day, which is the maximum timeout.
 const MAX_LATENCY_NS: u64 = 86_400_000_000_000;
 
 /// Quantiles of a latency distribution, in nanoseconds with three significant digits.
@@ -32,7 +32,7 @@ pub struct Latency {
 }
 
 impl Latency {
-    /// Computes the quantiles of a histogram of nanoseconds. Returns `None` if it is empty.
+    /// Computes the quantiles of a histogram of values in nanoseconds. Returns `None` if it is empty.
     #[must_use]
     pub fn of(histogram: &Histogram<u64>) -> Option<Self> {
         (!histogram.is_empty()).then(|| Self {

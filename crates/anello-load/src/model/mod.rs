@@ -1,4 +1,4 @@
-//! Data of a load: configuration, errors, measurements and the report.
+//! Data model of a load: configuration, errors, measurements and the report.
 
 pub(crate) mod address;
 pub(crate) mod config;

@@ -1,7 +1,7 @@
 //! Machine-readable results of a load.
 //!
 //! `anello load --json` prints a serialized [`Report`]. Times are in nanoseconds (`_ns`), sizes in bytes (`_bytes`).
-//! [`SCHEMA_VERSION`] is incremented by incompatible changes; adding a field is a compatible change.
+//! [`SCHEMA_VERSION`] is incremented for incompatible changes; adding a field is a compatible change.
 //! `docs/reference/load-report.md` documents all fields.
 
 use std::net::IpAddr;
@@ -15,10 +15,10 @@ use crate::model::latency::Latency;
 use crate::model::tls::{HandshakeSummary, Trust};
 use crate::system::process::ProcessUsage;
 
-/// Name of the format.
+/// Name of the report format.
 pub const SCHEMA: &str = "anello-load";
 
-/// Version of the format.
+/// Version of the report format.
 pub const SCHEMA_VERSION: u32 = 3;
 
 /// Results of a load.
@@ -49,8 +49,8 @@ pub struct Report {
     pub connections: usize,
     /// Number of connections opened successfully.
     pub connections_opened: usize,
-    /// Number of usable connections at the end. Without keep-alive, where every request has its own connection, the
-    /// number of connections that could have been reopened.
+    /// Number of usable connections at the end. Without keep-alive, every request has its own connection, and this is
+    /// the number of connections that could have been reopened.
     #[serde(alias = "connections_left")]
     pub connections_open_at_end: usize,
     /// Number of times a connection was reopened.
@@ -78,16 +78,18 @@ pub struct Report {
     /// Requests answered before the planned end of the measurement, or of each step of a sweep.
     #[serde(default)]
     pub answered_in_time: u64,
-    /// Time in which these requests were answered. Excludes the wait for replies still pending at the planned end.
+    /// Time in which the `answered_in_time` requests were answered. Excludes the wait for replies still pending at the
+    /// planned end.
     #[serde(default)]
     pub in_time_ns: u64,
-    /// Requests answered per second until the planned end, or until the last reply if no request was answered by then.
+    /// Requests answered per second until the planned end, or until the last reply if no request was answered by the
+    /// planned end.
     pub requests_per_second: f64,
-    /// Time until the reply is complete, measured from sending (closed loop) or from the scheduled time (open loop).
+    /// Time until the reply is complete, measured from the send time (closed loop) or the scheduled time (open loop).
     /// `None` if no request was answered.
     pub latency: Option<Latency>,
-    /// Open loop only: latency measured from the actual time of sending. A load generator without correction for
-    /// coordinated omission would report these values.
+    /// Open loop only: latency measured from the actual send time. A load generator without correction for coordinated
+    /// omission would report these values.
     pub uncorrected_latency: Option<Latency>,
     /// Open loop only: number of scheduled requests.
     pub offered: Option<u64>,
@@ -98,8 +100,8 @@ pub struct Report {
     /// Requests in flight that were cancelled because the load was stopped early.
     #[serde(default)]
     pub abandoned: u64,
-    /// Open loop only: delay between the scheduled time and sending, for requests whose connection was idle. This is
-    /// the part of the latency that the load generator causes itself.
+    /// Open loop only: delay between the scheduled time and the send time, for requests whose connection was idle. This
+    /// is the part of the latency that the load generator itself causes.
     pub schedule_error: Option<Latency>,
     /// Bytes sent. With TLS, counts the plaintext of requests only.
     pub sent_bytes: u64,
@@ -120,13 +122,13 @@ pub struct Report {
     pub load_pacing_ns: u64,
     /// Percentage of time that the busiest thread was working or waiting for a core.
     pub load_busy_percent: f64,
-    /// Whether `load_busy_percent` exceeded 95 %, in a sweep during any step. If so, the results of a closed loop
+    /// Whether `load_busy_percent` exceeded 95 % (in a sweep: during any step). If so, the results of a closed loop
     /// measure the load generator rather than the server.
     pub load_was_bottleneck: bool,
     /// Steal time: time that the hypervisor took from the cores of the load generator and the server. `None` if
     /// unknown.
     pub stolen_ns: Option<u64>,
-    /// Measurements of each interval.
+    /// Measurements for each interval.
     pub intervals: Vec<IntervalRecord>,
     /// Steps of a sweep. Empty in other modes.
     pub steps: Vec<Step>,
@@ -148,7 +150,7 @@ pub enum ProtocolReport {
     },
     /// GET requests over HTTP/1.1.
     Http {
-        /// Requested paths, in order. At most the first 100 are listed.
+        /// Requested paths, in order. Only the first 100 are listed.
         paths: Vec<String>,
         /// Number of paths.
         path_count: usize,
@@ -162,11 +164,11 @@ pub enum ProtocolReport {
 /// TLS results of a load.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TlsReport {
-    /// Server name used for SNI and to verify the certificate.
+    /// Server name used for SNI and certificate verification.
     pub server_name: String,
     /// Whether certificates were verified.
     pub certificates_verified: bool,
-    /// Handshakes by outcome. Includes those before the measurement.
+    /// Handshakes by outcome, including those before the measurement.
     pub handshakes: Vec<HandshakeSummary>,
 }
 
@@ -182,9 +184,9 @@ pub struct Step {
     pub answered_in_time: u64,
     /// Measurements of the step. Includes replies received after its end.
     pub total: IntervalRecord,
-    /// Delay between the scheduled time and sending, for requests whose connection was idle.
+    /// Delay between the scheduled time and the send time, for requests whose connection was idle.
     pub schedule_error: Option<Latency>,
-    /// Whether a thread of the load generator was busy for more than 95 % of the time.
+    /// Whether a load generator thread was busy for more than 95 % of the time.
     pub load_was_bottleneck: bool,
 }
 
@@ -261,12 +263,12 @@ impl Spread {
 pub struct ServerCost {
     /// Process ID of the server.
     pub pid: u32,
-    /// Usage over all threads, and the memory at the end.
+    /// Usage over all threads, and the memory usage at the end.
     #[serde(flatten)]
     pub usage: ProcessUsage,
     /// CPU time per request. `None` if no request was answered.
     pub cpu_ns_per_request: Option<f64>,
-    /// Context switches of both kinds per request. `None` if no request was answered.
+    /// Voluntary and involuntary context switches per request. `None` if no request was answered.
     #[serde(default)]
     pub switches_per_request: Option<f64>,
 }

@@ -29,7 +29,7 @@ use crate::output::formats::hdr_log::{HdrLog, HdrLogWriter, LogError, LogRecord,
 
 const SECOND_NS: u128 = 1_000_000_000;
 
-/// A log with a name for error messages.
+/// A log, with a name for error messages.
 #[derive(Clone, Debug)]
 pub struct NamedLog {
     /// Name shown in error messages, usually the path of the file.
@@ -38,7 +38,7 @@ pub struct NamedLog {
     pub log: HdrLog,
 }
 
-/// Error in one of the logs to merge.
+/// Error in one of the logs being merged.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("{name}, {error}")]
 pub struct MergeError {
@@ -87,7 +87,7 @@ impl Sum {
     }
 }
 
-/// Sums of one tag: per log and in total.
+/// Sums for one tag: per log and in total.
 #[derive(Clone, Debug)]
 pub struct TagSum {
     /// Tag of the lines, or `None` for lines without a tag.
@@ -98,7 +98,7 @@ pub struct TagSum {
     pub total: Sum,
 }
 
-/// Computes the totals of whole logs, one entry per tag. Entries are sorted by tag; lines without a tag come first.
+/// Computes the totals over whole logs, one entry per tag. Entries are sorted by tag; lines without a tag come first.
 ///
 /// # Errors
 /// Returns a [`MergeError`] for the first line that cannot be decoded or that overflows a sum.
@@ -142,7 +142,7 @@ pub fn seconds(
     let mut by_second: BTreeMap<u128, Vec<(usize, &LogRecord)>> = BTreeMap::new();
     for (index, log) in logs.iter().enumerate() {
         for record in &log.log.records {
-            // Doubled, because halving would round.
+            // Doubled because halving would round.
             let doubled_midpoint = u128::from(record.start_ns) + u128::from(record.end_ns());
             let second = doubled_midpoint / (2 * SECOND_NS);
             by_second.entry(second).or_default().push((index, record));
@@ -179,7 +179,7 @@ pub fn errors(logs: &[NamedLog]) -> Result<ReportedErrors, MergeError> {
 /// are marked as complete only if the counts of every log are complete.
 ///
 /// # Errors
-/// Returns the errors of [`seconds`] and [`errors()`], and any error of the output.
+/// Returns the errors of [`seconds`] and [`errors()`], and any error from the output.
 pub fn write_log<W: Write>(logs: &[NamedLog], output: W) -> io::Result<W> {
     let errors = errors(logs).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
     // The start time in a header is used only if no log has an interval: in logs written by other tools, the header may

@@ -1,4 +1,4 @@
-//! Results for other programs: formats of intervals, and merging of logs.
+//! Results for other programs: interval formats, and merging of logs.
 
 pub mod formats;
 pub mod merge;

@@ -1,4 +1,5 @@
-//! Cores of this machine: which are online, which a process may use, and how much of their time the hypervisor steals.
+//! Cores of this machine: which are online, which ones a process may use, and how much of their time the hypervisor
+//! steals.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -47,8 +48,8 @@ pub fn cores_of(pid: u32) -> io::Result<Vec<usize>> {
 }
 
 /// Returns the time that the hypervisor has stolen from these cores since boot, in nanoseconds, summed over the cores.
-/// The source is the steal column of `/proc/stat`, which counts clock ticks, usually of 10 ms. Cores that are listed
-/// twice count once, and offline cores count as 0. Only differences between two values are meaningful.
+/// The source is the steal column of `/proc/stat`, which counts clock ticks of usually 10 ms. Duplicate entries in
+/// `cores` count once, and offline cores count as 0. Only differences between two values are meaningful.
 ///
 /// # Errors
 /// Returns an error if `/proc/stat` cannot be read or has no steal column (kernels before 2.6.11).
@@ -71,7 +72,7 @@ fn cores_in_set(set: &CpuSet) -> impl Iterator<Item = usize> + '_ {
     (0..CpuSet::MAX_CPU).filter(|&core| set.is_set(core))
 }
 
-/// Returns the number of a core and its columns: user, nice, system, idle, iowait, irq, softirq, steal.
+/// Returns a core's number and columns: user, nice, system, idle, iowait, irq, softirq, steal.
 fn parse_core_line(line: &str) -> Option<(usize, &str)> {
     let (number, columns) = line.strip_prefix("cpu")?.split_once(' ')?;
     Some((number.parse().ok()?, columns))

@@ -1,4 +1,4 @@
-//! Readings of the operating system: clocks, processes and cores.
+//! Information from the operating system: clocks, processes and cores.
 
 pub(crate) mod clock;
 pub mod machine;

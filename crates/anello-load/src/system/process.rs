@@ -1,4 +1,4 @@
-//! CPU time, context switches and memory of a process, summed over all its threads.
+//! CPU time, context switches and memory usage of a process, summed over all its threads.
 //!
 //! ```text
 //!  CPU-time clock of the process       user and kernel time of all threads, including exited ones, in nanoseconds
@@ -8,7 +8,7 @@
 //! ```
 //!
 //! [`ProcessUsage::of`] takes one reading. [`ProcessMeter`] takes repeated readings and keeps the context switches of
-//! threads that have exited in between.
+//! threads that have exited between readings.
 
 use std::collections::HashMap;
 use std::fs;
@@ -35,7 +35,7 @@ pub struct ProcessUsage {
 
 impl ProcessUsage {
     /// Returns the usage of the process since its start (`clock_getcpuclockid(3)`, `/proc/PID/status`). Context
-    /// switches are those of the threads that are alive (`/proc/PID/task/*/status`).
+    /// switches are summed over the live threads (`/proc/PID/task/*/status`).
     ///
     /// # Errors
     /// Returns an error if the process does not exist, or if the caller may not inspect it.
@@ -45,8 +45,8 @@ impl ProcessUsage {
         Ok(usage)
     }
 
-    /// Returns the usage since `earlier`, with the current memory. A counter that has decreased counts as 0. This
-    /// happens to the context switches of [`of`](Self::of) when a thread exits.
+    /// Returns the usage since `earlier`, with the current memory usage. A counter that has decreased counts as 0. This
+    /// happens to the context switches returned by [`of`](Self::of) when a thread exits.
     #[must_use]
     pub fn since(&self, earlier: &Self) -> Self {
         Self {
@@ -57,7 +57,7 @@ impl ProcessUsage {
         }
     }
 
-    /// Adds CPU time and context switches. Memory stays unchanged.
+    /// Adds CPU time and context switches. Memory usage is unchanged.
     pub(crate) fn add_work(&mut self, other: &Self) {
         self.cpu_ns = self.cpu_ns.saturating_add(other.cpu_ns);
         self.voluntary_switches = self.voluntary_switches.saturating_add(other.voluntary_switches);
@@ -98,7 +98,7 @@ impl ProcessMeter {
 
     fn update(&mut self, mut usage: ProcessUsage, threads: HashMap<u32, ProcessUsage>) -> ProcessUsage {
         for (thread, last) in std::mem::replace(&mut self.threads, threads) {
-            // A reused thread id starts at 0 again.
+            // The counters of a reused thread ID start at 0 again.
             let is_alive = |now: &ProcessUsage| now.voluntary_switches >= last.voluntary_switches;
             if !self.threads.get(&thread).is_some_and(is_alive) {
                 self.exited.add_work(&last);
@@ -109,7 +109,7 @@ impl ProcessMeter {
     }
 }
 
-/// Reads the CPU time and the memory of a process, and the context switches of each live thread.
+/// Reads the CPU time and memory usage of a process, and the context switches of each live thread.
 fn read(pid: u32) -> io::Result<(ProcessUsage, HashMap<u32, ProcessUsage>)> {
     let cpu_ns = process_cpu_ns(pid)?;
     let status = fs::read_to_string(format!("/proc/{pid}/status"));
@@ -130,7 +130,7 @@ fn read(pid: u32) -> io::Result<(ProcessUsage, HashMap<u32, ProcessUsage>)> {
     Ok((ProcessUsage { cpu_ns, resident_bytes, ..ProcessUsage::default() }, threads))
 }
 
-/// Returns the ids of all live threads of a process.
+/// Returns the IDs of all live threads of a process.
 pub(crate) fn thread_ids(pid: u32) -> io::Result<Vec<u32>> {
     let failed = |error| with_context(pid, "the threads", error);
     let mut ids = Vec::new();
@@ -147,7 +147,7 @@ pub(crate) fn thread_ids(pid: u32) -> io::Result<Vec<u32>> {
 /// # Errors
 /// Returns an error if the process does not exist.
 pub fn process_cpu_ns(pid: u32) -> io::Result<u64> {
-    // Values that are not valid process ids become an id that does not exist. 0 would mean the calling process.
+    // Values that are not valid process IDs are mapped to an ID that does not exist. 0 would mean the calling process.
     let id = i32::try_from(pid).ok().filter(|&id| id > 0).unwrap_or(i32::MAX);
     let clock = clock_getcpuclockid(Pid::from_raw(id));
     let time =
@@ -185,7 +185,7 @@ mod tests {
         // Thread 2 exits after its last reading. Thread 1 continues.
         let one = update(15, &[(1, 12)]);
         assert_eq!((one.since(&both).cpu_ns, one.since(&both).voluntary_switches), (5, 1));
-        // The id of an exited thread is reused.
+        // The ID of an exited thread is reused.
         assert_eq!(update(15, &[(1, 3)]).since(&one).voluntary_switches, 3);
     }
 

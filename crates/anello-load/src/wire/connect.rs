@@ -1,10 +1,10 @@
-//! Connecting to the server, from one of several source addresses if there are any.
+//! Connecting to the server, optionally from one of several source addresses.
 //!
 //! A TCP connection is identified by two addresses and two ports. The number of connections from one address to one
 //! server is therefore limited by the kernel's range of ephemeral ports (28,232 by default), and connections closed
 //! within the last minute still occupy their port (TIME_WAIT). Connecting becomes slow long before that limit:
-//! `connect(2)` tries one half of the ports first, and when that half is full it scans all of it on every call before
-//! it tries the other half. A load with many connections therefore uses several source addresses. On loopback, every
+//! `connect(2)` tries one half of the ports first, and when that half is full, it scans the whole half on every call
+//! before it tries the other. A load with many connections therefore uses several source addresses. On loopback, every
 //! address of 127.0.0.0/8 belongs to this machine.
 //!
 //! The source address is bound without a port (`IP_BIND_ADDRESS_NO_PORT`, Linux 4.2). The kernel then selects the port

@@ -1,8 +1,8 @@
 //! Encoding of requests and decoding of replies, for all protocols.
 //!
 //! An [`Exchange`] holds the state that all connections of a thread share. A [`ReplyDecoder`] is the receive state of
-//! one connection. Neither performs I/O. Both are enums over the protocols, so that a connection needs no type
-//! parameter. A session uses one protocol only, so the branch is always predicted.
+//! one connection. Neither performs I/O. Both are enums over the protocols, so a connection needs no type parameter. A
+//! session uses only one protocol, so the branch is always predicted.
 
 use bytes::Bytes;
 
@@ -25,7 +25,7 @@ pub(crate) enum ReplyDecoder {
     Http(Box<HttpReplyDecoder>),
 }
 
-/// Receive state of the message protocol: progress of the current reply, and whether a part of it was wrong.
+/// Receive state of the message protocol: progress of the current reply, and whether any part of it was wrong.
 #[derive(Debug, Default)]
 pub(crate) struct MessageReplyDecoder {
     received_bytes: usize,
@@ -80,7 +80,7 @@ impl ReplyDecoder {
         }
     }
 
-    /// Describes how much of the current reply has arrived. Returns `None` if nothing has.
+    /// Describes how much of the current reply has arrived. Returns `None` if nothing has arrived.
     pub fn progress(&self, exchange: &Exchange) -> Option<String> {
         match (self, exchange) {
             (Self::Messages(decoder), Exchange::Messages(messages)) if decoder.received_bytes > 0 => {

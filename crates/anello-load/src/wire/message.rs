@@ -1,24 +1,23 @@
 //! Message payloads, derived from the numbers of the connection and the request.
 //!
-//! Every message is a window into one block of random bytes. Creating a message therefore copies nothing, and checking
-//! a reply is a memory comparison:
+//! Every message is a window into one block of random bytes. Creating a message therefore requires no copy, and
+//! checking a reply is a memory comparison:
 //!
 //! ```text
 //!  block:   |<----------- WINDOW_BYTES ---------->|<-- message_bytes -->|
 //!  message:          |offset ------ message_bytes ------>|
 //! ```
 //!
-//! The offset is a function of the connection and request numbers. Consecutive requests of a connection have different
-//! offsets, and so have neighbouring connections. Different windows of random bytes differ, so stale replies, swapped
-//! replies and shifts by one byte are detected. (Two windows of a single byte are equal with a probability of 1 in
-//! 256.)
+//! The offset is a function of the connection and request numbers. Consecutive requests on a connection have different
+//! offsets, as do neighbouring connections. Different windows of random bytes differ, so stale replies, swapped replies
+//! and shifts by one byte are detected. (Two windows of a single byte are equal with a probability of 1 in 256.)
 //!
 //! A reply can be shorter or longer than its request: byte `i` of the reply is byte `i mod message_bytes` of the
 //! request.
 
 use bytes::Bytes;
 
-/// Number of different messages. Small enough for all of them to stay in the CPU cache.
+/// Number of different messages. Small enough for all messages to stay in the CPU cache.
 const WINDOW_BYTES: usize = 1 << 14;
 
 /// Offset steps from one connection to the next, and from one request to the next. Both are odd and therefore coprime
@@ -33,7 +32,7 @@ pub struct Messages {
     message_bytes: usize,
     /// Length of a reply.
     pub response_bytes: usize,
-    /// Set if replies are checked. If not, all messages are equal and stay in the CPU cache.
+    /// Set if replies are checked. Otherwise, all messages are equal and stay in the CPU cache.
     verify: bool,
 }
 
@@ -45,7 +44,7 @@ impl Messages {
         Self { block, message_bytes, response_bytes, verify }
     }
 
-    /// Returns the message for a request of a connection.
+    /// Returns the message for a request on a connection.
     #[inline]
     pub fn message(&self, connection: u64, request: u64) -> Bytes {
         if !self.verify {
@@ -55,7 +54,8 @@ impl Messages {
         self.block.slice(offset..offset + self.message_bytes)
     }
 
-    /// Returns `true` if `reply` equals the expected reply from byte `reply_offset` on, or if replies are not checked.
+    /// Returns `true` if `reply` equals the expected reply starting at byte `reply_offset`, or if replies are not
+    /// checked.
     #[inline]
     pub fn matches_request(&self, connection: u64, request: u64, reply_offset: usize, reply: &[u8]) -> bool {
         if !self.verify {
@@ -80,7 +80,7 @@ impl Messages {
     }
 }
 
-/// Returns `true` if `reply` equals the endless repetition of `message` from byte `reply_offset` on.
+/// Returns `true` if `reply` equals the endless repetition of `message` starting at byte `reply_offset`.
 fn is_repetition(message: &[u8], reply_offset: usize, reply: &[u8]) -> bool {
     let first = reply_offset % message.len();
     let (head, rest) = reply.split_at(reply.len().min(message.len() - first));

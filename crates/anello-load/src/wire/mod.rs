@@ -1,4 +1,4 @@
-//! Protocols and connections: requests and replies as bytes, TLS, and the sockets below.
+//! Protocols and connections: requests and replies as bytes, TLS, and the underlying sockets.
 
 pub(crate) mod connect;
 pub(crate) mod exchange;

@@ -1,4 +1,4 @@
-//! Numbers of requests, and results of checking their replies.
+//! Request identifiers, and the results of checking replies.
 
 use crate::model::errors::{ConnectionError, ErrorKind};
 

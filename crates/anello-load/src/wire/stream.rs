@@ -1,4 +1,4 @@
-//! Connections to a server. [`Stream`] is the only type that distinguishes between their kinds.
+//! Connections to a server. [`Stream`] is the only type that distinguishes between kinds of connections.
 
 use std::io;
 use std::ops::Deref;
@@ -79,12 +79,12 @@ impl Stream {
         }
     }
 
-    /// Returns `true` if EOF was received under TLS without `close_notify`, so the data may have been truncated.
+    /// Returns `true` if a TLS connection received EOF without `close_notify`, so that data may be missing.
     pub fn is_truncated(&self) -> bool {
         matches!(self, Self::Tls(stream) if stream.is_truncated())
     }
 
-    /// Sends `close_notify` on a TLS connection if that is possible without waiting.
+    /// Sends `close_notify` on a TLS connection if this is possible without blocking.
     pub fn send_close_notify(&mut self) {
         if let Self::Tls(stream) = self {
             stream.send_close_notify();
@@ -99,7 +99,7 @@ impl Stream {
         }
     }
 
-    /// Returns the connection below TLS, or the connection itself.
+    /// Returns the connection underlying TLS, or the connection itself.
     pub fn transport(&self) -> &Transport {
         match self {
             Self::Plain(transport) => transport,

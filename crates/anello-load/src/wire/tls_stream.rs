@@ -5,8 +5,8 @@
 //! - Pending output of the TLS session is passed to the transport before the stream waits for input.
 //! - Received ciphertext is passed to the session in parts. The plaintext of each part is read before the next part is
 //!   passed, so the session never buffers more than one part.
-//! - Plaintext is returned in a buffer that belongs to the thread instead of the connection, so idle connections hold
-//!   no plaintext buffer.
+//! - Plaintext is returned in a buffer owned by the thread rather than the connection, so idle connections hold no
+//!   plaintext buffer.
 
 use std::cell::Cell;
 use std::future::poll_fn;
@@ -49,7 +49,7 @@ impl TlsConnector {
     /// Performs the handshake.
     ///
     /// # Errors
-    /// Returns an error that contains a [`TlsError`] if the handshake fails, or any error of the transport.
+    /// Returns an error that contains a [`TlsError`] if the handshake fails, or any error from the transport.
     ///
     /// # Cancel safety
     /// Cancel-safe: dropping the future closes the connection.
@@ -70,7 +70,7 @@ impl TlsConnector {
     }
 }
 
-/// State of the receiving side of the connection.
+/// State of the receive direction of the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum CloseState {
     Open,
@@ -120,7 +120,7 @@ impl TlsStream {
         self.tls.poll_flush(|slices| self.transport.poll_write_vectored(slices, context))
     }
 
-    /// Accepts all of `bytes` or none of them, like the other streams.
+    /// Accepts all of `bytes` or none, like the other streams.
     pub fn poll_send(&mut self, bytes: &[u8], context: &mut Context<'_>) -> Poll<io::Result<()>> {
         ready!(self.poll_flush(context))?;
         self.tls.encrypt(bytes)?;
@@ -157,7 +157,7 @@ impl TlsStream {
         }
     }
 
-    /// Decrypts received ciphertext until it is used up or `plaintext` has reached [`PLAINTEXT_BYTES`].
+    /// Decrypts received ciphertext until none is left or `plaintext` has reached [`PLAINTEXT_BYTES`].
     fn decrypt(&mut self) {
         while let Some(chunk) = &mut self.incoming {
             if chunk.is_empty() || self.pending_error.is_some() || self.close_state != CloseState::Open {
@@ -191,8 +191,8 @@ impl TlsStream {
     }
 
     /// Waits until the server has closed its side of the transport. If the server sends data instead, returns the
-    /// number of bytes. Answers a close_notify of the server, because some servers wait for this before they close the
-    /// transport.
+    /// number of bytes. Responds to a close_notify from the server, because some servers wait for the response before
+    /// they close the transport.
     pub fn poll_eof(&mut self, context: &mut Context<'_>) -> Poll<io::Result<Option<usize>>> {
         if self.close_state == CloseState::Open
             && let Some(plaintext) = ready!(self.poll_receive(context))?
@@ -210,13 +210,13 @@ impl TlsStream {
         Poll::Ready(Ok(None))
     }
 
-    /// Sends the TLS alert that reports an error to the server, without waiting if the transport cannot accept it.
+    /// Sends the TLS alert that reports an error to the server, without blocking if the transport cannot accept it.
     fn send_alert(&mut self, context: &mut Context<'_>) {
         let flushed = self.poll_flush(context);
         tracing::debug!(?flushed, "connection closed because of a TLS error");
     }
 
-    /// Sends a close_notify, without waiting if the transport cannot accept it.
+    /// Sends a close_notify, without blocking if the transport cannot accept it.
     pub fn send_close_notify(&mut self) {
         self.tls.close();
         // No task waits for the result, so the waker does nothing.

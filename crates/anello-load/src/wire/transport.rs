@@ -17,24 +17,24 @@ pub(crate) enum Transport {
 }
 
 impl Transport {
-    /// Queues `bytes` for sending, like a stream.
+    /// Queues `bytes` for sending. `Ready` means that all bytes have been accepted.
     #[inline]
     pub fn poll_send(&mut self, bytes: Bytes, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self {
-            // A pending send has accepted nothing and can be dropped.
+            // A pending send has not accepted any bytes and can be dropped.
             Self::Tcp(stream) => Pin::new(&mut stream.send(bytes)).poll(context),
             Self::Unix(stream) => Pin::new(&mut stream.send(bytes)).poll(context),
         }
     }
 
-    /// Writes as many bytes as fit, and returns their number.
+    /// Writes as many bytes as fit and returns their number.
     pub fn poll_write_vectored(
         &mut self,
         slices: &[IoSlice<'_>],
         context: &mut Context<'_>,
     ) -> Poll<io::Result<usize>> {
         match self {
-            // A pending write has accepted nothing and can be dropped.
+            // A pending write has not accepted any bytes and can be dropped.
             Self::Tcp(stream) => pin!(stream.write_vectored(slices)).poll(context),
             Self::Unix(stream) => pin!(stream.write_vectored(slices)).poll(context),
         }
@@ -49,7 +49,7 @@ impl Transport {
         }
     }
 
-    /// Returns a handle that shuts down the connection while its task waits for it.
+    /// Returns a handle that can shut down the connection while its task is waiting on it.
     pub fn shutdown_handle(&self) -> ShutdownHandle {
         match self {
             Self::Tcp(stream) => stream.shutdown_handle(),

@@ -1,4 +1,4 @@
-//! TLS servers that run in threads of the test process, their certificates, and loads for them.
+//! TLS servers that run in threads of the test process, their certificates, and loads on them.
 
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
@@ -101,7 +101,7 @@ pub fn head(client: &mut impl Read) -> io::Result<Option<String>> {
     Ok(Some(String::from_utf8(head).unwrap()))
 }
 
-/// Reads a request. Returns its path and whether it requests to close the connection, or `None` at EOF.
+/// Reads a request. Returns its path and whether it asks to close the connection, or `None` at EOF.
 pub fn request(client: &mut impl Read) -> io::Result<Option<(String, bool)>> {
     let Some(head) = head(client)? else { return Ok(None) };
     let path = head.split(' ').nth(1).unwrap().to_owned();
@@ -120,7 +120,7 @@ pub fn end(client: &mut Client) -> io::Result<()> {
     client.sock.shutdown(Shutdown::Write)
 }
 
-/// Responds to all requests with `body`, until EOF or until a request asks to close the connection.
+/// Responds to all requests with `body` until EOF, or until a request asks to close the connection.
 pub fn serve(client: &mut Client, body: &[u8]) -> io::Result<()> {
     while let Some((_, closes)) = request(client)? {
         respond(client, body)?;

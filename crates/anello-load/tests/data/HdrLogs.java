@@ -1,4 +1,4 @@
-// Writes java.hlog with the Java library, or lists the contents of a log as read by it:
+// Writes java.hlog with the Java library, or lists the contents of a log as the library reads it:
 //
 //   mvn dependency:get -Dartifact=org.hdrhistogram:HdrHistogram:2.2.2
 //   java -cp HdrHistogram-2.2.2.jar HdrLogs.java write java.hlog

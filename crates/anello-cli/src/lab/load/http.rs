@@ -99,7 +99,7 @@ mod tests {
             (Trust::Certificate(identity.certificate()), false)
         );
         assert_eq!(tls(None).cipher, None);
-        assert!(super::tls(&identity.key(), None).unwrap_err().contains("contains none"));
+        assert!(super::tls(&identity.key(), None).unwrap_err().contains("contains no certificates"));
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Closing a connection: after its last response, by the server, or after an error, and the handling of its requests.
+//! Closing a connection (after its last response, on EOF or after an error), and handling its requests.
 
 use std::time::Duration;
 
@@ -9,12 +9,12 @@ use crate::engine::shared::Shared;
 use crate::engine::slot::AbortReason;
 use crate::model::errors::{ConnectionError, ErrorKind};
 
-/// Initial and maximum delay between two attempts to open a connection.
+/// Initial and maximum delay between attempts to open a connection.
 const MIN_RECONNECT_DELAY: Duration = Duration::from_millis(10);
 const MAX_RECONNECT_DELAY: Duration = Duration::from_secs(1);
 
-/// Maximum age of a request that is sent again. A server that closes the connection later than this has received the
-/// request and has not answered it.
+/// Maximum age of a request that is sent again. If the server closes the connection later than this, it is assumed to
+/// have received the request without answering it.
 const RETRY_WINDOW: Duration = Duration::from_secs(1);
 
 impl Connection {
@@ -23,7 +23,7 @@ impl Connection {
         self.requeue_in_flight(shared);
         match std::mem::replace(&mut self.state, ConnectionState::Closed) {
             // The side that closes first keeps the port in TIME_WAIT for a minute. The server has announced that it
-            // closes the connection, so wait until it does.
+            // will close the connection, so wait until it does.
             ConnectionState::Open(stream) if self.decoder.closes_connection() => {
                 self.state = ConnectionState::AwaitingEof(stream);
                 self.slot.set_oldest_sent(self.now_ns);
@@ -80,7 +80,7 @@ impl Connection {
             let has_answered = self.has_answered();
             if self.in_flight.is_empty() {
                 self.close(shared);
-                // No delay if the connection was open for some time: closing an idle connection is not a failure.
+                // No delay if the connection was open for a while: closing an idle connection is not a failure.
                 let open_ns = self.now_ns.saturating_sub(self.opened_ns);
                 if !has_answered && open_ns < MAX_RECONNECT_DELAY.as_nanos() as u64 {
                     self.schedule_reconnect();
@@ -112,16 +112,16 @@ impl Connection {
         self.fail_connection(error, shared);
     }
 
-    /// Closes the connection. It can be opened again.
+    /// Closes the connection, which can be opened again.
     pub(super) fn close(&mut self, shared: &Shared) {
         self.close_without_flush(shared);
         self.state = ConnectionState::Closed;
         self.slot.set_closed();
-        // Requests that became due before now were delayed by the connection, not by the load.
+        // Requests that became due before now were delayed by the connection, not by the load generator.
         self.ready_since_ns = self.now(shared);
     }
 
-    /// Delays the next attempt to open the connection, because the last one was unsuccessful.
+    /// Delays the next attempt to open the connection, because the last one failed.
     fn schedule_reconnect(&mut self) {
         let delay = MIN_RECONNECT_DELAY
             .saturating_mul(1 << self.consecutive_failures.min(10))
@@ -137,7 +137,7 @@ impl Connection {
         {
             stream.abort();
         }
-        // The next connection starts with a new decoder. Dropping this one also ends the recording of a body.
+        // The next connection starts with a new decoder. Dropping this decoder also stops recording a body.
         self.decoder = shared.exchange.new_decoder();
         // Only connections with a shutdown handle have been counted as open.
         if self.slot.is_open() {

@@ -1,4 +1,4 @@
-//! One connection of a load: sends requests, and checks and times the replies, until the measurement ends or the
+//! One connection of a load: sends requests, and verifies and times replies, until the measurement ends or the
 //! connection fails.
 //!
 //! ```text
@@ -81,7 +81,7 @@ impl Connection {
                 return Poll::Ready(false);
             };
             let Poll::Ready(received) = stream.poll_receive(context) else {
-                // In a closed loop, a connection with requests in flight is woken by its socket alone.
+                // In a closed loop, a connection with requests in flight is woken only by its socket.
                 if shared.open_loop || self.in_flight.is_empty() {
                     self.slot.register_waker(context.waker(), self.in_flight.len() >= shared.max_in_flight);
                 }
@@ -117,7 +117,7 @@ impl Connection {
                     return Poll::Pending;
                 }
                 self.state = ConnectionState::Closed;
-                // A delay by the ramp is caused by the load itself and does not move `ready_since_ns`.
+                // A delay due to the ramp is caused by the load generator itself and does not move `ready_since_ns`.
                 if self.consecutive_failures > 0 {
                     self.ready_since_ns = self.now(shared);
                 }
@@ -156,7 +156,7 @@ impl Connection {
         Poll::Ready(false)
     }
 
-    /// Starts to open a closed connection when that is due. Returns `true` if it has completed the measurement.
+    /// Starts opening a closed connection when this is due. Returns `true` if it has completed the measurement.
     fn poll_closed(&mut self, shared: &Shared, context: &mut Context<'_>) -> Poll<bool> {
         if self.is_finished(shared) && (!self.has_unanswered() || shared.stopping.get()) {
             let abandoned = shared.counted(std::mem::take(&mut self.resend_queue));
@@ -173,7 +173,7 @@ impl Connection {
         Poll::Ready(false)
     }
 
-    /// If each request has its own connection: waits until the request is due for which the connection is opened.
+    /// If each request has its own connection: waits until the request for which the connection is opened is due.
     fn poll_reserve_request(&mut self, shared: &Shared, context: &mut Context<'_>) -> Poll<()> {
         if shared.keep_alive || self.reserved_request.is_some() {
             return Poll::Ready(());
@@ -200,7 +200,7 @@ impl Connection {
         is_elapsed
     }
 
-    /// Returns `true` if no more requests start in this measurement.
+    /// Returns `true` if no more requests are started in this measurement.
     #[inline]
     fn is_finished(&mut self, shared: &Shared) -> bool {
         if shared.open_loop {
@@ -248,7 +248,7 @@ impl Connection {
             return capacity.min(self.slot.due_queue.borrow().len());
         }
         if (self.think.is_some() && !self.is_think_time_elapsed(context)) || self.is_finished(shared) {
-            // No new requests, but requests that are sent again still need a reply.
+            // No new requests are sent, but retried requests still need a reply.
             return capacity.min(self.resend_queue.len());
         }
         capacity
@@ -280,7 +280,7 @@ impl Connection {
 
     fn record_send_time(&mut self, request: InFlightRequest, shared: &Shared) {
         self.has_started |= shared.counts(request.sent_ns);
-        // The schedule error of a request that is sent again was recorded the first time.
+        // The schedule error of a retried request was recorded when it was first sent.
         let resend_count = self.slot.resend_count.get();
         if resend_count > 0 {
             self.slot.resend_count.set(resend_count - 1);
@@ -291,7 +291,7 @@ impl Connection {
         }
     }
 
-    /// Decodes and checks received bytes. Returns `true` if the connection is to be closed.
+    /// Decodes and checks received bytes. Returns `true` if the connection must be closed.
     #[inline]
     fn receive(&mut self, bytes: &[u8], shared: &Shared) -> Result<bool, ConnectionError> {
         self.now_ns = shared.now_ns();

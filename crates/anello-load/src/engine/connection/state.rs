@@ -1,4 +1,4 @@
-//! State of one connection, and the transitions that both polling and closing need.
+//! State of one connection, and the transitions shared by polling and closing.
 
 use std::collections::VecDeque;
 use std::future::Future;
@@ -18,7 +18,7 @@ use crate::wire::stream::Stream;
 /// A connection of the load, open or closed.
 #[derive(Default)]
 pub(crate) struct Connection {
-    /// Index among all connections of the load.
+    /// Index among all connections in the load.
     pub index: u64,
     /// Number of the next request.
     pub sequence: u64,
@@ -26,7 +26,7 @@ pub(crate) struct Connection {
     pub answered: u64,
     pub state: ConnectionState,
     pub decoder: ReplyDecoder,
-    /// Requests that have been sent and not answered, oldest first.
+    /// Requests that have been sent but not answered, oldest first.
     pub in_flight: VecDeque<InFlightRequest>,
     /// Closed loop: first send times of requests that are sent again, because the connection closed before their reply.
     pub resend_queue: VecDeque<u64>,
@@ -35,13 +35,13 @@ pub(crate) struct Connection {
     pub reserved_request: Option<InFlightRequest>,
     /// Closed loop: think time before the next request.
     pub think: Option<Sleep>,
-    /// Set once a request that counts has been sent in this measurement.
+    /// Set once a request that counts towards this measurement has been sent.
     pub has_started: bool,
-    /// Time since which requests could be sent immediately.
+    /// Time from which requests could be sent immediately.
     pub ready_since_ns: u64,
     /// Time of the last clock read; 0 if there was none in this poll.
     pub now_ns: u64,
-    /// Failures since the last reply: attempts to connect that failed, and connections that closed without a reply.
+    /// Failures since the last reply: failed attempts to connect, and connections that closed without a reply.
     pub consecutive_failures: u32,
     /// Set if the connection has ever been open.
     pub was_opened: bool,
@@ -69,7 +69,7 @@ impl Connection {
         Self { index, decoder, slot, ..Self::default() }
     }
 
-    /// Sets the stream of the connection, which is open from now on.
+    /// Sets the stream of the connection and marks it as open.
     pub fn open(&mut self, stream: Stream, shared: &Shared) {
         shared.counters.open.set(shared.counters.open.get() + 1);
         if let Some(summary) = stream.handshake_summary() {
@@ -84,7 +84,7 @@ impl Connection {
         self.state = ConnectionState::Open(stream);
     }
 
-    /// Sends `close_notify` on a TLS connection if that is possible without waiting.
+    /// Sends `close_notify` on a TLS connection if this is possible without blocking.
     pub fn send_close_notify(&mut self) {
         if let ConnectionState::Open(stream) = &mut self.state {
             stream.send_close_notify();
@@ -107,7 +107,7 @@ impl Connection {
         matches!(self.state, ConnectionState::Broken)
     }
 
-    /// Returns `true` if a request has started and is neither answered nor in flight.
+    /// Returns `true` if a request has started but is neither in flight nor answered.
     #[inline]
     pub fn has_unanswered(&self) -> bool {
         self.reserved_request.is_some() || !self.resend_queue.is_empty()

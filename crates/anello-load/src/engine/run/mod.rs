@@ -40,9 +40,9 @@ const START_DELAY_NS: u64 = 2_000_000;
 pub enum Phase {
     /// Connections are being opened.
     Connecting,
-    /// Load before the measurement, which is not part of the results.
+    /// The warm-up before the measurement, which is not part of the results.
     WarmUp,
-    /// Load whose results are recorded.
+    /// The measurement, whose results are recorded.
     Measuring,
 }
 
@@ -81,22 +81,22 @@ pub enum Event<'a> {
     Step(&'a Step),
 }
 
-/// Runs a load to its end. If `on_event` returns `Break`, the load stops within a second.
+/// Runs a load to completion. If `on_event` returns `Break`, the load stops within a second.
 ///
-/// Starts the threads of the load, each with a runtime from `runtime`, and waits for them. `on_event` is called with
-/// events on the calling thread. The load ends early if no connection is left. Returns `Ok` even if the server is down,
-/// stalls or sends wrong replies: [`Report::is_success`](crate::Report::is_success) reports this.
+/// Starts the threads of the load, each with a runtime built by `runtime`, and waits for them. `on_event` is called on
+/// the calling thread. The load ends early if no connection is left. Returns `Ok` even if the server is down, stalls or
+/// sends wrong replies: use [`Report::is_success`](crate::Report::is_success) to check for this.
 ///
 /// # Errors
-/// Returns `InvalidInput` if [`LoadConfig::validate`] fails. Returns an error if the server's process cannot be
-/// inspected at the start, or if a thread cannot be started, pinned to its core or given a runtime.
+/// Returns `InvalidInput` if [`LoadConfig::validate`] fails. Returns an error if the server process cannot be inspected
+/// at the start, or if a thread cannot be started, pinned to its core or given a runtime.
 pub fn run(
     load: &LoadConfig,
     runtime: &anello::RuntimeBuilder,
     on_event: impl FnMut(Event<'_>) -> ControlFlow<()>,
 ) -> io::Result<Outcome> {
     load.validate().map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?;
-    // Created first, so that a wrong process id is reported before the load runs.
+    // Created first, so that a wrong process ID is reported before the load runs.
     let sampler = Sampler::new(load.server_pid, load.cores.clone())?;
     let mut run = Run::start(load, runtime, sampler, on_event)?;
     let connected = run.connect();
@@ -238,7 +238,7 @@ impl<'a, W: FnMut(Event<'_>) -> ControlFlow<()>> Run<'a, W> {
         let start_ns = self.now_ns() + if rate.is_some() { START_DELAY_NS } else { 0 };
         let request = MeasurementRequest { start_ns, warm_up, duration, interval: Some(interval), rate };
         for sender in &self.request_senders {
-            // A thread that has exited has reported the reason.
+            // A thread that has exited has already reported the reason.
             sender.send(request).ok();
         }
         let first_ns = start_ns.saturating_add(nanoseconds(warm_up));
@@ -279,7 +279,7 @@ impl<'a, W: FnMut(Event<'_>) -> ControlFlow<()>> Run<'a, W> {
         self.report_progress(phase, elapsed, planned, request.rate.map(|(per_second, _)| per_second));
     }
 
-    /// Records the start of the measurement unless it has started before. Returns its start.
+    /// Records the start of the measurement unless it is already recorded. Returns the start.
     fn record_start(&mut self, first_ns: u64) -> u64 {
         if let Some(began_ns) = self.began_ns {
             return began_ns;
@@ -351,7 +351,7 @@ impl<'a, W: FnMut(Event<'_>) -> ControlFlow<()>> Run<'a, W> {
             .sum()
     }
 
-    /// Passes an event to the caller of the load. Stops all threads if it returns `Break`.
+    /// Passes an event to the `on_event` callback. Stops all threads if it returns `Break`.
     fn emit(&mut self, event: Event<'_>) {
         if (self.on_event)(event).is_break() {
             self.results.interrupted = true;

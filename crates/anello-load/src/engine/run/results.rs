@@ -16,7 +16,7 @@ use crate::model::report::{
 use crate::model::tls::HandshakeSummary;
 use crate::system::clock::nanoseconds;
 
-/// A thread that is busy for a larger percentage of its time counts as the bottleneck.
+/// Busy percentage above which a thread counts as the bottleneck.
 const BUSY_PERCENT_THRESHOLD: f64 = 95.0;
 
 /// Results of a load.
@@ -24,7 +24,7 @@ const BUSY_PERCENT_THRESHOLD: f64 = 95.0;
 pub struct Outcome {
     /// Report of the load.
     pub report: Report,
-    /// Totals of the whole measurement, with histograms.
+    /// Totals for the whole measurement, with histograms.
     pub total: Interval,
 }
 
@@ -41,14 +41,14 @@ pub(super) struct Results {
     /// Usage of each thread.
     pub usage: Vec<ThreadUsage>,
     pub totals: Totals,
-    /// Of the last measurement.
+    /// From the last measurement.
     pub requests_by_connection: Vec<u64>,
     pub opened: usize,
     pub reopened: u64,
     pub handshakes: Vec<HandshakeSummary>,
 }
 
-/// Sums over all threads, of one measurement or of several.
+/// Sums over all threads, for one or more measurements.
 pub(super) struct Totals {
     /// `None` before the first interval.
     interval: Option<Interval>,
@@ -88,7 +88,7 @@ impl Totals {
 }
 
 impl Results {
-    /// Adds the result of a thread to those of its measurement. Returns its last interval.
+    /// Adds the result of a thread to the totals of its measurement. Returns the last interval of the thread.
     pub fn add_thread(&mut self, thread: usize, result: MeasurementResult, totals: &mut Totals) -> Interval {
         self.requests_by_connection.extend(result.requests_by_connection);
         self.opened += result.opened;
@@ -104,7 +104,7 @@ impl Results {
         result.final_interval
     }
 
-    /// Adds the step of a sweep. Returns `None` if nothing was measured.
+    /// Adds a sweep step. Returns `None` if nothing was measured.
     pub fn add_step(&mut self, load: &LoadConfig, per_second: u64, totals: &Totals) -> Option<Step> {
         let total = totals.interval.as_ref()?;
         let answered_in_time = totals.throughput.requests;
@@ -119,7 +119,7 @@ impl Results {
         self.steps.last().cloned()
     }
 
-    /// Checks whether the server kept up with the last step. Returns `true` if the sweep ends.
+    /// Checks whether the server kept up with the last step. Returns `true` if the sweep must end.
     pub fn ends_sweep(&mut self, knee: &Knee) -> bool {
         if self.interrupted {
             return true;
@@ -130,7 +130,7 @@ impl Results {
             per_second: last.per_second,
             why,
         });
-        // Connections that the server has closed without an error are opened again in the next step.
+        // Connections that the server closed without an error are opened again in the next step.
         self.knee.is_some() || self.requests_by_connection.is_empty()
     }
 

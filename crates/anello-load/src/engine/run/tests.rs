@@ -1,4 +1,4 @@
-//! Tests that need private items: a thread that exits without a report, and percentiles of Poisson arrivals.
+//! Tests that need private items: a thread that exits without a report, and percentiles with Poisson arrivals.
 
 use std::collections::HashMap;
 use std::io::{Read, Write};
@@ -96,8 +96,8 @@ fn due_ns() -> HashMap<Vec<u8>, u64> {
     due_ns
 }
 
-/// Returns the percentiles of a load that exceed those of the server's log by more than 1 % and 0.3 ms of transfer
-/// time. Asserts that no percentile is below that of the log, and that none in the log is below the delay.
+/// Returns the percentiles of a load that exceed those in the server's log by more than 1 % plus 0.3 ms of transfer
+/// time. Asserts that no percentile is below the one in the log, and that none in the log is below the delay.
 fn percentiles_too_high(driver: &RuntimeBuilder) -> Vec<(f64, u64, u64)> {
     let (address, log) = delaying_server();
     let load = LoadConfig {

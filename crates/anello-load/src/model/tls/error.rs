@@ -6,13 +6,13 @@ use rustls::{AlertDescription, CertificateError, Error};
 
 use super::verifier::is_ca_used_as_end_entity;
 
-/// Error of the TLS protocol, as opposed to an error of the underlying transport.
+/// TLS protocol error, as opposed to an error on the underlying transport.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub(crate) struct TlsError(String);
 
 impl TlsError {
-    /// Converts an error of rustls to an I/O error of the kind `InvalidData`.
+    /// Converts a rustls error to an I/O error of kind `InvalidData`.
     pub fn from_rustls(error: &Error) -> io::Error {
         let text = match remedy(error) {
             Some(remedy) => format!("TLS: {error}: {remedy}"),
@@ -44,46 +44,46 @@ pub enum TlsRemedy {
 }
 
 impl TlsRemedy {
-    /// Returns the option that the message of a TLS error recommends to change.
+    /// Returns the option that the message of a TLS error recommends changing.
     #[must_use]
     pub fn of(message: &str) -> Option<Self> {
         if message.contains(OFFER_OTHER_SUITE) {
             Some(Self::Cipher)
         } else {
-            message.contains(VERIFY_NOTHING).then_some(Self::Trust)
+            message.contains(DISABLE_VERIFICATION).then_some(Self::Trust)
         }
     }
 }
 
-/// The words of a message that recommend [`TlsRemedy::Cipher`] and [`TlsRemedy::Trust`].
+/// Phrases in messages that recommend [`TlsRemedy::Cipher`] and [`TlsRemedy::Trust`].
 const OFFER_OTHER_SUITE: &str = "offer another suite";
-const VERIFY_NOTHING: &str = "verify nothing";
+const DISABLE_VERIFICATION: &str = "disable verification";
 
-/// Returns the cause or the remedy of an error in terms of the options of a load.
+/// Returns the cause of an error or its remedy in terms of the options of a load.
 fn remedy(error: &Error) -> Option<&'static str> {
     Some(match error {
         Error::InvalidCertificate(error) => match error {
             // `BadSignature`: the issuer has the name of a trusted CA, but a different key.
             CertificateError::UnknownIssuer | CertificateError::BadSignature => {
-                "server certificate not signed by a trusted CA (specify its CA file, or verify nothing)"
+                "server certificate not signed by a trusted CA (specify its CA file, or disable verification)"
             }
             CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => {
-                "use a name that the certificate is valid for, or verify nothing"
+                "use a name that the certificate is valid for, or disable verification"
             }
             CertificateError::Expired
             | CertificateError::ExpiredContext { .. }
             | CertificateError::NotValidYet
             | CertificateError::NotValidYetContext { .. } => {
-                "renew the certificate, correct the clock, or verify nothing"
+                "renew the certificate, correct the clock, or disable verification"
             }
             CertificateError::ApplicationVerificationFailure => {
                 "the server certificate is not the expected one"
             }
             error if is_ca_used_as_end_entity(error) => {
                 "the server uses a CA certificate as its own, as is usual for self-signed certificates \
-                 (trust this certificate itself, or verify nothing)"
+                 (trust this certificate itself, or disable verification)"
             }
-            _ => "invalid server certificate (to accept it anyway, verify nothing)",
+            _ => "invalid server certificate (to accept it anyway, disable verification)",
         },
         Error::InvalidMessage(_) => "the response is not TLS (if this is a plain HTTP port, use http://)",
         Error::AlertReceived(AlertDescription::NoApplicationProtocol) | Error::NoApplicationProtocol => {
@@ -91,7 +91,7 @@ fn remedy(error: &Error) -> Option<&'static str> {
         }
         Error::AlertReceived(AlertDescription::HandshakeFailure | AlertDescription::ProtocolVersion)
         | Error::PeerIncompatible(_) => {
-            "no TLS version or cipher suite in common with the server (offer another suite, or all)"
+            "no TLS version or cipher suite in common with the server (offer another suite or all suites)"
         }
         Error::AlertReceived(AlertDescription::UnrecognisedName) => {
             "the server does not recognize this name (use a name that its certificate is valid for)"

@@ -1,4 +1,4 @@
-//! Outcomes of TLS handshakes, and their counts.
+//! TLS handshake outcomes and their counts.
 
 use rustls::{ClientConnection, HandshakeKind, ProtocolVersion};
 use serde::{Deserialize, Serialize};
@@ -12,7 +12,7 @@ pub struct HandshakeSummary {
     pub cipher_suite: String,
     /// Key exchange group, such as `X25519`. `None` if the session was resumed without a key exchange.
     pub key_exchange: Option<String>,
-    /// Set if a session was resumed.
+    /// Whether a session was resumed.
     pub resumed: bool,
     /// Number of handshakes.
     pub count: u64,
@@ -51,8 +51,8 @@ impl HandshakeSummary {
         text
     }
 
-    /// Adds the count of `other` to the entry of `all` with the same outcome. A linear search suffices because one server
-    /// and one load negotiate few outcomes.
+    /// Adds the count of `other` to the entry of `all` with the same outcome. A linear search is sufficient because a
+    /// load on one server has few distinct outcomes.
     pub(crate) fn add(all: &mut Vec<Self>, other: Self) {
         match all.iter_mut().find(|known| known.outcome() == other.outcome()) {
             Some(known) => known.count += other.count,

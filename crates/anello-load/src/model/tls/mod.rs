@@ -8,7 +8,7 @@
 //!   requests ──► session ──► ciphertext ──► TlsStream ◄── ciphertext ◄── session ──► replies
 //! ```
 //!
-//! rustls performs no I/O here: the ciphertext that it produces is sent through the same transport as plaintext
+//! rustls performs no I/O here: the ciphertext that it produces is sent through the same transport that plaintext
 //! connections use.
 
 mod error;
@@ -37,8 +37,8 @@ use verifier::{TrustPolicy, Verifier};
 /// ALPN protocol name. No other protocol is offered.
 const PROTOCOL: &[u8] = b"http/1.1";
 
-/// TLS settings of a load. By default, certificates are verified against the trust store of the system, and every
-/// connection performs a full handshake.
+/// TLS settings of a load. By default, certificates are verified against the system trust store, and every connection
+/// performs a full handshake.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TlsOptions {
     /// Accepted server certificates.
@@ -53,11 +53,11 @@ pub struct TlsOptions {
 /// Server certificates that a load accepts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Trust {
-    /// Certificates for the server name that are signed by a CA in the trust store of the system (`SSL_CERT_FILE` and
+    /// Certificates for the server name that are signed by a CA in the system trust store (`SSL_CERT_FILE` and
     /// `SSL_CERT_DIR` if set, otherwise the default location).
     #[default]
     System,
-    /// Certificates for the server name that are signed by a CA in this PEM file, or that are in the file themselves.
+    /// Certificates for the server name that are signed by a CA in this PEM file or are themselves in the file.
     CaFile(PathBuf),
     /// Only the first certificate in this PEM file. Its name and validity period are not checked, which makes this the
     /// cheapest verification.
@@ -90,11 +90,11 @@ pub struct Tls {
 
 impl Tls {
     /// Creates the configuration and loads the trusted certificates. `server_name` is a DNS name, which is sent to the
-    /// server (SNI), or an IP address, which is not sent. The certificate of the server must be valid for it.
+    /// server (SNI), or an IP address, which is not sent. The server certificate must be valid for this name.
     ///
     /// # Errors
     /// Returns `InvalidInput` if the server name is invalid or the cipher suite is unknown, `InvalidData` if a file
-    /// contains no valid certificates, `NotFound` if the trust store of the system is empty, and any error of reading a
+    /// contains no valid certificates, `NotFound` if the system trust store is empty, and any error from reading a
     /// file.
     pub fn new(server_name: &str, options: TlsOptions) -> io::Result<Self> {
         let invalid = |problem: String| io::Error::new(io::ErrorKind::InvalidInput, problem);
@@ -191,7 +191,7 @@ fn canonical(name: &str) -> String {
     }
 }
 
-/// Loads the trust store of the system.
+/// Loads the system trust store.
 fn system_roots() -> io::Result<RootCertStore> {
     let loaded = rustls_native_certs::load_native_certs();
     let mut roots = RootCertStore::empty();
@@ -200,14 +200,14 @@ fn system_roots() -> io::Result<RootCertStore> {
         return Ok(roots);
     }
     let cause = loaded.errors.first().map_or_else(|| "no certificates".to_owned(), ToString::to_string);
-    let remedy = "install ca-certificates, specify a CA file, or verify nothing";
+    let remedy = "install ca-certificates, specify a CA file, or disable verification";
     Err(io::Error::new(
         io::ErrorKind::NotFound,
-        format!("cannot load the trust store of the system: {cause} ({remedy})"),
+        format!("cannot load the system trust store: {cause} ({remedy})"),
     ))
 }
 
-/// Loads a file with trusted certificates.
+/// Loads a file of trusted certificates.
 fn load_ca_file(file: &Path, provider: &Arc<CryptoProvider>) -> io::Result<TrustPolicy> {
     let invalid = |error: &dyn fmt::Display| invalid_certificates(file, &error.to_string());
     let certificates = read_certificates(file)?;
@@ -220,13 +220,13 @@ fn load_ca_file(file: &Path, provider: &Arc<CryptoProvider>) -> io::Result<Trust
     Ok(TrustPolicy::CaFile { verifier, certificates })
 }
 
-/// Reads all certificates of a PEM file. Returns an error if there are none.
+/// Reads all certificates in a PEM file. Returns an error if there are none.
 fn read_certificates(file: &Path) -> io::Result<Vec<CertificateDer<'static>>> {
     let text = std::fs::read(file)
         .map_err(|error| io::Error::new(error.kind(), format!("cannot read {}: {error}", file.display())))?;
     let all: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&text).collect();
     let all = all.map_err(|error| invalid_certificates(file, &error.to_string()))?;
-    if all.is_empty() { Err(invalid_certificates(file, "file contains none")) } else { Ok(all) }
+    if all.is_empty() { Err(invalid_certificates(file, "file contains no certificates")) } else { Ok(all) }
 }
 
 fn invalid_certificates(file: &Path, problem: &str) -> io::Error {

@@ -9,11 +9,11 @@ use rustls::pki_types::ServerName;
 
 /// Maximum number of TLS 1.3 tickets in the cache. The limit is high because a ticket can be used only once and all
 /// connections of a load may be closed at the same time. Servers issue two or more tickets per handshake. When the
-/// cache is full, the oldest ticket is evicted. A ticket takes less than 1 KiB.
+/// cache is full, the oldest ticket is evicted. A ticket uses less than 1 KiB of memory.
 const MAX_TICKETS: usize = 1 << 15;
 
-/// Session cache for the only server of a load. The cache in rustls is not used because it is limited to eight tickets
-/// per server.
+/// Session cache for the single server of a load. The cache in rustls is not used because it is limited to eight
+/// tickets per server.
 #[derive(Debug, Default)]
 pub(super) struct SessionCache(Mutex<CachedSessions>);
 

@@ -19,7 +19,7 @@ pub(super) enum TrustPolicy {
     AcceptAny,
     /// Only this certificate.
     Certificate(CertificateDer<'static>),
-    /// Certificates signed by a CA in a file, and the certificates in the file themselves.
+    /// Certificates signed by a CA in a file, and the certificates in the file itself.
     CaFile {
         /// Verifier for certificates signed by one of `certificates`.
         verifier: Arc<WebPkiServerVerifier>,
@@ -39,7 +39,7 @@ pub(super) struct Verifier {
 /// period has already been checked when this error is reported.
 ///
 /// The webpki error can be identified only by its name. If the name changes, this function returns `false` and the
-/// certificate stays rejected.
+/// certificate is still rejected.
 pub(super) fn is_ca_used_as_end_entity(error: &CertificateError) -> bool {
     matches!(error, CertificateError::Other(OtherError(error)) if error.to_string() == "CaUsedAsEndEntity")
 }
@@ -61,7 +61,7 @@ impl ServerCertVerifier for Verifier {
             TrustPolicy::Certificate(_) => Err(CertificateError::ApplicationVerificationFailure.into()),
             TrustPolicy::CaFile { verifier, certificates } => {
                 match verifier.verify_server_cert(certificate, intermediates, name, ocsp_response, now) {
-                    // A certificate that the user has listed needs no issuer. Only its name has not been checked yet.
+                    // A certificate listed by the user needs no issuer. Only its name has not been checked yet.
                     Err(Error::InvalidCertificate(error))
                         if is_ca_used_as_end_entity(&error)
                             && certificates.iter().any(|trusted| trusted == certificate) =>

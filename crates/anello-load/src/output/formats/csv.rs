@@ -3,8 +3,8 @@
 //!
 //! The table has a header line, one row for each interval, and a last row with the totals of the measurement. The first
 //! column (`interval` or `total`) identifies the kind of row, so that readers can exclude the totals from sums. A cell
-//! is empty if the value is not available. Column names and units are those of the [`IntervalRecord`] fields; the names
-//! of nested fields are joined with underscores.
+//! is empty if the value is not available. Column names and units match the [`IntervalRecord`] fields; the names of
+//! nested fields are joined with underscores.
 
 use std::io::{self, Write};
 
@@ -12,9 +12,9 @@ use serde_json::Value;
 
 use crate::model::interval::{Interval, IntervalRecord};
 
-/// Paths of the columns after the first in a serialized [`IntervalRecord`]. Their names have underscores for slashes.
-/// `errors` is the sum of `errors_by_kind`, which is one cell because adding a column would break readers. Readers count
-/// unknown kinds as `other`.
+/// Paths in a serialized [`IntervalRecord`] of all columns after the first. Column names have underscores instead of
+/// slashes. `errors` is the sum of `errors_by_kind`, which is a single cell because adding a column for a new kind
+/// would break readers. Readers count unknown kinds as `other`.
 const COLUMNS: &str = "start_ns elapsed_ns requests requests_per_second \
     latency/min_ns latency/mean_ns latency/p50_ns latency/p90_ns latency/p99_ns latency/p999_ns latency/max_ns \
     uncorrected/min_ns uncorrected/mean_ns uncorrected/p50_ns uncorrected/p90_ns uncorrected/p99_ns \
@@ -23,7 +23,7 @@ const COLUMNS: &str = "start_ns elapsed_ns requests requests_per_second \
     server/cpu_ns server_cpu_ns_per_request server/voluntary_switches server/involuntary_switches \
     server/resident_bytes load_cpu_ns load_cpu_ns_per_request stolen_ns";
 
-/// Writer of the table. Every row is flushed immediately. All methods return the errors of the output.
+/// Writer of the table. Every row is flushed immediately. All methods return any error from the output.
 #[derive(Debug)]
 pub struct CsvWriter<W> {
     output: W,
@@ -37,7 +37,7 @@ impl<W: Write> CsvWriter<W> {
         Ok(Self { output })
     }
 
-    /// Writes the row of an interval.
+    /// Writes the row for an interval.
     pub fn write(&mut self, interval: &Interval) -> io::Result<()> {
         self.write_record("interval", interval)
     }
@@ -62,7 +62,7 @@ impl<W: Write> CsvWriter<W> {
 /// Writes a row and flushes the output. Cells are quoted where necessary.
 ///
 /// # Errors
-/// Returns any error of the output.
+/// Returns any error from the output.
 pub fn write_row<T: AsRef<[u8]>>(output: &mut impl Write, cells: impl Iterator<Item = T>) -> io::Result<()> {
     let mut row = csv::Writer::from_writer(Vec::new());
     row.write_record(cells)?;
@@ -70,7 +70,7 @@ pub fn write_row<T: AsRef<[u8]>>(output: &mut impl Write, cells: impl Iterator<I
     output.flush()
 }
 
-/// Formats a number. Rates and per-request values have three decimals, because they are not more precise than that.
+/// Formats a number. Rates and per-request values have three decimals, because they are no more precise than that.
 fn format_cell(value: Option<&Value>) -> String {
     match value {
         Some(Value::Number(number)) if number.is_f64() => {

@@ -1,5 +1,5 @@
-//! Interval log of HdrHistogram: the lossless latencies of every interval, in the text format that HdrHistogram tools
-//! read (`HistogramLogProcessor` and plotters).
+//! HdrHistogram interval log: the lossless latencies of every interval, in the text format read by HdrHistogram tools
+//! (`HistogramLogProcessor` and plotters).
 //!
 //! ```text
 //!  #latencies in nanoseconds, maxima in milliseconds
@@ -14,22 +14,22 @@
 //!
 //! # Design
 //!
-//! - Times have three decimals, as in the logs of the Java library, because some readers interpret the decimals as
-//!   milliseconds regardless of their number. The end of an interval is rounded instead of its length, so that
-//!   consecutive intervals stay consecutive.
+//! - Times have three decimals, as in logs of the Java library, because some readers interpret the decimals as
+//!   milliseconds regardless of their number. The end of an interval is rounded rather than its length, so that
+//!   consecutive intervals remain consecutive.
 //! - Lines with the main latencies have no tag, because readers show lines without a tag by default.
 //! - Errors are reported in a comment because the format has no field for them. The readers of the Java, Go,
-//!   JavaScript, Python and Rust libraries skip the comment. The reader of the C library returns every interval, and
+//!   JavaScript, Python and Rust libraries skip the comment. The reader of the C library returns every interval and
 //!   then `EINVAL` instead of EOF. If a run has no such comment, for example because it was killed, its errors are
-//!   unknown. If only some runs of a log have the comment, the errors of the log, and of every log merged from it, are
-//!   incomplete. An incomplete log without reported errors does not count as free of errors.
-//! - A histogram is stored in the *V2 compressed* encoding as base64. The encoding consists of a cookie, a length, and
+//!   unknown. If only some runs in a log have the comment, the errors of the log and of every log merged from it are
+//!   incomplete. An incomplete log without reported errors does not count as error-free.
+//! - A histogram is stored in the *V2 compressed* encoding, as base64. The encoding consists of a cookie, a length, and
 //!   zlib data that contains a second cookie, a length, the layout, and the counts. The counts are ZigZag LEB128
 //!   numbers; a negative number stands for a run of zeros.
 //!
 //! The reader treats a log as untrusted input: it does not allocate memory based on lengths in the log, it checks
 //! numbers before it uses them, and its errors contain the line number. Histograms stay encoded until they are
-//! requested, because a decoded histogram takes about a hundred times as much memory.
+//! requested, because a decoded histogram uses about a hundred times as much memory.
 
 use std::io::{self, Read, Write};
 
@@ -43,7 +43,7 @@ use thiserror::Error;
 use crate::model::errors::Errors;
 use crate::model::interval::Interval;
 
-/// Tag of the uncorrected latencies, which are measured from the actual time of sending instead of the scheduled time.
+/// Tag of the uncorrected latencies, which are measured from the actual send time instead of the scheduled time.
 pub const UNCORRECTED: &str = "uncorrected";
 
 const VERSION_LINE: &str = "#[Histogram log format version 1.3]";
@@ -55,11 +55,10 @@ const ERRORS_NAME: &str = "[AnelloErrors:";
 const NO_ERRORS: &str = "none";
 const UNKNOWN_ERRORS: &str = "unknown";
 
-/// Cookies at the start of an encoded histogram. The flag 0x10 stands for counts of variable length.
+/// Cookies at the start of an encoded histogram. The flag 0x10 denotes counts of variable length.
 const V2_COOKIE: u32 = 0x1c84_9303 | 0x10;
 const V2_COMPRESSED_COOKIE: u32 = 0x1c84_9304 | 0x10;
-/// Cookies of the older encodings (without the bits for the size of a count), and of histograms of floating-point
-/// values.
+/// Cookies of older encodings (without the bits for the size of a count), and of histograms of floating-point values.
 const OLD_COOKIES: [u32; 4] = [0x1c84_9301, 0x1c84_9302, 0x1c84_9308, 0x1c84_9309];
 const DOUBLE_COOKIES: [u32; 2] = [0x0c72_124e, 0x0c72_124f];
 
@@ -75,7 +74,7 @@ const MAX_TIME_NS: u64 = u64::MAX / 4;
 const NS_PER_MS: u64 = 1_000_000;
 const NS_PER_S: u64 = 1_000_000_000;
 
-/// Writer of an interval log. Every line is flushed immediately. All methods return the errors of the output.
+/// Writer of an interval log. Every line is flushed immediately. All methods return any error from the output.
 #[derive(Debug)]
 pub struct HdrLogWriter<W> {
     output: W,
@@ -114,7 +113,7 @@ impl<W: Write> HdrLogWriter<W> {
     ///
     /// # Errors
     /// Returns `InvalidInput` if the tag is empty or contains a comma, a space or a line break. Otherwise returns any
-    /// error of the output.
+    /// error from the output.
     pub fn write_histogram(
         &mut self,
         tag: Option<&str>,
@@ -145,7 +144,7 @@ impl<W: Write> HdrLogWriter<W> {
         self.write_reported_errors(&ReportedErrors { known: errors.clone(), is_complete: true })
     }
 
-    /// Writes the comment with the reported errors of several runs. Writes nothing if the errors are unknown.
+    /// Writes the comment with the errors reported by several runs. Writes nothing if the errors are unknown.
     pub fn write_reported_errors(&mut self, errors: &ReportedErrors) -> io::Result<()> {
         let known = errors.known.by_kind();
         let counts = match (errors.is_complete, errors.known.is_empty()) {
@@ -197,11 +196,11 @@ pub struct LogError {
 /// Parsed log whose histograms are still encoded.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HdrLog {
-    /// Lines with a histogram, in the order of the log.
+    /// Lines with a histogram, in log order.
     pub records: Vec<LogRecord>,
     /// Earliest start time in a header, in nanoseconds since the Unix epoch. `None` if there is no such header.
     pub began_ns: Option<u64>,
-    /// Reported errors of all runs in the log.
+    /// Errors reported by all runs in the log.
     pub errors: ReportedErrors,
 }
 
@@ -230,8 +229,8 @@ pub struct LogRecord {
     pub line: usize,
     /// Tag, if any.
     pub tag: Option<String>,
-    /// Start of the interval, in nanoseconds since the Unix epoch. If the log has neither a header with a base or start
-    /// time nor absolute times, relative to an origin that only the writer of the log knows.
+    /// Start of the interval, in nanoseconds since the Unix epoch. Relative to an origin known only to the writer of
+    /// the log if the log has neither absolute times nor a header with a base or start time.
     pub start_ns: u64,
     /// Length of the interval, in nanoseconds.
     pub length_ns: u64,
@@ -316,7 +315,7 @@ fn parse_errors_comment(comment: &str) -> Result<Option<ReportedErrors>, String>
     counts.map(Some).map_err(|problem| format!("invalid error counts {}: {problem}", excerpt(text)))
 }
 
-/// Reference time for the starts of intervals, according to the headers read so far.
+/// Reference time for interval starts, according to the headers read so far.
 #[derive(Default)]
 struct TimeBase {
     base_ns: Option<u64>,
@@ -344,8 +343,8 @@ impl TimeBase {
     }
 
     /// Returns the offset to add to the start of an interval. If the log has no base time, a start that is more than a
-    /// year before the start time must be relative to it; other starts are Unix times. The Java library uses the same
-    /// rule.
+    /// year before the start time is taken as relative to the start time; other starts are Unix times. The Java library
+    /// uses the same rule.
     fn offset_ns(&mut self, start_ns: u64) -> u64 {
         const YEAR_NS: u64 = 365 * 24 * 3600 * NS_PER_S;
         let Some(began_ns) = self.start_ns else { return self.base_ns.unwrap_or(0) };
@@ -441,7 +440,7 @@ fn parse_seconds(text: &str) -> Result<u64, &'static str> {
         .ok_or("time out of range")
 }
 
-/// Returns the first 40 characters of a text in quotes, for error messages.
+/// Returns the first 40 characters of a text, quoted, for error messages.
 fn excerpt(text: &str) -> String {
     match text.char_indices().nth(40) {
         None => format!("{text:?}"),

@@ -7,7 +7,7 @@
 //!                                        └─► csv      table for spreadsheets and plotting tools
 //! ```
 //!
-//! Every writer writes whole lines and flushes after each line, so the output of a killed run is readable.
+//! Every writer writes whole lines and flushes after each line, so the output of a killed run remains readable.
 //! `docs/reference/load-report.md` documents the formats.
 
 pub mod csv;

@@ -13,10 +13,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::model::interval::{Interval, IntervalRecord};
 
-/// Name of the format.
+/// Name of the stream format.
 pub const SCHEMA: &str = "anello-load-intervals";
 
-/// Version of the format. Incremented by incompatible changes; adding a field is a compatible change.
+/// Version of the stream format. Incremented for incompatible changes; adding a field is a compatible change.
 pub const SCHEMA_VERSION: u32 = 2;
 
 /// One line of the stream.
@@ -44,7 +44,7 @@ pub struct Begin {
     pub started_unix_ns: u64,
 }
 
-/// Writer of the stream. Every line is flushed immediately. All methods return the errors of the output.
+/// Writer of the stream. Every line is flushed immediately. All methods return any error from the output.
 #[derive(Debug)]
 pub struct NdjsonWriter<W> {
     output: W,
@@ -62,7 +62,7 @@ impl<W: Write> NdjsonWriter<W> {
         Ok(writer)
     }
 
-    /// Writes the line of an interval.
+    /// Writes the line for an interval.
     pub fn write(&mut self, interval: &Interval) -> io::Result<()> {
         self.write_line(&Line::Interval(interval.into()))
     }

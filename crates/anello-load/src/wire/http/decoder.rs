@@ -10,13 +10,13 @@
 //! ```
 //!
 //! The decoder performs no I/O. Its input may be split at any byte, and the parts that it returns borrow from the
-//! input. Interim responses (1xx except 101) are skipped. A server under load sends the same head again and again,
-//! except for its date. [`HeadCache`] holds the last head that was not interim, and a head that is equal to it in all
-//! other bytes is not parsed again.
+//! input. Interim responses (1xx except 101) are skipped. A server under load repeatedly sends the same head, except
+//! for the date. [`HeadCache`] holds the last head that was not interim; a head that differs from it only in the date
+//! is not parsed again.
 
 use std::ops::Range;
 
-/// Maximum length of a head, of a chunk-size line and of a trailer section, in bytes.
+/// Maximum length of a head, a chunk-size line or a trailer section, in bytes.
 const MAX_HEAD_BYTES: usize = 64 * 1024;
 
 /// Maximum number of header fields in a head.
@@ -28,7 +28,7 @@ pub(crate) struct Decoder {
     state: State,
     /// The start of a head or a line that is not complete yet.
     partial: Vec<u8>,
-    /// Number of bytes received of the current chunk-size line or trailer section.
+    /// Number of bytes received in the current chunk-size line or trailer section.
     line_bytes: usize,
 }
 
@@ -41,7 +41,7 @@ enum State {
     /// A chunk-size line.
     ChunkSize,
     ChunkData(u64),
-    /// The line ending after the data of a chunk.
+    /// The line ending after chunk data.
     ChunkEnd,
     /// A line of the trailer section.
     Trailer,
@@ -78,7 +78,7 @@ impl Head {
         matches!(self.status, 100 | 102..=199)
     }
 
-    /// Returns the length of the body if the head specifies it.
+    /// Returns the body length if the head specifies it.
     pub fn body_bytes(&self) -> Option<u64> {
         match self.framing {
             Framing::Length(bytes) => Some(bytes),
@@ -91,7 +91,8 @@ impl Head {
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct DecodeError(pub String);
 
-/// Cache of the last head. It never holds an interim head, because a hit is used as the head of a final response.
+/// Cache of the last head. It never holds an interim head, because a cached head is used as the head of a final
+/// response.
 #[derive(Debug, Default)]
 pub(crate) struct HeadCache {
     bytes: Vec<u8>,
@@ -205,7 +206,7 @@ impl Decoder {
             // A long line contains an extension. It is parsed only once, when it is complete.
             State::ChunkSize if !is_complete && line.len() > 32 => return Ok(None),
             State::ChunkSize => match httparse::parse_chunk_size(line) {
-                // httparse takes a line without digits for the size 0.
+                // httparse parses a line without digits as size 0.
                 _ if !line.first().is_none_or(u8::is_ascii_hexdigit) => return Err(invalid_chunk_size()),
                 Ok(httparse::Status::Partial) if !is_complete => return Ok(None),
                 Ok(httparse::Status::Complete((_, 0))) => State::Trailer,
@@ -227,7 +228,7 @@ impl Decoder {
         Ok(Some(next))
     }
 
-    /// Decodes a head that starts in this or in an earlier `input`. Returns `None` if it is not complete yet.
+    /// Decodes a head that starts in this `input` or an earlier one. Returns `None` if it is not complete yet.
     fn head(&mut self, input: &mut &[u8], cache: &mut HeadCache) -> Result<Option<Head>, DecodeError> {
         if self.partial.is_empty() {
             // httparse skips empty lines, which would hide excess bytes after a complete body.
@@ -300,7 +301,7 @@ fn parse(input: &[u8], cache: &mut HeadCache) -> Result<Option<(Head, usize)>, D
             length = Some(bytes);
         } else if is_named("transfer-encoding") {
             has_encoding = true;
-            // The last coding determines the framing. The other codings do not matter here.
+            // The last coding determines the framing. The other codings are irrelevant here.
             is_chunked =
                 tokens(header.value).last().is_some_and(|coding| coding.eq_ignore_ascii_case(b"chunked"));
         } else if is_named("connection") {
@@ -334,7 +335,7 @@ fn tokens(value: &[u8]) -> impl Iterator<Item = &[u8]> {
 }
 
 fn decimal(value: &[u8]) -> Option<u64> {
-    // Some proxies merge two equal fields into a list.
+    // Some proxies merge two equal fields into one list.
     let mut numbers = tokens(value).map(|token| {
         let digits = !token.is_empty() && token.iter().all(u8::is_ascii_digit);
         std::str::from_utf8(token).ok().filter(|_| digits)?.parse::<u64>().ok()

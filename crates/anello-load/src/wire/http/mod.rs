@@ -1,4 +1,4 @@
-//! HTTP/1.1: encoded requests, and decoding and checking of responses.
+//! HTTP/1.1: encoding of requests, and decoding and verification of responses.
 
 pub(crate) mod decoder;
 mod reference;
@@ -15,7 +15,7 @@ use reference::{BodyMatch, Comparison, Reference};
 
 pub(crate) use reference::References;
 
-/// Creates the references of all paths. They are empty unless the load has an expected body.
+/// Creates the references for all paths. They are empty unless the load has an expected body.
 pub(crate) fn references(load: &HttpLoad) -> References {
     let expected = || match &load.expected_body {
         None => Reference::default(),
@@ -47,7 +47,7 @@ struct Page {
 pub(crate) struct HttpReplyDecoder {
     decoder: Decoder,
     response: Response,
-    /// Set if the server closes the connection after the last response.
+    /// Set if the server will close the connection after the last response.
     pub closes_connection: bool,
 }
 
@@ -75,8 +75,8 @@ impl HttpShared {
         }
     }
 
-    /// Returns the index of the page of a request. A connection requests all pages in
-    /// turn, and each connection starts with a different page.
+    /// Returns the index of the page that a request is for. A connection requests all pages in turn, and each
+    /// connection starts with a different page.
     #[inline]
     fn page(&self, id: RequestId) -> usize {
         match self.pages.len() {

@@ -1,8 +1,7 @@
 //! The reference body of each path: the expected body, or the first complete one.
 //!
 //! One body of a path is recorded, and later bodies are compared with it as they arrive. Bodies that arrive during the
-//! recording are reduced to a digest, so that the memory use of a load does not grow with the number of its
-//! connections.
+//! recording are reduced to a digest, so that the memory usage of a load does not grow with the number of connections.
 //!
 //! ```text
 //!                body is known
@@ -90,7 +89,7 @@ impl Reference {
         self.digest.get().is_some_and(|expected| expected.bytes > MAX_REFERENCE_BYTES as u64)
     }
 
-    /// Compares a digest with that of the first complete body. The first digest is stored as the reference.
+    /// Compares a digest with the digest of the first complete body. The first digest is stored as the reference.
     fn compare_digest(&self, digest: Digest) -> BodyMatch {
         let expected = self.digest.get_or_init(|| digest);
         if digest.bytes != expected.bytes {
@@ -174,8 +173,8 @@ impl Comparison {
                 if body_match == BodyMatch::Equal
                     && let Some(mut recorded) = recorded
                 {
-                    // Another connection may have set `body` after this one checked it and before this one started to
-                    // record.
+                    // Another connection may have set `body` between this connection's check and the start of its
+                    // recording.
                     reference.body.get_or_init(|| std::mem::take(&mut recorded.bytes).into());
                 }
                 body_match
