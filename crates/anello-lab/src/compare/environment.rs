@@ -13,7 +13,7 @@ use crate::result::{ContenderRecord, LabResult};
 /// Facts that change constantly and are not compared.
 const VOLATILE_FACTS: [&str; 3] = ["Load average", "Load average after", "Stolen by the hypervisor"];
 
-/// Labels of the facts on CPU vulnerabilities, which old results contain only in part.
+/// Labels of the facts about CPU vulnerabilities. Old results contain only some of them.
 const MITIGATIONS: &str = "CPU mitigations";
 const OPEN_FAULTS: &str = "Unmitigated CPU vulnerabilities";
 
@@ -72,16 +72,17 @@ pub fn differences(before: &LabResult, after: &LabResult) -> Vec<Difference> {
     differences
 }
 
-/// Returns `true` if a fact concerns CPU vulnerabilities that one of the runs does not contain, which is not a
-/// difference of the machine. Differences in the mitigations are always reported.
+/// Returns `true` if a fact concerns CPU vulnerabilities that one of the runs did not record. This is not a difference
+/// between the machines. Differences in the mitigations are always reported.
 fn is_unknown_fault(label: &str, before: &LabResult, after: &LabResult) -> bool {
     let (one, other) = (&before.environment, &after.environment);
     let unknown = one.vulnerable.is_none() || other.vulnerable.is_none();
     unknown && (label == OPEN_FAULTS || label == MITIGATIONS && one.mitigations == other.mitigations)
 }
 
-/// Returns the differences of the contenders that occur in both runs: version, commits, library, build, program, driver
-/// and command. Contenders with the same difference, for example because they run the same program, share one entry.
+/// Returns the differences between the contenders that occur in both runs: version, commits, library, build, program,
+/// driver and command. Contenders with the same difference, for example because they run the same program, share one
+/// entry.
 fn contender_differences(before: &LabResult, after: &LabResult) -> Vec<Difference> {
     type Trait = fn(&LabResult, &ContenderRecord) -> String;
     let traits: [(&str, Trait); 8] = [

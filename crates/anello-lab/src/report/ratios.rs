@@ -275,7 +275,7 @@ pub fn reference_standings(result: &LabResult) -> Table {
 }
 
 /// Returns for each anello contender how many comparisons with the decisive peers it wins and loses, and which
-/// differences the others could not have shown.
+/// differences the other comparisons could not have detected.
 pub fn decisions(result: &LabResult) -> Table {
     let head = [
         "",

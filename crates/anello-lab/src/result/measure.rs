@@ -41,8 +41,8 @@ impl Measure {
     /// responses, the p99 latency shows how fairly a server divides its time between connections, which the rate does
     /// not show.
     ///
-    /// For HTTP, the combined CPU time of server and load is also compared. On loopback, the kernel processes a
-    /// connection (transmission, acknowledgements) in the context of either process. This work dominates large
+    /// For HTTP, the combined CPU time of server and load generator is also compared. On loopback, the kernel processes
+    /// a connection (transmission, acknowledgements) in the context of either process. This work dominates large
     /// responses: the server CPU time of two identical servers can differ by more than half, while the sum varies much
     /// less.
     pub fn of_cell(cell: &Cell) -> &'static [Measure] {

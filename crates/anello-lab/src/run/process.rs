@@ -69,7 +69,7 @@ impl ServerProcess {
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());
         let pin_error = |error: io::Error| format!("cannot pin it to cores {}: {error}", core_list(cores));
-        // Start the child on its cores: if it were pinned later, it could read the affinity of the load.
+        // Start the child on its cores: if it were pinned later, it could read the affinity of the load generator.
         let mut child = on_cores(cores, || command.process_group(0).spawn())
             .map_err(|error| format!("cannot start {}: {error}", contender.program.display()))?;
         let (stdout, stderr) = (child.stdout.take(), child.stderr.take());

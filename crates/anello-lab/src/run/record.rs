@@ -16,7 +16,7 @@ use crate::result::measure::Measure;
 use crate::result::{Completed, ContenderRecord, LabResult, Plan, SCHEMA, SCHEMA_VERSION};
 use crate::run::machine::Machine;
 
-/// Difference that prevents resuming a run.
+/// Difference that prevents a run from being resumed.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("{property} differs: {previous} in the previous run, {current} now")]
 pub struct ResumeError {

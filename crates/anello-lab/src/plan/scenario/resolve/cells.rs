@@ -1,4 +1,4 @@
-//! Cells of a scenario, as far as this machine has the cores and the open files.
+//! Cells of a scenario, limited to those for which this machine has enough cores and open files.
 
 use std::ops::Range;
 
@@ -184,7 +184,8 @@ impl Resolver<'_> {
         Ok(())
     }
 
-    /// Returns the requested numbers of server cores that this machine has. Adds a note about the others.
+    /// Returns the requested numbers of server cores that this machine has. Adds a note about the numbers that it does
+    /// not have.
     fn core_counts(&mut self) -> Result<Vec<usize>, ScenarioError> {
         if let Some(zero) = self.file.server_cores.iter().find(|count| *count.get_ref() == 0) {
             return self.error(zero.span(), "server_cores must be at least 1");
@@ -201,7 +202,7 @@ impl Resolver<'_> {
         Ok(fitting)
     }
 
-    /// Returns the number of cores for servers. The load uses one core, unless there is only one.
+    /// Returns the number of cores for servers. The load generator uses one core, unless there is only one.
     fn cores_for_servers(&self) -> usize {
         self.resources.cores.len().saturating_sub(1).max(1)
     }

@@ -10,7 +10,7 @@ use crate::plan::scenario::resolve::resolver::Resolver;
 use crate::plan::scenario::resources::Resources;
 use crate::plan::site::{SupportedTargets, Target};
 
-/// Placeholder for a core that runs neither servers nor the load.
+/// Placeholder for a core that runs neither the servers nor the load generator.
 const FURTHER_CORE: &str = "{further_core}";
 
 impl<'a> Resolver<'a> {
@@ -173,8 +173,8 @@ impl<'a> Resolver<'a> {
     }
 
     /// Replaces [`FURTHER_CORE`] with the core and returns it if any contender uses the placeholder. Without such a
-    /// core, these contenders are removed: on a core of the servers or the load, they would not measure their
-    /// option.
+    /// core, these contenders are removed: on a core of the servers or the load generator, they would not measure the
+    /// option under test.
     pub(super) fn assign_further_core(
         &mut self,
         contenders: &mut Vec<Contender>,

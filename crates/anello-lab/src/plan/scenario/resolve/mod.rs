@@ -101,11 +101,11 @@ impl Resolver<'_> {
         self.error(span, error)
     }
 
-    /// Assigns cores to the servers, the load, and the contenders that use an additional core.
+    /// Assigns cores to the servers, the load generator, and the contenders that use an additional core.
     fn core_layout(&mut self, max_cores: Option<usize>, contenders: &mut Vec<Contender>) -> CoreLayout {
         let max_cores = max_cores.unwrap_or(1);
         let cores = self.resources.cores_by_independence();
-        // The load uses a single thread. Fast servers on several cores can exceed it, which the results show.
+        // The load generator uses a single thread. Fast servers on several cores can outpace it; the results show this.
         let load = cores.get(max_cores).or_else(|| cores.last()).copied().unwrap_or(0);
         let further = self.assign_further_core(contenders, cores.get(max_cores + 1).copied());
         if max_cores > 1 {
