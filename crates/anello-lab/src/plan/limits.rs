@@ -71,7 +71,7 @@ pub enum ConfigError {
     #[error("stolen time limit must be a fraction, 0 or more")]
     StolenLimit,
     /// The servers or the load generator have no core.
-    #[error("servers and load need at least one core each")]
+    #[error("servers and load generator need at least one core each")]
     NoCores,
     /// There are no cells.
     #[error("nothing to measure (add at least one cell)")]
@@ -101,8 +101,8 @@ pub enum CellError {
     #[error("pipelining must be from 1 (none) to {MAX_PIPELINING}")]
     Pipelining,
     #[error(
-        "reconnect and pipelining cannot be combined: a connection with one request has none to pipeline (list cells of \
-         both kinds as single [[cells]])"
+        "reconnect and pipelining cannot be combined: a connection that carries one request cannot pipeline (list \
+         cells of both kinds as single [[cells]])"
     )]
     PipeliningReconnect,
     #[error("an offered rate requires an echo or http workload")]

@@ -163,8 +163,8 @@ impl Run<'_> {
         html! {
             h2 id={ "r" (self.number) "verdicts" } { "Verdicts" }
             p.lead {
-                (ratios::SIGNS) " Peers with another kind of I/O have it in parentheses. The last rows of a table of ratios \
-                show by how much identical servers can differ, and the method of measurement."
+                (ratios::SIGNS) " Peers with another kind of I/O show it in parentheses. The last rows of a ratio \
+                table show by how much identical servers can differ, and the method of measurement."
             }
             (self.table(&ratios::decisions(result), ""))
             (self.table(&ratios::losses(result), "ratios"))

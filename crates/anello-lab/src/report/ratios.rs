@@ -13,8 +13,8 @@ use crate::result::measure::Measure;
 use crate::result::{CellResult, ContenderRecord, LabResult, Outcome, PairComparison, Verdict};
 
 /// Explanation of the signs in tables of ratios.
-pub const SIGNS: &str =
-    "▲ more and ▼ less, significantly; = no significant difference; ? too noisy. Intervals hold with 99 %.";
+pub const SIGNS: &str = "▲ significantly more; ▼ significantly less; = no significant difference; ? too noisy. \
+     Confidence level of the intervals: 99 %.";
 
 /// Returns a ratio with its verdict, or the reason why there is none.
 pub fn ratio_value(ratio: Option<Ratio>, verdict: Verdict, measure: Measure, outcome: &Outcome) -> Value {
@@ -360,7 +360,7 @@ pub fn runtimes(result: &LabResult) -> Table {
     });
     Table {
         title: format!(
-            "Async runtimes at {} connections and more: CPU, rate and p99 latency together",
+            "Async runtimes at {} or more connections: CPU, rate and p99 latency together",
             findings::MANY_CONNECTIONS
         ),
         note: method_note(result),
@@ -374,7 +374,8 @@ pub fn peaks(result: &LabResult) -> Table {
     let sweeps = sweeps(result);
     let head = sweeps.iter().map(|sweep| sweep.group.to_string());
     let mut note =
-        "→ with the most connections measured: the peak may lie beyond. ‡ the load was the bottleneck."
+        "→ at the largest connection count measured: the true peak may be higher. ‡ the load generator was the \
+         bottleneck."
             .to_owned();
     let mut shares: Vec<String> = Vec::new();
     for sweep in sweeps.iter().filter(|sweep| sweep.server_share < 1.0) {
@@ -397,7 +398,7 @@ pub fn peaks(result: &LabResult) -> Table {
     };
     let rows: Vec<TableRow> = names::originals(result).map(row).filter(|_| !sweeps.is_empty()).collect();
     if rows.iter().flat_map(|row| &row.values).any(|value| value.detail.contains("published")) {
-        note += &format!(" Published peaks ({PEAKS_OF}) are of another machine.");
+        note += &format!(" Published peaks ({PEAKS_OF}) are from another machine.");
     }
     let title = "Peak of requests/s over connections (more is better)".to_owned();
     Table { title, note, head: [String::new()].into_iter().chain(head).collect(), rows }

@@ -73,7 +73,7 @@ impl Measure {
             (Measure::P50, _) => "median latency",
             (Measure::P99, _) => "p99 latency",
             (Measure::Memory, _) => "memory per connection",
-            (Measure::TotalCpu, _) => "CPU of server and load per request",
+            (Measure::TotalCpu, _) => "CPU of server and load generator per request",
         }
     }
 

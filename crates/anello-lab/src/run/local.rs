@@ -80,7 +80,10 @@ impl Machine for LocalMachine {
             self.original_cores = sched_getaffinity(None).ok();
         }
         if let Err(error) = sched_setaffinity(None, &cpu_set(&config.cores.load)) {
-            notes.push(format!("The load could not be pinned to cores {:?}: {error}.", config.cores.load));
+            notes.push(format!(
+                "The load generator could not be pinned to cores {:?}: {error}.",
+                config.cores.load
+            ));
         }
         raise_descriptor_limit();
         let (connections, limit) = (config.max_connections(), self.max_open_connections());

@@ -109,7 +109,7 @@ impl ServerProcess {
         loop {
             match self.wait_until(deadline.min(Instant::now() + STOP_CHECK_INTERVAL)) {
                 Ok(Some(status)) => return Some(self.describe_exit(status)),
-                Err(error) => return Some(format!("cannot be waited for: {error}")),
+                Err(error) => return Some(format!("waiting for its exit failed: {error}")),
                 Ok(None) => {}
             }
             if let Some(signal) = self.stop_signal() {

@@ -134,7 +134,7 @@ fn late_load_does_not_report_server_as_overloaded() {
     let behind = cautions.iter().find(|text| text.starts_with("Offered rate not reached"));
     let behind = behind.expect("the overload is reported");
     assert!(behind.contains("bare epoll at 50 connections") && !behind.contains("one at 50"), "{behind}");
-    let load = cautions.iter().find(|text| text.starts_with("Load behind its schedule"));
+    let load = cautions.iter().find(|text| text.starts_with("Load generator behind schedule"));
     let load = load.expect("the late load is reported");
     assert!(load.contains("one at 50 connections") && !load.contains("bare epoll"), "{load}");
 }
@@ -148,12 +148,14 @@ fn cell_is_not_both_load_bound_and_level_with_load() {
     let cautions = texts(&result, FindingKind::Caution).join("\n");
     assert!(
         cautions.contains(
-            "The load is the bottleneck: 50 connections, 128 bytes (bare epoll was not busy all the time;"
+            "The load generator is the bottleneck: 50 connections, 128 bytes (bare epoll was not busy all the time;"
         ),
         "{cautions}"
     );
     assert!(
-        cautions.contains("The load was as busy as the servers: in 1 of 2 cells with several connections"),
+        cautions.contains(
+            "The load generator was as busy as the servers: in 1 of 2 cells with several connections"
+        ),
         "{cautions}"
     );
 }

@@ -227,13 +227,16 @@ fn total_cpu_ignores_work_shifted_between_server_and_load() {
         |versus: &PairComparison| (versus.comparison.cpu_verdict, versus.comparison.total_cpu_verdict);
     assert!(against("shifted").all(|versus| verdicts(versus) == (Verdict::Less, Verdict::NoDifference)));
     assert!(against("dear").all(|versus| verdicts(versus) == (Verdict::Less, Verdict::Less)));
-    let words = "CPU of server and load per request";
+    let words = "CPU of server and load generator per request";
     for text in [render_table(&result), render_html(&result), render_markdown(std::slice::from_ref(&result))]
     {
         assert!(text.contains(words), "{text}");
     }
     let caution = texts(&result, FindingKind::Caution).join(" ");
-    assert!(caution.contains("Large responses: compare the CPU of server and load together"), "{caution}");
+    assert!(
+        caution.contains("Large responses: compare the combined CPU of server and load generator"),
+        "{caution}"
+    );
     let headline = texts(&result, FindingKind::Headline).join(" ");
     assert_eq!(
         headline,

@@ -188,7 +188,8 @@ fn published_ratios_are_shown_with_local_ratios() {
     );
     let page = render_html(&result);
     assert!(
-        page.contains("other machine") && page.contains("“At one connection io_uring and epoll are level”")
+        page.contains("other machine")
+            && page.contains("“At one connection, io_uring and epoll are equally fast”")
     );
 }
 

@@ -414,7 +414,7 @@ impl<'a> Runner<'a> {
     fn root_cause(&mut self, index: usize, what: String) -> String {
         let Some(running) = &self.running[index] else { return what };
         match self.machine.exit_description(running.pid, self.config.startup.exit_timeout) {
-            Some(exit) => format!("{exit} (load error: {what})"),
+            Some(exit) => format!("{exit} (load generator error: {what})"),
             None => {
                 format!("{what} (still running after {} s)", self.config.startup.exit_timeout.as_secs_f64())
             }

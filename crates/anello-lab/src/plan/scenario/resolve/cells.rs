@@ -195,7 +195,8 @@ impl Resolver<'_> {
         let (fitting, excess): (Vec<_>, Vec<_>) =
             requested.into_iter().partition(|&count| count <= available);
         let (excess, cores) = (comma_separated(&excess), self.resources.cores.len());
-        let note = format!("Omitted: {excess} server cores: of {cores} usable cores, 1 runs the load.");
+        let note =
+            format!("Omitted: {excess} server cores: of {cores} usable cores, 1 runs the load generator.");
         if !excess.is_empty() && !self.notes.contains(&note) {
             self.notes.push(note);
         }
@@ -221,7 +222,7 @@ pub fn drop_cells_over_limit(cells: &mut Vec<Cell>, limit: usize) -> Option<Stri
     cells.retain(fits);
     (!dropped.is_empty()).then(|| {
         format!(
-            "Omitted because the lab may only have {limit} connections open (`ulimit -Hn`): cells with {} connections.",
+            "Omitted because the lab may have only {limit} connections open (`ulimit -Hn`): cells with {} connections.",
             comma_separated(&dropped)
         )
     })

@@ -187,7 +187,8 @@ impl<'a> Resolver<'a> {
         let Some(core) = core else {
             let omitted = drop_unless(contenders, |contender| !uses_core(contender));
             let why = format!(
-                "Omitted because they need a core in addition to those of servers and load, and only {} are usable",
+                "Omitted because they need a core in addition to those of the servers and the load generator, and only \
+                 {} are usable",
                 self.resources.cores.len()
             );
             self.note_omitted(&why, &omitted);
@@ -230,7 +231,7 @@ impl<'a> Resolver<'a> {
                 affected.push(format!("{} ({base})", contender.name));
             }
         }
-        self.note_omitted("No base, because it does not participate", &affected);
+        self.note_omitted("Base omitted because it does not participate", &affected);
     }
 }
 

@@ -110,8 +110,8 @@ impl Resolver<'_> {
         let further = self.assign_further_core(contenders, cores.get(max_cores + 1).copied());
         if max_cores > 1 {
             self.notes.push(format!(
-                "The load is one thread on core {load}. Servers on several cores may be faster than the load. In saturated \
-                 cells, compare the CPU time per request."
+                "The load generator has one thread, on core {load}. Servers on several cores may be faster. In \
+                 saturated cells, compare the CPU time per request."
             ));
         }
         let used = max_cores + 1 + usize::from(further.is_some());
@@ -146,8 +146,9 @@ impl Resolver<'_> {
             .collect();
         if !pairs.is_empty() {
             self.notes.push(format!(
-                "Cores {} are hardware threads of one physical core (SMT), and no other cores are usable. The load slows down \
-                 every server. Compare servers with each other and do not rely on absolute values.",
+                "Cores {} are hardware threads of one physical core (SMT), and no other cores are usable. The load \
+                 generator slows down every server. Compare servers with each other and do not rely on absolute \
+                 values.",
                 pairs.join(", ")
             ));
         }
