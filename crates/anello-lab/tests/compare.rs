@@ -279,7 +279,7 @@ fn changed_programs_commits_and_versions_are_shown_once() {
 }
 
 #[test]
-fn vulnerabilities_unknown_to_old_run_are_no_difference() {
+fn vulnerabilities_unknown_to_old_run_are_not_a_difference() {
     let mut before = LabResult { slices: Vec::new(), ..simulate(1, &one(6_000.0)) };
     let mut after = before.clone();
     let whats = |before: &LabResult, after: &LabResult| -> Vec<String> {
@@ -334,7 +334,7 @@ fn plan_differences_are_reported_and_load_driver_change_prevents_comparison() {
 }
 
 #[test]
-fn generated_disk_file_name_is_no_difference() {
+fn generated_disk_file_name_is_not_a_difference() {
     let mut before = LabResult { slices: Vec::new(), ..simulate(1, &one(6_000.0)) };
     let mut after = before.clone();
     for (result, process) in [(&mut before, 17), (&mut after, 18)] {

@@ -54,7 +54,7 @@ fn echo_server_child() {
     }
 }
 
-/// A simple load that sends one request at a time, over all connections in turn.
+/// A simple load generator that sends one request at a time, over all connections in turn.
 struct PlainLoad;
 
 struct PlainSession {

@@ -24,7 +24,7 @@ pub struct Figures {
     pub uncorrected_p99_ns: Option<Estimate>,
     /// CPU time of the server per request, in nanoseconds.
     pub cpu_ns: Estimate,
-    /// Combined CPU time of server and load per request, in nanoseconds; only for HTTP.
+    /// Combined CPU time of server and load generator per request, in nanoseconds; only for HTTP.
     #[serde(default)]
     pub total_cpu_ns: Option<Estimate>,
     /// First decile of the server CPU time per request over the slices, in nanoseconds.

@@ -18,8 +18,8 @@ pub enum Measure {
     P99,
     /// Memory of the process for each idle connection, in bytes: less is better.
     Memory,
-    /// Combined CPU time of server and load per request, in nanoseconds: less is better. Used for HTTP only, see
-    /// [`of_cell`](Self::of_cell).
+    /// Combined CPU time of server and load generator per request, in nanoseconds: less is better. Used for HTTP only,
+    /// see [`of_cell`](Self::of_cell).
     TotalCpu,
 }
 

@@ -149,7 +149,7 @@ pub struct Comparison {
     pub p99_ratio: Option<Ratio>,
     /// Memory per idle connection.
     pub memory_ratio: Option<Ratio>,
-    /// Combined CPU time of server and load per request.
+    /// Combined CPU time of server and load generator per request.
     #[serde(default)]
     pub total_cpu_ratio: Option<Ratio>,
     /// Verdict on the rate.

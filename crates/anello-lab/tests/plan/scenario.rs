@@ -112,8 +112,8 @@ fn every_preset_resolves_on_every_machine_with_one_twin() {
             assert_eq!(config.scenario.text, text);
             let twins = config.contenders.iter().filter(|contender| contender.twin_of.is_some());
             assert_eq!(twins.count(), 1, "{name}");
-            // The reference is not anello, so that two builds of anello can be compared. Only in monoio-peak, no
-            // baseline supports several cores.
+            // The reference is not anello, so that two builds of anello can be compared. The exception is monoio-peak,
+            // because no baseline supports several cores.
             let reference = &config.contenders[config.reference_index().unwrap()];
             assert_eq!(reference.role == Role::Anello, name == "monoio-peak", "{name}");
             let idle = config.cells.iter().all(|cell| cell.workload == Workload::Idle);
@@ -167,7 +167,7 @@ fn contender_with_further_core_is_omitted_if_no_core_is_left() {
 }
 
 #[test]
-fn disk_scenarios_have_own_contenders_and_keys() {
+fn disk_scenarios_have_separate_contenders_and_keys() {
     let config = resolve("disk", preset("disk").unwrap(), &machine(2)).unwrap();
     assert_eq!(config.cells.len(), 4 * 2 * 4);
     assert!(config.contenders[0].command_line().contains("bare disk --engine pread --file disk"));
@@ -319,7 +319,7 @@ fn inline_http_server_serves_declared_or_derived_targets() {
 }
 
 #[test]
-fn rejects_foreign_and_missing_keys_with_position() {
+fn rejects_keys_of_other_protocols_and_missing_keys_with_position() {
     let disk = preset("disk").unwrap();
     // Returns the position prefix of an error about the value of `key`, with line and column from 1.
     let value_of = |text: &str, key: &str| {
