@@ -169,7 +169,7 @@ impl LabConfig {
         cores
     }
 
-    /// Selects the method of measurement. [`Method::Saturated`] keeps the scenario's share unless that is a whole core.
+    /// Selects the measurement method. [`Method::Saturated`] keeps the scenario's share unless that is a whole core.
     /// Returns a note if the method has changed.
     pub fn set_method(&mut self, method: Method) -> Option<String> {
         let previous = Method::of_share(self.cores.server_share);

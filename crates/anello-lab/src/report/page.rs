@@ -164,7 +164,7 @@ impl Run<'_> {
             h2 id={ "r" (self.number) "verdicts" } { "Verdicts" }
             p.lead {
                 (ratios::SIGNS) " Peers with another kind of I/O show it in parentheses. The last rows of a ratio \
-                table show by how much identical servers can differ, and the method of measurement."
+                table show by how much identical servers can differ, and the measurement method."
             }
             (self.table(&ratios::decisions(result), ""))
             (self.table(&ratios::losses(result), "ratios"))

@@ -42,7 +42,8 @@ fn table_of(result: &LabResult, group: &Group, title: &str) -> Table {
     }
 }
 
-/// Returns each contender of a group as a multiple of the reference, with the noise floor and the method of each cell.
+/// Returns each contender of a group as a multiple of the reference, with the noise floor and the measurement method of
+/// each cell.
 pub fn against_reference(result: &LabResult, group: &Group, measure: Measure) -> Table {
     let (cells, reference) = (result.cells_of(group), &result.plan.reference);
     let title = format!(
@@ -208,7 +209,7 @@ fn standings(result: &LabResult, title: String, first: &str, rows: Vec<(TableRow
     Table { title, note: method_note(result), head, rows: rows.collect() }
 }
 
-/// Returns the methods of measurement of the run as a sentence, or nothing if none applies.
+/// Returns the measurement methods of the run as a sentence, or nothing if none applies.
 fn method_note(result: &LabResult) -> String {
     let methods = method::of_run(result);
     if methods.is_empty() { methods } else { format!("Method: {methods}.") }
@@ -400,7 +401,7 @@ pub fn peaks(result: &LabResult) -> Table {
     if rows.iter().flat_map(|row| &row.values).any(|value| value.detail.contains("published")) {
         note += &format!(" Published peaks ({PEAKS_OF}) are from another machine.");
     }
-    let title = "Peak of requests/s over connections (more is better)".to_owned();
+    let title = "Peak requests/s by number of connections (more is better)".to_owned();
     Table { title, note, head: [String::new()].into_iter().chain(head).collect(), rows }
 }
 

@@ -89,8 +89,9 @@ impl Machine for LocalMachine {
         let (connections, limit) = (config.max_connections(), self.max_open_connections());
         if connections * config.contenders.len() > limit {
             notes.push(format!(
-                "The lab may open {} files (`ulimit -Hn`), too few for the connections of all contenders at the same time \
-                 in the largest cells. In these cells each contender gets new connections and a warm-up for every slice.",
+                "The lab may open {} files (`ulimit -Hn`), too few to keep the connections of all contenders open at \
+                 the same time in the largest cells. In these cells each contender gets new connections and a warm-up \
+                 for every slice.",
                 limit + SPARE_DESCRIPTORS
             ));
         }

@@ -137,7 +137,8 @@ impl<'a> Facts<'a> {
         let mixed: usize = rows().map(|row| row.mixed_phase_rounds).sum();
         self.add(Resolution, "Slow and fast phases of the machine", quantile(&factors, 0.5).zip(quantile(&fractions, 0.5)).map(|(factor, fraction)| {
             format!(
-                "in {} of {}; in {:.0}\u{a0}% of the slices a {} cost {factor:.1} times as much; compared within a phase, {} with a change excluded",
+                "in {} of {}; in {:.0}\u{a0}% of the slices, a {} cost {factor:.1} times as much; slices are compared \
+                 within a phase, {} with a phase change excluded",
                 phases.len(),
                 counted(result.cells.len(), "cell"),
                 fraction * 100.0,
@@ -162,7 +163,7 @@ impl<'a> Facts<'a> {
         let foreign = result.other_cpu_fraction.filter(|&fraction| fraction > OTHER_CPU_THRESHOLD);
         self.add(Caution, "Other programs", foreign.map(|fraction| {
             format!(
-                "used {:.0}\u{a0}% of the cores' time (stop them and repeat the run for finer differences)",
+                "used {:.0}\u{a0}% of the cores' time (stop them and repeat the run to detect smaller differences)",
                 fraction * 100.0
             )
         }));
