@@ -19,7 +19,7 @@ pub const KEY: &str = "{key}";
 const DISK_FILE_BYTES: u64 = 1 << 30;
 
 /// Maximum number of connections of a server based on `select(2)`: its highest descriptor is 1023, and some descriptors
-/// are used otherwise.
+/// have other uses.
 const SELECT_CONNECTIONS: usize = 1000;
 
 /// Role of a contender in a run.

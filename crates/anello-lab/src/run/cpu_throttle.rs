@@ -3,8 +3,8 @@
 //! On loopback, a small request costs the load generator as much as the server because both do the same work in the
 //! kernel. If each has its own core, the faster side waits for the slower one. It then finds fewer requests or replies
 //! per wake-up and spends the saved time on more wake-ups. All servers that cost no more than the load generator seem
-//! to cost the same. If a fifth of the server's core is taken away, requests are always queued, and the result shows
-//! the cost of a busy server.
+//! to cost the same. If the throttle uses a fifth of the server's core, requests are always queued, and the result
+//! shows the cost of a busy server.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

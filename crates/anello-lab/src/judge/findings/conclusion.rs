@@ -183,8 +183,8 @@ fn cheapest(result: &LabResult, cells: &[&CellResult], measure: Measure) -> Opti
     ))
 }
 
-/// Compares the contender with the lowest cost with the runner-up. Returns the name of the runner-up and the comparison
-/// in words. `None` if the run has no two contenders that are cheaper than the reference.
+/// Compares the lowest-cost contender with the runner-up. Returns the name of the runner-up and the comparison in
+/// words. `None` if the run has no two contenders that are cheaper than the reference.
 pub fn runner_up(result: &LabResult) -> Option<(String, String)> {
     let measure = measure(result);
     let cells: Vec<&CellResult> = result.cells.iter().filter(|cell| measure.applies(&cell.cell)).collect();
