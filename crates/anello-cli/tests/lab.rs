@@ -50,7 +50,7 @@ fn smoke_run_compares_servers_and_writes_reports() {
     );
     assert!(!result.plan.repeat_command.contains("--out"), "{}", result.plan.repeat_command);
     // io_uring if available, else epoll.
-    let driver = result.plan.load_driver.as_deref().expect("the plan contains the driver of the load");
+    let driver = result.plan.load_driver.as_deref().expect("the plan contains the load generator's driver");
     assert!(["epoll", "io_uring"].contains(&driver), "{driver}");
     let note = format!("The load ran on anello's {driver} driver.");
     assert!(result.notes.contains(&note), "{:?}", result.notes);

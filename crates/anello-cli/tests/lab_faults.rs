@@ -175,7 +175,10 @@ fn fault_45_killed_contender_is_restarted() {
     let run = attempt_until(Signal::KILL, 1, |run| run.in_time);
     run.assert_run_completed();
     let what = &run.assert_restarted_once().what;
-    assert!(what.starts_with("was killed by signal 9 (SIGKILL)") && what.contains("(load error: "), "{what}");
+    assert!(
+        what.starts_with("was killed by signal 9 (SIGKILL)") && what.contains("(load generator error: "),
+        "{what}"
+    );
     assert!(run.stdout.contains("was killed by signal 9 (SIGKILL)"), "{}", run.stdout);
 }
 
@@ -200,6 +203,6 @@ fn fault_45_stopped_contender_is_restarted() {
     let run = attempt_until(Signal::STOP, 1, |run| run.in_time);
     run.assert_run_completed();
     let what = &run.assert_restarted_once().what;
-    assert!(what.starts_with("is stopped by signal 19 (SIGSTOP) (load error: "), "{what}");
+    assert!(what.starts_with("is stopped by signal 19 (SIGSTOP) (load generator error: "), "{what}");
     assert!(run.stdout.contains("is stopped by signal 19 (SIGSTOP)"), "{}", run.stdout);
 }

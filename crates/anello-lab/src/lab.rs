@@ -11,7 +11,7 @@ use crate::run::participants::Participants;
 use crate::run::progress::{Observer, Progress};
 use crate::run::{LabError, measure};
 
-/// Runs the lab. When `stop` becomes true, the run finishes the current slice, aborts a current check or warm-up,
+/// Runs the lab. When `stop` becomes true, the run finishes the current slice, aborts any check or warm-up in progress,
 /// and returns the results so far.
 ///
 /// All contenders that it started have exited when it returns.
@@ -29,11 +29,12 @@ pub fn run(
     run_from(config, None, load, machine, &mut ProgressOnly(progress), stop)
 }
 
-/// Runs the lab like [`run`], writes checkpoints, and resumes `previous` if given. Cells that `previous` has
-/// completed are not repeated. Data of its incomplete cells is dropped.
+/// Runs the lab like [`run`], writes checkpoints, and resumes `previous` if given. Cells that are complete in
+/// `previous` are not repeated. Data from its incomplete cells is discarded.
 ///
 /// # Errors
-/// Returns the errors of [`run`], and [`LabError::Resume`] if plan, contenders or machine differ from `previous`.
+/// Returns the errors of [`run`], and [`LabError::Resume`] if the plan, the contenders or the machine differ from those
+/// of `previous`.
 pub fn run_from(
     config: &LabConfig,
     previous: Option<LabResult>,

@@ -1,10 +1,10 @@
 //! Benchmark harness: finds the fastest server on this machine, by how much it is faster, and how certain the
 //! result is.
 //!
-//! The lab starts every contender as a child process on one core and loads it from another core. Contenders are
-//! measured in short slices, in random order, and each is compared with a reference contender by paired rounds. One
-//! contender is a second instance of the reference (its *twin*). The difference between these two runs of the same
-//! program is the noise floor: smaller differences cannot be resolved on this machine.
+//! The lab starts every contender as a child process on one core and runs the load generator on another core.
+//! Contenders are measured in short slices, in random order, and each is compared with a reference contender in paired
+//! rounds. One contender is a second instance of the reference (its *twin*). The difference between these two runs of
+//! the same program is the noise floor: smaller differences cannot be resolved on this machine.
 //!
 //! ```text
 //!  LabConfig ─► run ──► slices ──► analysis ──► LabResult ─► report (table, JSON, HTML)

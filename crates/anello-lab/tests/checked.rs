@@ -96,7 +96,7 @@ fn resumed_run_performs_remaining_checks() {
     }
 }
 
-/// A load that counts slices and checks. It stops the run in the first check, or in slice number `at`.
+/// A load generator that counts slices and checks. It stops the run in the first check, or in slice number `at`.
 struct StopsIn<L> {
     load: L,
     requests: Rc<StdCell<usize>>,

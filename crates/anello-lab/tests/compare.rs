@@ -152,13 +152,13 @@ fn different_kernel_prevents_comparison_different_seed_does_not() {
     let comparison = compare(&before, &after, 0.05);
     assert_eq!(
         (comparison.obstacles.as_slice(), comparison.regressions),
-        (&["other kernel".to_owned()][..], 0)
+        (&["different kernel".to_owned()][..], 0)
     );
     assert!(
         verdicts(&comparison, Measure::Cpu).iter().all(|&verdict| verdict == ChangeVerdict::NotComparable)
     );
     let text = render_comparison(&comparison);
-    assert!(text.contains("Linux 9.9") && text.contains("cannot be compared: other kernel"), "{text}");
+    assert!(text.contains("Linux 9.9") && text.contains("cannot be compared: different kernel"), "{text}");
     assert!(!text.contains("seed"));
 }
 
@@ -221,14 +221,14 @@ fn anello_reference_requires_same_build() {
         let comparison = compare(one, other, 0.05);
         assert_eq!((comparison.regressions, comparison.obstacles.len()), (0, 1));
         let text = render_comparison(&comparison);
-        assert!(text.contains("cannot be compared: the reference bare epoll is anello's own"), "{text}");
+        assert!(text.contains("cannot be compared: the reference bare epoll is part of anello"), "{text}");
         assert!(!text.contains("No significant regression"), "{text}");
     }
     let comparison = compare(&before, &run(3), 0.05);
     assert_eq!((comparison.regressions, comparison.obstacles.len()), (0, 0), "the same build");
     let text = render_comparison(&comparison);
     assert!(
-        text.contains("bare epoll: is the reference: changes of its own cannot be detected unless it fails"),
+        text.contains("bare epoll: is the reference: its own changes cannot be detected unless it fails"),
         "{text}"
     );
     let peer = |mut result: LabResult| {
@@ -279,7 +279,7 @@ fn changed_programs_commits_and_versions_are_shown_once() {
 }
 
 #[test]
-fn vulnerabilities_unknown_to_old_run_are_no_difference() {
+fn vulnerabilities_unknown_to_old_run_are_not_a_difference() {
     let mut before = LabResult { slices: Vec::new(), ..simulate(1, &one(6_000.0)) };
     let mut after = before.clone();
     let whats = |before: &LabResult, after: &LabResult| -> Vec<String> {
@@ -318,13 +318,13 @@ fn plan_differences_are_reported_and_load_driver_change_prevents_comparison() {
     );
     after.plan.load_driver = Some("io_uring".to_owned());
     let comparison = compare(&before, &after, 0.05);
-    assert!(comparison.differences.iter().any(|one| one.what == "driver of the load"));
-    assert_eq!(comparison.obstacles, ["other driver of the load"]);
+    assert!(comparison.differences.iter().any(|one| one.what == "driver of the load generator"));
+    assert_eq!(comparison.obstacles, ["different driver of the load generator"]);
     after.plan.load_driver = None;
     assert!(compare(&before, &after, 0.05).obstacles.is_empty(), "an unknown driver is assumed to match");
     (before.plan.server_share, after.plan.server_share) = (0.5, 1.0);
     let comparison = compare(&before, &after, 0.05);
-    assert_eq!(comparison.obstacles, ["other share of their cores for servers"]);
+    assert_eq!(comparison.obstacles, ["different CPU share for the servers"]);
     assert!(
         comparison
             .differences
@@ -334,7 +334,7 @@ fn plan_differences_are_reported_and_load_driver_change_prevents_comparison() {
 }
 
 #[test]
-fn generated_disk_file_name_is_no_difference() {
+fn generated_disk_file_name_is_not_a_difference() {
     let mut before = LabResult { slices: Vec::new(), ..simulate(1, &one(6_000.0)) };
     let mut after = before.clone();
     for (result, process) in [(&mut before, 17), (&mut after, 18)] {

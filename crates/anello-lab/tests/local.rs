@@ -54,7 +54,7 @@ fn echo_server_child() {
     }
 }
 
-/// A simple load that sends one request at a time, over all connections in turn.
+/// A simple load generator that sends one request at a time, over all connections in turn.
 struct PlainLoad;
 
 struct PlainSession {
@@ -194,7 +194,8 @@ fn fault_45_server_closing_sockets_before_exit_is_reported_as_exited() {
 
 fn assert_died_with_status_3(result: &LabResult, name: &str) {
     let deaths: Vec<_> = result.failures.iter().filter(|failure| failure.contender == name).collect();
-    let is_exit = |what: &str| what.starts_with("exited with status 3") && what.contains("(load error: ");
+    let is_exit =
+        |what: &str| what.starts_with("exited with status 3") && what.contains("(load generator error: ");
     assert!(deaths.iter().all(|death| is_exit(&death.what)), "{deaths:?}");
     assert_eq!(deaths[0].consequence, Consequence::Restarted);
 }

@@ -1,4 +1,4 @@
-//! Tests of the published tables, and of the judgement on published ratios.
+//! Tests of the published tables and of the verdicts on published ratios.
 
 use anello_lab::measure::Measure;
 use anello_lab::published::{Figure, Judgement, SOURCES, Source, judge, parse, peak};
@@ -39,7 +39,7 @@ fn judge_is_symmetric_for_inverse_ratios() {
 }
 
 #[test]
-fn judge_level_requires_narrow_interval() {
+fn judge_equal_requires_narrow_interval() {
     assert_eq!(judge(1.02, ratio(0.97, 1.01, 1.05)), Judgement::Confirmed);
     assert_eq!(judge(0.97, ratio(1.06, 1.20, 1.30)), Judgement::Refuted);
     assert_eq!(judge(1.00, ratio(0.80, 1.00, 1.20)), Judgement::Inconclusive);

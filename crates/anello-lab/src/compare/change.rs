@@ -18,7 +18,7 @@ pub const SCHEMA_VERSION: u32 = 3;
 pub struct Comparison {
     /// Always [`SCHEMA`].
     pub schema: String,
-    /// The [`SCHEMA_VERSION`] with which the comparison was written.
+    /// [`SCHEMA_VERSION`] of the program that wrote the comparison.
     pub schema_version: u32,
     /// The first run.
     pub before: RunName,

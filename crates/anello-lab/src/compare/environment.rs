@@ -13,7 +13,7 @@ use crate::result::{ContenderRecord, LabResult};
 /// Facts that change constantly and are not compared.
 const VOLATILE_FACTS: [&str; 3] = ["Load average", "Load average after", "Stolen by the hypervisor"];
 
-/// Labels of the facts on CPU vulnerabilities, which old results contain only in part.
+/// Labels of the facts about CPU vulnerabilities. Old results contain only some of them.
 const MITIGATIONS: &str = "CPU mitigations";
 const OPEN_FAULTS: &str = "Unmitigated CPU vulnerabilities";
 
@@ -56,14 +56,14 @@ pub fn differences(before: &LabResult, after: &LabResult) -> Vec<Difference> {
     let rounds = |passes: usize, rounds: usize| format!("{passes} passes of {rounds} rounds");
     add("warm-up", milliseconds(one.warm_up_ns), milliseconds(other.warm_up_ns));
     add("rounds", rounds(one.passes, one.rounds), rounds(other.passes, other.rounds));
-    let cores = |servers: &[usize], load: &[usize]| format!("servers {servers:?}, load {load:?}");
+    let cores = |servers: &[usize], load: &[usize]| format!("servers {servers:?}, load generator {load:?}");
     add(
         "cores used",
         cores(&one.server_cores, &one.load_cores),
         cores(&other.server_cores, &other.load_cores),
     );
     let driver = |driver: &Option<String>| driver.clone().unwrap_or_default();
-    add("driver of the load", driver(&one.load_driver), driver(&other.load_driver));
+    add("driver of the load generator", driver(&one.load_driver), driver(&other.load_driver));
     let share = |share: f64| format!("{:.0} %", share * 100.0);
     add("servers' share of saturated cores", share(one.server_share), share(other.server_share));
     let checked = |checked: bool| if checked { "yes" } else { "no" }.to_owned();
@@ -72,16 +72,17 @@ pub fn differences(before: &LabResult, after: &LabResult) -> Vec<Difference> {
     differences
 }
 
-/// Returns `true` if a fact concerns CPU vulnerabilities that one of the runs does not contain, which is not a
-/// difference of the machine. Differences in the mitigations are always reported.
+/// Returns `true` if a fact concerns CPU vulnerabilities that one of the runs did not record. This is not a difference
+/// between the machines. Differences in the mitigations are always reported.
 fn is_unknown_fault(label: &str, before: &LabResult, after: &LabResult) -> bool {
     let (one, other) = (&before.environment, &after.environment);
     let unknown = one.vulnerable.is_none() || other.vulnerable.is_none();
     unknown && (label == OPEN_FAULTS || label == MITIGATIONS && one.mitigations == other.mitigations)
 }
 
-/// Returns the differences of the contenders that occur in both runs: version, commits, library, build, program, driver
-/// and command. Contenders with the same difference, for example because they run the same program, share one entry.
+/// Returns the differences between the contenders that occur in both runs: version, commits, library, build, program,
+/// driver and command. Contenders with the same difference, for example because they run the same program, share one
+/// entry.
 fn contender_differences(before: &LabResult, after: &LabResult) -> Vec<Difference> {
     type Trait = fn(&LabResult, &ContenderRecord) -> String;
     let traits: [(&str, Trait); 8] = [
@@ -127,14 +128,14 @@ fn programs(executables: &[Executable]) -> String {
 pub fn obstacles(before: &LabResult, after: &LabResult) -> Vec<String> {
     let (one, other) = (&before.environment, &after.environment);
     let same = [
-        ("other kernel", one.kernel == other.kernel),
-        ("other architecture", one.architecture == other.architecture),
-        ("other CPU", one.cpu_model == other.cpu_model && one.virtual_machine == other.virtual_machine),
-        ("other mitigations", one.mitigations == other.mitigations),
-        ("other congestion control", one.congestion_control == other.congestion_control),
-        ("other driver of the load", !other_load_driver(before, after)),
-        ("other share of their cores for servers", before.plan.server_share == after.plan.server_share),
-        ("other reference", before.plan.reference == after.plan.reference),
+        ("different kernel", one.kernel == other.kernel),
+        ("different architecture", one.architecture == other.architecture),
+        ("different CPU", one.cpu_model == other.cpu_model && one.virtual_machine == other.virtual_machine),
+        ("different mitigations", one.mitigations == other.mitigations),
+        ("different congestion control", one.congestion_control == other.congestion_control),
+        ("different driver of the load generator", !other_load_driver(before, after)),
+        ("different CPU share for the servers", before.plan.server_share == after.plan.server_share),
+        ("different reference", before.plan.reference == after.plan.reference),
     ];
     let other = same.into_iter().filter(|(_, same)| !same).map(|(what, _)| what.to_owned());
     other.chain(changed_reference(before, after)).collect()
@@ -150,7 +151,7 @@ fn changed_reference(before: &LabResult, after: &LabResult) -> Option<String> {
     let (one, other) = (reference(before)?, reference(after)?);
     (one.name == other.name && one.executables != other.executables).then(|| {
         format!(
-            "the reference {} is anello's own and a different build (use a reference that is not part of anello)",
+            "the reference {} is part of anello, and its build differs (use a reference that is not part of anello)",
             one.name
         )
     })

@@ -156,7 +156,7 @@ impl Runs<'_> {
         {
             let absent = |side: &Side<'_>, run: &str| match side.cell(cell) {
                 Some(_) => missing(name, *cell, &format!("not a contender of the {run} run")),
-                None => missing(name, *cell, &format!("the {run} run does not have the cell")),
+                None => missing(name, *cell, &format!("the {run} run does not contain the cell")),
             };
             match (self.before.position(cell, name), self.after.position(cell, name)) {
                 (Some(before), Some(after)) => {

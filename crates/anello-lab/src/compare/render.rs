@@ -101,7 +101,7 @@ fn facts(comparison: &Comparison) -> Table {
     if let Some(reference) =
         reference(comparison).filter(|name| comparison.counted.iter().any(|of| of == name))
     {
-        add(reference, "is the reference: changes of its own cannot be detected unless it fails".to_owned());
+        add(reference, "is the reference: its own changes cannot be detected unless it fails".to_owned());
     }
     let others = uncounted_regressions(comparison);
     if !others.is_empty() {

@@ -38,9 +38,9 @@ pub fn analyse(result: &mut LabResult) {
     result.findings = findings(result);
 }
 
-/// Adds the comparisons with other servers and the combined CPU time of server and load if the stored run lacks them
-/// because an older version of the analysis did not compute them. Leaves everything else unchanged, including the
-/// findings.
+/// Adds the comparisons with other servers and the combined CPU time of server and load generator if the stored run
+/// lacks them because an older version of the analysis did not compute them. Leaves everything else unchanged,
+/// including the findings.
 pub fn backfill(result: &mut LabResult) {
     if result.other_comparisons.is_empty() {
         let [.., mut versus] = compare_with_peers(result, &CleanSlices::of(result), &result.cells);

@@ -16,7 +16,7 @@ use crate::result::{
     Quality, Ratio, Resolution, Row, Slice,
 };
 
-/// Fraction of the offered requests that must be answered for the offered rate to count as reached.
+/// Fraction of the offered requests that must be answered for the offered rate to be considered reached.
 const MIN_REACHED_FRACTION: f64 = 0.99;
 
 /// Detects the machine's phases in one cell and stores the phase in each clean slice.
@@ -54,7 +54,7 @@ pub(super) fn analyse_cell(
     cell_index: usize,
     phases: Option<PhaseSummary>,
 ) -> CellResult {
-    // Number of excluded slices by contender and quality.
+    // Number of excluded slices, by contender and quality.
     let mut excluded: HashMap<(usize, Quality), usize> = HashMap::new();
     for slice in result.slices.iter().filter(|slice| slice.cell == cell_index) {
         *excluded.entry((slice.contender, slice.quality)).or_default() += 1;
@@ -76,7 +76,7 @@ pub(super) fn analyse_cell(
     }
 }
 
-/// Computes the row of one contender, without the numbers of its slices.
+/// Computes the row of one contender, without the slice counts.
 fn analyse_row(
     result: &LabResult,
     slices: &CleanSlices<'_>,
@@ -229,7 +229,7 @@ fn figures_of(
     })
 }
 
-/// Returns the combined CPU time of server and load per request, if it applies to the cell.
+/// Returns the combined CPU time of server and load generator per request, if it applies to the cell.
 pub(super) fn total_cpu_of(
     slices: &CleanSlices<'_>,
     cell_index: usize,

@@ -3,16 +3,16 @@
 //! Cells that differ only in their number of connections form a sweep. In a closed loop, each connection has one
 //! request in flight, so the rate grows with the number of connections until the server is saturated. The peak of a
 //! contender is the highest of its median rates. If the peak is in the last cell in which the contender was measured,
-//! the real peak may lie beyond it.
+//! the real peak may be at more connections.
 //!
 //! In saturated closed loops, servers may use only a share of their cores' time; in the other cells they may use all of
-//! it. The rate drops where that limit sets in, which is not a peak. A sweep therefore contains only cells with the
-//! same share: that of the cell with the most connections.
+//! it. The rate drops at the first cell with the limit, but that drop does not mark a peak. A sweep therefore contains
+//! only cells with the same share: that of the cell with the most connections.
 
 use crate::plan::cell::Group;
 use crate::result::{CellResult, LabResult};
 
-/// Minimum number of cells of a sweep, each with a different number of connections.
+/// Minimum number of cells in a sweep, each with a different number of connections.
 pub const MIN_CELLS: usize = 4;
 
 /// The cells of one group, in the order of their number of connections.
@@ -33,7 +33,8 @@ pub struct Peak {
     pub requests_per_second: f64,
     /// Number of connections in that cell.
     pub connections: usize,
-    /// `true` if the contender was not measured with more connections, so that the real peak may lie beyond this one.
+    /// `true` if the contender was not measured with more connections, so that the real peak may be at more
+    /// connections.
     pub at_the_end: bool,
     /// `true` if the load generator, not the contender, limited the rate in that cell.
     pub load_bound: bool,

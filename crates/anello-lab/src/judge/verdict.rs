@@ -21,10 +21,10 @@ pub const NOISY_RESOLUTION: f64 = 0.15;
 /// Minimum number of paired slices for a verdict.
 pub const MIN_PAIRS: usize = 5;
 
-/// Minimum number of passes for a verdict. With fewer passes, a difference can be an effect of a single process.
+/// Minimum number of passes for a verdict. With fewer passes, a single process can cause a difference.
 pub const MIN_PASSES: usize = 3;
 
-/// Fraction of its core's time below which a server counts as waiting for the load.
+/// Fraction of its core's time below which a server counts as waiting for the load generator.
 pub const SERVER_BUSY_THRESHOLD: f64 = 0.9;
 
 /// Fraction of its cores' time above which the load generator counts as saturated.

@@ -61,7 +61,7 @@ impl Workload {
         Workload::Http { target, pipelining: 1, reconnect: false, cipher: None }
     }
 
-    /// Returns this workload with TLS if it is HTTP; any other workload unchanged.
+    /// Returns this workload with TLS if it is HTTP. Returns any other workload unchanged.
     pub fn under(self, cipher: Cipher) -> Workload {
         match self {
             Workload::Http { target, pipelining, reconnect, .. } => {
@@ -87,7 +87,7 @@ impl Workload {
         }
     }
 
-    /// Returns whether a response exceeds the socket buffer, so that it is sent at the speed of the reader.
+    /// Returns whether a response exceeds the socket buffer, so that the reader's speed limits the transfer.
     pub fn has_large_answers(self) -> bool {
         self.target().is_some_and(Target::is_large)
     }
@@ -123,7 +123,7 @@ pub enum DiskOperation {
     SequentialWrite,
 }
 
-/// A point of the benchmark matrix.
+/// A point in the benchmark matrix.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Cell {
     /// Kind of requests.
@@ -138,7 +138,7 @@ pub struct Cell {
     pub server_cores: usize,
 }
 
-/// Minimum number of connections per server core with which a closed loop keeps server and load busy.
+/// Minimum number of connections per server core at which a closed loop keeps the server and the load generator busy.
 pub const SATURATION_CONNECTIONS_PER_CORE: usize = 16;
 
 impl Cell {
@@ -162,22 +162,21 @@ impl Cell {
         self.workload.has_loops() && self.offered_per_second.is_none()
     }
 
-    /// Returns whether this closed loop has enough requests in flight to keep server and load busy:
-    /// [`SATURATION_CONNECTIONS_PER_CORE`] connections per server core. Pipelined requests do not count, because
-    /// those of one connection travel and are processed together.
+    /// Returns whether this closed loop has enough requests in flight to keep the server and the load generator busy:
+    /// [`SATURATION_CONNECTIONS_PER_CORE`] connections per server core. Pipelined requests do not count, because the
+    /// requests on one connection are sent and processed together.
     pub fn is_saturated(&self) -> bool {
         self.is_closed_loop()
             && self.connections >= SATURATION_CONNECTIONS_PER_CORE.saturating_mul(self.server_cores)
     }
 
-    /// Returns the CPU share of servers in this cell if they get `share` in saturated closed loops. The result is
-    /// smaller if servers have more cores than the load, and 1 if they share a core with the load.
+    /// Returns the servers' CPU share in this cell if it is `share` in saturated closed loops. The result is smaller if
+    /// the servers have more cores than the load generator, and 1 if they share a core with it.
     ///
-    /// The result is also 1 for large responses, where the bottleneck is clear anyway. On loopback the server's
-    /// core does the kernel work of both sides. With about 100 KiB per response, the server is busy and the load is
-    /// not. With megabytes, the load copies and compares every byte and is much slower than the server, regardless
-    /// of the share. In addition, throttled intervals would fall into the middle of responses and distort every
-    /// latency.
+    /// The result is also 1 for large responses, where the bottleneck is clear anyway. On loopback the server's core
+    /// does the kernel work of both sides. With about 100 KiB per response, the server is busy and the load generator
+    /// is not. With megabytes, the load generator copies and compares every byte and is much slower than the server,
+    /// regardless of the share. In addition, the throttle would interrupt responses and distort every latency.
     pub fn server_share(&self, share: f64, server_cores: &[usize], load_cores: &[usize]) -> f64 {
         if !self.is_saturated() || self.workload.has_large_answers() || server_cores == load_cores {
             return 1.0;

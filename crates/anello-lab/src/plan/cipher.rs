@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// Server name of the certificate and in the requests of the load.
+/// Server name in the certificate and in the load generator's requests.
 pub const SERVER_NAME: &str = "localhost";
 
 /// Cipher of TLS 1.3 connections.

@@ -1,24 +1,24 @@
-//! Git commits: of sources in a directory, of a version that contains one, and in short form.
+//! Git commits: of the sources in a directory, in a version string, and in short form.
 //!
-//! A commit is stored with the available number of digits, followed by [`CHANGED`] if tracked files differ from it.
+//! A commit is stored with as many digits as are available, followed by [`CHANGED`] if tracked files differ from it.
 //! Commits from `git` and from versions have 12 digits; commits of crates have 40 (`peers/origin.rs`). [`short`]
-//! returns 12 digits of either, for display and comparisons. The hash of a program (`executable.rs`) shows whether
-//! two programs are equal; the commit identifies their sources.
+//! returns 12 digits of either, for display and comparisons. The hash of a program (`executable.rs`) shows whether two
+//! programs are equal; the commit identifies their sources.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-/// Suffix of a commit with modified files.
+/// Suffix that marks a commit with modified files.
 pub const CHANGED: &str = "+changes";
 
-/// Equivalent of [`CHANGED`] in results of older versions.
+/// Equivalent of [`CHANGED`] in results from older versions.
 const OLD_DIRTY_SUFFIX: &str = "-dirty";
 
 /// Number of digits in the short form of a commit.
 const COMMIT_DIGITS: usize = 12;
 
-/// Returns the commit of these directories of one repository, with [`CHANGED`] if tracked files in them differ from
-/// it. `None` if the first directory contains no tracked files or `git` is not available.
+/// Returns the commit of these directories in one repository, with [`CHANGED`] if tracked files in them differ from it.
+/// `None` if the first directory contains no tracked files or `git` is not available.
 pub fn of_sources(directories: &[&Path]) -> Option<String> {
     let (first, rest) = directories.split_first()?;
     let git = |words: &[&str], paths: &[&Path]| {
@@ -45,8 +45,8 @@ pub fn of_sources(directories: &[&Path]) -> Option<String> {
     }
 }
 
-/// Returns the commit in a version: the pseudo-version of a Go module ends with the time and the first 12 digits of
-/// a commit, as in `v0.0.0-20220926161041-69611e8b13d5`.
+/// Returns the commit in a version string: the pseudo-version of a Go module ends with the time and the first 12 digits
+/// of a commit, for example `v0.0.0-20220926161041-69611e8b13d5`.
 pub fn of_version(version: &str) -> Option<&str> {
     let (rest, commit) = version.rsplit_once('-')?;
     let time = rest.rsplit(['-', '.']).next()?;
@@ -56,14 +56,13 @@ pub fn of_version(version: &str) -> Option<&str> {
     (digits(commit, COMMIT_DIGITS, 16) && digits(time, 14, 10)).then_some(commit)
 }
 
-/// Splits off the suffix of modified files. The second value is `true` if there was one.
+/// Splits off the suffix that marks modified files. The second value is `true` if the suffix was present.
 pub fn strip_dirty_suffix(commit: &str) -> (&str, bool) {
     let stripped = [CHANGED, OLD_DIRTY_SUFFIX].into_iter().find_map(|suffix| commit.strip_suffix(suffix));
     (stripped.unwrap_or(commit), stripped.is_some())
 }
 
-/// Returns the short form of a commit, with [`CHANGED`] if it has the suffix of modified files in the current or
-/// the old form.
+/// Returns the short form of a commit, with [`CHANGED`] if it has the current or the old suffix for modified files.
 pub fn short(commit: &str) -> String {
     let (commit, is_changed) = strip_dirty_suffix(commit);
     let digits = commit.chars().take_while(char::is_ascii_hexdigit).count();

@@ -13,17 +13,17 @@ use crate::plan::limits::{
 };
 use crate::plan::method::Method;
 
-/// Default time to wait for the exit of a server with broken connections, before it counts as running.
+/// Default time to wait for a server with broken connections to exit before it is considered still running.
 ///
-/// The kernel closes the descriptors of an exiting process before the process can be reaped. Peers therefore see
-/// EOF while the last threads are still exiting. Each thread needs little kernel work, but must be scheduled to do
-/// it: with 300 threads and a few milliseconds of other work before each of them, this takes about a second. Two
-/// seconds have been observed on a starved machine. The value equals the load's reply timeout. A running server
-/// that closes connections costs this time once per failure.
+/// The kernel closes the descriptors of an exiting process before the process can be reaped. Peers therefore see EOF
+/// while the last threads are still exiting. Each thread needs little kernel time, but must be scheduled to exit: with
+/// 300 threads and a few milliseconds of other work before each of them, the exit takes about a second. Two seconds
+/// have been observed on a starved machine. The value equals the load generator's reply timeout. If a running server
+/// closes connections, each failure takes this long.
 pub const EXIT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Default CPU share of servers in saturated closed loops. Measured with small messages on 50 and 300 connections:
-/// requests are always queued, while the load's core is 80 to 85 % busy.
+/// Default CPU share of servers in saturated closed loops. Chosen from measurements with small messages on 50 and 300
+/// connections: requests are always queued, while the load generator's core is 80 to 85 % busy.
 pub const DEFAULT_SERVER_CPU_SHARE: f64 = 0.8;
 
 /// The scenario of a run.
@@ -31,7 +31,7 @@ pub const DEFAULT_SERVER_CPU_SHARE: f64 = 0.8;
 pub struct ScenarioRecord {
     /// Short name: that of the preset or of the scenario file.
     pub name: String,
-    /// Title of the scenario, one line.
+    /// One-line title of the scenario.
     pub title: String,
     /// Purpose of the scenario, in a few sentences.
     pub description: String,
@@ -62,7 +62,7 @@ pub struct LabConfig {
     pub check: bool,
     /// Durations and repetitions.
     pub timing: Timing,
-    /// Cores of servers and load.
+    /// Cores of the servers and the load generator.
     pub cores: CoreLayout,
     /// Start and exit of the contenders.
     pub startup: Startup,
@@ -89,17 +89,18 @@ pub struct Timing {
     pub stolen_fraction_limit: f64,
 }
 
-/// Cores of servers and load.
+/// Cores of the servers and the load generator.
 #[derive(Debug, Clone)]
 pub struct CoreLayout {
-    /// Cores of the contenders, of which only one is active at a time. A cell uses the first `server_cores` of them.
+    /// Cores of the contenders. Only one contender is active at a time. A cell uses the first `server_cores` of them.
     pub server: Vec<usize>,
-    /// Cores of the load. Equal to the server cores on a machine with a single core.
+    /// Cores of the load generator. Equal to the server cores on a machine with a single core.
     pub load: Vec<usize>,
     /// Additional core for contenders that use `{further_core}`, if the machine has one.
     pub further: Option<usize>,
-    /// CPU share of servers in saturated closed loops (0 to 1, see [`Cell::is_saturated`]). The rest is taken away
-    /// in short intervals so that the load is not the bottleneck and the result shows the cost of a busy server.
+    /// CPU share of servers in saturated closed loops (0 to 1, see [`Cell::is_saturated`]). The throttle uses the rest
+    /// in short intervals, so that the load generator is not the bottleneck and the result shows the cost of a busy
+    /// server.
     pub server_share: f64,
 }
 
@@ -111,7 +112,7 @@ pub struct Startup {
     pub launcher: Vec<String>,
     /// Time limit for the ready line of a contender.
     pub start_timeout: Duration,
-    /// Time to wait for the exit of a server with broken connections before it counts as running. See
+    /// Time to wait for a server with broken connections to exit before it is considered still running. See
     /// [`EXIT_TIMEOUT`].
     pub exit_timeout: Duration,
 }
@@ -123,7 +124,7 @@ pub struct Provenance {
     pub repeat_command: String,
     /// Version of anello.
     pub version: String,
-    /// I/O driver of the load: "epoll", "io_uring". `None` if it is unknown.
+    /// I/O driver of the load generator: "epoll", "io_uring". `None` if it is unknown.
     pub load_driver: Option<String>,
     /// Instructions per request from a separate measurement.
     pub instructions: Option<Instructions>,
@@ -168,8 +169,8 @@ impl LabConfig {
         cores
     }
 
-    /// Selects the method of measurement. [`Method::Saturated`] keeps the share of the scenario unless that is a whole
-    /// core. Returns a note if the method has changed.
+    /// Selects the measurement method. [`Method::Saturated`] keeps the scenario's share unless that is a whole core.
+    /// Returns a note if the method has changed.
     pub fn set_method(&mut self, method: Method) -> Option<String> {
         let previous = Method::of_share(self.cores.server_share);
         (method != previous).then(|| {
@@ -177,7 +178,7 @@ impl LabConfig {
                 Method::Saturated => DEFAULT_SERVER_CPU_SHARE,
                 Method::WholeCore => 1.0,
             };
-            format!("Method {method} instead of {previous}, by flag.")
+            format!("Method {method} instead of {previous}, set by a flag.")
         })
     }
 

@@ -18,7 +18,8 @@ pub const KEY: &str = "{key}";
 /// Length of the file that disk workers use: larger than a disk's own cache, small enough for the page cache.
 const DISK_FILE_BYTES: u64 = 1 << 30;
 
-/// Maximum number of connections of a server based on `select(2)`: its descriptors end at 1023, and some are in use.
+/// Maximum number of connections of a server based on `select(2)`: its highest descriptor is 1023, and some descriptors
+/// have other uses.
 const SELECT_CONNECTIONS: usize = 1000;
 
 /// Role of a contender in a run.
@@ -72,9 +73,8 @@ pub struct Contender {
     pub role: Role,
     /// Program to start.
     pub program: PathBuf,
-    /// Arguments of the program. Placeholders are replaced: `{cores}` by the list of the server's cores, as in
-    /// `0,1`; `{root}` by the directory of the site to serve; `{certificate}` and `{key}` by the files to serve TLS
-    /// with.
+    /// Arguments of the program. Placeholders are replaced: `{cores}` by the list of the server's cores, such as `0,1`;
+    /// `{root}` by the directory of the site to serve; `{certificate}` and `{key}` by the files to serve TLS with.
     pub arguments: Vec<String>,
     /// I/O interface, if it is known before the ready line: "io_uring", "epoll".
     pub driver: Option<String>,

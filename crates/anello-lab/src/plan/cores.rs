@@ -1,4 +1,4 @@
-//! Cores and open files that this machine offers.
+//! Usable cores and the open file limit of this machine.
 
 use std::fs;
 use std::path::Path;
@@ -17,7 +17,7 @@ pub fn allowed_cores() -> Vec<usize> {
     if cores.is_empty() { vec![0] } else { cores }
 }
 
-/// Returns how many connections the lab can have open after raising its limit: the hard limit of open files less a
+/// Returns how many connections the lab can have open after raising its limit: the hard limit on open files minus a
 /// reserve.
 pub fn connections_limit() -> usize {
     let limit = getrlimit(Resource::Nofile).maximum.unwrap_or(u64::MAX);

@@ -11,7 +11,7 @@ use crate::plan::limits::supports;
 const SERVER_START_TIME: Duration = Duration::from_millis(60);
 /// Time of the checks of a contender.
 const CHECK_TIME: Duration = Duration::from_millis(1300);
-/// Time that a contender needs for the setup of a cell, including its idle CPU sample, without its connections.
+/// Time that a contender needs to set up a cell, including its idle CPU sample, without its connections.
 const CONNECT_TURN_TIME: Duration = Duration::from_millis(12);
 /// Time to open a connection.
 const CONNECT_TIME: Duration = Duration::from_micros(55);
@@ -54,8 +54,8 @@ impl LabConfig {
         self.cells.iter().map(|cell| time_of_cell(cell).saturating_mul(participants(cell))).sum()
     }
 
-    /// Returns the duration of all slices and warm-ups, including the contenders' own warm-ups, without starting
-    /// and connecting.
+    /// Returns the duration of all slices and warm-ups, including the contenders' own warm-ups, excluding startup and
+    /// connecting.
     pub fn load_time(&self) -> Duration {
         let own_warm_ups: Duration = self.contenders.iter().map(|contender| contender.warm_up).sum();
         let slices = saturating_u32(self.timing.rounds + 1);
@@ -64,7 +64,7 @@ impl LabConfig {
             + own_warm_ups * saturating_u32(self.timing.passes * self.core_counts())
     }
 
-    /// Returns the number of different server core counts among timed cells. All contenders restart for each of them.
+    /// Returns the number of distinct server core counts in timed cells. All contenders restart for each of them.
     fn core_counts(&self) -> usize {
         let timed = self.cells.iter().filter(|cell| cell.workload != Workload::Idle);
         timed.map(|cell| cell.server_cores).collect::<BTreeSet<_>>().len()

@@ -8,7 +8,7 @@ use crate::plan::cell::{Cell, Workload};
 use crate::plan::contender::{Contender, Serves};
 use crate::plan::site::SupportedTargets;
 
-/// Maximum number of passes. This and the following bounds detect typing errors and are far above practical values.
+/// Maximum number of passes. This and the following bounds catch typing errors and are far above practical values.
 const MAX_PASSES: usize = 100_000;
 const MAX_ROUNDS: usize = 100_000;
 const MAX_SLICES: usize = 100_000_000;
@@ -21,7 +21,7 @@ const MAX_PIPELINING: usize = 1024;
 /// Minimum CPU share of servers. With less, a server mostly waits for its core.
 pub(crate) const MIN_SERVER_CPU_SHARE: f64 = 0.1;
 
-/// Problem of a configuration, with its remedy.
+/// Problem in a configuration, with its remedy.
 #[derive(Debug, Clone, PartialEq, Error)]
 pub enum ConfigError {
     /// The reference is not one of these contenders.
@@ -70,8 +70,8 @@ pub enum ConfigError {
     /// The limit of stolen time is not a fraction.
     #[error("stolen time limit must be a fraction, 0 or more")]
     StolenLimit,
-    /// Servers or load have no core.
-    #[error("servers and load need at least one core each")]
+    /// The servers or the load generator have no core.
+    #[error("servers and load generator need at least one core each")]
     NoCores,
     /// There are no cells.
     #[error("nothing to measure (add at least one cell)")]
@@ -84,7 +84,7 @@ pub enum ConfigError {
     DuplicateCell(Cell),
 }
 
-/// Problem of a cell, with its remedy.
+/// Problem in a cell, with its remedy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 #[allow(missing_docs, reason = "the messages describe the variants")]
 pub enum CellError {
@@ -101,8 +101,8 @@ pub enum CellError {
     #[error("pipelining must be from 1 (none) to {MAX_PIPELINING}")]
     Pipelining,
     #[error(
-        "reconnect and pipelining cannot be combined: a connection with one request has none to pipeline (list cells of \
-         both kinds as single [[cells]])"
+        "reconnect and pipelining cannot be combined: a connection that carries one request cannot pipeline (list \
+         cells of both kinds as single [[cells]])"
     )]
     PipeliningReconnect,
     #[error("an offered rate requires an echo or http workload")]

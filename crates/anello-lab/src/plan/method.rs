@@ -1,18 +1,18 @@
-//! Method of measurement: how much of their cores servers have in saturated closed loops.
+//! Measurement method: the share of their cores that servers get in saturated closed loops.
 
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-/// Method of measurement in saturated closed loops.
+/// Measurement method in saturated closed loops.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, strum::Display)]
 #[serde(rename_all = "snake_case")]
 #[strum(serialize_all = "kebab-case")]
 pub enum Method {
-    /// Servers are limited to a share of their cores, so that requests always wait and the result shows the cost of a
-    /// busy server.
+    /// Servers are limited to a share of their cores, so that requests are always queued and the result shows the cost
+    /// of a busy server.
     Saturated,
-    /// Servers have whole cores. A server that is faster than the load waits for it.
+    /// Servers get whole cores. A server that is faster than the load generator waits for it.
     WholeCore,
 }
 

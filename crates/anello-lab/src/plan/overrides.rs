@@ -28,7 +28,7 @@ impl LabConfig {
         self.cells = overridden;
     }
 
-    /// Sets the number of passes so that their load takes about `time`.
+    /// Sets the number of passes so that their slices and warm-ups take about `time`.
     pub fn fit_passes(&mut self, time: Duration) {
         self.timing.passes = 1;
         let passes = time.as_secs_f64() / self.load_time().as_secs_f64().max(1e-3);

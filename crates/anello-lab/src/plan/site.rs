@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::plan::contender::Serves;
 
-/// Minimum size of a response that exceeds the socket buffer, so that it is sent at the speed of the reader.
+/// Minimum size of a response that exceeds the socket buffer, so that the reader's speed limits the transfer.
 const LARGE_BYTES: usize = 64 << 10;
 
 /// Contents of the smallest file and of the fixed response.
@@ -96,7 +96,7 @@ impl Target {
         })
     }
 
-    /// Returns whether the response exceeds the socket buffer, so that it is sent at the speed of the reader.
+    /// Returns whether the response exceeds the socket buffer, so that the reader's speed limits the transfer.
     pub const fn is_large(self) -> bool {
         self.bytes() >= LARGE_BYTES
     }

@@ -6,7 +6,8 @@
 //! | offered rate | median and p99 latency and CPU by offered rate |
 //! | idle | memory by connections |
 //!
-//! Each group also has the ratios to the reference by each compared measure, and the latency by percentile of each cell.
+//! Each group also has charts of the ratios to the reference by each compared measure, and of the latency by percentile
+//! in each cell.
 
 use serde::Serialize;
 
@@ -29,15 +30,15 @@ pub struct Chart {
     /// Name of its file, without the extension.
     #[serde(skip)]
     pub name: String,
-    /// Title, with unit and better direction.
+    /// Title, with the unit and whether more or less is better.
     pub title: String,
     /// Quantity of the horizontal axis.
     pub x_title: String,
     /// Positions of the points.
     pub x: Vec<f64>,
-    /// Positions of the marks of the horizontal axis, with their labels.
+    /// Positions and labels of the tick marks on the horizontal axis.
     pub x_marks: Vec<(f64, String)>,
-    /// Marks of a logarithmic vertical axis; empty for a linear axis that starts at 0.
+    /// Tick marks on a logarithmic vertical axis; empty for a linear axis that starts at 0.
     pub y_marks: Vec<f64>,
     /// Lower and upper end of the vertical axis.
     pub y_range: (f64, f64),
@@ -150,7 +151,7 @@ fn series(
     lines.filter(|line| line.y.iter().any(Option::is_some)).collect()
 }
 
-/// A measure by what the cells differ in.
+/// A measure over the quantity in which the cells differ.
 fn figures(result: &LabResult, group: &Group, cells: &[&CellResult], measure: Measure) -> Option<Chart> {
     let unit = match measure {
         Measure::Rate => 1.0,
@@ -172,7 +173,7 @@ fn figures(result: &LabResult, group: &Group, cells: &[&CellResult], measure: Me
     scaled(Chart { series, ..chart }, is_logarithmic)
 }
 
-/// The ratio to the reference by what the cells differ in.
+/// The ratio to the reference over the quantity in which the cells differ.
 fn ratios(result: &LabResult, group: &Group, cells: &[&CellResult], measure: Measure) -> Option<Chart> {
     let reference = &result.plan.reference;
     let mut heading = names::heading(measure, group.workload);

@@ -106,7 +106,7 @@ pub fn contenders(result: &LabResult) -> Table {
             Value::with_detail(or_dash(&contender.driver), contender.features.join(", ")),
             Value { hint: whole, ..Value::with_detail(or_dash(&contender.version), build) },
             Value {
-                detail: contender.ready_line.clone().unwrap_or_else(|| "was never ready".to_owned()),
+                detail: contender.ready_line.clone().unwrap_or_else(|| "never became ready".to_owned()),
                 ..Value::long(&contender.command)
             },
         ];
@@ -169,7 +169,11 @@ pub fn machine(result: &LabResult) -> Table {
     };
     add(
         "Pinned",
-        Some(format!("servers on {}, load on {}", cores(&plan.server_cores), cores(&plan.load_cores))),
+        Some(format!(
+            "servers on {}, load generator on {}",
+            cores(&plan.server_cores),
+            cores(&plan.load_cores)
+        )),
     );
     let after = &result.environment_after;
     let load = after.load_average.map(|[one, five, fifteen]| format!("{one:.2} {five:.2} {fifteen:.2}"));
@@ -202,19 +206,19 @@ pub fn machine(result: &LabResult) -> Table {
 pub fn method(result: &LabResult) -> String {
     let plan = &result.plan;
     let is_idle = |cell: &Cell| cell.workload == Workload::Idle;
-    let held = "In a cell, all servers hold their connections open, and servers that wait for their slice are idle. Where the \
-                connections of all servers do not fit at once, each server is connected only during its slice.";
+    let held = "In a cell, all servers hold their connections open, and servers that wait for their slice are idle. If \
+                the connections of all servers cannot be open at once, each server is connected only during its slice.";
     let idle = "Idle connections are opened to a server that was started for this slice, and its memory is read when the first few \
                 are open and when all are.";
     let connections = [(!plan.cells.iter().all(is_idle), held), (plan.cells.iter().any(is_idle), idle)];
     let connections: Vec<&str> =
         connections.into_iter().filter(|(is_used, _)| *is_used).map(|(_, text)| text).collect();
     format!(
-        "{} passes; each starts every server again and visits the cells in random order. {} Each of {} rounds gives every server \
-         one slice of {} in random order (seed {}). Every received byte is checked. A slice is excluded if the hypervisor or a CPU \
-         limit took more than {} of it. Ratios pair slices of the same round and the same phase of the machine; their intervals are \
-         a bootstrap over passes and rounds. A difference is significant only if the interval excludes 1 and the difference exceeds \
-         that of {} to itself.",
+        "{} passes; each restarts every server and measures the cells in random order. {} Each of {} rounds gives \
+         every server one slice of {} in random order (seed {}). Every received byte is checked. A slice is excluded \
+         if the hypervisor or a CPU limit took more than {} of it. Ratios pair slices of the same round and the same \
+         phase of the machine; their intervals come from a bootstrap over passes and rounds. A difference is \
+         significant only if the interval excludes 1 and the difference exceeds that between two instances of {}.",
         plan.passes,
         connections.join(" "),
         plan.rounds,

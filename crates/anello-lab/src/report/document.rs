@@ -9,7 +9,7 @@ use crate::result::measure::Measure;
 use crate::result::time::readable_time;
 use crate::result::{ContenderRecord, LabResult};
 
-/// With more cells, the terminal shows ratios without intervals, and no figures of single cells.
+/// Number of cells above which the terminal shows ratios without intervals and omits the figures of single cells.
 const MAX_DETAILED_CELLS: usize = 12;
 
 /// Renders the result for a terminal, at most 108 columns wide.
@@ -71,7 +71,7 @@ fn document(result: &LabResult) -> String {
     let mut text = format!("## {}: {}\n\n{}\n", scenario.name, scenario.title, findings::conclusion(result));
     let methods = method::of_run(result);
     let tables = [
-        // The other measures are in the standings.
+        // The standings contain the other measures.
         reference_tables(result, 1),
         vec![ratios::decisions(result), ratios::losses(result), ratios::runtimes(result)],
         peer_standings(result),
@@ -103,7 +103,7 @@ fn anello_contenders(result: &LabResult) -> impl Iterator<Item = &ContenderRecor
     result.contenders.iter().filter(|own| !findings::peers_of(result, &own.name).is_empty())
 }
 
-/// Returns the ratios to the reference in each group by the first `max_measures` of the compared measures.
+/// Returns the ratios to the reference in each group for the first `max_measures` of the compared measures.
 fn reference_tables(result: &LabResult, max_measures: usize) -> Vec<Table> {
     let groups = result.groups().into_iter();
     let tables = groups.flat_map(|group| {

@@ -9,9 +9,10 @@ use crate::result::{CellResult, Estimate, Figures, LabResult, Outcome, Row};
 
 /// Explanation of the columns of [`of_cell`].
 pub const COLUMNS: &str = "Medians over the clean slices; ± is half the distance between the quartiles, as a fraction of the \
-    median. Low decile: a tenth of the slices cost less; × as a multiple of the reference, without a verdict. Busy: fraction of \
-    the time on its cores. Instructions: in kernel and user mode, counted in an emulated machine. Excluded: slices with stolen or \
-    throttled time, or invalid. † was restarted in this cell. ‡ the load was the bottleneck. § did not reach the offered rate.";
+    median. Low decile: a tenth of the slices cost less; ×: multiple of the reference, without a verdict. Busy: used \
+    fraction of its cores' time. Instructions: in kernel and user mode, counted in an emulated machine. Excluded: \
+    slices with stolen or throttled time, or invalid. † was restarted in this cell. ‡ the load generator was the \
+    bottleneck. § did not reach the offered rate.";
 
 /// A column: its heading, and its value for a measured contender.
 type Column = (String, fn(&Row, &Figures) -> Value);

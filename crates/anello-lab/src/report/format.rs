@@ -74,7 +74,7 @@ pub fn percent(fraction: f64) -> String {
     format!("{:.1} %", fraction * 100.0)
 }
 
-/// Formats the label of a mark of an axis with as few digits as possible: 0, 2.5, 150k.
+/// Formats the label of an axis mark with as few digits as possible: 0, 2.5, 150k.
 pub fn axis_label(value: f64) -> String {
     let (value, unit) = match value {
         value if value >= 1e6 => (value / 1e6, "M"),

@@ -35,7 +35,7 @@
     return +(value / size).toPrecision(3) + unit;
   };
 
-  /** Moves sorted places apart so that labels of this height do not overlap between top and bottom. */
+  /** Moves sorted positions apart so that labels of this height do not overlap between top and bottom. */
   const spreadOut = (places, height, top, bottom) => {
     places.forEach(place => { place.at = Math.max(place.at, top); top = place.at + height; });
     places.reverse().forEach(place => { place.at = Math.min(place.at, bottom); bottom = place.at - height; });

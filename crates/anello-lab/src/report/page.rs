@@ -20,10 +20,10 @@ const UPLOT_STYLE: &str = include_str!("uplot/uPlot.min.css");
 const STYLE: &str = include_str!("page.css");
 const SCRIPT: &str = include_str!("page.js");
 
-/// With more latency charts in a group, they are folded.
+/// Number of latency charts in a group above which they are collapsed.
 const MAX_OPEN_LATENCIES: usize = 4;
 
-/// With more rows, a table of published cells is folded.
+/// Number of rows above which a table of published cells is collapsed.
 const MAX_OPEN_CELLS: usize = 12;
 
 /// Renders one result as a page without external resources.
@@ -163,8 +163,8 @@ impl Run<'_> {
         html! {
             h2 id={ "r" (self.number) "verdicts" } { "Verdicts" }
             p.lead {
-                (ratios::SIGNS) " Peers with another kind of I/O have it in parentheses. The last rows of a table of ratios \
-                show by how much identical servers can differ, and the method of measurement."
+                (ratios::SIGNS) " Peers with another kind of I/O show it in parentheses. The last rows of a ratio \
+                table show by how much identical servers can differ, and the measurement method."
             }
             (self.table(&ratios::decisions(result), ""))
             (self.table(&ratios::losses(result), "ratios"))

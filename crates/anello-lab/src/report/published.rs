@@ -10,9 +10,9 @@ use crate::result::LabResult;
 use crate::result::measure::Measure;
 
 /// Rules for judging claims.
-pub const RULES: &str = "Ratios are compared, because absolute figures of another machine say nothing about this one. A claim \
-    that one server is ahead holds if ours is significantly ahead by at least half as much (in factors), and does not hold if the \
-    whole interval is below that.";
+pub const RULES: &str = "Ratios are compared, because absolute figures from another machine say nothing about this \
+    one. A claim that one server is ahead holds if it is significantly ahead here by at least half as much (in \
+    factors), and does not hold if the whole interval is below that.";
 
 /// Tables of one publication.
 #[derive(Debug, Clone, PartialEq)]
@@ -69,7 +69,7 @@ fn claim_row(claim: &ClaimResult) -> TableRow {
         None => ("◑ holds in part", Tone::Muted),
         Some(Judgement::Inconclusive | Judgement::NotComparable) => ("? inconclusive", Tone::Noisy),
     };
-    let bound = if claim.load_bound { "the load was the bottleneck in some cells" } else { "" };
+    let bound = if claim.load_bound { "the load generator was the bottleneck in some cells" } else { "" };
     let range = |range: Option<(f64, f64)>| {
         range.map_or_else(
             || Value::none("not measured"),
@@ -133,7 +133,7 @@ fn local_value(local: &LocalResult, measure: Measure) -> Value {
     };
     let figure =
         |figure: Option<f64>| figure.map_or_else(|| "–".to_owned(), |figure| names::shown(measure, figure));
-    let bound = if local.load_bound { "\nthe load was the bottleneck" } else { "" };
+    let bound = if local.load_bound { "\nthe load generator was the bottleneck" } else { "" };
     let detail =
         format!("{}\n{} / {}{bound}", interval(&ratio), figure(local.figures.0), figure(local.figures.1));
     Value::with_detail(format!("{sign} {}", times(ratio.estimate)), detail).tone(tone)

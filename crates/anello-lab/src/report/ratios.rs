@@ -13,8 +13,8 @@ use crate::result::measure::Measure;
 use crate::result::{CellResult, ContenderRecord, LabResult, Outcome, PairComparison, Verdict};
 
 /// Explanation of the signs in tables of ratios.
-pub const SIGNS: &str =
-    "▲ more and ▼ less, significantly; = no significant difference; ? too noisy. Intervals hold with 99 %.";
+pub const SIGNS: &str = "▲ significantly more; ▼ significantly less; = no significant difference; ? too noisy. \
+     Confidence level of the intervals: 99 %.";
 
 /// Returns a ratio with its verdict, or the reason why there is none.
 pub fn ratio_value(ratio: Option<Ratio>, verdict: Verdict, measure: Measure, outcome: &Outcome) -> Value {
@@ -42,7 +42,8 @@ fn table_of(result: &LabResult, group: &Group, title: &str) -> Table {
     }
 }
 
-/// Returns each contender of a group as a multiple of the reference, with the noise floor and the method of each cell.
+/// Returns each contender of a group as a multiple of the reference, with the noise floor and the measurement method of
+/// each cell.
 pub fn against_reference(result: &LabResult, group: &Group, measure: Measure) -> Table {
     let (cells, reference) = (result.cells_of(group), &result.plan.reference);
     let title = format!(
@@ -208,7 +209,7 @@ fn standings(result: &LabResult, title: String, first: &str, rows: Vec<(TableRow
     Table { title, note: method_note(result), head, rows: rows.collect() }
 }
 
-/// Returns the methods of measurement of the run as a sentence, or nothing if none applies.
+/// Returns the measurement methods of the run as a sentence, or nothing if none applies.
 fn method_note(result: &LabResult) -> String {
     let methods = method::of_run(result);
     if methods.is_empty() { methods } else { format!("Method: {methods}.") }
@@ -275,7 +276,7 @@ pub fn reference_standings(result: &LabResult) -> Table {
 }
 
 /// Returns for each anello contender how many comparisons with the decisive peers it wins and loses, and which
-/// differences the others could not have shown.
+/// differences the other comparisons could not have detected.
 pub fn decisions(result: &LabResult) -> Table {
     let head = [
         "",
@@ -360,7 +361,7 @@ pub fn runtimes(result: &LabResult) -> Table {
     });
     Table {
         title: format!(
-            "Async runtimes at {} connections and more: CPU, rate and p99 latency together",
+            "Async runtimes at {} or more connections: CPU, rate and p99 latency together",
             findings::MANY_CONNECTIONS
         ),
         note: method_note(result),
@@ -374,7 +375,8 @@ pub fn peaks(result: &LabResult) -> Table {
     let sweeps = sweeps(result);
     let head = sweeps.iter().map(|sweep| sweep.group.to_string());
     let mut note =
-        "→ with the most connections measured: the peak may lie beyond. ‡ the load was the bottleneck."
+        "→ at the largest connection count measured: the true peak may be higher. ‡ the load generator was the \
+         bottleneck."
             .to_owned();
     let mut shares: Vec<String> = Vec::new();
     for sweep in sweeps.iter().filter(|sweep| sweep.server_share < 1.0) {
@@ -397,9 +399,9 @@ pub fn peaks(result: &LabResult) -> Table {
     };
     let rows: Vec<TableRow> = names::originals(result).map(row).filter(|_| !sweeps.is_empty()).collect();
     if rows.iter().flat_map(|row| &row.values).any(|value| value.detail.contains("published")) {
-        note += &format!(" Published peaks ({PEAKS_OF}) are of another machine.");
+        note += &format!(" Published peaks ({PEAKS_OF}) are from another machine.");
     }
-    let title = "Peak of requests/s over connections (more is better)".to_owned();
+    let title = "Peak requests/s by number of connections (more is better)".to_owned();
     Table { title, note, head: [String::new()].into_iter().chain(head).collect(), rows }
 }
 

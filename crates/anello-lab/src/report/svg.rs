@@ -16,16 +16,16 @@ use crate::report::palette::Look;
 
 const WIDTH: i32 = 640;
 
-/// Minimum height of the area of the lines.
+/// Minimum height of the plot area.
 const MIN_PLOT_HEIGHT: i32 = 220;
 
-/// Vertical distance of the names at the ends of the lines.
+/// Vertical distance between the names at the ends of the lines.
 const LABEL_STEP: i32 = 14;
 
 /// Average width of a character.
 const CHARACTER_WIDTH: i32 = 7;
 
-/// With more lines, only the strong ones show their spread.
+/// Number of lines above which only the strong ones show their spread.
 const MAX_SPREAD_SERIES: usize = 6;
 
 type DrawResult = Result<(), DrawingAreaErrorKind<std::io::Error>>;

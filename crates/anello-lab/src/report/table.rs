@@ -18,7 +18,7 @@ pub struct Table {
     pub title: String,
     /// Explanation of the signs in this table; empty if the title is sufficient.
     pub note: String,
-    /// Column headings, that of the names first.
+    /// Column headings, starting with the heading of the names.
     pub head: Vec<String>,
     /// Rows in the order of output.
     pub rows: Vec<TableRow>,
@@ -31,7 +31,7 @@ pub struct TableRow {
     pub contender: Option<usize>,
     /// Name of the row.
     pub name: String,
-    /// Addition to the name in small print.
+    /// Additional text after the name, in small print.
     pub detail: String,
     /// Values of the columns. If there are fewer than columns, the last value spans the rest.
     pub values: Vec<Value>,
@@ -42,15 +42,15 @@ pub struct TableRow {
 pub struct Value {
     /// The value.
     pub text: String,
-    /// Addition in small print, such as an interval.
+    /// Additional text in small print, such as an interval.
     pub detail: String,
-    /// Addition that pages show under the pointer.
+    /// Additional text that pages show as a tooltip.
     pub hint: String,
     /// Emphasis.
     pub tone: Tone,
     /// Length of a bar in front of the value, as a fraction of the longest bar.
     pub bar: Option<f64>,
-    /// Numbers of which pages draw a stacked bar.
+    /// Numbers that pages draw as a stacked bar.
     pub parts: Vec<(Tone, usize)>,
     /// Confidence interval that pages draw under the value: lower and upper bound of a ratio.
     pub interval: Option<(f64, f64)>,
@@ -70,7 +70,7 @@ pub enum Tone {
     Muted,
     /// Too noisy for a verdict.
     Noisy,
-    /// Published figure of another machine.
+    /// Published figure from another machine.
     Other,
     /// A sentence.
     Long,
@@ -104,12 +104,12 @@ impl TableRow {
 }
 
 impl Value {
-    /// Returns a value without additions.
+    /// Returns a value without additional text.
     pub fn new(text: impl Into<String>) -> Value {
         Value { text: text.into(), ..Value::default() }
     }
 
-    /// Returns a value with an addition in small print.
+    /// Returns a value with additional text in small print.
     pub fn with_detail(text: impl Into<String>, detail: impl Into<String>) -> Value {
         Value { detail: detail.into(), ..Value::new(text) }
     }
@@ -119,7 +119,7 @@ impl Value {
         Value::new(text).tone(Tone::Long)
     }
 
-    /// Returns a value that is absent for this reason.
+    /// Returns an absent value, with the reason.
     pub fn none(reason: &str) -> Value {
         Value::new(if reason.is_empty() { "–" } else { reason }).tone(Tone::Muted)
     }

@@ -52,18 +52,18 @@ pub struct Environment {
     /// kernel does not report vulnerabilities, or if the result was written by a version that did not read them.
     #[serde(default)]
     pub vulnerable: Option<Vec<String>>,
-    /// Value of the `mitigations=` boot parameter, as in "off". `None` if it is not set.
+    /// Value of the `mitigations=` boot parameter, such as "off". `None` if it is not set.
     #[serde(default)]
     pub mitigations_at_boot: Option<String>,
     /// Evidence that the lab runs in a container.
     pub container: Option<String>,
     /// Seccomp mode of this process: off, strict, filter.
     pub seccomp: Option<String>,
-    /// Limit of open files: soft, hard.
+    /// Limit on open files: soft, hard.
     pub open_files: Option<String>,
-    /// Limit of locked memory: soft, hard.
+    /// Limit on locked memory: soft, hard.
     pub locked_memory: Option<String>,
-    /// Limit of processes and threads of the user: soft, hard.
+    /// Limit on the user's processes and threads: soft, hard.
     #[serde(default)]
     pub processes: Option<String>,
     /// State of simultaneous multithreading, as the kernel reports it: "on", "off", "notsupported".
@@ -82,7 +82,7 @@ pub struct Environment {
     /// Mode of transparent huge pages: "always", "madvise" or "never".
     #[serde(default)]
     pub transparent_huge_pages: Option<String>,
-    /// CPU time limit of this process's control group, as in "200000 of 100000 us". `None` if there is no limit.
+    /// CPU time limit of this process's control group, for example "200000 of 100000 us". `None` if there is no limit.
     #[serde(default)]
     pub cpu_limit: Option<String>,
     /// Sizes of a TCP socket's receive buffer in bytes: minimum, default, maximum.
@@ -97,7 +97,7 @@ pub struct Environment {
     /// State of the automatic migration of memory to the NUMA node of the tasks that use it.
     #[serde(default)]
     pub numa_balancing: Option<String>,
-    /// Further sysctls by name, as in "net.core.rmem_max". Unreadable ones are omitted.
+    /// Further sysctls by name, such as "net.core.rmem_max". Unreadable ones are omitted.
     #[serde(default)]
     pub sysctls: BTreeMap<String, String>,
     /// Storage of the disk workers' file. `None` if there are no disk workers, or if it cannot be determined.

@@ -24,10 +24,10 @@ pub struct Figures {
     pub uncorrected_p99_ns: Option<Estimate>,
     /// CPU time of the server per request, in nanoseconds.
     pub cpu_ns: Estimate,
-    /// Combined CPU time of server and load per request, in nanoseconds; only for HTTP.
+    /// Combined CPU time of server and load generator per request, in nanoseconds; only for HTTP.
     #[serde(default)]
     pub total_cpu_ns: Option<Estimate>,
-    /// First decile over the slices of the server CPU time per request, in nanoseconds.
+    /// First decile of the server CPU time per request over the slices, in nanoseconds.
     pub cpu_low_decile_ns: f64,
     /// CPU time of the server divided by elapsed time: 0 to 1 on one core, more on several cores.
     pub server_busy: f64,

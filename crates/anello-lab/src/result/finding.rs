@@ -67,7 +67,7 @@ pub struct Finding {
     pub kind: FindingKind,
     /// Text of the finding, one or two sentences.
     pub text: String,
-    /// Method of measurement, if the finding compares contenders.
+    /// Measurement method, if the finding compares contenders.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub method: Option<Method>,
 }

@@ -23,7 +23,7 @@ pub const SCHEMA_VERSION: u32 = 3;
 pub struct LabResult {
     /// Always [`SCHEMA`].
     pub schema: String,
-    /// The [`SCHEMA_VERSION`] with which the result was written.
+    /// [`SCHEMA_VERSION`] of the program that wrote the result.
     pub schema_version: u32,
     /// Start of the run, in seconds since the Unix epoch.
     pub started_unix_s: u64,

@@ -18,8 +18,8 @@ pub enum Measure {
     P99,
     /// Memory of the process for each idle connection, in bytes: less is better.
     Memory,
-    /// Combined CPU time of server and load per request, in nanoseconds: less is better. Used for HTTP only, see
-    /// [`of_cell`](Self::of_cell).
+    /// Combined CPU time of server and load generator per request, in nanoseconds: less is better. Used for HTTP only,
+    /// see [`of_cell`](Self::of_cell).
     TotalCpu,
 }
 
@@ -41,8 +41,8 @@ impl Measure {
     /// responses, the p99 latency shows how fairly a server divides its time between connections, which the rate does
     /// not show.
     ///
-    /// For HTTP, the combined CPU time of server and load is also compared. On loopback, the kernel processes a
-    /// connection (transmission, acknowledgements) in the context of either process. This work dominates large
+    /// For HTTP, the combined CPU time of server and load generator is also compared. On loopback, the kernel processes
+    /// a connection (transmission, acknowledgements) in the context of either process. This work dominates large
     /// responses: the server CPU time of two identical servers can differ by more than half, while the sum varies much
     /// less.
     pub fn of_cell(cell: &Cell) -> &'static [Measure] {
@@ -73,7 +73,7 @@ impl Measure {
             (Measure::P50, _) => "median latency",
             (Measure::P99, _) => "p99 latency",
             (Measure::Memory, _) => "memory per connection",
-            (Measure::TotalCpu, _) => "CPU of server and load per request",
+            (Measure::TotalCpu, _) => "CPU of server and load generator per request",
         }
     }
 

@@ -39,7 +39,7 @@ pub struct Plan {
     /// [`LabConfig`](crate::LabConfig).
     #[serde(default = "default_server_share")]
     pub server_share: f64,
-    /// Method of measurement. `None` in results that were written before the field existed; see
+    /// Measurement method. `None` in results that were written before the field existed; see
     /// [`method_in`](Self::method_in).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub method: Option<Method>,

@@ -134,7 +134,7 @@ pub struct PairComparison {
     pub comparison: Comparison,
 }
 
-/// Comparison of one contender with another by each measure: its values as a multiple of those of the other, and the
+/// Comparison of one contender with another by each measure: its values as multiples of the other's values, and the
 /// verdicts. Ratios are `None` for measures that do not apply to the cell ([`Measure::of_cell`]).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct Comparison {
@@ -149,7 +149,7 @@ pub struct Comparison {
     pub p99_ratio: Option<Ratio>,
     /// Memory per idle connection.
     pub memory_ratio: Option<Ratio>,
-    /// Combined CPU time of server and load per request.
+    /// Combined CPU time of server and load generator per request.
     #[serde(default)]
     pub total_cpu_ratio: Option<Ratio>,
     /// Verdict on the rate.
@@ -163,7 +163,7 @@ pub struct Comparison {
     pub p99_verdict: Verdict,
     /// Verdict on the memory per connection.
     pub memory_verdict: Verdict,
-    /// Verdict on the combined CPU time of server and load per request.
+    /// Verdict on the combined CPU time of server and load generator per request.
     #[serde(default)]
     pub total_cpu_verdict: Verdict,
 }

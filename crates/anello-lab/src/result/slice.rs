@@ -77,8 +77,8 @@ impl Slice {
         self.cpu_ns as f64 / self.requests.max(1) as f64
     }
 
-    /// Returns the combined CPU time of server and load per request, in nanoseconds. The sum includes the kernel's work
-    /// for a connection, regardless of the process in whose context it was done.
+    /// Returns the combined CPU time of server and load generator per request, in nanoseconds. The sum includes the
+    /// kernel's work for a connection, regardless of the process in whose context it was done.
     pub fn total_cpu_ns_per_request(&self) -> f64 {
         self.cpu_ns.saturating_add(self.load_cpu_ns) as f64 / self.requests.max(1) as f64
     }

@@ -14,7 +14,7 @@ pub fn readable_time(unix_s: u64) -> String {
     format!("{} UTC", minutes.replace('T', " "))
 }
 
-/// Returns the time as 2026-11-21T21:07:03Z. Times that the calendar does not contain are those of 1970.
+/// Returns the time as 2026-11-21T21:07:03Z. Times that cannot be represented are shown as the start of 1970.
 fn rfc3339(unix_s: u64) -> String {
     // The latest time that RFC 3339 can express.
     let seconds = if unix_s < 253_402_300_800 { unix_s } else { 0 };

@@ -8,10 +8,10 @@ use rustix::io::Errno;
 use rustix::process::Pid;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
-/// Confines every thread of a process to these cores. Threads that it starts later inherit the affinity. A thread
-/// that has pinned itself to some of these cores keeps its affinity, so that a server with one thread per core
-/// stays pinned. An io_uring kernel thread that is pinned to a single core keeps it as well, even outside of these
-/// cores.
+/// Confines every thread of a process to these cores. Threads that it starts later inherit the affinity. A thread that
+/// has pinned itself to some of these cores keeps its affinity, so that a server with one thread per core stays pinned.
+/// An io_uring kernel thread that is pinned to a single core also keeps its affinity, even if the core is not one of
+/// these.
 ///
 /// # Errors
 /// Returns the error of `sched_setaffinity(2)`, except for threads that have exited or belong to the kernel.

@@ -1,10 +1,10 @@
 //! Limits the CPU time of the servers so that the load generator is never the bottleneck.
 //!
-//! On loopback, a small request costs the load as much as the server because both do the same work in the kernel.
-//! If each has a core of its own, the faster side waits for the slower one. It then finds fewer requests or replies
-//! per wake-up and spends the saved time on more wake-ups. All servers that cost no more than the load seem to cost
-//! the same. If a fifth of the server's core is taken away, requests are always queued, and the result shows the
-//! cost of a busy server.
+//! On loopback, a small request costs the load generator as much as the server because both do the same work in the
+//! kernel. If each has its own core, the faster side waits for the slower one. It then finds fewer requests or replies
+//! per wake-up and spends the saved time on more wake-ups. All servers that cost no more than the load generator seem
+//! to cost the same. If the throttle uses a fifth of the server's core, requests are always queued, and the result
+//! shows the cost of a busy server.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -39,7 +39,7 @@ impl CpuThrottle {
     /// Creates an inactive throttle for these cores.
     ///
     /// # Errors
-    /// Returns an error if a thread cannot be started or pinned. An unpinned thread could slow down the load.
+    /// Returns an error if a thread cannot be started or pinned. An unpinned thread could slow down the load generator.
     pub(crate) fn new(cores: &[usize]) -> std::io::Result<CpuThrottle> {
         let shared = Arc::new(Shared::default());
         let mut cpu_throttle = CpuThrottle { shared, threads: Vec::new(), cores: cores.to_vec() };
@@ -66,7 +66,7 @@ impl CpuThrottle {
         self.cores == cores
     }
 
-    /// Leaves this share of the cores (0 to 1) to the servers, until [`release`](Self::release).
+    /// Leaves this share of the cores (0 to 1) to the servers until [`release`](Self::release).
     pub(crate) fn throttle(&self, share: f64) {
         let busy_ns = PERIOD.as_nanos() as f64 * (1.0 - share.clamp(0.0, 1.0));
         self.shared.busy_ns.store(busy_ns as u64, Ordering::Relaxed);
@@ -78,7 +78,7 @@ impl CpuThrottle {
         self.shared.busy_ns.store(0, Ordering::Relaxed);
     }
 
-    /// Returns the CPU time used so far, in nanoseconds, without the current period.
+    /// Returns the CPU time used so far, in nanoseconds, excluding the current period.
     pub(crate) fn cpu_ns(&self) -> u64 {
         self.shared.cpu_ns.load(Ordering::Relaxed)
     }

@@ -34,7 +34,7 @@ pub trait Load {
     fn check(&mut self, target: SocketAddr, check: Check, stop: &AtomicBool) -> Result<Vec<String>, String>;
 }
 
-/// Functional check of a contender before it is timed. The speed of an incorrect server is meaningless.
+/// Functional check of a contender before it is measured. The speed of an incorrect server is meaningless.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Check {
     /// Messages of odd sizes up to 1 MiB are echoed completely and correctly.

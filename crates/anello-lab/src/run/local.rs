@@ -1,6 +1,6 @@
 //! The machine that this process runs on.
 //!
-//! - Stolen time comes from `/proc/stat`, in ticks of 10 ms: a single tick marks a slice as disturbed.
+//! - Stolen time comes from `/proc/stat`, in ticks of 10 ms: a single tick is enough to exclude a slice.
 //! - CPU time comes from the process clock (`clock_getcpuclockid(3)`), which is exact at any time and includes exited
 //!   threads.
 
@@ -45,7 +45,7 @@ pub struct LocalMachine {
 }
 
 impl LocalMachine {
-    /// Creates a handle to the machine. Nothing changes until [`Machine::prepare`].
+    /// Creates a handle to the machine. Does not change anything before [`Machine::prepare`].
     pub fn new() -> LocalMachine {
         let throttled_file = cpu_statistics(Path::new("/"));
         LocalMachine {
@@ -80,14 +80,18 @@ impl Machine for LocalMachine {
             self.original_cores = sched_getaffinity(None).ok();
         }
         if let Err(error) = sched_setaffinity(None, &cpu_set(&config.cores.load)) {
-            notes.push(format!("The load could not be pinned to cores {:?}: {error}.", config.cores.load));
+            notes.push(format!(
+                "The load generator could not be pinned to cores {:?}: {error}.",
+                config.cores.load
+            ));
         }
         raise_descriptor_limit();
         let (connections, limit) = (config.max_connections(), self.max_open_connections());
         if connections * config.contenders.len() > limit {
             notes.push(format!(
-                "The lab may open {} files (`ulimit -Hn`), too few for the connections of all contenders at the same time \
-                 in the largest cells. In these cells each contender gets new connections and a warm-up for every slice.",
+                "The lab may open {} files (`ulimit -Hn`), too few to keep the connections of all contenders open at \
+                 the same time in the largest cells. In these cells each contender gets new connections and a warm-up \
+                 for every slice.",
                 limit + SPARE_DESCRIPTORS
             ));
         }
@@ -229,14 +233,14 @@ impl Drop for LocalMachine {
         let pids: Vec<u32> = self.processes.keys().copied().collect();
         self.stop(&pids);
         if let Some(cores) = &self.original_cores {
-            // On failure the thread keeps the load's affinity, which is only slower.
+            // On failure, the thread keeps the load generator's affinity. The analysis is then only slower.
             sched_setaffinity(None, cores).ok();
         }
     }
 }
 
-/// Raises the soft limit of open files to the hard limit, for the lab and, by inheritance, for its contenders. A
-/// server is then measured with the connections it can hold, not with the default of a shell.
+/// Raises the soft limit on open files to the hard limit, for the lab and, by inheritance, for its contenders. A server
+/// is then measured with the connections it can hold, not with a shell's default limit.
 fn raise_descriptor_limit() {
     let limit = getrlimit(Resource::Nofile);
     // If the limit cannot be raised, `max_open_connections` reports the lower number.

@@ -14,7 +14,7 @@ pub trait Machine {
     /// reader of the report.
     fn prepare(&mut self, config: &LabConfig) -> Vec<String>;
 
-    /// Returns how many connections the lab can have open at the same time: its open file limit less a reserve.
+    /// Returns how many connections the lab can have open at the same time: its open file limit minus a reserve.
     fn max_open_connections(&mut self) -> usize;
 
     /// Returns the time of a monotonic clock, in nanoseconds since an arbitrary start.

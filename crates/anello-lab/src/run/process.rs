@@ -69,7 +69,7 @@ impl ServerProcess {
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());
         let pin_error = |error: io::Error| format!("cannot pin it to cores {}: {error}", core_list(cores));
-        // Start the child on its cores: if it were pinned later, it could read the affinity of the load.
+        // Start the child on its cores: if it were pinned later, it could read the affinity of the load generator.
         let mut child = on_cores(cores, || command.process_group(0).spawn())
             .map_err(|error| format!("cannot start {}: {error}", contender.program.display()))?;
         let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
@@ -109,7 +109,7 @@ impl ServerProcess {
         loop {
             match self.wait_until(deadline.min(Instant::now() + STOP_CHECK_INTERVAL)) {
                 Ok(Some(status)) => return Some(self.describe_exit(status)),
-                Err(error) => return Some(format!("cannot be waited for: {error}")),
+                Err(error) => return Some(format!("waiting for its exit failed: {error}")),
                 Ok(None) => {}
             }
             if let Some(signal) = self.stop_signal() {

@@ -16,7 +16,7 @@ use crate::result::measure::Measure;
 use crate::result::{Completed, ContenderRecord, LabResult, Plan, SCHEMA, SCHEMA_VERSION};
 use crate::run::machine::Machine;
 
-/// Difference that prevents resuming a run.
+/// Difference that prevents a run from being resumed.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("{property} differs: {previous} in the previous run, {current} now")]
 pub struct ResumeError {
@@ -35,7 +35,8 @@ pub fn new_result(config: &LabConfig, machine: &mut dyn Machine) -> LabResult {
     if config.cores.server == config.cores.load {
         let workload = config.cells.first().map_or(Workload::Idle, |cell| cell.workload);
         notes.push(format!(
-            "Only one core is usable: server and load share core {}, so {} is their combined result. Compare the {} instead.",
+            "Only one core is usable: server and load generator share core {}, so {} is their combined result. Compare \
+             the {} instead.",
             config.cores.server[0],
             Measure::Rate.name(workload),
             Measure::Cpu.name(workload)
@@ -46,17 +47,17 @@ pub fn new_result(config: &LabConfig, machine: &mut dyn Machine) -> LabResult {
         let share = config.server_share_in(cell);
         notes.push(format!(
             "In closed loops with at least {SATURATION_CONNECTIONS_PER_CORE} connections per core, servers had {:.0} % of \
-             their cores. The rest was taken away in every millisecond. Requests were therefore always queued, and CPU per \
-             request is the cost of a busy server. Requests/s refer to this share of the cores, and latencies include the \
-             throttled intervals.",
+             their cores. The throttle used the rest of every millisecond. Requests were therefore always queued, and \
+             CPU per request is the cost of a busy server. Requests/s refer to this share of the cores, and latencies \
+             include the throttled intervals.",
             share * 100.0
         ));
     }
     if config.cells.iter().any(|cell| cell.is_saturated() && cell.workload.has_large_answers()) {
         notes.push(
             "In cells with large responses, servers had their full cores, because the bottleneck is clear in these cells. \
-             See the CPU usage of server and load in each cell. Where the load was the bottleneck, compare the CPU time per \
-             request of both together. The p99 latency shows how evenly readers are served."
+             See the CPU usage of both sides in each cell. Where the load generator was the bottleneck, compare their \
+             combined CPU time per request. The p99 latency shows how evenly readers are served."
                 .to_owned(),
         );
     }
@@ -125,14 +126,14 @@ fn check_same_plan(previous: &LabResult, fresh: &LabResult) -> Result<(), Resume
     check_equal("number of rounds", old.rounds, new.rounds)?;
     check_equal("reference", &old.reference, &new.reference)?;
     check_equal("server cores", &old.server_cores, &new.server_cores)?;
-    check_equal("load cores", &old.load_cores, &new.load_cores)?;
+    check_equal("load generator cores", &old.load_cores, &new.load_cores)?;
     check_equal("CPU share of servers", old.server_share, new.server_share)?;
-    check_equal("load driver", &old.load_driver, &new.load_driver)?;
+    check_equal("load generator driver", &old.load_driver, &new.load_driver)?;
     if old.disk_file.is_some() {
         check_equal("file of the disk workers (--disk-file)", &old.disk_file, &new.disk_file)?;
     }
     check_equal("stolen time limit", old.stolen_fraction_limit, new.stolen_fraction_limit)?;
-    check_equal("setting of the checks", old.checked, new.checked)?;
+    check_equal("check setting", old.checked, new.checked)?;
     check_equal("number of cells", old.cells.len(), new.cells.len())?;
     for (index, (old, new)) in old.cells.iter().zip(&new.cells).enumerate() {
         if old != new {
@@ -170,7 +171,7 @@ fn check_same_machine(old: &Environment, new: &Environment) -> Result<(), Resume
     check_equal("TCP receive buffer", &old.tcp_receive_buffer, &new.tcp_receive_buffer)?;
     check_equal("TCP send buffer", &old.tcp_send_buffer, &new.tcp_send_buffer)?;
     check_equal("CPU limit of the control group", &old.cpu_limit, &new.cpu_limit)?;
-    check_equal("limit of open files", &old.open_files, &new.open_files)
+    check_equal("open file limit", &old.open_files, &new.open_files)
 }
 
 fn check_equal<T: PartialEq + Debug>(property: &str, previous: T, current: T) -> Result<(), ResumeError> {

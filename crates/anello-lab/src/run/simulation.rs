@@ -2,7 +2,7 @@
 //!
 //! Each server has a known cost per request. The machine adds noise, slow drift, a random factor per process, and
 //! stolen time. The correct result of a run is therefore known in advance. The lab's own tests use it. It can also
-//! produce sample reports without the duration of a real run.
+//! produce sample reports without the time that a real run takes.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -21,7 +21,7 @@ use crate::result::Environment;
 use crate::run::load::{Check, Load, LoadSession, SliceLoad, latency_histogram};
 use crate::run::machine::{Machine, Running, Usage};
 
-/// CPU time of the load per request. A server that is faster than this is not always busy.
+/// CPU time of the load generator per request. A server that is faster than this is not always busy.
 const LOAD_NS_PER_REQUEST: f64 = 3_000.0;
 
 /// Transfer time and two wake-ups of a request on a single connection.
@@ -38,7 +38,7 @@ const FIRST_PORT: u16 = 10_000;
 pub struct SimulatedServer {
     /// CPU time per request with few connections and small messages.
     pub cpu_ns: f64,
-    /// Additional CPU time per request for each open connection, as in servers that scan all connections.
+    /// Additional CPU time per request for each open connection, for example in servers that scan all connections.
     pub cpu_ns_per_connection: f64,
     /// Memory per connection.
     pub bytes_per_connection: u64,
@@ -55,9 +55,9 @@ pub enum Fault {
     None,
     /// Fails to start, with this message.
     CannotStart(String),
-    /// Fails to start the first time only.
+    /// Fails to start only the first time.
     CannotStartOnce,
-    /// Starts the first time only.
+    /// Starts only the first time.
     StartsOnce,
     /// Exits in its n-th slice, once.
     DiesOnce(usize),

@@ -3,8 +3,8 @@
 use anello_lab::schedule::Random;
 use anello_lab::statistics::phases::*;
 
-/// Samples of contenders that cost differently, in turns, on a machine that `slow_at` describes by sample, with
-/// noise of this standard deviation.
+/// Returns samples of contenders with different costs, interleaved, on a machine that is slower by `factor_at`. `noise`
+/// is the standard deviation of the noise.
 fn samples(
     seed: u64,
     count: usize,
@@ -23,7 +23,7 @@ fn samples(
         .collect()
 }
 
-/// A machine that is slow at times: the truth by sample, changing with a probability of 1 in `length`.
+/// Returns, for each sample, whether the machine is slow. The state changes with a probability of 1 in `length`.
 fn truth(seed: u64, count: usize, length: usize) -> Vec<bool> {
     let mut random = Random::stream(seed, 5);
     let mut slow = false;
@@ -36,7 +36,7 @@ fn truth(seed: u64, count: usize, length: usize) -> Vec<bool> {
 }
 
 #[test]
-fn a_factor_of_1_6_for_seconds_at_a_time_is_found() {
+fn slow_phases_of_factor_1_6_are_found() {
     let mut found = 0;
     for seed in 0..50 {
         let truth = truth(seed, 240, 30);
@@ -55,7 +55,7 @@ fn a_factor_of_1_6_for_seconds_at_a_time_is_found() {
 }
 
 #[test]
-fn noise_drift_and_outliers_are_no_phases() {
+fn noise_drift_and_outliers_are_not_phases() {
     for seed in 0..200 {
         assert_eq!(find(&samples(seed, 120, 0.05, |_, _| 1.0)), None, "noise, seed {seed}");
         let drift = |index: usize, _: &mut Random| 1.0 + 0.06 * (index as f64 / 40.0).sin();
@@ -66,7 +66,7 @@ fn noise_drift_and_outliers_are_no_phases() {
 }
 
 #[test]
-fn few_samples_and_nonsense_have_no_phases() {
+fn few_or_invalid_samples_have_no_phases() {
     assert_eq!(find(&[]), None);
     let one = Sample { contender: 0, stretch: 0, cost: 0.0 };
     assert_eq!(find(&[one; 40]), None);
@@ -74,7 +74,7 @@ fn few_samples_and_nonsense_have_no_phases() {
 }
 
 #[test]
-fn changes_between_stretches_do_not_count() {
+fn changes_between_groups_are_not_counted() {
     let sample = |stretch| Sample { contender: 0, stretch, cost: 1.0 };
     let samples = [sample(0), sample(0), sample(1), sample(1)];
     assert_eq!(changes(&samples, &[false, false, true, true]), 0);

@@ -107,7 +107,7 @@ fn late_requests_are_attributed_to_server_or_load() {
     let mut result = simulate(&config, Noise::USUAL, &[("one", SimulatedServer::costing(6_000.0))]);
     assert_eq!(row(&result.cells[0], "one").figures.as_ref().unwrap().late_fraction, Some(0.0));
     let quiet = texts(&result, FindingKind::Caution).join("\n");
-    assert!(!quiet.contains("more than 1 ms late") && !quiet.contains("behind its schedule"), "{quiet}");
+    assert!(!quiet.contains("more than 1 ms late") && !quiet.contains("behind schedule"), "{quiet}");
     for slice in &mut result.slices {
         slice.late = slice.offered.unwrap_or(0) / 10;
         slice.load_busy = if slice.contender == 2 { 1.0 } else { 0.3 };
@@ -134,26 +134,28 @@ fn late_load_does_not_report_server_as_overloaded() {
     let behind = cautions.iter().find(|text| text.starts_with("Offered rate not reached"));
     let behind = behind.expect("the overload is reported");
     assert!(behind.contains("bare epoll at 50 connections") && !behind.contains("one at 50"), "{behind}");
-    let load = cautions.iter().find(|text| text.starts_with("Load behind its schedule"));
+    let load = cautions.iter().find(|text| text.starts_with("Load generator behind schedule"));
     let load = load.expect("the late load is reported");
     assert!(load.contains("one at 50 connections") && !load.contains("bare epoll"), "{load}");
 }
 
 #[test]
-fn cell_is_not_both_load_bound_and_level_with_load() {
-    // The load needs 3 µs per request. The servers need 1.3 µs at 50 connections and 3.8 µs at 300.
+fn cell_is_either_load_bound_or_equally_busy() {
+    // The load generator needs 3 µs per request. The servers need 1.3 µs at 50 connections and 3.8 µs at 300.
     let server = SimulatedServer::costing(1_000.0).with_cpu_ns_per_connection(10.0);
     let simulation = Simulation::new(1, Noise::NONE, &[(REFERENCE, server.clone()), (TWIN, server)]);
     let result = simulate_on(&simulation, &config(&[], echo_cells(&[128], &[50, 300]), 1), None).unwrap();
     let cautions = texts(&result, FindingKind::Caution).join("\n");
     assert!(
         cautions.contains(
-            "The load is the bottleneck: 50 connections, 128 bytes (bare epoll was not busy all the time;"
+            "The load generator is the bottleneck: 50 connections, 128 bytes (bare epoll was not busy all the time;"
         ),
         "{cautions}"
     );
     assert!(
-        cautions.contains("The load was as busy as the servers: in 1 of 2 cells with several connections"),
+        cautions.contains(
+            "The load generator was as busy as the servers: in 1 of 2 cells with several connections"
+        ),
         "{cautions}"
     );
 }
@@ -187,7 +189,7 @@ fn idle_connection_memory_uses_new_processes() {
     assert!(standings.contains("| server | memory per connection (less is better) |"), "{standings}");
     assert!(standings.contains("\n| large | 0 / 0 / 1 (× "), "{standings}");
     assert!(has_finding("No server beats bare epoll by memory in 1 cell."), "{:?}", result.findings);
-    assert!(has_finding("kernel memory of the connections was not measured"));
+    assert!(has_finding("connections' kernel memory was not measured"));
 }
 
 #[test]

@@ -23,7 +23,7 @@ fn contender_failing_check_is_reported_and_not_measured() {
     assert!(result.slices.iter().all(|slice| slice.contender != 2));
     let failed: Vec<_> = result.checks.iter().filter(|check| !check.passed).collect();
     assert_eq!((failed.len(), failed[0].what.as_str()), (1, "stalled reader"));
-    // Three checks of the reference, none of its twin, two of "loser".
+    // Three checks of the reference, none of its twin, and two of "loser".
     assert_eq!(result.checks.len(), 5);
     assert_eq!(result.failures[0].consequence, Consequence::NotTimed);
     let is_reported =

@@ -14,7 +14,7 @@ use anello_lab::{
 
 use super::{REFERENCE, TWIN, checks_of, claims, config, row, servers, simulate, simulate_on, texts};
 
-/// Returns the cells of all combinations of `targets` and `connections`.
+/// Returns the cells for all combinations of `targets` and `connections`.
 fn cells(targets: &[Target], connections: &[usize]) -> Vec<Cell> {
     let of = |&target: &Target| connections.iter().map(move |&count| Cell::http(target, count));
     targets.iter().flat_map(of).collect()
@@ -196,7 +196,7 @@ fn headline_includes_http_server_with_other_driver() {
 }
 
 /// Returns a result with two servers of equal total cost and an expensive one. The second server does a larger part of
-/// the kernel's work, and the load does less.
+/// the kernel's work, and the load generator does less.
 fn with_shifted_work(seed: u64) -> LabResult {
     let field =
         [("anello epoll", "epoll", 6_000.0), ("shifted", "epoll", 6_000.0), ("dear", "epoll", 60_000.0)];
@@ -227,13 +227,16 @@ fn total_cpu_ignores_work_shifted_between_server_and_load() {
         |versus: &PairComparison| (versus.comparison.cpu_verdict, versus.comparison.total_cpu_verdict);
     assert!(against("shifted").all(|versus| verdicts(versus) == (Verdict::Less, Verdict::NoDifference)));
     assert!(against("dear").all(|versus| verdicts(versus) == (Verdict::Less, Verdict::Less)));
-    let words = "CPU of server and load per request";
+    let words = "CPU of server and load generator per request";
     for text in [render_table(&result), render_html(&result), render_markdown(std::slice::from_ref(&result))]
     {
         assert!(text.contains(words), "{text}");
     }
     let caution = texts(&result, FindingKind::Caution).join(" ");
-    assert!(caution.contains("Large responses: compare the CPU of server and load together"), "{caution}");
+    assert!(
+        caution.contains("Large responses: compare the combined CPU of server and load generator"),
+        "{caution}"
+    );
     let headline = texts(&result, FindingKind::Headline).join(" ");
     assert_eq!(
         headline,

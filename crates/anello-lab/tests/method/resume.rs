@@ -111,7 +111,7 @@ fn resume_rejects_different_plan() {
     assert!(rejection(&|config| config.contenders[2].arguments.clear()).contains("command of one"));
     assert!(rejection(&|config| config.timing.rounds += 1).contains("rounds"));
     let driver = rejection(&|config| config.provenance.load_driver = Some("io_uring".into()));
-    assert_eq!(driver, "load driver differs: None in the previous run, Some(\"io_uring\") now");
+    assert_eq!(driver, "load generator driver differs: None in the previous run, Some(\"io_uring\") now");
     assert!(
         rejection(&|config| config.contenders[2].connections_limit = Some(9))
             .contains("number of connections")

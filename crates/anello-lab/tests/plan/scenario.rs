@@ -112,8 +112,8 @@ fn every_preset_resolves_on_every_machine_with_one_twin() {
             assert_eq!(config.scenario.text, text);
             let twins = config.contenders.iter().filter(|contender| contender.twin_of.is_some());
             assert_eq!(twins.count(), 1, "{name}");
-            // The reference is not anello, so that two builds of anello can be compared. Only in monoio-peak, no
-            // baseline supports several cores.
+            // The reference is not anello, so that two builds of anello can be compared. The exception is monoio-peak,
+            // because no baseline supports several cores.
             let reference = &config.contenders[config.reference_index().unwrap()];
             assert_eq!(reference.role == Role::Anello, name == "monoio-peak", "{name}");
             let idle = config.cells.iter().all(|cell| cell.workload == Workload::Idle);
@@ -133,13 +133,13 @@ fn unavailable_resources_are_omitted_with_a_note() {
     let small = peak(2);
     assert!(small.cells.iter().all(|cell| cell.server_cores == 1));
     let scaling = small.scenario.scaling.join("\n");
-    assert!(scaling.contains("2, 4, 8, 16 server cores: of 2 usable cores, 1 runs the load"));
+    assert!(scaling.contains("2, 4, 8, 16 server cores: of 2 usable cores, 1 runs the load generator"));
     assert!(scaling.contains("Peers omitted because they are not built: gnet"), "{scaling}");
     let large = peak(9);
     let largest = large.cells.iter().max_by_key(|cell| cell.server_cores).unwrap();
     assert_eq!((largest.server_cores, large.cores.server.len(), large.cores.load[0]), (8, 8, 8));
     assert!(large.cells.contains(&Cell { server_cores: 4, ..Cell::echo(100, 680) }));
-    assert!(large.scenario.scaling.iter().any(|note| note.contains("The load is one thread")));
+    assert!(large.scenario.scaling.iter().any(|note| note.contains("The load generator has one thread")));
     let idle = Resources { connections_limit: 2_000, ..machine(2) };
     let idle = resolve("idle", preset("idle").unwrap(), &idle).unwrap();
     assert_eq!(idle.cells, [Cell { workload: Workload::Idle, ..Cell::echo(1, 1000) }]);
@@ -156,8 +156,8 @@ fn contender_with_further_core_is_omitted_if_no_core_is_left() {
     let small = options(2);
     assert_eq!((pinned(&small), small.cores.further), (None, None));
     let scaling = small.scenario.scaling.join("\n");
-    let omitted = "Omitted because they need a core in addition to those of servers and load, and only 2 are usable: SQPOLL \
-                   pinned";
+    let omitted = "Omitted because they need a core in addition to those of the servers and the load generator, and \
+                   only 2 are usable: SQPOLL pinned";
     assert!(scaling.contains(omitted), "{scaling}");
     let large = options(3);
     assert!(pinned(&large).unwrap().contains("--sqpoll-core 2 "), "{:?}", pinned(&large));
@@ -167,7 +167,7 @@ fn contender_with_further_core_is_omitted_if_no_core_is_left() {
 }
 
 #[test]
-fn disk_scenarios_have_own_contenders_and_keys() {
+fn disk_scenarios_have_separate_contenders_and_keys() {
     let config = resolve("disk", preset("disk").unwrap(), &machine(2)).unwrap();
     assert_eq!(config.cells.len(), 4 * 2 * 4);
     assert!(config.contenders[0].command_line().contains("bare disk --engine pread --file disk"));
@@ -319,7 +319,7 @@ fn inline_http_server_serves_declared_or_derived_targets() {
 }
 
 #[test]
-fn rejects_foreign_and_missing_keys_with_position() {
+fn rejects_keys_of_other_protocols_and_missing_keys_with_position() {
     let disk = preset("disk").unwrap();
     // Returns the position prefix of an error about the value of `key`, with line and column from 1.
     let value_of = |text: &str, key: &str| {
@@ -406,7 +406,7 @@ fn contender_may_name_its_base() {
         let config = resolved(&with("gnet", also));
         assert_eq!((base(&config, "mine"), config.validate()), (None, Ok(())));
         let scaling = config.scenario.scaling.join("\n");
-        assert!(scaling.contains("No base, because it does not participate"), "{scaling}");
+        assert!(scaling.contains("Base omitted because it does not participate"), "{scaling}");
         assert!(scaling.contains("does not participate: mine (gnet)."), "{scaling}");
     }
     for (against, message) in [

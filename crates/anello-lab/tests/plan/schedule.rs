@@ -36,7 +36,7 @@ fn every_position_has_its_own_order() {
 }
 
 #[test]
-fn below_zero_bound_is_zero_and_unit_stays_under_one() {
+fn below_zero_returns_zero_and_unit_is_less_than_one() {
     let mut random = Random::new(3);
     assert_eq!(random.below(0), 0);
     assert!((0..1000).all(|_| (0.0..1.0).contains(&random.unit())));

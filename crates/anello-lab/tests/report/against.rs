@@ -11,7 +11,7 @@ use anello_lab::{Cell, LabResult, Workload, echo_cells, render_html, render_mark
 use super::{check_markup, sample};
 
 #[test]
-fn base_comparisons_have_own_table() {
+fn base_comparisons_have_separate_table() {
     let mut result = sample();
     let title = "× the server that differs in one option";
     let compared: Vec<Cell> = result.base_comparisons.iter().map(|versus| versus.cell).collect();
@@ -188,7 +188,8 @@ fn published_ratios_are_shown_with_local_ratios() {
     );
     let page = render_html(&result);
     assert!(
-        page.contains("other machine") && page.contains("“At one connection io_uring and epoll are level”")
+        page.contains("other machine")
+            && page.contains("“At one connection, io_uring and epoll are equally fast”")
     );
 }
 

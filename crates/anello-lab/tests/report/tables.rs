@@ -62,8 +62,8 @@ fn low_deciles_are_shown_after_cpu_ratios() {
 #[test]
 fn sweep_peaks_are_shown_in_page_and_table() {
     let (page, table) = (render_html(&sample()), render_table(&sample()));
-    let title = "Peak of requests/s over connections";
-    assert!(!page.contains(title) && !table.contains(title), "three cells are no sweep");
+    let title = "Peak requests/s by number of connections";
+    assert!(!page.contains(title) && !table.contains(title), "three cells are not a sweep");
     let result = simulate_in(echo_cells(&[100], &[1, 50, 150, 220, 300]), Noise::USUAL);
     let page = render_html(&result);
     check_markup(&page).unwrap();

@@ -28,7 +28,7 @@ pub fn apply_overrides(
     }
     config.timing.seed = arguments.seed.unwrap_or(config.timing.seed);
     if let Some(rounds) = arguments.rounds.filter(|&rounds| rounds != config.timing.rounds) {
-        notes.push(format!("{rounds} rounds instead of {}, by flag.", config.timing.rounds));
+        notes.push(format!("{rounds} rounds instead of {}, set by a flag.", config.timing.rounds));
         config.timing.rounds = rounds;
     }
     notes.extend(arguments.method.and_then(|method| config.set_method(method)));
@@ -71,7 +71,7 @@ mod tests {
         assert_eq!(config.cells, echo_cells(&[64], &[5, 100]));
         let scaling = config.scenario.scaling.join("\n");
         assert!(
-            scaling.contains("only have 100 connections open (`ulimit -Hn`): cells with 101 connections."),
+            scaling.contains("have only 100 connections open (`ulimit -Hn`): cells with 101 connections."),
             "{scaling}"
         );
         let error = apply_overrides(&mut config, &flags(&["--connections", "101"]), 100).unwrap_err();
@@ -87,9 +87,10 @@ mod tests {
 
     #[test]
     fn method_flag_sets_server_share() {
-        for (method, share, note) in
-            [("saturated", 0.8, ""), ("whole-core", 1.0, "Method whole-core instead of saturated, by flag.")]
-        {
+        for (method, share, note) in [
+            ("saturated", 0.8, ""),
+            ("whole-core", 1.0, "Method whole-core instead of saturated, set by a flag."),
+        ] {
             let mut config = LabConfig::smoke(PathBuf::from("anello"));
             config.scenario.scaling.clear();
             apply_overrides(&mut config, &flags(&["--method", method]), 1000).unwrap();

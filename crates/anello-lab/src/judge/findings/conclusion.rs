@@ -29,8 +29,8 @@ pub fn sentence(result: &LabResult) -> String {
     }
 }
 
-/// Returns the measure of the conclusion: memory if only idle connections were measured, the CPU time of server and load
-/// if all responses are large, otherwise the CPU time of the server.
+/// Returns the measure of the conclusion: memory if only idle connections were measured, the CPU time of server and
+/// load generator if all responses are large, otherwise the CPU time of the server.
 fn measure(result: &LabResult) -> Measure {
     let all = |is: fn(Workload) -> bool| {
         !result.cells.is_empty() && result.cells.iter().all(|cell| is(cell.cell.workload))
@@ -155,7 +155,7 @@ fn range(ratios: &[f64]) -> String {
     if low == high { format!("{high}\u{a0}%") } else { format!("{low}–{high}\u{a0}%") }
 }
 
-/// The contender with the largest savings against the reference, and the one after it.
+/// The contender with the largest savings compared with the reference, and the runner-up.
 fn ranking<'a>(result: &'a LabResult, cells: &[&CellResult], measure: Measure) -> Vec<(&'a str, Tally)> {
     let others = result.contenders.iter().filter(|record| record.twin_of.is_none());
     let others = others.map(|record| record.name.as_str()).filter(|name| *name != result.plan.reference);
@@ -165,8 +165,8 @@ fn ranking<'a>(result: &'a LabResult, cells: &[&CellResult], measure: Measure) -
     ranking
 }
 
-/// Returns the contender with the lowest cost. It is the cheapest only if it is not more expensive than the reference in
-/// any cell, and cheaper than the runner-up.
+/// Returns the contender with the lowest cost. It is called the cheapest only if it is not more expensive than the
+/// reference in any cell, and cheaper than the runner-up.
 fn cheapest(result: &LabResult, cells: &[&CellResult], measure: Measure) -> Option<String> {
     let ranking = ranking(result, cells, measure);
     let (first, tally) = ranking.first()?;
@@ -183,8 +183,8 @@ fn cheapest(result: &LabResult, cells: &[&CellResult], measure: Measure) -> Opti
     ))
 }
 
-/// Returns the comparison of the contender with the lowest cost with the one after it: name of the second, and the
-/// comparison in words. `None` if the run has no two contenders that are cheaper than the reference.
+/// Compares the lowest-cost contender with the runner-up. Returns the name of the runner-up and the comparison in
+/// words. `None` if the run has no two contenders that are cheaper than the reference.
 pub fn runner_up(result: &LabResult) -> Option<(String, String)> {
     let measure = measure(result);
     let cells: Vec<&CellResult> = result.cells.iter().filter(|cell| measure.applies(&cell.cell)).collect();
@@ -213,7 +213,7 @@ fn against_runner_up(result: &LabResult, first: &str, second: &str, measure: Mea
     let is_measured = |cell: &CellResult, index: usize| {
         cell.rows.get(index).is_some_and(|row| row.outcome == Outcome::Measured)
     };
-    // A result that was built by a program can have more cells than its plan.
+    // A result that a program constructed can have more cells than its plan.
     let cells = result.cells.iter().take(result.plan.cells.len()).enumerate();
     let entries: Vec<(Ratio, Verdict)> = cells
         .filter(|(_, cell)| {

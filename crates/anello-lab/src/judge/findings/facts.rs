@@ -120,7 +120,7 @@ impl<'a> Facts<'a> {
         let unknown = self.cells(is_unknown).len();
         self.add(Caution, "Noise floor unknown", (unknown > 0).then(|| {
             format!(
-                "{unknown} of {}: no difference is claimed, because {} was not measured a second time in 5 pairs from 3 passes",
+                "{unknown} of {}: no difference is claimed, because {} and its twin do not have 5 pairs from 3 passes",
                 counted(result.cells.len(), "cell"),
                 result.plan.reference
             )
@@ -137,7 +137,8 @@ impl<'a> Facts<'a> {
         let mixed: usize = rows().map(|row| row.mixed_phase_rounds).sum();
         self.add(Resolution, "Slow and fast phases of the machine", quantile(&factors, 0.5).zip(quantile(&fractions, 0.5)).map(|(factor, fraction)| {
             format!(
-                "in {} of {}; in {:.0}\u{a0}% of the slices a {} cost {factor:.1} times as much; compared within a phase, {} with a change excluded",
+                "in {} of {}; in {:.0}\u{a0}% of the slices, a {} cost {factor:.1} times as much; slices are compared \
+                 within a phase, {} with a phase change excluded",
                 phases.len(),
                 counted(result.cells.len(), "cell"),
                 fraction * 100.0,
@@ -161,12 +162,15 @@ impl<'a> Facts<'a> {
         );
         let foreign = result.other_cpu_fraction.filter(|&fraction| fraction > OTHER_CPU_THRESHOLD);
         self.add(Caution, "Other programs", foreign.map(|fraction| {
-            format!("took {:.0}\u{a0}% of the cores' time (stop them and repeat the run for finer differences)", fraction * 100.0)
+            format!(
+                "used {:.0}\u{a0}% of the cores' time (stop them and repeat the run to detect smaller differences)",
+                fraction * 100.0
+            )
         }));
         let sum = |count: fn(&Row) -> usize| rows().map(count).sum::<usize>();
         let excluded = [
             (sum(|row| row.stolen_slices), "the hypervisor took time from a core"),
-            (sum(|row| row.throttled_slices), "a CPU limit held them back"),
+            (sum(|row| row.throttled_slices), "a CPU limit throttled them"),
         ];
         let excluded: Vec<String> = excluded
             .into_iter()
@@ -212,7 +216,7 @@ impl<'a> Facts<'a> {
         );
         self.add_list(
             Caution,
-            "Load behind its schedule while the server was not busy",
+            "Load generator behind schedule while the server was not busy",
             &load,
             " (latencies do not describe the server; offer a lower rate)",
         );
@@ -228,12 +232,12 @@ impl<'a> Facts<'a> {
         let bound: Vec<&CellResult> = result.cells.iter().filter(is_load_bound).collect();
         let figure = match bound.iter().filter(|cell| cell.cell.workload.has_large_answers()).count() {
             0 => "CPU per request",
-            large if large == bound.len() => "CPU of server and load per request",
-            _ => "CPU per request (large responses: of server and load)",
+            large if large == bound.len() => "CPU of server and load generator per request",
+            _ => "CPU per request (large responses: of server and load generator)",
         };
         let cells: Vec<String> = bound.iter().map(|cell| cell.cell.to_string()).collect();
         let remark = format!(" ({} was not busy all the time; compare {figure})", plan.reference);
-        self.add_list(Caution, "The load is the bottleneck", &cells, &remark);
+        self.add_list(Caution, "The load generator is the bottleneck", &cells, &remark);
         let load_is_busy = |index: usize| {
             let clean =
                 result.slices.iter().filter(|slice| slice.quality == Quality::Clean && slice.cell == index);
@@ -249,9 +253,10 @@ impl<'a> Facts<'a> {
         let loops: Vec<(usize, &CellResult)> =
             result.cells.iter().enumerate().filter(|(_, cell)| cell.cell.is_saturated()).collect();
         let both = loops.iter().filter(|(index, cell)| load_is_busy(*index) && server_is_busy(cell)).count();
-        self.add(Caution, "The load was as busy as the servers", (both > 0).then(|| {
+        self.add(Caution, "The load generator was as busy as the servers", (both > 0).then(|| {
             format!(
-                "in {both} of {} with several connections: a server that needs less CPU than the load gains less from batching, so real differences are larger",
+                "in {both} of {} with several connections: a server that needs less CPU than the load generator gains \
+                 less from batching, so real differences are larger",
                 counted(loops.len(), "cell")
             )
         }));
@@ -261,11 +266,11 @@ impl<'a> Facts<'a> {
     fn limitations(&mut self) {
         let any = |is: fn(Workload) -> bool| self.result.cells.iter().any(|cell| is(cell.cell.workload));
         let large = any(Workload::has_large_answers).then_some(
-            "compare the CPU of server and load together: the kernel charges its work for a connection to either of them, \
-             and server CPU per request of identical servers can differ by more than half",
+            "compare the combined CPU of server and load generator: the kernel charges its work for a connection to \
+             either of them, and server CPU per request of identical servers can differ by more than half",
         );
         let idle = any(|workload| workload == Workload::Idle).then_some(
-            "of the server's process; kernel memory of the connections was not measured, and differs between servers",
+            "of the server's process; the connections' kernel memory was not measured and differs between servers",
         );
         let unchecked = (!self.result.plan.checked && any(|workload| !workload.is_disk())).then_some(
             "complete bytes, stalled reader, many connections: some contenders may be fast but incorrect",

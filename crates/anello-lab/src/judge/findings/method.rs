@@ -1,4 +1,4 @@
-//! Methods of measurement of the cells of a run. Cells without a loop of requests have none.
+//! Measurement methods of the cells of a run. Cells without request loops have none.
 
 use crate::plan::cell::Cell;
 use crate::plan::method::Method;
@@ -20,7 +20,8 @@ pub fn summary<'a>(plan: &Plan, cells: impl Iterator<Item = &'a Cell>) -> &'stat
     if names.any(|name| name != first) { "both methods" } else { first }
 }
 
-/// Describes the methods of the cells of a run, as in "whole core; saturated: server limited to 80 % of its core".
+/// Describes the methods of the cells of a run, for example "whole core; saturated: server limited to 80 % of its
+/// core".
 pub fn of_run(result: &LabResult) -> String {
     let mut methods: Vec<String> = Vec::new();
     for cell in result.cells.iter().map(|cell| &cell.cell).filter(|cell| cell.workload.has_loops()) {

@@ -6,7 +6,7 @@ use crate::plan::contender::Kind;
 use crate::result::measure::Measure;
 use crate::result::{ContenderRecord, LabResult, PairComparison, Verdict};
 
-/// Minimum number of connections of the cells in which runtimes are compared.
+/// Minimum number of connections in the cells in which runtimes are compared.
 pub const MANY_CONNECTIONS: usize = 50;
 
 /// Measures that decide which runtime is ahead.
@@ -32,7 +32,7 @@ fn by_peer<'a>(pairs: impl Iterator<Item = &'a PairComparison>) -> Vec<(&'a str,
 /// Comparisons of an anello contender with the peers that decide whether it is beaten.
 #[derive(Debug, Clone)]
 pub struct Decision<'a> {
-    /// Number and kind of the peers, as in "6 peers on io_uring".
+    /// Number and kind of the peers, for example "6 peers on io_uring".
     pub peers: String,
     /// Number of comparisons in which anello is better.
     pub better: usize,
@@ -42,8 +42,8 @@ pub struct Decision<'a> {
     pub noisy: usize,
     /// Comparisons in which the peer is better, with the measure.
     pub lost: Vec<(Measure, &'a PairComparison)>,
-    /// For each comparison without a difference, the difference that it could not have shown, as a fraction: the noise
-    /// floor of the cell or half the width of the interval, whichever is larger.
+    /// For each comparison without a difference, the difference that it could not have detected, as a fraction: the
+    /// noise floor of the cell or half the width of the interval, whichever is larger.
     pub undetectable: Vec<f64>,
 }
 

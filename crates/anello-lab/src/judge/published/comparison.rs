@@ -19,10 +19,10 @@ use crate::result::Ratio;
 use crate::result::measure::Measure;
 use crate::result::{LabResult, Row};
 
-/// Published ratios within this factor of 1 count as a claim that the two servers are level.
+/// Published ratios within this factor of 1 count as a claim that the two servers are equal.
 const MAX_LEVEL_RATIO: f64 = 1.05;
 
-/// Two servers of a run are level if the whole interval is within this factor of 1.
+/// Two servers of a run are equal if the whole interval is within this factor of 1.
 const MAX_LEVEL_INTERVAL_RATIO: f64 = 1.10;
 
 /// Maximum factor between the published and the local offered rate of comparable cells.
@@ -240,7 +240,7 @@ fn our_ratio(
     let median = |row: &Row| row.figure(measure).map(|figure| figure.median);
     let judgement = match (published, ratio) {
         (Some(published), Some(ratio)) => match judge(published, ratio) {
-            // Two servers that both wait for the load have equal rates regardless of their capacity.
+            // Two servers that both wait for the load generator have equal rates regardless of their capacity.
             Judgement::Refuted | Judgement::Confirmed if load_bound => Judgement::Inconclusive,
             judgement => judgement,
         },
@@ -263,7 +263,7 @@ fn contender_named(result: &LabResult, name: &str) -> Option<usize> {
 
 /// Judges whether the measured `ratio` confirms a published ratio.
 ///
-/// A published ratio within 5 % of 1 claims that two servers are level. It is confirmed if the whole interval is within
+/// A published ratio within 5 % of 1 claims that two servers are equal. It is confirmed if the whole interval is within
 /// 10 % of 1 and the estimate within 5 %, and refuted if the whole interval differs from 1 by more than 5 %.
 ///
 /// Any other published ratio claims that one server is ahead. It is confirmed if the interval is on the same side of 1
@@ -298,7 +298,7 @@ pub fn judge(published: f64, ratio: Ratio) -> Judgement {
     }
 }
 
-/// Judges whether the first of two servers is level with the second, within 5 %, or ahead of it.
+/// Judges whether the first of two servers is equal to the second, within 5 %, or ahead of it.
 fn judge_level_or_ahead(ratio: Ratio, measure: Measure) -> Judgement {
     let (low, high) =
         if measure.more_is_better() { (ratio.low, ratio.high) } else { (1.0 / ratio.high, 1.0 / ratio.low) };

@@ -1,9 +1,9 @@
 //! Published benchmark results, for comparison with the results of a run.
 //!
-//! The tables and their sources are in the directory `published/` of the crate and are compiled in. Absolute figures of
-//! another machine cannot be compared, but their *ratios* are claims ("io_uring answers 1.5 times as many requests as epoll
-//! at 300 connections") that a run on this machine can confirm or refute. [`compare_with_published()`] compares the same
-//! pair of servers in the same cell.
+//! The tables and their sources are in the directory `published/` of the crate and are compiled in. Absolute figures
+//! from another machine cannot be compared, but their *ratios* are claims ("io_uring answers 1.5 times as many requests
+//! as epoll at 300 connections") that a run on this machine can confirm or refute. [`compare_with_published()`]
+//! compares the same pair of servers in the same cell.
 
 mod comparison;
 mod sources;

@@ -18,7 +18,7 @@ pub struct Source {
     /// Machine and conditions of the measurement.
     pub measured_on: String,
     /// Number of cores of the load generator per core of the server. The connections and the rate are divided equally
-    /// among these cores. A run with one core of load is compared with the share of one core.
+    /// among these cores. A run whose load generator uses one core is compared with the share of one core.
     #[serde(default = "one")]
     pub load_cores: usize,
     /// Compared pairs of servers.
@@ -52,7 +52,7 @@ pub struct Claim {
     pub pair: usize,
     /// Compared measure.
     pub measure: Measure,
-    /// `true` if the first server is level with the second or ahead of it by any factor; `false` if the ratio is at least
+    /// `true` if the first server is equal to the second or ahead of it by any factor; `false` if the ratio is at least
     /// half as far from 1 as the published one.
     #[serde(default)]
     pub level_or_ahead: bool,

@@ -11,7 +11,7 @@ use crate::plan::site::Target;
 pub struct Figure {
     /// Published name of the server.
     pub server: String,
-    /// Number of the column, if two published columns have the same heading.
+    /// Number of the column if two published columns have the same heading.
     pub column: Option<u64>,
     /// Cell of the measurement.
     pub cell: PublishedCell,

@@ -3,7 +3,8 @@
 //! Comparisons are *paired*: within one round, the contender and the reference ran shortly after each other, so slow
 //! drift of the machine cancels out of their ratio. The interval of the median ratio comes from a two-level bootstrap
 //! that resamples passes, and then rounds within each pass. Two levels are needed because every pass starts new
-//! processes, and some properties of a process (address layout, page placement) affect its speed for its whole life.
+//! processes, and some properties of a process (address layout, page placement) affect its speed for its whole
+//! lifetime.
 //!
 //! With few passes, a bootstrap interval is too narrow for its nominal confidence, because the sample contains little
 //! of the variation between passes. The interval is therefore widened with Student's t-distribution for that number of

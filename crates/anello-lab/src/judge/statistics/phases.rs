@@ -105,7 +105,7 @@ pub fn find(samples: &[Sample]) -> Option<Phases> {
     believed.then(|| Phases { slow, slow_factor: gap.exp() })
 }
 
-/// Returns the number of phase changes within stretches.
+/// Returns the number of phase changes within groups of consecutive samples.
 pub fn changes(samples: &[Sample], slow: &[bool]) -> usize {
     let follows = |index: &usize| samples[*index].stretch == samples[index - 1].stretch;
     (1..samples.len()).filter(follows).filter(|&index| slow[index] != slow[index - 1]).count()

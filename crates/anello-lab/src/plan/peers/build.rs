@@ -14,7 +14,7 @@ use crate::plan::peers::manifest::Manifest;
 use crate::plan::peers::origin::{Origin, PinnedLibrary};
 use crate::plan::peers::toolchains::Toolchains;
 
-/// Directories without sources in a peer's directory, created by tools that were run by hand.
+/// Directories within a peer's directory that contain no sources. Tools that were run by hand created them.
 const NO_SOURCES: [&str; 4] = ["target", "build", "node_modules", ".git"];
 
 /// Number of lines at the end of the log that are reported when a build fails.
@@ -46,7 +46,7 @@ pub struct Built {
     pub commands: Vec<String>,
     /// Time of the build, in seconds since 1970.
     pub built_unix_s: u64,
-    /// Origin of the library and the server. Empty in records of older versions.
+    /// Origin of the library and the server. Empty in records from older versions.
     #[serde(default)]
     pub origin: Origin,
 }

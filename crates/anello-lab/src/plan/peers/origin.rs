@@ -76,9 +76,9 @@ fn checksum_of_crate(lock: &str, library: &str, version: &str) -> Option<String>
     packages.find(|package| package.name == library && package.version == version)?.checksum
 }
 
-/// Returns the commit from which a crate was published. `cargo publish` adds it to the crate. Cargo has verified
-/// the crate's checksum when unpacking it, but the commit itself is a claim of the publisher. Cargo has a directory
-/// for each registry; the first one that contains the crate is used.
+/// Returns the commit from which a crate was published. `cargo publish` adds it to the crate. Cargo verified the
+/// crate's checksum when it unpacked the crate, but the commit itself is only claimed by the publisher. Cargo has a
+/// directory for each registry; the first one that contains the crate is used.
 fn published_commit(cargo_home: &Path, library: &str, version: &str) -> Option<String> {
     #[derive(Deserialize)]
     struct Published {

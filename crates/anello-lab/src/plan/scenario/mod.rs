@@ -48,7 +48,7 @@ impl LabConfig {
     /// with 1, 50 and 300 connections and messages of 128 and 1024 bytes. `executable` is the `anello` command.
     ///
     /// # Panics
-    /// Panics if the embedded preset is invalid. A test excludes this.
+    /// Panics if the embedded preset is invalid. A test verifies that it is valid.
     pub fn quick(executable: PathBuf) -> LabConfig {
         LabConfig::preset("quick", executable).expect("preset fits any machine")
     }
@@ -57,7 +57,7 @@ impl LabConfig {
     /// imprecise.
     ///
     /// # Panics
-    /// Panics if the embedded preset is invalid. A test excludes this.
+    /// Panics if the embedded preset is invalid. A test verifies that it is valid.
     pub fn smoke(executable: PathBuf) -> LabConfig {
         LabConfig::preset("smoke", executable).expect("preset fits any machine")
     }

@@ -61,8 +61,9 @@ impl Resources {
         Resources { peers, unbuilt_peers, http_peers, unbuilt_http_peers, ..self }
     }
 
-    /// Returns the cores in order of use: one hardware thread of each physical core in ascending order, then the
-    /// others. Threads of one physical core share execution units, so the load would slow down the server.
+    /// Returns the cores in the order in which they are used: one hardware thread of each physical core in ascending
+    /// order, then the others. Threads of one physical core share execution units, so the load generator would slow
+    /// down the server.
     pub(super) fn cores_by_independence(&self) -> Vec<usize> {
         let (mut separate, mut others): (Vec<usize>, Vec<usize>) = (Vec::new(), Vec::new());
         for &core in &self.cores {

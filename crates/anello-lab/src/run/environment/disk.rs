@@ -82,7 +82,7 @@ fn resolve_links(file: &Path) -> PathBuf {
     fs::canonicalize(&file).ok().or_else(in_parent).unwrap_or(file)
 }
 
-/// Decodes the octal escapes of mountinfo, as in `\040` for a space.
+/// Decodes the octal escapes of mountinfo, such as `\040` for a space.
 fn unescape(text: &str) -> String {
     let mut parts = text.split('\\');
     let mut whole = parts.next().unwrap_or_default().to_owned();

@@ -91,7 +91,7 @@ impl Tree<'_> {
     }
 }
 
-/// Returns the bracketed word of a line as in `always [madvise] never`.
+/// Returns the bracketed word of a line such as `always [madvise] never`.
 pub(super) fn bracketed_option(line: &str) -> Option<String> {
     Some(line.split_once('[')?.1.split_once(']')?.0.to_owned())
 }

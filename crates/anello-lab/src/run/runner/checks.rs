@@ -7,10 +7,10 @@ use crate::run::load::Check;
 use crate::run::progress::Progress;
 use crate::run::runner::Runner;
 
-/// Number of connections of the check with many connections, unless the contender or the machine allows fewer.
+/// Number of connections in the check with many connections, unless the contender or the machine allows fewer.
 const CHECK_CONNECTIONS: usize = 5000;
 
-/// Number of connections of this check with TLS. A handshake costs as much as about a hundred requests, and all
+/// Number of connections in this check with TLS. A handshake costs as much as about a hundred requests, and all
 /// handshakes must complete before the server's handshake timeout.
 const CHECK_TLS_CONNECTIONS: usize = 1000;
 
@@ -81,7 +81,7 @@ impl Runner<'_> {
         }
         let start_ns = self.machine.now_ns();
         if let Err(what) = self.start(index, &self.config.cores.server[..1]) {
-            // The contender cannot be checked and is therefore not timed, even if a later start would succeed.
+            // The contender cannot be checked and is therefore not measured, even if a later start would succeed.
             let elapsed_ns = self.since(start_ns);
             self.record(index, START.to_owned(), Err(vec![what.clone()]), elapsed_ns);
             self.report(index, None, 0, what, Consequence::SkippedPass);

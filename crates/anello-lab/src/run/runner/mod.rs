@@ -308,7 +308,7 @@ impl<'a> Runner<'a> {
         Ok(session)
     }
 
-    /// Runs a contender's own warm-up, which may be long, in steps. Stops between steps when the run is to stop.
+    /// Runs a contender's own warm-up, which may be long, in steps. Stops between steps if the stop flag is set.
     fn warm_up(&self, session: &mut dyn LoadSession, duration: Duration) -> Result<(), SliceError> {
         let mut remaining = duration;
         while !remaining.is_zero() && !self.stopped() {
@@ -330,7 +330,7 @@ impl<'a> Runner<'a> {
     ) -> Option<ContenderSession> {
         self.resume_idle_spinner(index);
         let contender_session = self.run_slice_with_retries(index, contender_session, position);
-        // A restart opens connections as well. Close them if the descriptors do not suffice for all contenders.
+        // A restart opens connections as well. Close them if there are not enough descriptors for all contenders.
         let contender_session = contender_session.map(|contender_session| ContenderSession {
             session: contender_session.session.filter(|_| keep_open),
             ..contender_session
@@ -409,12 +409,12 @@ impl<'a> Runner<'a> {
         }
     }
 
-    /// Waits for the process to exit and returns its exit description with `what`. The load usually notices a
-    /// broken connection before the exit of the server is visible, but the exit is the cause.
+    /// Waits for the process to exit and returns its exit description with `what`. The load generator usually detects a
+    /// broken connection before the server's exit is visible, but the exit is the cause.
     fn root_cause(&mut self, index: usize, what: String) -> String {
         let Some(running) = &self.running[index] else { return what };
         match self.machine.exit_description(running.pid, self.config.startup.exit_timeout) {
-            Some(exit) => format!("{exit} (load error: {what})"),
+            Some(exit) => format!("{exit} (load generator error: {what})"),
             None => {
                 format!("{what} (still running after {} s)", self.config.startup.exit_timeout.as_secs_f64())
             }

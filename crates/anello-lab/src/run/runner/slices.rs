@@ -1,4 +1,4 @@
-//! Measurement of a slice: the load, the server and the machine.
+//! Measurement of a slice: the load generator, the server and the machine.
 
 use crate::plan::cell::Workload;
 use crate::result::{Quality, Slice};
@@ -27,7 +27,7 @@ impl Runner<'_> {
         {
             self.note(format!(
                 "The CPU share of the servers could not be limited ({reason}). Servers used their full cores. Differences \
-                 between servers that cost less than the load may be understated."
+                 between servers that cost less than the load generator may be understated."
             ));
         }
         let load = session.run_slice(self.config.timing.slice);
@@ -37,8 +37,8 @@ impl Runner<'_> {
         check(&load)?;
         if load.reopened > 0 && matches!(cell.workload, Workload::Http { reconnect: false, .. }) {
             self.note(format!(
-                "{} closed keep-alive connections ({cell}). The load reopened them during its slices, which therefore \
-                 include the cost of connecting.",
+                "{} closed keep-alive connections ({cell}). The load generator reopened them during its slices, which \
+                 therefore include the cost of connecting.",
                 self.config.contenders[index].name
             ));
         }

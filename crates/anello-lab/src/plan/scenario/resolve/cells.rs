@@ -1,4 +1,4 @@
-//! Cells of a scenario, as far as this machine has the cores and the open files.
+//! Cells of a scenario, limited to those for which this machine has enough cores and open files.
 
 use std::ops::Range;
 
@@ -184,7 +184,8 @@ impl Resolver<'_> {
         Ok(())
     }
 
-    /// Returns the requested numbers of server cores that this machine has. Adds a note about the others.
+    /// Returns the requested numbers of server cores that this machine has. Adds a note about the numbers that it does
+    /// not have.
     fn core_counts(&mut self) -> Result<Vec<usize>, ScenarioError> {
         if let Some(zero) = self.file.server_cores.iter().find(|count| *count.get_ref() == 0) {
             return self.error(zero.span(), "server_cores must be at least 1");
@@ -194,14 +195,15 @@ impl Resolver<'_> {
         let (fitting, excess): (Vec<_>, Vec<_>) =
             requested.into_iter().partition(|&count| count <= available);
         let (excess, cores) = (comma_separated(&excess), self.resources.cores.len());
-        let note = format!("Omitted: {excess} server cores: of {cores} usable cores, 1 runs the load.");
+        let note =
+            format!("Omitted: {excess} server cores: of {cores} usable cores, 1 runs the load generator.");
         if !excess.is_empty() && !self.notes.contains(&note) {
             self.notes.push(note);
         }
         Ok(fitting)
     }
 
-    /// Returns the number of cores for servers. The load uses one core, unless there is only one.
+    /// Returns the number of cores for servers. The load generator uses one core, unless there is only one.
     fn cores_for_servers(&self) -> usize {
         self.resources.cores.len().saturating_sub(1).max(1)
     }
@@ -220,7 +222,7 @@ pub fn drop_cells_over_limit(cells: &mut Vec<Cell>, limit: usize) -> Option<Stri
     cells.retain(fits);
     (!dropped.is_empty()).then(|| {
         format!(
-            "Omitted because the lab may only have {limit} connections open (`ulimit -Hn`): cells with {} connections.",
+            "Omitted because the lab may have only {limit} connections open (`ulimit -Hn`): cells with {} connections.",
             comma_separated(&dropped)
         )
     })

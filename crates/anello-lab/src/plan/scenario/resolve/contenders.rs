@@ -10,7 +10,7 @@ use crate::plan::scenario::resolve::resolver::Resolver;
 use crate::plan::scenario::resources::Resources;
 use crate::plan::site::{SupportedTargets, Target};
 
-/// Placeholder for a core that runs neither servers nor the load.
+/// Placeholder for a core that runs neither the servers nor the load generator.
 const FURTHER_CORE: &str = "{further_core}";
 
 impl<'a> Resolver<'a> {
@@ -173,8 +173,8 @@ impl<'a> Resolver<'a> {
     }
 
     /// Replaces [`FURTHER_CORE`] with the core and returns it if any contender uses the placeholder. Without such a
-    /// core, these contenders are removed: on a core of the servers or the load, they would not measure their
-    /// option.
+    /// core, these contenders are removed: on a core of the servers or the load generator, they would not measure the
+    /// option under test.
     pub(super) fn assign_further_core(
         &mut self,
         contenders: &mut Vec<Contender>,
@@ -187,7 +187,8 @@ impl<'a> Resolver<'a> {
         let Some(core) = core else {
             let omitted = drop_unless(contenders, |contender| !uses_core(contender));
             let why = format!(
-                "Omitted because they need a core in addition to those of servers and load, and only {} are usable",
+                "Omitted because they need a core in addition to those of the servers and the load generator, and only \
+                 {} are usable",
                 self.resources.cores.len()
             );
             self.note_omitted(&why, &omitted);
@@ -230,7 +231,7 @@ impl<'a> Resolver<'a> {
                 affected.push(format!("{} ({base})", contender.name));
             }
         }
-        self.note_omitted("No base, because it does not participate", &affected);
+        self.note_omitted("Base omitted because it does not participate", &affected);
     }
 }
 

@@ -101,17 +101,17 @@ impl Resolver<'_> {
         self.error(span, error)
     }
 
-    /// Assigns cores to the servers, the load, and the contenders that use an additional core.
+    /// Assigns cores to the servers, the load generator, and the contenders that use an additional core.
     fn core_layout(&mut self, max_cores: Option<usize>, contenders: &mut Vec<Contender>) -> CoreLayout {
         let max_cores = max_cores.unwrap_or(1);
         let cores = self.resources.cores_by_independence();
-        // The load uses a single thread. Fast servers on several cores can exceed it, which the results show.
+        // The load generator uses a single thread. Fast servers on several cores can outpace it; the results show this.
         let load = cores.get(max_cores).or_else(|| cores.last()).copied().unwrap_or(0);
         let further = self.assign_further_core(contenders, cores.get(max_cores + 1).copied());
         if max_cores > 1 {
             self.notes.push(format!(
-                "The load is one thread on core {load}. Servers on several cores may be faster than the load. In saturated \
-                 cells, compare the CPU time per request."
+                "The load generator has one thread, on core {load}. Servers on several cores may be faster. In \
+                 saturated cells, compare the CPU time per request."
             ));
         }
         let used = max_cores + 1 + usize::from(further.is_some());
@@ -146,8 +146,9 @@ impl Resolver<'_> {
             .collect();
         if !pairs.is_empty() {
             self.notes.push(format!(
-                "Cores {} are hardware threads of one physical core (SMT), and no other cores are usable. The load slows down \
-                 every server. Compare servers with each other and do not rely on absolute values.",
+                "Cores {} are hardware threads of one physical core (SMT), and no other cores are usable. The load \
+                 generator slows down every server. Compare servers with each other and do not rely on absolute \
+                 values.",
                 pairs.join(", ")
             ));
         }
