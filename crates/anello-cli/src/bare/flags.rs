@@ -9,7 +9,7 @@ use anello_bare::disk::Engine;
 
 use crate::common::duration;
 
-/// Run a baseline of the lab: a minimal hand-written event loop without a runtime.
+/// Run one of the lab's baselines: a minimal hand-written event loop without a runtime.
 ///
 /// The baselines are single-threaded echo servers (except threads, with one thread per connection, and uring --rings,
 /// with one thread per ring) and disk workers. They exit immediately on SIGINT or SIGTERM.
@@ -49,8 +49,8 @@ pub struct Address {
 
 /// TCP echo server with io_uring.
 ///
-/// Without any of the options below, this is the baseline. With an option, a second, configurable server runs, which
-/// measures the effect of each option. Compare it with --configurable alone, not with the baseline.
+/// Without any of the options below, this is the baseline. With any option, a second, configurable server runs instead,
+/// to measure the effect of each option. Compare it with --configurable alone, not with the baseline.
 #[derive(clap::Args)]
 pub struct UringArguments {
     #[command(flatten)]
@@ -89,7 +89,7 @@ pub struct UringFlags {
     #[arg(long)]
     pub per_connection_buffers: bool,
 
-    /// Keep connections only in the ring's table of registered files, without descriptors (Linux 5.19).
+    /// Keep connections only as registered files of the ring, without descriptors (Linux 5.19).
     #[arg(long)]
     pub registered_files: bool,
 

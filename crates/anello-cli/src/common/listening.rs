@@ -42,10 +42,10 @@ pub async fn finish_accepting(accept_tasks: &mut [JoinHandle<()>]) {
     }
 }
 
-/// Waits for the signal that aborts the drain. Logs an error of the signals, and then waits forever.
+/// Waits for the signal that aborts the drain. If signals cannot be received, logs the error and never returns.
 pub async fn second_signal(signals: &mut Signals, signal_received: bool) {
-    // The first signal started this shutdown, so it takes one more. If accepting was stopped by another worker, this
-    // worker has yet to receive the first signal.
+    // The first signal started this shutdown, so a second one is needed. If accepting was stopped by another worker,
+    // this worker has yet to receive the first signal.
     let remaining_signals = if signal_received { 1 } else { 2 };
     for _ in 0..remaining_signals {
         if let Err(error) = signals.recv().await {
@@ -55,7 +55,7 @@ pub async fn second_signal(signals: &mut Signals, signal_received: bool) {
     }
 }
 
-/// Distribution of connections over the workers.
+/// Distribution of connections across the workers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Distribution {
     /// Evenly: a worker with more connections than the average transfers new ones to the worker with the fewest.
@@ -187,7 +187,7 @@ pub struct Listening {
     internet: Option<ListenerGroup<TcpListener>>,
     unix: Option<ListenerGroup<UnixListener>>,
     sockets: usize,
-    /// Treatment of the connections that are in the accept queue at shutdown.
+    /// What to do with connections in the accept queue at shutdown.
     pending: PendingConnections,
     file: Option<SocketFile>,
     is_transferred: AtomicBool,
@@ -358,7 +358,7 @@ impl Listening {
         }
     }
 
-    /// Returns duplicates of the sockets, for a transfer to another process.
+    /// Returns duplicates of the sockets, to transfer to another process.
     pub fn sockets(&self) -> io::Result<Vec<OwnedFd>> {
         let mut sockets = Vec::new();
         if let Some(group) = &self.internet {

@@ -36,19 +36,19 @@ pub struct Arguments {
     #[arg(long, value_name = "BYTES", requires = "request_bytes")]
     pub response_bytes: Option<NonZero<usize>>,
 
-    /// Cores to use, with one pinned worker each, as in 0 or 0,2-3, or all; by default one unpinned worker
+    /// Cores to use, with one pinned worker each, e.g. 0 or 0,2-3, or all [default: one unpinned worker]
     #[arg(long, value_name = "LIST", value_parser = cores::parse)]
     pub cores: Option<Cores>,
 
-    /// How connections are distributed over the workers
+    /// How connections are distributed across the workers
     #[arg(long, value_enum, value_name = "POLICY", default_value_t = Distribution::Balanced)]
     pub distribution: Distribution,
 
-    /// Maximum number of connections over all workers; further connections are accepted and closed
+    /// Maximum number of connections across all workers; further connections are accepted and closed
     #[arg(long, value_name = "N", default_value_t = 1_000_000)]
     pub max_connections: usize,
 
-    /// Close connections that are idle for this long, as in 60s; by default never
+    /// Close connections that are idle for this long, e.g. 60s [default: never]
     #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
     pub idle_timeout: Option<Duration>,
 
