@@ -239,7 +239,7 @@ fn flag_conflict_names_file() {
     let messages = problems("directory = \".\"\ntls-cert = \"cert.pem\"", &["--tls-key", "key.pem"]);
     assert!(messages[0].starts_with("cert.pem: "), "{messages:?}");
     let messages = problems("listing = true", &[]);
-    assert!(messages[0].contains("missing (set it in the file, as in directory = "), "{messages:?}");
+    assert!(messages[0].contains("missing (set it in the file, e.g. directory = "), "{messages:?}");
     // Consequences of another problem are not reported.
     for file in ["directory = 1", "tls-cert = \"cert.pem\"\ntls-key = 1\ndirectory = \".\"", "directory"] {
         let messages = problems(file, &[]);

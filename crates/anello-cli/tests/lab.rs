@@ -52,7 +52,7 @@ fn smoke_run_compares_servers_and_writes_reports() {
     // io_uring if available, else epoll.
     let driver = result.plan.load_driver.as_deref().expect("the plan contains the driver of the load");
     assert!(["epoll", "io_uring"].contains(&driver), "{driver}");
-    let note = format!("The load ran on anello's {driver} driver.");
+    let note = format!("The load generator ran on anello's {driver} driver.");
     assert!(result.notes.contains(&note), "{:?}", result.notes);
     let version = Command::new(env!("CARGO_BIN_EXE_anello")).arg("--version").output().unwrap();
     let version = String::from_utf8(version.stdout).unwrap();

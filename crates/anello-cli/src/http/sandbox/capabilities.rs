@@ -78,7 +78,7 @@ fn required_capabilities(allowed_paths: &AllowedPaths) -> CapabilitySet {
         file.parent().is_some_and(|directory| is_denied(directory, Access::WRITE_OK | Access::EXEC_OK))
     };
     let is_log_denied = |file: &Path| match fs::symlink_metadata(file) {
-        // Only regular files are renamed by log rotation and then created again.
+        // Log rotation renames only regular files, which are then created again.
         Ok(metadata) if !metadata.is_file() => is_file_denied(file),
         _ => is_file_denied(file) || is_directory_denied(file),
     };

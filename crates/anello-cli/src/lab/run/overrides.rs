@@ -22,7 +22,7 @@ pub fn apply_overrides(
         if config.cells.is_empty() {
             return Err(invalid_input(format!(
                 "no cells left to measure: the lab can open at most {connections_limit} connections (lower \
-                 --connections, or raise the limit of open files, `ulimit -Hn`)"
+                 --connections, or raise the open-file limit, `ulimit -Hn`)"
             )));
         }
     }

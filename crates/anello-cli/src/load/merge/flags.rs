@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use crate::load::values::AllowedErrors;
 
-/// Merge the latency histograms of several runs, for example of one load from several machines.
+/// Merge the latency histograms of several runs, for example of one load test run from several machines.
 ///
 /// The logs are written by `anello load … --hdr FILE`, or by any program that writes HdrHistogram interval logs
 /// (version 2) in nanoseconds. The command adds histograms, not percentiles, so the percentiles are those of all
