@@ -50,7 +50,8 @@ fn smoke_run_compares_servers_and_writes_reports() {
     );
     assert!(!result.plan.repeat_command.contains("--out"), "{}", result.plan.repeat_command);
     // io_uring if available, else epoll.
-    let driver = result.plan.load_driver.as_deref().expect("the plan contains the driver of the load");
+    let driver =
+        result.plan.load_driver.as_deref().expect("the plan contains the driver of the load generator");
     assert!(["epoll", "io_uring"].contains(&driver), "{driver}");
     let note = format!("The load generator ran on anello's {driver} driver.");
     assert!(result.notes.contains(&note), "{:?}", result.notes);
@@ -150,7 +151,7 @@ fn closed_output_pipes_do_not_prevent_reports() {
 }
 
 #[test]
-fn accepts_non_unicode_argument() {
+fn non_unicode_argument_is_accepted() {
     let directory = tempfile::tempdir().unwrap();
     let out = directory.path().join(OsStr::from_bytes(b"r\xff"));
     let scenario = short_scenario(directory.path());

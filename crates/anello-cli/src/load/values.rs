@@ -1,4 +1,4 @@
-//! Flag values of `anello load`: addresses, rates, status codes and kinds of errors.
+//! Flag values of `anello load`: addresses, rates, status codes and error kinds.
 
 use std::path::PathBuf;
 
@@ -10,7 +10,7 @@ pub enum Rate {
     Sweep { first: u64, last: u64, step: u64 },
 }
 
-/// An allowed kind of errors; `None` allows all kinds.
+/// An allowed error kind; `None` allows all kinds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Kinds(pub Option<ErrorKind>);
 
