@@ -121,7 +121,7 @@ fn fault_38_consecutive_handovers_fail_no_request() {
     assert_eq!(fs::metadata(&handover).expect("handover socket").permissions().mode() & 0o777, 0o600);
     let load = Load::start(&address, 6);
     load.assert_still_serving(100);
-    // Between all pairs of drivers, and between different numbers of workers.
+    // Handovers between all pairs of drivers, and between different numbers of workers.
     let cores = ["0", "0,0", "0"];
     for round in 0..3 * all_drivers.len() {
         let driver = all_drivers[(round / 2) % all_drivers.len()];

@@ -58,7 +58,7 @@ pub struct DriverFlags {
 
     /// Send messages of at least this many bytes by a direct system call instead of queueing them for the next turn
     ///
-    /// Buffers of more than 4 KiB outside the ring are sent directly, too. Smaller messages are submitted in the next
+    /// Buffers of more than 4 KiB outside the ring are also sent directly. Smaller messages are submitted in the next
     /// turn; on epoll, only messages of up to 4096 bytes are queued, and only while many sockets are ready.
     #[arg(long, value_name = "BYTES")]
     direct_send_threshold_bytes: Option<usize>,

@@ -148,7 +148,7 @@ fn bind_tcp(address: SocketAddr, role: SocketRole) -> io::Result<StdTcpListener>
         socket.set_tcp_nodelay(true)?;
         socket.bind(&SockAddr::from(address))?;
         // Set after bind(2), so that bind fails with EADDRINUSE if another server owns the address. Otherwise the two
-        // servers would share its clients.
+        // servers would share the clients.
         socket.set_reuse_port(role != SocketRole::Only)?;
         socket.listen(BACKLOG)?;
         io::Result::Ok(socket.into())
@@ -284,13 +284,13 @@ impl Listening {
         }
     }
 
-    /// Starts or resumes accepting in all workers.
+    /// Starts or resumes accepting connections in all workers.
     pub fn resume(&self) {
         self.internet.iter().for_each(ListenerGroup::resume);
         self.unix.iter().for_each(ListenerGroup::resume);
     }
 
-    /// Pauses accepting in all workers. New connections stay in the accept queues.
+    /// Pauses accepting connections in all workers. New ones stay in the accept queues.
     pub fn pause(&self) {
         self.internet.iter().for_each(ListenerGroup::pause);
         self.unix.iter().for_each(ListenerGroup::pause);
@@ -304,18 +304,18 @@ impl Listening {
         Ok(internet.or(unix).unwrap_or(0))
     }
 
-    /// Stops accepting at shutdown.
+    /// Stops accepting connections at shutdown.
     pub fn close(&self) {
         self.close_with(self.pending);
     }
 
-    /// Stops accepting after the sockets were transferred to another process.
+    /// Stops accepting connections after the sockets were transferred to another process.
     pub fn close_transferred(&self) {
         self.is_transferred.store(true, Ordering::Relaxed);
         self.close_now();
     }
 
-    /// Stops accepting and leaves queued connections unaccepted.
+    /// Stops accepting connections and leaves queued ones unaccepted.
     pub fn close_now(&self) {
         self.close_with(PendingConnections::Leave);
     }

@@ -15,10 +15,10 @@ use crate::common::listening::Distribution;
 /// byte i of the response is byte (i modulo the request size) of the request. Responses are sent in the order
 /// of the requests; a request that is incomplete when the client closes the connection gets no response.
 ///
-/// Prints one ready line with the address, the driver and the kernel features in use. SIGINT and SIGTERM stop
-/// accepting, echo the received data and close the connections; a second signal closes them immediately. The exit code
-/// is 0 in both cases. If a service manager passes sockets (LISTEN_FDS, for example systemd), they are used and --addr
-/// must be omitted.
+/// Prints one ready line with the address, the driver and the kernel features in use. On SIGINT or SIGTERM, the server
+/// stops accepting connections, echoes the received data and closes the connections; a second signal closes them
+/// immediately. The exit code is 0 in both cases. If a service manager passes sockets (LISTEN_FDS, for example
+/// systemd), they are used and --addr must be omitted.
 #[derive(clap::Args)]
 pub struct Arguments {
     /// Address to listen on [default: 127.0.0.1:7000]

@@ -28,10 +28,10 @@ use crate::common::listening::Distribution;
 
 /// Serve the files of a directory over HTTP/1.1
 ///
-/// Prints one ready line with the address, the driver and the kernel features in use. SIGINT and SIGTERM stop
-/// accepting and complete the requests in flight; a second signal closes the connections immediately. The exit code is
-/// 0, or 1 if access log lines were lost. If a service manager passes sockets (LISTEN_FDS, for example systemd),
-/// they are used and --addr must be omitted.
+/// Prints one ready line with the address, the driver and the kernel features in use. On SIGINT or SIGTERM, the server
+/// stops accepting connections and completes the requests in flight; a second signal closes the connections
+/// immediately. The exit code is 0, or 1 if access log lines were lost. If a service manager passes sockets
+/// (LISTEN_FDS, for example systemd), they are used and --addr must be omitted.
 #[derive(clap::Args)]
 pub struct Arguments {
     /// Document root; optional if the --config file sets `directory`

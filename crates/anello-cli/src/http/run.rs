@@ -33,7 +33,7 @@ use crate::common::error::Context;
 use crate::common::listening::SocketFile;
 use crate::common::{activation, limits, output};
 
-/// Serves until a signal, or until a successor process has taken over.
+/// Serves until a signal arrives or a successor process has taken over.
 pub fn run(arguments: Arguments, configuration: &Configuration) -> io::Result<ExitCode> {
     if arguments.check {
         return check::run(&arguments, configuration);

@@ -172,11 +172,11 @@ pub struct CommonFlags {
     #[arg(long, short = 'c', value_name = "N", default_value_t = 50, value_parser = count::up_to(MAX_COUNT))]
     connections: usize,
 
-    /// Duration of the measurement, or of each step of a sweep; pending replies at the end are awaited.
+    /// Duration of the measurement, or of each step of a sweep; replies pending at the end are awaited.
     #[arg(long, short = 'd', value_name = "DURATION", value_parser = duration::parse, default_value = "10s")]
     duration: Duration,
 
-    /// Duration of load before the measurement; its results are discarded.
+    /// Duration of the warm-up before the measurement; its results are discarded.
     #[arg(long, value_name = "DURATION", value_parser = duration::parse, default_value = "0s")]
     warm_up: Duration,
 
@@ -207,7 +207,7 @@ pub struct CommonFlags {
     #[arg(long, value_name = "PERCENT", default_value_t = 95, requires = "rate", value_parser = clap::value_parser!(u32).range(1..=100))]
     knee_min_answered_percent: u32,
 
-    /// Sweep: a step is the knee if its p99 latency exceeds this multiple of that of the first step.
+    /// Sweep: a step is the knee if its p99 latency exceeds this multiple of the p99 latency of the first step.
     #[arg(long, value_name = "TIMES", default_value_t = 10, requires = "rate", value_parser = clap::value_parser!(u32).range(1..))]
     knee_max_latency_factor: u32,
 
@@ -279,7 +279,7 @@ pub struct CommonFlags {
     #[arg(long, value_name = "FILE")]
     pub ndjson: Option<PathBuf>,
 
-    /// Comment to add to the log of --hdr.
+    /// Comment to add to the --hdr log.
     #[arg(long, value_name = "TEXT", requires = "hdr")]
     pub comment: Option<String>,
 

@@ -19,7 +19,7 @@ use crate::common::listening::SocketFile;
 /// Maximum number of queued successors while one is being served.
 const BACKLOG: i32 = 16;
 
-/// Time limit for the workers to pause or resume accepting.
+/// Time limit for the workers to pause or resume accepting connections.
 const PAUSE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The handover socket, to which successors connect.
@@ -37,9 +37,9 @@ pub trait HandoverSource: Send + 'static {
     fn file(&self) -> Option<&SocketFile>;
     /// Returns a duplicate of the listening socket for /metrics, if there is one.
     fn metrics(&self) -> io::Result<Option<TcpListener>>;
-    /// Pauses accepting in this process.
+    /// Pauses accepting connections in this process.
     fn pause(&self, timeout: Duration) -> io::Result<()>;
-    /// Resumes accepting.
+    /// Resumes accepting connections.
     fn resume(&self, timeout: Duration) -> io::Result<()>;
     /// Shuts this process down after the sockets were transferred.
     fn transfer_done(&self);

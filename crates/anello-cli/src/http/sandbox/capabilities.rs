@@ -1,8 +1,8 @@
 //! Capabilities: a process started as root keeps only those that its paths require.
 //!
-//! Serving itself requires none: ports are bound earlier and never again. But root may be configured with paths whose
-//! permission bits grant access only to other users. If a path is accessible only with `CAP_DAC_READ_SEARCH` or
-//! `CAP_DAC_OVERRIDE`, that capability is kept.
+//! Serving itself requires none: ports are bound earlier and never again. However, a server started as root may be
+//! configured with paths whose permission bits grant access only to other users. If a path is accessible only with
+//! `CAP_DAC_READ_SEARCH` or `CAP_DAC_OVERRIDE`, that capability is kept.
 
 use std::fs;
 use std::path::Path;

@@ -11,7 +11,7 @@
 //!
 //! The mechanisms complement each other. seccomp restricts system calls regardless of their targets and kills the
 //! process on a violation, but it sees only `io_uring_enter(2)`, not the operations of a ring. Landlock restricts only
-//! access to files and ports, but including access by io_uring operations.
+//! access to files and ports, but it also covers io_uring operations.
 
 pub mod capabilities;
 mod landlock;

@@ -44,7 +44,7 @@ pub struct RunArguments {
     )]
     pub resume: Option<PathBuf>,
 
-    /// Seed of the random order and of the bootstrap intervals; a run with the same seed uses the same order.
+    /// Seed for the random order and the bootstrap intervals; a run with the same seed uses the same order.
     #[arg(long, value_name = "NUMBER")]
     pub seed: Option<u64>,
 
