@@ -49,7 +49,7 @@ impl Default for Options {
 /// uses: deferred task work, multishot receive into a buffer ring, inline send completion, ordinary descriptors, one
 /// ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::Args)]
-#[command(next_help_heading = "Options of io_uring")]
+#[command(next_help_heading = "io_uring options")]
 pub struct UringOptions {
     /// When the kernel runs task work, which completes requests. Default: deferred, or with --sqpoll on the polling
     /// thread.

@@ -57,7 +57,7 @@ pub struct UringArguments {
     pub address: Address,
 
     /// Run the configurable server even without other options: the reference for measuring them.
-    #[arg(long, help_heading = "Options of io_uring")]
+    #[arg(long, help_heading = "io_uring options")]
     pub configurable: bool,
 
     #[command(flatten)]
@@ -65,7 +65,7 @@ pub struct UringArguments {
 }
 
 #[derive(clap::Args)]
-#[command(next_help_heading = "Options of io_uring")]
+#[command(next_help_heading = "io_uring options")]
 pub struct UringFlags {
     /// When the kernel runs completion work: deferred (the default), deferred-once (once per turn of the loop),
     /// cooperative or interrupting.
