@@ -151,7 +151,7 @@ pub fn tools(compiler: Option<String>, variable: impl Fn(&str) -> Option<String>
 /// Reduces every absolute path in Cargo's encoded flags to its last component, because user names and directory layouts
 /// of the build machine must not be published.
 fn strip_machine_paths(flags: &str) -> String {
-    // A space can be part of a path. A space before a dash or a slash is taken as a separator.
+    // A space can be part of a path. A space before a dash or a slash is treated as a separator.
     let flags = flags.replace(" -", "\u{1f}-").replace(" /", "\u{1f}/");
     let separators = ['\u{1f}', '=', ',', ':', ';'];
     let shortened = flags.split_inclusive(separators).map(|part| {
@@ -166,8 +166,8 @@ fn strip_machine_paths(flags: &str) -> String {
     shortened.collect::<String>().replace('\u{1f}', " ")
 }
 
-/// Returns whether a slash after `prefix` starts an absolute path. It does not after a path component, but it does
-/// after an option that is joined to its path, such as `-L` or `-isystem`.
+/// Returns whether a slash after `prefix` starts an absolute path. A slash after a path component does not; a slash
+/// after an option joined to its path, such as `-L` or `-isystem`, does.
 fn is_path_start(prefix: &str) -> bool {
     let is_option = prefix.strip_prefix('-').is_some_and(|name| {
         name.chars().count() == 1 || name.chars().all(|letter| letter.is_ascii_lowercase())
@@ -180,7 +180,7 @@ fn is_path_start(prefix: &str) -> bool {
 fn git(directory: &Path, arguments: &[&str]) -> Command {
     let mut command = Command::new("git");
     command.arg("--no-optional-locks").args(arguments).current_dir(directory);
-    // Git sets these while it runs hooks; they may name another repository.
+    // Git sets these when it runs hooks; they may name another repository.
     for variable in ["GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_COMMON_DIR", "GIT_OBJECT_DIRECTORY"] {
         command.env_remove(variable);
     }

@@ -1,11 +1,11 @@
-//! Runs a command with a seccomp filter that fails `io_uring_setup(2)` with EPERM, as many containers do.
+//! Runs a command with a seccomp filter that makes `io_uring_setup(2)` fail with EPERM, as many containers do.
 //!
 //! ```text
 //! cargo run --example without_io_uring -- anello doctor
 //! ```
 //!
-//! The command and all its child processes keep the filter. No container and no tracer is needed, and other system
-//! calls keep their speed. The filter requires `no_new_privs`: set-user-ID programs that the command starts gain no
+//! The command and all its child processes inherit the filter. No container or tracer is needed, and other system calls
+//! are not slowed down. The filter requires `no_new_privs`: set-user-ID programs that the command starts gain no
 //! privileges.
 
 #![forbid(unsafe_code)]

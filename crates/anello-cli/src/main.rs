@@ -40,7 +40,7 @@ enum Command {
     Http(Box<http::Arguments>),
     Bare(bare::Arguments),
     Doctor(doctor::Arguments),
-    /// Generate load for a server and report latency, throughput and errors.
+    /// Generate load against a server and report latency, throughput and errors.
     #[command(subcommand)]
     Load(load::Command),
     /// Run benchmarks that compare servers on this machine.
@@ -81,7 +81,7 @@ fn start_log() {
     let filter = tracing_subscriber::EnvFilter::try_from_env("ANELLO_LOG")
         .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("warn"));
     let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr).with_target(false);
-    // No colours in files and journals, nor if NO_COLOR is set (no-color.org).
+    // Colours only on a terminal, and not if NO_COLOR is set (no-color.org).
     let is_coloured =
         io::stderr().is_terminal() && env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
     let log = log.with_ansi(is_coloured);

@@ -124,7 +124,7 @@ fn options_preset_compares_variants_with_their_baselines() {
     let config = resolve("options", text, &resources).expect("three cores are enough");
     let contender = |variant: &anello_bare::Variant| {
         let words = ["bare"].into_iter().chain(variant.arguments.iter().copied());
-        // The lab assigns the polling thread a core that neither the servers nor the load use.
+        // The lab assigns the polling thread a core that neither the servers nor the load generator uses.
         let words = words.map(|word| if word == "last" { "2" } else { word });
         let words: Vec<&str> = words.chain(["--addr", "127.0.0.1:0"]).collect();
         let contender = config.contenders.iter().find(|contender| contender.arguments == words);

@@ -76,7 +76,7 @@ fn only_changed_sources_set_changes_suffix() {
 
 /// The commit is part of the binary, so a changed commit would change the hash of the binary.
 #[test]
-fn commit_of_unrelated_files_does_not_change_reported_commit() {
+fn reported_commit_ignores_unrelated_files() {
     let Some(root) = repository() else { return };
     let root = root.path();
     let first = commit(root);
@@ -115,7 +115,7 @@ fn unknown_commit_has_a_reason() {
 }
 
 #[test]
-fn published_crate_reports_commit_of_vcs_info() {
+fn published_crate_reports_commit_from_vcs_info() {
     let directory = tempfile::tempdir().unwrap();
     let published = |text: &str| {
         write(directory.path(), ".cargo_vcs_info.json", text);

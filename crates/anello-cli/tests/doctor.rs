@@ -1,4 +1,4 @@
-//! Tests of `anello doctor` as a child process, also with io_uring unavailable.
+//! Tests of `anello doctor` as a child process, including with io_uring unavailable.
 
 #![forbid(unsafe_code)]
 
@@ -13,7 +13,7 @@ fn doctor(arguments: &[&str]) -> Command {
 }
 
 /// Runs the command under strace, which makes `io_uring_setup(2)` fail with this error. Returns `None` if strace is not
-/// installed or may not trace.
+/// installed or is not permitted to trace.
 fn doctor_refused(error: &str, arguments: &[&str]) -> Option<Output> {
     let works = Command::new("strace").args(["-f", "-qq", "-e", "trace=none", "true"]).output();
     if !works.is_ok_and(|output| output.status.success()) {
@@ -81,7 +81,7 @@ fn fault_07_unavailable_io_uring_falls_back_to_epoll_with_advice() {
 }
 
 #[test]
-fn reports_driver_of_environment_variable() {
+fn reports_driver_from_environment_variable() {
     let output = doctor(&["--json"]).env("ANELLO_DRIVER", "epoll").output().unwrap();
     let document: serde_json::Value = serde_json::from_str(&text(&output)).unwrap();
     assert_eq!(document["facts"]["choice"]["overridden"]["Ok"]["driver"], "epoll");

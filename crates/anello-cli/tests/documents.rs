@@ -31,7 +31,8 @@ fn repository() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().expect("repository")
 }
 
-/// Returns the documents. The changelog and the commands in `results` are of earlier versions.
+/// Returns the documents. The changelog and the commands in `results` are omitted, because they refer to earlier
+/// versions.
 fn documents() -> Vec<Document> {
     let root = repository();
     let top = ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "SECURITY.md", "peers/README.md"];
@@ -83,7 +84,7 @@ impl Document {
                 }
             }
         }
-        assert!(open.is_none(), "{}: code block without an end", self.path);
+        assert!(open.is_none(), "{}: unterminated code block", self.path);
         (fenced, indented, text)
     }
 
@@ -139,7 +140,7 @@ fn split_words(line: &str) -> Vec<String> {
     words
 }
 
-/// Starts a word unless one is open.
+/// Starts a word unless one is in progress.
 fn extend(words: &mut Vec<String>, in_word: bool) -> bool {
     if !in_word {
         words.push(String::new());
@@ -147,7 +148,7 @@ fn extend(words: &mut Vec<String>, in_word: bool) -> bool {
     true
 }
 
-/// A command line of `anello`: variables of its environment, and arguments.
+/// A command line of `anello`: environment variables and arguments.
 struct Invocation {
     variables: Vec<(String, String)>,
     words: Vec<String>,
@@ -204,11 +205,11 @@ impl Drop for Server {
     }
 }
 
-/// A directory with the files that the examples name, and the servers that they load.
+/// A directory with the files that the examples name, and the servers that the examples put under load.
 struct Fixture {
     directory: TempDir,
     servers: Vec<Server>,
-    /// Parts of the examples, and what replaces them here. The first one that matches a word applies.
+    /// Parts of the examples and their replacements in the tests. The first one that matches a word applies.
     replacements: Vec<(String, String)>,
 }
 
@@ -296,7 +297,7 @@ impl Fixture {
         self.command(words).output().expect("anello")
     }
 
-    /// Measures a small comparison, and returns the path of its JSON file.
+    /// Runs a small comparison and returns the path of its JSON file.
     fn measure(&self) -> PathBuf {
         let output = self.output(&["lab", "run", "--scenario", "mine.toml", "--skip-checks", "--out", "lab"]);
         assert!(output.status.success(), "{}", errors_of(&output));
@@ -320,7 +321,7 @@ impl Fixture {
                 Ok(())
             }
             ["http", ..] if !words.contains(&"--check") => match expect_success(with(&["--check"])) {
-                // What this user or this kernel does not permit is detected after the flags have been parsed.
+                // Missing permissions and kernel features are detected after the flags have been parsed.
                 Err(error) if error.contains("anello: --user ") || error.contains("sandbox: ") => Ok(()),
                 result => result,
             },
@@ -334,7 +335,7 @@ impl Fixture {
                 let errors = errors_of(&output);
                 if errors.contains("missing.json") { Ok(()) } else { Err(errors) }
             }
-            // Without programs, nothing can be built.
+            // Without compilers, nothing can be built.
             ["lab", "peers", "build", ..] => {
                 let output = with(&[]).env("PATH", "").output().expect("anello");
                 if output.status.code() == Some(2) { Err(errors_of(&output)) } else { Ok(()) }
@@ -353,7 +354,7 @@ fn expect_success(mut command: Command) -> Result<(), String> {
     output.status.success().then_some(()).ok_or_else(|| errors_of(&output))
 }
 
-/// Shortens a load, and selects the server whose responses have the expected length.
+/// Shortens a load run, and selects the server whose responses have the expected length.
 fn shorten<'a>(words: &'a [&'a str]) -> impl Iterator<Item = String> + 'a {
     let is_long = words.contains(&"--response-bytes");
     let mut skipped = false;
@@ -463,7 +464,7 @@ fn toml_examples_are_accepted() {
                     (fixture.output(&["http", "--config", "example.toml", "--check"]), "")
                 }
                 "docs/reference/lab-scenarios.md" => {
-                    // A fragment completes the first example.
+                    // A fragment extends the first example.
                     let keys: toml::Table = toml::from_str(&example).expect("TOML");
                     let mut scenario = first.get_or_insert_with(|| keys.clone()).clone();
                     if keys.contains_key("name") {
@@ -557,11 +558,7 @@ fn rust_examples_are_doctests() {
         for block in fenced.iter().filter(|block| block.language.starts_with("rust")) {
             found += 1;
             let is_compiled = ["rust", "rust,no_run"].contains(&block.language.as_str());
-            assert!(
-                is_compiled,
-                "{}: a block of the type {:?} is not compiled",
-                document.path, block.language
-            );
+            assert!(is_compiled, "{}: a block of type {:?} is not compiled", document.path, block.language);
             let included = source.contains(&format!("include_str!(\"../../../{}\")", document.path));
             assert!(included, "{}: not included in crates/anello/src/lib.rs as a doctest", document.path);
         }
@@ -576,7 +573,7 @@ fn anchor(heading: &str) -> String {
 }
 
 #[test]
-fn links_lead_to_files_and_headings() {
+fn links_refer_to_existing_files_and_headings() {
     let root = repository();
     let (mut checked, mut broken) = (0, Vec::new());
     for document in documents() {

@@ -198,7 +198,7 @@ fn responses_have_configured_size() {
             let arguments = [&sizes[..], &["--addr", "127.0.0.1:0"]].concat();
             let server = Server::start(&[&arguments[..], &["--driver", driver]].concat());
             let mut client = server.tcp();
-            // First single requests, each in two parts; then pipelined requests, the last of which is incomplete.
+            // First, single requests, each in two parts; then pipelined requests, the last of which is incomplete.
             for round in 0..3 {
                 let message = &pattern(request + round)[round..];
                 let (first, second) = message.split_at(request / 2);
@@ -241,8 +241,8 @@ fn sizes_must_be_given_together_and_nonzero() {
     }
 }
 
-/// The client sends requests without reading responses. The server must stop reading, and its memory use must stay
-/// small.
+/// The client sends requests without reading responses. The server must stop reading, and its memory usage must stay
+/// low.
 #[test]
 fn unread_responses_apply_backpressure() {
     for driver in ["epoll", "auto"] {

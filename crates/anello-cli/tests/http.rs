@@ -192,7 +192,7 @@ fn connection_limit_applies_across_workers() {
             client.read_exact(&mut status).expect("read response");
             (client, String::from_utf8_lossy(&status).into_owned())
         };
-        // The clients are distributed over all workers.
+        // The clients are distributed across all workers.
         let mut clients: Vec<_> = (0..4).map(|_| send_request()).collect();
         assert!(clients.iter().all(|(_, status)| status == "HTTP/1.1 200"), "{clients:?}");
         assert_eq!(send_request().1, "HTTP/1.1 503");

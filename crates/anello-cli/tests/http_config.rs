@@ -34,7 +34,7 @@ fn check(working_directory: &Path, arguments: &[&str]) -> Output {
     command(working_directory, &all).output().expect("run anello")
 }
 
-/// Returns the problems that prevent a start with this configuration file and these arguments.
+/// Returns the problems that prevent startup with this configuration file and these arguments.
 fn problems(config: &str, arguments: &[&str]) -> Vec<String> {
     let working_directory = working_directory(config);
     let all = [&["http", "--config", "site.toml"], arguments].concat();
@@ -143,7 +143,7 @@ fn command_line_overrides_file() {
     ];
     assert_eq!(settings(file, &given), expected);
     assert_eq!(settings(file, &["--", "-c"])[0], "directory = \"-c\"");
-    // Also if the value on the command line is the default.
+    // The same holds if the value on the command line is the default.
     let file = "directory = \"a\"\ndriver = \"epoll\"";
     assert_eq!(settings(file, &["--driver", "auto"]), ["directory = \"a\""]);
 }
@@ -239,8 +239,8 @@ fn flag_conflict_names_file() {
     let messages = problems("directory = \".\"\ntls-cert = \"cert.pem\"", &["--tls-key", "key.pem"]);
     assert!(messages[0].starts_with("cert.pem: "), "{messages:?}");
     let messages = problems("listing = true", &[]);
-    assert!(messages[0].contains("missing (set it in the file, as in directory = "), "{messages:?}");
-    // Consequences of another problem are not reported.
+    assert!(messages[0].contains("missing (set it in the file, e.g. directory = "), "{messages:?}");
+    // Problems that result from another problem are not reported.
     for file in ["directory = 1", "tls-cert = \"cert.pem\"\ntls-key = 1\ndirectory = \".\"", "directory"] {
         let messages = problems(file, &[]);
         assert_eq!(messages.len(), 1, "{messages:?}");
@@ -418,7 +418,7 @@ fn invalid_file_prevents_startup() {
         command(working_directory.path(), &["http", "--config", "none.toml"]).output().expect("run anello");
     assert!(text(&output.stderr).starts_with("anello: none.toml: "), "{}", text(&output.stderr));
     assert_eq!(output.status.code(), Some(1));
-    // Problems of the command line alone are reported by clap.
+    // Problems in the command line alone are reported by clap.
     let output = command(working_directory.path(), &["http", "--config", "site.toml", "--nothing"])
         .output()
         .expect("run anello");

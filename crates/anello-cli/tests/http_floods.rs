@@ -1,4 +1,5 @@
-//! `anello http` under floods of clients: memory and descriptors per client, and service for other clients meanwhile.
+//! `anello http` under floods of clients: memory and descriptors per client, and service for other clients during the
+//! flood.
 //!
 //! The tests run one at a time, because they share the descriptors and ports of the machine.
 
@@ -136,8 +137,8 @@ const DOWNLOADS: usize = 500;
 /// Maximum memory per client that reads nothing: send queue, read-ahead, and the same amount again.
 const MAX_BYTES_PER_DOWNLOAD: usize = 512 << 10;
 
-/// Opens `DOWNLOADS` connections that request a large file and read only the response head. Returns the clients and
-/// the memory that each costs the server.
+/// Opens `DOWNLOADS` connections that request a large file and read only the response head. Returns the clients and the
+/// server memory per client.
 fn open_unread_downloads<S: Read + Write>(server: &Served, connect: impl Fn(usize) -> S) -> (Vec<S>, usize) {
     let before = server.resident_bytes();
     let clients: Vec<_> = (0..DOWNLOADS)

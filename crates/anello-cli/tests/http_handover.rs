@@ -39,7 +39,7 @@ impl Load {
                 while !stop.load(Ordering::Relaxed) {
                     let mut stream = connect(&address);
                     let keep_alive = client % 2 == 0;
-                    // Until the server announces the close. An unannounced close is a failed request.
+                    // Sends requests until the server announces the close. An unannounced close is a failed request.
                     while send_request(&mut stream, keep_alive) {
                         response_count.fetch_add(1, Ordering::Relaxed);
                         if stop.load(Ordering::Relaxed) {
@@ -84,8 +84,8 @@ fn send_request(stream: &mut TcpStream, keep_alive: bool) -> bool {
     !response.to_ascii_lowercase().contains("\r\nconnection: close\r\n")
 }
 
-/// Starts a server with a handover path. `--drain-min-idle` is long, so that the drain does not close the connection
-/// of a client thread that was not scheduled for a while.
+/// Starts a server with a handover path. `--drain-min-idle` is long, so that the drain does not close the connection of
+/// a client thread that has not been scheduled for a while.
 fn start(document_root: &Path, address: &str, handover: &Path, arguments: &[&str]) -> Served {
     let handover = handover.to_str().expect("UTF-8");
     let common = ["--addr", address, "--handover", handover, "--drain-min-idle", "60s"];
@@ -121,7 +121,7 @@ fn fault_38_consecutive_handovers_fail_no_request() {
     assert_eq!(fs::metadata(&handover).expect("handover socket").permissions().mode() & 0o777, 0o600);
     let load = Load::start(&address, 6);
     load.assert_still_serving(100);
-    // Between all pairs of drivers, and between different numbers of workers.
+    // Handovers between all pairs of drivers, and between different numbers of workers.
     let cores = ["0", "0,0", "0"];
     for round in 0..3 * all_drivers.len() {
         let driver = all_drivers[(round / 2) % all_drivers.len()];
@@ -260,7 +260,7 @@ fn fault_38_concurrent_first_starts_are_serialized() {
     let (files, test_directory) = (document_root(), tempfile::tempdir().expect("temporary directory"));
     let (handover, socket) = (test_directory.path().join("handover"), test_directory.path().join("http"));
     let address = format!("unix:{}", socket.display());
-    // All servers wait for the start lock, as they would wait for one another.
+    // All servers wait for the start lock held by the test, as they would wait for one another.
     let lock = File::create(test_directory.path().join("handover.lock")).expect("create file");
     rustix::fs::flock(&lock, FlockOperation::LockExclusive).expect("lock file");
     let start_threads: Vec<JoinHandle<Served>> = (0..3)
@@ -364,7 +364,7 @@ fn fault_38_missing_socket_file_error_names_remedy() {
         command
     };
     let server = Served::spawn(command(directories[0].path()));
-    // A relative path that leads to another file.
+    // A relative path that refers to another file.
     let output = command(directories[1].path()).output().expect("run anello");
     let error_text = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!(output.status.code(), Some(1), "{error_text}");
@@ -476,7 +476,7 @@ fn ready_line_contains_sockets_and_distribution() {
     assert_eq!(server.ready_value("sockets"), server.ready_value("workers"));
 }
 
-/// Also inside the sandbox: of two workers with a socket each, the second one serves half of the first one's
+/// This also works inside the sandbox: of two workers with a socket each, the second one serves half of the first one's
 /// connections.
 #[test]
 fn transferred_connections_are_served() {

@@ -18,7 +18,7 @@ use served::{BODY, Served, TIMEOUT, drivers, get, send_request, wait_until};
 
 const NOBODY: u32 = 65534;
 
-/// A user and a group without entries in the databases.
+/// A user and a group without entries in the user and group databases.
 const UNKNOWN_USER: (u32, u32) = (54_321, 54_322);
 
 const NO_CAPABILITIES: &str = "0000000000000000";
@@ -26,7 +26,7 @@ const NO_CAPABILITIES: &str = "0000000000000000";
 fn is_root() -> bool {
     let is_root = rustix::process::geteuid().is_root();
     if !is_root {
-        eprintln!("skipped: only root may change to another user");
+        eprintln!("skipped: only root may switch to another user");
     }
     is_root
 }
@@ -60,7 +60,7 @@ fn startup_error(mut command: Command) -> String {
     String::from_utf8_lossy(&stderr).into_owned()
 }
 
-/// Returns the distinct values of a status field over all threads.
+/// Returns the distinct values of a status field across all threads.
 fn status(server: &Served, name: &str) -> Vec<String> {
     let tasks = fs::read_dir(format!("/proc/{}/task", server.id())).expect("read task directory");
     let statuses = tasks.filter_map(|task| fs::read_to_string(task.ok()?.path().join("status")).ok());

@@ -101,8 +101,8 @@ fn assert_site_is_served<S: Read + Write>(site: &Path, connect: impl Fn() -> S) 
     }
 }
 
-/// Returns the sandbox field that the ready line must contain, determined without the sandbox. Prints what this kernel
-/// lacks.
+/// Returns the sandbox field that the ready line must contain, determined without the sandbox. Prints the parts that
+/// this kernel does not support.
 fn expected() -> String {
     let supports = |abi| {
         let mut ruleset = Ruleset::default().set_compatibility(CompatLevel::HardRequirement);
@@ -351,8 +351,8 @@ const DIRECTORY: &str = "ANELLO_TEST_DIRECTORY";
 const MODE: &str = "ANELLO_TEST_MODE";
 const CHECK: &str = "ANELLO_TEST_CHECK";
 
-/// Child process of the next test: denies itself a system call and executes the server. Passes as a test if there is
-/// no call in the environment.
+/// Child process of the next test: denies itself a system call and executes the server. Passes as a test if the
+/// environment names no system call.
 #[test]
 fn kernel_without_call() {
     let Ok(call) = std::env::var(CALL) else { return };

@@ -52,7 +52,7 @@ fn smoke_run_compares_servers_and_writes_reports() {
     // io_uring if available, else epoll.
     let driver = result.plan.load_driver.as_deref().expect("the plan contains the load generator's driver");
     assert!(["epoll", "io_uring"].contains(&driver), "{driver}");
-    let note = format!("The load ran on anello's {driver} driver.");
+    let note = format!("The load generator ran on anello's {driver} driver.");
     assert!(result.notes.contains(&note), "{:?}", result.notes);
     let version = Command::new(env!("CARGO_BIN_EXE_anello")).arg("--version").output().unwrap();
     let version = String::from_utf8(version.stdout).unwrap();
@@ -150,7 +150,7 @@ fn closed_output_pipes_do_not_prevent_reports() {
 }
 
 #[test]
-fn accepts_non_unicode_argument() {
+fn non_unicode_argument_is_accepted() {
     let directory = tempfile::tempdir().unwrap();
     let out = directory.path().join(OsStr::from_bytes(b"r\xff"));
     let scenario = short_scenario(directory.path());

@@ -53,8 +53,8 @@ struct SignalledRun {
     result: LabResult,
 }
 
-/// Repeats the run until `is_suitable` accepts it. Returns the last attempt if it accepts none; the assertions of the
-/// test then fail.
+/// Repeats the run until `is_suitable` accepts it. Returns the last attempt if it accepts none; the test's assertions
+/// then fail.
 fn attempt_until(
     signal: Signal,
     max_signals: usize,
@@ -159,8 +159,8 @@ impl SignalledRun {
     }
 }
 
-/// Returns whether the contender was measured. A row without valid slices counts as well: on a busy virtual machine,
-/// all slices can be invalid because of stolen CPU time.
+/// Returns whether the contender was measured. A row without valid slices counts as measured: on a busy virtual
+/// machine, all slices can be invalid because of stolen CPU time.
 fn is_measured(row: &Row) -> bool {
     let all_stolen = row.outcome == Outcome::NotMeasured && row.stolen_slices + row.throttled_slices > 0;
     row.outcome == Outcome::Measured || all_stolen
@@ -197,7 +197,7 @@ fn fault_45_repeatedly_killed_contender_fails_and_others_are_measured() {
     assert!(run.stdout.contains("; excluded from the rest of this cell"), "{}", run.stdout);
 }
 
-/// The stopped process does not exit, so the run waits once for the load's reply timeout.
+/// The stopped process does not exit, so the run waits once for the load generator's reply timeout.
 #[test]
 fn fault_45_stopped_contender_is_restarted() {
     let run = attempt_until(Signal::STOP, 1, |run| run.in_time);

@@ -75,7 +75,7 @@ fn body(configuration: &str, path: &str) -> Option<Vec<u8>> {
     Some(body)
 }
 
-/// Returns a contender definition of a scenario that starts the server of this file.
+/// Returns a contender definition for a scenario that starts the server in this file.
 fn contender(behaviour: &str, serves: &str) -> String {
     let executable = std::env::current_exe().unwrap();
     let executable = executable.to_str().unwrap();
@@ -130,7 +130,7 @@ fn run_over(protocol: &str, contenders: &[String], lines: &str) -> (LabResult, S
     (LabResult::from_json(&report("json")).unwrap(), report("html"), output)
 }
 
-/// Returns the outcomes of a contender in the cells with this target, in the order of the cells.
+/// Returns the outcomes of a contender in the cells with this target, in cell order.
 fn outcomes<'a>(result: &'a LabResult, name: &str, target: Target) -> Vec<&'a Outcome> {
     let cells = result.cells.iter().filter(|cell| cell.cell.workload.target() == Some(target));
     let rows = cells.flat_map(|cell| &cell.rows).filter(|row| row.contender == name);
@@ -144,7 +144,7 @@ fn is_timed(outcome: &Outcome) -> bool {
 }
 
 #[test]
-fn servers_are_checked_and_compared_in_what_they_serve() {
+fn servers_are_checked_and_compared_on_targets_they_serve() {
     let contenders = [
         contender("honest", "[\"files\", \"fixed\"]"),
         contender("fixed", "[\"fixed\"]"),

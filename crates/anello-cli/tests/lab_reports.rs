@@ -70,7 +70,7 @@ fn compare_counts_peers_only_with_fail_on() {
     let path = |name: &str| directory.path().join(name);
     let good = write_run(&path("good.json"), 1, 6_000.0);
     let bad = write_run(&path("bad.json"), 2, 9_000.0);
-    // The other server is a contender of anello, so the server that became worse is a peer.
+    // The other server is an anello contender, so the server that became worse is a peer.
     for run in [&good, &bad] {
         let mut result = LabResult::from_json(&fs::read_to_string(run).unwrap()).unwrap();
         result.contenders[0].role = Role::Anello;

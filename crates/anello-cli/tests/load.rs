@@ -23,7 +23,7 @@ fn load_of(protocol: &str, arguments: &[&str]) -> Command {
     command
 }
 
-/// Runs a load with `--json` and returns its exit code and report.
+/// Runs the load generator with `--json` and returns its exit code and report.
 fn report(protocol: &str, arguments: &[&str]) -> (Option<i32>, Report) {
     let output = load_of(protocol, arguments).arg("--json").output().unwrap();
     let text = String::from_utf8(output.stdout).unwrap();
@@ -103,7 +103,7 @@ fn load_without_errors_prints_table_and_exits_0() {
     }
 }
 
-/// Returns rate, p50 and p99 of the first complete progress line of a load with two connections.
+/// Returns the rate, p50 and p99 from the first complete progress line of a run with two connections.
 fn progress(screen: &str) -> Option<[&str; 3]> {
     let (before, rest) = screen.split_once(" requests/s, p50 ")?;
     let (p50, rest) = rest.split_once(", p99 ")?;
@@ -206,7 +206,7 @@ fn reports_context_switches_per_request() {
     assert!(stdout.contains(" context switches per request"), "{stdout}");
 }
 
-/// Returns the allowed cores of each thread of a load, sorted by thread number.
+/// Returns the allowed cores of each thread of a load run, sorted by thread number.
 fn cores_of_threads(load: &Child) -> Vec<(usize, String)> {
     let tasks = std::fs::read_dir(format!("/proc/{}/task", load.id())).unwrap();
     let mut threads: Vec<_> = tasks
@@ -325,8 +325,8 @@ fn ctrl_c_ends_load_early_with_report() {
     assert!(report.interrupted && report.errors.is_empty() && report.requests > 0, "{report:?}");
 }
 
-/// Starts an HTTP server in this process. It responds with `hello` to `/`, and to `/token` with the expected field, and
-/// with 404 to other requests. Returns its address.
+/// Starts an HTTP server in this process. It responds with `hello` to `/` and to `/token` with the expected field, and
+/// with 404 to all other requests. Returns its address.
 fn http_server() -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -381,7 +381,7 @@ fn wrong_http_statuses_exit_1_unless_expected_or_allowed() {
     assert_eq!(code(&[&wrong]), Some(1));
     assert_eq!(code(&[&wrong, "--expect-status", "200,404"]), Some(0));
     assert_eq!(code(&[&wrong, "--expect-status", "any", "--no-keep-alive"]), Some(0));
-    // Exit code 0 requires at least one correct response, and that all errors are allowed.
+    // Exit code 0 requires at least one correct response and no errors other than allowed ones.
     assert_eq!(code(&[&wrong, "--allow-errors"]), Some(1));
     assert_eq!(code(&[&url, "--paths", &paths]), Some(1));
     assert_eq!(code(&[&url, "--paths", &paths, "--allow-errors=wrong_status,reset"]), Some(0));
@@ -408,7 +408,7 @@ fn open_loop_prints_table_and_writes_files() {
     let stream = read(&ndjson);
     assert!(stream.lines().count() >= 4, "begin, intervals, total: {stream}");
     assert!(read(&csv).lines().count() >= 3 && read(&hdr).contains("Histogram log format version"));
-    // The log contains all requests of the report.
+    // The log contains all requests in the report.
     let (code, report) =
         report("tcp", &[&short[..], &["--hdr", &hdr, "--comment", "a run", &address]].concat());
     let log = HdrLog::parse(read(&hdr).as_bytes()).unwrap();
@@ -520,8 +520,8 @@ fn fault_44_paused_server_increases_corrected_latency() {
     let report: Report = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!((report.offered, report.requests), (Some(2000), 2000), "{report:?}");
     let latency = report.latency.unwrap();
-    // The requests scheduled in the first 200 ms of the pause are a tenth of all and determine p90; those in its first
-    // 20 ms determine p99. Without correction, only the five requests in flight would have a high latency.
+    // The requests scheduled in the first 200 ms of the pause are a tenth of all requests and determine p90; those in
+    // its first 20 ms determine p99. Without correction, only the five requests in flight would have a high latency.
     assert!(latency.p90_ns >= 80_000_000 && latency.p99_ns >= 270_000_000, "{latency:?}");
     assert!(report.late >= 280, "{}", report.late);
 }

@@ -16,7 +16,7 @@ use socket2::{Domain, Socket, Type};
 const START_UNIX_NS: u64 = 1_700_000_000_000_000_000;
 const SECOND_NS: u64 = 1_000_000_000;
 
-/// Writes a log of two seconds with 1000 requests of this latency each. The uncorrected latency is half of it.
+/// Writes a log of two seconds with 1000 requests each, all with this latency. The uncorrected latency is half as long.
 /// Returns the path.
 fn write_log(directory: &Path, name: &str, offset_ns: u64, latency_ns: u64) -> PathBuf {
     let mut writer = HdrLogWriter::new(Vec::new(), START_UNIX_NS + offset_ns, &[]).unwrap();
@@ -92,7 +92,7 @@ fn merges_tags_separately_in_all_output_formats() {
 }
 
 #[test]
-fn sums_all_tags_and_warns_of_time_gap() {
+fn all_tags_are_summed_and_time_gap_gives_warning() {
     let directory = tempfile::tempdir().unwrap();
     let mut histogram = Histogram::<u64>::new(3).unwrap();
     histogram.record_n(5_000, 10).unwrap();

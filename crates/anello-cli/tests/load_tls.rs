@@ -31,7 +31,7 @@ impl Server {
         Self { child, identity, _directory: directory, url }
     }
 
-    /// Runs a short load with these flags and the server's certificate as trusted.
+    /// Runs a short load with these flags, trusting the server's certificate.
     fn load(&self, flags: &[&str]) -> Output {
         let certificate = self.identity.certificate();
         load(&[&[&*self.url, "--tls-ca", text(&certificate)], flags].concat())
@@ -92,7 +92,7 @@ fn reports_contain_negotiated_parameters() {
         };
         assert_eq!(count(false) + count(true), report.requests, "one connection per request: {tls:?}");
         assert!(count(false) > 0, "{tls:?}");
-        // On a busy machine, the load may complete only the first two requests, which cannot resume a session.
+        // On a busy machine, the run may complete only the first two requests, which cannot resume a session.
         assert_eq!(count(true) > 0, resumes && report.requests > 2, "{tls:?}");
     }
 }

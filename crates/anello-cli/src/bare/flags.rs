@@ -9,7 +9,7 @@ use anello_bare::disk::Engine;
 
 use crate::common::duration;
 
-/// Run a baseline of the lab: a minimal hand-written event loop without a runtime.
+/// Run one of the lab's baselines: a minimal hand-written event loop without a runtime.
 ///
 /// The baselines are single-threaded echo servers (except threads, with one thread per connection, and uring --rings,
 /// with one thread per ring) and disk workers. They exit immediately on SIGINT or SIGTERM.
@@ -49,15 +49,15 @@ pub struct Address {
 
 /// TCP echo server with io_uring.
 ///
-/// Without any of the options below, this is the baseline. With an option, a second, configurable server runs, which
-/// measures the effect of each option. Compare it with --configurable alone, not with the baseline.
+/// Without any of the options below, this is the baseline. With any option, a second, configurable server runs instead,
+/// to measure the effect of each option. Compare it with --configurable alone, not with the baseline.
 #[derive(clap::Args)]
 pub struct UringArguments {
     #[command(flatten)]
     pub address: Address,
 
     /// Run the configurable server even without other options: the reference for measuring them.
-    #[arg(long, help_heading = "Options of io_uring")]
+    #[arg(long, help_heading = "io_uring options")]
     pub configurable: bool,
 
     #[command(flatten)]
@@ -65,7 +65,7 @@ pub struct UringArguments {
 }
 
 #[derive(clap::Args)]
-#[command(next_help_heading = "Options of io_uring")]
+#[command(next_help_heading = "io_uring options")]
 pub struct UringFlags {
     /// When the kernel runs completion work: deferred (the default), deferred-once (once per turn of the loop),
     /// cooperative or interrupting.
@@ -89,7 +89,7 @@ pub struct UringFlags {
     #[arg(long)]
     pub per_connection_buffers: bool,
 
-    /// Keep connections only in the ring's table of registered files, without descriptors (Linux 5.19).
+    /// Keep connections only as registered files of the ring, without descriptors (Linux 5.19).
     #[arg(long)]
     pub registered_files: bool,
 

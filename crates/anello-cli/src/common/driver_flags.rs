@@ -23,7 +23,7 @@ pub struct DriverFlags {
     #[arg(long, value_enum, default_value_t = DriverChoice::Auto)]
     driver: DriverChoice,
 
-    /// Poll for this long before sleeping, at most 1s, as in 50us; reduces latency at the cost of CPU time
+    /// Poll for this long before sleeping (at most 1s, e.g. 50us); reduces latency at the cost of CPU time
     #[arg(long, value_name = "DURATION", value_parser = duration::parse_spin, default_value = "0s")]
     spin: Duration,
 
@@ -31,7 +31,7 @@ pub struct DriverFlags {
     #[arg(long, value_enum, value_name = "MODE", default_value_t = TaskWorkMode::Deferred)]
     task_work: TaskWorkMode,
 
-    /// Use a kernel thread for submissions, which sleeps after this many idle milliseconds (io_uring)
+    /// Use a kernel submission thread that sleeps after this many idle milliseconds (io_uring)
     #[arg(long, value_name = "IDLE_MS")]
     sqpoll: Option<u32>,
 
@@ -51,14 +51,15 @@ pub struct DriverFlags {
     #[arg(long)]
     completion_per_send: bool,
 
-    /// Send messages of at least this many bytes with zero-copy, to peers on other machines (io_uring); 0 disables it
+    /// Use zero-copy sends for messages of at least this many bytes to peers on other machines (io_uring); 0 disables
+    /// it
     #[arg(long, value_name = "BYTES")]
     zero_copy_bytes: Option<usize>,
 
     /// Send messages of at least this many bytes by a direct system call instead of queueing them for the next turn
     ///
-    /// Buffers of more than 4 KiB outside the ring are sent directly, too. Smaller messages are submitted with the
-    /// next turn; on epoll, only messages of up to 4096 bytes are queued, and only while many sockets are ready.
+    /// Buffers of more than 4 KiB outside the ring are also sent directly. Smaller messages are submitted in the next
+    /// turn; on epoll, only messages of up to 4096 bytes are queued, and only while many sockets are ready.
     #[arg(long, value_name = "BYTES")]
     direct_send_threshold_bytes: Option<usize>,
 
@@ -66,7 +67,7 @@ pub struct DriverFlags {
     #[arg(long, value_name = "BYTES")]
     receive_buffer_bytes: Option<usize>,
 
-    /// Receive buffers at startup (io_uring); their number doubles on demand
+    /// Number of receive buffers at startup (io_uring); doubles on demand
     #[arg(long, value_name = "COUNT")]
     initial_receive_buffers: Option<u32>,
 
@@ -167,7 +168,7 @@ impl DriverFlags {
         Runtime::builder().driver(kind).options(self.options())
     }
 
-    /// Reports why io_uring is not in use, and the flags that have no effect then.
+    /// Reports why io_uring is not in use, and the flags that therefore have no effect.
     pub fn report_fallback(&self, driver: &DriverInfo) {
         if let Some(reason) = &driver.fallback_reason {
             output::print_stderr(format_args!("anello: io_uring unavailable, using epoll: {reason}"));

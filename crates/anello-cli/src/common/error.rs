@@ -6,13 +6,13 @@ use std::io;
 
 /// Adds context to an error and keeps its kind.
 pub trait Context<T> {
-    /// Puts `what` before the text of the error.
+    /// Puts `what` before the error text.
     fn context(self, what: impl Display) -> io::Result<T>;
 
-    /// Puts a remedy after the text of the error, in parentheses.
+    /// Puts a remedy after the error text, in parentheses.
     fn remedy(self, remedy: impl Display) -> io::Result<T>;
 
-    /// Puts `what` before the text of the error, and a remedy after it.
+    /// Puts `what` before the error text, and a remedy after it.
     fn context_and_remedy(self, what: impl Display, remedy: impl Display) -> io::Result<T>
     where
         Self: Sized,

@@ -42,10 +42,10 @@ pub async fn finish_accepting(accept_tasks: &mut [JoinHandle<()>]) {
     }
 }
 
-/// Waits for the signal that aborts the drain. Logs an error of the signals, and then waits forever.
+/// Waits for the signal that aborts the drain. If signals cannot be received, logs the error and never returns.
 pub async fn second_signal(signals: &mut Signals, signal_received: bool) {
-    // The first signal started this shutdown, so it takes one more. If accepting was stopped by another worker, this
-    // worker has yet to receive the first signal.
+    // The first signal started this shutdown, so a second one is needed. If accepting was stopped by another worker,
+    // this worker has yet to receive the first signal.
     let remaining_signals = if signal_received { 1 } else { 2 };
     for _ in 0..remaining_signals {
         if let Err(error) = signals.recv().await {
@@ -55,7 +55,7 @@ pub async fn second_signal(signals: &mut Signals, signal_received: bool) {
     }
 }
 
-/// Distribution of connections over the workers.
+/// Distribution of connections across the workers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Distribution {
     /// Evenly: a worker with more connections than the average transfers new ones to the worker with the fewest.
@@ -148,7 +148,7 @@ fn bind_tcp(address: SocketAddr, role: SocketRole) -> io::Result<StdTcpListener>
         socket.set_tcp_nodelay(true)?;
         socket.bind(&SockAddr::from(address))?;
         // Set after bind(2), so that bind fails with EADDRINUSE if another server owns the address. Otherwise the two
-        // servers would share its clients.
+        // servers would share the clients.
         socket.set_reuse_port(role != SocketRole::Only)?;
         socket.listen(BACKLOG)?;
         io::Result::Ok(socket.into())
@@ -187,7 +187,7 @@ pub struct Listening {
     internet: Option<ListenerGroup<TcpListener>>,
     unix: Option<ListenerGroup<UnixListener>>,
     sockets: usize,
-    /// Treatment of the connections that are in the accept queue at shutdown.
+    /// What to do with connections in the accept queue at shutdown.
     pending: PendingConnections,
     file: Option<SocketFile>,
     is_transferred: AtomicBool,
@@ -284,13 +284,13 @@ impl Listening {
         }
     }
 
-    /// Starts or resumes accepting in all workers.
+    /// Starts or resumes accepting connections in all workers.
     pub fn resume(&self) {
         self.internet.iter().for_each(ListenerGroup::resume);
         self.unix.iter().for_each(ListenerGroup::resume);
     }
 
-    /// Pauses accepting in all workers. New connections stay in the accept queues.
+    /// Pauses accepting connections in all workers. New ones stay in the accept queues.
     pub fn pause(&self) {
         self.internet.iter().for_each(ListenerGroup::pause);
         self.unix.iter().for_each(ListenerGroup::pause);
@@ -304,18 +304,18 @@ impl Listening {
         Ok(internet.or(unix).unwrap_or(0))
     }
 
-    /// Stops accepting at shutdown.
+    /// Stops accepting connections at shutdown.
     pub fn close(&self) {
         self.close_with(self.pending);
     }
 
-    /// Stops accepting after the sockets were transferred to another process.
+    /// Stops accepting connections after the sockets were transferred to another process.
     pub fn close_transferred(&self) {
         self.is_transferred.store(true, Ordering::Relaxed);
         self.close_now();
     }
 
-    /// Stops accepting and leaves queued connections unaccepted.
+    /// Stops accepting connections and leaves queued ones unaccepted.
     pub fn close_now(&self) {
         self.close_with(PendingConnections::Leave);
     }
@@ -358,7 +358,7 @@ impl Listening {
         }
     }
 
-    /// Returns duplicates of the sockets, for a transfer to another process.
+    /// Returns duplicates of the sockets, to transfer to another process.
     pub fn sockets(&self) -> io::Result<Vec<OwnedFd>> {
         let mut sockets = Vec::new();
         if let Some(group) = &self.internet {

@@ -17,7 +17,7 @@ pub fn show(text: &str) -> io::Result<()> {
     }
 }
 
-/// Writes the ready line of a server to standard output. A failure is logged: the server runs without it.
+/// Writes the ready line of a server to standard output. Errors are logged; the server runs nevertheless.
 pub fn announce(line: &str) {
     let mut output = io::stdout().lock();
     if let Err(error) = output.write_all(line.as_bytes()).and_then(|()| output.flush()) {
@@ -30,7 +30,7 @@ pub fn print_stderr(line: impl Display) {
     writeln!(io::stderr(), "{line}").ok();
 }
 
-/// Creates a progress bar of this form, which is hidden unless standard error is a terminal.
+/// Creates a progress bar from this template; it is hidden unless standard error is a terminal.
 pub fn progress_bar(template: &str) -> ProgressBar {
     let style = ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar());
     ProgressBar::new(0).with_style(style)

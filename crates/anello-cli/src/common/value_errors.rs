@@ -1,4 +1,5 @@
-//! Error texts for invalid values on the command line and in files: they replace the parse errors of std.
+//! Error texts for invalid values on the command line and in files: they replace the parse errors of the standard
+//! library.
 
 use std::error::Error;
 use std::net::AddrParseError;
@@ -6,7 +7,8 @@ use std::num::{IntErrorKind, ParseFloatError, ParseIntError};
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 
-/// Returns an error text with a remedy for a parse error of std; `None` for other errors, which have their own texts.
+/// Returns an error text with a remedy for a parse error of the standard library; `None` for other errors, which have
+/// their own texts.
 pub fn remedy(error: &(dyn Error + 'static)) -> Option<&'static str> {
     if let Some(error) = error.downcast_ref::<ParseIntError>() {
         return Some(match error.kind() {
@@ -23,7 +25,8 @@ pub fn remedy(error: &(dyn Error + 'static)) -> Option<&'static str> {
         .then_some("not an address (expected IP:PORT, such as 127.0.0.1:9090 or [::1]:9090)")
 }
 
-/// Replaces the parse error of std in a command-line error by a text with a remedy. Returns other errors unchanged.
+/// Replaces a standard-library parse error in a command-line error with a text that names a remedy. Returns other
+/// errors unchanged.
 pub fn with_remedy(error: clap::Error) -> clap::Error {
     let remedy = error.source().and_then(remedy).filter(|_| error.kind() == ErrorKind::ValueValidation);
     let text = |kind| match error.get(kind) {

@@ -1,4 +1,4 @@
-//! `anello completions`: shell completion scripts, generated from the definition of the command line.
+//! `anello completions`: shell completion scripts, generated from the command-line definition.
 
 mod flags;
 mod run;

@@ -82,7 +82,7 @@ fn processor(tree: &Tree) -> Processor {
     }
 }
 
-/// Returns the smallest CPU limit of the control groups of this process, in cores; `None` if there is no limit.
+/// Returns the lowest CPU limit among the control groups of this process, in cores; `None` if there is no limit.
 fn cgroup_cpus(tree: &Tree) -> Option<f64> {
     let groups = tree.text("proc/self/cgroup")?;
     let limits = groups.lines().filter_map(|line| {
@@ -231,7 +231,7 @@ mod tests {
                 ],
                 1.5,
             ),
-            // Version 1 of the control groups.
+            // Control groups, version 1.
             (
                 [
                     ("proc/self/cgroup", "4:cpu,cpuacct:/docker/abc\n0::/\n"),

@@ -14,7 +14,7 @@ pub struct Diagnosis {
     pub sections: Vec<Section>,
     /// Sentences about the selected driver and the reason for its selection.
     pub verdict: Vec<String>,
-    /// Recommended changes, the most important first.
+    /// Recommended changes, most important first.
     pub advice: Vec<Advice>,
 }
 
@@ -63,17 +63,17 @@ const MIN_KERNEL_VERSION: Version = (5, 13);
 /// First kernel that does not count rings against the locked-memory limit.
 const UNACCOUNTED_RINGS_VERSION: Version = (5, 12);
 
-/// Recommended minimum of the open-file limit of a server.
+/// Recommended minimum open-file limit for a server.
 const RECOMMENDED_OPEN_FILES: u64 = 16_384;
 
-/// Recommended minimum of the locked-memory limit, in bytes, on kernels that count rings against it: enough for one
-/// ring per core.
+/// Recommended minimum locked-memory limit, in bytes, on kernels that count rings against it: enough for one ring per
+/// core.
 const RECOMMENDED_LOCKED_BYTES: u64 = 8 << 20;
 
 /// Backlog that anello's listeners request by default.
 const BACKLOG: u64 = 4096;
 
-/// Recommended minimum of the largest TCP buffer, in bytes. A smaller window slows down large messages.
+/// Recommended minimum for the maximum TCP buffer size, in bytes. A smaller window slows down large messages.
 const RECOMMENDED_WINDOW_BYTES: u64 = 1 << 20;
 
 /// Ways to raise the locked-memory limit.
@@ -106,7 +106,7 @@ const KNOWN: [KnownFeature; 14] = [
     known("send-at-submission", (5, 17), "sends complete during the system call that submits them"),
     known("send-zc", (6, 0), "zero-copy sends of large buffers to other hosts"),
     known("msg-ring", (5, 18), "workers wake each other through their rings"),
-    known("registered-ring", (5, 18), "no lookup of the ring's descriptor in each system call"),
+    known("registered-ring", (5, 18), "no descriptor lookup for the ring in each system call"),
     KnownFeature {
         option: true,
         ..known(
@@ -324,7 +324,7 @@ impl Examination<'_> {
         if hard < RECOMMENDED_OPEN_FILES {
             self.advise(
                 format!(
-                    "A server can hold only about {hard} connections: raise the hard limit of open files."
+                    "A server can hold only about {hard} connections: raise the hard limit on open files."
                 ),
                 &[
                     "ulimit -Hn 1048576 && ulimit -n 1048576    (as root)",
@@ -359,7 +359,7 @@ impl Examination<'_> {
             &self.facts.network;
         if let Some(limit) = *somaxconn {
             let is_small = limit < 1024;
-            self.check("somaxconn", attention_if(is_small), limit.to_string(), "limit of the accept queue");
+            self.check("somaxconn", attention_if(is_small), limit.to_string(), "accept queue limit");
             if is_small {
                 let text = format!(
                     "In a burst, connections beyond {limit} in the accept queue are dropped; listeners request \
@@ -369,7 +369,7 @@ impl Examination<'_> {
             }
         }
         if let Some(algorithm) = congestion_control {
-            self.check("congestion control", Note, algorithm, "of new TCP connections");
+            self.check("congestion control", Note, algorithm, "for new TCP connections");
         }
         for (topic, setting, bytes) in [
             ("receive buffer", "tcp_rmem", receive_memory_bytes),

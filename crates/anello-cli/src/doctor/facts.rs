@@ -92,7 +92,7 @@ pub struct Refusal {
     pub error: String,
 }
 
-/// Category of a refusal, by the error of `io_uring_setup(2)`.
+/// Category of the failure, by the error of `io_uring_setup(2)`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Cause {
@@ -111,7 +111,7 @@ pub struct Epoll {
     pub error: Option<String>,
 }
 
-/// Drivers that applications of this user get.
+/// Drivers selected for applications run by this user.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Choice {
     /// Driver that `auto` selects without the environment variable; `None` if no driver works.

@@ -1,6 +1,6 @@
 //! Flags of `anello doctor`.
 
-/// Report the capabilities of this host, the selected driver with the reason, and recommended changes.
+/// Report the capabilities of this host, the selected driver and the reason for it, and recommended changes.
 ///
 /// Each io_uring feature is probed on a separate ring. The command changes nothing. It exits with 0, or with 1 if no
 /// driver works.

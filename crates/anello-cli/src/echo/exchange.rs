@@ -1,9 +1,9 @@
-//! Exchange of data on one connection: either everything received is echoed, or each request of a fixed size gets a
+//! Data exchange on one connection: either everything received is echoed, or each request of a fixed size gets a
 //! response of a fixed size.
 //!
-//! Memory per connection is bounded regardless of the peer: one received chunk, the part of a request that the
-//! response needs, one chunk of a response, and the runtime's send queue. While these are full nothing is read, which
-//! applies backpressure to the peer.
+//! Memory per connection is bounded regardless of the peer: one received chunk, the part of a request that the response
+//! needs, one chunk of a response, and the runtime's send queue. While these are full, nothing is read, which applies
+//! backpressure to the peer.
 
 use std::future::Future;
 use std::io;

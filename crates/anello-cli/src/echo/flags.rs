@@ -15,10 +15,10 @@ use crate::common::listening::Distribution;
 /// byte i of the response is byte (i modulo the request size) of the request. Responses are sent in the order
 /// of the requests; a request that is incomplete when the client closes the connection gets no response.
 ///
-/// Prints one ready line with the address, the driver and the kernel features in use. SIGINT and SIGTERM stop
-/// accepting, echo the received data and close the connections; a second signal closes them immediately. The exit code
-/// is 0 in both cases. If a service manager passes sockets (LISTEN_FDS, for example systemd), they are used and --addr
-/// must be omitted.
+/// Prints one ready line with the address, the driver and the kernel features in use. On SIGINT or SIGTERM, the server
+/// stops accepting connections, echoes the received data and closes the connections; a second signal closes them
+/// immediately. The exit code is 0 in both cases. If a service manager passes sockets (LISTEN_FDS, for example
+/// systemd), they are used and --addr must be omitted.
 #[derive(clap::Args)]
 pub struct Arguments {
     /// Address to listen on [default: 127.0.0.1:7000]
@@ -36,19 +36,19 @@ pub struct Arguments {
     #[arg(long, value_name = "BYTES", requires = "request_bytes")]
     pub response_bytes: Option<NonZero<usize>>,
 
-    /// Cores to use, with one pinned worker each, as in 0 or 0,2-3, or all; by default one unpinned worker
+    /// Cores to use, with one pinned worker each, e.g. 0 or 0,2-3, or all [default: one unpinned worker]
     #[arg(long, value_name = "LIST", value_parser = cores::parse)]
     pub cores: Option<Cores>,
 
-    /// How connections are distributed over the workers
+    /// How connections are distributed across the workers
     #[arg(long, value_enum, value_name = "POLICY", default_value_t = Distribution::Balanced)]
     pub distribution: Distribution,
 
-    /// Maximum number of connections over all workers; further connections are accepted and closed
+    /// Maximum number of connections across all workers; further connections are accepted and closed
     #[arg(long, value_name = "N", default_value_t = 1_000_000)]
     pub max_connections: usize,
 
-    /// Close connections that are idle for this long, as in 60s; by default never
+    /// Close connections that are idle for this long, e.g. 60s [default: never]
     #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
     pub idle_timeout: Option<Duration>,
 

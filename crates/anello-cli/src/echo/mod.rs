@@ -1,8 +1,8 @@
 //! `anello echo`: an echo server on TCP or a Unix socket.
 //!
 //! There is one worker per core. Each has its own TCP listener; a Unix socket is shared by all workers. On a signal,
-//! the server stops accepting, echoes the bytes already received, and closes the connections. A second signal or the
-//! drain timeout closes them immediately.
+//! the server stops accepting connections, echoes the bytes already received, and closes the connections. A second
+//! signal or the drain timeout closes them immediately.
 
 mod exchange;
 mod flags;

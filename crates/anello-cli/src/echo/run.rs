@@ -31,7 +31,7 @@ struct Service {
     connections: AtomicUsize,
 }
 
-/// Runs the echo server until a signal.
+/// Runs the echo server until a signal arrives.
 pub fn run(arguments: Arguments) -> io::Result<ExitCode> {
     arguments.cores.as_ref().map_or(Ok(()), Cores::check)?;
     // Must run before the process opens any descriptor.
@@ -63,7 +63,7 @@ pub fn run(arguments: Arguments) -> io::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Runs one worker: accepts until a signal, then drains.
+/// Runs one worker: accepts connections until a signal arrives, then drains them.
 async fn serve(service: Arc<Service>, worker: WorkerContext) -> io::Result<()> {
     let listeners = service.listening.join(worker.index);
     let mut signals = Signals::new(&[INTERRUPT, TERMINATE])?;
@@ -128,7 +128,8 @@ async fn accept_all<L: GroupListener>(
     }
 }
 
-/// A connection without sizes and idle timeout, the common case: the runtime's echo future and a permit.
+/// A connection without fixed message sizes or an idle timeout, the common case: the runtime's echo future and a
+/// permit.
 ///
 /// Implemented by hand, because an `async` block would store the stream and the permit twice.
 #[repr(C)]

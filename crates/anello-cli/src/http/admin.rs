@@ -1,4 +1,4 @@
-//! The /metrics and /health endpoints, on a separate address and thread, so that scraping takes no time from a worker.
+//! The /metrics and /health endpoints, on a separate address and thread, so that scraping does not slow down a worker.
 
 use std::io;
 use std::net::TcpListener as StdListener;
@@ -34,7 +34,7 @@ pub fn start(
     let joined = group.clone();
     let (started_sender, started) = mpsc::sync_channel(1);
     thread::Builder::new().name("metrics".into()).spawn(move || {
-        // The load is low, and epoll is available everywhere.
+        // The request rate is low, and epoll is available everywhere.
         let built = Runtime::builder().driver(DriverKind::Epoll).driver_from_environment(false).build();
         let mut runtime = None;
         started_sender.send(built.map(|built| runtime = Some(built))).ok();
@@ -49,8 +49,8 @@ pub fn start(
     Ok(group)
 }
 
-/// Serves the endpoints. Stalled clients are evicted for new ones in any state, so that slow `/metrics` clients cannot
-/// keep a client from reading `/health`.
+/// Serves the endpoints. Stalled clients are evicted in any state to make room for new ones, so that slow `/metrics`
+/// clients cannot keep a client from reading `/health`.
 async fn serve(
     group: ListenerGroup<TcpListener>,
     state: AdminState,

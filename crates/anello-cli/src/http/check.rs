@@ -65,7 +65,7 @@ impl Check<'_> {
         self.problems.push(self.configuration.describe_invalid(invalid));
     }
 
-    /// Checks the paths as the user that the server changes to, in a thread that assumes this identity and then exits.
+    /// Checks the paths as the user that the server switches to, in a thread that switches to this user and then exits.
     fn paths_as_user(&mut self, identity: &Identity, arguments: &Arguments) -> io::Result<()> {
         match identity.run_as(|| self.paths(arguments)) {
             Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
@@ -211,8 +211,8 @@ fn check_can_create(directory: &Path) -> Result<(), String> {
     }
 }
 
-/// Checks that the path is free or a socket. A stale socket is replaced at startup; a live one belongs to a
-/// running server that is stopped first or hands over.
+/// Checks that the path is free or a socket. A stale socket is replaced at startup; a live one belongs to a running
+/// server, which is stopped first or hands over its sockets.
 fn check_socket_path(path: &Path) -> Result<(), String> {
     match fs::symlink_metadata(path) {
         Ok(metadata) if !metadata.file_type().is_socket() => {

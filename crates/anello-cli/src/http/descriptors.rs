@@ -13,7 +13,7 @@ use anello_http::ServerOptions;
 use anello_http::server::Eviction;
 use rustix::process::{Resource, getrlimit};
 
-/// Standard streams, listening sockets, signals, the access log, the metrics thread, and temporary needs of a
+/// Standard streams, listening sockets, signals, the access log, the metrics thread, and temporary descriptors of a
 /// handover.
 const BASE_DESCRIPTORS: usize = 24;
 

@@ -1,5 +1,5 @@
-//! Detects that the document root was replaced, that is, that its path leads to another directory than the one opened
-//! at startup. The workers keep serving the old directory, and the sandbox denies access to the new one, so the
+//! Detects that the document root was replaced, that is, that its path refers to a different directory from the one
+//! opened at startup. The workers keep serving the old directory, and the sandbox denies access to the new one, so the
 //! operator must be informed.
 
 use std::fs;
@@ -40,13 +40,13 @@ pub fn start(watch: Arc<DirectoryWatch>, listening: Arc<Listening>) {
 }
 
 impl DirectoryWatch {
-    /// Records the directory that the path leads to now.
+    /// Records the directory that the path now refers to.
     pub fn new(path: &Path) -> io::Result<Self> {
         let opened = file_id(path)?;
         Ok(Self { path: path.to_owned(), opened, last_seen: Mutex::new(Some(opened)) })
     }
 
-    /// Logs a message if the path leads to a different directory than at the previous check.
+    /// Logs a message if the path refers to a different directory than at the previous check.
     pub fn check(&self) {
         let current = file_id(&self.path);
         let last_seen = current.as_ref().ok().copied();
@@ -58,7 +58,7 @@ impl DirectoryWatch {
         let path = self.path.display();
         match current {
             Ok(current) if current == self.opened => {
-                tracing::info!(%path, "document root path leads to the served directory again")
+                tracing::info!(%path, "document root path refers to the served directory again")
             }
             Ok(_) => tracing::error!(
                 %path,

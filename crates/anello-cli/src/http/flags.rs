@@ -28,10 +28,10 @@ use crate::common::listening::Distribution;
 
 /// Serve the files of a directory over HTTP/1.1
 ///
-/// Prints one ready line with the address, the driver and the kernel features in use. SIGINT and SIGTERM stop
-/// accepting and complete the requests in flight; a second signal closes the connections immediately. The exit code is
-/// 0, or 1 if access log lines were lost. If a service manager passes sockets (LISTEN_FDS, for example systemd),
-/// they are used and --addr must be omitted.
+/// Prints one ready line with the address, the driver and the kernel features in use. On SIGINT or SIGTERM, the server
+/// stops accepting connections and completes the requests in flight; a second signal closes the connections
+/// immediately. The exit code is 0, or 1 if access log lines were lost. If a service manager passes sockets
+/// (LISTEN_FDS, for example systemd), they are used and --addr must be omitted.
 #[derive(clap::Args)]
 pub struct Arguments {
     /// Document root; optional if the --config file sets `directory`
@@ -65,13 +65,13 @@ pub struct Arguments {
     #[arg(long, value_name = "PATH")]
     pub handover: Option<PathBuf>,
 
-    /// Cores to use, with one pinned worker each, as in 0 or 0,2-3, or all
+    /// Cores to use, with one pinned worker each, e.g. 0 or 0,2-3, or all
     ///
     /// By default, there is one unpinned worker for each core that the CPU affinity and the cgroup quota allow.
     #[arg(long, value_name = "LIST", value_parser = cores::parse)]
     pub cores: Option<Cores>,
 
-    /// How connections are distributed over the workers
+    /// How connections are distributed across the workers
     #[arg(long, value_enum, value_name = "POLICY", default_value_t = Distribution::Balanced)]
     pub distribution: Distribution,
 
@@ -137,7 +137,7 @@ pub struct FileFlags {
     #[arg(long = "index", value_name = "NAME", default_value = "index.html")]
     index_files: Vec<String>,
 
-    /// Serve a listing of directories without an index file
+    /// Serve a listing for directories without an index file
     #[arg(long)]
     listing: bool,
 
@@ -151,12 +151,12 @@ pub struct FileFlags {
     #[arg(default_missing_value = "br,zstd,gzip")]
     precompressed: Vec<Precompressed>,
 
-    /// Cache-Control for files that match a pattern, as in 'assets/**=max-age=31536000, immutable'; can be repeated,
-    /// the first match applies
+    /// Cache-Control for files that match a pattern, e.g. 'assets/**=max-age=31536000, immutable'; can be repeated; the
+    /// first match applies
     #[arg(long, value_name = "GLOB=VALUE", value_parser = cache_rule)]
     cache_control: Vec<CacheRule>,
 
-    /// Media type for a file extension, as in 'foo=application/x-foo'; can be repeated
+    /// Media type for a file extension, e.g. 'foo=application/x-foo'; can be repeated
     #[arg(long = "media-type", value_name = "EXTENSION=TYPE", value_parser = media_type)]
     media_types: Vec<(String, String)>,
 
@@ -176,7 +176,7 @@ pub struct FileFlags {
     #[arg(long)]
     dotfiles: bool,
 
-    /// Origin whose scripts may read the responses, as in `https://example.org`, or * for all; can be repeated
+    /// Origin whose scripts may read the responses, e.g. `https://example.org`, or * for all; can be repeated
     #[arg(long = "cors-origin", value_name = "ORIGIN")]
     cors_origins: Vec<String>,
 
@@ -184,7 +184,7 @@ pub struct FileFlags {
     #[arg(long)]
     no_symlinks: bool,
 
-    /// Memory of each worker for cached contents of small files, in bytes; 0 disables the cache
+    /// Memory per worker for caching the contents of small files, in bytes; 0 disables the cache
     #[arg(long, value_name = "BYTES", default_value_t = FileOptions::default().max_cache_bytes)]
     max_cache_bytes: usize,
 
@@ -287,7 +287,7 @@ impl ObserverFlags {
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "TLS")]
 pub struct TlsFlags {
-    /// Certificate chain in PEM format, which enables TLS; SIGHUP reloads it with the key
+    /// Certificate chain in PEM format; enables TLS. SIGHUP reloads it together with the key
     #[arg(long, value_name = "FILE", requires = "tls_key")]
     tls_cert: Option<PathBuf>,
 
@@ -310,14 +310,14 @@ impl TlsFlags {
     }
 }
 
-/// Flags for limits and timeouts of connections.
+/// Flags for connection limits and timeouts.
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Connections")]
 pub struct ConnectionFlags {
-    /// Maximum number of connections over all workers; further clients receive 503
+    /// Maximum number of connections across all workers; further clients receive 503
     ///
-    /// By default 10000, or fewer if the hard limit of open files (ulimit -Hn) is too low. If the descriptors run out,
-    /// the connections that have been idle longest are closed.
+    /// By default 10000, or fewer if the hard limit on open files (ulimit -Hn) is too low. If descriptors run out, the
+    /// connections that have been idle longest are closed.
     #[arg(long, value_name = "N")]
     max_connections: Option<NonZero<usize>>,
 
@@ -335,7 +335,7 @@ pub struct ConnectionFlags {
     #[arg(long, value_name = "DURATION", value_parser = duration::parse_nonzero, default_value = "10s")]
     body_timeout: Duration,
 
-    /// Minimum rate of a request body, in bytes per second since its start
+    /// Minimum average rate of a request body since its start, in bytes per second
     #[arg(long, value_name = "N", default_value_t = ServerOptions::default().min_body_bytes_per_second)]
     min_body_rate: u64,
 
@@ -343,12 +343,12 @@ pub struct ConnectionFlags {
     #[arg(long, value_name = "DURATION", value_parser = duration::parse_nonzero, default_value = "30s")]
     send_timeout: Duration,
 
-    /// Total time limit for a request; by default none
+    /// Total time limit for a request [default: none]
     #[arg(long, value_name = "DURATION", value_parser = duration::parse_nonzero)]
     request_timeout: Option<Duration>,
 
-    /// Keep reading for this long after closing the connection of a client that still sends, so that it receives the
-    /// response
+    /// Keep reading for this long when closing the connection of a client that is still sending, so that the client
+    /// receives the response
     #[arg(long, value_name = "DURATION", value_parser = duration::parse, default_value = "2s")]
     linger_timeout: Duration,
 
@@ -356,7 +356,7 @@ pub struct ConnectionFlags {
     #[arg(long, value_name = "BYTES", default_value_t = at_least_one(Limits::default().max_request_line_bytes))]
     max_request_line_bytes: NonZero<usize>,
 
-    /// Maximum size of a request head, the request line and all fields, in bytes; larger ones are rejected with 431
+    /// Maximum size of a request head (request line and all fields) in bytes; larger ones are rejected with 431
     #[arg(long, value_name = "BYTES", default_value_t = at_least_one(Limits::default().max_head_bytes))]
     max_head_bytes: NonZero<usize>,
 
@@ -381,7 +381,7 @@ pub struct ConnectionFlags {
     #[arg(long, value_name = "DURATION", value_parser = duration::parse, default_value = "30s")]
     drain_timeout: Duration,
 
-    /// Close connections that have been idle for this long immediately after a signal; others close with their next
+    /// Close connections that have been idle for this long immediately on a signal; others close after their next
     /// response
     #[arg(long, value_name = "DURATION", value_parser = duration::parse, default_value = "500ms")]
     drain_min_idle: Duration,

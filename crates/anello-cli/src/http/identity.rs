@@ -1,4 +1,4 @@
-//! `--user` and `--group`: the identity of the process after its sockets are bound.
+//! `--user` and `--group`: the user and group of the process after its sockets are bound.
 
 use std::ffi::CString;
 use std::io;
@@ -20,14 +20,14 @@ use crate::common::error::{Context, invalid_input};
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Identity")]
 pub struct IdentityFlags {
-    /// Change to this user, a name or UID, after binding the sockets
+    /// Switch to this user, a name or UID, after binding the sockets
     ///
     /// The process gets the group given with --group, or else the user's primary group, and the user's supplementary
     /// groups. The server must be started as root.
     #[arg(long, value_name = "NAME|UID")]
     user: Option<String>,
 
-    /// Change to this group, a name or GID, after binding the sockets; by default the primary group of --user
+    /// Switch to this group, a name or GID, after binding the sockets [default: the primary group of --user]
     #[arg(long, value_name = "NAME|GID")]
     group: Option<String>,
 }
@@ -42,7 +42,7 @@ pub struct Identity {
 }
 
 impl IdentityFlags {
-    /// Resolves the flags. Returns `None` if the process keeps its identity.
+    /// Resolves the flags. Returns `None` if the process keeps its user and group.
     pub fn resolve(&self) -> io::Result<Option<Identity>> {
         let user = self.user.as_deref().map(find_user).transpose()?;
         let group = self.group.as_deref().map(find_group).transpose()?;
@@ -83,7 +83,7 @@ fn find_user(value: &str) -> io::Result<(Uid, Option<User>)> {
     }
 }
 
-/// Treats the errors that getpwnam(3) lists for "not found" as a missing entry, as for a missing user database.
+/// Treats the errors that getpwnam(3) lists for "not found" as a missing entry, like a missing user database.
 fn database_entry<T>(flag: &str, value: &str, entry: nix::Result<Option<T>>) -> io::Result<Option<T>> {
     if let Err(Errno::ENOENT | Errno::ESRCH | Errno::EBADF | Errno::EPERM) = entry {
         return Ok(None);
@@ -115,15 +115,16 @@ fn parse_id(value: &str) -> Option<u32> {
 }
 
 impl Identity {
-    /// Changes the owner and group of a socket file to this identity (`fchownat(2)`), so that this user can remove it.
+    /// Changes the owner and group of a socket file to this user and group (`fchownat(2)`), so that this user can
+    /// remove it.
     pub fn chown_socket_file(&self, file: &Path) -> io::Result<()> {
         let result = chownat(CWD, file, Some(self.uid), Some(self.group), AtFlags::SYMLINK_NOFOLLOW);
         self.describe(result, Some(file))
     }
 
-    /// Assumes this identity: supplementary groups, group and user (`setgroups(2)`, `setresgid(2)`, `setresuid(2)`).
-    /// Drops all capabilities unless the user is root. Applies to the calling thread and to threads that it starts
-    /// later.
+    /// Switches to this identity: supplementary groups, group and user (`setgroups(2)`, `setresgid(2)`,
+    /// `setresuid(2)`). Drops all capabilities unless the user is root. Applies to the calling thread and to threads
+    /// that it starts later.
     ///
     /// # Errors
     /// Returns `PermissionDenied` if the process lacks the capabilities for this.
@@ -139,14 +140,13 @@ impl Identity {
         self.describe(change(), None)
     }
 
-    /// Assumes this identity for the whole process, which must be single-threaded. See [`assume`](Self::assume).
+    /// Switches to this identity for the whole process, which must be single-threaded. See [`assume`](Self::assume).
     pub fn assume_process_wide(&self) -> io::Result<()> {
         // The kernel can still list a joined thread for a moment.
         let deadline = Instant::now() + Duration::from_secs(1);
         while !is_single_threaded() {
             if Instant::now() > deadline {
-                let cause =
-                    "cannot change identity: other threads are running (a bug in anello, please report it)";
+                let cause = "cannot switch user and group: other threads are running (a bug in anello, please report it)";
                 return Err(io::Error::other(cause)).context(&self.flags);
             }
             thread::yield_now();
@@ -154,7 +154,7 @@ impl Identity {
         self.assume()
     }
 
-    /// Runs a closure in a temporary thread that has assumed this identity.
+    /// Runs a closure in a temporary thread that has switched to this identity.
     pub fn run_as<T: Send>(&self, closure: impl FnOnce() -> io::Result<T> + Send) -> io::Result<T> {
         let result = thread::scope(|scope| {
             let thread = scope.spawn(|| {
@@ -166,7 +166,7 @@ impl Identity {
         result.unwrap_or_else(|_| Err(io::Error::other("thread panicked")).context(&self.flags))
     }
 
-    /// Adds the flags, and the file if the error concerns one, to an error of the kernel.
+    /// Adds the flags, and the file if the error concerns one, to a kernel error.
     fn describe(&self, result: rustix::io::Result<()>, file: Option<&Path>) -> io::Result<()> {
         match (result, file) {
             (Err(rustix::io::Errno::PERM), _) => {

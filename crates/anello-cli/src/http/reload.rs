@@ -1,4 +1,4 @@
-//! Reload on SIGHUP: reads certificate and key and reopens the access log, once for all workers.
+//! Reload on SIGHUP: reloads the certificate and key and reopens the access log, once for all workers.
 
 use std::io;
 use std::sync::Arc;

@@ -33,7 +33,7 @@ use crate::common::error::Context;
 use crate::common::listening::SocketFile;
 use crate::common::{activation, limits, output};
 
-/// Serves until a signal, or until a successor process has taken over.
+/// Serves until a signal arrives or a successor process has taken over.
 pub fn run(arguments: Arguments, configuration: &Configuration) -> io::Result<ExitCode> {
     if arguments.check {
         return check::run(&arguments, configuration);
@@ -93,7 +93,7 @@ pub fn run(arguments: Arguments, configuration: &Configuration) -> io::Result<Ex
     Ok(ExitCode::SUCCESS)
 }
 
-/// Starts the workers, has them accept, and waits until they have exited.
+/// Starts the workers, lets them accept connections, and waits until they have exited.
 fn serve_to_end(
     service: &Arc<Service>,
     startup: Startup,
@@ -118,11 +118,11 @@ fn serve_to_end(
     let result: io::Result<()> = running.join()?.into_iter().collect();
     // The handover thread also holds a reference and does not exit.
     listening.file().into_iter().for_each(SocketFile::remove);
-    // The error of a worker takes precedence: it is the cause of a failed startup.
+    // A worker's error takes precedence: it is the cause of a failed startup.
     result.and(startup_result.map(drop))
 }
 
-/// Changes to the configured user, after checking that this user can use everything that root could.
+/// Switches to the configured user, after checking that this user can use everything that root could.
 fn switch_user(
     identity: &Identity,
     arguments: &Arguments,
@@ -130,7 +130,7 @@ fn switch_user(
     files: &FileOptions,
 ) -> io::Result<()> {
     let socket_files = || socket_file.into_iter().chain(arguments.handover.as_deref());
-    // Checked while still root, so that a failed startup can be undone without effects on a running server.
+    // Checked while still root, so that a failed startup can be undone without affecting a running server.
     let permission_error = |reason| io::Error::new(io::ErrorKind::PermissionDenied, reason);
     identity.run_as(|| {
         open(&arguments.directory, files)?;
@@ -144,7 +144,7 @@ fn switch_user(
     identity.assume_process_wide()
 }
 
-/// Returns the options of the workers, within the budget of descriptors.
+/// Returns the options of the workers, within the descriptor budget.
 fn server_options(arguments: &Arguments, descriptors: &Descriptors) -> ServerOptions {
     let mut options = arguments.connections.options();
     let max_connections = arguments.connections.max_connections();

@@ -25,7 +25,7 @@ use crate::common::listening::Listening;
 
 /// State shared by the workers.
 pub struct Service {
-    /// Number of workers, determined before the sandbox denies access to the limits of the control group.
+    /// Number of workers, determined before the sandbox denies access to the control group limits.
     pub workers: usize,
     pub listening: Arc<Listening>,
     /// Driver of the first worker.

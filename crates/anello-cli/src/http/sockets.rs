@@ -20,10 +20,10 @@ use crate::common::listening::{Listening, ListeningSocket, SocketFile, conflicti
 /// Default address to listen on.
 pub const DEFAULT_ADDRESS: &str = "127.0.0.1:8080";
 
-/// Time limit for the workers to become ready, and again to start accepting.
+/// Time limit for the workers to become ready, and again for them to start accepting connections.
 const START_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// The acquired sockets, and the startup to run when the workers are ready.
+/// The acquired sockets, and the startup steps to run when the workers are ready.
 pub struct Sockets {
     pub listening: Arc<Listening>,
     /// Socket for the /metrics and /health endpoints.
@@ -31,7 +31,7 @@ pub struct Sockets {
     pub startup: Startup,
 }
 
-/// The remaining steps of the startup, which need running workers.
+/// The remaining startup steps, which need running workers.
 pub struct Startup {
     handover_listener: Option<HandoverListener>,
     successor: Option<Successor>,

@@ -36,7 +36,7 @@ impl StartBarrier {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Decides the outcome unless it is already decided.
+    /// Sets the outcome unless it is already set.
     fn decide(&self, state: &mut State, outcome: io::Result<()>) {
         if let State::Waiting(_) = state {
             *state = State::Decided(outcome.map_err(|error| (error.kind(), error.to_string())));
@@ -74,7 +74,7 @@ impl BarrierTicket<'_> {
 
 impl Drop for BarrierTicket<'_> {
     fn drop(&mut self) {
-        // Has an effect only if the worker panicked: once `wait` or `fail` has returned, the outcome is decided.
+        // Has an effect only if the worker panicked: once `wait` or `fail` has returned, the outcome is set.
         self.fail(&io::Error::other("worker exited during startup"));
     }
 }

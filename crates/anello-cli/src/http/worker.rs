@@ -17,7 +17,7 @@ use super::start_barrier::BarrierTicket;
 
 use crate::common::listening::{WorkerListeners, finish_accepting, second_signal};
 
-/// Serves until a signal, or until the sockets were transferred to another process, then drains.
+/// Serves until a signal arrives or the sockets have been transferred to another process, then drains the connections.
 pub async fn serve(service: Arc<Service>, worker: WorkerContext) -> io::Result<()> {
     // Joined first, so that a failed worker is noticed.
     let listeners = service.listening.join(worker.index);

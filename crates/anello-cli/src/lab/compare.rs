@@ -11,24 +11,24 @@ use crate::common::output::{print_stderr, show};
 
 /// Show significant changes between two runs, for example in CI.
 ///
-/// Compares each contender's ratio to the reference of the same run, so a change in the speed of the whole machine
-/// has no effect. Exits with 1 if a contender of anello became significantly worse by more than the threshold, or
-/// failed but did not fail before; with 2 if a file cannot be read; else with 0. A peer or baseline server that
-/// became worse is shown but does not count, because anello did not cause the change; --fail-on overrides this.
+/// Compares each contender's ratio to the reference of the same run, so a change in the speed of the whole machine has
+/// no effect. Exits with 1 if an anello contender became significantly worse by more than the threshold, or failed but
+/// did not fail before; with 2 if a file cannot be read; else with 0. A peer or baseline server that became worse is
+/// shown but does not count, because anello did not cause the change; --fail-on overrides this.
 #[derive(clap::Args)]
 pub struct CompareArguments {
-    /// First run: its JSON, also compressed with gzip, or its HTML report.
+    /// First run: its JSON, optionally compressed with gzip, or its HTML report.
     before: PathBuf,
 
-    /// Second run: its JSON, also compressed with gzip, or its HTML report.
+    /// Second run: its JSON, optionally compressed with gzip, or its HTML report.
     after: PathBuf,
 
     /// Largest change for the worse that does not count as a regression, in percent, such as 5%.
     #[arg(long, value_name = "PERCENT", default_value = "5%", value_parser = parse_percent)]
     threshold: f64,
 
-    /// Contenders whose regressions count: anello (its own contenders, or all if a run has none of them), all, or the
-    /// name of a contender; can be repeated.
+    /// Contenders whose regressions count: anello (anello's contenders, or all if a run has none), all, or the name of
+    /// a contender; can be repeated.
     #[arg(long, value_name = "NAME", default_value = "anello", value_parser = parse_counted)]
     fail_on: Vec<Counted>,
 

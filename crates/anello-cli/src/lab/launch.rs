@@ -7,7 +7,7 @@ use std::process;
 
 use rustix::process::{Signal, getppid, set_parent_process_death_signal};
 
-/// Replace this process by a command that the kernel kills when the lab exits. `lab run` starts each server this way.
+/// Replace this process with a command that the kernel kills when the lab exits. `lab run` starts each server this way.
 #[derive(clap::Args)]
 pub struct LaunchArguments {
     /// Process ID of the lab, which must be the parent of this process.
@@ -17,10 +17,10 @@ pub struct LaunchArguments {
     command: Vec<OsString>,
 }
 
-/// Requests SIGKILL for when the lab's thread that started this process exits (`PR_SET_PDEATHSIG`, Linux 2.1.57), then
+/// Requests SIGKILL for this process on exit of the lab thread that started it (`PR_SET_PDEATHSIG`, Linux 2.1.57), then
 /// executes the server.
 ///
-/// `execve(2)` keeps the request unless the program is set-user-ID or has capabilities. Processes that the server
+/// `execve(2)` preserves the request unless the program is set-user-ID or has capabilities. Processes that the server
 /// starts are not covered. Returns only if the server cannot be started.
 pub fn run(arguments: &LaunchArguments) -> io::Error {
     if let Err(errno) = set_parent_process_death_signal(Some(Signal::KILL)) {

@@ -99,7 +99,7 @@ fn row(contender: &Contender, note: &str) -> String {
     format!("  {:NAME_WIDTH$} {driver:10} {note}", contender.name).trim_end().to_owned() + "\n"
 }
 
-/// Returns the targets that an HTTP server has, as text; an empty string for other servers.
+/// Returns the targets that an HTTP server supports, as text; an empty string for other servers.
 fn served_targets(contender: &Contender) -> String {
     let targets = contender.serves.iter().map(|target| match target {
         Serves::Files => "files",

@@ -17,9 +17,9 @@ pub enum Command {
     List(ListArguments),
 }
 
-/// Build the peers for which this machine has a toolchain, and report those that cannot be built, with the reason.
+/// Build the peers for which this machine has a toolchain, and report which ones cannot be built and why.
 ///
-/// A peer is not built again if its sources and compiler have not changed. Libraries are downloaded from the package
+/// A peer is not rebuilt if its sources and compiler have not changed. Libraries are downloaded from the package
 /// registries of the languages, at the versions in the lock files.
 ///
 /// Exits with 0, or with 1 if a peer named on the command line cannot be built.

@@ -11,13 +11,14 @@ use anello_lab::raw::read_runs;
 use crate::common::error::Context;
 use crate::common::output::show;
 
-/// Create the HTML report again from one or more runs: their JSON, compressed with gzip or not, or HTML reports with embedded JSON.
+/// Recreate the HTML report from one or more runs: JSON, optionally compressed with gzip, or HTML reports with embedded
+/// JSON.
 ///
 /// The report is a single file without external resources that contains all runs. The plots are also written as SVG
-/// files to a directory plots next to the report.
+/// files to the directory plots next to the report.
 #[derive(clap::Args)]
 pub struct ReportArguments {
-    /// Runs to include: JSON files, also compressed with gzip, or HTML files.
+    /// Runs to include: JSON files, optionally compressed with gzip, or HTML files.
     #[arg(required = true, value_name = "RUN")]
     runs: Vec<PathBuf>,
 

@@ -30,9 +30,9 @@ const MAX_MESSAGE_BYTES: usize = 1 << 30;
 ///
 /// Without --rate, the load is a closed loop: each connection sends a request, waits for the reply and sends the next
 /// request, which measures the maximum throughput. With --rate, the load is an open loop: requests are scheduled at
-/// fixed times, independent of the replies, and latency is measured from the scheduled time, which shows the latency
-/// at that rate. For meaningful results, pin load and server to different cores (--cores, taskset). A broken
-/// connection counts as an error, and is opened again only with --reconnect; the load ends early when no connection
+/// fixed times, independent of the replies, and latency is measured from the scheduled time, which shows the latency at
+/// that rate. For meaningful results, pin the load generator and the server to different cores (--cores, taskset). A
+/// broken connection counts as an error, and is reopened only with --reconnect; the load ends early when no connection
 /// is left. Ctrl-C ends the load early and prints the report.
 ///
 /// Exits with 0 if there were responses and no errors, else with 1; with 2 if the command line is invalid.
@@ -75,8 +75,8 @@ impl TcpArguments {
 ///
 /// The load is a closed loop, or an open loop with --rate; see anello load tcp. Responses can have a Content-Length,
 /// use chunked encoding, or end with the connection; interim responses are skipped. If the server closes a connection
-/// between requests, it is opened again, which is not an error. A request that was sent less than a second earlier is
-/// then sent again, and its latency is measured from the first time.
+/// between requests, it is reopened, which is not an error. A request that was sent less than a second earlier is then
+/// sent again, and its latency is measured from the first attempt.
 ///
 /// With TLS, the report contains the negotiated versions and cipher suites. The handshake is part of opening a
 /// connection, so with --no-keep-alive it is part of the latency. Each handshake is a full one unless --tls-resume is
@@ -102,7 +102,7 @@ pub struct HttpArguments {
     #[arg(long, value_name = "FILE")]
     paths: Option<PathBuf>,
 
-    /// Additional field of each request, such as 'Accept: text/html'; can be repeated.
+    /// Additional header field of each request, such as 'Accept: text/html'; can be repeated.
     #[arg(long, value_name = "NAME: VALUE", value_parser = parse_header)]
     header: Vec<(String, String)>,
 
@@ -172,11 +172,11 @@ pub struct CommonFlags {
     #[arg(long, short = 'c', value_name = "N", default_value_t = 50, value_parser = count::up_to(MAX_COUNT))]
     connections: usize,
 
-    /// Duration of the measurement, or of each step of a sweep; pending replies at the end are awaited.
+    /// Duration of the measurement, or of each step of a sweep; replies pending at the end are awaited.
     #[arg(long, short = 'd', value_name = "DURATION", value_parser = duration::parse, default_value = "10s")]
     duration: Duration,
 
-    /// Duration of load before the measurement; its results are discarded.
+    /// Duration of the warm-up before the measurement; its results are discarded.
     #[arg(long, value_name = "DURATION", value_parser = duration::parse, default_value = "0s")]
     warm_up: Duration,
 
@@ -185,9 +185,9 @@ pub struct CommonFlags {
     #[arg(long, value_name = "DURATION", value_parser = duration::parse, default_value = "0s")]
     ramp: Duration,
 
-    /// Open loop: requests per second over all connections, such as 500 or 50k. A range with a step, such as
-    /// 10k..200k/10k, is a sweep: the load increases the rate on the same connections until it reaches the knee, where
-    /// the server no longer keeps up.
+    /// Open loop: requests per second across all connections, such as 500 or 50k. A range with a step, such as
+    /// 10k..200k/10k, is a sweep: the load generator increases the rate on the same connections until it reaches the
+    /// knee, where the server no longer keeps up.
     #[arg(long, short = 'r', value_name = "RATE", value_parser = parse_rate, conflicts_with = "think_time")]
     rate: Option<Rate>,
 
@@ -207,7 +207,7 @@ pub struct CommonFlags {
     #[arg(long, value_name = "PERCENT", default_value_t = 95, requires = "rate", value_parser = clap::value_parser!(u32).range(1..=100))]
     knee_min_answered_percent: u32,
 
-    /// Sweep: a step is the knee if its p99 latency exceeds this multiple of that of the first step.
+    /// Sweep: a step is the knee if its p99 latency exceeds this multiple of the p99 latency of the first step.
     #[arg(long, value_name = "TIMES", default_value_t = 10, requires = "rate", value_parser = clap::value_parser!(u32).range(1..))]
     knee_max_latency_factor: u32,
 
@@ -252,7 +252,8 @@ pub struct CommonFlags {
     source_addresses: Vec<IpAddr>,
 
     /// Process ID of the server on this machine, to report its CPU time and memory. All threads of the process are
-    /// included, but not its child processes: for a server with worker processes, such as nginx, name a worker.
+    /// included, but not its child processes: for a server with worker processes, such as nginx, pass the process ID of
+    /// a worker.
     #[arg(long, value_name = "PID")]
     server_pid: Option<u32>,
 
@@ -273,12 +274,12 @@ pub struct CommonFlags {
     #[arg(long, value_name = "FILE")]
     pub hdr: Option<PathBuf>,
 
-    /// Write each interval when it ends to this file, as one JSON object per line. With -, the intervals are written to
+    /// Write each interval to this file when it ends, as one JSON object per line. With -, the intervals are written to
     /// standard output, and the report to standard error.
     #[arg(long, value_name = "FILE")]
     pub ndjson: Option<PathBuf>,
 
-    /// Comment to add to the log of --hdr.
+    /// Comment to add to the --hdr log.
     #[arg(long, value_name = "TEXT", requires = "hdr")]
     pub comment: Option<String>,
 

@@ -1,4 +1,4 @@
-//! Runs a load: shows its progress, writes the interval records and prints the report.
+//! Runs the load generator: shows its progress, writes the interval records and prints the report.
 
 use std::fs::File;
 use std::io::{self, Write};

@@ -256,7 +256,7 @@ fn step_cells(step: &Step) -> [String; 8] {
     [answered, p50, p99, p999, max, format_count(counts.late), format_count(counts.unsent), cpu]
 }
 
-/// Writes the CPU time of server and load.
+/// Writes the CPU time of the server and the load generator.
 fn costs(table: &mut Table, report: &Report) {
     let per_request = |cpu_ns: Option<f64>| {
         cpu_ns.map_or("no requests".to_owned(), |cpu_ns| format!("{} per request", format_ns(cpu_ns)))

@@ -59,7 +59,7 @@ impl TlsFlags {
     }
 }
 
-/// Appends the flags that can help to the text of a TLS error.
+/// Appends the flags that can help to a TLS error message.
 pub fn with_flags(text: String) -> String {
     match TlsRemedy::of(&text) {
         Some(TlsRemedy::Cipher) => text + " (--tls-cipher)",

@@ -1,4 +1,4 @@
-//! Flag values of `anello load`: addresses, rates, status codes and kinds of errors.
+//! Flag values of `anello load`: addresses, rates, status codes and error kinds.
 
 use std::path::PathBuf;
 
@@ -10,7 +10,7 @@ pub enum Rate {
     Sweep { first: u64, last: u64, step: u64 },
 }
 
-/// An allowed kind of errors; `None` allows all kinds.
+/// An allowed error kind; `None` allows all kinds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Kinds(pub Option<ErrorKind>);
 
@@ -66,7 +66,7 @@ pub fn parse_kinds(text: &str) -> Result<Kinds, String> {
     let kind = ErrorKind::ALL.into_iter().find(|kind| kind.name() == text);
     kind.map(|kind| Kinds(Some(kind))).ok_or_else(|| {
         let names = ErrorKind::ALL.map(ErrorKind::name).join(", ");
-        format!("unknown kind of errors {text:?} (expected one of {names})")
+        format!("unknown error kind {text:?} (expected one of {names})")
     })
 }
 
@@ -99,9 +99,9 @@ pub fn parse_number(text: &str) -> Result<u64, String> {
 /// Errors that do not change the exit code.
 #[derive(clap::Args)]
 pub struct AllowedErrors {
-    /// Exit with 0 in spite of errors of these kinds (=KIND,KIND), or of all kinds if none is named: refused,
-    /// connect_timeout, unreachable, reset, timeout, closed_early, truncated_reply, wrong_bytes, excess_data, wrong_status,
-    /// wrong_length, malformed, tls, other.
+    /// Exit with 0 despite errors of these kinds (=KIND,KIND), or of all kinds if none is named: refused,
+    /// connect_timeout, unreachable, reset, timeout, closed_early, truncated_reply, wrong_bytes, excess_data,
+    /// wrong_status, wrong_length, malformed, tls, other.
     #[arg(
         long,
         value_name = "KINDS",

@@ -1,4 +1,4 @@
-//! `anello man`: manual pages, generated from the definition of the command line.
+//! `anello man`: manual pages, generated from the command-line definition.
 
 mod flags;
 mod run;

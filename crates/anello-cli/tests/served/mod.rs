@@ -1,4 +1,4 @@
-//! Helpers to start `anello http` as a user or a service manager does, and to send requests to it.
+//! Helpers that start `anello http` as a user or a service manager does, and send requests to it.
 
 #![allow(dead_code, reason = "each test binary uses a different subset")]
 
@@ -20,7 +20,7 @@ use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
-/// Time limit for every wait of a test.
+/// Time limit for every wait in a test.
 pub const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Content of `hello.txt`.
@@ -73,8 +73,8 @@ pub fn assert_ok_response(mut client: impl Read) {
     assert!(response.starts_with("HTTP/1.1 200 OK\r\n") && response.ends_with(BODY), "{response:?}");
 }
 
-/// Calls a read or receive function again while it is interrupted. Under a tracer, a read with a timeout is
-/// interrupted whenever a child process exits.
+/// Repeats a read or receive call as long as it is interrupted. Under a tracer, a read with a timeout is interrupted
+/// whenever a child process exits.
 pub fn retry_interrupted(mut operation: impl FnMut() -> io::Result<usize>) -> io::Result<usize> {
     loop {
         match operation() {

@@ -178,7 +178,7 @@ impl LabConfig {
                 Method::Saturated => DEFAULT_SERVER_CPU_SHARE,
                 Method::WholeCore => 1.0,
             };
-            format!("Method {method} instead of {previous}, set by a flag.")
+            format!("Method {method} instead of {previous} (--method).")
         })
     }
 

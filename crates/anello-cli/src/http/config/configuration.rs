@@ -1,4 +1,4 @@
-//! The settings of a command line, and the locations of those from a file.
+//! The settings from a command line and a file, and the file locations of the latter.
 
 use std::collections::BTreeMap;
 use std::io;

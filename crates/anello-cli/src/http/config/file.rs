@@ -110,7 +110,7 @@ fn unknown_key_error(name: &str, value: &Spanned<DeValue<'_>>, http: &Command) -
         return "only valid on the command line (remove this key)".to_owned();
     }
     if let DeValue::Table(_) = value.get_ref() {
-        return "sections are not supported (put all keys at the top level, as in addr = \"127.0.0.1:8080\")"
+        return "sections are not supported (put all keys at the top level, e.g. addr = \"127.0.0.1:8080\")"
             .to_owned();
     }
     let hyphened = name.replace('_', "-");

@@ -58,7 +58,7 @@ pub fn read_matches(
     let matches = match parse(&merged) {
         Ok(matches) => matches,
         Err(error) if is_flag_conflict(&error) => {
-            // If the command line conflicts even without the file, report that conflict.
+            // If flags on the command line conflict even without the file, report that conflict.
             let own_conflict = parse(arguments)
                 .err()
                 .filter(|own_conflict| own_conflict.kind() == ErrorKind::ArgumentConflict);
@@ -72,7 +72,7 @@ pub fn read_matches(
     };
     let source = matches.subcommand_matches(HTTP).and_then(|http| http.value_source(DIRECTORY));
     if source.is_none() {
-        let remedy = "set it in the file, as in directory = \"public\", or on the command line";
+        let remedy = "set it in the file, e.g. directory = \"public\", or on the command line";
         let problem = format!("{}: {DIRECTORY}: missing ({remedy})", path.display());
         return Err(Failure::file(problems, problem));
     }
@@ -104,7 +104,7 @@ impl From<clap::Error> for Failure {
 }
 
 impl Failure {
-    /// Creates the failure of a file. A problem of the merged command line can be a consequence of problems in the
+    /// Creates the failure for a file. A problem in the merged command line can be a consequence of problems in the
     /// file, so it is reported only if there are none.
     fn file(problems: Vec<String>, command_line_problem: String) -> Self {
         Self::File(if problems.is_empty() { vec![command_line_problem] } else { problems })

@@ -31,8 +31,7 @@ fn explicit_value(key: Key<'_>, matches: &ArgMatches) -> Option<String> {
     })
 }
 
-/// Formats a value in TOML. [`Value`] is limited to signed 64-bit integers, unlike some flags and the parser of the
-/// file.
+/// Formats a value in TOML. [`Value`] is limited to signed 64-bit integers, unlike some flags and the file parser.
 fn format_value(key: Key<'_>, text: &str) -> String {
     match text.parse::<i128>() {
         Ok(number) if key.is_number() => number.to_string(),

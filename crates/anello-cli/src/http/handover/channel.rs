@@ -16,7 +16,7 @@ use rustix::net::{
 /// Greeting sent by the running server. Identifies the protocol and its version.
 const HELLO: &[u8] = b"anello handover 1\n";
 
-/// Time limit for a reply of the peer.
+/// Time limit for a reply from the peer.
 pub const REPLY_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Message types. The bytes are ASCII letters, so that they are readable in a trace.
@@ -34,7 +34,7 @@ pub enum HandoverMessage {
     Stopped = b'p' as isize,
     Accepting = b'a' as isize,
     Done = b'q' as isize,
-    /// The running server has aborted the handover and continues to accept: the successor was too late.
+    /// The running server has aborted the handover and continues to accept connections: the successor was too late.
     Withdrawn = b'x' as isize,
 }
 

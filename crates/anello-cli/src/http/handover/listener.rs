@@ -19,7 +19,7 @@ use crate::common::listening::SocketFile;
 /// Maximum number of queued successors while one is being served.
 const BACKLOG: i32 = 16;
 
-/// Time limit for the workers to pause or resume accepting.
+/// Time limit for the workers to pause or resume accepting connections.
 const PAUSE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The handover socket, to which successors connect.
@@ -37,9 +37,9 @@ pub trait HandoverSource: Send + 'static {
     fn file(&self) -> Option<&SocketFile>;
     /// Returns a duplicate of the listening socket for /metrics, if there is one.
     fn metrics(&self) -> io::Result<Option<TcpListener>>;
-    /// Pauses accepting in this process.
+    /// Pauses accepting connections in this process.
     fn pause(&self, timeout: Duration) -> io::Result<()>;
-    /// Resumes accepting.
+    /// Resumes accepting connections.
     fn resume(&self, timeout: Duration) -> io::Result<()>;
     /// Shuts this process down after the sockets were transferred.
     fn transfer_done(&self);
@@ -116,8 +116,8 @@ impl HandoverListener {
         Ok(None)
     }
 
-    /// Returns the socket files to transfer: that of the handover socket, and that of the listening socket if it has
-    /// one.
+    /// Returns the socket files to transfer: the handover socket file and, if there is one, the file of the listening
+    /// socket.
     fn files<'a>(&'a self, source: &'a impl HandoverSource) -> impl Iterator<Item = &'a SocketFile> {
         source.file().into_iter().chain([&*self.file])
     }
@@ -127,7 +127,7 @@ impl HandoverListener {
 struct FileLease<'a>(Vec<&'a SocketFile>);
 
 impl<'a> FileLease<'a> {
-    /// Leases those of the files that this process owns.
+    /// Leases the files that this process owns.
     fn new(files: impl Iterator<Item = &'a SocketFile>) -> Self {
         Self(files.filter(|file| file.release()).collect())
     }
@@ -155,8 +155,8 @@ fn run_handover(
     channel.send_hello()?;
     if let Err(error) = transfer(&mut channel, sockets, source, handover_listener) {
         drop(lease);
-        // Sent before this server resumes, so that the two do not accept at the same time. Always sent: otherwise a
-        // successor would treat the disconnect as the death of this server.
+        // Sent before this server resumes, so that the two do not accept connections at the same time. Always sent:
+        // otherwise a successor would conclude from the disconnect that this server has died.
         channel.send(HandoverMessage::Withdrawn).ok();
         drop(channel);
         source.resume(PAUSE_TIMEOUT)?;
@@ -169,7 +169,7 @@ fn run_handover(
     Ok(())
 }
 
-/// Transfers all sockets, pauses accepting, and waits until the successor accepts.
+/// Transfers all sockets, pauses accepting, and waits until the successor accepts connections.
 fn transfer(
     channel: &mut HandoverChannel,
     sockets: &[OwnedFd],

@@ -17,8 +17,8 @@
 //!
 //! # Invariants
 //!
-//! - The two processes never accept at the same time. `O_NONBLOCK` belongs to the socket and is shared by both
-//!   processes, but the drivers need different values.
+//! - The two processes never accept connections at the same time. `O_NONBLOCK` belongs to the socket and is shared by
+//!   both processes, but the drivers need different values.
 //! - From before the first socket is sent, a server that is stopped leaves the socket files to the successor.
 //!
 //! # Failures
@@ -26,8 +26,8 @@
 //! - The successor dies or does not reply in time: the server sends WITHDRAWN and resumes accepting. A successor that
 //!   receives WITHDRAWN, however late, exits.
 //! - The server dies after sending its sockets: the successor continues alone.
-//! - The server sends nothing after STOPPED: the successor continues, because the server will read ACCEPTING before it
-//!   would resume.
+//! - The server sends nothing after STOPPED: the successor continues, because the server reads ACCEPTING before it can
+//!   resume.
 //! - A second successor waits in the queue of the handover socket and takes over from the first one.
 //!
 //! While the server runs, the handover opens no files: it needs accept, sendmsg, recvmsg, read, write and close.

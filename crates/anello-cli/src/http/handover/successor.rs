@@ -14,7 +14,7 @@ use super::channel::{HandoverChannel, HandoverMessage, is_disconnected, is_timeo
 use crate::common::error::Context;
 use crate::common::listening::ListeningSocket;
 
-/// Maximum number of attempts if the server exits during the request: its successor may be listening at the same path.
+/// Maximum number of attempts if the server exits during the request: its successor may be listening on the same path.
 const MAX_ATTEMPTS: usize = 5;
 
 /// The received sockets, and the channel to the predecessor.
@@ -53,8 +53,8 @@ impl StartLock {
     }
 }
 
-/// Requests the sockets of the server that listens at this path. Returns `None` if there is no server, after removing
-/// a stale socket file.
+/// Requests the sockets of the server that listens on this path. Returns `None` if there is no server, after removing a
+/// stale socket file.
 pub fn request_handover(path: &Path) -> io::Result<Option<Successor>> {
     receive_from(path).context(format_args!("--handover {}", path.display()))
 }
@@ -116,7 +116,7 @@ impl Successor {
         self.exchange(HandoverMessage::Ready, HandoverMessage::Stopped)
     }
 
-    /// Reports that this process accepts, and waits for the confirmation of the predecessor.
+    /// Reports that this process accepts connections, and waits for confirmation from the predecessor.
     pub fn report_accepting(&mut self) -> io::Result<()> {
         if self.predecessor_gone {
             return Ok(());

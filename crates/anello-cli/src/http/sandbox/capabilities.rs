@@ -1,8 +1,8 @@
 //! Capabilities: a process started as root keeps only those that its paths require.
 //!
-//! Serving itself requires none: ports are bound earlier and never again. But root may be configured with paths whose
-//! permission bits grant access only to other users. If a path is accessible only with `CAP_DAC_READ_SEARCH` or
-//! `CAP_DAC_OVERRIDE`, that capability is kept.
+//! Serving itself requires none: ports are bound earlier and never again. However, a server started as root may be
+//! configured with paths whose permission bits grant access only to other users. If a path is accessible only with
+//! `CAP_DAC_READ_SEARCH` or `CAP_DAC_OVERRIDE`, that capability is kept.
 
 use std::fs;
 use std::path::Path;
@@ -78,7 +78,7 @@ fn required_capabilities(allowed_paths: &AllowedPaths) -> CapabilitySet {
         file.parent().is_some_and(|directory| is_denied(directory, Access::WRITE_OK | Access::EXEC_OK))
     };
     let is_log_denied = |file: &Path| match fs::symlink_metadata(file) {
-        // Only regular files are renamed by log rotation and then created again.
+        // Log rotation renames only regular files, which are then created again.
         Ok(metadata) if !metadata.is_file() => is_file_denied(file),
         _ => is_file_denied(file) || is_directory_denied(file),
     };

@@ -1,7 +1,7 @@
 //! File and port restrictions with Landlock: all other accesses fail with EACCES or EPERM, including those made by
 //! io_uring.
 //!
-//! Rules refer to inodes at the time of rule creation, not to names: if a directory is replaced by another one of the
+//! Rules refer to inodes at the time of rule creation, not to names: if a directory is replaced by another one with the
 //! same name, the new one is not accessible. For files that are replaced while the server runs (certificates, logs),
 //! the rule therefore covers the parent directory.
 
@@ -23,7 +23,7 @@ const REQUESTED_ABI: ABI = ABI::V6;
 const ABI_FEATURES: [(i32, &str); 4] = [
     (3, "truncating files by name (Linux 6.2)"),
     (4, "TCP (6.7)"),
-    (5, "ioctls of devices (6.10)"),
+    (5, "device ioctls (6.10)"),
     (6, "signals and abstract sockets (6.12)"),
 ];
 
@@ -86,8 +86,8 @@ fn restrict(allowed_paths: &AllowedPaths) -> Result<RestrictionStatus, RulesetEr
         let rights = if path.is_dir() { rights } else { rights & AccessFs::from_file(REQUESTED_ABI) };
         // A missing or inaccessible path needs no rule.
         let Ok(file) = PathFd::new(&path) else { continue };
-        // Files without a file system, such as a pipe behind the name of standard output, support no rules and are
-        // always accessible.
+        // Files outside any file system, such as a pipe that /dev/stdout refers to, support no rules and are always
+        // accessible.
         if let Err(error) = (&mut ruleset).add_rule(PathBeneath::new(file, rights)) {
             tracing::debug!(path = %path.display(), %error, "cannot add Landlock rule");
         }
@@ -120,8 +120,8 @@ fn rules(allowed_paths: &AllowedPaths) -> Vec<(PathBuf, BitFlags<AccessFs>)> {
     rules
 }
 
-/// Returns the parent directory of a file and, for a symbolic link, also that of its target. If a directory contains
-/// too much, returns the file itself instead.
+/// Returns the parent directory of a file and, for a symbolic link, also that of its target. If a directory is too
+/// broad, returns the file itself instead.
 fn rule_paths(file: &Path) -> Vec<PathBuf> {
     let paths = [std::path::absolute(file), file.canonicalize()];
     let rule_path = |path: PathBuf| match path.parent() {

@@ -11,7 +11,7 @@
 //!
 //! The mechanisms complement each other. seccomp restricts system calls regardless of their targets and kills the
 //! process on a violation, but it sees only `io_uring_enter(2)`, not the operations of a ring. Landlock restricts only
-//! access to files and ports, but also that of io_uring operations.
+//! access to files and ports, but it also covers io_uring operations.
 
 pub mod capabilities;
 mod landlock;
@@ -56,10 +56,10 @@ pub struct Sandbox {
 }
 
 impl Sandbox {
-    /// Disables privilege gain by execve(2) (`PR_SET_NO_NEW_PRIVS`, Linux 3.5), drops [capabilities], and denies access
-    /// to all other files, TCP connect and bind, and signals to other processes (`landlock_restrict_self(2)`, Linux
-    /// 5.13 and later). Applies to the calling thread and threads that it starts later, so it must be called while the
-    /// process is single-threaded.
+    /// Prevents programs from gaining privileges by execve(2) (`PR_SET_NO_NEW_PRIVS`, Linux 3.5), drops [capabilities],
+    /// and denies access to all other files, TCP connect and bind, and signals to other processes
+    /// (`landlock_restrict_self(2)`, Linux 5.13 and later). Applies to the calling thread and threads that it starts
+    /// later, so it must be called while the process is single-threaded.
     ///
     /// # Errors
     /// Returns `Unsupported` if a part is unavailable and the mode is [`On`](SandboxMode::On). Otherwise missing parts

@@ -57,7 +57,7 @@ fn directory() -> tempfile::TempDir {
     directory
 }
 
-/// Returns whether a part of the sandbox is available here. Prints a message if it is not.
+/// Returns whether a part of the sandbox is available on this machine. Prints a message if it is not.
 fn has(part: &str) -> bool {
     let directory = directory();
     let output = child("report", directory.path());
@@ -65,7 +65,7 @@ fn has(part: &str) -> bool {
     let in_force = stdout.split("in force: ").nth(1).unwrap_or_else(|| panic!("{output:?}"));
     let is_active = in_force.contains(part);
     if !is_active {
-        eprintln!("skipped: no {part} here: {}", String::from_utf8_lossy(&output.stderr));
+        eprintln!("skipped: no {part} on this machine: {}", String::from_utf8_lossy(&output.stderr));
     }
     is_active
 }

@@ -13,7 +13,7 @@ const CHECK_TIMEOUT: Duration = Duration::from_secs(10);
 /// Timeout of the checks with TLS, where thousands of handshakes take seconds of CPU time on both sides.
 const TLS_CHECK_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Checks a server. Returns the problems found; an error if the check failed.
+/// Checks a server. Returns the problems found, or an error if the check itself fails.
 pub async fn run(server: Server, check: Check) -> Result<Vec<String>, String> {
     let timeout = if server.tls.is_some() { TLS_CHECK_TIMEOUT } else { CHECK_TIMEOUT };
     match check {

@@ -55,8 +55,8 @@ impl DiskSession {
     }
 
     fn request(&mut self, duration: Duration) -> io::Result<DiskReply> {
-        // The worker waits for all operations in flight at the end of a slice, and a disk can delay an operation for
-        // long.
+        // The worker waits for all operations in flight at the end of a slice, and a disk can delay an operation for a
+        // long time.
         self.stream.get_ref().set_read_timeout(Some(duration + 6 * TIMEOUT))?;
         self.command.duration_ns = u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
         self.command.seed += 1;
@@ -91,7 +91,7 @@ impl LoadSession for DiskSession {
         })
     }
 
-    /// Writes the data of buffered writes from the page cache to the disk (`fsync(2)`).
+    /// Flushes the data of buffered writes from the page cache to the disk (`fsync(2)`).
     fn settle(&mut self) -> Result<(), String> {
         let writes =
             matches!(self.command.operation, DiskOperation::RandomWrite | DiskOperation::SequentialWrite);

@@ -1,15 +1,15 @@
-//! Driver of the load's runtime.
+//! Driver of the load generator's runtime.
 
 use clap::ValueEnum;
 
-/// Driver of the load's runtime.
+/// Driver of the load generator's runtime.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum LoadDriver {
     /// io_uring if available, else epoll.
     Auto,
     /// Available on all machines, which makes their results comparable.
     Epoll,
-    /// Fewer system calls for the load; fails if io_uring is unavailable.
+    /// Fewer system calls in the load generator; fails if io_uring is unavailable.
     Uring,
 }
 

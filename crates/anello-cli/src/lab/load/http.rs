@@ -1,4 +1,5 @@
-//! HTTP part of the lab's load: requests of the cells, and checks of the servers against the bodies of the lab's site.
+//! HTTP part of the lab's load generator: requests of the cells, and checks that servers return the bodies of the lab's
+//! site.
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -16,7 +17,7 @@ use anello_load::{LoadConfig, Protocol, Tls, TlsOptions};
 /// Value of the Host field of requests.
 const HOST: &str = SERVER_NAME;
 
-/// Bytes per second that the load receives and verifies even on a slow machine. The stall timeout allows for
+/// Bytes per second that the load generator receives and verifies even on a slow machine. The stall timeout allows for
 /// transferring all pending responses at this rate at the end of a slice.
 const SLOW_BYTES_PER_SECOND: f64 = 100e6;
 

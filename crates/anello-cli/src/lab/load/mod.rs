@@ -1,7 +1,8 @@
-//! The lab's load: sessions of anello-load on a runtime of the calling thread, and control connections to disk workers.
+//! The lab's load generator: anello-load sessions in a runtime on the calling thread, and control connections to disk
+//! workers.
 //!
-//! The driver is selected once for all contenders and ignores `ANELLO_DRIVER`, because the load must be the same for
-//! each of them.
+//! The driver is selected once for all contenders and ignores `ANELLO_DRIVER`, because the load generator must be the
+//! same for each of them.
 
 mod checks;
 mod disk;
@@ -27,7 +28,8 @@ use self::disk::{DiskCommand, DiskSession};
 pub use self::driver::LoadDriver;
 use self::http::HandshakeKinds;
 
-/// Timeout for opening the connections of a contender in a cell, and for a response. A working server needs far less.
+/// Timeout for opening the connections of a contender in a cell, and for a response. A working server needs far less
+/// time.
 const TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Interval at which a running check polls the stop flag.
@@ -40,7 +42,7 @@ const WRONG_REPLY_KINDS: [ErrorKind; 3] =
 /// Size of the single message that each idle connection exchanges at the start.
 const IDLE_MESSAGE_BYTES: usize = 128;
 
-/// The lab's load.
+/// The lab's load generator.
 pub struct LabLoad {
     runtime: Rc<Runtime>,
     /// File that the disk workers read and write.
@@ -56,7 +58,7 @@ pub struct LabLoad {
 }
 
 impl LabLoad {
-    /// Creates a load with a runtime on this thread. `disk_file` is the file that disk workers use.
+    /// Creates a load generator with a runtime on this thread. `disk_file` is the file that disk workers use.
     ///
     /// # Errors
     /// Returns an error if the driver is unavailable.
@@ -77,7 +79,7 @@ impl LabLoad {
         })
     }
 
-    /// Sets the TLS identity that HTTP servers of these cells use.
+    /// Sets the TLS identity that HTTP servers in these cells use.
     pub fn with_identity(self, identity: Option<&Identity>, cells: &[Cell]) -> Self {
         let check_cipher = cells.iter().find_map(|cell| cell.workload.cipher());
         Self { certificate: identity.map(Identity::certificate), check_cipher, ..self }
@@ -88,7 +90,7 @@ impl LabLoad {
         self.handshakes.note()
     }
 
-    /// Returns address and TLS configuration of an HTTP server.
+    /// Returns the address and TLS configuration of an HTTP server.
     fn http_server(&mut self, address: SocketAddr, cipher: Option<Cipher>) -> Result<Server, String> {
         let Some(certificate) = &self.certificate else { return Ok(Server { address, tls: None }) };
         if let Some((_, tls)) = self.tls.iter().find(|(known, _)| *known == cipher) {
@@ -189,7 +191,7 @@ struct NetworkSession {
     runtime: Rc<Runtime>,
     /// `Some` until the session is dropped.
     session: Option<Session>,
-    /// Receives the kinds of this session's handshakes when it is dropped.
+    /// Receives the kinds of the session's handshakes when the session is dropped.
     handshakes: HandshakeKinds,
 }
 

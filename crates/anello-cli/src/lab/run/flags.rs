@@ -10,7 +10,7 @@ use crate::common::{count, duration};
 use crate::lab::load::LoadDriver;
 use crate::lab::resources::PeersFlag;
 
-/// Maximum of counts.
+/// Maximum count.
 const MAX_COUNT: usize = 1 << 30;
 
 /// Compare servers with interleaved slices of load; by default anello and the baselines, in about a minute.
@@ -31,7 +31,7 @@ pub struct RunArguments {
     #[arg(long, value_name = "FILE", conflicts_with = "smoke")]
     pub scenario: Option<PathBuf>,
 
-    /// Run for a few seconds to test the setup, too short to show small differences; same as --preset smoke.
+    /// Run for a few seconds to test the setup (too short to show small differences); same as --preset smoke.
     #[arg(long)]
     pub smoke: bool,
 
@@ -44,7 +44,7 @@ pub struct RunArguments {
     )]
     pub resume: Option<PathBuf>,
 
-    /// Seed of the random order and of the bootstrap intervals; a run with the same seed uses the same order.
+    /// Seed for the random order and the bootstrap intervals; a run with the same seed uses the same order.
     #[arg(long, value_name = "NUMBER")]
     pub seed: Option<u64>,
 
@@ -52,19 +52,19 @@ pub struct RunArguments {
     #[arg(long, value_name = "COUNT", value_parser = count::up_to(MAX_COUNT))]
     pub rounds: Option<usize>,
 
-    /// Approximate total time of load, such as 5m; sets the number of passes.
+    /// Approximate total load time, such as 5m; sets the number of passes.
     #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
     pub load_time: Option<Duration>,
 
-    /// Connection counts to measure instead of those of the scenario, such as 1,50,300.
+    /// Connection counts to measure instead of those in the scenario, such as 1,50,300.
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = count::up_to(MAX_COUNT))]
     pub connections: Vec<usize>,
 
-    /// Message sizes in bytes to measure instead of those of the scenario, such as 128,1024.
+    /// Message sizes in bytes to measure instead of those in the scenario, such as 128,1024.
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = count::up_to(MAX_COUNT))]
     pub message_bytes: Vec<usize>,
 
-    /// Share of their cores that servers have in saturated cells: saturated (80 %, or that of the scenario, so that
+    /// Share of their cores that servers may use in saturated cells: saturated (80 %, or that of the scenario, so that
     /// requests always wait) or whole-core; by default that of the scenario.
     #[arg(long, value_name = "METHOD")]
     pub method: Option<Method>,
@@ -87,8 +87,8 @@ pub struct RunArguments {
     #[arg(long, value_name = "PATH")]
     pub disk_file: Option<PathBuf>,
 
-    /// Driver of the load, the same for all servers; by default auto, or the driver of the resumed run. A more
-    /// efficient driver lets the load saturate faster servers.
+    /// Driver of the load generator, the same for all servers; by default auto, or the driver of the resumed run. A
+    /// more efficient driver lets the load generator saturate faster servers.
     #[arg(long, value_enum)]
     pub load_driver: Option<LoadDriver>,
 

@@ -60,7 +60,7 @@ pub fn run(arguments: &RunArguments) -> io::Result<ExitCode> {
     // Restores the CPU affinity of this thread, because writing the reports needs no reserved core.
     drop(machine);
     let mut result = result.map_err(io::Error::other)?;
-    let driver_note = format!("The load ran on anello's {} driver.", load.driver_name());
+    let driver_note = format!("The load generator ran on anello's {} driver.", load.driver_name());
     for note in [driver_note].into_iter().chain(load.handshake_note()) {
         if !result.notes.contains(&note) {
             result.notes.push(note);

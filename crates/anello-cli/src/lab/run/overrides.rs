@@ -17,18 +17,18 @@ pub fn apply_overrides(
     let mut notes = Vec::new();
     if !(arguments.connections.is_empty() && arguments.message_bytes.is_empty()) {
         config.override_cells(&arguments.connections, &arguments.message_bytes);
-        notes.push("The cells were changed by flags.".to_owned());
+        notes.push("The cells were changed (--connections, --message-bytes).".to_owned());
         notes.extend(drop_cells_over_limit(&mut config.cells, connections_limit));
         if config.cells.is_empty() {
             return Err(invalid_input(format!(
                 "no cells left to measure: the lab can open at most {connections_limit} connections (lower \
-                 --connections, or raise the limit of open files, `ulimit -Hn`)"
+                 --connections, or raise the open-file limit, `ulimit -Hn`)"
             )));
         }
     }
     config.timing.seed = arguments.seed.unwrap_or(config.timing.seed);
     if let Some(rounds) = arguments.rounds.filter(|&rounds| rounds != config.timing.rounds) {
-        notes.push(format!("{rounds} rounds instead of {}, set by a flag.", config.timing.rounds));
+        notes.push(format!("{rounds} rounds instead of {} (--rounds).", config.timing.rounds));
         config.timing.rounds = rounds;
     }
     notes.extend(arguments.method.and_then(|method| config.set_method(method)));
@@ -37,7 +37,7 @@ pub fn apply_overrides(
         let passes = config.timing.passes;
         config.fit_passes(time);
         if config.timing.passes != passes {
-            notes.push(format!("{} passes instead of {passes}, by --load-time.", config.timing.passes));
+            notes.push(format!("{} passes instead of {passes} (--load-time).", config.timing.passes));
         }
     }
     config.scenario.scaling.extend(notes);
@@ -89,7 +89,7 @@ mod tests {
     fn method_flag_sets_server_share() {
         for (method, share, note) in [
             ("saturated", 0.8, ""),
-            ("whole-core", 1.0, "Method whole-core instead of saturated, set by a flag."),
+            ("whole-core", 1.0, "Method whole-core instead of saturated (--method)."),
         ] {
             let mut config = LabConfig::smoke(PathBuf::from("anello"));
             config.scenario.scaling.clear();
@@ -103,10 +103,9 @@ mod tests {
         let mut config = LabConfig::quick(PathBuf::from("anello"));
         config.scenario.scaling.clear();
         let (passes, seconds) = (config.timing.passes, config.load_time().as_secs_f64());
-        for (factor, note) in [
-            (1.0, String::new()),
-            (3.0, format!("{} passes instead of {passes}, by --load-time.", 3 * passes)),
-        ] {
+        for (factor, note) in
+            [(1.0, String::new()), (3.0, format!("{} passes instead of {passes} (--load-time).", 3 * passes))]
+        {
             let time = format!("{}s", factor * seconds);
             apply_overrides(&mut config, &flags(&["--load-time", &time]), 100).unwrap();
             assert_eq!(config.scenario.scaling.concat(), note);

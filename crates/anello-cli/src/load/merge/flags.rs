@@ -4,13 +4,13 @@ use std::path::PathBuf;
 
 use crate::load::values::AllowedErrors;
 
-/// Merge the latency histograms of several runs, for example of one load from several machines.
+/// Merge the latency histograms of several runs, for example of one load test run from several machines.
 ///
 /// The logs are written by `anello load … --hdr FILE`, or by any program that writes HdrHistogram interval logs
 /// (version 2) in nanoseconds. The command adds histograms, not percentiles, so the percentiles are those of all
 /// requests. Tags are merged separately: lines without a tag contain latencies from the scheduled time (in a closed
 /// loop, from sending); lines with the tag `uncorrected` contain latencies from the time of sending. Error counts are
-/// added as well; they are unknown for logs of other programs and of runs that were killed.
+/// added as well; they are unknown for logs from other programs and from runs that were killed.
 ///
 /// Exits with 0 if there were responses and no known errors; with 1 otherwise, or if a log cannot be read, contains
 /// neither intervals nor errors, or is malformed (the message contains the line); with 2 if the command line is
@@ -21,7 +21,7 @@ pub struct MergeArguments {
     #[arg(value_name = "LOG", required = true)]
     pub logs: Vec<PathBuf>,
 
-    /// Also write the sum as an interval log, with one line per second of wall-clock time and tag.
+    /// Also write the sum as an interval log, with one line per wall-clock second and tag.
     #[arg(long, value_name = "FILE")]
     pub hdr: Option<PathBuf>,
 

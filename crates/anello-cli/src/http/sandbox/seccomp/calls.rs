@@ -1,5 +1,5 @@
-//! System calls of a serving process and what needs them, collected from the sources of the runtime, the standard
-//! library and the C libraries (glibc, musl), and from traces.
+//! System calls of a serving process and their users, collected from the sources of the runtime, the standard library
+//! and the C libraries (glibc, musl), and from traces.
 //!
 //! Calls made before the filter is installed are not listed: binding sockets, creating rings, pinning threads,
 //! installing signal handlers.
@@ -73,17 +73,17 @@ const THREADS: &[Call] = &[
     Any(libc::SYS_futex),
     Any(libc::SYS_gettid),
     Only(libc::SYS_prctl, &[&[Is(0, THREAD_NAME)], &[Is(0, AUXILIARY_VECTOR)], &[Is(0, MEMORY_NAME)]]),
-    // Setup of thread-local data.
+    // Setup of thread-local storage.
     Any(libc::SYS_rseq),
     Any(libc::SYS_set_robust_list),
     Any(libc::SYS_sigaltstack),
-    // pthread_getattr_np(3) for the end of the stack; number of malloc arenas.
+    // pthread_getattr_np(3) for the stack bounds; number of malloc arenas.
     Any(libc::SYS_sched_getaffinity),
     // Spinning of channels and locks before they block.
     Any(libc::SYS_sched_yield),
 ];
 
-/// Signal handling, and process exit: regular, after a panic, by abort.
+/// Signal handling, and process exit: normal, after a panic, by abort.
 const SIGNALS_AND_EXIT: &[Call] = &[
     Any(libc::SYS_rt_sigaction),
     Any(libc::SYS_rt_sigprocmask),
@@ -92,12 +92,12 @@ const SIGNALS_AND_EXIT: &[Call] = &[
     Any(libc::SYS_restart_syscall),
     Any(libc::SYS_exit_group),
     Any(libc::SYS_getpid),
-    // abort(3): glibc signals this process, musl this thread.
+    // abort(3): glibc signals the process, musl the thread.
     Only(libc::SYS_tgkill, &[&[IsThisProcess(0)]]),
     Only(libc::SYS_tkill, &[&[Is(1, libc::SIGABRT as u64)]]),
-    // Message of glibc before an abort.
+    // Message that glibc prints before an abort.
     Any(libc::SYS_writev),
-    // Relative file names in the backtrace of a panic.
+    // Relative file names in a panic backtrace.
     Any(libc::SYS_getcwd),
 ];
 
@@ -162,7 +162,7 @@ const SOCKETS: &[Call] = &[
             &[Is(1, libc::F_GETFL as u64)],
             &[Is(1, libc::F_SETFL as u64)],
             &[Is(1, libc::F_DUPFD_CLOEXEC as u64)],
-            // Check of the standard library before close(2) in debug builds.
+            // Check by the standard library before close(2) in debug builds.
             &[Is(1, libc::F_GETFD as u64)],
         ],
     ),
@@ -190,17 +190,17 @@ const FILES: &[Call] = &[
     Any(libc::SYS_getdents64),
     // Path of the executable, for a backtrace.
     Any(libc::SYS_readlinkat),
-    // Reads the limit of open files for the metrics; setting a limit is denied.
+    // Reads the open-file limit for the metrics; setting a limit is denied.
     Only(libc::SYS_prlimit64, &[&[Is(0, 0), IsNull(2)]]),
 ];
 
 const FILES_UPDATE: u64 = rustix::io_uring::IoringRegisterOp::RegisterFilesUpdate as u64;
 const UNREGISTER_RING: u64 = rustix::io_uring::IoringRegisterOp::UnregisterRingFds as u64;
 
-/// Use of existing rings. Creating a ring is denied.
+/// Using existing rings. Creating a ring is denied.
 const RINGS: &[Call] = &[
     Any(libc::SYS_io_uring_enter),
-    // Updates by --registered-files for each connection; unregistering when a ring is closed.
+    // Updates for each connection with --registered-files; unregistering when a ring is closed.
     Only(libc::SYS_io_uring_register, &[&[Is(1, FILES_UPDATE)], &[Is(1, UNREGISTER_RING)]]),
 ];
 
