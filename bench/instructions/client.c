@@ -5,7 +5,7 @@
 // usage: client PORT CONNECTIONS BYTES SECONDS PID [PATH]
 //
 // Warms up for SECONDS / 2, then runs for SECONDS. Both are extended to at least 32 requests per connection, because
-// the peer of a new connection acknowledges every segment, which costs more. Prints
+// the peer of a new connection initially acknowledges every segment, which costs more. Prints
 //     REQUESTS SERVER_NS
 // where SERVER_NS is the CPU time of all threads of process PID during the run. The server must listen within 5
 // seconds. A lost connection, a wrong byte or a stall of 2 seconds aborts the run with status 1 and the cause on
@@ -38,8 +38,8 @@ enum {
 
 struct connection {
   int fd;
-  bool is_send_blocked; // the send buffer of the socket is full
-  size_t sent, received; // bytes transferred of the current request and response
+  bool is_send_blocked; // the socket's send buffer is full
+  size_t sent, received; // bytes of the current request and response transferred so far
   const char *request;   // start of the request in the pattern
 };
 
@@ -98,7 +98,7 @@ static int connect_to(int port) {
   }
 }
 
-// Starts each request at another offset of the pattern, so that bytes of another connection or request are detected.
+// Starts each request at another offset in the pattern, so that bytes from another connection or request are detected.
 static void start_request(struct connection *connection) {
   connection->sent = connection->received = 0;
   connection->request = pattern + next_start;
