@@ -177,7 +177,10 @@ impl<K: CompletionKernel> Proactor<K> {
 
     #[inline(never)]
     pub(super) fn on_writable(&mut self, key: Key, wakes: &mut WakeQueue) {
-        let Some(stream) = self.streams.get_mut(key).filter(|stream| stream.sending == Sending::Polling)
+        let Some(stream) = self
+            .streams
+            .get_mut(key)
+            .filter(|stream| matches!(stream.sending, Sending::Polling | Sending::PollInDoubt))
         else {
             self.metrics.late_completions += 1;
             return;

@@ -2,19 +2,41 @@
 
 use std::future::{Future, poll_fn};
 use std::io;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::rc::Rc;
-use std::task::Poll;
+use std::task::{Poll, Waker};
 
+use super::super::super::completion_kernel::CompletionKernel;
 use super::super::super::options::DriverOptions;
 use super::super::super::wake::WakeQueue;
 use super::super::{SimFaults, SimModel, SimOptions};
 use super::streams::{options, run_echo};
-use super::{Backend, Wait, World, for_seeds, scaled};
+use super::{Backend, Stream, Wait, World, for_requested_seeds, for_seeds, scaled};
 
 fn set_dropped(world: &World, per_mille: u16) {
+    set_faults(world, |faults| faults.dropped_completions = per_mille);
+}
+
+fn set_faults(world: &World, set: impl FnOnce(&mut SimFaults)) {
     if let Backend::SimCompletion(machine) = &*world.driver.borrow().backend {
-        machine.kernel.network().faults.dropped_completions = per_mille;
+        set(&mut machine.kernel.network().faults);
     }
+}
+
+/// Loses the completion of a connect, so that every operation in flight is in doubt.
+fn drop_completion(world: &World) {
+    let unused = SocketAddr::from((Ipv4Addr::LOCALHOST, 9));
+    set_dropped(world, 900);
+    loop {
+        let key = world.driver.borrow_mut().connect(unused, None).unwrap();
+        turn(world);
+        let connected = world.driver.borrow_mut().poll_connect(key, Waker::noop());
+        world.driver.borrow_mut().release(key);
+        if connected.is_pending() {
+            break;
+        }
+    }
+    set_dropped(world, 0);
 }
 
 fn turn(world: &World) {
@@ -82,11 +104,13 @@ fn fault_09_dropped_send_completion_resets_connection() {
 )]
 fn fault_09_dropped_completions_lose_no_bytes_without_an_error() {
     let (mut whole, mut broken) = (0, 0);
-    for_seeds(400, SimModel::Completion, |seed| {
+    for_requested_seeds(400, SimModel::Completion, |seed| {
         let faults = SimFaults {
             dropped_completions: [2, 10, 50][seed as usize / 3 % 3],
             ..SimFaults::lossless([0, 50, 300][seed as usize % 3])
         };
+        let late_completions = if seed % 2 == 0 { 0 } else { faults.late_completions };
+        let faults = SimFaults { late_completions, ..faults };
         let options = options(seed, SimModel::Completion, faults);
         let (world, clients) = run_echo(&options, 20 * 1024, false);
         for client in clients {
@@ -99,7 +123,8 @@ fn fault_09_dropped_completions_lose_no_bytes_without_an_error() {
                 broken += 1;
             }
         }
-        world.shut_down().unwrap();
+        let metrics = world.shut_down().unwrap();
+        assert!(late_completions > 0 || metrics.late_completions == 0, "a slot was released too early");
     });
     assert!(whole > 0 && broken > 0, "{whole} whole, {broken} broken");
 }
@@ -109,7 +134,7 @@ fn fault_09_dropped_completions_lose_no_bytes_without_an_error() {
 #[test]
 fn fault_09_dropped_completions_cause_no_gap_and_no_early_eof() {
     let (mut whole, mut broken) = (0, 0);
-    for_seeds(400, SimModel::Completion, |seed| {
+    for_requested_seeds(400, SimModel::Completion, |seed| {
         let options = SimOptions::new(seed).socket_buffer_bytes(256);
         let world = World::new(&options, &DriverOptions::default());
         let (listener, address) = world.listen();
@@ -166,4 +191,80 @@ fn fault_09_dropped_completions_cause_no_gap_and_no_early_eof() {
         world.shut_down().unwrap();
     });
     assert!(whole > 0 && broken > 0, "{whole} whole, {broken} broken");
+}
+
+/// The cancellation of an accept in doubt is submitted after that accept has ended and the next one was armed. That it
+/// finds no operation does not mean that the next accept has ended.
+#[test]
+fn fault_09_accept_armed_after_dropped_completion_is_in_flight_until_cancelled() {
+    let mut rearmed = 0;
+    let runs = scaled(100);
+    for_seeds(100, SimModel::Completion, |seed| {
+        let mut options = DriverOptions::default();
+        options.disabled_features.multishot_accept = true;
+        let world = World::new(&SimOptions::new(seed), &options);
+        let (listener, address) = world.listen();
+        let poll_accept = || world.driver.borrow_mut().poll_accept(listener.key, Waker::noop());
+        assert!(poll_accept().is_pending());
+        turn(&world);
+        drop_completion(&world);
+        // Connects without the driver, because only the first submission is consumed: the cancellation of the connect.
+        let network = || match &*world.driver.borrow().backend {
+            Backend::SimCompletion(machine) => machine.kernel.sockets().clone(),
+            _ => unreachable!("the test requests this model"),
+        };
+        let client = network().lock().open_stream(None);
+        network().lock().connect(client, address).unwrap();
+        set_faults(&world, |faults| faults.partial_submissions = 900);
+        turn(&world);
+        if let Poll::Ready(accepted) = poll_accept() {
+            rearmed += 1;
+            assert!(poll_accept().is_pending());
+            world.driver.borrow_mut().release(accepted.unwrap());
+        }
+        drop(listener);
+        network().lock().close(client);
+        assert_eq!(world.shut_down().unwrap().late_completions, 0, "a slot was released too early");
+    });
+    assert!(rearmed > runs / 2, "{rearmed} of {runs} accepts were armed again");
+}
+
+/// The same for the poll for readability of a direct stream.
+#[test]
+fn fault_09_poll_armed_after_dropped_completion_is_in_flight_until_cancelled() {
+    let mut rearmed = 0;
+    let runs = scaled(100);
+    for_seeds(100, SimModel::Completion, |seed| {
+        let mut options = DriverOptions { direct_send_threshold_bytes: 1, ..DriverOptions::default() };
+        options.disabled_features.buffer_ring = true;
+        let world = World::new(&SimOptions::new(seed), &options);
+        let (listener, address) = world.listen();
+        let opening = world.clone();
+        let (near, far) = world.run_one(async move { opening.connect_pair(&listener, address).await });
+        let poll_receive = |stream: &Stream| {
+            let mut chunk = None;
+            let polled = world.driver.borrow_mut().poll_receive(stream.key, &mut chunk, Waker::noop());
+            polled.map(|received| received.map(|()| chunk).unwrap())
+        };
+        assert!(poll_receive(&near).is_pending() && poll_receive(&far).is_pending());
+        turn(&world);
+        drop_completion(&world);
+        // Sends by a system call. Only the first submission is consumed: the cancellation of the other poll.
+        let near = world.run_one(async move {
+            near.send(vec![7; 10]).await.unwrap();
+            near
+        });
+        set_faults(&world, |faults| {
+            (faults.partial_submissions, faults.multishot_terminations) = (900, 900);
+        });
+        turn(&world);
+        if let Poll::Ready(chunk) = poll_receive(&far) {
+            rearmed += 1;
+            assert_eq!(chunk.as_deref(), Some(&[7; 10][..]));
+            assert!(poll_receive(&far).is_pending());
+        }
+        drop((near, far));
+        assert_eq!(world.shut_down().unwrap().late_completions, 0, "a slot was released too early");
+    });
+    assert!(rearmed > runs / 2, "{rearmed} of {runs} polls were armed again");
 }
