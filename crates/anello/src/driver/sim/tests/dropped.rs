@@ -6,8 +6,9 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::rc::Rc;
 use std::task::{Poll, Waker};
 
+use super::super::super::buffer::Chunk;
 use super::super::super::completion_kernel::CompletionKernel;
-use super::super::super::options::DriverOptions;
+use super::super::super::options::{DriverOptions, ZeroCopy};
 use super::super::super::wake::WakeQueue;
 use super::super::{SimFaults, SimModel, SimOptions};
 use super::streams::{options, run_echo};
@@ -37,6 +38,13 @@ fn drop_completion(world: &World) {
         }
     }
     set_dropped(world, 0);
+}
+
+/// Polls a receive once.
+fn poll_receive(stream: &Stream) -> Poll<Option<Chunk>> {
+    let mut chunk = None;
+    let polled = stream.world.driver.borrow_mut().poll_receive(stream.key, &mut chunk, Waker::noop());
+    polled.map(|received| received.map(|()| chunk).unwrap())
 }
 
 fn turn(world: &World) {
@@ -97,6 +105,49 @@ fn fault_09_dropped_send_completion_resets_connection() {
     assert!(dropped > runs / 2, "{dropped} of {runs} sends lost their completion");
 }
 
+/// The notification of a zero-copy send is read in the turn in which the completion with its result is dropped.
+#[test]
+fn fault_09_zero_copy_send_without_result_is_not_repeated() {
+    let mut aborted = 0;
+    let runs = scaled(200);
+    for_seeds(200, SimModel::Completion, |seed| {
+        let mut options = DriverOptions::default();
+        options.zero_copy = ZeroCopy::Always { threshold_bytes: 16 };
+        options.disabled_features.buffer_ring = true;
+        let world = World::new(&SimOptions::new(seed), &options);
+        let (listener, address) = world.listen();
+        let opening = world.clone();
+        let (near, far) = world.run_one(async move { opening.connect_pair(&listener, address).await });
+        assert!(poll_receive(&far).is_pending());
+        turn(&world);
+        let near = world.run_one(async move {
+            near.send(vec![7; 100]).await.unwrap();
+            near
+        });
+        set_faults(&world, |faults| {
+            (faults.dropped_completions, faults.completion_overflows, faults.max_delay_ns) = (500, 900, 1);
+        });
+        turn(&world);
+        // A repeated send would run before its cancellation is submitted.
+        set_faults(&world, |faults| {
+            (faults.dropped_completions, faults.partial_submissions) = (0, 900);
+        });
+        let (received, flushed) = world.run_one(async move {
+            let flushed = near.flush().await;
+            drop(near);
+            let mut received = 0;
+            while let Ok(Some(chunk)) = far.receive().await {
+                received += chunk.len();
+            }
+            (received, flushed)
+        });
+        assert!(received <= 100, "{received} bytes received");
+        aborted += u64::from(flushed.is_err());
+        world.shut_down().unwrap();
+    });
+    assert!(aborted > runs / 4, "{aborted} of {runs} connections were aborted");
+}
+
 #[test]
 #[cfg_attr(
     plain_memory,
@@ -112,7 +163,7 @@ fn fault_09_dropped_completions_lose_no_bytes_without_an_error() {
         let late_completions = if seed % 2 == 0 { 0 } else { faults.late_completions };
         let faults = SimFaults { late_completions, ..faults };
         let options = options(seed, SimModel::Completion, faults);
-        let (world, clients) = run_echo(&options, 20 * 1024, false);
+        let (world, clients) = run_echo(&options, 20 * 1024, seed % 4 == 0);
         for client in clients {
             let received = client.received.borrow();
             assert!(client.sent.starts_with(&received), "other bytes came back");
@@ -241,11 +292,6 @@ fn fault_09_poll_armed_after_dropped_completion_is_in_flight_until_cancelled() {
         let (listener, address) = world.listen();
         let opening = world.clone();
         let (near, far) = world.run_one(async move { opening.connect_pair(&listener, address).await });
-        let poll_receive = |stream: &Stream| {
-            let mut chunk = None;
-            let polled = world.driver.borrow_mut().poll_receive(stream.key, &mut chunk, Waker::noop());
-            polled.map(|received| received.map(|()| chunk).unwrap())
-        };
         assert!(poll_receive(&near).is_pending() && poll_receive(&far).is_pending());
         turn(&world);
         drop_completion(&world);
