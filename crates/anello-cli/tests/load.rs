@@ -176,7 +176,10 @@ fn json_has_schema_version_and_server_cpu_time() {
         (anello_load::SCHEMA, anello_load::SCHEMA_VERSION)
     );
     let protocol = ProtocolReport::Messages { request_bytes: 5000, response_bytes: 5000 };
-    assert_eq!((report.connections_left, report.protocol, report.warm_up_ns), (4, protocol, 10_000_000));
+    assert_eq!(
+        (report.connections_open_at_end, report.protocol, report.warm_up_ns),
+        (4, protocol, 10_000_000)
+    );
     let cpu = report.server.unwrap();
     assert_eq!(cpu.pid, echo.0.id());
     assert!(report.requests > 0 && report.elapsed_ns > 0);
@@ -256,10 +259,10 @@ fn many_connections_use_several_source_addresses() {
         assert_eq!(code, Some(0), "{stdout}{stderr}");
         let report: Report = serde_json::from_str(&stdout).unwrap();
         assert_eq!(
-            report.sources,
+            report.source_addresses,
             ["127.0.0.1", "127.0.0.2"].map(|address| address.parse::<IpAddr>().unwrap())
         );
-        assert_eq!((report.connections_opened, report.connections_left), (4001, 4001));
+        assert_eq!((report.connections_opened, report.connections_open_at_end), (4001, 4001));
         assert!(report.requests >= 4001, "every connection is served: {stdout}");
     }
 }
@@ -305,7 +308,7 @@ fn fault_44_killed_server_ends_load_with_report() {
     let output = child.wait_with_output().unwrap();
     assert_eq!(output.status.code(), Some(1));
     let report: Report = serde_json::from_slice(&output.stdout).unwrap();
-    assert_eq!((report.errors.total(), report.connections_left), (3, 0), "{report:?}");
+    assert_eq!((report.errors.total(), report.connections_open_at_end), (3, 0), "{report:?}");
     assert!(report.requests > 0 && report.server.is_none());
 }
 
@@ -535,7 +538,11 @@ fn fault_44_stopped_server_ends_load_with_report() {
     signal(&echo.0, "CONT");
     assert_eq!(output.status.code(), Some(1));
     let report: Report = serde_json::from_slice(&output.stdout).unwrap();
-    assert_eq!((report.errors.count(ErrorKind::Timeout), report.connections_left), (3, 0), "{report:?}");
+    assert_eq!(
+        (report.errors.count(ErrorKind::Timeout), report.connections_open_at_end),
+        (3, 0),
+        "{report:?}"
+    );
     assert_eq!(report.offered, Some(report.requests + report.unsent + 3));
 }
 

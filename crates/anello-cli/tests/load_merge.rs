@@ -61,7 +61,7 @@ fn merges_tags_separately_in_all_output_formats() {
     let report: Value = serde_json::from_str(&text).unwrap();
     assert_eq!(
         (code, &report["schema"], &report["schema_version"]),
-        (Some(0), &"anello-load-merge".into(), &1.into())
+        (Some(0), &"anello-load-merge".into(), &2.into())
     );
     assert_eq!((&report["tags"][0]["tag"], &report["tags"][1]["tag"]), (&Value::Null, &"uncorrected".into()));
     assert_eq!(
@@ -157,9 +157,9 @@ fn errors_are_summed_and_exit_1_unless_allowed() {
     assert_eq!((by_log[0].as_array().map(Vec::len), by_log[1][0]["count"].as_u64()), (Some(0), Some(3)));
     assert_eq!((by_log[2].as_array().map(Vec::len), by_log[3]), (Some(2), &Value::Null));
     let whole: Vec<&Value> =
-        report["errors_by_log"].as_array().unwrap().iter().map(|log| &log["errors_are_whole"]).collect();
+        report["errors_by_log"].as_array().unwrap().iter().map(|log| &log["errors_are_complete"]).collect();
     assert_eq!(whole, [true, true, true, false]);
-    assert_eq!(report["errors_are_whole"], false);
+    assert_eq!(report["errors_are_complete"], false);
 
     // The merged log contains the known errors, and marks them as incomplete.
     let sum = directory.path().join("sum.hlog");
@@ -184,7 +184,10 @@ fn log_with_killed_run_has_unknown_errors() {
         let (_, text, _) = merge(&["--json"], &[&both]);
         let report: Value = serde_json::from_str(&text).unwrap();
         let by_log = &report["errors_by_log"][0];
-        assert_eq!((by_log["errors"].is_null(), &by_log["errors_are_whole"]), (expected == 0, &false.into()));
+        assert_eq!(
+            (by_log["errors"].is_null(), &by_log["errors_are_complete"]),
+            (expected == 0, &false.into())
+        );
     }
 }
 

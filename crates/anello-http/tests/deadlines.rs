@@ -304,7 +304,11 @@ fn pending_handler_is_dropped_at_request_timeout() {
             assert_eq!(Client::connect(address).await.get("/").await.text(), "done", "{kind}");
             wait_until(|| server.connections() == 0).await;
             let count = |name: &str| metric_value(&metrics, name);
-            assert_eq!(count("anello_http_connections_closed_total{reason=\"total_deadline\"}"), 2, "{kind}");
+            assert_eq!(
+                count("anello_http_connections_closed_total{reason=\"request_timeout\"}"),
+                2,
+                "{kind}"
+            );
             let (completed, timed_out) = if request.contains("/stream") { (3, 0) } else { (1, 2) };
             let requests = |method, status| {
                 count(&format!("anello_http_requests_total{{method=\"{method}\",status=\"{status}\"}}"))

@@ -58,7 +58,7 @@ async fn check_eviction_by_further_client(kind: DriverKind, had_request: bool) {
     wait_until(|| metric_value(&metrics, "anello_http_connections_closed_total{reason=\"evicted\"}") == 91)
         .await;
     assert_eq!(
-        metric_value(&metrics, "anello_http_connections_refused_total{reason=\"limit\"}"),
+        metric_value(&metrics, "anello_http_connections_rejected_total{reason=\"max_connections\"}"),
         0,
         "{kind}"
     );

@@ -162,8 +162,8 @@ fn failed_requests_are_counted_and_logged() {
         let value = |name: &str| observed.value(name);
         assert_eq!(value("anello_http_connections_open"), 0, "{kind}");
         // The stream that fails, and the two that panic.
-        assert_eq!(value("anello_http_connections_closed_total{reason=\"handler\"}"), 3, "{kind}");
-        assert_eq!(value("anello_http_connections_closed_total{reason=\"refusal\"}"), 2, "{kind}");
+        assert_eq!(value("anello_http_connections_closed_total{reason=\"handler_error\"}"), 3, "{kind}");
+        assert_eq!(value("anello_http_connections_closed_total{reason=\"protocol_error\"}"), 2, "{kind}");
         assert_eq!(value("anello_http_requests_total{method=\"GET\",status=\"2xx\"}"), 4, "{kind}");
         assert_eq!(value("anello_http_requests_total{method=\"GET\",status=\"5xx\"}"), 1, "{kind}");
         assert_eq!(value("anello_http_requests_total{method=\"PUT\",status=\"4xx\"}"), 1, "{kind}");

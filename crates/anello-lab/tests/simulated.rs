@@ -104,7 +104,7 @@ fn figures_without_noise_are_exact() {
         (ratio.estimate - 12_051.2 / 6_051.2).abs() < 0.001 && ratio.high - ratio.low < 0.001,
         "{ratio:?}"
     );
-    assert_eq!((dear.clean_slices, dear.stolen_slices, dear.spoilt_slices), (9, 0, 0));
+    assert_eq!((dear.clean_slices, dear.stolen_slices, dear.invalid_slices), (9, 0, 0));
     assert_eq!(row(&result, REFERENCE, 1).comparison.cpu_verdict, Verdict::Reference);
     assert_eq!(row(&result, TWIN, 1).comparison.cpu_verdict, Verdict::NoDifference);
     assert_eq!((simulation.processes_left(), simulation.sessions_left()), (0, 0));
@@ -335,7 +335,7 @@ fn json_round_trip_preserves_result() {
     let result = simulate(&config(&[], 1), Noise::USUAL, &[]).1.unwrap();
     let json = render_json(&result).unwrap();
     let value: serde_json::Value = serde_json::from_str(&json).unwrap();
-    assert_eq!((value["schema"].as_str(), value["schema_version"].as_u64()), (Some("anello-lab"), Some(2)));
+    assert_eq!((value["schema"].as_str(), value["schema_version"].as_u64()), (Some("anello-lab"), Some(3)));
     let back = LabResult::from_json(&json).unwrap();
     assert_eq!(back.slices, result.slices);
     assert_eq!(back.findings, result.findings);
@@ -407,10 +407,10 @@ fn reports_are_written_and_invalid_directory_is_reported() {
 fn unknown_version_or_format_is_rejected() {
     let result = simulate(&config(&[], 1), Noise::NONE, &[]).1.unwrap();
     let json = render_json(&result).unwrap();
-    let old = json.replace("\"schema_version\": 2", "\"schema_version\": 1");
+    let old = json.replace("\"schema_version\": 3", "\"schema_version\": 1");
     assert_ne!(old, json);
     let error = LabResult::from_json(&old).unwrap_err().to_string();
-    assert!(error.contains("version 1") && error.contains("reads version 2"), "{error}");
+    assert!(error.contains("version 1") && error.contains("reads versions 2 and 3"), "{error}");
     assert!(LabResult::from_json("{}").unwrap_err().to_string().contains("not a lab result"));
     assert!(LabResult::from_json("[").unwrap_err().to_string().contains("not the JSON"));
     let damaged = json.replace("\"findings\"", "\"findlings\"");

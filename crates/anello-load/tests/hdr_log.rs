@@ -172,7 +172,7 @@ fn hdrhistogram_reader_agrees_with_report() {
         for (tag, latency) in [(None, report.latency), (Some(UNCORRECTED), report.uncorrected_latency)] {
             let (began, intervals) = read_with_hdrhistogram(&text, tag);
             assert!(
-                began.len() == 2 && began.iter().all(|&time| near(time, report.began_unix_ns)),
+                began.len() == 2 && began.iter().all(|&time| near(time, report.started_unix_ns)),
                 "{began:?}"
             );
             assert_eq!(intervals.len(), report.intervals.len());

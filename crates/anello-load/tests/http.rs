@@ -85,7 +85,7 @@ fn supports_all_framings_and_multiple_paths() {
         });
         for report in reports(&load) {
             assert!(report.is_success() && report.requests >= 5 * pipeline as u64, "{report:?}");
-            assert_eq!((report.connections_left, report.connections_reopened), (5, 0));
+            assert_eq!((report.connections_open_at_end, report.connections_reopened), (5, 0));
         }
     }
 }
@@ -99,7 +99,7 @@ fn separate_interim_response_is_skipped() {
         interim && respond(stream, &with_length("hello"))
     });
     for report in reports(&load(address, |_| {})) {
-        assert!(report.is_success() && report.connections_left == 5, "{report:?}");
+        assert!(report.is_success() && report.connections_open_at_end == 5, "{report:?}");
     }
 }
 
@@ -126,7 +126,10 @@ fn announced_close_between_requests_reconnects_without_error() {
     for path in ["/announced", "/until-eof"] {
         for report in reports(&load(address, |http| http.paths = vec![path.to_owned()])) {
             assert!(report.is_success(), "{report:?}");
-            assert_eq!((report.requests, report.connections_left), (served.swap(0, Ordering::SeqCst), 5));
+            assert_eq!(
+                (report.requests, report.connections_open_at_end),
+                (served.swap(0, Ordering::SeqCst), 5)
+            );
             assert!(report.requests < 15 || report.connections_reopened > 0, "{report:?}");
         }
     }
@@ -150,7 +153,7 @@ fn unannounced_close_between_requests_reconnects() {
     for mode in [Mode::Closed { think_time: Duration::ZERO }, open] {
         let load = LoadConfig { mode, duration: Duration::from_millis(100), ..load(address, |_| {}) };
         for report in reports(&load) {
-            assert!(report.is_success() && report.connections_left == 5, "{report:?}");
+            assert!(report.is_success() && report.connections_open_at_end == 5, "{report:?}");
             assert_eq!(report.requests, served.swap(0, Ordering::SeqCst));
             assert!(report.requests <= 15 || report.connections_reopened > 0, "{report:?}");
             assert!(report.offered.is_none_or(|offered| offered == report.requests), "{report:?}");
@@ -169,7 +172,7 @@ fn late_close_after_request_counts_as_closed_early() {
     });
     for report in reports(&LoadConfig { duration: Duration::from_secs(1), ..load(address, |_| {}) }) {
         assert_eq!((report.requests, report.errors.count(ErrorKind::ClosedEarly)), (5, 5), "{report:?}");
-        assert_eq!((report.errors.total(), report.connections_left), (5, 0), "{report:?}");
+        assert_eq!((report.errors.total(), report.connections_open_at_end), (5, 0), "{report:?}");
     }
 }
 
@@ -309,7 +312,7 @@ fn pipelined_requests_after_announced_close_are_resent() {
         number < 5
     });
     for report in reports(&load(address, |http| http.pipeline_depth = 4)) {
-        assert!(report.is_success() && report.connections_left == 5, "{report:?}");
+        assert!(report.is_success() && report.connections_open_at_end == 5, "{report:?}");
     }
 }
 
@@ -327,7 +330,10 @@ fn disabled_keep_alive_opens_connection_per_request() {
         });
         for report in reports(&load(address, |http| http.keep_alive = false)) {
             assert!(report.is_success(), "{report:?}");
-            assert_eq!((report.requests, report.connections_left), (accepted.swap(0, Ordering::SeqCst), 5));
+            assert_eq!(
+                (report.requests, report.connections_open_at_end),
+                (accepted.swap(0, Ordering::SeqCst), 5)
+            );
         }
     }
 }
@@ -350,7 +356,7 @@ fn wrong_status_length_and_bytes_keep_connection_open() {
     for report in reports(&load(address, |_| {})) {
         let expected = [0, 1, 2].map(|kind: usize| wrong[kind].swap(0, Ordering::SeqCst));
         assert_eq!(kinds.map(|kind| report.errors.count(kind)), expected, "{report:?}");
-        assert_eq!((report.errors.total(), report.connections_left), (expected.iter().sum(), 5));
+        assert_eq!((report.errors.total(), report.connections_open_at_end), (expected.iter().sum(), 5));
     }
 }
 
@@ -428,7 +434,7 @@ fn fault_44_invalid_response_closes_connection() {
         });
         for report in reports(&load(address, |_| {})) {
             assert_eq!((report.errors.count(kind), report.errors.total()), (5, 5), "{text:?}: {report:?}");
-            assert_eq!((report.requests, report.connections_left), (0, 0));
+            assert_eq!((report.requests, report.connections_open_at_end), (0, 0));
         }
     }
 }

@@ -217,7 +217,7 @@ fn requests_of_closed_connections_are_unsent() {
             };
             let report = run(&load, &driver, |_| ControlFlow::Continue(())).unwrap().report;
             let broken = (report.errors.count(ErrorKind::ClosedEarly), report.errors.total());
-            assert_eq!((broken, report.connections_left), ((1, 1), 1), "{report:?}");
+            assert_eq!((broken, report.connections_open_at_end), ((1, 1), 1), "{report:?}");
             assert_eq!(report.offered, Some(report.requests + report.unsent + 1), "{report:?}");
             if arrivals == Arrivals::Constant {
                 assert_eq!((report.requests, report.unsent), (100 + 5, 100 - 6), "{report:?}");
@@ -251,7 +251,7 @@ fn intervals_of_all_threads_sum_to_total() {
         });
         let outcome = outcome.unwrap();
         let report = &outcome.report;
-        assert!(report.is_success() && began > 0 && report.began_unix_ns == began, "{report:?}");
+        assert!(report.is_success() && began > 0 && report.started_unix_ns == began, "{report:?}");
         assert_eq!((report.offered, report.requests, report.threads), (Some(1000), 1000, 3));
         assert_eq!(log.lock().unwrap().drain(..).len(), 1050, "1000 requests and 50 of the warm-up");
         assert_eq!(intervals.iter().map(|interval| interval.requests).sum::<u64>(), 1000);
@@ -306,7 +306,7 @@ fn sweep_stops_at_knee() {
         let requests = report.steps.iter().map(|step| step.total.requests);
         assert_eq!(requests.sum::<u64>(), report.requests);
         assert_eq!(report.steps[0].total.counts.offered, Some(30));
-        assert_eq!(report.connections_left, 10, "all steps use the same connections");
+        assert_eq!(report.connections_open_at_end, 10, "all steps use the same connections");
     }
 }
 
@@ -381,7 +381,7 @@ fn ramped_connections_are_used_once_open() {
             };
             let report = run(&load, &driver, |_| ControlFlow::Continue(())).unwrap().report;
             assert!(report.is_success(), "{report:?}");
-            assert_eq!((report.connections_opened, report.connections_left), (10, 10));
+            assert_eq!((report.connections_opened, report.connections_open_at_end), (10, 10));
             assert_eq!(accepted.swap(0, Ordering::SeqCst), 10);
             // Connection number c is offered a request every 10 ms, starting at 20 * c ms.
             assert!(report.offered.is_none_or(|offered| offered == 250 - 90), "{report:?}");
@@ -411,7 +411,7 @@ fn closed_connections_are_reopened_if_enabled() {
                 (report.errors.count(ErrorKind::ClosedEarly), report.errors.total()),
                 (dropped, dropped)
             );
-            assert_eq!((report.connections_left, report.unsent), (3, 0), "{report:?}");
+            assert_eq!((report.connections_open_at_end, report.unsent), (3, 0), "{report:?}");
             assert!(report.requests >= 3 * dropped && dropped > 3, "{report:?}");
             assert!(report.offered.is_none_or(|offered| offered == report.requests + dropped));
         }
@@ -465,7 +465,7 @@ fn every_wrong_byte_is_reported() {
         for report in reports(&load) {
             let wrong = wrong.swap(0, Ordering::SeqCst);
             assert_eq!((report.errors.count(ErrorKind::WrongBytes), report.errors.total()), (wrong, wrong));
-            assert_eq!(report.connections_left, 4);
+            assert_eq!(report.connections_open_at_end, 4);
         }
     }
 }

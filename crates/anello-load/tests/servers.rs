@@ -78,7 +78,7 @@ fn correct_server_yields_successful_report() {
         for report in reports(&load) {
             assert!(report.is_success(), "{report:?}");
             assert!(report.requests >= 7 && report.elapsed_ns > 0 && report.requests_per_second > 0.0);
-            assert_eq!((report.connections_opened, report.connections_left), (7, 7));
+            assert_eq!((report.connections_opened, report.connections_open_at_end), (7, 7));
             let latency = report.latency.unwrap();
             assert!(
                 latency.min_ns > 0 && latency.p50_ns <= latency.p99_ns && latency.p99_ns <= latency.max_ns
@@ -98,7 +98,7 @@ fn report_round_trips_through_json() {
     report.load_cpu_ns_per_request = Some(0.25);
     report.latency.as_mut().unwrap().mean_ns = 17.75;
     let text = serde_json::to_string(&report).unwrap();
-    assert!(text.starts_with(r#"{"schema":"anello-load","schema_version":2,"#), "{text}");
+    assert!(text.starts_with(r#"{"schema":"anello-load","schema_version":3,"#), "{text}");
     assert_eq!(serde_json::from_str::<Report>(&text).unwrap(), report);
 }
 
@@ -201,7 +201,7 @@ fn fault_44_replies_with_wrong_bytes_are_errors() {
     for report in reports(&load(address)) {
         assert!(report.errors.count(ErrorKind::WrongBytes) > 0 && !report.is_success(), "{report:?}");
         assert_eq!(report.errors.total(), report.errors.count(ErrorKind::WrongBytes));
-        assert_eq!(report.connections_left, 7, "connections stay open");
+        assert_eq!(report.connections_open_at_end, 7, "connections stay open");
     }
     let unverified = LoadConfig { verify: false, ..load(address) };
     assert!(reports(&unverified).all(|report| report.is_success()), "replies are not verified");
@@ -235,7 +235,7 @@ fn fault_44_silent_server_causes_timeouts() {
     let load = LoadConfig { stall_timeout: Duration::from_millis(50), ..load(address) };
     for report in reports(&load) {
         assert_eq!((report.requests, report.errors.count(ErrorKind::Timeout)), (0, 7), "{report:?}");
-        assert_eq!((report.errors.total(), report.connections_left, report.latency), (7, 0, None));
+        assert_eq!((report.errors.total(), report.connections_open_at_end, report.latency), (7, 0, None));
     }
 }
 
@@ -345,7 +345,7 @@ fn fault_44_reset_is_counted() {
         let load = LoadConfig { mode, duration: Duration::from_secs(600), ..load(address) };
         for report in reports(&load) {
             assert_eq!((report.requests, report.errors.count(ErrorKind::Reset)), (35, 7), "{report:?}");
-            assert_eq!((report.errors.total(), report.connections_left), (7, 0));
+            assert_eq!((report.errors.total(), report.connections_open_at_end), (7, 0));
             // No connection was left for the rest of the schedule.
             let offered = report.offered.map(|offered| (offered, report.unsent));
             assert!(offered.is_none_or(|offered| offered == (600_000, 600_000 - 42)), "{report:?}");
@@ -405,7 +405,7 @@ fn fault_44_failed_connection_does_not_affect_others() {
         echo(stream, |_, _| !fails)
     });
     for report in reports(&load(address)) {
-        assert_eq!((report.errors.total(), report.connections_left), (1, 6), "{report:?}");
+        assert_eq!((report.errors.total(), report.connections_open_at_end), (1, 6), "{report:?}");
         assert!(report.requests >= 6);
     }
 }
@@ -459,8 +459,8 @@ fn connections_use_source_addresses_in_turn() {
     let sources: Vec<IpAddr> = [2, 3, 4].map(|last| IpAddr::from([127, 0, 0, last])).to_vec();
     let load = LoadConfig { connections: 100, source_addresses: sources.clone(), ..load(address) };
     for report in reports(&load) {
-        assert!(report.is_success() && report.connections_left == 100, "{report:?}");
-        assert_eq!(report.sources, sources);
+        assert!(report.is_success() && report.connections_open_at_end == 100, "{report:?}");
+        assert_eq!(report.source_addresses, sources);
         let clients: Vec<_> = clients.iter().take(100).collect();
         let counts = sources.iter().map(|source| clients.iter().filter(|client| *client == source).count());
         assert_eq!(counts.collect::<Vec<_>>(), [34, 33, 33]);

@@ -48,7 +48,7 @@ fn verifies_responses_of_all_sizes_with_and_without_keep_alive() {
             http.expected_body = Some(expected[index].clone().into());
         });
         for report in reports(&load) {
-            assert!(report.is_success() && report.connections_left == CONNECTIONS, "{report:?}");
+            assert!(report.is_success() && report.connections_open_at_end == CONNECTIONS, "{report:?}");
             let tls = report.tls.clone().unwrap();
             assert!(tls.certificates_verified && tls.server_name == "localhost");
             let [kind] = &tls.handshakes[..] else { panic!("{tls:?}") };
@@ -277,7 +277,7 @@ fn wrong_bytes_are_reported_without_closing_connection() {
     for report in reports(&load) {
         let wrong = wrong.swap(0, Ordering::SeqCst);
         assert_eq!((report.errors.count(ErrorKind::WrongBytes), report.errors.total()), (wrong, wrong));
-        assert_eq!(report.connections_left, CONNECTIONS, "{report:?}");
+        assert_eq!(report.connections_open_at_end, CONNECTIONS, "{report:?}");
     }
 }
 
@@ -375,7 +375,7 @@ fn fault_44_eof_ends_response_only_after_close_notify() {
         load(address, identity.trusting_options(), |http| http.expected_body = Some(b"hello"[..].into()))
     };
     for report in reports(&load_of(server_with(until_eof, true))) {
-        assert!(report.is_success() && report.connections_left == CONNECTIONS, "{report:?}");
+        assert!(report.is_success() && report.connections_open_at_end == CONNECTIONS, "{report:?}");
     }
     let truncated = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhel";
     for (bytes, sends_close_notify, expected_text) in [
@@ -393,7 +393,7 @@ fn fault_44_eof_ends_response_only_after_close_notify() {
     let complete = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nConnection: close\r\n\r\nhello";
     for sends_close_notify in [false, true] {
         for report in reports(&load_of(server_with(complete, sends_close_notify))) {
-            assert!(report.is_success() && report.connections_left == CONNECTIONS, "{report:?}");
+            assert!(report.is_success() && report.connections_open_at_end == CONNECTIONS, "{report:?}");
         }
     }
 }

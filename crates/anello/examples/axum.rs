@@ -144,7 +144,7 @@ async fn serve(listener: TcpListener, router: Router) -> io::Result<()> {
     Ok(())
 }
 
-/// Address of all workers, and the number of workers that listen. With port 0, the first worker sets the port.
+/// Address shared by all workers, and the number of workers that listen. With port 0, the first worker sets the port.
 #[derive(Clone)]
 struct Listening(Arc<Mutex<(SocketAddr, usize)>>);
 

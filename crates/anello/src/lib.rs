@@ -30,10 +30,10 @@
 //! - [`time`], sleeps, timeouts and intervals
 //! - [`fs`], files
 //! - [`task`], tasks and cooperative scheduling
-//! - [`signal`], signals of the process
+//! - [`signal`], Unix signals
 //! - [`compat`], the I/O traits of tokio, hyper and futures
 //!
-//! `ARCHITECTURE.md` describes the modules and follows a request through them.
+//! `ARCHITECTURE.md` describes the modules and traces a request through them.
 
 pub mod compat;
 mod driver;

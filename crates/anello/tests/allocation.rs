@@ -1,5 +1,5 @@
-//! The steady state does not allocate: neither for a request, nor for a deadline, nor for waking a task. The allocator
-//! of this test program counts the allocations of each thread.
+//! The steady state does not allocate for requests, deadlines or wake-ups. The allocator of this test program counts
+//! the allocations of each thread.
 
 mod common;
 
@@ -29,24 +29,24 @@ fn count() {
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         count();
-        // SAFETY: the caller upholds the contract, which is that of the system allocator.
+        // SAFETY: the caller upholds the contract, which is the same for the system allocator.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
         count();
-        // SAFETY: the caller upholds the contract, which is that of the system allocator.
+        // SAFETY: the caller upholds the contract, which is the same for the system allocator.
         unsafe { System.alloc_zeroed(layout) }
     }
 
     unsafe fn realloc(&self, memory: *mut u8, layout: Layout, new_size: usize) -> *mut u8 {
         count();
-        // SAFETY: the caller upholds the contract, which is that of the system allocator.
+        // SAFETY: the caller upholds the contract, which is the same for the system allocator.
         unsafe { System.realloc(memory, layout, new_size) }
     }
 
     unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
-        // SAFETY: the caller upholds the contract, which is that of the system allocator.
+        // SAFETY: the caller upholds the contract, which is the same for the system allocator.
         unsafe { System.dealloc(memory, layout) }
     }
 }
@@ -66,7 +66,7 @@ async fn request(client: &mut TcpStream, size: usize) {
     assert_eq!(count, size);
 }
 
-/// Returns the number of allocations of this thread during `rounds` rounds, after as many warm-up rounds.
+/// Returns the number of allocations of this thread during `rounds` rounds, after the same number of warm-up rounds.
 async fn allocations_of(rounds: usize, mut round: impl AsyncFnMut()) -> u64 {
     for _ in 0..rounds {
         round().await;
@@ -116,7 +116,7 @@ fn no_allocation_per_copying_request() {
                     client.read_exact(&mut response[..size]).await.unwrap();
                 })
                 .await;
-                // Bytes that wait behind other bytes are queued in memory that may be newly allocated.
+                // Bytes queued behind other bytes are held in memory that may be newly allocated.
                 assert!(allocations <= 500, "{}: {allocations} for 500 requests of {size} bytes", setup.name);
                 if size == 64 {
                     assert_eq!(allocations, 0, "{}", setup.name);
@@ -129,7 +129,7 @@ fn no_allocation_per_copying_request() {
 }
 
 #[test]
-fn no_allocation_per_deadline_or_wake() {
+fn no_allocation_per_deadline_or_wake_up() {
     on_each(both_drivers(), |setup| {
         setup.run(async {
             let (mut client, mut server) = pair().await.unwrap();
@@ -148,7 +148,7 @@ fn no_allocation_per_deadline_or_wake() {
 }
 
 /// The executor has two lists of ready tasks, which it swaps every turn. A task that wakes another task uses one of
-/// them, depending on the parity of the turn. Both lists must have memory.
+/// them, depending on the parity of the turn. Both lists must have allocated capacity.
 #[test]
 fn no_allocation_when_task_first_wakes_another_task() {
     on_each(all_drivers(), |setup| {

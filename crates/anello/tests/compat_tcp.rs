@@ -1,4 +1,4 @@
-//! Traits of other ecosystems, and hyper, on TCP.
+//! The futures, tokio and hyper traits, and hyper itself, on TCP.
 
 mod common;
 

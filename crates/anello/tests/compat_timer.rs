@@ -23,7 +23,7 @@ fn poll_on(runtime: &Runtime, sleeping: &mut Sleeping) -> bool {
 }
 
 #[test]
-fn sleeps_are_never_short() {
+fn sleeps_never_complete_early() {
     on_every_driver(|setup| {
         setup.run(async {
             for microseconds in [0, 1, 130, 131, 132, 3000] {

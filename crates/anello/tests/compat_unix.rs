@@ -1,4 +1,4 @@
-//! Traits of other ecosystems, and hyper, on Unix sockets.
+//! The futures, tokio and hyper traits, and hyper itself, on Unix sockets.
 
 mod common;
 

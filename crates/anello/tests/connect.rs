@@ -15,7 +15,7 @@ use common::{Setup, on_both_drivers, on_each, simulated_drivers};
 const ATTEMPT_DELAY: Duration = Duration::from_millis(250);
 
 fn address(text: &str) -> SocketAddr {
-    text.parse().expect("an address")
+    text.parse().expect("valid address")
 }
 
 fn addresses<const COUNT: usize>(texts: [&str; COUNT]) -> Vec<SocketAddr> {
@@ -41,7 +41,7 @@ fn refused_attempt_is_followed_immediately_by_next() {
         let start = monotonic_now();
         let attempted = addresses(["10.0.0.1:80", "10.0.0.2:80", "[::8]:80", "[::9]:80"]);
         let stream = TcpStream::connect(attempted).await.expect("a connection");
-        assert_eq!(stream.peer_addr().expect("an address"), address("[::9]:80"));
+        assert_eq!(stream.peer_addr().expect("valid address"), address("[::9]:80"));
         // Virtual time.
         assert!(monotonic_now() - start < ATTEMPT_DELAY);
     });
@@ -55,7 +55,7 @@ fn silent_attempt_gets_parallel_attempt_after_delay_and_is_cancelled() {
         let (start, sockets) = (monotonic_now(), current_metrics().expect("metrics").sockets);
         let attempted = addresses(["10.0.0.1:80", "10.0.0.2:80", "[::9]:80"]);
         let stream = TcpStream::connect(attempted).await.expect("a connection");
-        assert_eq!(stream.peer_addr().expect("an address"), address("[::9]:80"));
+        assert_eq!(stream.peer_addr().expect("valid address"), address("[::9]:80"));
         // Virtual time.
         let elapsed = monotonic_now() - start;
         assert!((ATTEMPT_DELAY..ATTEMPT_DELAY * 2).contains(&elapsed), "{elapsed:?}");
@@ -73,7 +73,7 @@ fn late_first_attempt_wins_when_other_attempts_fail() {
         sleep(ATTEMPT_DELAY * 2).await;
         full.accept().await.expect("a connection");
         let stream = connecting.await.expect("no panic").expect("a connection");
-        assert_eq!(stream.peer_addr().expect("an address"), address("10.0.0.1:80"));
+        assert_eq!(stream.peer_addr().expect("valid address"), address("10.0.0.1:80"));
     });
 }
 
@@ -95,17 +95,17 @@ fn silent_address_does_not_prevent_connecting_to_next_address() {
     on_both_drivers(|setup| {
         setup.run(async {
             let silent = TcpListener::builder().backlog(0).bind("127.0.0.1:0").expect("a listener");
-            let at = silent.local_addr().expect("an address");
+            let at = silent.local_addr().expect("valid address");
             // The kernel drops further connection requests.
             let _client = std::net::TcpStream::connect(at).expect("backlog has room");
             let free = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
-            let refusing = free.local_addr().expect("an address");
+            let refusing = free.local_addr().expect("valid address");
             drop(free);
             let listener = TcpListener::bind("127.0.0.1:0").expect("a listener");
-            let good = listener.local_addr().expect("an address");
+            let good = listener.local_addr().expect("valid address");
             let sockets = current_metrics().expect("metrics").sockets;
             let stream = TcpStream::connect(vec![at, refusing, good]).await.expect("a connection");
-            assert_eq!(stream.peer_addr().expect("an address"), good);
+            assert_eq!(stream.peer_addr().expect("valid address"), good);
             while current_metrics().expect("metrics").sockets > sockets + 1 {
                 yield_now().await;
             }

@@ -1,4 +1,4 @@
-//! Sockets that are released where no turn of the runtime follows, or while the driver is borrowed.
+//! Sockets that are released when no turn of the runtime follows, or while the driver is borrowed.
 
 mod common;
 
@@ -66,7 +66,7 @@ fn listener_address_can_be_bound_again() {
             let _client = TcpStream::connect(address).await.unwrap();
             let server = listener.accept().await.unwrap();
             drop((listener, server));
-            TcpListener::bind(address).expect("a free port");
+            TcpListener::bind(address).expect("port is free");
         });
     });
 }
@@ -98,7 +98,7 @@ fn stream_dropped_outside_block_on_lingers_with_timeout() {
         });
         drop(client);
         runtime.block_on(async { sleep(Duration::from_secs(100)).await });
-        // Only the server's side.
+        // Only the server side.
         assert_eq!(runtime.metrics().sockets, 1);
         drop(server);
     }
@@ -150,7 +150,7 @@ impl Drop for DropsStreams {
     }
 }
 
-/// Returns a stream that is awaited by a waker, whose destructor closes another stream.
+/// Returns a stream with a registered waker whose destructor closes another stream.
 async fn stream_with_closing_waker() -> TcpStream {
     let (mut one, two) = pair().await.unwrap();
     STASH.with(|stash| stash.borrow_mut().push(two));

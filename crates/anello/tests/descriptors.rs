@@ -1,5 +1,4 @@
-//! Descriptors of exited workers. A test program of its own, because the number of descriptors is a property of the
-//! process.
+//! Descriptors of exited workers. This is a separate test program, because the number of descriptors is process-wide.
 
 mod common;
 
@@ -50,7 +49,8 @@ fn descriptors_of_exited_workers_are_closed() {
             });
             let (handle, waker): (Handle, _) = reports.recv().unwrap();
             waking.block_on(async {
-                // Gives the other worker time to fall asleep. If it does not, the test covers less but does not fail.
+                // Gives the other worker time to go to sleep. If it stays awake, the test covers less but does not
+                // fail.
                 sleep(Duration::from_millis(5)).await;
                 handle.spawn(async {}).await.unwrap();
                 sleep(Duration::from_millis(5)).await;

@@ -34,15 +34,15 @@ enum Arrival {
 
 /// Returns listening sockets that share one address.
 fn sockets_at_one_address(count: usize) -> (Vec<StdListener>, SocketAddr) {
-    let mut address: SocketAddr = "127.0.0.1:0".parse().expect("an address");
+    let mut address: SocketAddr = "127.0.0.1:0".parse().expect("valid address");
     let mut sockets = Vec::new();
     for _ in 0..count {
         let socket = Socket::new(Domain::IPV4, Type::STREAM, None).expect("a socket");
-        socket.set_reuse_port(true).expect("an option");
+        socket.set_reuse_port(true).expect("option is set");
         socket.bind(&SockAddr::from(address)).expect("a port");
         socket.listen(4096).expect("a listening socket");
         let listener = StdListener::from(socket);
-        address = listener.local_addr().expect("an address");
+        address = listener.local_addr().expect("valid address");
         sockets.push(listener);
     }
     (sockets, address)
@@ -64,7 +64,7 @@ impl<L: GroupListener> CountingWorkers<L> {
             let (joined, counted) = (joined.clone(), Arc::clone(&counted));
             async move {
                 let member = joined.join(worker.index);
-                while let Some(stream) = member.accept().await.expect("an accepted connection") {
+                while let Some(stream) = member.accept().await.expect("accept succeeds") {
                     counted[worker.index].fetch_add(1, Ordering::Relaxed);
                     anello::spawn(async move { echo(stream).await.ok() }).detach();
                 }
@@ -143,7 +143,7 @@ fn kernel_distribution_keeps_connections_at_accepting_worker() {
     });
 }
 
-/// Without transfers: after each accept, a worker is behind the other one in the queue.
+/// The workers alternate even without transfers: after each accept, a worker is queued behind the other one.
 #[test]
 fn workers_of_shared_socket_alternate_on_uring() {
     on_each(available().into_iter().filter(Setup::is_uring).collect(), |setup| {
@@ -170,7 +170,7 @@ fn connections_of_shared_unix_socket_are_balanced() {
         for _ in 0..100 {
             let mut client = StdUnixStream::connect(&path).expect("a connection");
             client.set_read_timeout(Some(hang_timeout())).expect("a timeout");
-            client.write_all(b"ciao").expect("room to send");
+            client.write_all(b"ciao").expect("send succeeds");
             assert_echoed(client);
         }
         let served = counting.stop();
@@ -198,7 +198,7 @@ fn no_connection_is_lost_while_members_join_leave_and_pause() {
                     }
                     let member = joined.join(worker.index);
                     for count in 1.. {
-                        let Some(stream) = member.accept().await.expect("an accepted connection") else {
+                        let Some(stream) = member.accept().await.expect("accept succeeds") else {
                             break;
                         };
                         counted.fetch_add(1, Ordering::Relaxed);
@@ -211,7 +211,7 @@ fn no_connection_is_lost_while_members_join_leave_and_pause() {
                         }
                     }
                     drop(member);
-                    // Exiting the runtime would close its connections.
+                    // The runtime closes its connections when it exits.
                     while !done.load(Ordering::Relaxed) {
                         sleep(Duration::from_millis(1)).await;
                     }
@@ -250,12 +250,12 @@ fn connections_transferred_to_exiting_worker_are_served_by_another() {
         let workers = workers.start(move |worker| {
             let joined = joined.clone();
             let resumed = (worker.index == 1)
-                .then(|| resumed.lock().expect("an unpoisoned lock").take().expect("once"));
-            let now_blocked = now_blocked.lock().expect("an unpoisoned lock").clone();
+                .then(|| resumed.lock().expect("lock is not poisoned").take().expect("once"));
+            let now_blocked = now_blocked.lock().expect("lock is not poisoned").clone();
             async move {
                 let member = joined.join(worker.index);
                 let Some(resumed) = resumed else { return serve(member).await };
-                let stream = member.accept().await.expect("an accepted connection").expect("a client");
+                let stream = member.accept().await.expect("accept succeeds").expect("a client");
                 echo(stream).await.expect("the client disconnects after its response");
                 now_blocked.send(()).expect("a receiver");
                 resumed.recv().expect("a message");
@@ -273,7 +273,8 @@ fn connections_transferred_to_exiting_worker_are_served_by_another() {
             client.set_nonblocking(false).expect("blocking mode is set");
             is_waiting
         };
-        // When the last connection that the first worker keeps has its response, it has processed all connections.
+        // Once the last connection kept by the first worker has its response, that worker has processed all
+        // connections.
         while clients.iter().filter(|client| waiting(client)).count() > 52 {
             thread::yield_now();
         }

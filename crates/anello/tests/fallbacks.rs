@@ -1,4 +1,4 @@
-//! Fallbacks of the io_uring setup: each works and reports the missing feature, and errors include cause and remedy.
+//! Fallbacks in the io_uring setup: each one works and reports the missing feature. Errors include cause and remedy.
 
 mod common;
 
@@ -21,10 +21,14 @@ fn each_step_reports_its_missing_feature() {
         assert!(!used.contains(feature), "{}: {used:?}", setup.name);
         match *feature {
             "single-issuer" => {
-                assert!(!used.contains(&"defer-taskrun"), "which needs a single issuer: {used:?}")
+                assert!(!used.contains(&"defer-taskrun"), "defer-taskrun needs single-issuer: {used:?}")
             }
-            "buffer-ring" => assert!(!used.contains(&"multishot-recv"), "which needs buffers: {used:?}"),
-            "cqe-skip" => assert!(!used.contains(&"send-at-submission"), "which needs it: {used:?}"),
+            "buffer-ring" => {
+                assert!(!used.contains(&"multishot-recv"), "multishot-recv needs buffer-ring: {used:?}")
+            }
+            "cqe-skip" => {
+                assert!(!used.contains(&"send-at-submission"), "send-at-submission needs cqe-skip: {used:?}")
+            }
             _ => {}
         }
     });
@@ -45,7 +49,7 @@ fn conflicting_options_are_resolved() {
         if setup.options.one_shot_receive {
             assert!(!has("multishot-recv"), "{used:?}");
         }
-        // Only where the kernel closes them in time.
+        // Registered files are used only if the kernel closes them in time.
         assert!(setup.options.registered_files || !has("registered-files"), "{used:?}");
         let probed = probe_uring(&setup.options).unwrap();
         let named: Vec<_> = probed.into_iter().filter(|(_, used)| *used).map(|(name, _)| name).collect();
@@ -77,7 +81,7 @@ fn options_are_clamped_to_range() {
 }
 
 #[test]
-fn missing_core_is_an_error() {
+fn missing_core_returns_error() {
     let mut options = DriverOptions::default();
     options.submission_polling = Some(SubmissionPolling { idle_ms: 1, core: Some(1_000_000) });
     let error = build(DriverKind::Uring, &options).unwrap_err();
@@ -118,8 +122,8 @@ fn build(kind: DriverKind, options: &DriverOptions) -> io::Result<Runtime> {
     Runtime::builder().driver(kind).options(options.clone()).driver_from_environment(false).build()
 }
 
-/// If the driver is selected by name, expects an error with cause and remedy. With `auto`, expects epoll with a
-/// fallback reason, and that it serves connections.
+/// Expects an error with cause and remedy if the driver is selected by name. With `auto`, expects a working epoll
+/// driver with a fallback reason.
 fn expect_setup_refused(part_of_message: &'static str) {
     within(common::hang_timeout(), part_of_message, move || {
         let options = DriverOptions::default();
@@ -159,8 +163,8 @@ fn fault_07_uring_unknown() {
 }
 
 #[test]
-fn fault_06_no_memory_at_set_up() {
-    let name = "fault_06_no_memory_at_set_up";
+fn fault_06_no_memory_at_setup() {
+    let name = "fault_06_no_memory_at_setup";
     if is_child(name) || can_inject() {
         Child::injecting(&["io_uring_setup:error=ENOMEM"])
             .run(name, || expect_setup_refused("locked-memory"));
@@ -168,24 +172,24 @@ fn fault_06_no_memory_at_set_up() {
 }
 
 #[test]
-fn fault_07_flags_unknown_to_the_kernel() {
-    let name = "fault_07_flags_unknown_to_the_kernel";
+fn fault_07_setup_flags_unsupported_by_kernel() {
+    let name = "fault_07_setup_flags_unsupported_by_kernel";
     if is_child(name) || can_inject() {
-        // Every flag is refused down to the last step, and then the setup itself.
+        // The setup fails at every fallback step, including the last one.
         Child::injecting(&["io_uring_setup:error=EINVAL"]).run(name, || expect_setup_refused("too old"));
     }
 }
 
 #[test]
-fn fault_07_registering_forbidden() {
-    let name = "fault_07_registering_forbidden";
+fn fault_07_registration_forbidden() {
+    let name = "fault_07_registration_forbidden";
     if is_child(name) || can_inject() {
         Child::injecting(&["io_uring_register:error=EINVAL"]).run(name, || {
             if let Err(error) = build(DriverKind::Uring, &DriverOptions::default()) {
                 assert!(is_uring_unavailable(&error));
                 return eprintln!("skipped: {error}");
             }
-            // No buffer ring, no probe and no registered ring: the remaining features suffice to serve.
+            // No buffer ring, no probe and no registered ring: the remaining features are enough to serve clients.
             each_setup_serves();
         });
     }

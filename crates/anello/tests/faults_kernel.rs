@@ -19,7 +19,7 @@ use common::{
     on_each, on_every_driver, pair, pattern,
 };
 
-/// Body of the server's child process; not a test of its own.
+/// Entry point of the server's child process, not a test in itself.
 #[test]
 fn server_child() {
     serve_if_child();
@@ -44,7 +44,7 @@ async fn check_runtime_works(seed: u64) {
 fn fault_01_interrupted_waits() {
     let name = "fault_01_interrupted_waits";
     if is_child(name) || can_inject() {
-        // Calls that failed have done nothing: the operations they were to submit must be submitted by a later call.
+        // A failed call has submitted nothing, so a later call must submit its operations.
         Child::injecting(&["/^(io_uring_enter|epoll_p?wait2?)$:error=EINTR:when=1+3"]).run(name, || {
             on_every_driver(|setup| {
                 let features = setup.runtime().driver().features;
@@ -53,7 +53,7 @@ fn fault_01_interrupted_waits() {
                     || setup.options.disabled_features.multishot_receive
                     || setup.options.disabled_features.buffer_ring
                     || features.contains("multishot-recv");
-                assert!(features_expected, "{}: features lost by an interruption: {features}", setup.name);
+                assert!(features_expected, "{}: features lost to an interruption: {features}", setup.name);
                 setup.run(check_runtime_works(1));
             });
         });
@@ -67,7 +67,7 @@ fn fault_01_signals_during_waits() {
         let caught = Arc::new(AtomicBool::new(false));
         signal_hook::flag::register(signal_hook::consts::SIGHUP, Arc::clone(&caught)).unwrap();
         on_every_driver(|setup| {
-            // The kernel prefers the main thread, whose ID is the process ID.
+            // The kernel prefers to signal the main thread, whose ID is the process ID.
             let target = rustix::thread::gettid();
             let end = Arc::new(AtomicBool::new(false));
             let ended = Arc::clone(&end);
@@ -86,18 +86,18 @@ fn fault_01_signals_during_waits() {
 }
 
 #[test]
-fn fault_03_spuriously_refused_reads() {
-    let name = "fault_03_spuriously_refused_reads";
+fn fault_03_spurious_eagain_on_reads() {
+    let name = "fault_03_spurious_eagain_on_reads";
     if is_child(name) || can_inject() {
         Child::injecting(&["recvfrom:error=EAGAIN:when=2+3"]).run(name, || {
-            on_both_drivers(|setup| setup.run(read_despite_refusals()));
+            on_both_drivers(|setup| setup.run(read_despite_spurious_eagain()));
         });
     }
 }
 
-/// The kernel never refuses a read for which it has bytes. If a read seems to be refused, the next bytes wake the
-/// reader again. Therefore there must be room for them: the total is smaller than a receive window.
-async fn read_despite_refusals() {
+/// The kernel never fails a read with `EAGAIN` while it has bytes. After a spurious `EAGAIN`, the next bytes wake the
+/// reader again. There must be room for these bytes, so the total is smaller than a receive window.
+async fn read_despite_spurious_eagain() {
     let (client, mut server) = pair().await.unwrap();
     let message = pattern(3, 40_000);
     let sent = message.clone();
@@ -216,7 +216,7 @@ fn fault_05_buffer_ring_grows_first() {
         let runtime = setup.with(|options| options.initial_receive_buffers = 1).runtime();
         runtime.block_on(many_clients(256, 20, 100));
         let metrics = runtime.metrics();
-        // The ring is doubled repeatedly from one buffer, so receives fail for lack of buffers only a few times.
+        // The ring starts with one buffer and doubles repeatedly, so few receives fail for lack of buffers.
         assert!((1..5000).contains(&metrics.buffer_exhaustions), "{metrics:?}");
     });
 }
@@ -236,7 +236,7 @@ fn fault_06_no_memory_to_map_ring() {
         }
         let pages = std::fs::read_to_string("/proc/self/statm").unwrap();
         let in_use = pages.split(' ').next().unwrap().parse::<u64>().unwrap() * 4096;
-        // Enough memory for epoll and messages, but not for queues of three megabytes.
+        // Enough memory for epoll and messages, but not for three megabytes of queues.
         let maximum = getrlimit(Resource::As).maximum;
         setrlimit(Resource::As, Rlimit { current: Some(in_use + (2 << 20)), maximum }).unwrap();
         let error = build(DriverKind::Uring).unwrap_err();
@@ -253,12 +253,12 @@ fn fault_06_no_memory_to_map_ring() {
 #[test]
 fn fault_06_no_memory_for_all_receive_buffers() {
     if freed_is_kept() {
-        return eprintln!("skipped: the checker's allocator needs memory that the limits do not include");
+        return eprintln!("skipped: the checker's allocator needs more memory than the limits allow");
     }
     Child::default().run("fault_06_no_memory_for_all_receive_buffers", || {
         use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
         for (room_bytes, options) in [
-            // Enough memory for the queues and some of 64 MiB of buffers, then not for one buffer of 1 MiB.
+            // First, enough memory for the queues and part of 64 MiB of buffers. Then, not enough for one 1 MiB buffer.
             (24 << 20, DriverOptions::default()),
             (1 << 20, {
                 let mut options = DriverOptions::default();
@@ -285,7 +285,7 @@ fn fault_06_no_memory_for_all_receive_buffers() {
     });
 }
 
-/// Returns all io_uring setups and epoll, with the options of a fault.
+/// Returns all io_uring setups and epoll, with the options for a fault.
 fn each_with(change: impl Fn(&mut DriverOptions)) -> Vec<Setup> {
     let mut setups = all_drivers();
     setups.retain(|setup| !setup.name.contains("small"));

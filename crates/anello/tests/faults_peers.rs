@@ -1,5 +1,5 @@
-//! Faults of peers and applications: stalled readers, resets, floods, and thousands of dropped futures. The numbers
-//! refer to `docs/internals/faults.md`.
+//! Peer and application faults: stalled readers, resets, floods, and thousands of dropped futures. The numbers refer to
+//! `docs/internals/faults.md`.
 
 mod common;
 
@@ -24,7 +24,7 @@ use socket2::{Domain, SockRef, Socket, Type};
 
 const MEGABYTE: usize = 1 << 20;
 
-/// Body of the server's child process; not a test of its own.
+/// Entry point of the server's child process, not a test in itself.
 #[test]
 fn server_child() {
     serve_if_child();
@@ -93,7 +93,7 @@ async fn drop_futures(seed: u64, count: u64) {
     let mut random = Rng::with_seed(seed);
     let (mut client, mut server) = (None, None);
     for number in 0..count {
-        // A new connection from time to time. The old streams are dropped with operations in flight.
+        // Opens a new connection from time to time. The old streams are dropped with operations in flight.
         if number % 50 == 0 || client.is_none() || server.is_none() {
             client = Some(TcpStream::connect(address).await.unwrap());
             server = Some(listener.accept().await.unwrap());
@@ -116,7 +116,7 @@ async fn drop_futures(seed: u64, count: u64) {
         }
     }
     drop((client, server));
-    // Connections that were established and never accepted.
+    // Connections that were established but never accepted.
     while timeout(Duration::from_millis(50), listener.accept()).await.is_ok() {}
     while current_metrics().unwrap().sockets > base {
         anello::time::sleep(Duration::from_millis(1)).await;
@@ -141,7 +141,7 @@ fn fault_11_accept_and_connect_timeouts() {
                     let wait = Duration::from_nanos(number % 3 * 100);
                     assert!(timeout(wait, listener.accept()).await.is_err());
                     assert!(timeout(wait, TcpStream::connect(unreachable)).await.is_err());
-                    // A timeout that has elapsed from the start does not yield to other tasks.
+                    // A timeout that has already elapsed when it starts does not yield to other tasks.
                     yield_now().await;
                 }
             };
@@ -237,7 +237,7 @@ fn fault_20_stalled_readers() {
                 }
                 let grown = usage().resident_bytes.saturating_sub(before);
                 let bound = count * (cap + 8 * 1024) + 8 * MEGABYTE;
-                eprintln!("{}: {} KiB for each connection", setup.name, grown / count / 1024);
+                eprintln!("{}: {} KiB per connection", setup.name, grown / count / 1024);
                 assert_grown_less(setup.name, grown, bound);
                 drop(peers);
                 for download in downloads {
@@ -288,7 +288,8 @@ fn fault_20_small_messages_do_not_hold_large_buffers() {
                 let grown = usage().resident_bytes.saturating_sub(before);
                 assert!(!echoing.is_finished(), "{}: the queue was full before the test", setup.name);
                 echoing.abort();
-                // The queue holds 64 KiB of one-byte messages. With a buffer for each, it would use 256 MiB.
+                // The queue holds 64 KiB of one-byte messages. With a separate buffer for each message, it would use
+                // 256 MiB.
                 assert_grown_less(setup.name, grown, 4 * MEGABYTE);
             });
         });
@@ -299,7 +300,7 @@ fn fault_20_small_messages_do_not_hold_large_buffers() {
 fn fault_21_idle_flood() {
     let limit = raise_open_files();
     let count = 15_000.min(limit.saturating_sub(1000));
-    eprintln!("{count} idle connections, as allowed by the limit of open files");
+    eprintln!("{count} idle connections (as many as the open-file limit allows)");
     on_both_drivers(move |setup| {
         let mut server = Server::start(setup, None);
         let connect = |number: usize| {
@@ -322,7 +323,7 @@ fn fault_21_idle_flood() {
         connect_rest(&mut idle);
         let report = server.wait_until(|report| report.sockets > count as u64);
         let each = report.usage.resident_bytes.saturating_sub(start) / count;
-        eprintln!("{}: {each} bytes for each idle connection", setup.name);
+        eprintln!("{}: {each} bytes per idle connection", setup.name);
         assert_grown_less(setup.name, each, 2048);
         // The idle connections still work.
         for stream in idle.iter_mut().step_by(500) {
@@ -382,8 +383,8 @@ fn fault_22_resets_while_receive_is_armed() {
                 for number in 0..CLIENTS {
                     let mut client = StdStream::connect(address).unwrap();
                     SockRef::from(&client).set_linger(Some(Duration::ZERO)).unwrap();
-                    // The reset comes at a different moment each time: during the accept, while the receive is armed,
-                    // or while it waits.
+                    // Each reset arrives at a different moment: during the accept, while the receive is armed, or while
+                    // it is waiting.
                     for _ in 0..number % 1000 {
                         std::hint::spin_loop();
                     }
@@ -409,7 +410,7 @@ fn fault_22_resets_while_receive_is_armed() {
     });
 }
 
-/// Sends much data over one connection to a stalled reader. `ANELLO_STREAM_BYTES` sets the amount.
+/// Sends a large amount of data over one connection to a stalled reader. `ANELLO_STREAM_BYTES` sets the amount.
 #[test]
 fn long_stream_to_stalled_reader() {
     let configured = std::env::var("ANELLO_STREAM_BYTES").ok().map(|text| text.parse().unwrap());
@@ -439,7 +440,7 @@ fn long_stream(setup: &Setup, total: u64) {
         writer.shutdown(std::net::Shutdown::Write).unwrap();
         hash.finalize()
     });
-    // Nothing is read: all buffers become full, and then no more turns may happen.
+    // Nothing is read: all buffers fill up, after which the server must run no more turns.
     let mut last = (u64::MAX, u64::MAX);
     loop {
         let now = (sent.load(Ordering::SeqCst), server.report().turns);
@@ -508,7 +509,7 @@ fn busy_connection_does_not_starve_other_connections() {
     });
 }
 
-/// A server that only sends, to a peer that reads as fast as it can, within a runtime that has other tasks.
+/// A server that only sends, to a peer that reads as fast as it can, in a runtime that has other tasks.
 #[test]
 fn sender_does_not_starve_other_tasks() {
     on_every_driver(|setup| {
@@ -539,7 +540,7 @@ fn sender_does_not_starve_other_tasks() {
             yield_now().await;
             reading
         });
-        // The runtime has been dropped, and with it the connection.
+        // The runtime and the connection have been dropped.
         reading.join().unwrap();
     });
 }

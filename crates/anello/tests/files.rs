@@ -1,5 +1,5 @@
-//! Files: sent in order with other data on every driver, whatever the peer does, and read without blocking other
-//! tasks.
+//! Files: sent in order with other data on every driver, regardless of what the peer does, and read without blocking
+//! other tasks.
 
 mod common;
 
@@ -29,7 +29,7 @@ const LARGE: usize = 24 << 20;
 #[test]
 fn file_waits_for_stalled_reader_and_keeps_its_offset() {
     on_every_driver_and_sim(|setup| {
-        // The simulated kernel has buffers of some KiB.
+        // The simulated kernel has buffers of a few KiB.
         let length = if setup.name.contains("sim") { 1 << 20 } else { LARGE };
         setup.run(async {
             let (mut client, mut server) = pair().await.unwrap();
@@ -59,7 +59,7 @@ fn file_waits_for_stalled_reader_and_keeps_its_offset() {
     });
 }
 
-/// Blocks work until it is opened.
+/// Gate that blocks work until it is opened.
 #[derive(Clone, Default)]
 struct Gate(Arc<(Mutex<bool>, Condvar)>);
 
@@ -97,7 +97,7 @@ fn file_operations_complete_while_blocking_pool_is_busy() {
                 let content = pattern(18, 100_000);
                 let kept = tempfile::NamedTempFile::new().unwrap();
                 std::fs::write(kept.path(), &content).unwrap();
-                // Opening a file always uses a thread; the other operations do only if the data is not in memory.
+                // Opening a file always uses a thread; the other operations do so only if the data is not in memory.
                 let file = File::open(kept.path()).await.unwrap();
                 let mut bytes = vec![0; 1000];
                 assert_eq!(file.read_at(&mut bytes, 5).await.unwrap(), 1000);
@@ -201,7 +201,7 @@ fn pending_send_file_ends_with_its_stream() {
                 }
                 assert_same_bytes(&received, &content[..received.len()]);
                 drop(client);
-                // The watchdog ends the test otherwise.
+                // If a socket remains, the watchdog ends the test.
                 while sockets() != before {
                     sleep(Duration::from_millis(1)).await;
                 }
@@ -221,7 +221,7 @@ fn stream_works_after_send_file() {
             let sending = spawn(async move {
                 let length = content.len() as u64;
                 assert_eq!(server.send_file(&file, 0, length).await.unwrap(), length);
-                // More than the buffers hold: the stream waits to receive and for room to send.
+                // More bytes than the buffers hold: the stream waits for data and for room to send.
                 echo(&mut server).await.unwrap();
                 server
             });
@@ -268,7 +268,7 @@ fn send_file_fails_when_peer_has_closed() {
 
 #[test]
 fn files_are_read_from_page_cache_and_disk() {
-    // Not on the simulated kernel, whose clock does not advance with the work of other threads.
+    // Excludes the simulated kernel, whose clock does not advance while other threads work.
     on_every_driver(|setup| {
         setup.run(async {
             let content = pattern(4, 100_000);
@@ -283,7 +283,7 @@ fn files_are_read_from_page_cache_and_disk() {
                 read.extend_from_slice(&buffer[..count]);
             }
             assert_same_bytes(&read, &content);
-            // Evicted from memory, as far as the kernel complies, and read again.
+            // Evicts the data from memory, as far as the kernel complies, and reads it again.
             file.as_std().sync_all().unwrap();
             rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).unwrap();
             file.read_ahead(0, content.len() as u64).await.unwrap();
@@ -291,7 +291,7 @@ fn files_are_read_from_page_cache_and_disk() {
             assert_eq!(file.as_std().read_at(&mut byte, 99_999).unwrap(), 1);
             assert_eq!(byte[0], content[99_999]);
             assert_eq!(file.read_at(&mut [], 0).await.unwrap(), 0);
-            // Past EOF.
+            // The range is past EOF.
             file.read_ahead(1 << 40, 5).await.unwrap();
             file.read_ahead(50_000, 100_000).await.unwrap();
             file.read_ahead(0, u64::MAX).await.unwrap();

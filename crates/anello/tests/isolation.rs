@@ -74,7 +74,7 @@ fn panicking_abandoned_result_does_not_affect_blocking_pool() {
                     is_gone.recv().ok();
                     PanicsOnDrop
                 }));
-                // No task waits for the result any more.
+                // The result is no longer awaited.
                 drop(gone);
                 sleep(Duration::from_millis(1)).await;
             }
@@ -121,7 +121,7 @@ fn workers_are_notified_and_joined() {
                     async move { stopped.wait().await }
                 })
                 .unwrap();
-            // Gives the workers time to fall asleep.
+            // Gives the workers time to go to sleep.
             sleep(Duration::from_millis(50)).await;
             stop.raise();
             workers.join().unwrap();
@@ -130,7 +130,7 @@ fn workers_are_notified_and_joined() {
 }
 
 /// Tasks that complete, panic, and abort each other and themselves. Wakers are called, cloned and dropped on other
-/// threads, also after the runtime is dropped. Some handles are joined.
+/// threads, including after the runtime is dropped. Some handles are joined.
 #[test]
 fn random_task_and_thread_operations() {
     on_both_drivers(|setup| {
@@ -157,7 +157,7 @@ fn random_task_and_thread_operations() {
                             kept.drain(..).for_each(Waker::wake)
                         }
                     }
-                    // After the runtime has been dropped.
+                    // The runtime has been dropped.
                     kept.into_iter().for_each(Waker::wake);
                 }),
                 thread::spawn(move || {
@@ -322,8 +322,8 @@ fn panicking_waker_of_stream_does_not_affect_other_streams() {
     });
 }
 
-/// Maximum number of yields of a yielding task until an operation that was ready before completes: once until the
-/// driver has processed it, once until the waiting task has run, and a few more if an operation takes several turns.
+/// Maximum number of times a task yields before an operation that was already ready completes: once until the driver
+/// has processed it, once until the waiting task has run, and a few more if an operation takes several turns.
 const MAX_YIELDS: usize = 16;
 
 #[test]
@@ -386,7 +386,7 @@ fn consume_budget_lets_timers_fire_while_task_is_always_ready() {
             sleep(pause).await;
             done.set(true);
             let late = processing.await.unwrap();
-            // The budget in use at the deadline, and the next one.
+            // At most the budget in use at the deadline and the next budget.
             assert!(late <= 256, "{}: {late} items after the deadline", setup.name);
         });
     });
@@ -414,12 +414,12 @@ fn unconstrained_future_has_no_budget() {
                     task::consume_budget().await;
                 }
             });
-            assert!(yields.await.is_none(), "the budget is in effect again");
+            assert!(yields.await.is_none(), "the budget must be in effect again");
         });
     });
 }
 
-/// A future whose destructor panics. Its result, which replaces the future, panics in its destructor, too.
+/// A future whose destructor panics. Its result, which replaces the future, also panics in its destructor.
 #[test]
 fn nested_panics_of_future_and_result_do_not_affect_other_tasks() {
     struct Ending(PanicsOnDrop);

@@ -1,5 +1,4 @@
-//! Sockets that outlive the workers accepting from them: connections pending at a stopped worker are served by
-//! another.
+//! Sockets that outlive the workers accepting from them: connections pending on a stopped worker are served by another.
 
 mod common;
 
@@ -49,14 +48,14 @@ fn first_worker_ends(setup: &Setup, exit: WorkerExit, accepts_before: bool) {
     let workers = workers.start(move |worker| {
         let joined = joined.clone();
         let resumed =
-            (worker.index == 0).then(|| resumed.lock().expect("an unpoisoned lock").take().expect("once"));
-        let blocked = blocked.lock().expect("an unpoisoned lock").clone();
+            (worker.index == 0).then(|| resumed.lock().expect("lock is not poisoned").take().expect("once"));
+        let blocked = blocked.lock().expect("lock is not poisoned").clone();
         async move {
             let member = joined.join(worker.index);
             let Some(resumed) = resumed else { return serve(member).await };
             if accepts_before {
                 // Gives the driver time to arm the accept.
-                let stream = member.accept().await.expect("an accepted connection").expect("a client");
+                let stream = member.accept().await.expect("accept succeeds").expect("a client");
                 echo(stream).await.expect("the client disconnects after its response");
                 let more = timeout(Duration::from_millis(1), member.accept()).await;
                 assert!(more.is_err());
@@ -104,12 +103,12 @@ fn fault_39_pending_connections_of_closed_group_are_served() {
         let unix = ListenerGroup::<UnixListener>::new(vec![unix], 1);
         let mut waiting: Vec<StdStream> = (0..10).map(|_| client(address)).collect();
         let mut unix_client = StdUnixStream::connect(&path).expect("a connection");
-        unix_client.write_all(b"ciao").expect("room to send");
+        unix_client.write_all(b"ciao").expect("send succeeds");
         setup.run(async {
             let (member, unix_member) = (tcp.join(0), unix.join(0));
             // Some connections are accepted before the close.
             for _ in 0..3 {
-                let stream = member.accept().await.expect("an accepted connection").expect("a client");
+                let stream = member.accept().await.expect("accept succeeds").expect("a client");
                 anello::spawn(async move { echo(stream).await.ok() }).detach();
             }
             waiting.push(client(address));
@@ -126,7 +125,7 @@ fn fault_39_pending_connections_of_closed_group_are_served() {
             while !clients.is_finished() {
                 sleep(Duration::from_millis(1)).await;
             }
-            clients.join().expect("a response for every client");
+            clients.join().expect("every client gets a response");
         });
     }
 }
@@ -145,7 +144,7 @@ fn paused_group_keeps_accept_queue_and_serves_accepted_connections() {
                 let (joined, served) = (joined.clone(), Arc::clone(&counted));
                 async move {
                     let member = joined.join(worker.index);
-                    while let Some(stream) = member.accept().await.expect("an accepted connection") {
+                    while let Some(stream) = member.accept().await.expect("accept succeeds") {
                         served.fetch_add(1, Ordering::Relaxed);
                         anello::spawn(async move { echo(stream).await.ok() }).detach();
                     }
@@ -174,7 +173,7 @@ fn paused_group_keeps_accept_queue_and_serves_accepted_connections() {
             assert!(!accepted_here.is_empty(), "round {round}: no connection was accepted before the pause");
             early_clients.into_iter().for_each(assert_echoed);
             assert_echoed(after);
-            accepted_here.into_iter().for_each(|thread| thread.join().expect("an exit message"));
+            accepted_here.into_iter().for_each(|thread| thread.join().expect("no panic"));
             group.resume();
             assert_echoed(client(address));
         }
@@ -234,7 +233,7 @@ fn pending_connections_of_closed_shared_socket_are_served() {
                 let (joined, stop_requested) = (joined.clone(), Arc::clone(&stop_requested));
                 async move {
                     serve(joined.join(worker.index)).await;
-                    // Exiting the runtime would close its connections.
+                    // The runtime closes its connections when it exits.
                     while !stop_requested.load(Ordering::Relaxed) {
                         sleep(Duration::from_millis(1)).await;
                     }
@@ -274,7 +273,7 @@ fn fault_39_connections_of_worker_exited_while_paused_are_served_after_resume() 
                 while !stop_requested.load(Ordering::Relaxed) {
                     let accepted = timeout(Duration::from_millis(1), member.accept()).await;
                     if let Ok(stream) = accepted {
-                        echo(stream.expect("an accepted connection").expect("an open group"))
+                        echo(stream.expect("accept succeeds").expect("group is open"))
                             .await
                             .expect("the client disconnects");
                     }
@@ -305,7 +304,7 @@ fn leave_descriptors(count: u64) {
     limit_open_files(u64::try_from(next).expect("a number") + count).expect("a limit");
 }
 
-/// Returns whether the client has got its response. Otherwise it was rejected.
+/// Returns `true` if the client was served, and `false` if it was rejected.
 fn is_served(client: &mut StdStream) -> bool {
     match client.read_exact(&mut [0; 4]) {
         Ok(()) => true,
@@ -366,7 +365,7 @@ async fn assert_accepts_after_release(
     assert!(accepted.is_none(), "{}: {accepted:?}", setup.name);
     drop(taken);
     raise_open_files();
-    assert!(accepting.await.expect("an accepted connection").is_some(), "{}", setup.name);
+    assert!(accepting.await.expect("accept succeeds").is_some(), "{}", setup.name);
 }
 
 #[test]
@@ -428,14 +427,14 @@ fn member_without_accept_ahead_holds_at_most_one_connection() {
         setup.run(async {
             let member = group.join(0);
             let accepted = || anello::current_metrics().expect("a runtime").accepted;
-            // An accept that may accept ahead is armed, and is cancelled.
+            // Arms an accept that may accept ahead, then cancels it.
             timeout(Duration::from_millis(1), member.accept()).await.expect_err("no client");
             member.set_accept_ahead(false);
             timeout(Duration::from_millis(20), member.accept()).await.expect_err("no client");
             let clients: Vec<_> = (0..CLIENTS).map(|_| client(address)).collect();
             let mut taken = Vec::new();
             while taken.len() < CLIENTS {
-                taken.push(member.accept().await.expect("no error").expect("an open group"));
+                taken.push(member.accept().await.expect("no error").expect("group is open"));
                 // Gives the kernel the opportunity to accept ahead.
                 sleep(Duration::from_millis(1)).await;
                 assert!(accepted() <= taken.len() as u64 + 1, "{}: {} accepted", setup.name, accepted());
@@ -465,15 +464,15 @@ fn sockets_of_member_dropped_by_driver_move_to_another() {
             assert!(timeout(Duration::from_millis(1), member.accept()).await.is_err());
             MEMBER.set(Some(member));
             let mut stream = TcpStream::connect(at_second).await.expect("a connection");
-            let mut peer = other.accept().await.expect("an accepted connection").expect("a client");
-            stream.send(bytes_of_owner(|| drop(MEMBER.take()))).await.expect("room to send");
+            let mut peer = other.accept().await.expect("accept succeeds").expect("a client");
+            stream.send(bytes_of_owner(|| drop(MEMBER.take()))).await.expect("send succeeds");
             stream.flush().await.expect("the message is sent");
             assert!(peer.recv().await.expect("received bytes").is_some());
             let client = spawn_blocking(move || assert_echoed(client(at_first)));
             let serving = anello::spawn(serve(other));
             client.await.expect("a response");
             joined.close(PendingConnections::Serve);
-            serving.await.expect("an exit message");
+            serving.await.expect("no panic");
         });
     });
 }

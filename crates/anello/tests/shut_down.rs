@@ -23,7 +23,7 @@ use bytes::Bytes;
 use common::*;
 use socket2::{Domain, SockAddr, Socket, Type};
 
-/// More bytes than a Unix socket takes at once.
+/// More bytes than a Unix socket accepts at once.
 const MESSAGE_BYTES: usize = 2 << 20;
 
 /// Creates a runtime that does not wait for peers when it is dropped.
@@ -34,7 +34,7 @@ fn runtime_without_drain(setup: &Setup) -> Runtime {
 /// Drops a runtime. The drop must not unwind, even if destructors panic.
 #[track_caller]
 fn assert_drops(setup: &Setup, runtime: Runtime) {
-    assert!(catch_unwind(AssertUnwindSafe(|| drop(runtime))).is_ok(), "{}: the drop unwound", setup.name);
+    assert!(catch_unwind(AssertUnwindSafe(|| drop(runtime))).is_ok(), "{}: the drop panicked", setup.name);
 }
 
 fn poll_once<F: Future>(future: Pin<&mut F>, waker: &Waker) -> Poll<F::Output> {
@@ -136,7 +136,7 @@ fn unix_connect_after_its_runtime_fails() {
         runtime.block_on(async {
             let polled = poll_fn(|context| Poll::Ready(connecting.as_mut().poll(context))).await;
             assert!(polled.is_pending(), "{}: the backlog had room", setup.name);
-            // The retry delay of the connect has elapsed by then.
+            // The connect's retry delay has elapsed by then.
             sleep(Duration::from_millis(20)).await;
         });
         listener.accept().unwrap();
@@ -186,7 +186,7 @@ fn memory_of_send_in_flight_outlives_panicking_wakers_at_shutdown() {
             sleep(Duration::from_millis(1)).await;
         });
         assert_drops(setup, runtime);
-        // EOF or a reset once nothing is in flight. Until then, the kernel continues sending as this side reads.
+        // The peer reads EOF once nothing is in flight. Until then, the kernel keeps sending as the peer reads.
         let mut received = Vec::new();
         peers[1].set_read_timeout(Some(scaled_timeout(Duration::from_secs(10)))).unwrap();
         peers[1].read_to_end(&mut received).unwrap();
@@ -207,9 +207,9 @@ fn pair_of_stashed_runtime(setup: &Setup) -> (TcpStream, TcpStream) {
     streams
 }
 
-/// Asserts that the runtime has been dropped or is being dropped: the stream receives nothing any more.
+/// Asserts that the runtime has been dropped or is being dropped: the stream no longer receives anything.
 fn assert_gone(setup: &Setup, action: DropAction, stream: &mut TcpStream) {
-    // The destructor has not dropped the runtime in this case.
+    // Drops the runtime in case the destructor has not.
     drop(RUNTIME.take());
     let polled = poll_once(pin!(stream.recv()), Waker::noop());
     let Poll::Ready(Err(error)) = polled else {
@@ -218,7 +218,8 @@ fn assert_gone(setup: &Setup, action: DropAction, stream: &mut TcpStream) {
     assert_eq!(error.kind(), ErrorKind::NotConnected, "{} {action:?}", setup.name);
 }
 
-/// Returns a pair of streams whose near side holds the last clone of a destructive waker, and how often it was dropped.
+/// Returns a pair of streams whose near side holds the last clone of a destructive waker, and the number of times it
+/// was dropped.
 fn pair_with_destructive_waker(
     setup: &Setup,
     action: DropAction,
@@ -273,7 +274,7 @@ fn owner_of_bytes_can_drop_runtime_and_panic() {
             let (bytes, dropped) = poisoned(pattern(2, length), Some(action));
             let done = catch_unwind(AssertUnwindSafe(|| {
                 poll_once(pin!(near.send(bytes)), Waker::noop()).is_ready();
-                // With the next turn, or when the runtime is dropped.
+                // Takes effect in the next turn, or when the runtime is dropped.
                 drop(near);
             }));
             assert!(done.is_ok(), "{} {action:?}", setup.name);
@@ -352,7 +353,7 @@ struct Local(mpsc::Sender<ThreadId>);
 impl Drop for Local {
     fn drop(&mut self) {
         self.0.send(thread::current().id()).unwrap();
-        panic!("deliberate panic of a dropped task");
+        panic!("deliberate panic in a dropped task");
     }
 }
 

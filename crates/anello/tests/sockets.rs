@@ -17,7 +17,7 @@ use common::{
 };
 use socket2::SockRef;
 
-/// Creates a connection between the runtime and the standard library. The standard library's side has a timeout.
+/// Creates a connection between the runtime and the standard library. The standard library side has a timeout.
 async fn with_std() -> (TcpStream, std::net::TcpStream) {
     let listener = TcpListener::bind(ANY_PORT).unwrap();
     let peer = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
@@ -34,8 +34,8 @@ fn accepted_bytes_are_sent_when_block_on_returns() {
         for size in [1, 90, 3000, 50_000] {
             let message = pattern(1, size);
             runtime.block_on(stream.write_all(&message)).unwrap();
-            // The runtime does not run here, so all bytes that fit must be with the kernel. With a queue of 100 bytes,
-            // the last few may wait for the next turn.
+            // The runtime does not run here, so the kernel must already have all bytes that fit. With a queue of 100
+            // bytes, the last few may wait for the next turn.
             let mut received = vec![0; size.saturating_sub(setup.options.max_send_queue_bytes).max(1)];
             peer.read_exact(&mut received).unwrap();
             assert_same_bytes(&received, &message[..received.len()]);
@@ -77,7 +77,7 @@ fn dropping_runtime_does_not_wait_for_stalled_reader() {
             stream.send(message.bytes()).await.unwrap();
             (stream, peer)
         });
-        // A task and a timer that are pending at shutdown, too.
+        // A task and a timer are also pending at shutdown.
         runtime.block_on(async {
             spawn(async {
                 anello::time::sleep(Duration::from_secs(1000)).await;
@@ -169,7 +169,7 @@ fn batched_responses_are_sent_before_connection_ends() {
                     }
                 }));
             }
-            // Runs until all servers wait for their request.
+            // Runs until all servers are waiting for their requests.
             anello::time::sleep(Duration::from_millis(10)).await;
             for (number, peer) in (0..).zip(&mut peers) {
                 peer.write_all(&pattern(100 + number, 90)).unwrap();
@@ -298,7 +298,7 @@ fn addresses_and_options() {
                 (40_000, 40_000)
             );
             let socket = SockRef::from(&server);
-            assert!(socket.tcp_nodelay().unwrap(), "inherited from the listener");
+            assert!(socket.tcp_nodelay().unwrap(), "must be inherited from the listener");
             assert!(!socket.keepalive().unwrap());
             let listener = TcpListener::builder().nodelay(false).backlog(1).bind(ANY_PORT).unwrap();
             let _client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
@@ -317,10 +317,13 @@ fn error_contains_address_in_use() {
             let error = TcpListener::bind(address).unwrap_err();
             assert_eq!(error.kind(), io::ErrorKind::AddrInUse);
             assert!(error.to_string().contains(&address.to_string()), "{error}");
-            assert!(TcpListener::bind("198.51.100.1:80").is_err(), "not a local address");
+            assert!(
+                TcpListener::bind("198.51.100.1:80").is_err(),
+                "binding to a non-local address must fail"
+            );
             assert!(TcpListener::bind(&[][..] as &[SocketAddr]).is_err());
             drop(listener);
-            // The kernel releases the address with the next turn at the latest.
+            // The kernel releases the address in the next turn at the latest.
             while TcpListener::bind(address).is_err() {
                 anello::yield_now().await;
             }
@@ -365,7 +368,7 @@ fn connect_error_contains_peer_address() {
             assert_eq!(error.kind(), io::ErrorKind::ConnectionRefused);
             assert!(error.to_string().contains(&free.to_string()), "{error}");
             assert!(TcpStream::connect(&[][..] as &[SocketAddr]).await.is_err());
-            // The first address fails, and the second one accepts.
+            // Connecting to the first address fails, and the second accepts the connection.
             let listener = TcpListener::bind(ANY_PORT).unwrap();
             let both = [free, listener.local_addr().unwrap()];
             let client = TcpStream::connect(&both[..]).await.unwrap();
@@ -524,7 +527,7 @@ fn reset_immediately_after_bytes_is_detected() {
 }
 
 #[test]
-fn reset_is_an_error_not_eof() {
+fn reset_returns_error_instead_of_eof() {
     on_every_driver(|setup| {
         setup.run(async {
             let (client, mut server) = pair().await.unwrap();

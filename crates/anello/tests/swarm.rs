@@ -1,8 +1,8 @@
-//! The whole runtime with the echo service and its clients on the simulated kernels, with a mix of all faults. Each of
-//! thousands of seeds replays exactly.
+//! The whole runtime with the echo service and its clients on the simulated kernels, with a mix of all faults. Every
+//! seed replays exactly.
 //!
-//! `ANELLO_SEEDS` sets the number of seeds (1000 by default). `ANELLO_SEED` runs a single seed, which a failure
-//! prints.
+//! `ANELLO_SEEDS` sets the number of seeds (1000 by default). A failure prints its seed, and `ANELLO_SEED` runs only
+//! that seed.
 
 #![forbid(unsafe_code)]
 
@@ -20,13 +20,13 @@ use anello::time::{sleep, timeout};
 use anello::{DriverKind, DriverOptions, Runtime, SimFaults, SimModel, SimOptions, spawn};
 use common::{Rng, pair, random_simulator};
 
-/// Virtual time after which no retry is pending any more.
+/// Virtual time after which no retry can be pending.
 const LIMIT: Duration = Duration::from_secs(600);
 
 /// Events in the order in which they happened. Equal seeds produce equal events.
 type Trace = Rc<RefCell<Vec<(usize, &'static str, usize)>>>;
 
-/// Runs one seed, which determines the kernel, the faults and the load.
+/// Runs one seed, which determines the kernel, the faults and the workload.
 fn run(seed: u64) -> Vec<(usize, &'static str, usize)> {
     let mut random = Rng::with_seed(seed);
     let (setup, is_lossy) = random_simulator(seed);
@@ -175,7 +175,7 @@ fn fault_42_swarm() {
 }
 
 #[test]
-fn seed_replays_exactly() {
+fn same_seed_replays_exactly() {
     for seed in [3, 14, 15, 92, 65] {
         let (first, second) =
             (catch_unwind(AssertUnwindSafe(|| run(seed))), catch_unwind(AssertUnwindSafe(|| run(seed))));

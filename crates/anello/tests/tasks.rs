@@ -1,4 +1,4 @@
-//! Tasks: results, panics, cancellation, wake-ups by other threads and runtimes, workers, signals, fairness.
+//! Tasks: results, panics, cancellation, wake-ups from other threads and runtimes, workers, signals, fairness.
 
 mod common;
 
@@ -77,8 +77,8 @@ fn fault_17_panic_does_not_affect_other_tasks() {
             assert_eq!(error.to_string(), "task panicked: deliberate, 17");
             let payload = error.into_panic().unwrap();
             assert_eq!(payload.downcast_ref::<String>().map(String::as_str), Some("deliberate, 17"));
-            assert!(doomed_client.recv().await.unwrap().is_none(), "its stream was closed");
-            spawn(async { panic!("panic of a detached task") }).detach();
+            assert!(doomed_client.recv().await.unwrap().is_none(), "its stream must be closed");
+            spawn(async { panic!("panic in a detached task") }).detach();
             client.write_all(b"alive").await.unwrap();
             let mut answer = [0; 5];
             client.read_exact(&mut answer).await.unwrap();
@@ -177,7 +177,7 @@ fn nested_block_on_panics() {
         });
         assert!(refused);
         inner.block_on(async {});
-        assert!(std::panic::catch_unwind(|| spawn(async {})).is_err(), "no runtime runs here");
+        assert!(std::panic::catch_unwind(|| spawn(async {})).is_err(), "spawn must panic without a runtime");
     });
 }
 
@@ -191,7 +191,7 @@ fn other_threads_spawn_and_wait() {
             .map(|thread_number| {
                 let handle = handle.clone();
                 thread::spawn(move || {
-                    // A second runtime waits for tasks of the first.
+                    // A second runtime waits for tasks on the first.
                     let waiter = common::both_drivers().pop().unwrap().runtime();
                     waiter.block_on(async {
                         let mut sum = 0;
@@ -243,8 +243,8 @@ fn sleeping_runtime_is_woken_by_other_threads() {
     });
 }
 
-/// A turn that first completes sends, or looks for work before it sleeps, may be the one that receives the wake-up. It
-/// must not sleep afterwards.
+/// A turn that first completes sends, or polls for work before it blocks, may receive the wake-up. It must not block
+/// afterwards.
 #[test]
 fn wake_up_is_not_lost_when_turn_has_other_work() {
     on_every_driver(|setup| {
@@ -276,7 +276,7 @@ fn wake_up_is_not_lost_when_turn_has_other_work() {
                 })
                 .await;
                 client.write_all(b"x").await.unwrap();
-                // Requires the completion of the send, so that the next turn handles it. No task waits for it.
+                // Requests a completion for the send, so that the next turn handles it. No task waits for it.
                 drop(common::poll_at_most(1, client.flush()).await);
                 if round % 50 == 0 {
                     let mut received = [0; 50];
@@ -291,7 +291,7 @@ fn wake_up_is_not_lost_when_turn_has_other_work() {
 
 #[test]
 fn runtimes_wake_each_other() {
-    // Rings wake each other by MSG_RING, other pairs by eventfd. All pairs are tested.
+    // Rings wake each other through MSG_RING, other pairs through eventfd. All pairs are tested.
     let mut setups = both_drivers();
     setups.push(setups[0].with(|options| options.disabled_features.msg_ring = true));
     setups.push(setups[0].with(|options| options.disabled_features.defer_taskrun = true));
@@ -325,15 +325,15 @@ fn ping_pong(one: &Setup, other: &Setup) {
             assert_eq!(answer.await.unwrap(), round * 2 + 1);
         }
     });
-    // The last message is sent although this runtime does not run any more.
+    // The last message is sent although this runtime no longer runs.
     let (report, reports) = mpsc::channel();
     runtime.block_on(async {
         handle.spawn(async move { report.send(()).unwrap() }).detach();
     });
     reports
         .recv_timeout(common::scaled_timeout(Duration::from_secs(30)))
-        .expect("the wake-up stayed in a queue");
-    // The same applies to a wake-up of the other runtime's main future.
+        .expect("the wake-up was left in a queue");
+    // The same applies to waking the other runtime's main future.
     runtime.block_on(async { end.raise() });
     thread.join().unwrap();
 }
@@ -374,7 +374,7 @@ fn task_can_be_aborted_from_another_thread() {
             });
             yield_now().await;
             let thread = thread::spawn(move || handle.abort());
-            assert!(client.recv().await.unwrap().is_none(), "its stream was closed on this thread");
+            assert!(client.recv().await.unwrap().is_none(), "its stream must be closed on this thread");
             thread.join().unwrap();
             assert_eq!(dropped.load(Ordering::SeqCst), 1);
         });
@@ -516,7 +516,7 @@ fn signals_end_wait() {
                 assert_eq!(caught, [HANGUP, INTERRUPT]);
                 assert!(common::poll_at_most(1, both.recv()).await.is_none());
                 signals.recv().await.unwrap();
-                assert!(Signals::new(&[9]).is_err(), "cannot be caught");
+                assert!(Signals::new(&[9]).is_err(), "catching SIGKILL must fail");
             });
         });
     });

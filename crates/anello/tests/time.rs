@@ -14,7 +14,7 @@ use anello::{DriverKind, spawn, spawn_blocking, yield_now};
 use common::{on_every_driver, on_every_driver_and_sim, pair, poll_at_most, simulated_drivers};
 
 #[test]
-fn sleeps_are_never_short() {
+fn sleeps_never_complete_early() {
     on_every_driver(|setup| {
         setup.run(async {
             for microseconds in [0, 1, 50, 130, 131, 132, 1000, 3000] {
@@ -55,7 +55,7 @@ fn sleepers_wake_in_order() {
             if matches!(setup.kind, DriverKind::Sim(_)) {
                 assert!(woken.iter().map(|(index, ..)| *index).eq(0..50), "{woken:?}");
             }
-            // A sleep starts when it is first polled, which may take any time.
+            // A sleep starts when its task is first polled, which may be delayed arbitrarily.
             for (index, (before, earliest, _)) in woken.iter().enumerate() {
                 for (after, _, latest) in &woken[index + 1..] {
                     assert!(*earliest <= *latest + SAME_TICK, "{before} woke before {after}");
@@ -133,7 +133,7 @@ fn sleep_moves_between_tasks() {
         setup.run(async {
             let mut sleeping = sleep(Duration::from_millis(3));
             assert!(poll_at_most(1, &mut sleeping).await.is_none());
-            // Polled here and awaited there: the last task to poll is woken.
+            // Polled in this task and awaited in another: the last task to poll is woken.
             spawn(sleeping).await.unwrap();
         });
     });

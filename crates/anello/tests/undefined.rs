@@ -1,6 +1,6 @@
 //! Stress tests for unsafe code: memory that outlives its owner, futures and tasks dropped at any moment, and late
-//! wake-ups. The tests assert little. Undefined behaviour is detected by Miri (on the simulated kernels),
-//! AddressSanitizer and valgrind, under which they run: `.ci/run miri`, `.ci/nightly address`.
+//! wake-ups. The tests make few assertions. Undefined behaviour is detected by Miri (on the simulated kernels),
+//! AddressSanitizer and valgrind, under which the tests run: `.ci/run miri`, `.ci/nightly address`.
 //!
 //! | unsafe code | assumption | how it is tested here |
 //! |---|---|---|
@@ -31,14 +31,15 @@ use common::{
     simulated_drivers,
 };
 
-/// Size of a message: several buffers, if these are small. Miri is a thousand times slower.
+/// Size of a message: several buffers, if these are small. Miri is about a thousand times slower, so messages are
+/// shorter there.
 const MESSAGE_BYTES: usize = if cfg!(miri) { 300 } else { 5000 };
 
-/// More polls than any exchange here takes.
+/// More polls than any exchange here needs.
 const POLLS_LIMIT: usize = 10_000;
 
-/// Runs the test on these setups and on the simulated kernels. Under Miri, uses only the latter, because it does not
-/// support the others, and no watchdog, whose clock runs too fast there.
+/// Runs the test on these setups and on the simulated kernels. Under Miri, uses only the latter, because Miri does not
+/// support the others, and no watchdog, because Miri's clock runs too fast.
 fn on_each_and_sim(real: fn() -> Vec<Setup>, test: impl Fn(&Setup) + Send + Sync + 'static) {
     if cfg!(miri) {
         simulated_drivers().iter().for_each(test);
@@ -52,7 +53,7 @@ fn runtime_without_drain(setup: &Setup) -> Runtime {
     setup.builder().drain_timeout(Duration::ZERO).build().unwrap()
 }
 
-/// When the pending future is dropped.
+/// Time at which the pending future is dropped.
 #[derive(Clone, Copy, Debug)]
 enum DropTime {
     /// While the runtime runs, and continues to run.
@@ -122,7 +123,7 @@ async fn poll_times<F: Future + Unpin>(future: &mut F, polls: usize) -> Option<F
 /// Uses every kind of operation: accept, connect, timers, all sends, receives by lease and by copy, half-close.
 async fn exchange(alive: Rc<()>) -> io::Result<()> {
     let opening = spawn(open_with_echo(Rc::clone(&alive)));
-    let mut client = opening.await.expect("a task that does not panic")?;
+    let mut client = opening.await.expect("task does not panic")?;
     let message = pattern(MESSAGE_BYTES as u64, MESSAGE_BYTES);
     let mut received = Vec::new();
     let (mut reader, mut writer) = client.split();
@@ -174,7 +175,7 @@ fn fault_15_wakers_outlive_their_tasks_and_the_runtime() {
         let kept = Kept::default();
         runtime.block_on(async {
             kept.keep().await;
-            // Wakers of tasks that have completed, wait without limit, were aborted, or were never polled again.
+            // Wakers of tasks that have completed, wait indefinitely, were aborted, or were never polled again.
             let done = kept.clone();
             spawn(async move { done.keep().await }).await.unwrap();
             let waiting = [kept.clone(), kept.clone()].map(|kept| {
@@ -243,7 +244,7 @@ fn fault_15_chunks_outlive_streams_and_runtimes() {
         drop(runtime);
         let received: Vec<u8> = chunks.iter().flat_map(|chunk| chunk.iter().copied()).collect();
         assert_same_bytes(&received, &expected);
-        // Returned in a different order than received, after the runtime of the pools has been dropped.
+        // Returned in a different order than received, after the runtime that owns the pools has been dropped.
         let (first, mut second): (Vec<_>, Vec<_>) =
             chunks.into_iter().enumerate().partition(|(index, _)| index % 2 == 0);
         drop(first);

@@ -51,7 +51,7 @@ impl Drop for Path {
     }
 }
 
-/// Creates a connection between the runtime and the standard library. The standard library's side has a timeout.
+/// Creates a connection between the runtime and the standard library. The standard library side has a timeout.
 async fn with_std() -> (UnixStream, StdStream) {
     let listener = listen().unwrap();
     let peer = StdStream::connect_addr(&listener.local_addr().unwrap()).unwrap();
@@ -176,7 +176,7 @@ fn connect_waits_for_full_backlog() {
     });
 }
 
-/// All buffers become full. No bytes may be lost, and memory stays within the limit of the queue.
+/// All buffers fill up. No bytes may be lost, and memory stays within the queue's limit.
 #[test]
 fn long_stream_to_stalled_reader() {
     on_every_driver(|setup| {
@@ -197,7 +197,7 @@ fn long_stream_to_stalled_reader() {
                 writer.shutdown(std::net::Shutdown::Write).unwrap();
                 hash.finalize()
             });
-            // Nothing is read until the echo makes no more progress in a few checks.
+            // Nothing is read until the echo has made no progress over a few checks.
             let (mut last, mut still) = (0, 0);
             while still < 5 {
                 anello::time::sleep(Duration::from_millis(2)).await;
@@ -227,15 +227,15 @@ fn long_stream_to_stalled_reader() {
 }
 
 #[test]
-fn closed_peer_is_an_error_without_signal() {
-    Child::default().run("closed_peer_is_an_error_without_signal", || {
+fn closed_peer_returns_error_without_signal() {
+    Child::default().run("closed_peer_returns_error_without_signal", || {
         // As in programs that are not written in Rust, where SIGPIPE would kill the process.
         let broken_pipes = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
         signal_hook::flag::register(signal_hook::consts::SIGPIPE, std::sync::Arc::clone(&broken_pipes))
             .unwrap();
         on_every_driver(|setup| {
             setup.run(async {
-                // The peer has closed: writing fails with a broken pipe, reading returns EOF.
+                // The peer has closed its socket: writing fails with a broken pipe, reading returns EOF.
                 let (mut stream, peer) = with_std().await;
                 drop(peer);
                 let written = match stream.write(b"nobody").await {
@@ -244,14 +244,14 @@ fn closed_peer_is_an_error_without_signal() {
                 };
                 assert_eq!(written.unwrap_err().kind(), io::ErrorKind::BrokenPipe, "{}", setup.name);
                 assert!(stream.send(pattern(1, 100_000)).await.is_err(), "the error must be permanent");
-                // The peer has closed with unread bytes: a reset.
+                // The peer has closed its socket with unread bytes, which resets the connection.
                 let (mut stream, peer) = with_std().await;
                 stream.write_all(b"unread").await.unwrap();
                 stream.flush().await.unwrap();
                 drop(peer);
                 let error = stream.recv().await.unwrap_err();
                 assert_eq!(error.kind(), io::ErrorKind::ConnectionReset, "{}", setup.name);
-                // The peer closes while many bytes are in flight.
+                // The peer closes its socket while many bytes are in flight.
                 let (mut stream, peer) = with_std().await;
                 let sending = spawn(async move {
                     loop {
@@ -285,7 +285,7 @@ fn descriptors_are_not_leaked() {
     });
 }
 
-/// Opens connections that end in every way, with futures dropped in flight. No socket may remain at the end.
+/// Opens connections that end in every possible way, with futures dropped in flight. No socket may remain at the end.
 async fn open_and_close_connections(seed: u64, count: usize) {
     let listener = Rc::new(listen().unwrap());
     let base = current_metrics().unwrap().sockets;

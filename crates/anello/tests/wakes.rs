@@ -1,4 +1,4 @@
-//! Wake-ups by other workers: they arrive even if the sending worker is busy, unwinds or blocks its thread.
+//! Wake-ups from other workers: they arrive even if the sending worker is busy, unwinds or blocks its thread.
 
 mod common;
 
@@ -51,7 +51,8 @@ async fn let_others_sleep() {
     sleep(Duration::from_millis(50)).await;
 }
 
-/// A worker wakes a sleeping one and stays busy until a task has run there that another thread has spawned meanwhile.
+/// A worker wakes a sleeping worker, then stays busy until the other has run a task that a third thread spawned
+/// meanwhile.
 fn test_wake_by_busy_worker(setup: &Setup, third: impl FnOnce(Handle) + Send + 'static) {
     let sleeper = Sleeper::start(setup);
     let handle = sleeper.handle.clone();
@@ -65,7 +66,7 @@ fn test_wake_by_busy_worker(setup: &Setup, third: impl FnOnce(Handle) + Send + '
         let first = sleeper.spawn_report();
         go.send(()).unwrap();
         third.join().unwrap();
-        // No turn runs: the wake-up of this worker is still queued if its driver queues wake-ups.
+        // No turn runs: the wake-up sent by this worker is still queued if its driver queues wake-ups.
         first.recv().unwrap();
     });
     sleeper.stop();

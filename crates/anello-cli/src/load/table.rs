@@ -134,14 +134,14 @@ fn connections(report: &Report) -> String {
     if report.connections_opened < report.connections {
         text = format!("{} of {text}", format_count(report.connections_opened));
     }
-    if report.connections_left < report.connections_opened {
-        text += &format!(", {} left at the end", format_count(report.connections_left));
+    if report.connections_open_at_end < report.connections_opened {
+        text += &format!(", {} left at the end", format_count(report.connections_open_at_end));
     }
     if report.connections_reopened > 0 {
         text += &format!(", reopened {} times", format_count(report.connections_reopened));
     }
-    if report.sources.len() > 1 {
-        text += &format!(", from {} addresses", report.sources.len());
+    if report.source_addresses.len() > 1 {
+        text += &format!(", from {} addresses", report.source_addresses.len());
     }
     if report.ramp_ns > 0 {
         text += &format!(", opened over {}", format_ns(report.ramp_ns as f64));
@@ -364,7 +364,7 @@ mod tests {
     #[test]
     fn incomplete_sweep_does_not_claim_that_server_kept_up() {
         let mut report = sweep();
-        assert_eq!((report.steps.len(), report.connections_left), (1, 0), "{report:?}");
+        assert_eq!((report.steps.len(), report.connections_open_at_end), (1, 0), "{report:?}");
         let text = render(&report);
         assert!(text.contains("no connection left") && !text.contains("kept up"), "{text}");
         report.steps.push(anello_load::Step { per_second: 200, ..report.steps[0].clone() });

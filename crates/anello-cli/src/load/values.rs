@@ -100,7 +100,7 @@ pub fn parse_number(text: &str) -> Result<u64, String> {
 #[derive(clap::Args)]
 pub struct AllowedErrors {
     /// Exit with 0 in spite of errors of these kinds (=KIND,KIND), or of all kinds if none is named: refused,
-    /// connect_timeout, unreachable, reset, timeout, closed_early, short_reply, wrong_bytes, long_reply, wrong_status,
+    /// connect_timeout, unreachable, reset, timeout, closed_early, truncated_reply, wrong_bytes, excess_data, wrong_status,
     /// wrong_length, malformed, tls, other.
     #[arg(
         long,

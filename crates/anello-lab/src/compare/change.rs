@@ -11,7 +11,7 @@ use crate::result::measure::Measure;
 pub const SCHEMA: &str = "anello-lab-compare";
 
 /// Version of that format.
-pub const SCHEMA_VERSION: u32 = 2;
+pub const SCHEMA_VERSION: u32 = 3;
 
 /// Changes from one run to another.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -94,10 +94,8 @@ pub enum ChangeVerdict {
     /// No verdict is possible: the noise floor is too high or unknown, or there are too few clean slices.
     TooNoisy,
     /// The contender was measured in the first run and failed in the second.
-    #[serde(rename = "broke")]
     Broken,
     /// The contender failed in the first run and was measured in the second.
-    #[serde(rename = "mended")]
     Fixed,
     /// The figure is missing in one of the runs, or the runs cannot be compared.
     NotComparable,

@@ -23,10 +23,17 @@ pub fn analyse(result: &mut LabResult) {
     let slices = CleanSlices::of(result);
     let cells = phases.into_iter().enumerate();
     let cells = cells.map(|(cell, phases)| analyse_cell(result, &slices, cell, phases)).collect::<Vec<_>>();
-    let [versus, runtime_versus, other_versus] = compare_with_peers(result, &slices, &cells);
-    let base_versus = compare_with_bases(result, &slices, &cells);
-    *result =
-        LabResult { cells, versus, runtime_versus, other_versus, base_versus, ..std::mem::take(result) };
+    let [peer_comparisons, runtime_comparisons, other_comparisons] =
+        compare_with_peers(result, &slices, &cells);
+    let base_comparisons = compare_with_bases(result, &slices, &cells);
+    *result = LabResult {
+        cells,
+        peer_comparisons,
+        runtime_comparisons,
+        other_comparisons,
+        base_comparisons,
+        ..std::mem::take(result)
+    };
     Measure::ALL.into_iter().for_each(|measure| judge_measure(result, measure));
     result.findings = findings(result);
 }
@@ -35,14 +42,14 @@ pub fn analyse(result: &mut LabResult) {
 /// because an older version of the analysis did not compute them. Leaves everything else unchanged, including the
 /// findings.
 pub fn backfill(result: &mut LabResult) {
-    if result.other_versus.is_empty() {
+    if result.other_comparisons.is_empty() {
         let [.., mut versus] = compare_with_peers(result, &CleanSlices::of(result), &result.cells);
         Measure::ALL.into_iter().for_each(|measure| judge_pairs(&result.cells, &mut versus, measure));
-        result.other_versus = versus;
+        result.other_comparisons = versus;
     }
     let mut rows = result.cells.iter().flat_map(|cell| &cell.rows);
     let is_filled =
-        rows.any(|row| row.figures.as_ref().is_some_and(|figures| figures.cpu_of_both_ns.is_some()));
+        rows.any(|row| row.figures.as_ref().is_some_and(|figures| figures.total_cpu_ns.is_some()));
     if !is_filled && result.plan.cells.iter().any(|cell| Measure::TotalCpu.applies(cell)) {
         fill_total_cpu(result);
         judge_measure(result, Measure::TotalCpu);
@@ -62,16 +69,16 @@ fn fill_total_cpu(result: &mut LabResult) {
     for (index, cell) in filled.cells.iter_mut().enumerate() {
         let measured = cell.rows.iter_mut().enumerate().filter(|(_, row)| row.outcome == Outcome::Measured);
         for (contender, row) in measured {
-            row.comparison.cpu_of_both_ratio = ratio(index, contender, &result.plan.reference);
+            row.comparison.total_cpu_ratio = ratio(index, contender, &result.plan.reference);
             if let Some(figures) = &mut row.figures {
-                figures.cpu_of_both_ns = total_cpu_of(&slices, index, &cell.cell, contender);
+                figures.total_cpu_ns = total_cpu_of(&slices, index, &cell.cell, contender);
             }
         }
     }
     for versus in filled.pair_lists_mut().into_iter().flatten() {
         let cell = result.plan.cells.iter().position(|cell| *cell == versus.cell);
         let contender = result.original_index(&versus.contender);
-        versus.comparison.cpu_of_both_ratio =
+        versus.comparison.total_cpu_ratio =
             cell.zip(contender).and_then(|(cell, contender)| ratio(cell, contender, &versus.peer));
     }
     *result = filled;

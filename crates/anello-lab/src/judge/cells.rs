@@ -65,7 +65,7 @@ pub(super) fn analyse_cell(
         clean_slices: count(contender, Quality::Clean),
         stolen_slices: count(contender, Quality::Stolen),
         throttled_slices: count(contender, Quality::Throttled),
-        spoilt_slices: count(contender, Quality::Invalid),
+        invalid_slices: count(contender, Quality::Invalid),
         ..analyse_row(result, slices, cell_index, contender, reference)
     };
     CellResult {
@@ -113,7 +113,7 @@ fn analyse_row(
         clean_slices: 0,
         stolen_slices: 0,
         throttled_slices: 0,
-        spoilt_slices: 0,
+        invalid_slices: 0,
         mixed_phase_rounds,
         restarts: result.failures.iter().filter(is_restart).count(),
         figures: if measured && !idle { figures_of(result, slices, cell_index, contender) } else { None },
@@ -210,7 +210,7 @@ fn figures_of(
         max_ns: slices.iter().map(|slice| slice.max_ns).max()?,
         uncorrected_p99_ns: uncorrected.and_then(|values| Estimate::of(&values)),
         cpu_ns: Estimate::of(&cpu_ns)?,
-        cpu_of_both_ns: total_cpu_of(clean, cell_index, cell, contender),
+        total_cpu_ns: total_cpu_of(clean, cell_index, cell, contender),
         cpu_low_decile_ns: quantile(&cpu_ns, 0.1)?,
         server_busy,
         switches_per_request: middle(&|slice| {

@@ -28,7 +28,7 @@ pub enum Role {
     /// The program under test.
     Anello,
     /// A baseline: the smallest loop that does the work.
-    #[serde(rename = "bare")]
+    #[serde(alias = "bare")]
     Baseline,
     /// A server of another project.
     Peer,

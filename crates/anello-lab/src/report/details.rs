@@ -176,7 +176,7 @@ pub fn machine(result: &LabResult) -> Table {
     add("Load average after", load);
     add(
         "Used by other programs",
-        result.foreign_fraction.map(|fraction| format!("{} of the cores' time", percent(fraction))),
+        result.other_cpu_fraction.map(|fraction| format!("{} of the cores' time", percent(fraction))),
     );
     let stolen = result.environment.stolen_ticks.zip(after.stolen_ticks);
     add(

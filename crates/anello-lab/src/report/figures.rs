@@ -40,7 +40,7 @@ pub fn of_cell(result: &LabResult, cell: &CellResult) -> Table {
             (None, None) => vec![Value::long(why_none(row))],
         };
         if figures.is_some() || row.memory_per_connection_bytes.is_some() {
-            let excluded = row.stolen_slices + row.throttled_slices + row.spoilt_slices;
+            let excluded = row.stolen_slices + row.throttled_slices + row.invalid_slices;
             values.extend([row.clean_slices, excluded].map(|slices| Value::new(slices.to_string())));
         }
         TableRow::of_contender(index, format!("{}{marks}", row.contender), values)
@@ -63,7 +63,7 @@ fn columns(workload: Workload) -> Vec<Column> {
     ];
     if workload.target().is_some() {
         columns.push((format!("CPU of both µs/{unit}"), |_, figures| {
-            optional(figures.cpu_of_both_ns.as_ref(), |both| estimate(micros(both.median), both))
+            optional(figures.total_cpu_ns.as_ref(), |both| estimate(micros(both.median), both))
         }));
     }
     columns.extend([
@@ -131,7 +131,7 @@ fn why_none(row: &Row) -> String {
         Outcome::BeyondLimit(why) => format!("beyond its limit: {why}"),
         Outcome::NotServed(why) => format!("not served: {why}"),
         Outcome::Measured | Outcome::NotMeasured => {
-            match (row.stolen_slices, row.throttled_slices, row.spoilt_slices) {
+            match (row.stolen_slices, row.throttled_slices, row.invalid_slices) {
                 (0, 0, 0) => "not measured".to_owned(),
                 (stolen, throttled, invalid) => format!(
                     "no clean slice: {stolen} with stolen time, {throttled} throttled, {invalid} invalid"

@@ -122,7 +122,11 @@ fn pair_measures(result: &LabResult, group: &Group) -> impl Iterator<Item = Meas
 /// Returns each contender that names a base as a multiple of that base, in a table for each measure.
 pub fn against_bases(result: &LabResult, group: &Group) -> Vec<Table> {
     let pairs = |record: &ContenderRecord, base: &str| -> Vec<&PairComparison> {
-        result.base_versus.iter().filter(|pair| pair.contender == record.name && pair.peer == base).collect()
+        result
+            .base_comparisons
+            .iter()
+            .filter(|pair| pair.contender == record.name && pair.peer == base)
+            .collect()
     };
     let table = |measure: Measure| {
         let title = format!(

@@ -46,7 +46,7 @@ pub struct ContenderRecord {
     pub many_cores: bool,
     /// Fraction of a core that the contender used while idle. Set only if this was enough to disturb other contenders.
     /// In that case it was suspended during their slices.
-    #[serde(default, rename = "idle_use")]
+    #[serde(default)]
     pub idle_cpu_fraction: Option<f64>,
     /// Name of the contender of which this one is the twin, if any.
     pub twin_of: Option<String>,
@@ -57,6 +57,6 @@ pub struct ContenderRecord {
     #[serde(default)]
     pub serves: Vec<Serves>,
     /// Contender from which this one differs only in the property it is named after; `None` if it has no base.
-    #[serde(default, rename = "against")]
+    #[serde(default)]
     pub base: Option<String>,
 }

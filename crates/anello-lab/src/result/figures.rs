@@ -26,7 +26,7 @@ pub struct Figures {
     pub cpu_ns: Estimate,
     /// Combined CPU time of server and load per request, in nanoseconds; only for HTTP.
     #[serde(default)]
-    pub cpu_of_both_ns: Option<Estimate>,
+    pub total_cpu_ns: Option<Estimate>,
     /// First decile over the slices of the server CPU time per request, in nanoseconds.
     pub cpu_low_decile_ns: f64,
     /// CPU time of the server divided by elapsed time: 0 to 1 on one core, more on several cores.

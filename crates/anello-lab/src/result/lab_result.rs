@@ -16,7 +16,7 @@ use crate::result::time;
 pub const SCHEMA: &str = "anello-lab";
 
 /// Version of the format.
-pub const SCHEMA_VERSION: u32 = 2;
+pub const SCHEMA_VERSION: u32 = 3;
 
 /// Complete result of a run.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -42,24 +42,24 @@ pub struct LabResult {
     /// Results of the cells, in the order of [`Plan::cells`].
     pub cells: Vec<CellResult>,
     /// Comparisons of the anello contenders with the peers that use the same kind of I/O, cell by cell.
-    pub versus: Vec<PairComparison>,
+    pub peer_comparisons: Vec<PairComparison>,
     /// Comparisons of the anello contenders with async runtimes that use a different kind of I/O, cell by cell.
     #[serde(default)]
-    pub runtime_versus: Vec<PairComparison>,
+    pub runtime_comparisons: Vec<PairComparison>,
     /// Comparisons of the anello contenders with the other peers that use a different kind of I/O, cell by cell. Part
     /// of each difference is due to the kind of I/O. The findings include these comparisons only for HTTP servers:
     /// their users do not choose by the kind of I/O.
     #[serde(default)]
-    pub other_versus: Vec<PairComparison>,
+    pub other_comparisons: Vec<PairComparison>,
     /// Comparisons of the contenders that name a base ([`ContenderRecord::base`]) with that base, cell by cell.
     #[serde(default)]
-    pub base_versus: Vec<PairComparison>,
+    pub base_comparisons: Vec<PairComparison>,
     /// All failures, in the order in which they occurred.
     pub failures: Vec<Failure>,
     /// Further notes on the run.
     pub notes: Vec<String>,
     /// Fraction of the cores' time used by other processes during the run; `None` if the kernel does not report it.
-    pub foreign_fraction: Option<f64>,
+    pub other_cpu_fraction: Option<f64>,
     /// State of the machine before the run.
     pub environment: Environment,
     /// State of the machine after the run.
@@ -100,12 +100,17 @@ impl LabResult {
     /// Returns the comparisons of the anello contenders with all peers: first those with the same kind of I/O, then the
     /// other runtimes, then the other servers.
     pub fn all_pair_comparisons(&self) -> impl Iterator<Item = &PairComparison> {
-        self.versus.iter().chain(&self.runtime_versus).chain(&self.other_versus)
+        self.peer_comparisons.iter().chain(&self.runtime_comparisons).chain(&self.other_comparisons)
     }
 
     /// Returns the lists of all pair comparisons.
     pub(crate) fn pair_lists_mut(&mut self) -> [&mut Vec<PairComparison>; 4] {
-        [&mut self.versus, &mut self.runtime_versus, &mut self.other_versus, &mut self.base_versus]
+        [
+            &mut self.peer_comparisons,
+            &mut self.runtime_comparisons,
+            &mut self.other_comparisons,
+            &mut self.base_comparisons,
+        ]
     }
 
     /// Returns the index of a contender, which is not a twin.

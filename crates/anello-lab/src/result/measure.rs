@@ -20,7 +20,6 @@ pub enum Measure {
     Memory,
     /// Combined CPU time of server and load per request, in nanoseconds: less is better. Used for HTTP only, see
     /// [`of_cell`](Self::of_cell).
-    #[serde(rename = "cpu_of_both")]
     TotalCpu,
 }
 
@@ -92,7 +91,7 @@ impl Measure {
             Measure::P50 => Some(slice.p50_ns as f64),
             Measure::P99 => Some(slice.p99_ns as f64),
             Measure::Memory => slice.memory_per_connection(cell.connections),
-            Measure::TotalCpu => Some(slice.cpu_of_both_ns_per_request()),
+            Measure::TotalCpu => Some(slice.total_cpu_ns_per_request()),
         }
     }
 

@@ -15,6 +15,7 @@ pub mod latency;
 pub mod measure;
 mod plan;
 mod row;
+mod schema_2;
 mod slice;
 mod stored;
 pub(crate) mod time;

@@ -36,7 +36,7 @@ pub struct Resolution {
     p99: Option<f64>,
     #[serde(rename = "memory_resolution")]
     memory: Option<f64>,
-    #[serde(rename = "cpu_of_both_resolution", default)]
+    #[serde(rename = "total_cpu_resolution", default)]
     total_cpu: Option<f64>,
 }
 
@@ -78,7 +78,7 @@ pub struct Row {
     /// Number of slices excluded because the control group of the contender or of the lab was throttled.
     pub throttled_slices: usize,
     /// Number of slices excluded for other reasons.
-    pub spoilt_slices: usize,
+    pub invalid_slices: usize,
     /// Number of rounds without a ratio because the contender and the reference ran in different phases of the machine.
     pub mixed_phase_rounds: usize,
     /// Number of restarts of the contender in this cell.
@@ -112,7 +112,7 @@ impl Row {
             Measure::P50 => figures.map(|figures| figures.p50_ns),
             Measure::P99 => figures.map(|figures| figures.p99_ns),
             Measure::Memory => self.memory_per_connection_bytes,
-            Measure::TotalCpu => figures.and_then(|figures| figures.cpu_of_both_ns),
+            Measure::TotalCpu => figures.and_then(|figures| figures.total_cpu_ns),
         }
     }
 }
@@ -151,7 +151,7 @@ pub struct Comparison {
     pub memory_ratio: Option<Ratio>,
     /// Combined CPU time of server and load per request.
     #[serde(default)]
-    pub cpu_of_both_ratio: Option<Ratio>,
+    pub total_cpu_ratio: Option<Ratio>,
     /// Verdict on the rate.
     pub rate_verdict: Verdict,
     /// Verdict on the server CPU time per request.
@@ -165,7 +165,7 @@ pub struct Comparison {
     pub memory_verdict: Verdict,
     /// Verdict on the combined CPU time of server and load per request.
     #[serde(default)]
-    pub cpu_of_both_verdict: Verdict,
+    pub total_cpu_verdict: Verdict,
 }
 
 impl Comparison {
@@ -181,7 +181,7 @@ impl Comparison {
             Measure::P50 => (&mut self.p50_ratio, &mut self.p50_verdict),
             Measure::P99 => (&mut self.p99_ratio, &mut self.p99_verdict),
             Measure::Memory => (&mut self.memory_ratio, &mut self.memory_verdict),
-            Measure::TotalCpu => (&mut self.cpu_of_both_ratio, &mut self.cpu_of_both_verdict),
+            Measure::TotalCpu => (&mut self.total_cpu_ratio, &mut self.total_cpu_verdict),
         }
     }
 }

@@ -79,7 +79,7 @@ impl Slice {
 
     /// Returns the combined CPU time of server and load per request, in nanoseconds. The sum includes the kernel's work
     /// for a connection, regardless of the process in whose context it was done.
-    pub fn cpu_of_both_ns_per_request(&self) -> f64 {
+    pub fn total_cpu_ns_per_request(&self) -> f64 {
         self.cpu_ns.saturating_add(self.load_cpu_ns) as f64 / self.requests.max(1) as f64
     }
 
@@ -103,6 +103,5 @@ pub enum Quality {
     /// A CPU limit throttled the lab or the server during the slice.
     Throttled,
     /// No request was answered, or the server's CPU time (for idle connections: its memory) is unknown.
-    #[serde(rename = "spoilt")]
     Invalid,
 }

@@ -11,6 +11,7 @@ use thiserror::Error;
 use crate::plan::limits::{check_cell, check_extent};
 use crate::result::lab_result::{LabResult, SCHEMA, SCHEMA_VERSION};
 use crate::result::row::Row;
+use crate::result::schema_2;
 
 impl LabResult {
     /// Parses a result or a checkpoint without computing missing figures. Used to resume a run.
@@ -24,13 +25,16 @@ impl LabResult {
             schema_version: Option<u32>,
         }
         let head: Head = serde_json::from_str(text).map_err(|error| ReadError::NotJson(error.to_string()))?;
-        match (head.schema.as_deref(), head.schema_version) {
-            (Some(SCHEMA), Some(SCHEMA_VERSION)) => {}
+        let result = match (head.schema.as_deref(), head.schema_version) {
+            (Some(SCHEMA), Some(SCHEMA_VERSION)) => serde_json::from_str(text),
+            (Some(SCHEMA), Some(schema_2::VERSION)) => {
+                serde_json::from_str(text).and_then(|value| serde_json::from_value(schema_2::upgrade(value)))
+            }
             (Some(SCHEMA), Some(version)) => return Err(ReadError::Version(version)),
             _ => return Err(ReadError::OtherSchema),
-        }
-        let mut result: LabResult =
-            serde_json::from_str(text).map_err(|error| ReadError::Damaged(error.to_string()))?;
+        };
+        let mut result: LabResult = result.map_err(|error| ReadError::Damaged(error.to_string()))?;
+        result.schema_version = SCHEMA_VERSION;
         // Older results use the short name of the same driver.
         if result.plan.load_driver.as_deref() == Some("uring") {
             result.plan.load_driver = Some("io_uring".to_owned());
@@ -51,8 +55,9 @@ pub enum ReadError {
     OtherSchema,
     /// The result has this version of the schema.
     #[error(
-        "unsupported version {0} of the {SCHEMA} format: this program reads version {SCHEMA_VERSION} (use the anello that \
-         wrote it, or repeat the run)"
+        "unsupported version {0} of the {SCHEMA} format: this program reads versions {old} and {SCHEMA_VERSION} (use the anello that \
+         wrote it, or repeat the run)",
+        old = schema_2::VERSION
     )]
     Version(u32),
     /// The result is inconsistent.

@@ -85,7 +85,7 @@ pub(crate) fn measure(
         }
     }
     let cores = config.all_cores();
-    let (earlier_ns, earlier_foreign) = (result.elapsed_ns, result.foreign_fraction);
+    let (earlier_ns, earlier_foreign) = (result.elapsed_ns, result.other_cpu_fraction);
     let start_ns = machine.now_ns();
     let foreign_before_ns = machine.other_cpu_ns(&cores);
     observer.progress(Progress::Begin { slices: config.slice_count() });
@@ -103,7 +103,7 @@ pub(crate) fn measure(
     if let (Some(before_ns), Some(after_ns)) = (foreign_before_ns, machine.other_cpu_ns(&cores)) {
         let other_cpu_ns = after_ns.saturating_sub(before_ns) as f64 / cores.len() as f64;
         let earlier_ns = earlier_foreign.map_or(0.0, |fraction| fraction * earlier_ns as f64);
-        result.foreign_fraction = Some((other_cpu_ns + earlier_ns) / result.elapsed_ns.max(1) as f64);
+        result.other_cpu_fraction = Some((other_cpu_ns + earlier_ns) / result.elapsed_ns.max(1) as f64);
     }
     result.environment_after = machine.environment(config);
     result.interrupted = stop.load(Ordering::Relaxed);

@@ -104,7 +104,7 @@ pub fn resume(mut previous: LabResult, fresh: LabResult) -> Result<LabResult, Re
         checks: previous.checks,
         failures: previous.failures,
         notes: previous.notes,
-        foreign_fraction: previous.foreign_fraction,
+        other_cpu_fraction: previous.other_cpu_fraction,
         environment: previous.environment,
         completed: previous.completed,
         slices: previous.slices,

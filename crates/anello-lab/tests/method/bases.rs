@@ -23,7 +23,7 @@ fn config_of(field: &[(&str, Option<&str>)], cells: Vec<Cell>, seed: u64) -> Lab
 
 fn base_comparison<'a>(result: &'a LabResult, name: &str, connections: usize) -> &'a PairComparison {
     let here = |versus: &&PairComparison| versus.contender == name && versus.cell.connections == connections;
-    result.base_versus.iter().find(here).unwrap_or_else(|| panic!("{name} at {connections} connections"))
+    result.base_comparisons.iter().find(here).unwrap_or_else(|| panic!("{name} at {connections} connections"))
 }
 
 /// Returns the simulated CPU time of one request, in nanoseconds.
@@ -39,7 +39,7 @@ fn option_is_compared_with_base_not_reference() {
     let bases = [("dear", Some(REFERENCE)), ("option", Some("dear")), ("nothing", Some("dear"))];
     let config = config_of(&bases, echo_cells(&[128], &[1, 50]), 1);
     let exact = simulate(&config, Noise::NONE, &field);
-    assert_eq!(exact.base_versus.len(), 3 * 2, "{:?}", exact.base_versus);
+    assert_eq!(exact.base_comparisons.len(), 3 * 2, "{:?}", exact.base_comparisons);
     let slices = CleanSlices::of(&exact);
     for (cell, connections) in [(0, 1), (1, 50)] {
         let option = base_comparison(&exact, "option", connections);
@@ -99,8 +99,8 @@ fn comparison_with_reference_as_base_equals_row() {
     for cells in [echo_cells(&[128], &[1, 50]), vec![rated], vec![idle]] {
         let config = config_of(&[("option", Some(REFERENCE))], cells.clone(), 3);
         let result = simulate(&config, Noise::USUAL, &field);
-        assert_eq!(result.base_versus.len(), cells.len());
-        for (versus, cell) in result.base_versus.iter().zip(&result.cells) {
+        assert_eq!(result.base_comparisons.len(), cells.len());
+        for (versus, cell) in result.base_comparisons.iter().zip(&result.cells) {
             let row = row(cell, "option");
             assert_eq!((&versus.cell, &versus.peer), (&cell.cell, &REFERENCE.to_owned()));
             assert_eq!(versus.mixed_phase_rounds, row.mixed_phase_rounds);
@@ -139,7 +139,7 @@ fn base_comparison_requires_both_contenders_and_twin() {
     let field = [("small", small), ("option", SimulatedServer::costing(6_000.0))];
     let config = config_of(&[("small", None), ("option", Some("small"))], echo_cells(&[128], &[1, 50]), 2);
     let mut result = simulate(&config, Noise::USUAL, &field);
-    let cells: Vec<usize> = result.base_versus.iter().map(|versus| versus.cell.connections).collect();
+    let cells: Vec<usize> = result.base_comparisons.iter().map(|versus| versus.cell.connections).collect();
     assert_eq!(cells, [1]);
     assert_eq!(base_comparison(&result, "option", 1).comparison.cpu_verdict, Verdict::Less);
     let twin = result.contenders.iter().position(|contender| contender.name == TWIN).unwrap();
@@ -197,13 +197,13 @@ fn result_without_base_fields_is_parsed() {
     let json = anello_lab::render_json(&result).unwrap();
     assert_eq!(LabResult::from_json(&json).as_ref(), Ok(&result));
     let mut value: serde_json::Value = serde_json::from_str(&json).unwrap();
-    assert_eq!(value["contenders"][2]["against"], REFERENCE);
-    assert!(value.as_object_mut().unwrap().remove("base_versus").is_some());
+    assert_eq!(value["contenders"][2]["base"], REFERENCE);
+    assert!(value.as_object_mut().unwrap().remove("base_comparisons").is_some());
     for contender in value["contenders"].as_array_mut().unwrap() {
-        assert!(contender.as_object_mut().unwrap().remove("against").is_some());
+        assert!(contender.as_object_mut().unwrap().remove("base").is_some());
     }
     let old = LabResult::from_json(&value.to_string()).unwrap();
-    assert_eq!((old.base_versus.len(), &old.contenders[2].base), (0, &None));
+    assert_eq!((old.base_comparisons.len(), &old.contenders[2].base), (0, &None));
     assert_eq!(old.cells, result.cells);
     assert!(!anello_lab::render_html(&old).contains("differs in nothing else"));
 }
@@ -219,9 +219,9 @@ fn resumed_run_uses_bases_of_current_scenario() {
     let (mut load, mut machine) = (simulation.load(), simulation.machine());
     let alone = config_of(&[("one", None)], cells.clone(), 7);
     let part = run_from(&alone, None, &mut load, &mut machine, &mut recorder, &stop).unwrap();
-    assert!(part.interrupted && part.base_versus.is_empty());
+    assert!(part.interrupted && part.base_comparisons.is_empty());
     let config = config_of(&[("one", Some(REFERENCE))], cells, 7);
     let whole = simulate_on(&Simulation::new(7, Noise::NONE, &field), &config, Some(part)).unwrap();
-    assert_eq!((whole.interrupted, whole.base_versus.len()), (false, 2));
+    assert_eq!((whole.interrupted, whole.base_comparisons.len()), (false, 2));
     assert_eq!(whole.contenders[2].base.as_deref(), Some(REFERENCE));
 }

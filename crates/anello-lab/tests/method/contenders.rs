@@ -170,7 +170,7 @@ fn peers_with_unknown_driver_are_compared_and_lost_cell_is_reported() {
     let field = field_costing([5_000.0, 6_000.0, 6_500.0, 5_200.0, 9_000.0]);
     // The simulated servers report "driver=simulated", which has no driver family, so all peers are compared.
     let result = simulate(&field_with_peers(), Noise::USUAL, &field);
-    assert_eq!(result.versus.len(), 2 * 3 * 2);
+    assert_eq!(result.peer_comparisons.len(), 2 * 3 * 2);
     let headline = texts(&result, FindingKind::Headline)[0];
     assert!(
         headline.starts_with("anello io_uring beats 3 peers by CPU in 5 of 6 comparisons, loses 0"),
@@ -204,8 +204,11 @@ fn peers_with_unknown_driver_are_compared_and_lost_cell_is_reported() {
 #[test]
 fn peers_with_driver_are_compared_within_driver_family() {
     let result = equal_field_with_drivers();
-    let mut pairs: Vec<(&str, &str)> =
-        result.versus.iter().map(|versus| (versus.contender.as_str(), versus.peer.as_str())).collect();
+    let mut pairs: Vec<(&str, &str)> = result
+        .peer_comparisons
+        .iter()
+        .map(|versus| (versus.contender.as_str(), versus.peer.as_str()))
+        .collect();
     pairs.dedup();
     let expected = [
         ("anello io_uring", "ring"),
@@ -228,7 +231,7 @@ fn async_runtimes_with_other_io_are_compared_separately() {
         record.driver.clone_from(&contender.driver);
     }
     anello_lab::analysis::analyse(&mut result);
-    let pairs = result.runtime_versus.iter();
+    let pairs = result.runtime_comparisons.iter();
     let pairs: Vec<(&str, &str)> =
         pairs.map(|versus| (versus.contender.as_str(), versus.peer.as_str())).collect();
     assert_eq!(pairs, [("anello io_uring", "tokio"); 2], "one for each cell");
@@ -273,12 +276,12 @@ fn every_peer_is_compared_and_findings_include_same_driver_family_only() {
         (2 * 3 * 2, 2 * 3 * 2),
         "each pair once: {compared:?}"
     );
-    let others = result.other_versus.iter();
+    let others = result.other_comparisons.iter();
     let mut pairs: Vec<(&str, &str)> =
         others.map(|versus| (versus.contender.as_str(), versus.peer.as_str())).collect();
     pairs.dedup();
     assert_eq!(pairs, [("anello epoll", "ring"), ("anello io_uring", "tokio")]);
-    assert!(result.other_versus.iter().all(|versus| versus.comparison.cpu_verdict == Verdict::Less));
+    assert!(result.other_comparisons.iter().all(|versus| versus.comparison.cpu_verdict == Verdict::Less));
     let decisions = |result: &LabResult| {
         [2, 3].map(|own| {
             let decision = findings::decision(result, &result.contenders[own]).unwrap();
@@ -304,9 +307,9 @@ fn add_missing_adds_other_pairs_to_old_run() {
     let result = equal_field_with_drivers();
     let mut old: serde_json::Value =
         serde_json::from_str(&anello_lab::render_json(&result).unwrap()).unwrap();
-    old.as_object_mut().unwrap().remove("other_versus").expect("the result has the field");
+    old.as_object_mut().unwrap().remove("other_comparisons").expect("the result has the field");
     let mut read = LabResult::from_json(&old.to_string()).unwrap();
-    assert_eq!((read.other_versus.len(), result.other_versus.len()), (0, 2 * 2));
+    assert_eq!((read.other_comparisons.len(), result.other_comparisons.len()), (0, 2 * 2));
     anello_lab::analysis::backfill(&mut read);
     assert_eq!(read, result);
 }

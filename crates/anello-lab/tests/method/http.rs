@@ -182,7 +182,7 @@ fn headline_includes_http_server_with_other_driver() {
     let result = with_drivers(&field, vec![Cell::http(Target::Page, 50)], 1);
     let ours = |versus: &PairComparison| (versus.contender.clone(), versus.peer.clone());
     let pair = ("anello io_uring".to_owned(), "nginx".to_owned());
-    assert_eq!(result.other_versus.iter().map(ours).collect::<Vec<_>>(), [pair]);
+    assert_eq!(result.other_comparisons.iter().map(ours).collect::<Vec<_>>(), [pair]);
     let headline = texts(&result, FindingKind::Headline)[0];
     assert_eq!(headline, "anello io_uring beats 2 peers by CPU in 1 of 2 comparisons, loses 1 (saturated).");
     let decision = findings::decision(&result, &result.contenders[2]).unwrap();
@@ -215,16 +215,16 @@ fn total_cpu_ignores_work_shifted_between_server_and_load() {
     for cell in &result.cells {
         assert!(Measure::TotalCpu.applies(&cell.cell) && Measure::TotalCpu.resolution(cell).is_some());
         let shifted = row(cell, "shifted");
-        let verdicts = (shifted.comparison.cpu_verdict, shifted.comparison.cpu_of_both_verdict);
+        let verdicts = (shifted.comparison.cpu_verdict, shifted.comparison.total_cpu_verdict);
         assert_eq!(verdicts, (Verdict::More, Verdict::NoDifference), "{}", cell.cell);
-        assert_eq!(row(cell, "dear").comparison.cpu_of_both_verdict, Verdict::More);
-        assert_eq!(row(cell, REFERENCE).comparison.cpu_of_both_verdict, Verdict::Reference);
+        assert_eq!(row(cell, "dear").comparison.total_cpu_verdict, Verdict::More);
+        assert_eq!(row(cell, REFERENCE).comparison.total_cpu_verdict, Verdict::Reference);
         let figures = shifted.figures.as_ref().unwrap();
-        assert!(figures.cpu_of_both_ns.unwrap().median > figures.cpu_ns.median);
+        assert!(figures.total_cpu_ns.unwrap().median > figures.cpu_ns.median);
     }
-    let against = |peer| result.versus.iter().filter(move |versus| versus.peer == peer);
+    let against = |peer| result.peer_comparisons.iter().filter(move |versus| versus.peer == peer);
     let verdicts =
-        |versus: &PairComparison| (versus.comparison.cpu_verdict, versus.comparison.cpu_of_both_verdict);
+        |versus: &PairComparison| (versus.comparison.cpu_verdict, versus.comparison.total_cpu_verdict);
     assert!(against("shifted").all(|versus| verdicts(versus) == (Verdict::Less, Verdict::NoDifference)));
     assert!(against("dear").all(|versus| verdicts(versus) == (Verdict::Less, Verdict::Less)));
     let words = "CPU of server and load per request";
@@ -257,10 +257,10 @@ fn strip(value: &mut serde_json::Value, prefix: &str) {
 fn add_missing_adds_total_cpu_to_old_run() {
     let result = with_shifted_work(2);
     let mut old = serde_json::from_str(&render_json(&result).unwrap()).unwrap();
-    strip(&mut old, "cpu_of_both");
+    strip(&mut old, "total_cpu");
     let mut read = LabResult::from_json(&old.to_string()).unwrap();
     assert!(
-        read.cells.iter().flat_map(|cell| &cell.rows).all(|row| row.comparison.cpu_of_both_ratio.is_none())
+        read.cells.iter().flat_map(|cell| &cell.rows).all(|row| row.comparison.total_cpu_ratio.is_none())
     );
     for text in [render_table(&read), render_html(&read), render_markdown(std::slice::from_ref(&read))] {
         assert!(!text.is_empty());

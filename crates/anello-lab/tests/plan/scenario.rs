@@ -385,7 +385,7 @@ fn contenders_are_names_or_inline_commands() {
 #[test]
 fn contender_may_name_its_base() {
     let with = |against: &str, also: &str| {
-        let mine = format!(r#"{{ name = "mine", command = "/bin/mine", against = "{against}" }}"#);
+        let mine = format!(r#"{{ name = "mine", command = "/bin/mine", base = "{against}" }}"#);
         MINIMAL.replace("\"tokio\"]", &format!("{also}\n    {mine},\n]"))
     };
     let resolved = |text: &str| resolve("mine.toml", text, &machine(2)).unwrap();
@@ -416,16 +416,16 @@ fn contender_may_name_its_base() {
         ("", "the base of \"mine\" is \"\", which is not among the contenders"),
     ] {
         let error = resolve_error(&with(against, ""));
-        assert!(error.starts_with("mine.toml:7:55: ") && error.contains(message), "{error}");
+        assert!(error.starts_with("mine.toml:7:52: ") && error.contains(message), "{error}");
         assert!(
             error.contains(&format!(
-                "\n7 |     {{ name = \"mine\", command = \"/bin/mine\", against = \"{against}\" }},\n"
+                "\n7 |     {{ name = \"mine\", command = \"/bin/mine\", base = \"{against}\" }},\n"
             )),
             "{error}"
         );
     }
-    let number = with("bare epoll", "").replace("against = \"bare epoll\"", "against = 7");
-    assert!(resolve_error(&number).starts_with("mine.toml:7:55: "), "{}", resolve_error(&number));
+    let number = with("bare epoll", "").replace("base = \"bare epoll\"", "base = 7");
+    assert!(resolve_error(&number).starts_with("mine.toml:7:52: "), "{}", resolve_error(&number));
 }
 
 #[test]

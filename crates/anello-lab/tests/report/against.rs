@@ -14,9 +14,9 @@ use super::{check_markup, sample};
 fn base_comparisons_have_own_table() {
     let mut result = sample();
     let title = "× the server that differs in one option";
-    let compared: Vec<Cell> = result.base_versus.iter().map(|versus| versus.cell).collect();
+    let compared: Vec<Cell> = result.base_comparisons.iter().map(|versus| versus.cell).collect();
     assert_eq!(compared, echo_cells(&[128, 512], &[1, 50]), "fragile dies at 300 connections");
-    let versus = result.base_versus.iter().find(|versus| versus.cell == Cell::echo(128, 50)).unwrap();
+    let versus = result.base_comparisons.iter().find(|versus| versus.cell == Cell::echo(128, 50)).unwrap();
     // 7,000 ns compared with 9,000 ns.
     let ratio = versus.comparison.cpu_ratio.unwrap();
     assert!(
@@ -83,7 +83,7 @@ fn won_and_lost_cells_are_counted_per_peer() {
         versus(2, Verdict::NoDifference),
         versus(3, Verdict::More),
     ];
-    result.versus = versus;
+    result.peer_comparisons = versus;
     let page = render_html(&result);
     check_markup(&page).unwrap();
     assert!(page.contains("title=\"2 better, 1 equal, 1 worse, 0 too noisy\""));
@@ -110,7 +110,7 @@ fn runtimes_with_other_io_are_shown_with_their_driver() {
     let runtimes = "Async runtimes at 50 connections and more";
     assert!(!render_html(&sample()).contains(runtimes), "no table without runtimes");
     let result = sample_with_drivers(&[(5, Kind::Runtime)]);
-    assert_eq!(result.runtime_versus.len(), 6, "anello io_uring against tokio in each cell");
+    assert_eq!(result.runtime_comparisons.len(), 6, "anello io_uring against tokio in each cell");
     let page = render_html(&result);
     check_markup(&page).unwrap();
     assert_eq!(page.matches(&format!("<h4>{runtimes}")).count(), 1);
@@ -124,7 +124,7 @@ fn runtimes_with_other_io_are_shown_with_their_driver() {
     let titles =
         [": server CPU per request of anello io_uring, × peer", ": requests/s of anello io_uring, × peer"];
     assert_eq!(titles.map(|title| page.matches(title).count()), [2, 2]);
-    let versus = result.runtime_versus.iter().find(|versus| versus.cell == Cell::echo(128, 50)).unwrap();
+    let versus = result.runtime_comparisons.iter().find(|versus| versus.cell == Cell::echo(128, 50)).unwrap();
     let ratio = format!("{:.2}", versus.comparison.cpu_ratio.unwrap().estimate);
     let table = page.split(titles[0]).nth(1).unwrap().split("</table>").next().unwrap();
     let row = table.split("tokio <small>(epoll)</small></th>").nth(1).unwrap().split("</tr>").next().unwrap();

@@ -25,12 +25,12 @@ pub enum ErrorKind {
     /// The server closed the connection before it sent any part of the reply.
     ClosedEarly,
     /// The server closed the connection in the middle of a reply.
-    #[serde(rename = "short_reply")]
+    #[serde(alias = "short_reply")]
     TruncatedReply,
     /// The bytes of the reply differ from the expected bytes.
     WrongBytes,
     /// The server sent more bytes than requested.
-    #[serde(rename = "long_reply")]
+    #[serde(alias = "long_reply")]
     ExcessData,
     /// HTTP: the status code is not one of the expected ones.
     WrongStatus,
@@ -105,9 +105,9 @@ const NAMES: [(ErrorKind, &str, &str); 14] = [
     (ErrorKind::Reset, "reset", "connection reset"),
     (ErrorKind::Timeout, "timeout", "reply timeout"),
     (ErrorKind::ClosedEarly, "closed_early", "closed before the reply"),
-    (ErrorKind::TruncatedReply, "short_reply", "closed during the reply"),
+    (ErrorKind::TruncatedReply, "truncated_reply", "closed during the reply"),
     (ErrorKind::WrongBytes, "wrong_bytes", "wrong bytes"),
-    (ErrorKind::ExcessData, "long_reply", "more bytes than requested"),
+    (ErrorKind::ExcessData, "excess_data", "more bytes than requested"),
     (ErrorKind::WrongStatus, "wrong_status", "wrong status"),
     (ErrorKind::WrongLength, "wrong_length", "wrong length"),
     (ErrorKind::Malformed, "malformed", "malformed response"),
@@ -236,6 +236,12 @@ impl Errors {
         for part in text.split(';') {
             let (name, count) =
                 part.split_once('=').filter(|(name, _)| is_kind(name)).ok_or(INVALID_COUNTS)?;
+            // Names in logs of earlier versions.
+            let name = match name {
+                "short_reply" => "truncated_reply",
+                "long_reply" => "excess_data",
+                name => name,
+            };
             let kind = ErrorKind::ALL.into_iter().find(|kind| kind.name() == name);
             // Checked by hand because `parse` accepts a leading sign.
             if !count.bytes().all(|byte| byte.is_ascii_digit()) || count.bytes().all(|byte| byte == b'0') {

@@ -19,7 +19,7 @@ use crate::system::process::ProcessUsage;
 pub const SCHEMA: &str = "anello-load";
 
 /// Version of the format.
-pub const SCHEMA_VERSION: u32 = 2;
+pub const SCHEMA_VERSION: u32 = 3;
 
 /// Results of a load.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -29,7 +29,8 @@ pub struct Report {
     /// [`SCHEMA_VERSION`] of the writer.
     pub schema_version: u32,
     /// Start of the measurement, in nanoseconds since the Unix epoch.
-    pub began_unix_ns: u64,
+    #[serde(alias = "began_unix_ns")]
+    pub started_unix_ns: u64,
     /// Address of the server.
     pub target: String,
     /// Protocol and requests.
@@ -50,11 +51,13 @@ pub struct Report {
     pub connections_opened: usize,
     /// Number of usable connections at the end. Without keep-alive, where every request has its own connection, the
     /// number of connections that could have been reopened.
-    pub connections_left: usize,
+    #[serde(alias = "connections_left")]
+    pub connections_open_at_end: usize,
     /// Number of times a connection was reopened.
     pub connections_reopened: u64,
     /// Source addresses of the connections. Empty if the kernel selected them.
-    pub sources: Vec<IpAddr>,
+    #[serde(alias = "sources")]
+    pub source_addresses: Vec<IpAddr>,
     /// TLS results. `None` if TLS was not used.
     #[serde(default)]
     pub tls: Option<TlsReport>,

@@ -166,6 +166,6 @@ pub fn assert_connections_fail(load: &LoadConfig, kind: ErrorKind, expected_text
         let (actual_kind, count, example) = only_error(&report);
         assert_eq!((actual_kind, count), (kind, CONNECTIONS as u64), "{report:?}");
         assert!(example.contains(expected_text), "{example}");
-        assert_eq!((report.requests, report.connections_left), (0, 0));
+        assert_eq!((report.requests, report.connections_open_at_end), (0, 0));
     }
 }

@@ -1,8 +1,8 @@
 //! Implementation of `hyper::rt::Timer` and `Sleep`.
 //!
 //! Hyper requires sleeps that are `Send` and `Sync`, but a timer wheel belongs to one thread. A sleep therefore holds
-//! no reference to a runtime. It contains only its deadline and, once it has been polled, the ID of the runtime that
-//! polled it and the key of its timer. The key is valid only for the wheel of that runtime, and is never reused.
+//! no reference to a runtime. It contains only its deadline and, once polled, the ID of the runtime that polled it and
+//! its timer's key. The key is valid only for the wheel of that runtime, and is never reused.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -13,12 +13,12 @@ use hyper::rt::{Sleep, Timer};
 
 use crate::executor::{Shared, TimerKey, with_current};
 
-/// Duration that replaces durations too long for an `Instant`.
+/// Duration used when the requested one exceeds the range of `Instant`.
 const FAR_FUTURE: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 
-/// A timer for hyper's timeouts (for example of request headers and keep-alive).
+/// A timer for hyper's timeouts, such as those for request headers and keep-alive.
 ///
-/// It uses the timer wheel of the runtime that polls the connection, so that a timer needs no system call; see
+/// It uses the timer wheel of the runtime that polls the connection, so a timer needs no system call; see
 /// [`time`](crate::time).
 ///
 /// ```

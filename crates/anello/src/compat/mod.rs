@@ -1,4 +1,4 @@
-//! Implementations of the I/O traits of other crates for anello's streams.
+//! Implementations of other crates' I/O traits for anello's streams.
 //!
 //! Libraries that are generic over these traits work with anello unchanged.
 //!
@@ -8,13 +8,13 @@
 //! | `compat-tokio` | `tokio::io::{AsyncRead, AsyncWrite}` | `tokio-util`, `tokio-rustls`, `tokio::io::copy` |
 //! | `compat-hyper` | `hyper::rt::{Read, Write}`, and `HyperExecutor` and `HyperTimer` | servers and clients of hyper 1 (HTTP/1 and HTTP/2), and thereby any `tower::Service`, such as axum's `Router` and tonic's gRPC services |
 //!
-//! The feature `compat-rustls` adds `TlsSession`, which runs the sessions of rustls over streams.
+//! The feature `compat-rustls` adds `TlsSession`, which runs rustls sessions over streams.
 //!
-//! All features are off by default. Each adds a dependency on the crate that defines the traits, without any feature of
-//! that crate: the tokio runtime and hyper's protocols are not included.
+//! All features are off by default. Each adds a dependency on the crate that defines the traits, with none of its
+//! features enabled: the tokio runtime and hyper's protocols are not included.
 //!
 //! [`TcpStream`](crate::net::TcpStream) and [`UnixStream`](crate::net::UnixStream) implement all of these traits. Their
-//! halves implement those of tokio and futures. No wrapper type is needed:
+//! halves implement the tokio and futures traits. No wrapper type is needed:
 //!
 //! ```
 //! # #[cfg(feature = "compat-tokio")]
@@ -49,18 +49,18 @@
 //!   `sendmsg(2)`. An HTTP/1 server with short responses saves a few percent of its instructions with `writev(false)`
 //!   on hyper's builder: hyper then copies the header section and the body into one buffer. Do not use this setting for
 //!   long bodies.
-//! - `poll_flush` of tokio and futures is ready once the kernel has accepted all bytes. That of hyper is already ready
-//!   when the remaining bytes are queued for the runtime's next turn, because hyper flushes after each response and
-//!   does not need a wake-up for each. It still waits for bytes that the kernel could not accept because the socket
-//!   buffer was full. It also waits for the kernel where sends do not complete at submission: on io_uring before Linux
-//!   5.17, with [`SendCompletion::PerSend`](crate::SendCompletion::PerSend), with submission polling, and for zero-copy
-//!   sends.
+//! - In the tokio and futures traits, `poll_flush` is ready once the kernel has accepted all bytes. In hyper's traits,
+//!   it is ready as soon as the remaining bytes are queued for the runtime's next turn, because hyper flushes after
+//!   each response and does not need a wake-up for each. It still waits for bytes that the kernel could not accept
+//!   because the socket buffer was full. It also waits for the kernel where sends do not complete at submission: on
+//!   io_uring before Linux 5.17, with [`SendCompletion::PerSend`](crate::SendCompletion::PerSend), with submission
+//!   polling, and for zero-copy sends.
 //! - `poll_close` and `poll_shutdown` shut down the write half after the accepted bytes, as
 //!   [`TcpStream::shutdown`](crate::net::TcpStream::shutdown) does. They are ready immediately and do not wait for the
 //!   peer to read; flush first to wait until the kernel has accepted all bytes. A dropped stream continues to send
 //!   accepted bytes for up to 30 seconds. A connection reset by the peer is an error only if bytes were lost.
-//! - Reads and writes consume the budget of a task like anello's own methods, so that a busy connection cannot starve
-//!   the others.
+//! - Reads and writes consume the budget of a task like anello's own methods, so a busy connection cannot starve the
+//!   others.
 //!
 //! # Thread safety
 //!
@@ -69,8 +69,8 @@
 //! `Connection::without_shutdown` to get the stream back) and the pooling client of `hyper_util` (use
 //! `hyper::client::conn`).
 //!
-//! Handlers of axum must be `Send`. Values that are not `Send`, such as a stream, can be used in a task of their own,
-//! whose handle is `Send`: `anello::spawn(async { … }).await`. Code that uses the tokio runtime (`tokio::spawn`,
+//! Axum handlers must be `Send`. Values that are not `Send`, such as streams, can be used in a separate task, whose
+//! handle is `Send`: `anello::spawn(async { … }).await`. Code that uses the tokio runtime (`tokio::spawn`,
 //! `tokio::time`) panics, because no tokio runtime is running.
 
 #[cfg(feature = "compat-futures-io")]

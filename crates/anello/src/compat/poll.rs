@@ -1,5 +1,4 @@
-//! The common part of the implementations. The traits of the crates differ in a few names and in the type of the read
-//! buffer.
+//! Code shared by the trait implementations. The traits differ in a few names and in the type of the read buffer.
 
 use std::io;
 use std::task::Poll;
@@ -15,8 +14,8 @@ pub(super) fn poll_close(connection: &Connection) -> Poll<io::Result<()>> {
     })
 }
 
-/// Implements a read trait for one type by a function with the given buffer and output. A blanket implementation is not
-/// possible, because the traits are foreign.
+/// Implements a read trait for one type with a function that has the given buffer and output types. A blanket
+/// implementation is not possible, because the traits are foreign.
 macro_rules! impl_read {
     ([$($generics:tt)*] $trait:ident for $reader:ty, $read:ident($buffer:ty) -> $output:ty) => {
         impl<$($generics)*> $trait for $reader {
@@ -32,8 +31,8 @@ macro_rules! impl_read {
     };
 }
 
-/// Implements a write trait for one type, with the given method of [`Connection`] for a flush and the given name of the
-/// method that closes.
+/// Implements a write trait for one type. A flush calls the given method of [`Connection`]; `$close` is the name of the
+/// trait's method that closes the stream.
 macro_rules! impl_write {
     ([$($generics:tt)*] $trait:ident for $writer:ty, $flush:ident, $close:ident $(, $is_vectored:ident)?) => {
         impl<$($generics)*> $trait for $writer {

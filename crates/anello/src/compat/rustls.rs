@@ -1,4 +1,4 @@
-//! Sessions of rustls over streams.
+//! Rustls sessions over streams.
 
 use std::io::{self, BufRead, IoSlice, Write};
 use std::ops::{Deref, DerefMut};
@@ -7,7 +7,7 @@ use std::task::Poll;
 use rustls::{ConnectionCommon, Error};
 
 /// A TLS session without a transport, for a client (`rustls::ClientConnection`) or a server
-/// (`rustls::ServerConnection`). It dereferences to the connection of rustls.
+/// (`rustls::ServerConnection`). It dereferences to the rustls connection.
 ///
 /// The caller passes received ciphertext to [`decrypt`](Self::decrypt), plaintext to [`encrypt`](Self::encrypt), and
 /// then the pending records to its stream with [`poll_flush`](Self::poll_flush).
@@ -52,13 +52,13 @@ where
     /// Encrypts all of `bytes`.
     ///
     /// # Errors
-    /// Returns the error of rustls.
+    /// Returns the error reported by rustls.
     pub fn encrypt(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.connection.writer().write_all(bytes)
     }
 
-    /// Decrypts the front of `ciphertext`, which must not be empty, and appends the data to `plaintext`. Returns the
-    /// number of bytes that were consumed. Call it until all are consumed.
+    /// Decrypts a prefix of `ciphertext`, which must not be empty, and appends the data to `plaintext`. Returns the
+    /// number of bytes consumed. Call it again until all bytes are consumed.
     ///
     /// # Errors
     /// Returns an error if the peer violates the protocol. Data that preceded the error has been appended. The next
@@ -81,12 +81,12 @@ where
         state.map(|_| consumed)
     }
 
-    /// Returns `true` if the peer has sent `close_notify`: all of its data has been decrypted.
+    /// Returns `true` if the peer has sent `close_notify`. All of its data has then been decrypted.
     pub fn is_peer_closed(&self) -> bool {
         self.is_peer_closed
     }
 
-    /// Queues `close_notify`, once.
+    /// Queues `close_notify`. Further calls have no effect.
     pub fn close(&mut self) {
         if !self.close_notify_sent {
             self.close_notify_sent = true;

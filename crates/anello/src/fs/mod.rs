@@ -1,4 +1,4 @@
-//! Asynchronous file reads, which never block the worker on a disk.
+//! Asynchronous file reads, which never block the worker on disk I/O.
 //!
 //! Data in the page cache is read directly. Other data is read on a thread for file operations ([`spawn_blocking`]),
 //! while the worker continues to run its other tasks. Streams can send from a file without a copy through user space;
@@ -96,14 +96,14 @@ impl File {
     /// Reads a range of the file into the page cache, on a thread for file operations, and waits until this has
     /// finished. The range may extend beyond the end of the file.
     ///
-    /// Does nothing if the range is in the page cache, or was less than 100 ms ago. To find out, the runtime uses
-    /// `cachestat(2)` (Linux 6.5), and reads a few bytes with `RWF_NOWAIT` (Linux 4.14).
+    /// Does nothing if the range is in the page cache, or was there less than 100 ms ago. To check, the runtime calls
+    /// `cachestat(2)` (Linux 6.5) and reads a few bytes with `RWF_NOWAIT` (Linux 4.14).
     ///
     /// # Cancel safety
     /// This function is cancel-safe.
     ///
     /// # Errors
-    /// Returns the error of `pread(2)` or `fstat(2)`.
+    /// Returns the error from `pread(2)` or `fstat(2)`.
     pub async fn read_ahead(&self, offset: u64, length: u64) -> io::Result<()> {
         let (mut next, requested_end) = (offset, offset.saturating_add(length));
         if self.is_in_memory(offset, requested_end, requested_end) {
@@ -128,8 +128,8 @@ impl File {
         Ok(())
     }
 
-    /// Returns whether the bytes up to `end` are in the page cache, or whether the cached result for the range up to
-    /// `requested_end` is still valid.
+    /// Returns whether the bytes up to `end` are in the page cache, according to the kernel or to a cached result for
+    /// the range up to `requested_end` that is still valid.
     ///
     /// Results are cached under `requested_end`, so that repeated requests beyond the end of the file need no
     /// `fstat(2)`.
@@ -146,7 +146,7 @@ impl File {
         is_resident
     }
 
-    /// Returns the underlying file, which clones share.
+    /// Returns the underlying file, which all clones share.
     pub fn as_std(&self) -> &std::fs::File {
         &self.inner.file
     }

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 /// Time for which the result of a check is valid.
 ///
-/// A check for each HTTP response would cost 4 % of the instructions of sending a file of 300 KiB (on epoll,
+/// Checking on every HTTP response would add 4 % to the instructions for sending a 300 KiB file (on epoll,
 /// results/large-files-instructions-6.12.txt). The kernel is unlikely to evict files that are sent this often.
 const RESIDENCY_TTL: Duration = Duration::from_millis(100);
 

@@ -1,4 +1,4 @@
-//! Connections of all families: the operations of a stream, and the handle that shuts it down.
+//! Connections of all families: stream operations, and the handle that shuts down a stream.
 
 use std::cell::Ref;
 use std::fmt;
@@ -209,7 +209,7 @@ impl Connection {
 
     #[inline(always)]
     pub fn poll_send(&self, outgoing: &mut Option<SendBuf>, context: &Context<'_>) -> PollIo<()> {
-        // Sends count like receives: a peer that reads as fast as this side sends must not starve other tasks.
+        // Sends consume budget like receives: a peer that reads as fast as this side sends must not starve other tasks.
         if !self.shared.has_budget_or_yield(context) {
             return Poll::Pending;
         }
@@ -270,8 +270,7 @@ impl Connection {
         let mut sent = 0;
         while sent < length {
             let chunk_bytes = (length - sent).min(FILE_CHUNK_BYTES);
-            // Otherwise the kernel would wait for the disk within `sendfile(2)`. The simulated kernel needs no
-            // read-ahead.
+            // Without read-ahead, `sendfile(2)` would block on the disk. The simulated kernel needs none.
             if !self.driver().is_simulated() {
                 file.read_ahead(offset + sent, chunk_bytes).await?;
             }
@@ -292,7 +291,7 @@ impl Connection {
         Ok(sent)
     }
 
-    /// Ready when all accepted bytes are with the kernel, or will be submitted with the next turns.
+    /// Ready when the kernel has taken all accepted bytes or they will be submitted in the next turns.
     pub fn poll_submitted(&self, context: &Context<'_>) -> PollIo<()> {
         self.shared.driver.borrow_mut().poll_submitted(self.key, context.waker())
     }
@@ -314,7 +313,7 @@ impl Connection {
         };
         driver.shutdown_write(self.key).ok();
         drop(driver);
-        // It is unknown when the runtime runs again, so the FIN is sent now.
+        // It is unknown when the runtime will run again, so the FIN is sent now.
         if !self.shared.is_current() {
             self.shared.flush_driver();
         }
@@ -328,7 +327,7 @@ impl Connection {
         self.shared.driver.borrow_mut().abort(self.key);
     }
 
-    /// Waits until all accepted bytes are sent, and releases the socket. Also returns the bytes that were received and
+    /// Waits until all accepted bytes are sent, and releases the socket. Also returns the bytes that were received but
     /// not taken.
     pub async fn detach(&self) -> io::Result<(OwnedFd, Vec<u8>)> {
         let detaching =
@@ -345,11 +344,11 @@ impl Drop for Connection {
         };
         let unsent = driver.release(self.key);
         drop(driver);
-        // Accepted bytes are still sent, but a peer that never reads must not keep the connection open without limit.
+        // Accepted bytes are still sent, but a peer that never reads must not keep the connection open indefinitely.
         if unsent {
             linger(&self.shared, self.key);
         }
-        // It is unknown when the runtime runs again, so the connection is closed now.
+        // It is unknown when the runtime will run again, so the connection is closed now.
         if !self.shared.is_current() {
             self.shared.flush_driver();
         }

@@ -24,7 +24,7 @@ pub trait Sealed {
     /// Names of the types, for debug output.
     const STREAM: &'static str;
     const LISTENER: &'static str;
-    /// `true` if an accepted socket has the options of its listener.
+    /// `true` if an accepted socket inherits the options of its listener.
     const ACCEPTED_HAS_OPTIONS: bool;
 
     fn address(address: &SockAddr) -> io::Result<Self::Address>
@@ -58,9 +58,7 @@ impl Sealed for Tcp {
     const ACCEPTED_HAS_OPTIONS: bool = true;
 
     fn address(address: &SockAddr) -> io::Result<SocketAddr> {
-        address
-            .as_socket()
-            .ok_or_else(|| io::Error::new(io::ErrorKind::Unsupported, "not an internet socket"))
+        address.as_socket().ok_or_else(|| io::Error::new(io::ErrorKind::Unsupported, "not an IP socket"))
     }
 }
 

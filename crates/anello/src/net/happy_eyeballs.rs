@@ -67,8 +67,8 @@ fn interleave(addresses: Vec<SocketAddr>) -> Vec<SocketAddr> {
     ordered
 }
 
-/// Combines the errors of all attempts into one. Its kind is that of the first error that is not about a missing route
-/// or address, because a machine without IPv6 reports such errors for every IPv6 address.
+/// Combines the errors of all attempts into one. Its kind is that of the first error not caused by a missing route or
+/// address, because a machine without IPv6 reports such errors for every IPv6 address.
 fn all_failed(mut errors: Vec<io::Error>) -> io::Error {
     use io::ErrorKind::{AddrNotAvailable, HostUnreachable, NetworkUnreachable};
     match errors.len() {
@@ -100,7 +100,7 @@ mod tests {
     use crate::{DriverKind, Runtime};
 
     fn address(text: &str) -> SocketAddr {
-        text.parse().expect("an address")
+        text.parse().expect("valid address")
     }
 
     fn addresses<const COUNT: usize>(texts: [&str; COUNT]) -> Vec<SocketAddr> {
@@ -149,7 +149,7 @@ mod tests {
     fn name_resolution_does_not_block_worker() {
         on_drivers(async || {
             let listener = TcpListener::bind("127.0.0.1:0").expect("a listener");
-            let at = listener.local_addr().expect("an address");
+            let at = listener.local_addr().expect("valid address");
             let worker = thread::current().id();
             for binds in [false, true] {
                 let (release, released) = mpsc::channel();
@@ -171,7 +171,7 @@ mod tests {
                 assert!(first.await);
                 // This line would not be reached if the worker were blocked.
                 release.send(()).expect("a resolver");
-                let local_or_peer = resolving.await.expect("a socket").expect("an address");
+                let local_or_peer = resolving.await.expect("a socket").expect("valid address");
                 assert_eq!((local_or_peer.ip(), local_or_peer == at), (at.ip(), !binds));
             }
             let error = TcpListener::bind("host:80").expect_err("a name");
@@ -184,7 +184,7 @@ mod tests {
         on_drivers(async || {
             resolver::set(Arc::new(|name, _| panic!("{name} was resolved")));
             let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a listener");
-            let at = listener.local_addr().expect("an address");
+            let at = listener.local_addr().expect("valid address");
             let text = at.to_string();
             TcpStream::connect(at).await.expect("connected");
             TcpStream::connect(&at).await.expect("connected");
@@ -195,8 +195,11 @@ mod tests {
             TcpStream::connect(("127.0.0.1".to_owned(), at.port())).await.expect("connected");
             TcpStream::connect(&[at][..]).await.expect("connected");
             TcpStream::connect_from(SocketAddr::new(at.ip(), 0), &text).await.expect("connected");
-            assert_eq!(crate::net::lookup_host("[::1]:7").await.expect("an address"), [address("[::1]:7")]);
-            assert_eq!(crate::net::lookup_host("::1:7").await.expect("an address"), [address("[::1]:7")]);
+            assert_eq!(
+                crate::net::lookup_host("[::1]:7").await.expect("valid address"),
+                [address("[::1]:7")]
+            );
+            assert_eq!(crate::net::lookup_host("::1:7").await.expect("valid address"), [address("[::1]:7")]);
             assert!(matches!(at.ip(), IpAddr::V4(_)));
             for wrong in ["", "host", "host:", ":80", "host:port", "host:65536"] {
                 let error = TcpStream::connect(wrong).await.expect_err("an error");

@@ -130,8 +130,8 @@ impl Drop for Listener {
         };
         driver.release_listener(self.key);
         drop(driver);
-        // The socket listens until the kernel has released it. Without the flush, binding the address again would
-        // fail.
+        // The socket keeps listening until the kernel has released it. Without the flush, binding the address again
+        // would fail.
         self.shared.flush_driver();
     }
 }
@@ -153,8 +153,8 @@ struct Warned {
     suppressed: u64,
 }
 
-/// Logs the cause and a remedy, at most once per [`WARNING_INTERVAL`] in the whole process. Exhaustion usually lasts,
-/// and every listener encounters it again after each [`EXHAUSTED_RETRY_DELAY`].
+/// Logs the cause and a remedy, at most once per [`WARNING_INTERVAL`] in the whole process. Exhaustion usually
+/// persists, and every listener encounters it again after each [`EXHAUSTED_RETRY_DELAY`].
 #[cold]
 pub(super) fn warn_exhausted(error: &io::Error, refused: usize) {
     let (refused, suppressed) = {
@@ -168,5 +168,5 @@ pub(super) fn warn_exhausted(error: &io::Error, refused: usize) {
         let reported = std::mem::replace(&mut *warned, Warned { at: Some(now), refused: 0, suppressed: 0 });
         (reported.refused, reported.suppressed)
     };
-    tracing::warn!(%error, refused, suppressed, "cannot accept: file descriptors exhausted (raise ulimit -n)");
+    tracing::warn!(%error, refused, suppressed, "cannot accept connections: out of descriptors (raise ulimit -n)");
 }

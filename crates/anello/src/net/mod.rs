@@ -1,7 +1,7 @@
 //! TCP and Unix stream sockets: listeners and streams.
 //!
-//! No future in this module lends memory of the application to the kernel. Every future can therefore be dropped at
-//! any await point: received bytes stay with the stream, and accepted bytes are still sent.
+//! No future in this module lends application memory to the kernel. Every future can therefore be dropped at any await
+//! point: received bytes stay with the stream, and accepted bytes are still sent.
 
 mod connection;
 mod echo;

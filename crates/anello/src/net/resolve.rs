@@ -9,8 +9,8 @@ use crate::spawn_blocking;
 /// host name with a port.
 ///
 /// A `SocketAddr`, a pair of an IP address and a port, a slice of addresses, and text such as `"127.0.0.1:80"`,
-/// `"[::1]:80"` or `("::1", 80)` need no resolution. Text with a name, such as `"localhost:80"` or `("localhost",
-/// 80)`, is resolved by `getaddrinfo(3)` on a thread of the blocking pool, so the worker is not blocked.
+/// `"[::1]:80"` or `("::1", 80)` need no resolution. Text with a name, such as `"localhost:80"` or `("localhost", 80)`,
+/// is resolved with `getaddrinfo(3)` on a thread of the blocking pool, so the worker is not blocked.
 ///
 /// This trait is sealed.
 pub trait ToSocketAddrs: Sealed {}
@@ -99,7 +99,7 @@ impl<T: Sealed + ?Sized> Sealed for &T {
 }
 
 impl Host {
-    /// Returns the addresses if no name has to be resolved.
+    /// Returns the addresses if no name needs to be resolved.
     ///
     /// # Errors
     /// Returns `InvalidInput` for a name.
@@ -133,8 +133,8 @@ impl Host {
     }
 }
 
-/// Resolves the name of a host by `getaddrinfo(3)` on a thread of the blocking pool. The addresses are in the order of
-/// preference of the system. Addresses are returned unchanged. Cancel-safe.
+/// Resolves a host name with `getaddrinfo(3)` on a thread of the blocking pool. The addresses are in the system's order
+/// of preference. A socket address is returned unchanged. Cancel-safe.
 ///
 /// ```
 /// # let runtime = anello::Runtime::new()?;

@@ -10,8 +10,8 @@ use crate::driver::SendBuf;
 use crate::driver::buffer::Chunk;
 use crate::fs::File;
 
-/// Connection of this thread's runtime, of any family: a
-/// [`TcpStream`](super::TcpStream) or a [`UnixStream`](super::UnixStream).
+/// Connection of any family, bound to this thread's runtime: a [`TcpStream`](super::TcpStream) or a
+/// [`UnixStream`](super::UnixStream).
 ///
 /// Use this trait for code that supports both. Bytes are received and sent through the halves:
 ///
@@ -32,15 +32,15 @@ use crate::fs::File;
 ///
 /// This trait is sealed.
 pub trait Stream: Sealed + Sized + Unpin + 'static {
-    /// Lends the two directions to two futures of one task.
+    /// Borrows the stream as two halves, for two futures in one task.
     fn split(&mut self) -> (ReadHalf<&Self>, WriteHalf<&Self>) {
         let stream: &Self = self;
         (ReadHalf(stream), WriteHalf(stream))
     }
 
-    /// Splits the stream into two independent halves, for two tasks. Dropping the write half shuts down the write
-    /// direction after the accepted bytes, unless [`forget`](OwnedWriteHalf::forget) was called, and the peer then
-    /// reads EOF. The connection is closed when both halves are dropped.
+    /// Splits the stream into two independent halves, for two tasks. Unless [`forget`](OwnedWriteHalf::forget) was
+    /// called, dropping the write half shuts down the write direction after the accepted bytes, and the peer then reads
+    /// EOF. The connection is closed when both halves are dropped.
     fn into_split(self) -> (OwnedReadHalf<Self>, OwnedWriteHalf<Self>) {
         let stream = Rc::new(self);
         (ReadHalf(Rc::clone(&stream)), WriteHalf(OwnedWriter { stream, keeps_open: false }))
@@ -105,8 +105,8 @@ impl<S: Stream> Drop for OwnedWriter<S> {
 }
 
 impl<S: Stream> OwnedWriteHalf<S> {
-    /// Drops the half without shutting down the write direction. The peer reads EOF when the read half is dropped,
-    /// too, and the connection is closed.
+    /// Drops the half without shutting down the write direction. The peer reads EOF once the read half is also dropped,
+    /// which closes the connection.
     pub fn forget(mut self) {
         self.0.keeps_open = true;
     }
@@ -118,19 +118,19 @@ impl<P: Deref<Target: Stream>> ReadHalf<P> {
         self.0.connection()
     }
 
-    /// See [`StreamSocket::recv`](super::StreamSocket::recv), also for errors and cancel safety.
+    /// See [`StreamSocket::recv`](super::StreamSocket::recv) for details, errors and cancel safety.
     #[inline]
     pub fn recv(&mut self) -> impl Future<Output = io::Result<Option<Chunk>>> + '_ {
         self.connection().recv()
     }
 
-    /// See [`StreamSocket::read`](super::StreamSocket::read), also for errors and cancel safety.
+    /// See [`StreamSocket::read`](super::StreamSocket::read) for details, errors and cancel safety.
     #[inline]
     pub fn read<'a>(&'a mut self, buffer: &'a mut [u8]) -> impl Future<Output = io::Result<usize>> + 'a {
         self.connection().read(buffer)
     }
 
-    /// See [`StreamSocket::read_exact`](super::StreamSocket::read_exact), also for errors and cancel safety.
+    /// See [`StreamSocket::read_exact`](super::StreamSocket::read_exact) for details, errors and cancel safety.
     pub async fn read_exact(&mut self, buffer: &mut [u8]) -> io::Result<()> {
         self.connection().read_exact(buffer).await
     }
@@ -142,19 +142,19 @@ impl<P: Deref<Target: Stream>> WriteHalf<P> {
         self.0.connection()
     }
 
-    /// See [`StreamSocket::send`](super::StreamSocket::send), also for errors and cancel safety.
+    /// See [`StreamSocket::send`](super::StreamSocket::send) for details, errors and cancel safety.
     #[inline]
     pub fn send(&mut self, bytes: impl Into<SendBuf>) -> impl Future<Output = io::Result<()>> + '_ {
         self.connection().send(bytes.into())
     }
 
-    /// See [`StreamSocket::write`](super::StreamSocket::write), also for errors and cancel safety.
+    /// See [`StreamSocket::write`](super::StreamSocket::write) for details, errors and cancel safety.
     #[inline]
     pub fn write<'a>(&'a mut self, bytes: &'a [u8]) -> impl Future<Output = io::Result<usize>> + 'a {
         self.connection().write(bytes)
     }
 
-    /// See [`StreamSocket::write_vectored`](super::StreamSocket::write_vectored), also for errors and cancel safety.
+    /// See [`StreamSocket::write_vectored`](super::StreamSocket::write_vectored) for details, errors and cancel safety.
     #[inline]
     pub fn write_vectored<'a>(
         &'a mut self,
@@ -163,22 +163,22 @@ impl<P: Deref<Target: Stream>> WriteHalf<P> {
         self.connection().write_vectored(slices)
     }
 
-    /// See [`StreamSocket::write_more`](super::StreamSocket::write_more), also for errors and cancel safety.
+    /// See [`StreamSocket::write_more`](super::StreamSocket::write_more) for details, errors and cancel safety.
     pub fn write_more<'a>(&'a mut self, bytes: &'a [u8]) -> impl Future<Output = io::Result<usize>> + 'a {
         self.connection().write_more(bytes)
     }
 
-    /// See [`StreamSocket::write_all`](super::StreamSocket::write_all), also for errors and cancel safety.
+    /// See [`StreamSocket::write_all`](super::StreamSocket::write_all) for details, errors and cancel safety.
     pub async fn write_all(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.connection().write_all(bytes).await
     }
 
-    /// See [`StreamSocket::flush`](super::StreamSocket::flush), also for errors and cancel safety.
+    /// See [`StreamSocket::flush`](super::StreamSocket::flush) for details, errors and cancel safety.
     pub fn flush(&mut self) -> impl Future<Output = io::Result<()>> + '_ {
         self.connection().flush()
     }
 
-    /// See [`StreamSocket::send_file`](super::StreamSocket::send_file), also for errors and cancel safety.
+    /// See [`StreamSocket::send_file`](super::StreamSocket::send_file) for details, errors and cancel safety.
     pub async fn send_file(&mut self, file: &File, offset: u64, length: u64) -> io::Result<u64> {
         self.connection().send_file(file, offset, length, |_| {}).await
     }
@@ -199,7 +199,7 @@ impl<P: Deref<Target: Stream>> WriteHalf<P> {
         self.connection().send_file(file, offset, length, on_progress)
     }
 
-    /// See [`StreamSocket::shutdown`](super::StreamSocket::shutdown), also for errors and cancel safety.
+    /// See [`StreamSocket::shutdown`](super::StreamSocket::shutdown) for details, errors and cancel safety.
     pub async fn shutdown(&mut self) -> io::Result<()> {
         self.connection().shutdown()
     }

@@ -1,4 +1,4 @@
-//! The type of the listeners of both families.
+//! Listener type shared by both families.
 
 use std::fmt;
 use std::io;
@@ -27,15 +27,16 @@ impl<F: StreamFamily> StreamListener<F> {
     /// in turn. Cancel-safe: if the future is dropped, the connection accepted for it is returned by the next call.
     ///
     /// # Errors
-    /// Returns the error of `accept4(2)`, unless it concerns only a single client or exhausted descriptors.
+    /// Returns the error from `accept4(2)`, unless it concerns only a single client or is caused by descriptor
+    /// exhaustion.
     pub async fn accept(&self) -> io::Result<StreamSocket<F>> {
         StreamSocket::accepted(self.listener.accept().await?)
     }
 
-    /// Sets whether the driver may accept connections before [`accept`](Self::accept) is called. The default is
-    /// `true`: io_uring then accepts all connections in the accept queue with one operation, and each holds a
-    /// descriptor. With `false`, at most one accepted connection is open that `accept` has not returned. Use this for
-    /// servers close to a descriptor limit.
+    /// Sets whether the driver may accept connections before [`accept`](Self::accept) is called. The default is `true`:
+    /// io_uring then accepts all connections in the accept queue with one operation, and each holds a descriptor. With
+    /// `false`, at most one connection that `accept` has not yet returned is open. Use this for servers that run close
+    /// to a descriptor limit.
     pub fn set_accept_ahead(&self, accepts_ahead: bool) {
         self.listener.set_accept_ahead(accepts_ahead);
     }
@@ -43,18 +44,18 @@ impl<F: StreamFamily> StreamListener<F> {
     /// Returns the local address (`getsockname(2)`), with the assigned port if the listener was bound to port 0.
     ///
     /// # Errors
-    /// Returns the error of `getsockname(2)`.
+    /// Returns the error from `getsockname(2)`.
     pub fn local_addr(&self) -> io::Result<F::Address> {
         self.listener.address::<F>()
     }
 
-    /// Converts a listener of the standard library, for example one passed by a service manager.
+    /// Converts a standard library listener, for example one passed by a service manager.
     ///
     /// # Errors
     /// Returns an error if the socket cannot be switched to non-blocking mode, or on the simulated driver.
     ///
     /// # Panics
-    /// If no runtime runs on this thread.
+    /// Panics if no runtime runs on this thread.
     pub fn from_std(listener: F::StdListener) -> io::Result<Self> {
         Ok(Self::new(Listener::import(listener.into())?))
     }

@@ -1,4 +1,4 @@
-//! The type of the streams of both families.
+//! Stream type shared by both families.
 
 use std::fmt;
 use std::future::Future;
@@ -17,8 +17,8 @@ use crate::fs::File;
 ///
 /// Receiving and sending are independent: [`split`](Self::split) and [`into_split`](Self::into_split) return one half
 /// for each direction. The futures of methods documented as "cancel-safe" can be dropped at any await point: no
-/// received byte is lost, and every accepted byte is sent. Dropping the stream sends the accepted bytes for up to 30
-/// seconds and then closes the stream.
+/// received byte is lost, and every accepted byte is sent. A dropped stream continues to send accepted bytes for up to
+/// 30 seconds and is then closed.
 pub struct StreamSocket<F> {
     pub(super) connection: Connection,
     family: PhantomData<fn() -> F>,
@@ -40,12 +40,12 @@ impl<F: StreamFamily> StreamSocket<F> {
     ///
     /// This is the fastest way to receive, because the bytes are not copied. On io_uring, TCP streams use a multishot
     /// receive into a buffer ring (Linux 6.0). Otherwise `recv(2)` receives into memory that is still in the CPU cache;
-    /// for Unix streams on io_uring, a multishot poll (Linux 5.13) reports when the socket is readable. A stream whose
-    /// data is not taken stops receiving. Cancel-safe.
+    /// for Unix streams on io_uring, a multishot poll (Linux 5.13) reports when the socket is readable. A stream stops
+    /// receiving if its received data is not taken. Cancel-safe.
     ///
     /// # Errors
     /// Returns an error if the connection is broken, for example reset or timed out. A Unix stream is broken if the
-    /// peer closed it with unread bytes.
+    /// peer closed it before reading all bytes.
     #[inline]
     pub fn recv(&mut self) -> impl Future<Output = io::Result<Option<Chunk>>> + '_ {
         self.connection.recv()
@@ -73,10 +73,10 @@ impl<F: StreamFamily> StreamSocket<F> {
     ///
     /// Bytes are accepted while fewer than [`max_send_queue_bytes`](crate::DriverOptions::max_send_queue_bytes) bytes
     /// wait in the send queue. Accepted bytes are sent in order, even if this future is dropped. io_uring submits them
-    /// (`IORING_OP_SEND`, Linux 5.6) with the runtime's next system call. epoll calls `send(2)` immediately, or with
-    /// the runtime's next turn if the bytes are few and many sockets were ready. [`flush`](Self::flush) waits until
-    /// the kernel has taken the bytes. Unix sockets do not support zero-copy sends, so the options for these have no
-    /// effect on them. Cancel-safe: a future that is dropped before completion has accepted nothing.
+    /// (`IORING_OP_SEND`, Linux 5.6) with the runtime's next system call. epoll calls `send(2)` immediately, or in the
+    /// runtime's next turn if there are few bytes and many sockets were ready. [`flush`](Self::flush) waits until the
+    /// kernel has taken the bytes. Unix sockets do not support zero-copy sends, so the zero-copy options have no effect
+    /// on them. Cancel-safe: a future that is dropped before completion has accepted nothing.
     ///
     /// # Errors
     /// Returns an error if this send or an earlier one failed because the connection is broken (no signal is raised).
@@ -90,8 +90,8 @@ impl<F: StreamFamily> StreamSocket<F> {
     ///
     /// The bytes are passed to the kernel directly (`send(2)`). Bytes that the kernel does not take are copied, and so
     /// are later bytes while copied ones are still queued. Short writes, of at most 4096 bytes and fewer than
-    /// [`direct_send_threshold_bytes`](crate::DriverOptions::direct_send_threshold_bytes), are copied and sent with
-    /// the runtime's next turn: on io_uring always, on epoll if many sockets were ready. Cancel-safe.
+    /// [`direct_send_threshold_bytes`](crate::DriverOptions::direct_send_threshold_bytes), are copied and sent in the
+    /// runtime's next turn, on io_uring always, on epoll only if many sockets were ready. Cancel-safe.
     ///
     /// # Errors
     /// See [`send`](Self::send).
@@ -100,10 +100,10 @@ impl<F: StreamFamily> StreamSocket<F> {
         self.connection.write(bytes)
     }
 
-    /// Writes several slices as one message, like [`write`](Self::write). Up to 4096 bytes in total, if fewer than
-    /// [`direct_send_threshold_bytes`](crate::DriverOptions::direct_send_threshold_bytes), are copied into one buffer
-    /// on either driver. More bytes are passed to the kernel without a copy (`sendmsg(2)`). At most the first 1024
-    /// slices are used. Cancel-safe.
+    /// Writes several slices as one message, like [`write`](Self::write). Messages of at most 4096 bytes that are
+    /// shorter than [`direct_send_threshold_bytes`](crate::DriverOptions::direct_send_threshold_bytes) are copied into
+    /// one buffer on both drivers. Longer messages are passed to the kernel without a copy (`sendmsg(2)`). At most the
+    /// first 1024 slices are used. Cancel-safe.
     ///
     /// # Errors
     /// See [`send`](Self::send).
@@ -115,10 +115,10 @@ impl<F: StreamFamily> StreamSocket<F> {
         self.connection.write_vectored(slices)
     }
 
-    /// Writes bytes like [`write`](Self::write), if more bytes, a file or the shutdown of the stream follow
-    /// immediately. A partial segment is sent together with the following data (`send(2)` with `MSG_MORE`), which
-    /// saves a packet. If nothing follows, the kernel delays a partial segment by 200 ms. On Unix sockets, there is no
-    /// difference from `write`. Cancel-safe.
+    /// Writes bytes like [`write`](Self::write), for use when more bytes, a file or the shutdown of the stream follow
+    /// immediately. A partial segment is sent together with the following data (`send(2)` with `MSG_MORE`), which saves
+    /// a packet. If nothing follows, the kernel delays a partial segment by 200 ms. On Unix sockets, this method is
+    /// equivalent to `write`. Cancel-safe.
     ///
     /// # Errors
     /// See [`send`](Self::send).
@@ -156,8 +156,8 @@ impl<F: StreamFamily> StreamSocket<F> {
     /// Not cancel-safe: the number of bytes sent is lost.
     ///
     /// # Errors
-    /// See [`send`](Self::send). Also returns an error if the file cannot be read or does not support `sendfile(2)`,
-    /// such as a directory or a pipe. The connection stays usable in this case.
+    /// See [`send`](Self::send). Also returns an error if the file cannot be read, or does not support `sendfile(2)`,
+    /// for example because it is a directory or a pipe. The connection stays usable in this case.
     pub async fn send_file(&mut self, file: &File, offset: u64, length: u64) -> io::Result<u64> {
         self.connection.send_file(file, offset, length, |_| {}).await
     }
@@ -172,14 +172,14 @@ impl<F: StreamFamily> StreamSocket<F> {
         self.connection.shutdown()
     }
 
-    /// Lends the two directions to two futures of one task.
+    /// Borrows the stream as two halves, for two futures in one task.
     pub fn split(&mut self) -> (ReadHalf<&Self>, WriteHalf<&Self>) {
         Stream::split(self)
     }
 
-    /// Splits the stream into two independent halves, for two tasks. Dropping the write half shuts down the write
-    /// direction after the accepted bytes, unless [`forget`](OwnedWriteHalf::forget) was called, and the peer then
-    /// reads EOF. The connection is closed when both halves are dropped.
+    /// Splits the stream into two independent halves, for two tasks. Unless [`forget`](OwnedWriteHalf::forget) was
+    /// called, dropping the write half shuts down the write direction after the accepted bytes, and the peer then reads
+    /// EOF. The connection is closed when both halves are dropped.
     pub fn into_split(self) -> (OwnedReadHalf<Self>, OwnedWriteHalf<Self>) {
         Stream::into_split(self)
     }
@@ -187,7 +187,7 @@ impl<F: StreamFamily> StreamSocket<F> {
     /// Returns the address of the peer (`getpeername(2)`). Clients of a Unix listener usually have an unnamed address.
     ///
     /// # Errors
-    /// Returns the error of `getpeername(2)`.
+    /// Returns the error from `getpeername(2)`.
     pub fn peer_addr(&self) -> io::Result<F::Address> {
         self.connection.address::<F>(End::Peer)
     }
@@ -195,16 +195,16 @@ impl<F: StreamFamily> StreamSocket<F> {
     /// Returns the local address (`getsockname(2)`).
     ///
     /// # Errors
-    /// Returns the error of `getsockname(2)`.
+    /// Returns the error from `getsockname(2)`.
     pub fn local_addr(&self) -> io::Result<F::Address> {
         self.connection.address::<F>(End::Local)
     }
 
-    /// Sets the size of the kernel's send buffer in bytes (`SO_SNDBUF`; the kernel doubles the value). It limits the
-    /// bytes in flight to the peer of a Unix stream: Unix sockets have no separate receive buffer.
+    /// Sets the size of the kernel's send buffer in bytes (`SO_SNDBUF`; the kernel doubles the value). On a Unix
+    /// stream, it limits the bytes in flight to the peer, because Unix sockets have no separate receive buffer.
     ///
     /// # Errors
-    /// Returns the error of `setsockopt(2)`.
+    /// Returns the error from `setsockopt(2)`.
     pub fn set_send_buffer_size(&self, bytes: usize) -> io::Result<()> {
         self.connection.set(StreamOption::SendBufferBytes(bytes))
     }
@@ -219,19 +219,19 @@ impl<F: StreamFamily> StreamSocket<F> {
         self.connection.abort();
     }
 
-    /// Converts a stream of the standard library.
+    /// Converts a standard library stream.
     ///
     /// # Errors
     /// Returns an error if the socket cannot be switched to non-blocking mode, or on the simulated driver.
     ///
     /// # Panics
-    /// If no runtime runs on this thread.
+    /// Panics if no runtime runs on this thread.
     pub fn from_std(stream: F::StdStream) -> io::Result<Self> {
         Ok(Self::new(Connection::import(stream.into())?))
     }
 
-    /// Converts the stream into one of the standard library, in blocking mode, once all accepted bytes are sent. Also
-    /// returns the bytes that were received and not yet taken.
+    /// Converts the stream into a standard library stream in blocking mode, once all accepted bytes are sent. Also
+    /// returns the bytes that were received but not yet taken.
     ///
     /// # Errors
     /// Returns an error if the connection is broken, or on the simulated driver.

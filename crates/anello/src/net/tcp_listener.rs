@@ -72,7 +72,7 @@ impl TcpListenerBuilder {
     /// permitted or not local. Returns `InvalidInput` for a name.
     ///
     /// # Panics
-    /// If no runtime runs on this thread.
+    /// Panics if no runtime runs on this thread.
     pub fn bind(&self, address: impl ToSocketAddrs) -> io::Result<TcpListener> {
         self.bind_to_first(address.to_host()?.without_resolution()?)
     }
@@ -83,7 +83,7 @@ impl TcpListenerBuilder {
     /// Returns an error if the name cannot be resolved or no address can be bound.
     ///
     /// # Panics
-    /// If no runtime runs on this thread.
+    /// Panics if no runtime runs on this thread.
     pub async fn bind_host(&self, host: impl ToSocketAddrs) -> io::Result<TcpListener> {
         self.bind_to_first(host.to_host()?.resolve().await?)
     }

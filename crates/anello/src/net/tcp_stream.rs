@@ -32,7 +32,7 @@ impl StreamSocket<Tcp> {
     /// Returns an error if the name cannot be resolved, or if all attempts fail. The error includes all addresses.
     ///
     /// # Panics
-    /// If no runtime runs on this thread.
+    /// Panics if no runtime runs on this thread.
     pub async fn connect(address: impl ToSocketAddrs) -> io::Result<Self> {
         Self::connect_to_any(None, address).await
     }
@@ -48,7 +48,7 @@ impl StreamSocket<Tcp> {
     /// `AddrNotAvailable` if no local port is left for the peer.
     ///
     /// # Panics
-    /// If no runtime runs on this thread.
+    /// Panics if no runtime runs on this thread.
     pub async fn connect_from(source: SocketAddr, address: impl ToSocketAddrs) -> io::Result<Self> {
         Self::connect_to_any(Some(source), address).await
     }
@@ -73,7 +73,7 @@ impl StreamSocket<Tcp> {
     /// Sets whether small messages are sent immediately instead of being coalesced (`TCP_NODELAY`).
     ///
     /// # Errors
-    /// Returns the error of `setsockopt(2)`.
+    /// Returns the error from `setsockopt(2)`.
     pub fn set_nodelay(&self, on: bool) -> io::Result<()> {
         self.connection.set(StreamOption::NoDelay(on))
     }
@@ -82,15 +82,15 @@ impl StreamSocket<Tcp> {
     /// probes.
     ///
     /// # Errors
-    /// Returns the error of `setsockopt(2)`.
+    /// Returns the error from `setsockopt(2)`.
     pub fn set_keepalive(&self, idle: Option<Duration>) -> io::Result<()> {
         self.connection.set(StreamOption::KeepAlive(idle))
     }
 
-    /// Sets how the kernel closes the connection (`SO_LINGER`). A duration of zero resets it.
+    /// Sets how the kernel closes the connection (`SO_LINGER`). A zero duration resets it.
     ///
     /// # Errors
-    /// Returns the error of `setsockopt(2)`.
+    /// Returns the error from `setsockopt(2)`.
     pub fn set_linger(&self, linger: Option<Duration>) -> io::Result<()> {
         self.connection.set(StreamOption::Linger(linger))
     }
@@ -98,13 +98,13 @@ impl StreamSocket<Tcp> {
     /// Sets the size of the kernel's receive buffer in bytes (`SO_RCVBUF`; the kernel doubles the value).
     ///
     /// # Errors
-    /// Returns the error of `setsockopt(2)`.
+    /// Returns the error from `setsockopt(2)`.
     pub fn set_recv_buffer_size(&self, bytes: usize) -> io::Result<()> {
         self.connection.set(StreamOption::ReceiveBufferBytes(bytes))
     }
 }
 
-/// Prefixes the error of a connect with its addresses. An error that concerns only the source already includes it.
+/// Prefixes a connect error with its addresses. An error that concerns only the source already includes it.
 fn with_addresses(peer: SocketAddr, source: Option<SocketAddr>, error: io::Error) -> io::Error {
     let text = match source {
         Some(_) if error.get_ref().is_some() => return error,

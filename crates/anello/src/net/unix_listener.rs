@@ -13,7 +13,8 @@ use crate::executor::current;
 /// Listening Unix stream socket, bound to this thread's runtime.
 ///
 /// Dropping the listener does not remove its socket file. The application that created the file must remove it, or
-/// binding to the path again fails with `AddrInUse`. An abstract name is released with the last socket bound to it.
+/// binding to the path again fails with `AddrInUse`. An abstract name is released when the last socket bound to it is
+/// closed.
 ///
 /// ```
 /// # let runtime = anello::Runtime::new()?;
@@ -44,7 +45,7 @@ impl StreamListener<Unix> {
     /// supports (107 bytes).
     ///
     /// # Panics
-    /// If no runtime runs on this thread.
+    /// Panics if no runtime runs on this thread.
     pub fn bind(path: impl AsRef<Path>) -> io::Result<Self> {
         let path = path.as_ref();
         Self::bind_addr(&SocketAddr::from_pathname(path).map_err(|error| with_path(path, &error))?)
@@ -59,7 +60,7 @@ impl StreamListener<Unix> {
     /// errors of `bind(2)` if the socket file cannot be created, and an error on the simulated driver.
     ///
     /// # Panics
-    /// If no runtime runs on this thread.
+    /// Panics if no runtime runs on this thread.
     pub fn bind_addr(address: &SocketAddr) -> io::Result<Self> {
         let shared = current();
         let listening = shared.driver.borrow_mut().listen_unix(address, BACKLOG);

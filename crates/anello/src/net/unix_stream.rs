@@ -15,11 +15,11 @@ use crate::driver::PeerCredentials;
 use crate::executor::current;
 use crate::time::sleep;
 
-/// Minimum and maximum delay before connecting to a listener with a full backlog is retried.
+/// Bounds for the delay before a connect to a listener with a full backlog is retried.
 const MIN_RETRY_DELAY: Duration = Duration::from_millis(1);
 const MAX_RETRY_DELAY: Duration = Duration::from_millis(50);
 
-/// Unix stream connection between two processes of the same machine (`AF_UNIX`, `SOCK_STREAM`), bound to this thread's
+/// Unix stream connection between two processes on the same machine (`AF_UNIX`, `SOCK_STREAM`), bound to this thread's
 /// runtime.
 ///
 /// [`StreamSocket`] documents the methods and guarantees of all streams. Urgent data is received in order with the
@@ -50,7 +50,7 @@ impl StreamSocket<Unix> {
     /// kernel supports (107 bytes).
     ///
     /// # Panics
-    /// If no runtime runs on this thread.
+    /// Panics if no runtime runs on this thread.
     pub async fn connect(path: impl AsRef<Path>) -> io::Result<Self> {
         let path = path.as_ref();
         let address = SocketAddr::from_pathname(path).map_err(|error| with_path(path, &error))?;
@@ -58,16 +58,16 @@ impl StreamSocket<Unix> {
     }
 
     /// Connects to a path or an abstract name. Both drivers call `connect(2)` directly, because connecting a Unix
-    /// socket never takes longer than the call. While the listener's backlog is full, the call is retried after delays
-    /// of 1 to 50 ms, because the kernel does not report when the backlog has room. Cancel-safe: dropping the future
-    /// abandons the connection.
+    /// socket completes within the call. While the listener's backlog is full, the call is retried after delays of 1 to
+    /// 50 ms, because the kernel does not report when the backlog has room. Cancel-safe: dropping the future abandons
+    /// the connection.
     ///
     /// # Errors
-    /// Returns the error of `connect(2)`: for example `NotFound` if the path does not exist, `ConnectionRefused` if no
-    /// process listens on the socket file, and `PermissionDenied` if the path is not accessible.
+    /// Returns the error from `connect(2)`: for example `NotFound` if the path does not exist, `ConnectionRefused` if
+    /// no process listens on the socket file, and `PermissionDenied` if the path is not accessible.
     ///
     /// # Panics
-    /// If no runtime runs on this thread.
+    /// Panics if no runtime runs on this thread.
     pub async fn connect_addr(address: &SocketAddr) -> io::Result<Self> {
         let shared = current();
         let mut delay = MIN_RETRY_DELAY;
@@ -94,11 +94,11 @@ impl StreamSocket<Unix> {
     /// Creates two streams that are connected to each other (`socketpair(2)`).
     ///
     /// # Errors
-    /// Returns the error of `socketpair(2)`, for example if no descriptors are left, or an error on the simulated
+    /// Returns the error from `socketpair(2)`, for example if no descriptors are left, or an error on the simulated
     /// driver.
     ///
     /// # Panics
-    /// If no runtime runs on this thread.
+    /// Panics if no runtime runs on this thread.
     pub fn pair() -> io::Result<(Self, Self)> {
         let (one, other) = std::os::unix::net::UnixStream::pair()?;
         Ok((Self::from_std(one)?, Self::from_std(other)?))
@@ -107,7 +107,7 @@ impl StreamSocket<Unix> {
     /// Returns the credentials of the peer (`getsockopt(2)` with `SO_PEERCRED`).
     ///
     /// # Errors
-    /// Returns the error of `getsockopt(2)`.
+    /// Returns the error from `getsockopt(2)`.
     pub fn peer_cred(&self) -> io::Result<PeerCredentials> {
         self.connection.peer_credentials()
     }

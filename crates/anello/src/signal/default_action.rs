@@ -17,7 +17,7 @@ use signal_hook::SigId;
 static EVER_CAUGHT: Mutex<BTreeMap<i32, EverCaught>> = Mutex::new(BTreeMap::new());
 
 struct EverCaught {
-    /// Number of `Signals` that catch the signal now.
+    /// Number of `Signals` that currently catch the signal.
     users: usize,
     /// True if the signal handler performs the default action.
     performs_default: Arc<AtomicBool>,
@@ -64,7 +64,7 @@ impl Drop for CaughtSignal {
         let mut signals = ever_caught();
         if let Some(entry) = signals.get_mut(&self.signal) {
             entry.users -= 1;
-            // Before the handler is unregistered, so that a signal in between is not lost.
+            // Set before the handler is unregistered, so that a signal that arrives in between is not lost.
             entry.performs_default.store(entry.users == 0, Ordering::SeqCst);
         }
         signal_hook::low_level::unregister(self.id);

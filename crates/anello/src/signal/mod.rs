@@ -1,8 +1,8 @@
 //! Asynchronous handling of Unix signals.
 //!
 //! Few operations are allowed in a signal handler. The one installed here (by the `signal-hook` crate) writes a byte to
-//! a socket pair. The other end of the pair is a stream of the runtime, so that a signal ends the driver's wait like
-//! received data.
+//! a socket pair. The other end of the pair is a stream of the runtime, so a signal ends the driver's wait as received
+//! data does.
 
 mod default_action;
 
@@ -14,10 +14,10 @@ use std::task::{Context, Poll, ready};
 use self::default_action::CaughtSignal;
 use crate::net::UnixStream;
 
-/// A listener for signals of the process.
+/// A listener for Unix signals sent to the process.
 ///
-/// A process can have several `Signals`, also on different threads; each of them receives every signal. Signals that
-/// arrive while no task waits are not lost: [`recv`](Self::recv) returns once for each signal that was caught. The
+/// A process can have several `Signals`, including on different threads; each of them receives every signal. Signals
+/// that arrive while no task waits are not lost: [`recv`](Self::recv) returns once for each signal that was caught. The
 /// kernel merges pending signals with the same number before it delivers them.
 ///
 /// When the last `Signals` that catches a signal is dropped, the default action of the signal is restored: SIGTERM then
@@ -36,7 +36,7 @@ struct Caught {
     signal: i32,
     /// Receives one byte per caught signal.
     stream: UnixStream,
-    /// Number of times the signal was caught and not yet returned.
+    /// Number of caught signals that have not been returned yet.
     count: usize,
     _registration: CaughtSignal,
 }
@@ -49,12 +49,11 @@ pub const INTERRUPT: i32 = signal_hook::consts::SIGINT;
 pub const HANGUP: i32 = signal_hook::consts::SIGHUP;
 
 impl Signals {
-    /// Catches the given signals (`sigaction(2)`) until the returned value is dropped. Their default actions are not
-    /// performed meanwhile.
+    /// Catches the given signals (`sigaction(2)`) until the returned value is dropped. Until then, their default
+    /// actions are not performed.
     ///
     /// # Errors
-    /// Returns an error if a signal cannot be caught, if the limit of open files is reached, or on the simulated
-    /// driver.
+    /// Returns an error if a signal cannot be caught, if the open-file limit is reached, or on the simulated driver.
     ///
     /// # Panics
     /// Panics if no runtime runs on this thread.
@@ -101,7 +100,7 @@ impl Caught {
     /// Consumes one occurrence of the signal.
     fn poll_take(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         if self.count == 0 {
-            // Several signals in short succession are received as several bytes.
+            // Several signals in quick succession are received as several bytes.
             let bytes = ready!(pin!(self.stream.recv()).poll(context))?;
             self.count = bytes.map_or(0, |bytes| bytes.len());
         }

@@ -1,6 +1,6 @@
 //! Sleeps, timeouts and intervals, on the timer wheel of the runtime.
 //!
-//! Timers need no system call of their own: the next deadline becomes the timeout of the driver's wait. They never fire
+//! Timers need no additional system call: the next deadline becomes the timeout of the driver's wait. They never fire
 //! early. They fire late by up to the tick of the wheel (about 0.13 ms), by up to 1 ms more on epoll, whose timeout is
 //! in milliseconds, and by the time for which the worker is busy. On the simulated driver, timers use the virtual
 //! clock.

@@ -1,4 +1,4 @@
-//! Tests in a child process: for tests of process-wide limits, descriptors, memory or CPU time, and for tests in which
+//! Runs tests in a child process: tests of process-wide limits, descriptors, memory or CPU time, and tests in which
 //! `strace` makes system calls fail.
 
 use std::io;
@@ -61,7 +61,7 @@ impl Child {
     /// Runs the child and returns its output. In the child, calls `body`.
     fn output(self, test: &str, body: impl FnOnce()) -> Option<Output> {
         if std::env::var(CHILD).is_ok_and(|name| name == test) {
-            // The kernel would eventually replace the memory in use by huge pages, which changes the memory usage.
+            // The kernel would eventually replace the memory in use with huge pages, which changes the memory usage.
             rustix::thread::disable_transparent_huge_pages(true).unwrap();
             body();
             return None;
@@ -157,9 +157,9 @@ pub fn freed_is_kept() -> bool {
 #[track_caller]
 pub fn assert_grown_less(name: &str, grown_bytes: usize, bound_bytes: usize) {
     if grown_bytes >= bound_bytes && freed_is_kept() {
-        return eprintln!("skipped on {name}: {grown_bytes} bytes of memory including freed memory");
+        return eprintln!("skipped on {name}: memory grew by {grown_bytes} bytes, including freed memory");
     }
-    assert!(grown_bytes < bound_bytes, "{name}: {grown_bytes} bytes of memory, more than {bound_bytes}");
+    assert!(grown_bytes < bound_bytes, "{name}: memory grew by {grown_bytes} bytes (limit {bound_bytes})");
 }
 
 /// Limits the number of open files of this process.

@@ -1,4 +1,4 @@
-//! Streams used through the traits of other ecosystems (futures, tokio, hyper): byte order, backpressure and EOF.
+//! Streams used through the futures, tokio and hyper traits: byte order, backpressure and EOF.
 //!
 //! Written once for all stream families and all ecosystems. A test program defines its family as
 //! `crate::family`. The peer uses anello's own methods.
@@ -21,7 +21,7 @@ use crate::common::{
 };
 use crate::family::{Stream, on_every_setup, pair};
 
-/// Stream used through the traits of one ecosystem.
+/// Stream used through one ecosystem's traits.
 trait Ecosystem: Sized + 'static {
     fn of(stream: Stream) -> Self;
     async fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize>;
@@ -190,7 +190,7 @@ async fn echo_sizes<W: Ecosystem>() {
         let echoing = spawn(echo_of::<W>(server, size as u64));
         exchange(&mut client, &pattern(size as u64, size)).await;
         client.shutdown().await.unwrap();
-        assert!(client.recv().await.unwrap().is_none(), "the server has shut down, too");
+        assert!(client.recv().await.unwrap().is_none(), "the server must also shut down");
         assert_eq!(echoing.await.unwrap().unwrap(), size);
     }
 }
@@ -309,7 +309,7 @@ async fn stalled_reader<W: Ecosystem>() {
     for _ in 0..TURNS {
         yield_now().await;
     }
-    assert!(accepted.get() < LARGE, "more was accepted than the buffers hold");
+    assert!(accepted.get() < LARGE, "more bytes were accepted than the buffers hold");
     let mut received_bytes = Vec::with_capacity(LARGE);
     while let Some(chunk) = client.recv().await.unwrap() {
         received_bytes.extend_from_slice(&chunk);
@@ -434,7 +434,7 @@ async fn reset<W: Ecosystem>() {
     let (client, mut server) = pair().await.unwrap();
     server.write_all(b"never read").await.unwrap();
     server.flush().await.unwrap();
-    // The socket is closed with unread bytes, so the connection is reset.
+    // The socket is closed while it has unread bytes, so the connection is reset.
     drop(client);
     let mut adapter = W::of(server);
     let error = loop {

@@ -1,4 +1,4 @@
-//! Clients and members for the tests of listener groups.
+//! Clients and members for the listener group tests.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener as StdListener, TcpStream as StdStream};
@@ -26,7 +26,7 @@ pub fn available() -> Vec<Setup> {
 
 pub fn listener() -> (StdListener, SocketAddr) {
     let listener = StdListener::bind("127.0.0.1:0").expect("a port");
-    let address = listener.local_addr().expect("an address");
+    let address = listener.local_addr().expect("valid address");
     (listener, address)
 }
 
@@ -34,7 +34,7 @@ pub fn listener() -> (StdListener, SocketAddr) {
 pub fn client(address: SocketAddr) -> StdStream {
     let mut client = StdStream::connect(address).expect("a connection");
     client.set_read_timeout(Some(hang_timeout())).expect("a timeout");
-    client.write_all(b"ciao").expect("room to send");
+    client.write_all(b"ciao").expect("send succeeds");
     client
 }
 

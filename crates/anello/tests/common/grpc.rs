@@ -1,4 +1,4 @@
-//! gRPC of tonic over hyper's HTTP/2 on anello streams: a service that is independent of anello, and a client.
+//! Tonic's gRPC over hyper's HTTP/2 on anello streams: a service that is independent of anello, and a client.
 //!
 //! Written once for all stream families. A test program defines its family as `crate::family`.
 
@@ -66,7 +66,7 @@ fn grpc_unary_streaming_and_error_responses_work() {
             assert_eq!(response.status(), health_check_response::ServingStatus::Serving);
             assert_eq!(client.check(check_request("none")).await.unwrap_err().code(), Code::NotFound);
 
-            // A change of the status on the server arrives on an open stream while other calls are made.
+            // A status change on the server arrives on an open stream while other calls are made.
             let mut responses = client.watch(check_request("echo")).await.unwrap().into_inner();
             assert_eq!(next(&mut responses).await, health_check_response::ServingStatus::Serving);
             reporter.set_service_status("echo", ServingStatus::NotServing).await;

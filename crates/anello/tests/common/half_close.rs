@@ -18,7 +18,7 @@ use crate::family::{Stream, on_every_setup, pair};
 /// More than the kernel takes while the peer does not read.
 static MESSAGE: LazyLock<Bytes> = LazyLock::new(|| Bytes::from(pattern(13, LARGE)));
 
-/// Sizes for each way to the kernel: with the next turn, immediately, and only when the peer reads.
+/// Sizes for each send path: in the next turn, immediately, and only when the peer reads.
 fn messages() -> [Bytes; 4] {
     [0, 100, 20_000, MESSAGE.len()].map(|length| MESSAGE.slice(..length))
 }
@@ -27,7 +27,7 @@ fn messages() -> [Bytes; 4] {
 async fn assert_reads(stream: &mut Stream, expected: &[u8]) {
     let mut left = expected;
     while let Some(chunk) = stream.recv().await.unwrap() {
-        let (next, rest) = left.split_at_checked(chunk.len()).expect("at most the sent bytes");
+        let (next, rest) = left.split_at_checked(chunk.len()).expect("no more bytes than were sent");
         assert!(chunk[..] == *next, "wrong bytes, {} bytes before EOF", left.len());
         left = rest;
     }
@@ -54,12 +54,13 @@ fn shutdown_of_unread_stream_returns_and_fin_follows_bytes() {
     on_every_setup(|setup| {
         for message in messages() {
             setup.run(async {
-                // No task reads meanwhile.
+                // No task reads yet.
                 let (mut client, mut server) = shut_down_pair(&message).await;
                 client.shutdown().await.unwrap();
                 let late = client.write(b"late").await.unwrap_err();
                 assert_eq!(late.kind(), io::ErrorKind::BrokenPipe, "{late}");
-                // The other direction stays open, and the task that shut down does nothing more for its own direction.
+                // The other direction stays open, and the task that called `shutdown` does nothing more for its own
+                // direction.
                 let reading = spawn(async move {
                     let answer = client.recv().await.unwrap().map(|chunk| chunk.to_vec());
                     (answer, client)
@@ -106,7 +107,7 @@ fn stream_dropped_after_shutdown_sends_all_bytes() {
 }
 
 #[test]
-fn dropped_owned_write_half_sends_fin_behind_bytes() {
+fn dropped_owned_write_half_sends_fin_after_bytes() {
     on_every_setup(|setup| {
         for message in messages() {
             for is_shut_down in [false, true] {
@@ -166,7 +167,7 @@ fn forgotten_write_half_sends_no_fin_until_stream_is_closed() {
             for _ in 0..TURNS {
                 yield_now().await;
             }
-            assert!(poll_at_most(1, server.recv()).await.is_none(), "{}: a FIN", setup.name);
+            assert!(poll_at_most(1, server.recv()).await.is_none(), "{}: unexpected FIN", setup.name);
             drop(reader);
             assert!(server.recv().await.unwrap().is_none());
         });
@@ -197,7 +198,7 @@ fn dropping_owned_write_half_of_broken_stream_succeeds() {
             let shutdown_handle = client.shutdown_handle();
             let (mut reader, mut writer) = client.into_split();
             server.abort();
-            // The loop ends when the kernel reports the error, or this side has closed the connection.
+            // The loop ends when the kernel reports the error or this side has closed the connection.
             while writer.write_all(b"x").await.is_ok() && writer.flush().await.is_ok() {
                 yield_now().await;
             }
@@ -248,7 +249,7 @@ fn write_after_shutdown_of_idle_stream_fails() {
     });
 }
 
-/// The driver drops sent bytes in a turn that would sleep next.
+/// The driver drops sent bytes in a turn that would block next.
 #[test]
 fn task_woken_by_owner_of_sent_bytes_runs_immediately() {
     on_every_setup(|setup| {

@@ -214,8 +214,8 @@ fn fault_20_response_body_is_not_produced_while_client_does_not_read() {
             for _ in 0..TURNS {
                 yield_now().await;
             }
-            assert!(produced.get() > 0, "nothing of the response was produced");
-            assert!(produced.get() < LARGE, "more was produced than the buffers hold");
+            assert!(produced.get() > 0, "no part of the response was produced");
+            assert!(produced.get() < LARGE, "more bytes were produced than the buffers hold");
             let mut received = Vec::new();
             while let Some(chunk) = client.recv().await.unwrap() {
                 received.extend_from_slice(&chunk);
@@ -240,7 +240,7 @@ fn fault_22_client_disconnect_during_response_frees_sockets() {
                 drop(client);
                 assert!(serving.await.unwrap().is_err(), "{}: the whole response was sent", setup.name);
             }
-            // Now the server's connection is dropped in the middle of a response.
+            // Now the server drops its connection in the middle of a response.
             let (mut client, server) = pair().await.unwrap();
             let serving = serve_counted(server, &body, &produced);
             client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n").await.unwrap();
@@ -292,7 +292,7 @@ fn header_timeout_restarts_for_each_request() {
                     received.extend_from_slice(&client.recv().await.unwrap().unwrap());
                 }
             }
-            assert!(serving.await.unwrap().unwrap_err().is_timeout(), "the last header timeout");
+            assert!(serving.await.unwrap().unwrap_err().is_timeout(), "the last request must time out");
         });
     });
 }
@@ -326,7 +326,7 @@ fn http2_echoes_on_concurrent_streams() {
     });
 }
 
-/// The peer sends the connection preface and then nothing: pings stay unanswered.
+/// The peer sends the connection preface and then nothing, so pings remain unanswered.
 #[test]
 fn http2_connection_without_ping_response_times_out() {
     on_every_setup(|setup| {
@@ -343,9 +343,9 @@ fn http2_connection_without_ping_response_times_out() {
     });
 }
 
-/// Hyper's own upgrades require `Send` streams. Instead, the stream is taken back from the connection.
+/// Hyper's own upgrades require `Send` streams. Instead, the stream is recovered from the connection.
 #[test]
-fn stream_is_taken_back_for_upgrade() {
+fn stream_is_recovered_for_upgrade() {
     on_both_drivers(|setup| {
         setup.run(async {
             let (mut client, server) = pair().await.unwrap();
@@ -373,7 +373,7 @@ fn stream_is_taken_back_for_upgrade() {
     });
 }
 
-/// Router of a typical axum server. It does not depend on the runtime.
+/// Router of a typical axum server, independent of the runtime.
 fn router(requests: Arc<AtomicU64>) -> Router {
     let tick_body = || {
         let ticks = stream::unfold(0, |number| async move {

@@ -1,10 +1,11 @@
-//! Common code of the runtime's tests: the driver setups, a watchdog, and test data that reveals lost or moved bytes.
+//! Code shared by the runtime's tests: the driver setups, a watchdog, and test data that reveals lost or misplaced
+//! bytes.
 //!
 //! A test is written once against the public API. It runs on every driver that is available here, in every
 //! configuration of the driver. Unavailable setups are printed on standard error and skipped. No result depends on
 //! timing: the watchdog only terminates tests that hang.
 
-#![allow(dead_code, reason = "each test program uses its own part of this")]
+#![allow(dead_code, reason = "each test program uses only a part of this module")]
 
 pub mod child;
 pub mod groups;
@@ -132,8 +133,7 @@ pub fn both_drivers() -> Vec<Setup> {
     vec![Setup::new("uring", DriverKind::Uring, |_| {}), Setup::new("epoll", DriverKind::Epoll, |_| {})]
 }
 
-/// Returns a setup for each step of the io_uring fallbacks: the name, the feature that must be missing, and the
-/// setup.
+/// Returns a setup for each io_uring fallback step: the name, the feature that must be missing, and the setup.
 pub fn fallback_setups() -> Vec<(&'static str, &'static str, Setup)> {
     let step = |name, feature, disable: fn(&mut DisabledFeatures)| {
         (
@@ -199,7 +199,9 @@ pub fn all_drivers() -> Vec<Setup> {
         uring("uring with cooperative task work", |options| options.task_work = TaskWork::Cooperative),
         uring("uring with one-shot receive", |options| options.one_shot_receive = true),
         uring("uring with registered files", |options| options.registered_files = true),
-        uring("uring with ordinary sends", |options| options.send_completion = SendCompletion::PerSend),
+        uring("uring with a completion per send", |options| {
+            options.send_completion = SendCompletion::PerSend
+        }),
         uring("uring without direct sends", |options| options.direct_send_threshold_bytes = usize::MAX),
         uring("uring with direct sends only", |options| options.direct_send_threshold_bytes = 0),
         uring("uring with zero-copy sends", |options| {
@@ -212,35 +214,35 @@ pub fn all_drivers() -> Vec<Setup> {
         uring("uring with submission polling", |options| {
             options.submission_polling = Some(SubmissionPolling { idle_ms: 1, core: None });
         }),
-        uring("uring, everything small", smallest),
-        uring("uring, small and ordinary", |options| {
+        uring("uring, all sizes small", smallest),
+        uring("uring, all sizes small, a completion per send", |options| {
             smallest(options);
             options.send_completion = SendCompletion::PerSend;
             options.one_shot_receive = true;
         }),
         uring("uring, spinning", |options| options.spin = Duration::from_micros(20)),
-        epoll("epoll, everything small", smallest),
+        epoll("epoll, all sizes small", smallest),
         epoll("epoll, deferring every small send", |options| options.deferred_send_threshold_edges = 0),
         epoll("epoll, spinning", |options| options.spin = Duration::from_micros(20)),
     ]);
     setups
 }
 
-/// Returns the simulated kernels, for tests that use only sockets of the runtime.
+/// Returns the simulated kernels, for tests that use only the runtime's sockets.
 pub fn simulated_drivers() -> Vec<Setup> {
     let seed = 0xa11e_1105;
     let sim = |name, model, change: fn(&mut DriverOptions)| {
         Setup::new(name, DriverKind::Sim(SimOptions::new(seed).model(model)), change)
     };
     vec![
-        sim("sim of completions", SimModel::Completion, |_| {}),
-        sim("sim of readiness", SimModel::Readiness, |_| {}),
-        sim("sim of completions, everything small", SimModel::Completion, smallest),
-        sim("sim of readiness, everything small", SimModel::Readiness, smallest),
+        sim("sim, completion model", SimModel::Completion, |_| {}),
+        sim("sim, readiness model", SimModel::Readiness, |_| {}),
+        sim("sim, completion model, all sizes small", SimModel::Completion, smallest),
+        sim("sim, readiness model, all sizes small", SimModel::Readiness, smallest),
     ]
 }
 
-/// Returns the simulated kernel of a seed with random options and faults, and whether it loses connections.
+/// Returns the simulated kernel for a seed, with random options and faults, and whether it loses connections.
 pub fn random_simulator(seed: u64) -> (Setup, bool) {
     let mut random = Rng::with_seed(!seed);
     let model = if random.usize(..2) == 0 { SimModel::Completion } else { SimModel::Readiness };
@@ -275,7 +277,7 @@ pub fn on_every_driver(test: impl Fn(&Setup) + Send + Sync + 'static) {
     on_each(all_drivers(), test);
 }
 
-/// Runs the test on all setups, including the simulated kernels. The test may use only sockets of the runtime.
+/// Runs the test on all setups, including the simulated kernels. The test may use only the runtime's sockets.
 pub fn on_every_driver_and_sim(test: impl Fn(&Setup) + Send + Sync + 'static) {
     on_each(all_drivers().into_iter().chain(simulated_drivers()).collect(), test);
 }
@@ -324,7 +326,8 @@ pub async fn pair() -> io::Result<(TcpStream, TcpStream)> {
     Ok((client, listener.accept().await?))
 }
 
-/// Sends a message to an echo peer and reads it back, concurrently because a large message fits into no buffer.
+/// Sends a message to an echo peer and reads it back, concurrently because a large message does not fit into any
+/// buffer.
 pub async fn exchange<S: Stream>(stream: &mut S, message: &[u8]) {
     let mut response = vec![0; message.len()];
     let (mut reader, mut writer) = stream.split();
@@ -334,7 +337,7 @@ pub async fn exchange<S: Stream>(stream: &mut S, message: &[u8]) {
     assert_same_bytes(&response, message);
 }
 
-/// Returns pseudo-random bytes, so that a lost, duplicated or moved byte is detected.
+/// Returns pseudo-random bytes, so that a lost, duplicated or misplaced byte is detected.
 pub fn pattern(seed: u64, length: usize) -> Vec<u8> {
     let mut random = Rng::with_seed(seed);
     let mut bytes = Vec::with_capacity(length + 8);
@@ -365,7 +368,7 @@ pub fn sha256(bytes: &[u8]) -> [u8; 32] {
     Sha256::digest(bytes).into()
 }
 
-/// All random values of a test derive from a seed that is constant or printed.
+/// All random values in a test derive from a seed that is constant or printed.
 pub use fastrand::Rng;
 
 /// Flag that any thread can raise once, and that one task can wait for.

@@ -103,7 +103,7 @@ impl Server {
     pub fn stop(mut self) {
         self.commands = None;
         let status = self.child.wait().unwrap();
-        assert!(status.success(), "the server ended with {status}");
+        assert!(status.success(), "the server exited with {status}");
     }
 }
 
@@ -140,7 +140,7 @@ pub fn serve_if_child() {
             let DriverMetrics { accepted, refused, sockets, turns, .. } = metrics;
             println!("\n{REPLY_PREFIX}{accepted} {refused} {sockets} {turns} {pipes}");
         }
-        // Successful exit, visible in the exit code of this process.
+        // Reports success to the parent through the exit code.
         std::process::exit(0);
     });
     runtime.block_on(async {

@@ -20,7 +20,8 @@ use crate::family::{Stream, connect, listen, on_every_setup, pair};
 const SIZES: [usize; 16] =
     [1, 2, 63, 64, 65, 1000, 4095, 4096, 4097, 16_383, 16_384, 16_385, 65_535, 65_536, 65_537, 1 << 20];
 
-/// Sends a message to an echo peer and reads it back, concurrently because a large message fits into no buffer.
+/// Sends a message to an echo peer and reads it back, concurrently because a large message does not fit into any
+/// buffer.
 async fn echo_once(client: Stream, message: Vec<u8>) -> io::Result<Stream> {
     let (mut reader, mut writer) = client.into_split();
     let length = message.len();
@@ -167,7 +168,7 @@ fn futures_dropped_at_any_poll_lose_no_bytes() {
     });
 }
 
-/// Drops most futures before they complete. Accepted bytes are known only from results.
+/// Drops most futures before they complete. Only the results tell which bytes were accepted.
 async fn drop_futures_at_random(seed: u64) {
     let expected = pattern(seed, 60_000);
     let (mut client, mut server) = pair().await.unwrap();
@@ -370,7 +371,7 @@ fn accepted_bytes_of_dropped_stream_arrive() {
         setup.run(async {
             let message = pattern(9, 2 << 20);
             let (mut client, mut server) = pair().await.unwrap();
-            // The queue accepts all bytes, but the kernel takes only a part of them.
+            // The queue accepts all bytes, but the kernel takes only some of them.
             client.send(message.clone()).await.unwrap();
             drop(client);
             let mut bytes_read = Vec::new();

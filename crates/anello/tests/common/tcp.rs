@@ -1,6 +1,6 @@
 //! TCP as the stream family of the test suites.
 
-#![allow(dead_code, reason = "each suite uses its own part of this")]
+#![allow(dead_code, reason = "each suite uses only a part of this module")]
 
 use std::io;
 

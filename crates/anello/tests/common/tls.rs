@@ -1,4 +1,4 @@
-//! TLS of tokio-rustls on anello streams, with hyper on top: the alternative to `anello-http`'s own TLS for services
+//! TLS with tokio-rustls on anello streams, with hyper on top: the alternative to `anello-http`'s own TLS for services
 //! that use `compat`.
 //!
 //! Written once for all stream families. A test program defines its family as `crate::family`.
@@ -24,7 +24,7 @@ use crate::family::{on_every_setup, pair};
 
 const NAME: &str = "anello.test";
 
-/// Configurations of a server with a self-signed certificate, and of clients that trust only this certificate.
+/// Configurations for a server with a self-signed certificate, and for clients that trust only this certificate.
 fn configurations() -> (ServerConfig, ClientConfig) {
     let generated = rcgen::generate_simple_self_signed([NAME.to_owned()]).unwrap();
     let certificate = CertificateDer::from(generated.cert);

@@ -1,6 +1,6 @@
 //! Unix sockets as the stream family of the test suites. The simulated network does not support them.
 
-#![allow(dead_code, reason = "each suite uses its own part of this")]
+#![allow(dead_code, reason = "each suite uses only a part of this module")]
 
 use std::io;
 use std::os::linux::net::SocketAddrExt;

@@ -18,7 +18,7 @@ use super::hostile::{leave_victim, panic_deliberately};
 use super::model::{Connection, Direction, World};
 use crate::common::{Rng, join, poll_at_most};
 
-/// Length of the number by which the server finds its connection.
+/// Length of the number that identifies the connection to the server.
 const HEADER_BYTES: usize = 8;
 
 /// One side of a connection. It sends in `directions[side]` and receives in the other direction.
@@ -44,7 +44,7 @@ impl Side {
     }
 }
 
-/// Read half that records in the model when it is dropped, for whatever reason.
+/// Read half whose drop, for any reason, is recorded in the model.
 struct Reader<H> {
     half: ReadHalf<H>,
     side: Side,
@@ -59,7 +59,7 @@ struct Writer<H> {
 impl<H> Drop for Reader<H> {
     fn drop(&mut self) {
         if !self.has_ended {
-            // Closed with unread data: TCP resets the connection.
+            // Unread data is left, so TCP resets the connection.
             self.side.connection.may_break.set(true);
         }
     }
@@ -99,7 +99,7 @@ pub async fn accept_all(listener: TcpListener, world: Rc<World>, mut random: Rng
 async fn serve(mut stream: TcpStream, world: Rc<World>, random: Rng) {
     let mut header = [0; HEADER_BYTES];
     if stream.read_exact(&mut header).await.is_err() {
-        // The client has closed.
+        // The client has closed the connection.
         return;
     }
     let number = u64::from_ne_bytes(header) as usize;
@@ -180,7 +180,7 @@ pub async fn send_to_peer(address: SocketAddr, connection: Rc<Connection>, world
     send_all(Writer { half: write, side }, &world, random, false).await;
 }
 
-/// Breaks a connection on which this program receives no more, because both sides may wait for room to send.
+/// Breaks a connection on which this program receives nothing more, because both sides may wait for room to send.
 fn leave(shutdown_handle: &ShutdownHandle, world: &World, mut random: Rng) {
     if world.ends_early && random.usize(..2) == 0 {
         return;
@@ -244,7 +244,7 @@ pub fn drop_hostile<T>(hostile: T) {
     std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| drop(hostile))).ok();
 }
 
-/// Random side activity of both directions.
+/// Performs a random activity between two operations on the connection.
 async fn do_side_activity(world: &Rc<World>, random: &mut Rng) {
     match random.usize(..12) {
         0 => yield_now().await,
@@ -272,7 +272,7 @@ async fn do_side_activity(world: &Rc<World>, random: &mut Rng) {
             let pause = sleep(Duration::from_micros(100));
             world.survivors.borrow_mut().push(Survivor::Future(Box::pin(pause)));
         }
-        // Jobs run at their own pace, which does not depend on the seed.
+        // The timing of blocking jobs does not depend on the seed.
         6 if world.has_threads() => {
             let guard = world.hostility.guard(random);
             drop(spawn_blocking(move || guard));

@@ -1,14 +1,13 @@
-//! Random programs that accept, connect, receive, send, sleep, spawn and abort. Futures are dropped at any await
-//! point, and the runtime at any moment. Objects outlive the runtime, and wakers and destructors misbehave.
+//! Random programs that accept, connect, receive, send, sleep, spawn and abort. Futures are dropped at any await point,
+//! and the runtime at any moment. Some objects outlive the runtime, and some wakers and destructors misbehave.
 //!
 //! Each program is checked on the simulated kernels and with every setup on Linux:
-//! - Every accepted byte arrives once and in order, or the connection reports an error that is explained by the
-//!   program.
+//! - Every accepted byte arrives once and in order, or the connection reports an error that the program explains.
 //! - No wake-up is lost: a program that waits for its connections completes.
 //! - Every object passed to the runtime is dropped once, and descriptors and memory return to the baseline.
 //!
 //! `ANELLO_SEEDS` sets the number of seeds on the simulated kernels (1000 by default). Each setup on Linux runs a
-//! fiftieth of that. `ANELLO_SEED` runs a single seed, which a failure prints.
+//! fiftieth of that number. A failure prints its seed, and `ANELLO_SEED` runs only that seed.
 
 #[path = "../common/mod.rs"]
 mod common;
@@ -38,7 +37,7 @@ use common::{Rng, Setup, hang_timeout, on_each, random_simulator, within};
 use hostile::{Deliberate, Hostility};
 use model::{Connection, World};
 
-/// Virtual time after which no retry is pending any more.
+/// Virtual time after which no retry can be pending.
 const LIMIT: Duration = Duration::from_secs(600);
 
 /// Object that outlives the task that created it, and possibly the runtime.
@@ -51,7 +50,7 @@ enum Survivor {
 /// Events of a program, in order.
 type Trace = Vec<(&'static str, u64)>;
 
-/// Runs the program of a seed. On the simulated kernels, equal seeds return equal results.
+/// Runs the program for a seed. On the simulated kernels, equal seeds return equal results.
 fn run(seed: u64, setup: &Setup, is_lossy: bool) -> Outcome {
     let mut random = Rng::with_seed(seed);
     let panics = random.usize(..2) == 0;
@@ -62,7 +61,7 @@ fn run(seed: u64, setup: &Setup, is_lossy: bool) -> Outcome {
     let world = Rc::new(World::new(ends_early, Hostility::new(panics), elsewhere.sender()));
     for _ in 0..1 + random.usize(..2) {
         let program = program(Rc::clone(&world), Rng::with_seed(random.u64(..)), is_lossy);
-        // The main future panics on request of the program, and the runtime is used again afterwards.
+        // The main future panics if the program requests it, and the runtime is used again afterwards.
         contain(|| hostile::while_running(|| runtime.block_on(program)));
     }
     end(runtime, &world, &mut random);
@@ -75,7 +74,7 @@ fn run(seed: u64, setup: &Setup, is_lossy: bool) -> Outcome {
     Outcome { trace: world.trace.take(), has_leaked, panics }
 }
 
-/// Runs senders to peers outside of the runtime, and drops the runtime at some moment. All accepted bytes must arrive.
+/// Runs senders to peers outside the runtime, and drops the runtime at a random moment. All accepted bytes must arrive.
 fn run_with_peers(seed: u64, setup: &Setup) {
     let mut random = Rng::with_seed(seed);
     let runtime = setup.builder().drain_timeout(hang_timeout()).build().unwrap();
@@ -115,7 +114,7 @@ fn run_with_peers(seed: u64, setup: &Setup) {
     end(runtime, &world, &mut random);
     elsewhere.join(&world);
     for ((address, thread), connection) in threads.into_iter().zip(world.connections.take()) {
-        // Unblocks a peer to which the program did not connect, because it ended too early.
+        // Unblocks a peer that the program did not connect to because it ended too early.
         drop(std::net::TcpStream::connect(address));
         let received = thread.join().unwrap().expect("a connection closed with EOF");
         connection.directions[0].receive(&received);
@@ -126,7 +125,7 @@ fn run_with_peers(seed: u64, setup: &Setup) {
     expect_all_dropped(&world);
 }
 
-/// Waits for jobs of the blocking pool that outlive their runtime, and then until no hostile object is left.
+/// Waits for blocking-pool jobs that outlive their runtime, and then until no hostile object is left.
 fn expect_all_dropped(world: &World) {
     let started = Instant::now();
     while world.hostility.alive() != 0 {
@@ -227,7 +226,7 @@ async fn pause(random: &mut Rng) {
     }
 }
 
-/// Aborts a task of a connection, which may break the connection.
+/// Aborts one of a connection's tasks, which may break the connection.
 fn abort_one(world: &World, random: &mut Rng) {
     let survivors = world.survivors.borrow();
     if random.usize(..10) == 0
@@ -280,12 +279,12 @@ fn end(runtime: Runtime, world: &World, random: &mut Rng) {
             drop(runtime);
         }
         1 => drop(runtime),
-        // The runtime is dropped by hostile code, wherever that is called.
+        // The runtime is dropped by hostile code, whenever that code is called.
         _ => hostile::leave_victim(runtime),
     }
     drop_survivors(world, random);
     contain(hostile::drop_victims);
-    // Objects that were left by these in turn.
+    // Drops the objects that these left behind in turn.
     drop_survivors(world, random);
     contain(hostile::drop_victims);
 }
@@ -321,7 +320,7 @@ fn drop_survivors(world: &World, random: &mut Rng) {
     }
 }
 
-/// Calls a function and contains deliberate panics of hostile code.
+/// Calls a function and contains deliberate panics in hostile code.
 fn contain(run: impl FnOnce()) {
     if let Err(payload) = catch_unwind(AssertUnwindSafe(run)) {
         expect_deliberate(payload);
@@ -336,7 +335,7 @@ fn seeds(default: u64, divisor: u64) -> Vec<u64> {
     }
 }
 
-/// Runs the program of a seed, and prints the seed on failure.
+/// Runs the program for a seed, and prints the seed on failure.
 fn with_seed<T>(seed: u64, setup: &Setup, run: impl FnOnce() -> T) -> T {
     catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|payload| {
         eprintln!("failed on {}: run it alone with ANELLO_SEED={seed}", setup.name);

@@ -24,25 +24,25 @@ fn count(bytes: isize) {
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         count(layout.size() as isize);
-        // SAFETY: the caller upholds the contract, which is that of the system allocator.
+        // SAFETY: the caller upholds the contract, which is the same for the system allocator.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
         count(layout.size() as isize);
-        // SAFETY: the caller upholds the contract, which is that of the system allocator.
+        // SAFETY: the caller upholds the contract, which is the same for the system allocator.
         unsafe { System.alloc_zeroed(layout) }
     }
 
     unsafe fn realloc(&self, memory: *mut u8, layout: Layout, new_size: usize) -> *mut u8 {
         count(new_size as isize - layout.size() as isize);
-        // SAFETY: the caller upholds the contract, which is that of the system allocator.
+        // SAFETY: the caller upholds the contract, which is the same for the system allocator.
         unsafe { System.realloc(memory, layout, new_size) }
     }
 
     unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
         count(-(layout.size() as isize));
-        // SAFETY: the caller upholds the contract, which is that of the system allocator.
+        // SAFETY: the caller upholds the contract, which is the same for the system allocator.
         unsafe { System.dealloc(memory, layout) }
     }
 }

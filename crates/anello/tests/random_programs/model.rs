@@ -18,7 +18,7 @@ pub struct Connection {
     pub may_break: Cell<bool>,
 }
 
-/// Bytes of one direction. The value of each byte follows from its position.
+/// Bytes of one direction. The value of each byte is derived from its position.
 #[derive(Debug)]
 pub struct Direction {
     salt: u64,
@@ -66,7 +66,7 @@ impl Direction {
         }
         self.received.set(start + bytes.len() as u64);
         let (received, accepted) = (self.received.get(), self.accepted.get());
-        assert!(received <= accepted, "{received} bytes arrived, and {accepted} were accepted");
+        assert!(received <= accepted, "{received} bytes arrived, but only {accepted} were accepted");
     }
 
     pub fn end(&self) {
@@ -90,7 +90,7 @@ pub struct World {
     pub survivors: RefCell<Vec<super::Survivor>>,
     /// The program ends before its connections are closed.
     pub ends_early: bool,
-    /// Something was leaked on purpose: descriptors and memory do not return to the baseline.
+    /// Something was leaked deliberately: descriptors and memory do not return to the baseline.
     pub has_leaked: Cell<bool>,
     pub hostility: Hostility,
     /// Thread that calls and drops wakers, and spawns tasks on the runtime. `None` on the simulated kernels, whose

@@ -1,5 +1,5 @@
-//! Random wake-ups among workers: tokens are passed between runtimes of different threads. The tasks keep their
-//! threads busy, return, or panic immediately after they have woken another worker.
+//! Random wake-ups among workers: tokens are passed between runtimes on different threads. The tasks keep their threads
+//! busy, return, or panic immediately after they have woken another worker.
 
 use std::collections::VecDeque;
 use std::future::poll_fn;
@@ -84,7 +84,7 @@ impl Tokens {
     }
 }
 
-/// Runs the program of a seed. A lost wake-up makes it hang.
+/// Runs the program for a seed. A lost wake-up makes it hang.
 pub fn run(seed: u64, setup: &Setup) {
     let tokens = Tokens::default();
     let (ended, ends) = mpsc::channel();
@@ -104,7 +104,7 @@ pub fn run(seed: u64, setup: &Setup) {
             tokens.push(number % WORKERS, Token { hops_left: HOPS });
         }
         for _ in 0..TOKENS {
-            ends.recv().expect("workers that exit after the tokens arrive");
+            ends.recv().expect("workers exit after the tokens arrive");
         }
         tokens.close();
     });
@@ -147,7 +147,7 @@ async fn pass_on(
 ) -> bool {
     while let Some(Token { hops_left }) = tokens.take(worker).await {
         if hops_left == 1 {
-            ended.send(()).expect("a program that waits for the tokens");
+            ended.send(()).expect("program waits for the tokens");
         }
         if hops_left < 2 {
             continue;

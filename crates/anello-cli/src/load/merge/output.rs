@@ -14,7 +14,7 @@ use crate::load::format::{format_count, format_ns, group_digits};
 const SCHEMA: &str = "anello-load-merge";
 
 /// Version of the JSON schema.
-const SCHEMA_VERSION: u32 = 1;
+const SCHEMA_VERSION: u32 = 2;
 
 /// Returns the sum of all tags except `uncorrected`, which contains the same requests again. Returns `None` if there is
 /// only one other tag.
@@ -140,7 +140,7 @@ pub struct Report {
     /// Known errors.
     errors: Vec<KindCount>,
     /// Set if all logs contain the errors of all their runs.
-    errors_are_whole: bool,
+    errors_are_complete: bool,
     errors_by_log: Vec<LogErrors>,
 }
 
@@ -150,7 +150,7 @@ struct LogErrors {
     /// `None` if the log contains no error counts.
     errors: Option<Vec<KindCount>>,
     /// Set if the log contains the errors of all its runs.
-    errors_are_whole: bool,
+    errors_are_complete: bool,
 }
 
 #[derive(Serialize)]
@@ -201,7 +201,7 @@ impl Report {
             tags: sums.iter().map(tag_report).collect(),
             all_tags: all_tags(sums).as_ref().map(Figures::of),
             errors: KindCount::all_of(&errors.known),
-            errors_are_whole: errors.is_complete,
+            errors_are_complete: errors.is_complete,
             errors_by_log: logs.iter().map(LogErrors::of).collect(),
         }
     }
@@ -213,7 +213,7 @@ impl LogErrors {
         Self {
             log: log.name.clone(),
             errors: (!errors.is_unknown()).then(|| KindCount::all_of(&errors.known)),
-            errors_are_whole: errors.is_complete,
+            errors_are_complete: errors.is_complete,
         }
     }
 }

@@ -77,13 +77,13 @@ impl CloseReason {
         "peer",
         "complete",
         "idle",
-        "head_deadline",
-        "body_deadline",
-        "write_stall",
-        "total_deadline",
-        "refusal",
+        "header_timeout",
+        "body_timeout",
+        "send_timeout",
+        "request_timeout",
+        "protocol_error",
         "aborted",
-        "handler",
+        "handler_error",
         "upgrade",
         "drain",
         "evicted",
@@ -92,13 +92,21 @@ impl CloseReason {
 
 impl RejectReason {
     /// Label values, in the order of the variants.
-    pub(super) const LABELS: [&str; 1] = ["limit"];
+    pub(super) const LABELS: [&str; 1] = ["max_connections"];
 }
 
 impl ParseErrorKind {
     /// Label values, in the order of the variants.
-    pub(super) const LABELS: [&str; 8] =
-        ["malformed", "body", "target", "expectation", "fields", "coding", "version", "other"];
+    pub(super) const LABELS: [&str; 8] = [
+        "malformed",
+        "body_too_large",
+        "target_too_long",
+        "expectation",
+        "fields_too_large",
+        "coding",
+        "version",
+        "other",
+    ];
 
     /// Returns the class of a parse error that is reported with this status code.
     pub fn of(status: u16) -> Self {

@@ -16,10 +16,10 @@
 //! | `anello_http_request_duration_seconds` | histogram | `le`: powers of two from 1024 ns to 17.2 s |
 //! | `anello_http_connections_accepted_total` | counter | |
 //! | `anello_http_connections_open` | gauge | |
-//! | `anello_http_connections_refused_total` | counter | `reason`: [`RejectReason`] |
+//! | `anello_http_connections_rejected_total` | counter | `reason`: [`RejectReason`] |
 //! | `anello_http_connections_closed_total` | counter | `reason`: [`CloseReason`] |
 //! | `anello_http_received_bytes_total`, `anello_http_sent_bytes_total` | counter | |
-//! | `anello_http_parse_refusals_total` | counter | `kind`: [`ParseErrorKind`] |
+//! | `anello_http_parse_errors_total` | counter | `kind`: [`ParseErrorKind`] |
 //! | `anello_http_cache_hits_total`, `anello_http_cache_misses_total` | counter | |
 //! | `anello_http_cache_bytes` | gauge | |
 //! | `anello_http_log_lines_written_total`, `anello_http_log_lines_dropped_total` | counter | |

@@ -97,7 +97,7 @@ fn connections(blocks: &[Arc<Block>], out: &mut Exposition<'_>) {
     out.single("anello_http_connections_accepted_total", Counter, "Connections accepted.", Integer(accepted));
     out.single("anello_http_connections_open", Gauge, "Open connections.", Integer(open));
     let family = (
-        "anello_http_connections_refused_total",
+        "anello_http_connections_rejected_total",
         "Connections rejected before any request was read, by reason.",
     );
     by_label(out, family, "reason", &RejectReason::LABELS, |reason| {
@@ -115,7 +115,7 @@ fn bytes_and_parse_errors(blocks: &[Arc<Block>], out: &mut Exposition<'_>) {
     let help = "Response body bytes queued for sending, without heads, counted when the response ends. With TLS, \
                 plaintext bytes.";
     out.single("anello_http_sent_bytes_total", Counter, help, Integer(sent));
-    let family = ("anello_http_parse_refusals_total", "Requests rejected with a parse error, by kind.");
+    let family = ("anello_http_parse_errors_total", "Requests rejected with a parse error, by kind.");
     by_label(out, family, "kind", &ParseErrorKind::LABELS, |kind| {
         sum(blocks, |block| &block.parse_errors[kind])
     });

@@ -71,8 +71,11 @@ fn scrape_sums_counters_of_all_workers() {
     assert_eq!(plain("anello_http_connections_accepted_total"), 3.0);
     assert_eq!(plain("anello_http_connections_open"), 2.0);
     assert_eq!(value(&families, "anello_http_connections_closed_total", &[("reason", "idle")]), 1.0);
-    assert_eq!(value(&families, "anello_http_connections_refused_total", &[("reason", "limit")]), 1.0);
-    assert_eq!(value(&families, "anello_http_parse_refusals_total", &[("kind", "fields")]), 1.0);
+    assert_eq!(
+        value(&families, "anello_http_connections_rejected_total", &[("reason", "max_connections")]),
+        1.0
+    );
+    assert_eq!(value(&families, "anello_http_parse_errors_total", &[("kind", "fields_too_large")]), 1.0);
     assert_eq!(plain("anello_http_received_bytes_total"), 111.0);
     assert_eq!(plain("anello_http_sent_bytes_total"), (1u64 << 60) as f64);
     assert_eq!(plain("anello_http_cache_hits_total"), 1.0);
@@ -130,13 +133,13 @@ fn every_close_reason_has_its_label() {
         (Peer, "peer"),
         (Complete, "complete"),
         (Idle, "idle"),
-        (HeaderTimeout, "head_deadline"),
-        (BodyTimeout, "body_deadline"),
-        (SendTimeout, "write_stall"),
-        (RequestTimeout, "total_deadline"),
-        (ProtocolError, "refusal"),
+        (HeaderTimeout, "header_timeout"),
+        (BodyTimeout, "body_timeout"),
+        (SendTimeout, "send_timeout"),
+        (RequestTimeout, "request_timeout"),
+        (ProtocolError, "protocol_error"),
         (Aborted, "aborted"),
-        (HandlerError, "handler"),
+        (HandlerError, "handler_error"),
         (Upgrade, "upgrade"),
         (Drain, "drain"),
         (Evicted, "evicted"),
@@ -181,16 +184,16 @@ fn methods_statuses_and_parse_errors_map_to_their_labels() {
     }
     for (status, kind) in [
         (400, "malformed"),
-        (413, "body"),
-        (414, "target"),
+        (413, "body_too_large"),
+        (414, "target_too_long"),
         (417, "expectation"),
-        (431, "fields"),
+        (431, "fields_too_large"),
         (501, "coding"),
         (505, "version"),
         (418, "other"),
     ] {
         worker.parse_error(ParseErrorKind::of(status));
-        assert_eq!(counted("anello_http_parse_refusals_total", &[("kind", kind)]), 1.0, "{status}");
+        assert_eq!(counted("anello_http_parse_errors_total", &[("kind", kind)]), 1.0, "{status}");
     }
 }
 

@@ -21,7 +21,7 @@ pub struct Fact {
 }
 
 /// Fraction of the cores' time used by other processes above which it is reported.
-const FOREIGN_CPU_THRESHOLD: f64 = 0.02;
+const OTHER_CPU_THRESHOLD: f64 = 0.02;
 
 /// Maximum number of items in a list. Further items are only counted.
 const MAX_LISTED: usize = 6;
@@ -159,7 +159,7 @@ impl<'a> Facts<'a> {
             &suspended,
             "",
         );
-        let foreign = result.foreign_fraction.filter(|&fraction| fraction > FOREIGN_CPU_THRESHOLD);
+        let foreign = result.other_cpu_fraction.filter(|&fraction| fraction > OTHER_CPU_THRESHOLD);
         self.add(Caution, "Other programs", foreign.map(|fraction| {
             format!("took {:.0}\u{a0}% of the cores' time (stop them and repeat the run for finer differences)", fraction * 100.0)
         }));

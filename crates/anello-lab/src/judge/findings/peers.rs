@@ -69,10 +69,10 @@ pub fn decision_by<'a>(
     own: &ContenderRecord,
     measures: &[Measure],
 ) -> Option<Decision<'a>> {
-    let others = result.runtime_versus.iter().chain(&result.other_versus);
+    let others = result.runtime_comparisons.iter().chain(&result.other_comparisons);
     let others = others.filter(|pair| pair.cell.workload.target().is_some());
     let pairs: Vec<_> =
-        result.versus.iter().chain(others).filter(|pair| pair.contender == own.name).collect();
+        result.peer_comparisons.iter().chain(others).filter(|pair| pair.contender == own.name).collect();
     let peers = counted_peers(result, own, &pairs);
     let mut decision =
         Decision { peers, better: 0, equal: 0, noisy: 0, lost: Vec::new(), undetectable: Vec::new() };
@@ -134,7 +134,7 @@ pub fn runtimes<'a>(result: &'a LabResult, own: &str) -> Vec<(&'a str, Vec<Stand
         let peer = result.contenders.iter().find(|record| record.name == pair.peer);
         peer.is_some_and(|peer| peer.kind == Some(Kind::Runtime))
     };
-    let pairs = result.versus.iter().chain(&result.runtime_versus).filter(|pair| {
+    let pairs = result.peer_comparisons.iter().chain(&result.runtime_comparisons).filter(|pair| {
         pair.contender == own
             && pair.cell.connections >= MANY_CONNECTIONS
             && matches!(pair.cell.workload, Workload::Echo { .. })

@@ -156,7 +156,8 @@ pub(super) struct InlineContender {
     /// Resources that an HTTP server can serve.
     pub serves: Option<Spanned<Vec<Serves>>>,
     /// Name of the contender that differs from this one only in the property under test.
-    pub against: Option<Spanned<String>>,
+    #[serde(alias = "against")]
+    pub base: Option<Spanned<String>>,
 }
 
 impl<'de> Deserialize<'de> for ContenderEntry {

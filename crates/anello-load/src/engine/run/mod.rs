@@ -285,9 +285,10 @@ impl<'a, W: FnMut(Event<'_>) -> ControlFlow<()>> Run<'a, W> {
             return began_ns;
         }
         let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        self.results.began_unix_ns = nanoseconds(unix).saturating_add(first_ns.saturating_sub(self.now_ns()));
+        self.results.started_unix_ns =
+            nanoseconds(unix).saturating_add(first_ns.saturating_sub(self.now_ns()));
         self.began_ns = Some(first_ns);
-        self.emit(Event::Began { unix_ns: self.results.began_unix_ns });
+        self.emit(Event::Began { unix_ns: self.results.started_unix_ns });
         first_ns
     }
 

@@ -31,7 +31,7 @@ pub struct Outcome {
 /// Results of all measurements so far.
 #[derive(Default)]
 pub(super) struct Results {
-    pub began_unix_ns: u64,
+    pub started_unix_ns: u64,
     pub driver: Option<DriverInfo>,
     pub interrupted: bool,
     pub errors: Errors,
@@ -151,7 +151,7 @@ impl Results {
         let report = Report {
             schema: SCHEMA.to_owned(),
             schema_version: SCHEMA_VERSION,
-            began_unix_ns: self.began_unix_ns,
+            started_unix_ns: self.started_unix_ns,
             target: load.target.to_string(),
             protocol: ProtocolReport::of(&load.protocol),
             mode: load.mode.clone(),
@@ -161,9 +161,9 @@ impl Results {
             cores: load.cores.clone(),
             connections: load.connections,
             connections_opened: self.opened,
-            connections_left: self.requests_by_connection.len(),
+            connections_open_at_end: self.requests_by_connection.len(),
             connections_reopened: self.reopened,
-            sources: load.effective_source_addresses(),
+            source_addresses: load.effective_source_addresses(),
             tls: TlsReport::of(load, self.handshakes),
             verified: load.verify,
             duration_ns: nanoseconds(load.duration),

@@ -82,16 +82,16 @@ pub struct HdrLogWriter<W> {
 }
 
 impl<W: Write> HdrLogWriter<W> {
-    /// Creates a writer and writes the header. `began_unix_ns` is the start of the measurement, in nanoseconds since
+    /// Creates a writer and writes the header. `started_unix_ns` is the start of the measurement, in nanoseconds since
     /// the Unix epoch; the starts of intervals are relative to it. `comments` are free text for human readers, such as
     /// a description of the run. Every line of a comment becomes a comment line.
-    pub fn new(mut output: W, began_unix_ns: u64, comments: &[&str]) -> io::Result<Self> {
+    pub fn new(mut output: W, started_unix_ns: u64, comments: &[&str]) -> io::Result<Self> {
         for line in comments.iter().flat_map(|comment| comment.lines()) {
             // The space prevents readers from parsing a comment as a header.
             let space = if line.starts_with('[') { " " } else { "" };
             writeln!(output, "#{space}{line}")?;
         }
-        let began = format_seconds(round_to_ms(began_unix_ns));
+        let began = format_seconds(round_to_ms(started_unix_ns));
         writeln!(output, "#latencies in nanoseconds, maxima in milliseconds\n{VERSION_LINE}")?;
         writeln!(output, "#[StartTime: {began} (seconds since epoch)]")?;
         writeln!(output, "#[BaseTime: {began} (seconds since epoch)]\n{LEGEND}")?;

@@ -1,7 +1,7 @@
 //! Stream of intervals as newline-delimited JSON, for programs that monitor a run.
 //!
 //! ```text
-//!  {"type":"begin","schema":"anello-load-intervals","schema_version":1,"began_unix_ns":1700000000250000000}
+//!  {"type":"begin","schema":"anello-load-intervals","schema_version":2,"started_unix_ns":1700000000250000000}
 //!  {"type":"interval","start_ns":0,"elapsed_ns":1000000000,"requests":48211,…}
 //!  {"type":"interval",…}
 //!  {"type":"total",…}                                        totals; missing if the run was killed
@@ -17,7 +17,7 @@ use crate::model::interval::{Interval, IntervalRecord};
 pub const SCHEMA: &str = "anello-load-intervals";
 
 /// Version of the format. Incremented by incompatible changes; adding a field is a compatible change.
-pub const SCHEMA_VERSION: u32 = 1;
+pub const SCHEMA_VERSION: u32 = 2;
 
 /// One line of the stream.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -40,7 +40,8 @@ pub struct Begin {
     /// [`SCHEMA_VERSION`] of the writer.
     pub schema_version: u32,
     /// Start of the measurement, in nanoseconds since the Unix epoch.
-    pub began_unix_ns: u64,
+    #[serde(alias = "began_unix_ns")]
+    pub started_unix_ns: u64,
 }
 
 /// Writer of the stream. Every line is flushed immediately. All methods return the errors of the output.
@@ -51,12 +52,12 @@ pub struct NdjsonWriter<W> {
 
 impl<W: Write> NdjsonWriter<W> {
     /// Creates a writer and writes the first line.
-    pub fn new(output: W, began_unix_ns: u64) -> io::Result<Self> {
+    pub fn new(output: W, started_unix_ns: u64) -> io::Result<Self> {
         let mut writer = Self { output };
         writer.write_line(&Line::Begin(Begin {
             schema: SCHEMA.to_owned(),
             schema_version: SCHEMA_VERSION,
-            began_unix_ns,
+            started_unix_ns,
         }))?;
         Ok(writer)
     }

@@ -8,9 +8,9 @@
 //! # Invariants
 //! - The total is the sum of the counts of the participating members, except for additions in flight on other threads.
 //! - A member participates from its first call of `accept` until it leaves. Its count starts at the mean, so it does
-//!   not receive more connections than the other members. A member whose queue is full is counted up without receiving
-//!   a connection, for the same reason.
-//! - Everything except counting accepted connections happens under the lock of the group.
+//!   not receive more connections than the other members. For the same reason, the count of a member whose queue is
+//!   full is raised without assigning a connection to it.
+//! - Everything except counting accepted connections happens under the group's lock.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -20,8 +20,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 pub enum Distribution {
     /// A member that has been assigned more connections than the mean of all members transfers further connections to
     /// the member with the fewest. No member exceeds the mean by more than 8 connections. Each member that has called
-    /// [`accept`](super::GroupMember::accept) receives its share until it is dropped. If it does not call `accept`
-    /// again, up to 1024 connections are queued for it, or 16 if it does not [accept
+    /// [`accept`](super::GroupMember::accept) receives its share until it is dropped. If it stops calling `accept`, up
+    /// to 1024 connections are queued for it, or 16 if it does not [accept
     /// ahead](super::GroupMember::set_accept_ahead).
     #[default]
     Balanced,
@@ -31,11 +31,10 @@ pub enum Distribution {
     Kernel,
 }
 
-/// Bounds of the slack, by which a member's count can exceed the mean. The slack is one sixteenth of the mean, within
-/// these bounds.
-/// Long-lived connections are few and should be distributed evenly. Many short-lived connections are distributed well
-/// enough by the kernel: with 4 workers and one socket per worker, all but 2.5 % are served where they are accepted.
-/// With a slack of 1, 26 % would be transferred.
+/// Bounds for the slack, the amount by which a member's count can exceed the mean. The slack is one sixteenth of the
+/// mean, within these bounds. Long-lived connections are few and should be distributed evenly. Many short-lived
+/// connections are distributed well enough by the kernel: with 4 workers and one socket per worker, all but 2.5 % are
+/// served where they are accepted. With a slack of 1, 26 % would be transferred.
 const MIN_SLACK: u64 = 2;
 const MAX_SLACK: u64 = 8;
 
@@ -47,7 +46,7 @@ pub(super) struct Balance {
     total: AtomicU64,
 }
 
-/// Counters of one member, on a cache line of their own.
+/// Counters of one member, on a separate cache line.
 #[derive(Debug, Default)]
 #[repr(align(64))]
 struct Member {
@@ -108,7 +107,7 @@ impl Balance {
         self.total.fetch_sub(assigned, Ordering::Relaxed);
     }
 
-    /// Raises a member's count to `to` without a connection.
+    /// Raises a member's count to `to` without assigning a connection.
     pub fn raise(&self, member: usize, to: u64) {
         let previous = self.members[member].assigned.fetch_max(to, Ordering::Relaxed);
         self.total.fetch_add(to.saturating_sub(previous), Ordering::Relaxed);

@@ -1,4 +1,4 @@
-//! Listening sockets that outlive the workers which accept from them.
+//! Listening sockets that outlive the workers accepting from them.
 //!
 //! ```text
 //!   ListenerGroup ── sockets, their members, open │ paused │ closed              any thread
@@ -10,8 +10,8 @@
 //! queue, unless `net.ipv4.tcp_migrate_req` is set. Therefore the group keeps every socket open, and members accept
 //! from duplicates. When a member leaves, another member takes over its sockets.
 //!
-//! While a member accepts, it only checks one atomic version number, which is not written meanwhile. It takes the lock
-//! when the version has changed, and when connections are transferred ([`distribution`]).
+//! To accept a connection, a member only checks an atomic version number, which is written only when the group changes.
+//! It takes the lock when the version has changed and when connections are transferred ([`distribution`]).
 
 mod closed;
 mod distribution;
@@ -130,7 +130,7 @@ impl<L: GroupListener> ListenerGroup<L> {
     /// returned value leaves the group.
     ///
     /// # Panics
-    /// If the index is out of range, if the member has already joined, or if no runtime runs on this thread.
+    /// Panics if the index is out of range, if the member has already joined, or if no runtime runs on this thread.
     pub fn join(&self, member: usize) -> GroupMember<L> {
         let shared = current();
         let previous = {
@@ -153,11 +153,11 @@ impl<L: GroupListener> ListenerGroup<L> {
         }
     }
 
-    /// Returns duplicates of the group's sockets, to be transferred to another process. Returns an empty vector if the
-    /// group is closed.
+    /// Returns duplicates of the group's sockets for transfer to another process. Returns an empty vector if the group
+    /// is closed.
     ///
     /// # Errors
-    /// Returns the error of `fcntl(2)` with `F_DUPFD_CLOEXEC`, for example if the process has no descriptors left.
+    /// Returns the error from `fcntl(2)` with `F_DUPFD_CLOEXEC`, for example if the process has no descriptors left.
     pub fn sockets(&self) -> io::Result<Vec<L::Std>> {
         let state = self.group.lock();
         let sockets = state.sockets.iter().flatten();
@@ -196,8 +196,9 @@ impl<L: GroupListener> ListenerGroup<L> {
         self.group.balance.distribution()
     }
 
-    /// Blocks the thread until every member has applied the last change: it accepts, has paused or has closed. Members
-    /// that have left are ignored, and members that have not joined yet are waited for. Returns the number of members.
+    /// Blocks the thread until every member has applied the last change, that is, accepts connections, has paused or
+    /// has closed. Ignores members that have left, and also waits for members that have not joined yet. Returns the
+    /// number of members.
     ///
     /// # Errors
     /// Returns `TimedOut` if a member has not applied the change within `timeout`.
@@ -285,7 +286,8 @@ impl<L: GroupListener> GroupMember<L> {
     /// connection accepted for it is returned by the next call.
     ///
     /// # Errors
-    /// Returns the error of `accept4(2)`, unless it concerns only a single client or exhausted descriptors.
+    /// Returns the error from `accept4(2)`, unless it concerns only a single client or is caused by descriptor
+    /// exhaustion.
     pub async fn accept(&self) -> io::Result<Option<L::Stream>> {
         loop {
             let mut ticket = self.wait_queue.ticket();
@@ -314,7 +316,7 @@ impl<L: GroupListener> GroupMember<L> {
     }
 
     /// Sets whether the driver may accept connections before [`accept`](Self::accept) is called, for all sockets of
-    /// this member; see [`StreamListener::set_accept_ahead`]. If it may not, at most 16 connections accepted by other
+    /// this member; see [`StreamListener::set_accept_ahead`]. Otherwise, at most 16 connections accepted by other
     /// members are queued for this member ([`Distribution::Balanced`]).
     pub fn set_accept_ahead(&self, accepts_ahead: bool) {
         if self.accepts_ahead.replace(accepts_ahead) != accepts_ahead {

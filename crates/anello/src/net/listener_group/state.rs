@@ -23,12 +23,12 @@ pub enum PendingConnections {
     Leave,
 }
 
-/// Maximum number of connections that are transferred to a member and not yet accepted by it: the share of each of 4
-/// workers in a burst that fills a backlog.
+/// Maximum number of connections transferred to a member and not yet accepted by it: the share of one of 4 workers in a
+/// burst that fills a backlog.
 const MAX_TRANSFERRED: usize = 1024;
 
-/// The same for a member that does not accept ahead: enough for what another worker accepts before this member runs
-/// again.
+/// The same limit for a member that does not accept ahead: enough for the connections that another worker accepts
+/// before this member runs again.
 const MAX_TRANSFERRED_WITHOUT_AHEAD: usize = 16;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -278,7 +278,7 @@ impl State {
     /// Marks a member as departed. The next member that is present takes over the sockets that no other member accepts
     /// from, and is returned. Connections transferred to the departed member can be accepted by any member. If the
     /// group is closed or no member is left, the sockets are closed. If no member is left, the unclaimed connections
-    /// are closed, too.
+    /// are also closed.
     pub fn leave(&mut self, member: usize) -> Option<usize> {
         let slot = &mut self.slots[member];
         slot.member_state = MemberState::Departed;
@@ -442,7 +442,7 @@ mod tests {
         assert_eq!(assigned(&group), [3, 1, 1]);
         assert!(group.take_transferred(1).is_none());
         assert!(group.take_transferred(2).is_some() && group.take_transferred(2).is_none());
-        // A transfer is of no use if the other member would then have as many connections as this one has.
+        // A transfer does not help if the other member would then have as many connections as this one.
         group.balance.transfer(0, 1);
         assert_eq!(assigned(&group), [2, 2, 1]);
         assert!(group.transfer(0, connection()).is_some());
@@ -458,7 +458,7 @@ mod tests {
     }
 
     #[test]
-    fn full_member_is_counted_up_without_connection() {
+    fn count_of_full_member_is_raised_without_connection() {
         use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
         let maximum = getrlimit(Resource::Nofile).maximum;
         setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum }).unwrap();
@@ -471,8 +471,8 @@ mod tests {
         assert_eq!(arrive(3 * MAX_TRANSFERRED), MAX_TRANSFERRED);
         let counts = assigned(&group);
         assert_eq!(arrive(100), 0);
-        // The full member was counted up meanwhile. When it has room again, it receives no more than half of the
-        // connections.
+        // The count of the full member was raised meanwhile. When the member has room again, it receives no more than
+        // half of the connections.
         while group.take_transferred(1).is_some() {}
         let transferred = arrive(100);
         assert!((40..=60).contains(&transferred), "{transferred} of 100; {counts:?}");

@@ -114,7 +114,7 @@ impl<'a> Resolver<'a> {
             driver: inline.driver.clone(),
             version: inline.version.clone().or_else(|| is_own.then(|| env!("CARGO_PKG_VERSION").to_owned())),
             connections_limit: inline.connections_limit,
-            base: inline.against.as_ref().map(|base| base.get_ref().trim().to_owned()),
+            base: inline.base.as_ref().map(|base| base.get_ref().trim().to_owned()),
             ..Contender::new("", Path::new(&program), &[])
         };
         if self.protocol == Protocol::Https && !contender.serves_tls() {
@@ -211,7 +211,7 @@ impl<'a> Resolver<'a> {
         let names: Vec<&str> =
             names_without_twins(contenders).into_iter().chain(unbuilt.filter(is_requested)).collect();
         for entry in entries() {
-            let ContenderEntry::Inline(InlineContender { name, against: Some(base), .. }) = entry else {
+            let ContenderEntry::Inline(InlineContender { name, base: Some(base), .. }) = entry else {
                 continue;
             };
             if let Err(message) = check_base(name.trim(), base.get_ref().trim(), &names) {
