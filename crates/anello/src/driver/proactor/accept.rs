@@ -100,6 +100,7 @@ impl<K: CompletionKernel> Proactor<K> {
         if !completion.has_more() {
             listener.armed = false;
             listener.cancelling = false;
+            listener.in_doubt = false;
         }
         if let Some(socket) = socket {
             self.metrics.accepted += 1;

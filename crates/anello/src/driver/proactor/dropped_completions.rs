@@ -3,7 +3,8 @@
 //!
 //! Any operation in flight may have ended without a completion. Bytes may have been received and lost, or not sent.
 //! Therefore, every connection that may have lost bytes is reset, and every operation is cancelled. A cancellation that
-//! finds no operation shows that its target has ended.
+//! finds no operation shows that its target has ended. Until then the target is *in doubt*. If its own terminal
+//! completion arrives first, the operation may be armed again under the same token; the new one is not in doubt.
 //!
 //! A resource that only a dropped completion refers to is lost until the runtime shuts down: a buffer of the receive
 //! ring, the descriptor of an accepted connection, the memory of a zero-copy send, or the reference to the ring of a
@@ -67,7 +68,7 @@ impl<K: CompletionKernel> Proactor<K> {
             if let Some(listener) = self.listeners.get_mut(key)
                 && listener.armed
             {
-                listener.cancelling = true;
+                (listener.cancelling, listener.in_doubt) = (true, true);
                 self.cancel_for_recovery(Token::new(Kind::Accept, key));
             }
         }
@@ -81,26 +82,29 @@ impl<K: CompletionKernel> Proactor<K> {
             Receiving::Idle => None,
             Receiving::Ring => Some(Kind::Receive),
             Receiving::Polling => Some(Kind::Readable),
-            Receiving::Cancelling(kind) => Some(kind),
+            Receiving::Cancelling(kind) | Receiving::InDoubt(kind) => Some(kind),
         };
         let sending = match stream.sending {
             // Confirmed by this turn or a later one, when the kernel has consumed the entry. The result is ignored.
             Sending::Idle | Sending::Inline(_) => None,
             Sending::Async => Some(Token::new(Kind::Send, key)),
             Sending::ZeroCopy(send_key) => Some(Token::new(Kind::SendZeroCopy, send_key)),
-            Sending::Polling => Some(Token::new(Kind::Writable, key)),
+            Sending::Polling | Sending::PollInDoubt => Some(Token::new(Kind::Writable, key)),
         };
         let hangup_poll = stream.hangup_poll.is_in_flight().then_some(Kind::Hangup);
         let connecting = (stream.connect == Connect::InFlight).then_some(Kind::Connect);
         // A lost poll loses no data; it is armed again.
         let loses_bytes = receiving == Some(Kind::Receive)
             || connecting.is_some()
-            || !matches!(stream.sending, Sending::Idle | Sending::Polling);
+            || !matches!(stream.sending, Sending::Idle | Sending::Polling | Sending::PollInDoubt);
         if let Some(kind) = receiving {
-            stream.receiving = Receiving::Cancelling(kind);
+            stream.receiving = Receiving::InDoubt(kind);
         }
         if hangup_poll.is_some() {
-            stream.hangup_poll = HangupPoll::Cancelling;
+            stream.hangup_poll = HangupPoll::InDoubt;
+        }
+        if stream.sending == Sending::Polling {
+            stream.sending = Sending::PollInDoubt;
         }
         if loses_bytes {
             self.abort_incomplete(key, wakes);
@@ -118,7 +122,7 @@ impl<K: CompletionKernel> Proactor<K> {
     }
 
     /// Fails a stream that may have lost bytes, and resets its connection when it is closed.
-    fn abort_incomplete(&mut self, key: Key, wakes: &mut WakeQueue) {
+    pub(super) fn abort_incomplete(&mut self, key: Key, wakes: &mut WakeQueue) {
         let Some(stream) = self.streams.get_mut(key) else { return };
         let aborted = NonZero::new(libc::ECONNABORTED);
         stream.sends.error = stream.sends.error.or(aborted);
@@ -153,17 +157,20 @@ impl<K: CompletionKernel> Proactor<K> {
         let Some(&target) = self.recovery.targets.get(cancel.index as usize) else { return };
         let key = target.key();
         let stream = self.streams.get(key);
-        let is_unconfirmed = match target.kind() {
+        let in_doubt = match target.kind() {
             Some(Kind::SendZeroCopy) => return self.detach_unconfirmed_buffer(key, wakes),
-            // A target that has ended may have been armed again, and the new operation is not affected.
-            Some(Kind::Accept) => self.listeners.get(key).is_some_and(|listener| listener.cancelling),
-            Some(Kind::Hangup) => stream.is_some_and(|stream| stream.hangup_poll == HangupPoll::Cancelling),
+            // A target that has ended may have been armed again under the same token, and even be cancelled again. The
+            // new operation is not in doubt, and it is in flight until its own terminal completion.
+            Some(Kind::Accept) => self.listeners.get(key).is_some_and(|listener| listener.in_doubt),
+            Some(Kind::Hangup) => stream.is_some_and(|stream| stream.hangup_poll == HangupPoll::InDoubt),
             Some(kind @ (Kind::Receive | Kind::Readable)) => {
-                stream.is_some_and(|stream| stream.receiving == Receiving::Cancelling(kind))
+                stream.is_some_and(|stream| stream.receiving == Receiving::InDoubt(kind))
             }
+            Some(Kind::Writable) => stream.is_some_and(|stream| stream.sending == Sending::PollInDoubt),
+            // After a connect or a send in doubt, the stream has failed and sends nothing more.
             _ => stream.is_some(),
         };
-        if is_unconfirmed {
+        if in_doubt {
             self.dispatch(&Completion::new(target, -libc::ECANCELED, 0), wakes);
         }
     }

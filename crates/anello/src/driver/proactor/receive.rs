@@ -46,7 +46,7 @@ impl<K: CompletionKernel> Proactor<K> {
         if let Some(errno) = stream.receive_error {
             return Poll::Ready(Err(io::Error::from_raw_os_error(errno.get())));
         }
-        let ring_armed = matches!(stream.receiving, Receiving::Ring | Receiving::Cancelling(_));
+        let ring_armed = !matches!(stream.receiving, Receiving::Idle | Receiving::Polling);
         if stream.direct && !ring_armed && stream.reads.readable {
             let outcome = stream.reads.receive(self.kernel.sockets_mut(), &stream.socket, &self.pools);
             match outcome {
@@ -156,7 +156,7 @@ impl<K: CompletionKernel> Proactor<K> {
         let kind = match stream.receiving {
             Receiving::Ring => Kind::Receive,
             Receiving::Polling => Kind::Readable,
-            Receiving::Idle | Receiving::Cancelling(_) => return,
+            Receiving::Idle | Receiving::Cancelling(_) | Receiving::InDoubt(_) => return,
         };
         stream.receiving = Receiving::Cancelling(kind);
         self.kernel.push(cancel_token(), Op::Cancel { target: Token::new(kind, key) });

@@ -40,7 +40,7 @@ impl<K: CompletionKernel> Proactor<K> {
         if let Some(stream) = self.streams.get_mut(key) {
             stream.sends.error = NonZero::new(libc::ECONNABORTED);
             match stream.sending {
-                Sending::Idle | Sending::Polling => stream.sends.queue.clear(),
+                Sending::Idle | Sending::Polling | Sending::PollInDoubt => stream.sends.queue.clear(),
                 // Confirmed by the next turn, which drops the rest after a short send.
                 Sending::Inline(_) => {}
                 Sending::Async => {

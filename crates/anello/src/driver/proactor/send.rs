@@ -177,7 +177,10 @@ impl<K: CompletionKernel> Proactor<K> {
 
     #[inline(never)]
     pub(super) fn on_writable(&mut self, key: Key, wakes: &mut WakeQueue) {
-        let Some(stream) = self.streams.get_mut(key).filter(|stream| stream.sending == Sending::Polling)
+        let Some(stream) = self
+            .streams
+            .get_mut(key)
+            .filter(|stream| matches!(stream.sending, Sending::Polling | Sending::PollInDoubt))
         else {
             self.metrics.late_completions += 1;
             return;
@@ -292,8 +295,13 @@ impl<K: CompletionKernel> Proactor<K> {
             // The last completion: either that of a send that failed immediately, or the notification that the memory
             // is no longer in use.
             let is_detached = memory.is_some();
+            let is_result_lost = completion.is_notification() && !is_detached && short_result.is_none();
             let result = short_result.filter(|_| completion.is_notification()).unwrap_or(completion.result);
             self.zero_copy_sends.remove(send_key);
+            if is_result_lost {
+                // The completion with the result was dropped. Sending the same bytes again could duplicate them.
+                self.abort_incomplete(key, wakes);
+            }
             if !is_detached {
                 self.finish_send(key, result, wakes);
             }

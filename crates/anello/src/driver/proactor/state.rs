@@ -171,6 +171,7 @@ impl<K: CompletionKernel> Machine for Proactor<K> {
             armed: false,
             accepts_ahead: true,
             cancelling: false,
+            in_doubt: false,
             released: false,
             accept_sink: None,
             error: None,

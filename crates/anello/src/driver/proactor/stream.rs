@@ -72,6 +72,9 @@ pub(super) enum Receiving {
     Polling,
     /// An operation of the given kind, `Receive` or `Readable`, whose cancellation is in flight.
     Cancelling(Kind),
+    /// An operation of the given kind that may have ended, because completions were dropped. The cancellation that
+    /// determines this is in flight. An operation that is armed later is not in doubt.
+    InDoubt(Kind),
 }
 
 /// State of the poll for a hangup, on kernels where a receive can miss a connection reset.
@@ -81,6 +84,8 @@ pub(super) enum HangupPoll {
     Armed,
     /// Cancellation is in flight.
     Cancelling,
+    /// See [`Receiving::InDoubt`].
+    InDoubt,
     /// The poll has completed. A receive that starts now reports the hangup.
     Fired,
 }
@@ -88,7 +93,7 @@ pub(super) enum HangupPoll {
 impl HangupPoll {
     /// Returns `true` if the poll is in flight.
     pub fn is_in_flight(self) -> bool {
-        matches!(self, Self::Armed | Self::Cancelling)
+        matches!(self, Self::Armed | Self::Cancelling | Self::InDoubt)
     }
 }
 
@@ -104,6 +109,8 @@ pub(super) enum Sending {
     ZeroCopy(Key),
     /// A poll for writability. Queued bytes wait until it completes.
     Polling,
+    /// A poll for writability. See [`Receiving::InDoubt`].
+    PollInDoubt,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -172,6 +179,8 @@ pub(super) struct Listener<S> {
     /// See `Proactor::set_accept_ahead`.
     pub accepts_ahead: bool,
     pub cancelling: bool,
+    /// Set if the armed accept is in doubt. See [`Receiving::InDoubt`].
+    pub in_doubt: bool,
     pub released: bool,
     /// Receives the connections that the kernel accepts for a released listener until its accept operation has ended.
     pub accept_sink: Option<Arc<dyn AcceptSink>>,

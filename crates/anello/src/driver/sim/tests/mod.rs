@@ -12,6 +12,7 @@ use std::cell::{Cell, RefCell};
 use std::future::{Future, poll_fn};
 use std::io::{self, IoSlice};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr};
+use std::ops::Range;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -321,10 +322,23 @@ fn for_seeds(count: u64, model: SimModel, mut test: impl FnMut(u64)) {
     }
 }
 
-/// Runs a test for `count` seeds, or as many as `ANELLO_SEEDS` requests, each with both models.
-fn for_seeds_and_models(count: u64, test: impl Fn(u64, SimModel)) {
+/// Returns `count` seeds, or as many as `ANELLO_SEEDS` requests.
+fn requested_seeds(count: u64) -> Range<u64> {
     let requested = std::env::var("ANELLO_SEEDS").ok().and_then(|count| count.parse().ok());
-    for seed in 0..requested.unwrap_or_else(|| scaled(count)) {
+    0..requested.unwrap_or_else(|| scaled(count))
+}
+
+/// Runs a test on one model for `count` seeds, or as many as `ANELLO_SEEDS` requests.
+fn for_requested_seeds(count: u64, model: SimModel, mut test: impl FnMut(u64)) {
+    for seed in requested_seeds(count) {
+        let _case = Case(seed, model);
+        test(seed);
+    }
+}
+
+/// Runs a test with both models for `count` seeds, or as many as `ANELLO_SEEDS` requests.
+fn for_seeds_and_models(count: u64, test: impl Fn(u64, SimModel)) {
+    for seed in requested_seeds(count) {
         for model in MODELS {
             let _case = Case(seed, model);
             test(seed, model);
