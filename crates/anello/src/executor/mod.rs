@@ -26,7 +26,9 @@ mod wheel;
 mod workers;
 
 pub use blocking::{BlockingHandle, MAX_BLOCKING_THREADS, spawn_blocking, spawn_file_operation};
-pub(crate) use context::{Shared, current, flush_wakes_before_blocking, with_current};
+#[cfg(feature = "compat-hyper")]
+pub(crate) use context::with_current;
+pub(crate) use context::{Shared, current, flush_wakes_before_blocking};
 pub use context::{consume_budget, unconstrained, yield_now};
 pub use join::{JoinError, JoinHandle};
 pub use runtime::{Handle, Runtime, RuntimeBuilder, current_driver, current_metrics, spawn};

@@ -35,5 +35,5 @@ pub use unix_stream::UnixStream;
 
 pub use crate::driver::buffer::Chunk;
 pub use crate::driver::{PeerCredentials, SendBuf};
-pub(crate) use connection::Connection;
-pub(crate) use stream::Sealed;
+#[cfg(any(feature = "compat-futures-io", feature = "compat-hyper", feature = "compat-tokio"))]
+pub(crate) use {connection::Connection, stream::Sealed};
