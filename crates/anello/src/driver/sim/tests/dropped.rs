@@ -115,8 +115,8 @@ fn fault_09_zero_copy_send_without_result_is_not_repeated() {
     let mut aborted = 0;
     let runs = scaled(200);
     for_seeds(200, SimModel::Completion, |seed| {
-        let mut options = DriverOptions::default();
-        options.zero_copy = ZeroCopy::Always { threshold_bytes: 16 };
+        let zero_copy = ZeroCopy::Always { threshold_bytes: 16 };
+        let mut options = DriverOptions { zero_copy, ..DriverOptions::default() };
         options.disabled_features.buffer_ring = true;
         let world = World::new(&SimOptions::new(seed), &options);
         let (listener, address) = world.listen();
