@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use anello_bare::TaskWork;
+use anello_bare::UringOptions;
 use anello_bare::disk::Engine;
 
 use crate::common::duration;
@@ -49,83 +49,20 @@ pub struct Address {
 
 /// TCP echo server with io_uring.
 ///
-/// Without any of the options below, this is the baseline. With any option, a second, configurable server runs instead,
-/// to measure the effect of each option. Compare it with --configurable alone, not with the baseline.
+/// Without any of the options below, this is the baseline, compiled with fixed options. With any option, the server
+/// reads its options at run time, to measure the effect of each. Compare it with --configurable alone, not with the
+/// baseline.
 #[derive(clap::Args)]
 pub struct UringArguments {
     #[command(flatten)]
     pub address: Address,
 
-    /// Run the configurable server even without other options: the reference for measuring them.
+    /// Read the options at run time even without other options: the reference for measuring them.
     #[arg(long, help_heading = "io_uring options")]
     pub configurable: bool,
 
     #[command(flatten)]
-    pub options: UringFlags,
-}
-
-#[derive(clap::Args)]
-#[command(next_help_heading = "io_uring options")]
-pub struct UringFlags {
-    /// When the kernel runs completion work: deferred (the default), deferred-once (once per turn of the loop),
-    /// cooperative or interrupting.
-    #[arg(long, value_name = "WHEN")]
-    pub task_work: Option<TaskWork>,
-
-    /// Use a kernel thread to poll for submissions; it sleeps after IDLE_MS milliseconds without one. Sends then post
-    /// their own completions.
-    #[arg(long, value_name = "IDLE_MS")]
-    pub sqpoll: Option<u32>,
-
-    /// Pin the kernel thread of --sqpoll to this core; last is the last core that this process may use.
-    #[arg(long, value_name = "CORE", value_parser = anello_bare::parse_core)]
-    pub sqpoll_core: Option<u32>,
-
-    /// Submit each receive separately instead of using multishot receives.
-    #[arg(long)]
-    pub one_shot_receive: bool,
-
-    /// Receive alternately into two buffers per connection instead of a buffer ring; receives are then one-shot.
-    #[arg(long)]
-    pub per_connection_buffers: bool,
-
-    /// Keep connections only as registered files of the ring, without descriptors (Linux 5.19).
-    #[arg(long)]
-    pub registered_files: bool,
-
-    /// Run every receive and send on io_uring's kernel worker threads (IOSQE_ASYNC); sends then post their own
-    /// completions.
-    #[arg(long)]
-    pub forced_async: bool,
-
-    /// Link a timeout to each receive, and close the connection of a client that sends nothing for this long; receives
-    /// are then one-shot.
-    #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
-    pub linked_timeout: Option<Duration>,
-
-    /// Post one completion for all buffers that a receive filled (Linux 6.10).
-    #[arg(long)]
-    pub bundles: bool,
-
-    /// Post a completion for each send instead of completing sends inline at submission.
-    #[arg(long)]
-    pub completion_per_send: bool,
-
-    /// Use zero-copy sends (Linux 6.1), also on loopback, where the kernel still copies.
-    #[arg(long)]
-    pub zero_copy_sends: bool,
-
-    /// Number of threads, each with its own ring and listener (SO_REUSEPORT).
-    #[arg(long, value_name = "COUNT", default_value_t = 1)]
-    pub rings: u16,
-
-    /// Share io_uring's kernel worker threads, and the thread of --sqpoll, between all rings.
-    #[arg(long)]
-    pub shared_workers: bool,
-
-    /// Time to poll for completions before the thread sleeps, such as 50us; at most 1s.
-    #[arg(long, value_name = "DURATION", value_parser = duration::parse_spin, default_value = "0s")]
-    pub spin: Duration,
+    pub options: UringOptions,
 }
 
 /// Read and write a file on command from a control connection: the worker of the lab's disk preset.

@@ -2,12 +2,11 @@
 
 use std::io;
 use std::process::ExitCode;
-use std::time::Duration;
 
 use anello_bare::disk::Worker;
 use anello_bare::{Model, Options, UringOptions};
 
-use super::flags::{Address, Arguments, Baseline, DiskArguments, UringArguments, UringFlags};
+use super::flags::{Address, Arguments, Baseline, DiskArguments, UringArguments};
 use crate::common::error::Context;
 use crate::common::output::announce;
 
@@ -15,9 +14,8 @@ use crate::common::output::announce;
 pub fn run(arguments: Arguments) -> io::Result<ExitCode> {
     let mut options = Options::default();
     let (model, Address { addr }) = match arguments.baseline {
-        Baseline::Uring(UringArguments { address, configurable, options: flags }) => {
-            let flags = flags.into_options();
-            options.uring = (configurable || flags != UringOptions::default()).then_some(flags);
+        Baseline::Uring(UringArguments { address, configurable, options: uring }) => {
+            options.uring = (configurable || uring != UringOptions::default()).then_some(uring);
             (Model::Uring, address)
         }
         Baseline::Epoll { address, spin } => {
@@ -52,27 +50,6 @@ fn disk(arguments: &DiskArguments) -> io::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-impl UringFlags {
-    fn into_options(self) -> UringOptions {
-        UringOptions {
-            task_work: self.task_work,
-            sqpoll: self.sqpoll.map(|idle_ms| Duration::from_millis(idle_ms.into())),
-            sqpoll_core: self.sqpoll_core,
-            one_shot_receive: self.one_shot_receive,
-            per_connection_buffers: self.per_connection_buffers,
-            registered_files: self.registered_files,
-            forced_async: self.forced_async,
-            linked_timeout: self.linked_timeout,
-            bundles: self.bundles,
-            completion_per_send: self.completion_per_send,
-            zero_copy_sends: self.zero_copy_sends,
-            rings: self.rings,
-            shared_workers: self.shared_workers,
-            spin: self.spin,
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use clap::Parser;
@@ -93,7 +70,7 @@ mod tests {
             let Baseline::Uring(arguments) = line.arguments.baseline else {
                 panic!("{}: not uring", variant.name);
             };
-            arguments.options.into_options().validate().expect(variant.name);
+            arguments.options.validate().expect(variant.name);
         }
     }
 }
