@@ -12,7 +12,7 @@ use super::sockets::{Family, Sockets};
 pub(crate) struct DirectRead {
     /// Set if a receive may return data. Stays set at EOF.
     pub readable: bool,
-    /// Set if a short read does not mean that the socket is drained: a hangup was reported, for which no further edge
+    /// Set if a short read does not mean that the socket is drained: a hangup was reported, for which no further event
     /// will arrive; urgent data was reported, before which a read stops; or it is a Unix socket.
     pub short_read_is_inconclusive: bool,
     /// Set when a receive has returned EOF.

@@ -3,18 +3,18 @@
 //! # Design
 //!
 //! The reactor is edge-triggered and speculative. Each socket is registered once, for both directions. A receive or
-//! send is attempted first, and waits for the next edge only if the kernel returned `EAGAIN`. A short read means that
+//! send is attempted first, and waits for the next event only if the kernel returned `EAGAIN`. A short read means that
 //! the socket is drained, except in the cases of `short_read_is_inconclusive` in `direct_read.rs`. Bytes that cannot be
 //! sent immediately are queued and sent by the turn in which the socket becomes writable.
 //!
-//! After a wait that returned many edges, small messages are not sent immediately but in the next turn, when all
+//! After a wait that returned many events, small messages are not sent immediately but in the next turn, when all
 //! pending data has been received. This uses 1 to 2 % less CPU time than alternating between receives and sends
 //! (`DriverOptions::deferred_send_threshold_edges`).
 //!
 //! # Invariants
 //!
 //! - `readable` is false only if the kernel has reported, by a short read or `EAGAIN`, that no data was left, and no
-//!   edge has arrived since. It stays true at EOF. The same applies to `writable`.
+//!   event has arrived since. It stays true at EOF. The same applies to `writable`.
 //! - The send queue is empty unless `writable` is false, a connect is in progress, or the stream is listed in
 //!   `deferred_streams`.
 
@@ -53,9 +53,9 @@ pub(crate) struct Reactor<K: ReadinessKernel> {
     max_send_queue_bytes: usize,
     /// Maximum size of messages that are deferred to the next turn.
     deferred_bytes: usize,
-    /// Minimum number of edges returned by one wait for messages to be deferred.
+    /// Minimum number of events that a single wait must return for messages to be deferred.
     deferred_send_threshold_edges: usize,
-    /// Whether the last wait returned at least that many edges.
+    /// Whether the last wait returned at least that many events.
     deferring_sends: bool,
     /// Streams with deferred messages. Some may have been released, or may have sent their messages, in the meantime.
     deferred_streams: Vec<Key>,
@@ -433,7 +433,7 @@ impl<K: ReadinessKernel> Reactor<K> {
         Ok(())
     }
 
-    /// Collects edges while the driver spins. Returns `true` if a task was woken.
+    /// Collects readiness events while the driver spins. Returns `true` if a task was woken.
     pub fn find_work(&mut self, wakes: &mut WakeQueue) -> io::Result<bool> {
         self.turn(Wait::None, wakes)?;
         Ok(wakes.has_work())

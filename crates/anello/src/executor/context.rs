@@ -38,7 +38,7 @@ pub(crate) struct Shared {
     pub timers: RefCell<Wheel<Waker>>,
     /// The driver's clock, which can be read while the driver is borrowed.
     clock: Clock,
-    /// Tasks ready to run, in FIFO order. They run after the batch that the executor is running.
+    /// Tasks ready to run, in FIFO order. They run after the current batch.
     pub(super) ready: RefCell<Vec<TaskPointer>>,
     pub(super) inbox: Arc<Inbox>,
     /// All tasks that are not done.
@@ -65,7 +65,7 @@ pub(crate) struct Shared {
 pub(crate) struct Inbox {
     mailbox: Mailbox<MailboxMessage>,
     notifier: Notifier,
-    /// Number of the worker, which identifies it in the states of other mailboxes.
+    /// Number of the worker, which identifies it in the state of other mailboxes.
     worker_id: u32,
 }
 
@@ -91,7 +91,7 @@ thread_local! {
     static CURRENT: Cell<Option<NonNull<Shared>>> = const { Cell::new(None) };
 }
 
-/// Calls `action` with the runtime that runs on this thread. Returns `None` outside of a runtime.
+/// Calls `action` with the runtime that is running on this thread. Returns `None` outside of a runtime.
 #[inline]
 pub(crate) fn with_current<T>(action: impl FnOnce(&Shared) -> T) -> Option<T> {
     // SAFETY: `EnterGuard` sets the pointer, keeps its `Rc` alive, and resets the pointer on this thread when it is
@@ -99,10 +99,10 @@ pub(crate) fn with_current<T>(action: impl FnOnce(&Shared) -> T) -> Option<T> {
     CURRENT.get().map(|shared| action(unsafe { shared.as_ref() }))
 }
 
-/// Returns the runtime that runs on this thread.
+/// Returns the runtime that is running on this thread.
 ///
 /// # Panics
-/// Panics if no runtime runs on this thread.
+/// Panics if no runtime is running on this thread.
 pub(crate) fn current() -> Rc<Shared> {
     let Some(shared) = CURRENT.get() else {
         panic!("no anello runtime on this thread (call from Runtime::block_on or a spawned task)")
@@ -121,13 +121,13 @@ pub(super) fn has_ready_tasks() -> bool {
 }
 
 /// Submits the notifications for other workers that this thread's runtime has queued. Must be called before the thread
-/// blocks until another worker has made progress: otherwise the notifications wait for the next turn, which comes only
-/// after that.
+/// blocks until another worker makes progress: otherwise, the notifications would not be submitted until the next turn,
+/// which comes only after that.
 pub(crate) fn flush_wakes_before_blocking() {
     with_current(Shared::flush_driver);
 }
 
-/// Makes a runtime the current one of this thread until it is dropped.
+/// Makes a runtime the current one on this thread until the guard is dropped.
 pub(super) struct EnterGuard {
     previous: Option<NonNull<Shared>>,
     was_entered: bool,
@@ -153,7 +153,7 @@ impl Drop for EnterGuard {
     }
 }
 
-/// Returns whether a runtime runs on this thread.
+/// Returns whether a runtime is running on this thread.
 pub(super) fn is_entered() -> bool {
     CURRENT.get().is_some()
 }
@@ -182,7 +182,7 @@ impl Shared {
         }))
     }
 
-    /// Returns whether this runtime is the current one of the calling thread.
+    /// Returns whether this runtime is the current one on the calling thread.
     pub fn is_current(&self) -> bool {
         with_current(|current| std::ptr::eq(current, self)) == Some(true)
     }
@@ -193,7 +193,7 @@ impl Shared {
         self.is_entered.get()
     }
 
-    /// Shuts down the driver. Destructors and wakers may run arbitrary code meanwhile.
+    /// Shuts down the driver. Destructors and wakers may run arbitrary code in the meantime.
     ///
     /// If the driver is borrowed, a destructor or waker that it called has dropped the runtime. The shutdown is then
     /// deferred to the next use of a socket, or to the destructor of the driver.
@@ -213,7 +213,7 @@ impl Shared {
         drop(driver);
         // These wake tasks of other runtimes, which take over the connections accepted here.
         catch_and_log_panic("waker panicked while its runtime was dropped", || wakes.call());
-        // No task runs after this, so budgets are no longer needed.
+        // No task runs after this point, so budgets are no longer needed.
         self.budget.set(i64::MAX);
     }
 
@@ -221,7 +221,8 @@ impl Shared {
     #[cold]
     fn shut_down_if_deferred(&self) -> bool {
         let Some(drain) = self.deferred_shut_down.take() else { return false };
-        // An outer runtime on this thread may have queued notifications, and it waits until this one has drained.
+        // An outer runtime on this thread may have queued notifications, and cannot submit them until this one has
+        // drained.
         catch_and_log_panic("waker panicked before a runtime was shut down", flush_wakes_before_blocking);
         self.shut_down(drain);
         true
@@ -454,7 +455,7 @@ impl Inbox {
         }
     }
 
-    /// Notifies the worker, whether or not its mailbox contains messages, and wakes it if it sleeps.
+    /// Notifies the worker, whether or not its mailbox contains messages, and wakes it if it is asleep.
     ///
     /// On a thread with an io_uring runtime, the next turn of that runtime submits the notification. Otherwise, the
     /// eventfd wakes the worker immediately. Returns whether the notification is only queued.
@@ -601,8 +602,8 @@ pub async fn consume_budget() {
 
 /// Runs a future without a budget: it is never forced to yield while its operations are ready.
 ///
-/// Use it for futures that must not be interrupted between ready operations. Other tasks, sockets and timers of the
-/// worker wait while the future is being polled.
+/// Use it for futures that must not be interrupted between ready operations. The worker's other tasks, sockets and
+/// timers wait while the future is being polled.
 ///
 /// # Cancel safety
 /// The returned future is cancel-safe if the given one is.

@@ -77,13 +77,13 @@ impl Runtime {
         Handle { inbox: Arc::clone(&self.shared.inbox) }
     }
 
-    /// Runs a future to completion, and the spawned tasks concurrently with it.
+    /// Runs a future to completion, along with the spawned tasks.
     ///
     /// Tasks that have not finished when the future completes stay in the runtime. The next call continues to run them.
     ///
     /// # Panics
-    /// Panics if a runtime already runs on this thread, if the future panics, or if the driver fails to wait for events
-    /// (for example because other code has closed its file descriptor).
+    /// Panics if a runtime is already running on this thread, if the future panics, or if the driver fails to wait for
+    /// events (for example because other code has closed its file descriptor).
     pub fn block_on<F: Future>(&self, future: F) -> F::Output {
         assert!(
             !context::is_entered(),
@@ -153,7 +153,7 @@ fn run_ready(shared: &Shared, batch: &mut Vec<TaskPointer>) {
     }
 }
 
-/// Runs the driver and the timers for one iteration of the loop, with a reused wake-up queue.
+/// Runs the driver and the timers for one loop iteration. Reuses the memory of the wake-up queue.
 struct Turn {
     wakes: WakeQueue,
 }
@@ -169,8 +169,8 @@ impl Turn {
         if wait != Wait::None && !mailbox.prepare_to_sleep() {
             wait = Wait::None;
         }
-        // Two threads may have woken the main task since `busy` was computed. The second one saw that the worker was
-        // awake and did not notify it, and the notification of the first one may stay queued for a long time.
+        // Two threads may have woken the main task since `busy` was computed. The second thread saw that the worker was
+        // awake and did not notify it, and the notification from the first thread may stay queued for a long time.
         if wait != Wait::None && main_is_woken.load(Ordering::SeqCst) {
             mailbox.finish_sleep();
             wait = Wait::None;
@@ -218,7 +218,8 @@ impl Drop for Runtime {
             std::mem::forget(Rc::clone(&self.shared));
             return log(|| tracing::error!("runtime dropped while running; leaking it"));
         }
-        // An outer runtime on this thread may have queued notifications, and it waits until this one has drained.
+        // An outer runtime on this thread may have queued notifications, and cannot submit them until this one has
+        // drained.
         catch_and_log_panic("waker panicked before a runtime was dropped", flush_wakes_before_blocking);
         let entered = EnterGuard::new(&self.shared);
         // Tasks are dropped first: their sockets are released into the driver.
@@ -229,7 +230,7 @@ impl Drop for Runtime {
     }
 }
 
-/// Waker of the future of `block_on`. Any thread can wake it.
+/// Waker for the future passed to `block_on`. Can be called on any thread.
 struct MainTask {
     is_woken: AtomicBool,
     inbox: Arc<Inbox>,
@@ -242,7 +243,8 @@ impl Wake for MainTask {
 
     fn wake_by_ref(self: &Arc<Self>) {
         if self.is_woken.swap(true, Ordering::SeqCst) {
-            // The earlier wake-up may come from another worker, whose notification can stay queued for a long time.
+            // The earlier wake-up may have come from another worker, whose notification can stay queued for a long
+            // time.
             return self.inbox.notify_if_asleep();
         }
         let own = with_current(|shared| Arc::ptr_eq(&shared.inbox, &self.inbox));
@@ -275,10 +277,10 @@ impl Handle {
     }
 }
 
-/// Spawns a future on the runtime of this thread.
+/// Spawns a future on the current thread's runtime.
 ///
 /// # Panics
-/// Panics if no runtime runs on this thread.
+/// Panics if no runtime is running on this thread.
 pub fn spawn<F>(future: F) -> JoinHandle<F::Output>
 where
     F: Future + 'static,
@@ -289,12 +291,12 @@ where
     })
 }
 
-/// Returns the driver of the runtime that runs on this thread, or `None` outside of a runtime.
+/// Returns the driver of the runtime that is running on this thread, or `None` outside of a runtime.
 pub fn current_driver() -> Option<DriverInfo> {
     with_current(|shared| shared.driver.borrow().description().clone())
 }
 
-/// Returns the driver counters of the runtime that runs on this thread, or `None` outside of a runtime.
+/// Returns the driver counters of the runtime that is running on this thread, or `None` outside of a runtime.
 pub fn current_metrics() -> Option<DriverMetrics> {
     with_current(|shared| shared.driver.borrow().metrics())
 }

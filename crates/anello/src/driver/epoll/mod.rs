@@ -26,7 +26,7 @@ const EDGES_PER_WAIT: usize = 64;
 pub(crate) struct Epoll {
     epoll: OwnedFd,
     sockets: OsSockets,
-    /// Written to by other threads. It is never read, because each write triggers an edge.
+    /// Written to by other threads. It is never read, because each write triggers a new event.
     wake: Arc<OwnedFd>,
     events: Box<[MaybeUninit<Event>]>,
     count: usize,

@@ -11,7 +11,7 @@
 //!
 //! [`network`] models TCP: bounded buffers, half-close, resets, accept queues. [`sockets`] provides system calls on top
 //! of it, and injects faults. [`completion`] runs the operations of [`operation`] like io_uring, and [`readiness`]
-//! reports edges like epoll.
+//! reports edge-triggered events like epoll.
 //!
 //! # Invariants
 //!

@@ -126,8 +126,8 @@ impl Uring {
         }
     }
 
-    /// Arms a poll that reports every write to the eventfd. The eventfd is never read, because each write is a separate
-    /// edge.
+    /// Arms a poll that reports every write to the eventfd. The eventfd is never read, because each write triggers the
+    /// poll again.
     fn arm_wake(&mut self) {
         let poll = Sqe::poll(raw(&self.wake), libc::POLLIN as u32);
         self.queue(poll.with_user_data(Token::internal(Kind::Wake).0));

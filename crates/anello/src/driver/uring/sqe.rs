@@ -86,7 +86,7 @@ impl Sqe {
         Self { opcode: IoringOp::SendZc as u8, ..Self::send(file, data, length, flags) }
     }
 
-    /// `IORING_OP_POLL_ADD` (5.1; multishot 5.13): posts a completion for every edge.
+    /// `IORING_OP_POLL_ADD` (5.1; multishot 5.13): posts a completion each time the socket becomes ready.
     pub fn poll(descriptor: i32, mask: u32) -> Self {
         Self { length: POLL_MULTISHOT, ..Self::poll_once(descriptor, mask) }
     }
