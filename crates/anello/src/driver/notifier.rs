@@ -1,7 +1,7 @@
-//! Interruption of a driver's wait by other threads, through an eventfd or a message from another ring.
+//! Lets other threads interrupt a driver's wait, through an eventfd or a message from another ring.
 //!
 //! Handles, wakers and other workers can keep a [`Notifier`] indefinitely. The descriptors are therefore in a slot that
-//! all clones share, and the worker empties it when it exits. Each call holds a reference to the descriptor that it
+//! all clones share, which the worker empties when it exits. Each call holds a reference to the descriptor that it
 //! uses, so a descriptor number is never used after it was closed.
 
 use std::os::fd::OwnedFd;
@@ -49,7 +49,7 @@ impl Notifier {
         }
     }
 
-    /// Closes the descriptors as soon as no other thread uses them. Called when the worker exits.
+    /// Closes the descriptors as soon as no other thread is using them. Called when the worker exits.
     pub fn close(&self) {
         let descriptors = self.lock().take();
         drop(descriptors);

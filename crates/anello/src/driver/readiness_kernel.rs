@@ -1,4 +1,4 @@
-//! Interface between the state machine and a kernel that reports readiness.
+//! Interface between the reactor and a kernel that reports readiness.
 
 use std::io;
 
@@ -26,7 +26,7 @@ pub(crate) trait ReadinessKernel: Sized {
     fn edge(&mut self) -> Option<Edge>;
 }
 
-/// A readiness event of a socket.
+/// A readiness event on a socket.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Edge {
     pub token: Token,
