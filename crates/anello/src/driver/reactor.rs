@@ -7,7 +7,7 @@
 //! the socket is drained, except in the cases of `short_read_is_inconclusive` in `direct_read.rs`. Bytes that cannot be
 //! sent immediately are queued and sent by the turn in which the socket becomes writable.
 //!
-//! After a wait that returned many events, small messages are not sent immediately but in the next turn, when all
+//! After a wait that returned many events, small messages are not sent immediately but in the next turn, once all
 //! pending data has been received. This uses 1 to 2 % less CPU time than alternating between receives and sends
 //! (`DriverOptions::deferred_send_threshold_edges`).
 //!
@@ -71,7 +71,7 @@ struct Stream<S> {
     writable: bool,
     connecting: bool,
     released: bool,
-    /// Another owner may have a descriptor of the same socket.
+    /// Set if another owner may have a descriptor for the same socket.
     may_be_shared: bool,
     family: Family,
     receive_waker: WakerSlot,
@@ -150,7 +150,7 @@ impl<K: ReadinessKernel> Reactor<K> {
         Poll::Ready(Ok(()))
     }
 
-    /// Releases the key. Accepted bytes are still sent. Returns `true` if any remain.
+    /// Releases the key. Accepted bytes are still sent. Returns `true` if any remain unsent.
     pub fn release(&mut self, key: Key) -> bool {
         let Some(stream) = self.streams.get_mut(key) else { return false };
         stream.released = true;
@@ -262,7 +262,7 @@ impl<K: ReadinessKernel> Reactor<K> {
 
     // ---- Sending -------------------------------------------------------------------------------------------------
 
-    /// Accepts a buffer for sending if the queue has room. Takes the value of `outgoing` in that case.
+    /// Accepts a buffer for sending if the queue has room. In that case, takes the value of `outgoing`.
     #[inline(never)]
     pub fn poll_send(&mut self, key: Key, outgoing: &mut Option<SendBuf>, waker: &Waker) -> PollIo<()> {
         let Some(stream) = self.streams.get_mut(key) else { return Poll::Ready(Err(gone())) };
@@ -287,7 +287,7 @@ impl<K: ReadinessKernel> Reactor<K> {
             stream.sends.queue.queue(queued, &self.pools);
             return Poll::Ready(Ok(()));
         }
-        // Usually, the whole buffer is sent in place and never queued.
+        // Usually, the whole buffer is sent from where it is and never queued.
         let data = queued.as_slice();
         let sent = self.kernel.sockets_mut().send(&stream.socket, data);
         match stream.sends.sent(sent)? {
@@ -316,7 +316,8 @@ impl<K: ReadinessKernel> Reactor<K> {
         self.poll_write(key, &[IoSlice::new(data)], waker)
     }
 
-    /// Accepts as many bytes from the slices as the kernel takes immediately and as fit into the send queue.
+    /// Accepts the bytes from the slices that the kernel takes immediately and, after them, those that fit into the
+    /// send queue.
     pub fn poll_write(&mut self, key: Key, slices: &[IoSlice<'_>], waker: &Waker) -> PollIo<usize> {
         let Some(stream) = self.streams.get_mut(key) else { return Poll::Ready(Err(gone())) };
         let Some(mut cursor) = stream.sends.start_write(slices)? else { return Poll::Ready(Ok(0)) };
@@ -382,7 +383,7 @@ impl<K: ReadinessKernel> Reactor<K> {
         Poll::Pending
     }
 
-    /// Returns `Ready` when all accepted bytes are in the kernel or will be sent by the next turn.
+    /// Returns `Ready` when all accepted bytes are in the kernel or will be sent in the next turn.
     pub fn poll_submitted(&mut self, key: Key, waker: &Waker) -> PollIo<()> {
         match self.streams.get(key) {
             Some(stream) if stream.writable && stream.sends.error.is_none() => Poll::Ready(Ok(())),
@@ -454,7 +455,7 @@ impl<K: ReadinessKernel> Reactor<K> {
             let result = self.kernel.sockets_mut().send(&stream.socket, data);
             let is_whole = matches!(result, Ok(count) if count == length);
             if is_whole && !stream.sends.queue.has_queued_behind_front() {
-                // Fast path for nearly every message.
+                // Fast path for nearly all messages.
                 self.metrics.sends += 1;
                 stream.sends.queue.mark_all_sent();
                 stream.sends.waker.wake(wakes);
@@ -506,7 +507,7 @@ impl<K: ReadinessKernel> Reactor<K> {
         }
     }
 
-    /// Returns `true`: the kernel uses memory of this driver only during system calls.
+    /// Returns `true`: the kernel uses this driver's memory only during system calls.
     #[expect(clippy::unused_self, reason = "the completion-based drivers need self")]
     pub fn is_quiescent(&self) -> bool {
         true

@@ -1,4 +1,4 @@
-//! The send direction of a stream, common to both state machines.
+//! The send direction of a stream, shared by both state machines.
 
 use std::io::{self, IoSlice};
 use std::net::Shutdown;
@@ -17,7 +17,7 @@ use super::wake::{PollIo, WakeQueue, WakerSlot};
 pub(crate) enum WriteSide {
     #[default]
     Open,
-    /// No more bytes are accepted. The direction is shut down when the kernel has taken all accepted bytes.
+    /// No more bytes are accepted. The write direction is shut down once the kernel has taken all accepted bytes.
     ShutdownQueued,
     ShutDown,
 }
@@ -30,7 +30,7 @@ pub(crate) struct SendSide {
     /// The error number of a failed send. Nothing is sent afterwards.
     pub error: Option<NonZero<i32>>,
     pub queue: SendQueue,
-    /// The task that waits for room in the queue, or for the queue to be sent.
+    /// The task that is waiting for room in the queue, or for the whole queue to be sent.
     pub waker: WakerSlot,
 }
 

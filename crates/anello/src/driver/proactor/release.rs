@@ -16,7 +16,7 @@ use crate::driver::token::{Key, Kind, Token};
 use crate::driver::wake::{PollIo, WakerSlot};
 
 impl<K: CompletionKernel> Proactor<K> {
-    /// Releases the key. Accepted bytes are still sent. Returns `true` if any remain.
+    /// Releases the key. Accepted bytes are still sent. Returns `true` if any remain unsent.
     pub fn release(&mut self, key: Key) -> bool {
         let Some(stream) = self.streams.get_mut(key) else { return false };
         stream.released = true;
@@ -41,7 +41,7 @@ impl<K: CompletionKernel> Proactor<K> {
             stream.sends.error = NonZero::new(libc::ECONNABORTED);
             match stream.sending {
                 Sending::Idle | Sending::Polling | Sending::PollInDoubt => stream.sends.queue.clear(),
-                // Confirmed by the next turn, which drops the rest after a short send.
+                // Confirmed in the next turn, which drops the remaining bytes if the send was short.
                 Sending::Inline(_) => {}
                 Sending::Async => {
                     self.kernel.push(cancel_token(), Op::Cancel { target: Token::new(Kind::Send, key) });

@@ -18,10 +18,10 @@ use crate::driver::token::{Key, Kind, Token};
 use crate::driver::wake::{PollIo, WakeQueue};
 
 impl<K: CompletionKernel> Proactor<K> {
-    /// Accepts a buffer for sending if the queue has room. Takes the value of `outgoing` in that case.
+    /// Accepts a buffer for sending if the queue has room. In that case, takes the value of `outgoing`.
     #[inline(always)]
     pub fn poll_send(&mut self, key: Key, outgoing: &mut Option<SendBuf>, waker: &Waker) -> PollIo<()> {
-        // Fast path for nearly every message: the send is queued for the next turn, which also confirms it.
+        // Fast path for nearly all messages: the send is queued for the next turn, which also confirms it.
         if let Some(stream) = self.streams.get_mut(key)
             && stream.sending == Sending::Idle
             && stream.sends.error.is_none()
@@ -165,7 +165,7 @@ impl<K: CompletionKernel> Proactor<K> {
         Poll::Pending
     }
 
-    /// Cancels the poll for writability once no task is sending a file to the socket any more.
+    /// Cancels the writability poll once no task is sending a file to the socket any more.
     pub(super) fn cancel_writable_poll(&mut self, key: Key) {
         if let Some(stream) = self.streams.get(key)
             && stream.sending == Sending::Polling
@@ -190,8 +190,8 @@ impl<K: CompletionKernel> Proactor<K> {
         self.after_send(key, false, wakes);
     }
 
-    /// Returns `Ready` when all accepted bytes are in the kernel or will be submitted by the next turns. Returns
-    /// `Pending` while the kernel has no room for some of them.
+    /// Returns `Ready` when all accepted bytes are in the kernel or will be submitted in the next turns. Returns
+    /// `Pending` while the kernel has no room for some of the bytes.
     pub fn poll_submitted(&mut self, key: Key, waker: &Waker) -> PollIo<()> {
         match self.streams.get(key) {
             Some(stream) if stream.is_unconfirmed() && stream.sends.error.is_none() => Poll::Ready(Ok(())),
@@ -292,8 +292,8 @@ impl<K: CompletionKernel> Proactor<K> {
             return;
         };
         if !completion.has_more() {
-            // The last completion: either that of a send that failed immediately, or the notification that the memory
-            // is no longer in use.
+            // The last completion: either the result of a send that failed immediately, or the notification that the
+            // memory is no longer in use.
             let is_detached = memory.is_some();
             let is_result_lost = completion.is_notification() && !is_detached && short_result.is_none();
             let result = short_result.filter(|_| completion.is_notification()).unwrap_or(completion.result);
@@ -342,7 +342,7 @@ impl<K: CompletionKernel> Proactor<K> {
             }
             _ => match -result {
                 libc::EAGAIN | libc::EINTR => self.metrics.short_sends += 1,
-                // Retry as a send that may wait. If that also fails for lack of memory, the error is returned. The
+                // Retry with a send that may wait. If that also fails for lack of memory, the error is returned. The
                 // memory of a zero-copy send counts towards the locked-memory limit of the user (RLIMIT_MEMLOCK).
                 libc::ENOBUFS | libc::ENOMEM
                     if matches!(previous, Sending::Inline(_) | Sending::ZeroCopy(_)) =>
@@ -367,7 +367,7 @@ impl<K: CompletionKernel> Proactor<K> {
         if stream.sends.error.is_some() {
             stream.sends.queue.clear();
         } else if retry_async && !stream.sends.queue.is_empty() {
-            // An inline send that did not complete is sent again, now waiting for room.
+            // The bytes that an inline send left unsent are sent again, this time waiting for room.
             stream.sends.queue.shrink_front();
             self.submit_send(key, SendMode::Async);
         } else if !stream.sends.queue.is_empty()
@@ -385,14 +385,14 @@ impl<K: CompletionKernel> Proactor<K> {
         }
     }
 
-    /// Confirms the inline sends whose entries were consumed and that posted no completion: all their bytes were sent.
+    /// Confirms the inline sends whose entries were consumed and which posted no completion: all their bytes were sent.
     #[inline]
     pub(super) fn confirm_sends(&mut self, wakes: &mut WakeQueue) {
         let Some(&(_, last)) = self.unconfirmed_sends.last() else { return };
         // Sends started in this loop are added to the other list.
         let mut confirming =
             std::mem::replace(&mut self.unconfirmed_sends, std::mem::take(&mut self.unconfirmed_scratch));
-        // Nearly always, all sends have been consumed.
+        // In nearly all cases, all sends have been consumed.
         let mut consumed = confirming.len();
         if !self.kernel.consumed(last) {
             consumed = confirming

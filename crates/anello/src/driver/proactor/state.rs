@@ -32,10 +32,10 @@ pub(crate) struct Proactor<K: CompletionKernel> {
     pub(super) unconfirmed_sends: Vec<(u32, u32)>,
     /// Empty list that replaces `unconfirmed_sends` while its entries are processed.
     pub(super) unconfirmed_scratch: Vec<(u32, u32)>,
-    /// Set if a task waits for an unconfirmed send. The next turn must confirm sends before it sleeps, because a
-    /// successful inline send wakes no task.
+    /// Set if a task is waiting for an unconfirmed send. The next turn must confirm sends before it blocks, because a
+    /// successful inline send does not wake any task.
     pub(super) confirm_without_sleeping: bool,
-    /// Set if the receive ring has grown since the last enter.
+    /// Set if the receive ring has grown since the last call to `enter`.
     pub(super) ring_grown: bool,
     pub(super) limits: DriverOptions,
     pub(super) zero_copy_bytes: usize,
@@ -51,9 +51,9 @@ pub(crate) struct Proactor<K: CompletionKernel> {
 
 /// A zero-copy send whose last completion has not arrived.
 ///
-/// Its memory moves here once the kernel has taken all of it or the stream was aborted. The stream then continues or is
-/// closed. The notification frees the memory; it arrives when the peer has acknowledged the data or the connection was
-/// reset.
+/// Its memory moves here once the kernel has taken all of it or the stream was aborted. The stream can then continue or
+/// be closed. The memory is freed on the notification, which arrives when the peer has acknowledged the data or the
+/// connection has been reset.
 #[derive(Debug)]
 pub(super) struct ZeroCopySend {
     pub stream: Key,
