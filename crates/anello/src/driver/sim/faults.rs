@@ -1,4 +1,4 @@
-//! Faults of the simulated kernel, and their rates.
+//! Faults that the simulated kernel injects, and their rates.
 
 /// Rates of the faults that a simulated kernel injects. Each rate is the probability, in per mille, that the fault
 /// occurs when it can.
@@ -26,13 +26,13 @@ pub struct SimFaults {
     pub buffer_exhaustion: u16,
     /// An accept fails with `EMFILE`. The connection stays in the accept queue.
     pub descriptor_exhaustion: u16,
-    /// A cancellation is too late: the operation succeeds, or completes long after the cancellation.
+    /// A cancellation comes too late: the operation succeeds, or completes long after the cancellation.
     pub cancel_races: u16,
     /// A multishot operation terminates with a successful result.
     pub multishot_terminations: u16,
     /// A multishot receive that returns the last bytes before a reset does not see the reset, and keeps waiting.
     pub missed_resets: u16,
-    /// A wait returns without an event, or an operation fails with `EINTR`.
+    /// A wait returns without any events, or an operation fails with `EINTR`.
     pub interruptions: u16,
     /// The completion queue is full, and the kernel keeps further completions until the next system call.
     pub completion_overflows: u16,
@@ -53,8 +53,8 @@ pub struct SimFaults {
     pub refused_connects: u16,
 }
 
-/// Divisor of the rates of faults that end a connection. At the full rate, connections would not live long enough for
-/// the other faults.
+/// Divisor of the rates of faults that end a connection. At the full rate, connections would not last long enough for
+/// the other faults to occur.
 const FATAL_FAULT_DIVISOR: u16 = 50;
 
 impl SimFaults {

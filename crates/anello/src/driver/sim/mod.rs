@@ -21,7 +21,7 @@
 //! - The kernel uses the socket and memory of an operation until its terminal completion: it reads the driver's memory
 //!   when the operation runs, not when it is submitted.
 //! - Bytes withheld by a fault are reported again later, like bytes that have just arrived.
-//! - A wait that no event can end returns an error instead of hanging.
+//! - If no event can end a wait, the wait returns an error instead of hanging.
 //! - The same seed, options and application produce the same run.
 
 mod completion;
