@@ -371,7 +371,7 @@ impl Drop for BufferRing {
 /// Free buffers by class, reused in LIFO order.
 #[derive(Debug)]
 struct LifoPool {
-    /// The buffer released last. If only one message is processed at a time, it is the only buffer in use.
+    /// The buffer released last. If only one message is processed at a time, this is the only buffer in use.
     last: [Cell<Option<NonNull<u8>>>; 3],
     free: [RefCell<Vec<NonNull<u8>>>; 3],
 }

@@ -287,7 +287,7 @@ impl Driver {
         }
     }
 
-    /// Spins for a short time before a wait. Returns `true` if there is work to do.
+    /// Spins for a short time before a blocking wait. Returns `true` if there is work to do.
     fn spin_before_wait(&mut self, wakes: &mut WakeQueue) -> io::Result<bool> {
         dispatch!(&mut *self.backend, machine => {
             // Submit queued operations first: the peer may be waiting for one of them.

@@ -44,7 +44,7 @@ pub struct DriverOptions {
     /// together by the next turn. With zero, small messages are always deferred; with `usize::MAX`, never. Values below
     /// the default have no benefit.
     pub deferred_send_threshold_edges: usize,
-    /// Policy for zero-copy sends (`SEND_ZC`, Linux 6.0).
+    /// When to use zero-copy sends (`SEND_ZC`, Linux 6.0).
     pub zero_copy: ZeroCopy,
     /// How sends complete on io_uring.
     pub send_completion: SendCompletion,

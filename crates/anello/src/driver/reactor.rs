@@ -156,7 +156,7 @@ impl<K: ReadinessKernel> Reactor<K> {
         stream.released = true;
         stream.receive_waker = WakerSlot::default();
         stream.sends.waker = WakerSlot::default();
-        // Send deferred messages. After the release, there is no caller to report an error to.
+        // Send deferred messages. After the release, there is no caller to whom an error could be reported.
         stream.send_pending(self.kernel.sockets_mut(), &mut self.metrics).ok();
         let has_unsent = !stream.sends.queue.is_empty() && !stream.connecting;
         if !has_unsent {
@@ -169,7 +169,7 @@ impl<K: ReadinessKernel> Reactor<K> {
     pub fn abort(&mut self, key: Key) {
         // Closing the socket removes it from epoll, unless another descriptor of the same socket exists.
         if let Some(stream) = self.streams.remove(key).filter(|stream| stream.may_be_shared) {
-            // After the release, there is no caller to report an error to.
+            // After the release, there is no caller to whom an error could be reported.
             self.kernel.unwatch(&stream.socket).ok();
         }
     }
@@ -297,8 +297,8 @@ impl<K: ReadinessKernel> Reactor<K> {
         Poll::Ready(Ok(()))
     }
 
-    /// Writes like [`poll_write`](Self::poll_write), for data that is soon followed by more data or by a shutdown: the
-    /// kernel may send both together.
+    /// Writes like [`poll_write`](Self::poll_write), for data that will soon be followed by more data or by a shutdown:
+    /// the kernel may send both together.
     pub fn poll_write_more(&mut self, key: Key, data: &[u8], waker: &Waker) -> PollIo<usize> {
         if let Some(stream) = self.streams.get_mut(key)
             && stream.writable
@@ -359,7 +359,7 @@ impl<K: ReadinessKernel> Reactor<K> {
         stream.sends.poll_flush(waker)
     }
 
-    /// Shuts down the write direction after all accepted bytes: immediately, or when the kernel has taken them.
+    /// Shuts down the write direction after all accepted bytes: immediately, or once the kernel has taken the bytes.
     pub fn shutdown_write(&mut self, key: Key) -> io::Result<()> {
         let stream = self.streams.get_mut(key).ok_or_else(gone)?;
         // Send deferred messages first.

@@ -10,8 +10,8 @@ use super::buffer::{CLASS_BYTES, Chunk, Pools};
 use super::catch_panic::catch_and_log_panic;
 use super::io_slice_cursor::IoSliceCursor;
 
-/// A buffer to send. The stream owns it until the kernel has taken its bytes. Moving a `SendBuf` does not move its
-/// bytes.
+/// A buffer to send. The stream owns the buffer until the kernel has taken its bytes. Moving a `SendBuf` does not move
+/// its bytes.
 #[derive(Debug)]
 pub enum SendBuf {
     /// A received chunk, sent without a copy.
@@ -166,8 +166,8 @@ impl SendQueue {
         }
     }
 
-    /// Moves a buffer that will be sent later into the empty queue, if it has 1 to `max_bytes` bytes and is not urgent.
-    /// Returns the address and length of its bytes.
+    /// Moves a buffer that will be sent later into the empty queue if the buffer has 1 to `max_bytes` bytes and is not
+    /// urgent. Returns the address and length of its bytes.
     #[inline]
     pub fn start(&mut self, outgoing: &mut Option<SendBuf>, max_bytes: usize) -> Option<(*const u8, u32)> {
         debug_assert!(self.is_empty());

@@ -41,7 +41,7 @@ impl SendSide {
         self.error.map_or(Ok(()), |errno| Err(io::Error::from_raw_os_error(errno.get())))
     }
 
-    /// Returns `EPIPE`, as the kernel does, if the write direction was shut down.
+    /// Returns `EPIPE`, as the kernel does, if the write direction has been shut down.
     #[inline]
     pub fn check_open(&self) -> io::Result<()> {
         if self.write_side == WriteSide::Open {
@@ -112,7 +112,7 @@ impl SendSide {
         }
     }
 
-    /// Shuts down the write direction after all accepted bytes: immediately, or when the kernel has taken them.
+    /// Shuts down the write direction after all accepted bytes: immediately, or once the kernel has taken the bytes.
     pub fn shut_down<S: Sockets>(&mut self, sockets: &S, socket: &S::Socket) -> io::Result<()> {
         self.check()?;
         if self.write_side != WriteSide::Open {

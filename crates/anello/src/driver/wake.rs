@@ -122,8 +122,8 @@ impl WakeQueue {
         self.has_work || self.has_ready_tasks.is_some_and(|has_ready_tasks| has_ready_tasks())
     }
 
-    /// Records that another thread has notified this worker. The driver must not sleep before the executor has drained
-    /// its mailbox.
+    /// Records that another thread has notified this worker. The driver must not sleep until the executor has drained
+    /// the worker's mailbox.
     pub fn mark_notified(&mut self) {
         self.has_work = true;
     }

@@ -1,4 +1,4 @@
-//! The runtime of the current thread, and the state that its tasks share.
+//! The current thread's runtime, and the state that its tasks share.
 
 use std::any::Any;
 use std::cell::{Cell, OnceCell, RefCell};
@@ -21,17 +21,17 @@ use crate::driver::table::Table;
 use crate::driver::{Clock, Driver, Key, Notifier, Wait, WakeQueue, catch_and_log_panic, log};
 
 /// Number of polls after which the driver gets a turn even if tasks are still ready. Every task that is already ready
-/// is polled once first.
+/// is first polled once.
 pub(super) const POLLS_PER_TURN: usize = 256;
 
-/// Budget of a task per poll. An operation costs 1, plus 1 per 4 KiB of data. A task with an exhausted budget must
-/// yield.
+/// Budget of a task for each poll. An operation costs 1, plus 1 per 4 KiB of data. A task that has exhausted its budget
+/// must yield.
 const BUDGET_PER_POLL: i64 = 128;
 
 /// Maximum number of turns of a flush. A send that is queued behind another one needs a turn of its own.
 const MAX_FLUSH_TURNS: usize = 4;
 
-/// The parts of a runtime that its sockets, timers and tasks use.
+/// The parts of a runtime that are used by its sockets, timers and tasks.
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub driver: RefCell<Driver>,
@@ -47,10 +47,10 @@ pub(crate) struct Shared {
     is_entered: Cell<bool>,
     /// True if the runtime has been dropped. New tasks are then cancelled immediately.
     is_closed: Cell<bool>,
-    /// Drain timeout of a deferred shutdown: the runtime was dropped while its driver was borrowed. The next use of a
-    /// socket shuts the driver down.
+    /// Drain timeout of a deferred shutdown. Set if the runtime was dropped while its driver was borrowed; the next use
+    /// of a socket then shuts the driver down.
     deferred_shut_down: Cell<Option<Duration>>,
-    /// Remaining budget of the running task. Negative if the last operation cost more than remained.
+    /// Remaining budget of the running task. Negative if the last operation cost more than the remaining budget.
     budget: Cell<i64>,
     /// True if a task has exhausted its budget. The driver and the timers then run before it is polled again.
     pub(super) yield_requested: Cell<bool>,
@@ -84,7 +84,7 @@ unsafe impl Send for MailboxMessage {}
 type Task = task::Task<Inbox>;
 pub(super) type TaskPointer = task::TaskPointer<Inbox>;
 
-/// The vtable of the wakers of all tasks. A waker with this vtable only accesses queues and runs no application code.
+/// The waker vtable of all tasks. A waker with this vtable only accesses queues and runs no application code.
 pub(super) static WAKER_VTABLE: RawWakerVTable = task::waker_vtable::<Inbox>();
 
 thread_local! {
@@ -115,7 +115,7 @@ pub(crate) fn current() -> Rc<Shared> {
     }
 }
 
-/// Returns whether the ready queue of this thread's runtime contains tasks. The batch being run does not count.
+/// Returns whether the ready queue of this thread's runtime contains tasks. Tasks in the current batch are not counted.
 pub(super) fn has_ready_tasks() -> bool {
     with_current(|shared| !shared.ready.borrow().is_empty()) == Some(true)
 }
@@ -211,7 +211,7 @@ impl Shared {
             }
         });
         drop(driver);
-        // These wake tasks of other runtimes, which take over the connections accepted here.
+        // These wakers wake tasks on other runtimes, which take over the connections accepted here.
         catch_and_log_panic("waker panicked while its runtime was dropped", || wakes.call());
         // No task runs after this point, so budgets are no longer needed.
         self.budget.set(i64::MAX);
@@ -228,8 +228,8 @@ impl Shared {
         true
     }
 
-    /// Submits queued operations and processes their immediate completions, for callers that cannot wait for the next
-    /// turn.
+    /// Submits queued operations and processes their immediate completions, for use when the caller cannot wait for the
+    /// next turn.
     pub fn flush_driver(&self) {
         if self.is_closed.get() {
             // A closed driver has nothing to submit.
@@ -238,7 +238,7 @@ impl Shared {
         }
         let mut wakes = WakeQueue::default();
         for _ in 0..MAX_FLUSH_TURNS {
-            // The borrower is a turn, or an operation that is followed by one.
+            // The borrower is either a turn or an operation that is followed by one.
             let Ok(mut driver) = self.driver.try_borrow_mut() else { return };
             if !driver.needs_turn() {
                 return;
@@ -262,8 +262,8 @@ impl Shared {
         self.spawn(async move { drop(shared.upgrade().map(|shared| own(shared, key))) }).detach();
     }
 
-    /// Returns the state that a higher-level module keeps for the runtime. It is created on first use and has a single
-    /// type; returns `None` for any other type.
+    /// Returns the state that a higher-level module keeps for the runtime. The state is created on first use and has a
+    /// single type; this function returns `None` for any other type.
     pub fn extension<T: Default + 'static>(&self) -> Option<&T> {
         self.extension.get_or_init(|| Box::<T>::default()).downcast_ref()
     }
@@ -297,8 +297,8 @@ impl Shared {
         self.budget.set(BUDGET_PER_POLL);
     }
 
-    /// Returns whether the running task has budget left. Otherwise the task yields: it is woken and polled again after
-    /// the driver's turn.
+    /// Returns whether the running task has budget left. Otherwise, the task yields: it is woken, and polled again
+    /// after the driver's turn.
     #[inline]
     pub fn has_budget_or_yield(&self, context: &Context<'_>) -> bool {
         self.budget.get() > 0 || self.may_proceed_without_budget(context)
@@ -328,7 +328,7 @@ impl Shared {
         polled
     }
 
-    /// Charges an operation on `bytes` bytes to the budget of the running task.
+    /// Charges the running task's budget for an operation on `bytes` bytes.
     #[inline]
     pub fn spend_budget(&self, bytes: usize) {
         let cost = 1 + (bytes >> 12) as i64;
@@ -351,7 +351,7 @@ impl Shared {
     /// Adds a new task to the task table and the ready queue.
     fn register_task(&self, task: Task) {
         if self.is_closed.get() {
-            // For example, a stream that outlives its runtime spawns the task that closes lingering streams. In the
+            // For example, a stream that outlives its runtime spawns a task here to close lingering streams. In the
             // table, the task would form a reference cycle: the task owns the runtime, which owns the table.
             return drop(task);
         }
@@ -391,7 +391,7 @@ impl Shared {
         }
     }
 
-    /// Drops all tasks, including tasks that their destructors spawn. No task runs after this.
+    /// Drops all tasks, including tasks spawned by their destructors. No task runs after this.
     ///
     /// Never panics: only the destructors of tasks run application code, and `Task` catches their panics.
     pub(super) fn cancel_tasks(&self) {
@@ -414,7 +414,7 @@ impl Shared {
 
 impl Drop for Shared {
     fn drop(&mut self) {
-        // Sleeps in `compat` do not own the runtime, so their timers can still be in the wheel.
+        // The sleep futures in `compat` do not own the runtime, so their timers can still be in the wheel.
         let mut wakers = Vec::new();
         self.timers.get_mut().expire(u64::MAX, &mut wakers);
         for waker in wakers {
@@ -447,7 +447,8 @@ impl Inbox {
     fn send(&self, message: MailboxMessage) -> bool {
         match self.mailbox.push(message) {
             Ok(()) => self.notify_worker(),
-            // The runtime and its tasks have been dropped. Dropping the message cancels a task that was to be spawned.
+            // The runtime and its tasks have been dropped. Dropping the message cancels the task that it would have
+            // spawned.
             Err(message) => {
                 drop(message);
                 false
@@ -602,8 +603,8 @@ pub async fn consume_budget() {
 
 /// Runs a future without a budget: it is never forced to yield while its operations are ready.
 ///
-/// Use it for futures that must not be interrupted between ready operations. The worker's other tasks, sockets and
-/// timers wait while the future is being polled.
+/// Use this function for futures that must not be interrupted between ready operations. The worker's other tasks,
+/// sockets and timers wait while the future is being polled.
 ///
 /// # Cancel safety
 /// The returned future is cancel-safe if the given one is.

@@ -27,7 +27,7 @@ const DRIVER_VARIABLE: &str = "ANELLO_DRIVER";
 /// A runtime stays on the thread that built it. Dropping it
 ///
 /// 1. drops every task,
-/// 2. sends the accepted bytes, for at most [`RuntimeBuilder::drain_timeout`],
+/// 2. sends accepted bytes for at most [`RuntimeBuilder::drain_timeout`],
 /// 3. cancels all operations in flight and waits until the kernel has completed them, and
 /// 4. frees its memory.
 ///
@@ -72,7 +72,7 @@ impl Runtime {
         self.shared.driver.borrow().metrics()
     }
 
-    /// Returns a handle that spawns tasks on this runtime from other threads.
+    /// Returns a handle for spawning tasks on this runtime from other threads.
     pub fn handle(&self) -> Handle {
         Handle { inbox: Arc::clone(&self.shared.inbox) }
     }
@@ -96,7 +96,7 @@ impl Runtime {
         let waker = Waker::from(Arc::clone(&main));
         let mut context = Context::from_waker(&waker);
         let mut future = pin!(Some(future));
-        // Swapped with the ready queue. Both have capacity from the start, so that a wake-up does not allocate.
+        // Swapped with the ready queue. Both queues have capacity from the start, so that a wake-up does not allocate.
         let mut batch = Vec::with_capacity(POLLS_PER_TURN);
         let mut turn = Turn { wakes: WakeQueue::new(&context::WAKER_VTABLE, context::has_ready_tasks) };
         loop {
@@ -133,7 +133,7 @@ impl Drop for FlushOnUnwind<'_> {
     }
 }
 
-/// Polls the ready tasks, and the tasks that they wake, until none is left or a turn of the driver is due: after
+/// Polls the ready tasks, and the tasks that they wake, until none are left or a turn of the driver is due: after
 /// `POLLS_PER_TURN` polls, or when a task has exhausted its budget.
 #[inline]
 fn run_ready(shared: &Shared, batch: &mut Vec<TaskPointer>) {
@@ -184,7 +184,7 @@ impl Turn {
             let now_ns = shared.now_ns();
             shared.timers.borrow_mut().expire(now_ns, self.wakes.deferred_wakers_mut());
         }
-        // Nothing may be borrowed here: a waker can run arbitrary code.
+        // Nothing may be borrowed here, because a waker can run arbitrary code.
         self.wakes.call();
         if mailbox.is_notified() {
             shared.drain_mailbox();
@@ -193,7 +193,7 @@ impl Turn {
     }
 }
 
-/// Returns how long the worker can sleep: until the next timer is due.
+/// Returns how long the worker can sleep, which is until the next timer is due.
 #[inline]
 fn time_to_wait(shared: &Shared) -> Wait {
     let timers = shared.timers.borrow();
@@ -263,9 +263,9 @@ pub struct Handle {
 impl Handle {
     /// Spawns a future on the runtime's thread.
     ///
-    /// The worker is notified with `MSG_RING` between io_uring workers, otherwise through an eventfd. A task of an
-    /// io_uring runtime only queues the notification, which the next turn of its own worker submits. A task that then
-    /// blocks its thread until the spawned task has run therefore deadlocks.
+    /// Between io_uring workers, the target worker is notified with `MSG_RING`, otherwise through an eventfd. A task on
+    /// an io_uring runtime only queues the notification, and its own worker submits the notification in its next turn.
+    /// A task that blocks its thread until the spawned task has run therefore deadlocks.
     ///
     /// If the runtime has been dropped, the future is dropped and the handle returns a cancellation error.
     pub fn spawn<F>(&self, future: F) -> JoinHandle<F::Output>

@@ -256,7 +256,7 @@ impl<K: CompletionKernel> Proactor<K> {
                 let ring_grown = self.ring_grown || self.pools.ring().is_some_and(|ring| ring.grow());
                 self.ring_grown = ring_grown;
                 if !ring_grown {
-                    // The ring has reached its limit. This stream receives into other memory for some time.
+                    // The ring has reached its limit. For some time, this stream receives into other memory.
                     stream.direct = true;
                     stream.reads.readable = true;
                 }

@@ -61,8 +61,8 @@ impl<K: CompletionKernel> Proactor<K> {
     }
 
     /// Configures the socket of an aborted stream so that closing it resets the connection and the kernel drops unsent
-    /// data. Otherwise, if the peer does not read, the kernel would keep the data, and use the memory of zero-copy
-    /// sends, indefinitely.
+    /// data. Otherwise, if the peer does not read, the kernel would keep the data and use the memory of zero-copy sends
+    /// indefinitely.
     fn reset_at_close(&mut self, key: Key) {
         if self.zero_copy_sends.len() == 0 {
             return;

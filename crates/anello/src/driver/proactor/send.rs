@@ -57,8 +57,8 @@ impl<K: CompletionKernel> Proactor<K> {
         Poll::Ready(self.start_sending(key))
     }
 
-    /// Accepts bytes from the slices. Long data is passed to the kernel immediately, and unsent bytes are queued. For
-    /// short data, a copy is queued, up to the limit of the queue.
+    /// Accepts bytes from the slices. Long data is passed to the kernel immediately, and any unsent bytes are queued.
+    /// Short data is copied and queued, up to the limit of the queue.
     pub fn poll_write(&mut self, key: Key, slices: &[IoSlice<'_>], waker: &Waker) -> PollIo<usize> {
         let Some(stream) = self.streams.get_mut(key) else { return Poll::Ready(Err(gone())) };
         let Some(mut cursor) = stream.sends.start_write(slices)? else { return Poll::Ready(Ok(0)) };
@@ -109,8 +109,8 @@ impl<K: CompletionKernel> Proactor<K> {
         accepted
     }
 
-    /// Writes like [`poll_write`](Self::poll_write), for data that is soon followed by more data or by a shutdown: the
-    /// kernel may send both together.
+    /// Writes like [`poll_write`](Self::poll_write), for data that will soon be followed by more data or by a shutdown:
+    /// the kernel may send both together.
     pub fn poll_write_more(&mut self, key: Key, data: &[u8], waker: &Waker) -> PollIo<usize> {
         if let Some(stream) = self.streams.get_mut(key)
             && stream.sending == Sending::Idle
@@ -136,7 +136,7 @@ impl<K: CompletionKernel> Proactor<K> {
         flushed
     }
 
-    /// Shuts down the write direction after all accepted bytes: immediately, or when the kernel has taken them.
+    /// Shuts down the write direction after all accepted bytes: immediately, or once the kernel has taken the bytes.
     pub fn shutdown_write(&mut self, key: Key) -> io::Result<()> {
         let stream = self.streams.get_mut(key).ok_or_else(gone)?;
         stream.sends.shut_down(self.kernel.sockets(), &stream.socket)?;
@@ -240,7 +240,7 @@ impl<K: CompletionKernel> Proactor<K> {
     fn submit_send(&mut self, key: Key, mode: SendMode) {
         let Some(stream) = self.streams.get_mut(key) else { return };
         let Some(pending) = stream.sends.queue.pending() else { return };
-        // The kernel truncates longer sends, so they need a completion with the number of bytes sent.
+        // The kernel truncates longer sends, so these need a completion with the number of bytes sent.
         let exceeds_max = pending.len() > MAX_SEND_BYTES;
         let mode = if exceeds_max && mode == SendMode::Inline { SendMode::Async } else { mode };
         let length_bytes = pending.len().min(MAX_SEND_BYTES) as u32;
@@ -402,7 +402,7 @@ impl<K: CompletionKernel> Proactor<K> {
             self.unconfirmed_sends.extend_from_slice(&confirming[consumed..]);
         }
         for &(index, submission_index) in &confirming[..consumed] {
-            // An equal submission index means that it is the same send, and therefore the same occupant of the slot.
+            // An equal submission index means that this is the same send, and therefore the same occupant of the slot.
             let Some((key, stream)) = self.streams.occupant(index) else { continue };
             if stream.sending != Sending::Inline(submission_index) {
                 continue;

@@ -199,7 +199,7 @@ impl<K: CompletionKernel> Machine for Proactor<K> {
         Poll::Pending
     }
 
-    /// Marks the listener as shared with other workers. The kernel wakes the worker that has waited longest. A
+    /// Marks the listener as shared with other workers. The kernel wakes the worker that has been waiting longest. A
     /// multishot accept would keep its position in the wait queue and receive every connection; an accept that is armed
     /// again moves to the end of the queue.
     fn share_listener(&mut self, key: Key) {
@@ -210,7 +210,7 @@ impl<K: CompletionKernel> Machine for Proactor<K> {
 
     /// Sets whether the kernel may accept connections before the application polls for them. If not, each accept
     /// operation accepts one connection, so that at most one open connection has not been returned to the application.
-    /// A multishot accept would take all connections in the backlog before it can be cancelled.
+    /// A multishot accept would take all connections in the backlog before it could be cancelled.
     fn set_accept_ahead(&mut self, key: Key, accepts_ahead: bool) {
         let Some(listener) = self.listeners.get_mut(key) else { return };
         if std::mem::replace(&mut listener.accepts_ahead, accepts_ahead) && !accepts_ahead {

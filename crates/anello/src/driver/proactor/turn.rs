@@ -56,7 +56,7 @@ impl<K: CompletionKernel> Proactor<K> {
         self.kernel.needs_enter()
     }
 
-    /// Reads pending completions while the driver spins. Returns `true` if there were any.
+    /// Reads pending completions while the driver is spinning. Returns `true` if there were any.
     pub fn find_work(&mut self, wakes: &mut WakeQueue) -> io::Result<bool> {
         let has_work = self.kernel.has_pending_work();
         if has_work {
