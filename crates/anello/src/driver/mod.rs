@@ -1,8 +1,8 @@
-//! I/O drivers. Only this module and its submodules make socket system calls.
+//! I/O drivers. Only this module and its submodules make system calls on sockets.
 //!
 //! # Driver contract
 //!
-//! A driver owns all sockets and all buffers that the kernel can access. Callers hold a [`Key`], which is a slot index
+//! A driver owns all sockets, and all buffers that the kernel can access. Callers hold a [`Key`], which is a slot index
 //! plus a generation, and never lend memory to the kernel.
 //!
 //! - *Poll*: `poll_receive`, `poll_send`, `poll_accept` and the other poll functions never block. They either complete
@@ -541,7 +541,7 @@ impl Drop for Driver {
     }
 }
 
-/// Opens an io_uring ring, probes its features and closes it. Returns the name of each feature, and `true` if a driver
+/// Opens an io_uring ring, probes its features and closes it. Returns the name of each feature, and whether a driver
 /// would use it.
 ///
 /// # Errors

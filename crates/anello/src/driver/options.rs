@@ -44,9 +44,9 @@ pub struct DriverOptions {
     /// together by the next turn. With zero, small messages are always deferred; with `usize::MAX`, never. Values below
     /// the default have no benefit.
     pub deferred_send_threshold_edges: usize,
-    /// When to use zero-copy sends (`SEND_ZC`, Linux 6.0).
+    /// Policy for zero-copy sends (`SEND_ZC`, Linux 6.0).
     pub zero_copy: ZeroCopy,
-    /// How sends complete on io_uring.
+    /// Completion mode for sends on io_uring.
     pub send_completion: SendCompletion,
     /// Scheduling of the kernel's task work, which completes operations.
     pub task_work: TaskWork,
@@ -110,7 +110,7 @@ pub enum ZeroCopy {
     },
 }
 
-/// How sends complete on io_uring.
+/// Completion mode for sends on io_uring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SendCompletion {
     /// Sends complete during the system call that submits them. Only a short or failed send posts a completion (Linux

@@ -156,7 +156,7 @@ impl<K: ReadinessKernel> Reactor<K> {
         stream.released = true;
         stream.receive_waker = WakerSlot::default();
         stream.sends.waker = WakerSlot::default();
-        // Send deferred messages. After the release, there is no caller to whom an error could be reported.
+        // Send deferred messages. After the release, no caller remains to receive an error.
         stream.send_pending(self.kernel.sockets_mut(), &mut self.metrics).ok();
         let has_unsent = !stream.sends.queue.is_empty() && !stream.connecting;
         if !has_unsent {
@@ -169,7 +169,7 @@ impl<K: ReadinessKernel> Reactor<K> {
     pub fn abort(&mut self, key: Key) {
         // Closing the socket removes it from epoll, unless another descriptor of the same socket exists.
         if let Some(stream) = self.streams.remove(key).filter(|stream| stream.may_be_shared) {
-            // After the release, there is no caller to whom an error could be reported.
+            // After the release, no caller remains to receive an error.
             self.kernel.unwatch(&stream.socket).ok();
         }
     }
@@ -316,8 +316,8 @@ impl<K: ReadinessKernel> Reactor<K> {
         self.poll_write(key, &[IoSlice::new(data)], waker)
     }
 
-    /// Accepts the bytes from the slices that the kernel takes immediately and, after them, those that fit into the
-    /// send queue.
+    /// Accepts bytes from the slices: first as many as the kernel takes immediately, then as many as fit into the send
+    /// queue.
     pub fn poll_write(&mut self, key: Key, slices: &[IoSlice<'_>], waker: &Waker) -> PollIo<usize> {
         let Some(stream) = self.streams.get_mut(key) else { return Poll::Ready(Err(gone())) };
         let Some(mut cursor) = stream.sends.start_write(slices)? else { return Poll::Ready(Ok(0)) };

@@ -56,7 +56,7 @@ impl Token {
         Self((kind as u64) << 60 | u64::from(key.generation & GENERATION_MASK) << 32 | u64::from(key.index))
     }
 
-    /// Creates a token of the driver itself, which belongs to no slot.
+    /// Creates a token for the driver itself, which does not belong to a slot.
     pub fn internal(kind: Kind) -> Self {
         Self::new(kind, Key { index: 0, generation: 0 })
     }

@@ -1,5 +1,4 @@
-//! Mailbox of a worker: a queue of messages from other threads. A sender notifies the worker only if the worker is
-//! asleep.
+//! Mailbox of a worker: a queue of messages from other threads. A sender wakes the worker only if the worker is asleep.
 //!
 //! ```text
 //!          notify: swap(NOTIFIED)        replaced SLEEPING or QUEUED:
@@ -189,8 +188,8 @@ mod models {
 
     /// The owner loops as the executor does until `is_done` returns `true` for the received items, while each of two
     /// threads pushes one item. `pushed` contains the item of each thread and whether the thread queues its
-    /// notification, which is then never submitted. A sleep ends only if one of the threads is told to wake the owner,
-    /// so that a lost wake-up causes a deadlock.
+    /// notification, which is then never submitted. A sleep ends only if the mailbox instructs one of the threads to
+    /// wake the owner, so a lost wake-up causes a deadlock.
     fn receive(pushed: [(u32, bool); 2], is_done: fn(&[u32]) -> bool) {
         loom::model(move || {
             let mailbox = Arc::new(Mailbox::new());

@@ -122,7 +122,7 @@ impl<K: CompletionKernel> Proactor<K> {
         }
     }
 
-    /// Fails a stream that may have lost bytes, and resets its connection when it is closed.
+    /// Fails a stream that may have lost bytes. When the stream is closed, its connection is reset.
     pub(super) fn abort_incomplete(&mut self, key: Key, wakes: &mut WakeQueue) {
         let Some(stream) = self.streams.get_mut(key) else { return };
         let aborted = NonZero::new(libc::ECONNABORTED);

@@ -27,7 +27,7 @@ pub(super) struct Stream<S> {
     /// The error number of a failed receive.
     pub receive_error: Option<NonZero<i32>>,
     pub reads: DirectRead,
-    /// Whether this stream receives with `recv(2)` on readiness instead of through the ring.
+    /// Whether this stream is direct: it receives with `recv(2)` on readiness instead of through the ring.
     pub direct: bool,
     pub hangup_poll: HangupPoll,
     /// Whether the socket has been prepared for sending files.
@@ -64,7 +64,7 @@ impl<S> Stream<S> {
     }
 }
 
-/// The receive operation in flight.
+/// The receive operation that is in flight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Receiving {
     Idle,
@@ -97,7 +97,7 @@ impl HangupPoll {
     }
 }
 
-/// The send operation in flight, for the front of the queue.
+/// The send operation that is in flight, for the front of the queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Sending {
     /// No operation; the queue is empty.

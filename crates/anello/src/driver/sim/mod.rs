@@ -1,5 +1,5 @@
-//! Simulated kernels: in-memory sockets, a virtual clock and seeded faults. They use no file descriptors, threads or
-//! real time.
+//! Simulated kernels: in-memory sockets, a virtual clock and seeded faults. They do not use file descriptors, threads
+//! or real time.
 //!
 //! ```text
 //!   Proactor ── Op ───> SimCompletion ─┐                       Rng: all decisions, in order
@@ -9,8 +9,8 @@
 //!            <─ Edge ──────────────────┘
 //! ```
 //!
-//! [`network`] models TCP: bounded buffers, half-close, resets, accept queues. [`sockets`] provides system calls on top
-//! of it, and injects faults. [`completion`] runs the operations of [`operation`] like io_uring, and [`readiness`]
+//! [`network`] models TCP: bounded buffers, half-close, resets and accept queues. [`sockets`] provides system calls on
+//! top of it, and injects faults. [`completion`] runs the operations of [`operation`] like io_uring, and [`readiness`]
 //! reports edge-triggered events like epoll.
 //!
 //! # Invariants

@@ -76,7 +76,8 @@ impl Memory {
         Self { data, length: length_bytes as usize }
     }
 
-    /// Reads the memory when the operation runs, some time after the submission, as the kernel and the network card do.
+    /// Reads the memory when the operation runs, some time after the submission, as the kernel and the network adapter
+    /// do.
     pub fn read(&self, from: usize, count: usize) -> Vec<u8> {
         assert!(from + count <= self.length, "simulated send exceeds its memory");
         // SAFETY: the driver keeps the memory of a send alive and in place until the send is confirmed: by its terminal

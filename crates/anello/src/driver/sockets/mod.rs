@@ -67,14 +67,14 @@ pub(crate) struct FileRange<'a> {
 /// Maximum number of slices per call (`IOV_MAX`).
 pub(crate) const MAX_IO_SLICES: usize = 1024;
 
-/// Sockets of a real or simulated kernel. No call blocks; a call that would block returns `WouldBlock`.
+/// The sockets of a real or simulated kernel. Calls never block; a call that would block returns `WouldBlock` instead.
 pub(crate) trait Sockets {
     /// An owned socket, closed when dropped.
     type Socket: std::fmt::Debug;
 
     fn listen(&mut self, address: SocketAddr, options: &ListenOptions) -> io::Result<Self::Socket>;
     /// Opens a socket for a connection to `peer`, bound to `source` if given. If the source port is zero, the kernel
-    /// chooses one.
+    /// chooses the port.
     fn open_stream(&mut self, peer: SocketAddr, source: Option<SocketAddr>) -> io::Result<Self::Socket>;
     fn listen_unix(&mut self, address: &UnixAddress, backlog: u32) -> io::Result<Self::Socket>;
     /// Connects without blocking. `WouldBlock` means that the listener's backlog is full.
@@ -418,7 +418,7 @@ pub(crate) fn is_loopback(socket: BorrowedFd<'_>) -> bool {
     }
 }
 
-/// Converts an address to the form that the kernel expects.
+/// Converts an address to the format that the kernel expects.
 fn kernel_address(address: &UnixAddress) -> io::Result<SocketAddrUnix> {
     match (address.as_pathname(), address.as_abstract_name()) {
         (Some(path), _) => Ok(SocketAddrUnix::new(path)?),

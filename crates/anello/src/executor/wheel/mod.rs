@@ -1,8 +1,9 @@
 //! Hierarchical timer wheel.
 //!
-//! The wheel is a pure data structure: it reads no clock and makes no system call. The worker passes the current time
-//! to [`Wheel::expire`], and passes [`Wheel::next_deadline_ns`] to the driver as the timeout of its wait. Insertion,
-//! cancellation and look-up are O(1). Each timer moves at most `LEVELS - 1` times between insertion and expiry.
+//! The wheel is a pure data structure: it does not read a clock or make system calls. The worker passes the current
+//! time to [`Wheel::expire`], and passes [`Wheel::next_deadline_ns`] to the driver as the timeout of its wait.
+//! Insertion, cancellation and look-up are O(1). Each timer moves at most `LEVELS - 1` times between insertion and
+//! expiry.
 //!
 //! # Layout
 //!
