@@ -81,7 +81,7 @@ impl Chunk {
         }
     }
 
-    /// Returns `true` if this is a pool buffer of one of the larger classes. The pool keeps fewer of these buffers than
+    /// Returns `true` if this is a pool buffer in one of the larger classes. The pool keeps fewer of these buffers than
     /// there are tasks that can run in a turn.
     #[inline]
     pub(crate) fn is_large_pool_buffer(&self) -> bool {

@@ -69,7 +69,7 @@ pub(crate) trait CompletionKernel: Sized {
 
     fn capabilities(&self) -> Capabilities;
 
-    /// Creates the socket of a successful accept.
+    /// Creates the socket for a successful accept.
     fn accepted(&mut self, result: i32) -> Socket<Self>;
 
     /// Called when a stream is added to the table.

@@ -21,11 +21,11 @@ pub struct DriverMetrics {
     /// Number of times that the kernel found no receive buffer (`ENOBUFS`). In that case, the bytes were received into
     /// other memory.
     pub buffer_exhaustions: u64,
-    /// Number of completions for sockets that had already been closed. They are ignored and their resources are freed.
+    /// Number of completions for sockets that had already been closed. They are ignored, and their resources are freed.
     pub late_completions: u64,
     /// Number of completion queue overflows. No completion is lost; the kernel keeps those that do not fit.
     pub completion_overflows: u64,
-    /// Number of system calls that submitted or waited (`io_uring_enter`, `epoll_wait`).
+    /// Number of system calls that submitted operations or waited for events (`io_uring_enter`, `epoll_wait`).
     pub turns: u64,
     /// Number of sockets that the driver currently owns.
     pub sockets: u64,

@@ -92,7 +92,7 @@ impl<'a> IoSliceCursor<'a> {
         copy
     }
 
-    /// Copies as many bytes as fit into a new chunk of the smallest sufficient class, or of the largest class.
+    /// Copies as many bytes as fit into a new chunk of the smallest sufficient class, or else of the largest class.
     pub fn gather(&mut self, pools: &Rc<Pools>) -> Chunk {
         let mut chunk = pools.lease(Pools::class_for(self.remaining_bytes));
         self.copy_into(&mut chunk);

@@ -97,13 +97,13 @@ impl Default for DriverOptions {
 pub enum ZeroCopy {
     /// No zero-copy sends.
     Never,
-    /// Zero-copy sends of messages of at least `threshold_bytes` to peers on other machines. On loopback, the kernel
+    /// Zero-copy sends for messages of at least `threshold_bytes` to peers on other machines. On loopback, the kernel
     /// would copy anyway.
     RemoteOnly {
         /// Minimum message size in bytes.
         threshold_bytes: usize,
     },
-    /// Zero-copy sends of messages of at least `threshold_bytes` to any peer.
+    /// Zero-copy sends for messages of at least `threshold_bytes` to any peer.
     Always {
         /// Minimum message size in bytes.
         threshold_bytes: usize,

@@ -614,7 +614,7 @@ impl<S> Stream<S> {
         Ok(())
     }
 
-    /// Records the result of a send of the next `length` bytes of the queue.
+    /// Records the result of sending the next `length` bytes from the queue.
     fn record_send(
         &mut self,
         result: io::Result<usize>,

@@ -113,7 +113,7 @@ pub(crate) struct SendQueue {
     /// stream that sends immediately accesses no other field.
     queued_bytes: usize,
     front: Option<Queued>,
-    /// Number of bytes of the front buffer that have been sent.
+    /// Number of bytes sent from the front buffer.
     sent_bytes: usize,
     /// Buffers behind the front buffer. Empty and not allocated for a stream that sends one message at a time.
     queued: VecDeque<Queued>,

@@ -12,7 +12,7 @@ use super::send_queue::SendQueue;
 use super::sockets::{Family, FileRange, Sockets, is_file_error};
 use super::wake::{PollIo, WakeQueue, WakerSlot};
 
-/// State of the write direction of a stream.
+/// State of a stream's write direction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum WriteSide {
     #[default]
@@ -22,7 +22,7 @@ pub(crate) enum WriteSide {
     ShutDown,
 }
 
-/// State of the send direction of a stream. The fields that every send accesses are stored together.
+/// State of a stream's send direction. The fields that every send accesses are stored together.
 #[derive(Debug, Default)]
 #[repr(C)]
 pub(crate) struct SendSide {

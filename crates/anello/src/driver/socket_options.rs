@@ -3,7 +3,7 @@
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
 
-/// Credentials of the peer of a Unix stream, as recorded by the kernel when the stream was connected. On the connecting
+/// Credentials of a Unix stream's peer, as recorded by the kernel when the stream was connected. On the connecting
 /// side, these are the credentials of the listener at the time of its `listen(2)` call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -17,7 +17,7 @@ pub struct PeerCredentials {
     pub gid: u32,
 }
 
-/// Returns the credentials of the peer of a Unix stream (`SO_PEERCRED`).
+/// Returns the credentials of a Unix stream's peer (`SO_PEERCRED`).
 pub(super) fn peer_credentials(socket: &impl AsFd) -> io::Result<PeerCredentials> {
     let mut credentials = libc::ucred { pid: 0, uid: 0, gid: 0 };
     let mut length = size_of::<libc::ucred>() as libc::socklen_t;

@@ -10,7 +10,7 @@ use bytes::Bytes;
 
 use super::*;
 
-/// More bytes than the buffer of a Unix socket holds.
+/// More bytes than a Unix socket's buffer can hold.
 const MESSAGE_BYTES: usize = 2 << 20;
 
 /// Memory that is overwritten instead of freed when dropped, so that a late read by the kernel is detected.

@@ -10,7 +10,7 @@ use std::task::{Poll, RawWakerVTable, Waker};
 
 use super::catch_panic::catch_and_log_panic;
 
-/// The result of a poll of a socket.
+/// The result of polling a socket.
 pub(crate) type PollIo<T> = Poll<io::Result<T>>;
 
 /// The waker of the task that is waiting for one direction of a socket, if any.

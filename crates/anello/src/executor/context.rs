@@ -28,7 +28,7 @@ pub(super) const POLLS_PER_TURN: usize = 256;
 /// must yield.
 const BUDGET_PER_POLL: i64 = 128;
 
-/// Maximum number of turns of a flush. A send that is queued behind another one needs a turn of its own.
+/// Maximum number of turns per flush. A send that is queued behind another one needs its own turn.
 const MAX_FLUSH_TURNS: usize = 4;
 
 /// The parts of a runtime that are used by its sockets, timers and tasks.
@@ -544,7 +544,7 @@ impl Owner for Inbox {
 
 /// Yields to the other tasks. The task is polled again after the driver and the timers have run.
 ///
-/// Outside of a runtime of this crate, the future wakes its task and completes at the next poll.
+/// Outside a runtime of this crate, the future wakes its task and completes at the next poll.
 ///
 /// # Cancel safety
 /// This function is cancel-safe.
@@ -570,7 +570,7 @@ pub async fn yield_now() {
 /// is never empty would starve the sockets and timers of its worker. Call this function once per item in loops whose
 /// futures may always be ready, and in long computations.
 ///
-/// Outside of a runtime of this crate, this function does nothing.
+/// Outside a runtime of this crate, this function does nothing.
 ///
 /// # Cancel safety
 /// This function is cancel-safe.

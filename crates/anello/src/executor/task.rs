@@ -299,7 +299,7 @@ unsafe fn free<F, O: 'static>(header: NonNull<Header<O>>) {
 }
 
 /// # Safety
-/// `data` must be the pointer of a waker of a task, whose reference is still held.
+/// `data` must be the data pointer of a task's waker that still holds its reference.
 unsafe fn clone_waker<O: Owner>(data: *const ()) -> RawWaker {
     // SAFETY: a waker holds a reference, so the header is alive.
     let previous = unsafe { &*data.cast::<Status>() }.references.fetch_add(1, Ordering::Relaxed);
@@ -311,7 +311,7 @@ unsafe fn clone_waker<O: Owner>(data: *const ()) -> RawWaker {
 }
 
 /// # Safety
-/// `data` must be the pointer of a waker of a task, whose reference is still held.
+/// `data` must be the data pointer of a task's waker that still holds its reference.
 unsafe fn wake_by_value<O: Owner>(data: *const ()) {
     // SAFETY: the waker's reference is still held, and is released after the wake-up.
     unsafe {
@@ -321,7 +321,7 @@ unsafe fn wake_by_value<O: Owner>(data: *const ()) {
 }
 
 /// # Safety
-/// `data` must be the pointer of a waker of a task, whose reference is still held.
+/// `data` must be the data pointer of a task's waker that still holds its reference.
 unsafe fn wake_by_reference<O: Owner>(data: *const ()) {
     // SAFETY: a waker holds a reference, so the header is alive.
     let header = unsafe { &*data.cast::<Header<O>>() };
@@ -347,8 +347,8 @@ fn wake_scheduled<O: Owner>(header: &Header<O>, pointer: TaskPointer<O>) {
     }
 }
 
-/// Notifies the worker of a task immediately if another thread has woken the task since it was scheduled. Called after
-/// a notification has been queued.
+/// Immediately notifies the task's worker if another thread has woken the task since it was scheduled. Called after a
+/// notification has been queued.
 #[cold]
 fn notify_if_rescheduled<O: Owner>(header: &Header<O>) {
     if header.status.scheduled.is_rescheduled() {
@@ -357,7 +357,7 @@ fn notify_if_rescheduled<O: Owner>(header: &Header<O>) {
 }
 
 /// # Safety
-/// `data` must be the pointer of a waker of a task, whose reference is still held.
+/// `data` must be the data pointer of a task's waker that still holds its reference.
 unsafe fn drop_waker<O: Owner>(data: *const ()) {
     let header = data.cast::<Header<O>>();
     // SAFETY: the reference that is released here has kept the header alive.

@@ -1,4 +1,4 @@
-//! Worker threads: one per core, pinned, each with its own runtime.
+//! Worker threads: one pinned thread per core, each with its own runtime.
 //!
 //! Workers share no state on the hot path. Listeners that are bound with
 //! [`reuse_port`](crate::net::TcpListenerBuilder::reuse_port) distribute incoming connections among the workers.

@@ -65,7 +65,7 @@ pub(super) struct ZeroCopySend {
 /// Operations that were cancelled because their completions may have been dropped.
 #[derive(Debug, Default)]
 pub(super) struct RecoveryCancels {
-    /// Generation of the tokens of these cancellations; the index in such a token is the position of its target in
+    /// Generation in the tokens of these cancellations; the index in such a token is the position of its target in
     /// `targets`. Other cancellations have generation zero.
     pub round: u32,
     pub targets: Vec<Token>,

@@ -53,8 +53,8 @@ pub struct SimFaults {
     pub refused_connects: u16,
 }
 
-/// Divisor of the rates of faults that end a connection. At the full rate, connections would not last long enough for
-/// the other faults to occur.
+/// Divisor applied to the rates of faults that end a connection. At the full rate, connections would not last long
+/// enough for the other faults to occur.
 const FATAL_FAULT_DIVISOR: u16 = 50;
 
 impl SimFaults {

@@ -18,7 +18,7 @@
 //! - Errors are positive error numbers.
 //! - Identifiers correspond to file descriptors: a new endpoint gets the lowest free identifier.
 //! - The two `peer` links of a connection are set and cleared together.
-//! - Every change that can affect the result of a poll of an endpoint increments its `events`.
+//! - Every change that can affect the result of polling an endpoint increments its `events`.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque};
@@ -37,7 +37,7 @@ pub(super) const TURN_NS: u64 = 1_000;
 /// Delay before the first retry of a connect, in nanoseconds. It doubles with each retry.
 const CONNECT_RETRY_NS: u64 = 1_000_000_000;
 
-/// Maximum number of retries of a connect.
+/// Maximum number of times that a connect is retried.
 const CONNECT_RETRIES: u32 = 6;
 
 /// First automatically assigned port. Applications choose lower ones.

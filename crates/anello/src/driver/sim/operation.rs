@@ -11,7 +11,7 @@ use super::sockets::SimSocket;
 /// Event bits of a poll for receiving.
 const RECEIVE_MASK: i32 = (libc::POLLIN | libc::POLLRDHUP | libc::POLLHUP | libc::POLLERR) as i32;
 
-/// Event bits that every poll reports, whatever its mask.
+/// Event bits that every poll reports, regardless of its mask.
 const END_MASK: i32 = (libc::POLLRDHUP | libc::POLLHUP | libc::POLLERR) as i32;
 
 #[derive(Debug)]

@@ -16,7 +16,7 @@ pub enum SimModel {
 ///
 /// Applications that run on it are deterministic. A failed test that prints its seed can be replayed with that seed.
 ///
-/// Only TCP sockets are simulated (no Unix sockets), and they can only connect to sockets of the same runtime. Virtual
+/// Only TCP sockets are simulated (no Unix sockets), and they can only connect to sockets on the same runtime. Virtual
 /// time passes only while the runtime runs, and a sleep takes no real time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]

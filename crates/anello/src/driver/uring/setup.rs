@@ -296,7 +296,7 @@ fn register_files(ring: &Ring) -> io::Result<()> {
     Ok(())
 }
 
-/// `struct io_uring_files_update`, for one entry of the table of registered files.
+/// `struct io_uring_files_update`, for one entry in the table of registered files.
 #[repr(C)]
 pub(super) struct FilesUpdate {
     offset: u32,

@@ -33,7 +33,7 @@
 //! # Tick length
 //!
 //! Deadlines are rounded up to a tick, so the tick length bounds how late a timer fires. With a tick of 1 ms, a sleep
-//! of 1 ms could take 2 ms. A tick of 131 us is of the same order of magnitude as the kernel's default timer slack (50
+//! of 1 ms could take 2 ms. A tick of 131 us has the same order of magnitude as the kernel's default timer slack (50
 //! us). A shorter tick would merge fewer timers into one wake-up. Because the tick length is a power of two, the
 //! division becomes a shift.
 //!
@@ -57,7 +57,7 @@
 const TICK_SHIFT: u32 = 17;
 /// Length of a tick in nanoseconds: the maximum delay of a timer due to rounding.
 const TICK_NS: u64 = 1 << TICK_SHIFT;
-/// Number of bits of a tick number per level.
+/// Number of bits in a tick number per level.
 const LEVEL_BITS: u32 = 6;
 /// Number of slots per level, one for each bit of its `occupied` word.
 const SLOTS_PER_LEVEL: usize = 1 << LEVEL_BITS;
@@ -169,7 +169,8 @@ impl<T> Wheel<T> {
     ///
     /// The returned time is never later than the deadline of the earliest timer. It can be earlier if a timer in the
     /// same slot of an upper level has been cancelled. `expire` then fires no timer, but moves the timers of the slot
-    /// to lower levels, after which the time is exact. A cancelled timer thus costs at most one unnecessary wake-up.
+    /// to lower levels, after which the time is exact. Therefore, a cancelled timer costs at most one unnecessary
+    /// wake-up.
     pub(crate) fn next_deadline_ns(&self) -> Option<u64> {
         let slot = self.earliest_slot()?;
         Some(self.slots[slot].earliest_tick.saturating_mul(TICK_NS))

@@ -1,7 +1,7 @@
 //! Tests of the state machines on the simulated kernels, and the minimal executor that these tests use.
 //!
 //! Tasks are ordinary futures, which are polled only after they have been woken. If no task has been woken, the driver
-//! waits without a deadline. A lost wake-up therefore causes a deadlock error of the kernel instead of a hang.
+//! waits without a deadline. A lost wake-up therefore causes a deadlock error from the kernel instead of a hang.
 
 mod completion;
 mod dropped;
