@@ -81,8 +81,8 @@ impl Chunk {
         }
     }
 
-    /// Returns `true` if this is a pool buffer in one of the larger classes. The pool keeps fewer of these buffers than
-    /// there are tasks that can run in a turn.
+    /// Returns `true` if this is a pool buffer in one of the larger classes. A turn can run more tasks than the pool
+    /// keeps buffers of this kind.
     #[inline]
     pub(crate) fn is_large_pool_buffer(&self) -> bool {
         // Ring buffers do not have the flag, and the pool keeps enough buffers of class 0.

@@ -77,7 +77,7 @@ impl Runtime {
         Handle { inbox: Arc::clone(&self.shared.inbox) }
     }
 
-    /// Runs a future to completion, along with the spawned tasks.
+    /// Runs a future to completion, and runs the spawned tasks concurrently with it.
     ///
     /// Tasks that have not finished when the future completes stay in the runtime. The next call continues to run them.
     ///
@@ -263,9 +263,9 @@ pub struct Handle {
 impl Handle {
     /// Spawns a future on the runtime's thread.
     ///
-    /// Between io_uring workers, the target worker is notified with `MSG_RING`, otherwise through an eventfd. A task on
-    /// an io_uring runtime only queues the notification, and its own worker submits the notification in its next turn.
-    /// A task that blocks its thread until the spawned task has run therefore deadlocks.
+    /// If both workers use io_uring, the target worker is notified through `MSG_RING`, otherwise through an eventfd. A
+    /// task on an io_uring runtime only queues the notification, and its own worker submits it in the next turn. Such a
+    /// task therefore deadlocks if it blocks its thread until the spawned task has run.
     ///
     /// If the runtime has been dropped, the future is dropped and the handle returns a cancellation error.
     pub fn spawn<F>(&self, future: F) -> JoinHandle<F::Output>

@@ -245,8 +245,8 @@ impl TaskHandle {
 /// Polls the future, and drops it once it has completed. Returns whether it has.
 ///
 /// # Safety
-/// The header must be the first field of a `TaskCell<F, O>`. Only the worker may call this function, and not recursively
-/// from a poll of the same task.
+/// The header must be the first field of a `TaskCell<F, O>`. Only the worker may call this function, and not
+/// recursively while it is polling the same task.
 unsafe fn poll<F: Future<Output = ()>, O: 'static>(
     header: NonNull<Header<O>>,
     context: &mut Context<'_>,

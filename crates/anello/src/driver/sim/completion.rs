@@ -149,8 +149,8 @@ impl SimCompletion {
         Submission::Operation(Operation::new(token, socket.clone(), request))
     }
 
-    /// Consumes all submissions, or only some of them, but at least one, if the partial submission fault occurs.
-    /// Returns whether all were consumed.
+    /// Consumes all submissions or, if the partial submission fault occurs, only some of them (at least one). Returns
+    /// whether all of them were consumed.
     fn submit(&mut self) -> bool {
         while let Some(submission) = self.submissions.pop_front() {
             self.consumed = self.consumed.wrapping_add(1);
@@ -364,8 +364,8 @@ impl SimCompletion {
     // ---- Helpers -------------------------------------------------------------------------------------------------
 
     fn post(&mut self, completion: Completion) {
-        // Never drop the completion of an accept: it is the only reference to the connection, which would never be
-        // closed.
+        // Never drop the completion of an accept: it is the only reference to the connection, which would otherwise
+        // never be closed.
         let is_accepted = completion.token.kind() == Some(Kind::Accept) && completion.result >= 0;
         if !is_accepted && self.fault(|faults| faults.dropped_completions) {
             self.dropped = true;
