@@ -305,7 +305,7 @@ impl Driver {
         if self.closed { Err(gone()) } else { Ok(()) }
     }
 
-    // ---- Calls to the state machine, where they are documented -------------------------------------------------------
+    // ---- Calls to the state machine, where they are documented ------------------------------------------------------
 
     pub fn listen(&mut self, address: SocketAddr, options: &ListenOptions) -> io::Result<Key> {
         self.check_open()?;

@@ -9,7 +9,7 @@ use crate::driver::sockets::Sockets;
 use crate::driver::token::Kind;
 use crate::driver::wake::WakeQueue;
 
-/// Maximum time for the kernel to complete cancelled operations. Only a faulty kernel takes a noticeable time.
+/// Maximum time for the kernel to complete cancelled operations. Only a faulty kernel takes noticeably long.
 const SHUTDOWN_TIMEOUT_NS: u64 = 10_000_000_000;
 
 /// Maximum time that shutdown waits for peers to acknowledge zero-copy sends on connections that are already closed.

@@ -107,7 +107,7 @@ impl Uring {
         &self.features
     }
 
-    /// Queues a wake-up for the owner of another ring, which the next enter submits as a `MSG_RING` (Linux 5.18).
+    /// Queues a wake-up for the owner of another ring, which the next enter submits through `MSG_RING` (Linux 5.18).
     /// Returns `true` if the target has a ring and has not exited.
     pub fn queue_wake(&mut self, target: &Notifier) -> bool {
         let Some(ring) = target.ring() else { return false };
