@@ -1,15 +1,15 @@
-//! The receiver of connections that the kernel accepts for a released listener.
+//! Receiver for connections that the kernel accepts on a released listener.
 
 use std::fmt;
 use std::os::fd::OwnedFd;
 use std::task::Waker;
 
-/// Receives connections of a released listener. A multishot accept continues until its cancellation has completed, even
-/// if no task polls the listener any more.
+/// Receives connections that the kernel accepts on a released listener. A multishot accept continues until its
+/// cancellation has completed, even if no task is polling the listener any more.
 ///
-/// The driver is borrowed during calls: implementations must neither use the driver nor call wakers.
+/// The driver is borrowed during these calls: implementations must neither use the driver nor call wakers.
 pub(crate) trait AcceptSink: fmt::Debug + Send + Sync {
-    /// Takes over a connection. Its descriptor is in blocking mode.
+    /// Takes ownership of a connection. Its descriptor is in blocking mode.
     fn accept(&self, connection: OwnedFd);
 
     /// Called once, when the kernel has ended all operations on the listener.

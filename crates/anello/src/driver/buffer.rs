@@ -1,5 +1,5 @@
-//! Receive memory: the buffer ring that the kernel fills, the pool of buffers for direct reads, and [`Chunk`], a lease
-//! on one buffer.
+//! Receive memory: the buffer ring that the kernel fills, the buffer pool for direct reads, and [`Chunk`], a lease on
+//! one buffer.
 //!
 //! ```text
 //!  BufferRing                                   LifoPool
@@ -10,8 +10,8 @@
 //!
 //! # Invariants
 //!
-//! - A buffer of the ring is either *provided* (its ID is between the kernel's head and the driver's tail) or *leased*
-//!   (one `Chunk` owns it), never both.
+//! - A ring buffer is either *provided* (its ID is between the kernel's head and the driver's tail) or *leased* (one
+//!   `Chunk` owns it), never both.
 //! - Memory is freed when the last `Chunk` and the driver are dropped, and the driver is dropped only after every
 //!   operation has ended.
 
@@ -23,21 +23,21 @@ use std::ptr::NonNull;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicU16, Ordering};
 
-/// Buffer sizes of the pool in bytes. A stream moves up a class when its reads fill the buffer, and down when they do
-/// not.
+/// Buffer sizes of the pool in bytes. A stream moves up a class when its reads fill the buffer, and down when they use
+/// only part of it.
 ///
 /// A read that fills its buffer is followed by another read, because more data may be available. The largest size is
 /// therefore twice the most common size of large sends, 64 KiB.
 pub(crate) const CLASS_BYTES: [usize; 3] = [4 * 1024, 16 * 1024, 128 * 1024];
 
-/// Maximum number of free buffers kept for reuse, by class. Further buffers are returned to the allocator.
+/// Maximum number of free buffers kept for reuse, by class. Any others are returned to the allocator.
 const MAX_FREE_PER_CLASS: [usize; 3] = [256, 64, 8];
 
 /// Set in the ID of a chunk from the pool; the low bits are then its class.
 const POOL_FLAG: u32 = 1 << 31;
 
-/// Bounds on the size of one ring buffer, and of all ring buffers together, in bytes. Options outside these bounds are
-/// clamped.
+/// Bounds, in bytes, on the size of one ring buffer and on the total size of all ring buffers. Options outside these
+/// bounds are clamped.
 const MIN_BUFFER_BYTES: usize = 64;
 const MAX_BUFFER_BYTES: usize = 1 << 20;
 const MAX_RING_BYTES: usize = 1 << 30;
@@ -65,7 +65,7 @@ pub struct Chunk {
 }
 
 impl Chunk {
-    /// Removes the first `count` bytes.
+    /// Removes the first `count` bytes from the chunk.
     ///
     /// # Panics
     /// Panics if `count` is greater than the length.
@@ -74,15 +74,15 @@ impl Chunk {
         self.start += count as u32;
     }
 
-    /// Shortens the chunk to `length` bytes. Does nothing if it is not longer.
+    /// Shortens the chunk to `length` bytes. Does nothing if it already has at most `length` bytes.
     pub fn truncate(&mut self, length: usize) {
         if length < self.len() {
             self.end = self.start + length as u32;
         }
     }
 
-    /// Returns `true` if this is a pool buffer of one of the larger classes. The pool keeps fewer of these buffers than
-    /// the number of tasks that can run in a turn.
+    /// Returns `true` if this is a pool buffer in one of the larger classes. A turn can run more tasks than the pool
+    /// keeps buffers of this kind.
     #[inline]
     pub(crate) fn is_large_pool_buffer(&self) -> bool {
         // Ring buffers do not have the flag, and the pool keeps enough buffers of class 0.
@@ -165,7 +165,7 @@ pub(crate) fn store_chunk(received: &mut Option<Chunk>, chunk: Chunk) {
     std::mem::forget(received.replace(chunk));
 }
 
-/// The receive memory of one driver.
+/// A driver's receive memory.
 #[derive(Debug)]
 pub(crate) struct Pools {
     ring: Option<BufferRing>,
@@ -185,7 +185,7 @@ impl Pools {
         self.ring.as_ref().map_or(0, |ring| ring.buffer_bytes)
     }
 
-    /// Creates a lease on a buffer that the kernel has taken from the ring and filled with `length` bytes.
+    /// Creates a lease on a buffer from the ring that the kernel has filled with `length` bytes.
     ///
     /// Returns `None` if the kernel (or a simulated kernel) reported an ID that was never provided, or a length greater
     /// than the buffer size.
@@ -204,7 +204,7 @@ impl Pools {
         })
     }
 
-    /// Returns an empty chunk with the capacity of a class.
+    /// Returns an empty chunk with a buffer of the given class.
     #[inline]
     pub fn lease(self: &Rc<Self>, class: usize) -> Chunk {
         let base = self.lifo.take(class);
@@ -235,7 +235,7 @@ pub(crate) struct BufferRing {
     provided: Cell<u32>,
 }
 
-/// `struct io_uring_buf`. The tail of the ring is stored in the last field of the first entry.
+/// `struct io_uring_buf`. The ring's tail is stored in the last field of the first entry.
 #[repr(C)]
 struct Entry {
     address: u64,
@@ -246,8 +246,8 @@ struct Entry {
 
 impl BufferRing {
     /// Creates a ring that grows from `initial` to at most `limit` buffers. Both are rounded up to a power of two, up
-    /// to 32,768. If the address space is too small, the limit is halved until an allocation succeeds. Returns `None`
-    /// if there is no space for a single buffer.
+    /// to 32,768. If too little address space is available, the limit is halved until an allocation succeeds. Returns
+    /// `None` if there is not even space for a single buffer.
     pub fn new(initial: u32, limit: u32, buffer_bytes: usize) -> Option<Self> {
         let buffer_bytes = buffer_bytes.clamp(MIN_BUFFER_BYTES, MAX_BUFFER_BYTES);
         let max_buffers = (MAX_RING_BYTES / (buffer_bytes + STAGGER_BYTES)) as u32;
@@ -273,7 +273,7 @@ impl BufferRing {
         Some(ring)
     }
 
-    /// Returns the address of the ring's entries, for the kernel.
+    /// Returns the address of the ring's entries, to be passed to the kernel.
     pub fn entries_address(&self) -> u64 {
         self.entries.as_ptr() as u64
     }
@@ -328,8 +328,8 @@ impl BufferRing {
         unsafe { &(*self.entries.as_ptr()).tail }
     }
 
-    /// Consumes a buffer as the kernel does: takes the buffer at `head`, if any, and fills it from `data`. Returns its
-    /// ID and the number of bytes copied. Used by the simulated kernel.
+    /// Consumes a buffer in the same way as the kernel: takes the buffer at `head`, if any, and fills it from `data`.
+    /// Returns its ID and the number of bytes copied. Used by the simulated kernel.
     pub fn consume(&self, head: &mut u16, data: &[u8]) -> Option<(u16, usize)> {
         if *head == self.shared_tail().load(Ordering::Acquire) {
             return None;
@@ -358,9 +358,9 @@ impl Drop for BufferRing {
     fn drop(&mut self) {
         // SAFETY: allocated in `new` with these layouts. No chunk is left, because each chunk owns the `Pools` that own
         // this ring. The ring may still be registered if a handle keeps the io_uring descriptor open, but the kernel
-        // uses it only for an armed receive, and none is armed. The driver also owns the `Pools`, and leaks itself with
-        // everything that it owns while a stream is in its table (see `Drop for Driver`); the probe during setup waits
-        // for its receive to end.
+        // uses it only for an armed receive, and none is armed. The driver also owns the `Pools`, and leaks itself,
+        // with everything that it owns, if a stream is still in its table (see `Drop for Driver`); the probe during
+        // setup waits for its receive to end.
         unsafe {
             dealloc(self.allocation.0.as_ptr(), self.allocation.1);
             dealloc(self.entries.as_ptr().cast(), layout(size_of::<Entry>() * self.limit() as usize));
@@ -371,7 +371,7 @@ impl Drop for BufferRing {
 /// Free buffers by class, reused in LIFO order.
 #[derive(Debug)]
 struct LifoPool {
-    /// The buffer released last. If only one message is processed at a time, it is the only buffer in use.
+    /// The buffer released last. If only one message is processed at a time, this is the only buffer in use.
     last: [Cell<Option<NonNull<u8>>>; 3],
     free: [RefCell<Vec<NonNull<u8>>>; 3],
 }
@@ -429,8 +429,8 @@ fn layout(bytes: usize) -> Layout {
     Layout::from_size_align(bytes.max(1), PAGE_BYTES).expect("buffer size is below isize::MAX")
 }
 
-/// Returns the layout of all buffers of a ring. The caller aligns the address: allocators provide zeroed memory without
-/// touching its pages only for their default alignment.
+/// Returns the layout for all buffers of a ring. The caller aligns the address itself, because allocators can provide
+/// zeroed memory without touching its pages only at their default alignment.
 fn memory_layout(stride_bytes: usize, limit: u32) -> Layout {
     Layout::from_size_align(stride_bytes * limit as usize + CACHE_LINE_BYTES, 16)
         .expect("buffer size is below isize::MAX")

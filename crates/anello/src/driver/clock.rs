@@ -5,7 +5,7 @@ use std::cell::Cell;
 use std::rc::Rc;
 use std::time::Instant;
 
-/// Nanoseconds by which a read advances the virtual clock, so that time passes for code that only polls the clock.
+/// Nanoseconds by which each read advances the virtual clock, so that time passes for code that only polls the clock.
 const CLOCK_READ_NS: u64 = 50;
 
 #[derive(Clone, Debug)]
@@ -16,7 +16,7 @@ pub(crate) enum Clock {
     Virtual(VirtualClock),
 }
 
-/// A clock that only moves when it is advanced. Clones share the time.
+/// A clock that moves only when it is advanced. Clones share the same time.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct VirtualClock(Rc<Cell<u64>>);
 
@@ -39,7 +39,7 @@ impl VirtualClock {
         self.0.get()
     }
 
-    /// Advances the clock to `ns`. Does nothing if that is in the past.
+    /// Advances the clock to `ns`. Does nothing if that time is in the past.
     pub fn advance_to(&self, ns: u64) {
         self.0.set(self.get_ns().max(ns));
     }

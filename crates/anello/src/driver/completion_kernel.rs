@@ -1,4 +1,4 @@
-//! Interface between the state machine and a kernel that completes operations.
+//! Interface between the proactor and a kernel that completes operations.
 
 use std::io;
 use std::rc::Rc;
@@ -69,7 +69,7 @@ pub(crate) trait CompletionKernel: Sized {
 
     fn capabilities(&self) -> Capabilities;
 
-    /// Creates the socket of a successful accept.
+    /// Creates the socket for a successful accept.
     fn accepted(&mut self, result: i32) -> Socket<Self>;
 
     /// Called when a stream is added to the table.
@@ -87,9 +87,9 @@ pub(crate) trait CompletionKernel: Sized {
 pub(crate) struct Capabilities {
     pub ring_receive: bool,
     /// Set if a receive into the ring can miss a connection reset: it takes the bytes before the reset, finds no more
-    /// data, and waits for a wake-up that has already happened. If the bytes and the reset arrive before the receive
-    /// runs, this was observed on 6.12.74, 6.12.85, 6.18.15 and 6.19.8, not on 6.1, and is fixed by Linux commit
-    /// a68ed2df7213 (in 6.12.86 and 6.19.10). If they arrive while it is armed, it was still observed on 6.12.117 and
+    /// data, and waits for a wake-up that has already happened. When the bytes and the reset arrive before the receive
+    /// runs, this was observed on 6.12.74, 6.12.85, 6.18.15 and 6.19.8, but not on 6.1; Linux commit a68ed2df7213 fixes
+    /// it (in 6.12.86 and 6.19.10). When they arrive while the receive is armed, it was still observed on 6.12.117 and
     /// 6.18.44.
     pub misses_resets: bool,
     pub inline_sends: bool,

@@ -1,6 +1,6 @@
-//! Counters of a driver. They are cheap and always enabled; there is one set per worker.
+//! Driver counters. They are cheap and always enabled; each worker has its own set.
 
-/// Counters of one worker since its runtime started.
+/// Counters of one worker, counted since its runtime started.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct DriverMetrics {
@@ -12,20 +12,20 @@ pub struct DriverMetrics {
     pub receives: u64,
     /// Number of sends that sent all their bytes.
     pub sends: u64,
-    /// Number of sends that sent only part of their bytes, or none, and were completed later.
+    /// Number of sends that initially sent only part of their bytes, or none, and were completed later.
     pub short_sends: u64,
     /// Number of zero-copy sends.
     pub zero_copy_sends: u64,
     /// Number of bytes sent from files.
     pub file_bytes: u64,
-    /// Number of times that the kernel found no receive buffer (`ENOBUFS`). The bytes were then received into other
-    /// memory.
+    /// Number of times that the kernel found no receive buffer (`ENOBUFS`). In that case, the bytes were received into
+    /// other memory.
     pub buffer_exhaustions: u64,
-    /// Number of completions for sockets that had already been closed. They are ignored and their resources are freed.
+    /// Number of completions for sockets that had already been closed. They are ignored, and their resources are freed.
     pub late_completions: u64,
     /// Number of completion queue overflows. No completion is lost; the kernel keeps those that do not fit.
     pub completion_overflows: u64,
-    /// Number of system calls that submitted or waited (`io_uring_enter`, `epoll_wait`).
+    /// Number of system calls that submitted operations or waited for events (`io_uring_enter`, `epoll_wait`).
     pub turns: u64,
     /// Number of sockets that the driver currently owns.
     pub sockets: u64,

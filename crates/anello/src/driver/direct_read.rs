@@ -1,5 +1,5 @@
-//! Direct receives: system calls on sockets that the kernel has reported as readable. They use buffers that are still
-//! in the CPU cache, of a size that adapts to the received messages.
+//! Direct receives: system calls on sockets that the kernel has reported as readable. Their buffers are still in the
+//! CPU cache, and the buffer size adapts to the received messages.
 
 use std::io;
 use std::rc::Rc;
@@ -7,19 +7,19 @@ use std::rc::Rc;
 use super::buffer::{CLASS_BYTES, Chunk, Pools};
 use super::sockets::{Family, Sockets};
 
-/// State of the receive direction of a socket.
+/// State of a socket's receive direction.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct DirectRead {
     /// Set if a receive may return data. Stays set at EOF.
     pub readable: bool,
-    /// Set if a short read does not mean that the socket is drained: a hangup was reported, for which no further edge
+    /// Set if a short read does not mean that the socket is drained: a hangup was reported, for which no further event
     /// will arrive; urgent data was reported, before which a read stops; or it is a Unix socket.
     pub short_read_is_inconclusive: bool,
     /// Set when a receive has returned EOF.
     pub eof: bool,
     /// Size class of the next receive.
     class: u8,
-    /// Number of consecutive receives that would have fitted into the next smaller class.
+    /// Number of consecutive receives that would have fitted into the next smaller size class.
     oversized_reads: u8,
 }
 
@@ -36,7 +36,7 @@ pub(crate) enum ReadOutcome {
 const SHRINK_AFTER_READS: u8 = 16;
 
 impl DirectRead {
-    /// Creates the state of a new socket. The first receive does not wait for readiness, because the first request has
+    /// Creates the state for a new socket. The first receive does not wait for readiness, because the first request has
     /// usually arrived already.
     pub fn speculative(family: Family) -> Self {
         Self {
@@ -48,7 +48,7 @@ impl DirectRead {
         }
     }
 
-    /// Receives once. A short read means that the socket was drained, which saves a second call.
+    /// Receives once. A short read means that the socket was drained, which makes a second call unnecessary.
     #[inline]
     pub fn receive<S: Sockets>(
         &mut self,

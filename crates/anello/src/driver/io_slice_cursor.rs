@@ -9,7 +9,7 @@ use super::buffer::{Chunk, Pools};
 #[derive(Debug)]
 pub(crate) struct IoSliceCursor<'a> {
     slices: &'a [IoSlice<'a>],
-    /// Number of bytes of the first slice that have been consumed.
+    /// Number of bytes consumed from the first slice.
     skipped_bytes: usize,
     remaining_bytes: usize,
 }
@@ -26,7 +26,7 @@ impl<'a> IoSliceCursor<'a> {
         self.remaining_bytes
     }
 
-    /// Limits the cursor to the first `count` of its remaining bytes.
+    /// Limits the cursor to the first `count` remaining bytes.
     pub fn limit(&mut self, count: usize) {
         self.remaining_bytes = self.remaining_bytes.min(count);
     }
@@ -39,10 +39,10 @@ impl<'a> IoSliceCursor<'a> {
         }
     }
 
-    /// Copies as many bytes as fit into the spare capacity of the chunk. Returns their count.
+    /// Copies as many bytes as fit into the chunk's spare capacity. Returns the number of bytes copied.
     #[inline]
     pub fn copy_into(&mut self, chunk: &mut Chunk) -> usize {
-        // Nearly always, there is a single slice, and it fits.
+        // In nearly all calls, there is a single slice, and it fits.
         if let [slice] = self.slices
             && let Some(target) = chunk.spare().get_mut(..self.remaining_bytes)
         {
@@ -92,7 +92,7 @@ impl<'a> IoSliceCursor<'a> {
         copy
     }
 
-    /// Copies as many bytes as fit into a new chunk of the smallest sufficient class, or of the largest class.
+    /// Copies as many bytes as fit into a new chunk of the smallest sufficient class, or else of the largest class.
     pub fn gather(&mut self, pools: &Rc<Pools>) -> Chunk {
         let mut chunk = pools.lease(Pools::class_for(self.remaining_bytes));
         self.copy_into(&mut chunk);

@@ -1,4 +1,4 @@
-//! The common part of the state machines: adding sockets, and non-blocking calls on sockets.
+//! The part that both state machines share: adding sockets, and non-blocking calls on sockets.
 
 use std::io;
 use std::net::{Shutdown, SocketAddr};
@@ -19,7 +19,7 @@ pub(crate) type SocketOf<M> = <<M as Machine>::Sockets as Sockets>::Socket;
 #[derive(Debug)]
 pub(crate) enum Accepted {
     Stream(Key),
-    /// A connection that leaves this driver. Its descriptor is in blocking mode.
+    /// A connection that was not attached to this driver. Its descriptor is in blocking mode.
     Descriptor(OwnedFd),
 }
 
@@ -31,7 +31,7 @@ pub(crate) trait Machine: Sized {
     fn sockets_mut(&mut self) -> &mut Self::Sockets;
     fn stream(&self, key: Key) -> Option<&SocketOf<Self>>;
     fn listener(&self, key: Key) -> Option<&SocketOf<Self>>;
-    /// Returns the waker slots of a stream, for reading and for writing.
+    /// Returns a stream's waker slots for reading and writing.
     fn wakers(&mut self, key: Key) -> Option<[&mut WakerSlot; 2]>;
     /// Returns a listener, and the sockets and metrics needed to reject its connections.
     fn listener_parts(
@@ -104,7 +104,8 @@ pub(crate) trait Machine: Sized {
         Ok((socket, family))
     }
 
-    /// Rejects the pending connections of a listener when no descriptors are left. Returns their number.
+    /// Rejects a listener's pending connections when no descriptors are left. Returns the number of rejected
+    /// connections.
     fn refuse(&mut self, key: Key) -> usize {
         let Some((sockets, listener, metrics)) = self.listener_parts(key) else { return 0 };
         let rejected = sockets.refuse(listener);
@@ -117,7 +118,7 @@ pub(crate) trait Machine: Sized {
     fn share_listener(&mut self, _key: Key) {}
 
     /// Sets whether connections may be accepted before the application polls for them. Kernels that report readiness
-    /// never do that.
+    /// never accept ahead.
     fn set_accept_ahead(&mut self, _key: Key, _accepts_ahead: bool) {}
 
     /// Takes the wakers of the tasks waiting to read from or write to a stream.

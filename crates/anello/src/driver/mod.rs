@@ -1,12 +1,12 @@
-//! I/O drivers. Only this module and its submodules make socket system calls.
+//! I/O drivers. Only this module and its submodules make system calls on sockets.
 //!
 //! # Driver contract
 //!
-//! A driver owns all sockets and all buffers that the kernel can access. Callers hold a [`Key`], which is a slot index
+//! A driver owns all sockets, and all buffers that the kernel can access. Callers hold a [`Key`], which is a slot index
 //! plus a generation, and never lend memory to the kernel.
 //!
-//! - *Poll*: `poll_receive`, `poll_send`, `poll_accept` and the other poll functions never block. They complete
-//!   immediately, or store the caller's waker and return `Pending`. A full queue is not an error. A poll may make a
+//! - *Poll*: `poll_receive`, `poll_send`, `poll_accept` and the other poll functions never block. They either complete
+//!   immediately or store the caller's waker and return `Pending`. A full queue is not an error. A poll may make a
 //!   non-blocking system call (epoll; large messages on io_uring) or queue an operation for the next [`Driver::turn`]
 //!   (io_uring; small messages on epoll when many sockets were ready).
 //! - *Wakers*: there is one waker per direction. A later poll replaces it.
@@ -16,8 +16,8 @@
 //!   operations in flight, (3) waits for their terminal completions, and (4) closes the socket and frees the slot under
 //!   a new generation. [`Driver::abort`] skips step 1.
 //! - *Turn*: [`Driver::turn`] submits all queued operations and optionally waits for completions, with a single system
-//!   call on io_uring. Wakers that are due are collected, and called once the driver is no longer borrowed, because a
-//!   waker can run arbitrary code.
+//!   call on io_uring. Wakers that are due are collected and then called once the driver is no longer borrowed, because
+//!   a waker can run arbitrary code.
 //!
 //! Two state machines implement the contract: [`proactor`] on kernels that complete operations (io_uring, simulated)
 //! and [`reactor`] on kernels that report readiness (epoll, simulated). The same test suite runs on all four.
@@ -130,13 +130,13 @@ impl fmt::Display for DriverKind {
     }
 }
 
-/// Maximum wait per turn while remaining bytes are sent during shutdown. No notification wakes the driver during that
-/// time.
+/// Maximum wait per turn while the remaining bytes are being sent during shutdown. No notification wakes the driver
+/// during that time.
 const SHUT_DOWN_STEP_NS: u64 = 10_000_000;
 
 #[derive(Debug)]
 pub(crate) struct Driver {
-    /// Dropped only if the kernel no longer uses any of its memory; see the `Drop` implementation.
+    /// Dropped only if the kernel no longer uses its memory; see the `Drop` implementation.
     backend: ManuallyDrop<Backend>,
     spin: Spin,
     description: DriverInfo,
@@ -176,7 +176,8 @@ macro_rules! dispatch {
     };
 }
 
-/// Separate cold functions, so that only the io_uring and epoll paths are inlined into callers that receive and send.
+/// The simulated cases are separate cold functions, so that only the io_uring and epoll paths are inlined into callers
+/// that receive and send.
 impl Backend {
     #[cold]
     #[inline(never)]
@@ -240,7 +241,7 @@ impl Driver {
         &self.description
     }
 
-    /// Returns `true` if time and network are simulated. A simulated driver does not react to other threads.
+    /// Returns `true` if the clock and the network are simulated. A simulated driver does not react to other threads.
     pub fn is_simulated(&self) -> bool {
         matches!(*self.backend, Backend::SimCompletion(_) | Backend::SimReadiness(_))
     }
@@ -286,7 +287,7 @@ impl Driver {
         }
     }
 
-    /// Spins for a short time before a wait. Returns `true` if there is work to do.
+    /// Spins for a short time before a blocking wait. Returns `true` if there is work to do.
     fn spin_before_wait(&mut self, wakes: &mut WakeQueue) -> io::Result<bool> {
         dispatch!(&mut *self.backend, machine => {
             // Submit queued operations first: the peer may be waiting for one of them.
@@ -295,7 +296,7 @@ impl Driver {
         })
     }
 
-    /// Checked before a socket is opened or imported. Operations on existing sockets need no check: shutdown releases
+    /// Called before a socket is opened or imported. Operations on existing sockets need no check: shutdown releases
     /// all sockets, and a released socket starts no operations.
     ///
     /// # Errors
@@ -304,7 +305,7 @@ impl Driver {
         if self.closed { Err(gone()) } else { Ok(()) }
     }
 
-    // ---- Calls to the state machine, which documents them --------------------------------------------------------
+    // ---- Calls to the state machine, where they are documented ------------------------------------------------------
 
     pub fn listen(&mut self, address: SocketAddr, options: &ListenOptions) -> io::Result<Key> {
         self.check_open()?;
@@ -336,8 +337,8 @@ impl Driver {
         dispatch!(&mut *self.backend, machine => machine.release_listener(key));
     }
 
-    /// Releases a listener. Connections that the kernel has accepted for it, or accepts before the accept operation
-    /// ends, are passed to the sink. The caller must call the sink's wakers.
+    /// Releases a listener. Connections that the kernel has already accepted for it, or still accepts before the accept
+    /// operation ends, are passed to the sink. The caller must call the sink's wakers.
     pub fn release_listener_to(&mut self, key: Key, accept_sink: Arc<dyn AcceptSink>) {
         dispatch!(&mut *self.backend, machine => machine.release_listener_to(key, accept_sink));
     }
@@ -370,8 +371,8 @@ impl Driver {
         dispatch!(&mut *self.backend, machine => machine.connect(peer, source))
     }
 
-    /// Connects without blocking. Returns `WouldBlock` if the listener's backlog is full; the kernel sends no
-    /// notification when there is room again.
+    /// Connects without blocking. Returns `WouldBlock` if the listener's backlog is full; the kernel does not notify
+    /// the caller when there is room again.
     pub fn connect_unix(&mut self, peer: &UnixAddress) -> io::Result<Key> {
         self.check_open()?;
         dispatch!(&mut *self.backend, machine => machine.connect_unix(peer))
@@ -491,8 +492,8 @@ impl Driver {
     }
 
     /// Shuts down the driver: releases every socket, sends accepted bytes for at most `drain`, cancels the remaining
-    /// operations and waits until the kernel uses no memory of the driver. Later attempts to add a socket fail. The
-    /// caller must call the wakers in `wakes`.
+    /// operations and waits until the kernel no longer uses the driver's memory. Later attempts to add a socket fail.
+    /// The caller must call the wakers in `wakes`.
     ///
     /// # Errors
     /// Returns an error if waiting fails, or if the kernel has not completed all operations in time. Their memory is
@@ -515,7 +516,8 @@ impl Driver {
 }
 
 /// Frees no memory that the kernel may still use. A handle, a waker or another worker can hold a descriptor of the
-/// ring, so closing this one ends no operation. The memory is unused only after the terminal completions.
+/// ring, so closing this one does not end its operations. The kernel stops using the memory only once it has posted the
+/// terminal completions.
 impl Drop for Driver {
     fn drop(&mut self) {
         // If the driver is already closed, the runtime has shut it down.
@@ -529,8 +531,8 @@ impl Drop for Driver {
             catch_and_log_panic("waker panicked during driver shutdown", || wakes.call());
         }
         if dispatch!(&*self.backend, machine => machine.is_quiescent()) {
-            // SAFETY: nothing accesses the field after this. The kernel uses no memory of the state machine: every
-            // operation that uses it belongs to an entry in its tables, and the tables are empty.
+            // SAFETY: nothing accesses the field after this. The kernel no longer uses the state machine's memory:
+            // every operation that uses it belongs to an entry in its tables, and the tables are empty.
             unsafe { ManuallyDrop::drop(&mut self.backend) }
         } else {
             log(|| tracing::error!("operations still in flight at shutdown; leaking the driver's memory"));
@@ -538,7 +540,7 @@ impl Drop for Driver {
     }
 }
 
-/// Opens an io_uring ring, probes its features and closes it. Returns the name of each feature, and `true` if a driver
+/// Opens an io_uring ring, probes its features and closes it. Returns the name of each feature, and whether a driver
 /// would use it.
 ///
 /// # Errors

@@ -1,8 +1,8 @@
-//! Interruption of a driver's wait by other threads, through an eventfd or a message from another ring.
+//! Lets other threads interrupt a driver's wait, through an eventfd or a message from another ring.
 //!
-//! Handles, wakers and other workers can keep a [`Notifier`] indefinitely. The descriptors are therefore in a slot that
-//! all clones share, and the worker empties it when it exits. Each call holds a reference to the descriptor that it
-//! uses, so a descriptor number is never used after it was closed.
+//! Handles, wakers and other workers can keep a [`Notifier`] indefinitely. The descriptors are therefore stored in a
+//! slot that all clones share and that the worker empties when it exits. Each call holds a reference to the descriptor
+//! that it uses, so a descriptor number is never used after the descriptor has been closed.
 
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -49,7 +49,7 @@ impl Notifier {
         }
     }
 
-    /// Closes the descriptors as soon as no other thread uses them. Called when the worker exits.
+    /// Closes the descriptors as soon as no other thread is using them. Called when the worker exits.
     pub fn close(&self) {
         let descriptors = self.lock().take();
         drop(descriptors);

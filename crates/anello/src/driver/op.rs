@@ -1,14 +1,14 @@
 //! Operations and completions of a completion-based kernel, as plain data.
 //!
 //! The set of operations is closed. The io_uring kernel turns each operation into a submission queue entry, and the
-//! simulated kernel interprets the same values. The complete state machine of [`proactor`](super::proactor) can
-//! therefore be tested against seeded faults.
+//! simulated kernel interprets the same values. The complete [`proactor`](super::proactor) state machine can therefore
+//! be tested against seeded faults.
 
 use std::net::SocketAddr;
 
 use super::token::Token;
 
-/// An operation on a socket. `S` is the kernel's socket type: a file descriptor or a simulated socket.
+/// An operation on a socket. `S` is the socket type of the kernel: a file descriptor or a simulated socket.
 #[derive(Debug)]
 pub(crate) enum Op<'a, S> {
     /// Accepts connections until cancelled if `multishot` is set and the kernel supports multishot accept, otherwise
@@ -32,8 +32,8 @@ pub(crate) enum Op<'a, S> {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SendMode {
-    /// Never waits for room in the socket buffer. If the submission has been consumed and posts no completion, all
-    /// bytes were sent. Otherwise a completion carries the short count or the error.
+    /// Never waits for room in the socket buffer. If the kernel has consumed the submission and posts no completion,
+    /// all bytes were sent. Otherwise a completion carries the short count or the error.
     Inline,
     /// Waits for room in the socket buffer. Posts one completion with the byte count.
     Async,

@@ -1,16 +1,16 @@
-//! Options of the drivers: limits, and the io_uring modes and features to use.
+//! Driver options: limits, and the io_uring modes and features to use.
 
 use std::time::Duration;
 
-/// Options of a driver.
+/// Options for a driver.
 ///
 /// The defaults are the values with the best measured performance.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct DriverOptions {
-    /// Number of entries of the submission queue. Further operations wait in a backlog; none is dropped.
+    /// Number of entries in the submission queue. Further operations wait in a backlog; none are dropped.
     pub sq_entries: u32,
-    /// Number of entries of the completion queue. The kernel keeps completions that do not fit.
+    /// Number of entries in the completion queue. The kernel keeps completions that do not fit.
     pub cq_entries: u32,
     /// Initial number of buffers in the receive ring. It doubles when the kernel runs out of buffers.
     pub initial_receive_buffers: u32,
@@ -18,8 +18,8 @@ pub struct DriverOptions {
     /// into other memory.
     pub max_receive_buffers: u32,
     /// Size of one receive buffer in bytes, from 64 bytes to 1 MiB; all buffers together are limited to 1 GiB. Streams
-    /// with larger messages are received without the ring. Address space for `max_receive_buffers` buffers is reserved
-    /// at startup. A page occupies memory from its first use until the runtime is dropped.
+    /// with larger messages bypass the ring. Address space for `max_receive_buffers` buffers is reserved at startup. A
+    /// page occupies memory from its first use until the runtime is dropped.
     pub receive_buffer_bytes: usize,
     /// Maximum number of received chunks per stream that the application has not yet taken. A stream stops receiving
     /// when it reaches the limit.
@@ -33,28 +33,28 @@ pub struct DriverOptions {
     /// Minimum size of messages that are sent immediately by a system call, while their bytes are in the CPU cache.
     ///
     /// Two kinds of data are sent immediately regardless of this threshold: data in pool buffers of 16 or 128 KiB
-    /// outside the receive ring, because few of these buffers are kept; and writes (unlike sends, which transfer
-    /// ownership) of more than 4096 bytes, because they then need no copy.
+    /// outside the receive ring, because the pool keeps only a few of these buffers; and writes (unlike sends, which
+    /// transfer ownership) of more than 4096 bytes, because they then need no copy.
     ///
     /// On io_uring, shorter messages are submitted by the next turn. On epoll, messages of up to 4096 bytes are sent by
     /// the next turn if many sockets were ready at the same time
     /// ([`deferred_send_threshold_edges`](Self::deferred_send_threshold_edges)), and all others are sent immediately.
     pub direct_send_threshold_bytes: usize,
     /// Minimum number of readiness events returned by one epoll wait for small messages to be deferred and sent
-    /// together by the next turn. Zero always defers, and `usize::MAX` never does. Values below the default have no
-    /// benefit.
+    /// together by the next turn. With zero, small messages are always deferred; with `usize::MAX`, never. Values below
+    /// the default have no benefit.
     pub deferred_send_threshold_edges: usize,
     /// Policy for zero-copy sends (`SEND_ZC`, Linux 6.0).
     pub zero_copy: ZeroCopy,
-    /// Completion mode of sends on io_uring.
+    /// Completion mode for sends on io_uring.
     pub send_completion: SendCompletion,
     /// Scheduling of the kernel's task work, which completes operations.
     pub task_work: TaskWork,
     /// Kernel thread that polls for submissions (`SQPOLL`), if enabled. Disables [`TaskWork::Deferred`] and
     /// [`SendCompletion::Inline`].
     pub submission_polling: Option<SubmissionPolling>,
-    /// Whether each receive operation completes only once (`RECV` without multishot). If TCP urgent data arrives while
-    /// a multishot receive is reading, it can remain unread until the peer's next bytes arrive (observed on Linux
+    /// Whether each receive operation posts a single completion (`RECV` without multishot). If TCP urgent data arrives
+    /// while a multishot receive is reading, it can remain unread until the peer's next bytes arrive (observed on Linux
     /// 6.18); this mode avoids that.
     pub one_shot_receive: bool,
     /// Whether to use registered files instead of descriptors. Requires Linux 6.14: earlier kernels close registered
@@ -63,7 +63,7 @@ pub struct DriverOptions {
     /// Maximum time to spin before a blocking wait; zero disables spinning. The spin time is adaptive: while no work is
     /// found, it shrinks to a sixteenth of this value, except for one full spin after every sixteen misses.
     pub spin: Duration,
-    /// Kernel features to disable, as if the kernel were older. For tests and comparisons.
+    /// Kernel features to disable, as if the kernel were older. Used in tests and comparisons.
     pub disabled_features: DisabledFeatures,
 }
 
@@ -97,20 +97,20 @@ impl Default for DriverOptions {
 pub enum ZeroCopy {
     /// No zero-copy sends.
     Never,
-    /// Zero-copy sends of messages of at least `threshold_bytes` to peers on other machines. On loopback, the kernel
+    /// Zero-copy sends for messages of at least `threshold_bytes` to peers on other machines. On loopback, the kernel
     /// would copy anyway.
     RemoteOnly {
         /// Minimum message size in bytes.
         threshold_bytes: usize,
     },
-    /// Zero-copy sends of messages of at least `threshold_bytes` to any peer.
+    /// Zero-copy sends for messages of at least `threshold_bytes` to any peer.
     Always {
         /// Minimum message size in bytes.
         threshold_bytes: usize,
     },
 }
 
-/// Completion mode of sends on io_uring.
+/// Completion mode for sends on io_uring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SendCompletion {
     /// Sends complete during the system call that submits them. Only a short or failed send posts a completion (Linux
@@ -156,7 +156,7 @@ pub struct DisabledFeatures {
     pub multishot_receive: bool,
     /// Disables multishot accept (Linux 5.19).
     pub multishot_accept: bool,
-    /// Disables buffer rings (Linux 5.19). Data is then received by `recv(2)` on readiness.
+    /// Disables buffer rings (Linux 5.19). Data is then received with `recv(2)` when the socket is readable.
     pub buffer_ring: bool,
     /// Disables `MSG_RING` (Linux 5.18). Threads then wake each other through an eventfd.
     pub msg_ring: bool,

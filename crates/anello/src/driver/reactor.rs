@@ -3,18 +3,18 @@
 //! # Design
 //!
 //! The reactor is edge-triggered and speculative. Each socket is registered once, for both directions. A receive or
-//! send is attempted first, and waits for the next edge only if the kernel returned `EAGAIN`. A short read means that
+//! send is attempted first, and waits for the next event only if the kernel returned `EAGAIN`. A short read means that
 //! the socket is drained, except in the cases of `short_read_is_inconclusive` in `direct_read.rs`. Bytes that cannot be
 //! sent immediately are queued and sent by the turn in which the socket becomes writable.
 //!
-//! After a wait that returned many edges, small messages are not sent immediately but in the next turn, when all
+//! After a wait that returned many events, small messages are not sent immediately but in the next turn, once all
 //! pending data has been received. This uses 1 to 2 % less CPU time than alternating between receives and sends
 //! (`DriverOptions::deferred_send_threshold_edges`).
 //!
 //! # Invariants
 //!
 //! - `readable` is false only if the kernel has reported, by a short read or `EAGAIN`, that no data was left, and no
-//!   edge has arrived since. It stays true at EOF. The same applies to `writable`.
+//!   event has arrived since. It stays true at EOF. The same applies to `writable`.
 //! - The send queue is empty unless `writable` is false, a connect is in progress, or the stream is listed in
 //!   `deferred_streams`.
 
@@ -53,9 +53,9 @@ pub(crate) struct Reactor<K: ReadinessKernel> {
     max_send_queue_bytes: usize,
     /// Maximum size of messages that are deferred to the next turn.
     deferred_bytes: usize,
-    /// Minimum number of edges returned by one wait for messages to be deferred.
+    /// Minimum number of events that a single wait must return for messages to be deferred.
     deferred_send_threshold_edges: usize,
-    /// Whether the last wait returned at least that many edges.
+    /// Whether the last wait returned at least that many events.
     deferring_sends: bool,
     /// Streams with deferred messages. Some may have been released, or may have sent their messages, in the meantime.
     deferred_streams: Vec<Key>,
@@ -71,7 +71,7 @@ struct Stream<S> {
     writable: bool,
     connecting: bool,
     released: bool,
-    /// Another owner may have a descriptor of the same socket.
+    /// Set if another owner may have a descriptor for the same socket.
     may_be_shared: bool,
     family: Family,
     receive_waker: WakerSlot,
@@ -150,13 +150,13 @@ impl<K: ReadinessKernel> Reactor<K> {
         Poll::Ready(Ok(()))
     }
 
-    /// Releases the key. Accepted bytes are still sent. Returns `true` if any remain.
+    /// Releases the key. Accepted bytes are still sent. Returns `true` if any remain unsent.
     pub fn release(&mut self, key: Key) -> bool {
         let Some(stream) = self.streams.get_mut(key) else { return false };
         stream.released = true;
         stream.receive_waker = WakerSlot::default();
         stream.sends.waker = WakerSlot::default();
-        // Send deferred messages. After the release, there is no caller to report an error to.
+        // Send deferred messages. After the release, no caller remains to receive an error.
         stream.send_pending(self.kernel.sockets_mut(), &mut self.metrics).ok();
         let has_unsent = !stream.sends.queue.is_empty() && !stream.connecting;
         if !has_unsent {
@@ -169,7 +169,7 @@ impl<K: ReadinessKernel> Reactor<K> {
     pub fn abort(&mut self, key: Key) {
         // Closing the socket removes it from epoll, unless another descriptor of the same socket exists.
         if let Some(stream) = self.streams.remove(key).filter(|stream| stream.may_be_shared) {
-            // After the release, there is no caller to report an error to.
+            // After the release, no caller remains to receive an error.
             self.kernel.unwatch(&stream.socket).ok();
         }
     }
@@ -262,7 +262,7 @@ impl<K: ReadinessKernel> Reactor<K> {
 
     // ---- Sending -------------------------------------------------------------------------------------------------
 
-    /// Accepts a buffer for sending if the queue has room. Takes the value of `outgoing` in that case.
+    /// Accepts a buffer for sending if the queue has room. In that case, takes the value of `outgoing`.
     #[inline(never)]
     pub fn poll_send(&mut self, key: Key, outgoing: &mut Option<SendBuf>, waker: &Waker) -> PollIo<()> {
         let Some(stream) = self.streams.get_mut(key) else { return Poll::Ready(Err(gone())) };
@@ -287,7 +287,7 @@ impl<K: ReadinessKernel> Reactor<K> {
             stream.sends.queue.queue(queued, &self.pools);
             return Poll::Ready(Ok(()));
         }
-        // Usually, the whole buffer is sent in place and never queued.
+        // Usually, the whole buffer is sent from where it is and never queued.
         let data = queued.as_slice();
         let sent = self.kernel.sockets_mut().send(&stream.socket, data);
         match stream.sends.sent(sent)? {
@@ -297,8 +297,8 @@ impl<K: ReadinessKernel> Reactor<K> {
         Poll::Ready(Ok(()))
     }
 
-    /// Writes like [`poll_write`](Self::poll_write), for data that is soon followed by more data or by a shutdown: the
-    /// kernel may send both together.
+    /// Writes like [`poll_write`](Self::poll_write), for data that will soon be followed by more data or by a shutdown:
+    /// the kernel may send both together.
     pub fn poll_write_more(&mut self, key: Key, data: &[u8], waker: &Waker) -> PollIo<usize> {
         if let Some(stream) = self.streams.get_mut(key)
             && stream.writable
@@ -316,7 +316,8 @@ impl<K: ReadinessKernel> Reactor<K> {
         self.poll_write(key, &[IoSlice::new(data)], waker)
     }
 
-    /// Accepts as many bytes from the slices as the kernel takes immediately and as fit into the send queue.
+    /// Accepts bytes from the slices: first as many as the kernel takes immediately, then as many as fit into the send
+    /// queue.
     pub fn poll_write(&mut self, key: Key, slices: &[IoSlice<'_>], waker: &Waker) -> PollIo<usize> {
         let Some(stream) = self.streams.get_mut(key) else { return Poll::Ready(Err(gone())) };
         let Some(mut cursor) = stream.sends.start_write(slices)? else { return Poll::Ready(Ok(0)) };
@@ -358,7 +359,7 @@ impl<K: ReadinessKernel> Reactor<K> {
         stream.sends.poll_flush(waker)
     }
 
-    /// Shuts down the write direction after all accepted bytes: immediately, or when the kernel has taken them.
+    /// Shuts down the write direction after all accepted bytes: immediately, or once the kernel has taken the bytes.
     pub fn shutdown_write(&mut self, key: Key) -> io::Result<()> {
         let stream = self.streams.get_mut(key).ok_or_else(gone)?;
         // Send deferred messages first.
@@ -382,7 +383,7 @@ impl<K: ReadinessKernel> Reactor<K> {
         Poll::Pending
     }
 
-    /// Returns `Ready` when all accepted bytes are in the kernel or will be sent by the next turn.
+    /// Returns `Ready` when all accepted bytes are in the kernel or will be sent in the next turn.
     pub fn poll_submitted(&mut self, key: Key, waker: &Waker) -> PollIo<()> {
         match self.streams.get(key) {
             Some(stream) if stream.writable && stream.sends.error.is_none() => Poll::Ready(Ok(())),
@@ -433,7 +434,7 @@ impl<K: ReadinessKernel> Reactor<K> {
         Ok(())
     }
 
-    /// Collects edges while the driver spins. Returns `true` if a task was woken.
+    /// Collects readiness events while the driver spins. Returns `true` if a task was woken.
     pub fn find_work(&mut self, wakes: &mut WakeQueue) -> io::Result<bool> {
         self.turn(Wait::None, wakes)?;
         Ok(wakes.has_work())
@@ -454,7 +455,7 @@ impl<K: ReadinessKernel> Reactor<K> {
             let result = self.kernel.sockets_mut().send(&stream.socket, data);
             let is_whole = matches!(result, Ok(count) if count == length);
             if is_whole && !stream.sends.queue.has_queued_behind_front() {
-                // Fast path for nearly every message.
+                // Fast path for nearly all messages.
                 self.metrics.sends += 1;
                 stream.sends.queue.mark_all_sent();
                 stream.sends.waker.wake(wakes);
@@ -506,7 +507,7 @@ impl<K: ReadinessKernel> Reactor<K> {
         }
     }
 
-    /// Returns `true`: the kernel uses memory of this driver only during system calls.
+    /// Returns `true`: the kernel uses this driver's memory only during system calls.
     #[expect(clippy::unused_self, reason = "the completion-based drivers need self")]
     pub fn is_quiescent(&self) -> bool {
         true
@@ -613,7 +614,7 @@ impl<S> Stream<S> {
         Ok(())
     }
 
-    /// Records the result of a send of the next `length` bytes of the queue.
+    /// Records the result of sending the next `length` bytes from the queue.
     fn record_send(
         &mut self,
         result: io::Result<usize>,

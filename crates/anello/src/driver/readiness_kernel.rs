@@ -1,4 +1,4 @@
-//! Interface between the state machine and a kernel that reports readiness.
+//! Interface between the reactor and a kernel that reports readiness.
 
 use std::io;
 
@@ -13,20 +13,20 @@ pub(crate) trait ReadinessKernel: Sized {
 
     fn sockets(&self) -> &Self::Sockets;
     fn sockets_mut(&mut self) -> &mut Self::Sockets;
-    /// Registers a socket for edges in both directions, until it is closed.
+    /// Registers a socket for edge-triggered events in both directions, until it is closed.
     fn watch(&mut self, socket: &Socket<Self>, token: Token) -> io::Result<()>;
     fn unwatch(&mut self, socket: &Socket<Self>) -> io::Result<()>;
-    /// Waits for edges as requested. An interrupted or timed-out wait is not an error.
+    /// Waits for events as requested. An interrupted or timed-out wait is not an error.
     fn wait(&mut self, wait: Wait) -> io::Result<()>;
     /// Returns the descriptors with which other threads interrupt a wait. Simulated kernels have none.
     fn wake_descriptors(&self) -> io::Result<Option<Descriptors>> {
         Ok(None)
     }
-    /// Returns the next edge of the last wait.
+    /// Returns the next event from the last wait.
     fn edge(&mut self) -> Option<Edge>;
 }
 
-/// A readiness event of a socket.
+/// A readiness event on a socket.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Edge {
     pub token: Token,

@@ -10,8 +10,8 @@ use super::buffer::{CLASS_BYTES, Chunk, Pools};
 use super::catch_panic::catch_and_log_panic;
 use super::io_slice_cursor::IoSliceCursor;
 
-/// A buffer to send. The stream owns it until the kernel has taken its bytes. Moving a `SendBuf` does not move its
-/// bytes.
+/// A buffer to send. The stream owns the buffer until the kernel has taken its bytes. Moving a `SendBuf` does not move
+/// its bytes.
 #[derive(Debug)]
 pub enum SendBuf {
     /// A received chunk, sent without a copy.
@@ -37,7 +37,7 @@ impl SendBuf {
     }
 
     /// Returns `true` if the buffer must be sent immediately, however short it is. Until it is sent, it occupies one of
-    /// the few large pool buffers, and other streams have to allocate theirs.
+    /// the few large pool buffers, so that other streams have to allocate new ones.
     #[inline]
     fn is_urgent(&self) -> bool {
         matches!(self, Self::Chunk(chunk) if chunk.is_large_pool_buffer())
@@ -102,20 +102,20 @@ fn drop_shared(bytes: &mut Bytes) {
     catch_and_log_panic("owner of sent bytes panicked while being dropped", || drop(std::mem::take(bytes)));
 }
 
-/// Maximum size of a message that is copied to the end of a queued buffer instead of being queued itself.
+/// Maximum size of a message that is copied to the end of a queued buffer instead of being queued separately.
 const MAX_COPY_BYTES: usize = 512;
 
-/// A send queue. The front is being sent, and stays in place until all of it has been sent.
+/// A send queue. The front buffer is being sent, and stays in place until all of it has been sent.
 #[derive(Debug, Default)]
 #[repr(C)]
 pub(crate) struct SendQueue {
-    /// Total number of unsent bytes; zero if and only if there is no front. This is the first field because a stream
-    /// that sends immediately accesses no other field.
+    /// Total number of unsent bytes; zero if and only if there is no front buffer. This is the first field because a
+    /// stream that sends immediately accesses no other field.
     queued_bytes: usize,
     front: Option<Queued>,
-    /// Number of bytes of the front that have been sent.
+    /// Number of bytes sent from the front buffer.
     sent_bytes: usize,
-    /// Buffers behind the front. Empty and not allocated for a stream that sends one message at a time.
+    /// Buffers behind the front buffer. Empty and not allocated for a stream that sends one message at a time.
     queued: VecDeque<Queued>,
 }
 
@@ -151,7 +151,8 @@ impl SendQueue {
     }
 
     /// Adds a buffer that cannot be sent immediately. Small messages are copied into one buffer, so that a stream with
-    /// a slow peer does not hold a receive buffer for every few bytes, and fewer calls are needed to send them.
+    /// a slow peer does not hold a whole receive buffer for every few bytes, and fewer calls are needed to send the
+    /// messages.
     pub fn queue(&mut self, outgoing: Queued, pools: &Rc<Pools>) {
         let length = outgoing.as_slice().len();
         let copy = match &outgoing.0 {
@@ -165,8 +166,8 @@ impl SendQueue {
         }
     }
 
-    /// Moves a buffer that will be sent later into the empty queue, if it has 1 to `max_bytes` bytes and is not urgent.
-    /// Returns the address and length of its bytes.
+    /// Moves a buffer that will be sent later into the empty queue if the buffer has 1 to `max_bytes` bytes and is not
+    /// urgent. Returns the address and length of its bytes.
     #[inline]
     pub fn start(&mut self, outgoing: &mut Option<SendBuf>, max_bytes: usize) -> Option<(*const u8, u32)> {
         debug_assert!(self.is_empty());
@@ -220,7 +221,7 @@ impl SendQueue {
         self.front = self.queued.pop_front();
     }
 
-    /// Removes and returns the front, whose memory the kernel still reads.
+    /// Removes and returns the front buffer, whose memory the kernel is still reading.
     pub fn take_front(&mut self) -> Option<Queued> {
         let front = self.front.take()?;
         self.queued_bytes -= front.as_slice().len() - self.sent_bytes;
@@ -250,9 +251,9 @@ impl SendQueue {
         }
     }
 
-    /// Replaces the chunk at the front with a copy of exact size, if most of its buffer is empty or already sent. Data
-    /// that waits for a slow peer must not hold a large receive buffer. Must not be called while an operation reads the
-    /// memory.
+    /// Replaces the chunk at the front with a copy of exactly the required size if most of its buffer is empty or
+    /// already sent. Data that waits for a slow peer must not hold a large receive buffer. Must not be called while an
+    /// operation is reading the memory.
     pub fn shrink_front(&mut self) {
         let Some(Queued(SendBuf::Chunk(chunk))) = &self.front else { return };
         let pending_bytes = chunk.len() - self.sent_bytes;

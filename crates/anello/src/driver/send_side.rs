@@ -1,4 +1,4 @@
-//! The send direction of a stream, common to both state machines.
+//! The send direction of a stream, shared by both state machines.
 
 use std::io::{self, IoSlice};
 use std::net::Shutdown;
@@ -12,17 +12,17 @@ use super::send_queue::SendQueue;
 use super::sockets::{Family, FileRange, Sockets, is_file_error};
 use super::wake::{PollIo, WakeQueue, WakerSlot};
 
-/// State of the write direction of a stream.
+/// State of a stream's write direction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum WriteSide {
     #[default]
     Open,
-    /// No more bytes are accepted. The direction is shut down when the kernel has taken all accepted bytes.
+    /// No more bytes are accepted. The write direction is shut down once the kernel has taken all accepted bytes.
     ShutdownQueued,
     ShutDown,
 }
 
-/// State of the send direction of a stream. The fields that every send accesses are stored together.
+/// State of a stream's send direction. The fields that every send accesses are stored together.
 #[derive(Debug, Default)]
 #[repr(C)]
 pub(crate) struct SendSide {
@@ -30,7 +30,7 @@ pub(crate) struct SendSide {
     /// The error number of a failed send. Nothing is sent afterwards.
     pub error: Option<NonZero<i32>>,
     pub queue: SendQueue,
-    /// The task that waits for room in the queue, or for the queue to be sent.
+    /// The task that is waiting for room in the queue, or for the whole queue to be sent.
     pub waker: WakerSlot,
 }
 
@@ -41,7 +41,7 @@ impl SendSide {
         self.error.map_or(Ok(()), |errno| Err(io::Error::from_raw_os_error(errno.get())))
     }
 
-    /// Returns `EPIPE`, as the kernel does, if the write direction was shut down.
+    /// Returns `EPIPE`, as the kernel does, if the write direction has been shut down.
     #[inline]
     pub fn check_open(&self) -> io::Result<()> {
         if self.write_side == WriteSide::Open {
@@ -112,7 +112,7 @@ impl SendSide {
         }
     }
 
-    /// Shuts down the write direction after all accepted bytes: immediately, or when the kernel has taken them.
+    /// Shuts down the write direction after all accepted bytes: immediately, or once the kernel has taken the bytes.
     pub fn shut_down<S: Sockets>(&mut self, sockets: &S, socket: &S::Socket) -> io::Result<()> {
         self.check()?;
         if self.write_side != WriteSide::Open {

@@ -3,13 +3,13 @@
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
 
-/// Credentials of the peer of a Unix stream, as recorded by the kernel when the stream was connected. On the connecting
+/// Credentials of a Unix stream's peer, as recorded by the kernel when the stream was connected. On the connecting
 /// side, these are the credentials of the listener at the time of its `listen(2)` call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PeerCredentials {
-    /// The process ID, or `None` if the peer is in another PID namespace and not visible from this one. The process may
-    /// have exited, and its ID may belong to another process by now.
+    /// The process ID, or `None` if the peer is in another PID namespace and not visible from this one. By now, the
+    /// process may have exited and its ID may belong to another process.
     pub pid: Option<u32>,
     /// The effective user ID.
     pub uid: u32,
@@ -17,7 +17,7 @@ pub struct PeerCredentials {
     pub gid: u32,
 }
 
-/// Returns the credentials of the peer of a Unix stream (`SO_PEERCRED`).
+/// Returns the credentials of a Unix stream's peer (`SO_PEERCRED`).
 pub(super) fn peer_credentials(socket: &impl AsFd) -> io::Result<PeerCredentials> {
     let mut credentials = libc::ucred { pid: 0, uid: 0, gid: 0 };
     let mut length = size_of::<libc::ucred>() as libc::socklen_t;
@@ -42,7 +42,8 @@ pub(super) fn peer_credentials(socket: &impl AsFd) -> io::Result<PeerCredentials
     })
 }
 
-/// Defers the choice of the local port to `connect(2)` when an address is bound (`IP_BIND_ADDRESS_NO_PORT`, Linux 4.2).
+/// When an address is bound, defers the choice of the local port to `connect(2)` (`IP_BIND_ADDRESS_NO_PORT`, Linux
+/// 4.2).
 pub(super) fn bind_address_no_port(socket: &impl AsFd) -> io::Result<()> {
     let on: libc::c_int = 1;
     // SAFETY: the kernel reads one integer, only during the call.

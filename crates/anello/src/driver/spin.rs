@@ -1,11 +1,11 @@
 //! Adaptive spinning before a blocking wait.
 //!
-//! A blocking wait costs a context switch in each direction; with a single connection, that costs more than the request
-//! itself. Spinning for a short time trades CPU time for latency. The time is adaptive: when a spin finds work, the
-//! next spins last at least twice as long as that took. When a spin finds none, the time is halved, so that an idle
-//! worker soon sleeps immediately. After every sixteenth consecutive miss, however, the next spin runs for the full
-//! time. Otherwise, work that arrives regularly but later than the current limit would never be found by spinning
-//! again.
+//! A blocking wait costs a context switch in each direction, which, with a single connection, takes more time than the
+//! request itself. Spinning for a short time trades CPU time for latency. The time is adaptive: when a spin finds work,
+//! the following spins last at least twice as long as it took to find that work. When a spin finds none, the time is
+//! halved, so that an idle worker soon sleeps immediately. After every sixteenth consecutive miss, however, the next
+//! spin runs for the full time. Otherwise, work that arrives regularly but later than the current limit would never be
+//! found by spinning again.
 
 use std::io;
 use std::time::{Duration, Instant};
@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 pub(crate) struct Spin {
     limit: Duration,
     current: Duration,
-    /// Consecutive spins that found no work.
+    /// Number of consecutive spins that found no work.
     misses: u32,
 }
 

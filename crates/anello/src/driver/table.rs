@@ -6,7 +6,7 @@ use super::token::{GENERATION_MASK, Key};
 #[derive(Debug)]
 pub(crate) struct Table<T> {
     slots: Vec<Slot<T>>,
-    /// Head of the list of vacant slots, or `NONE` if there are none.
+    /// First vacant slot, or `NONE` if there is none.
     vacant: u32,
     occupied: usize,
 }
@@ -51,8 +51,8 @@ impl<T> Table<T> {
         slot.value.as_mut()
     }
 
-    /// Returns the current occupant of a slot and its key. For callers that verify by other means that this is the
-    /// occupant they expect.
+    /// Returns the current occupant of a slot and its key. Callers must verify by other means that this is the occupant
+    /// they expect.
     #[inline]
     pub fn occupant(&mut self, index: u32) -> Option<(Key, &mut T)> {
         let slot = self.slots.get_mut(index as usize)?;

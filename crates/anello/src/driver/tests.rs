@@ -1,4 +1,4 @@
-//! Tests of the memory of operations in flight when a driver is dropped, on the io_uring and epoll drivers.
+//! Tests that memory used by operations in flight is not freed too early when an io_uring or epoll driver is dropped.
 
 use std::io::Read;
 use std::os::unix::net::UnixStream;
@@ -10,7 +10,7 @@ use bytes::Bytes;
 
 use super::*;
 
-/// More bytes than the buffer of a Unix socket holds.
+/// More bytes than a Unix socket's buffer can hold.
 const MESSAGE_BYTES: usize = 2 << 20;
 
 /// Memory that is overwritten instead of freed when dropped, so that a late read by the kernel is detected.
@@ -32,8 +32,8 @@ impl Drop for Poisoned {
     }
 }
 
-/// Returns a driver with a send in flight, the key of its stream, the peer, and a counter of how often the memory of
-/// the send was freed.
+/// Returns a driver with a send in flight, the key of the stream, its peer, and a counter of how often the send's
+/// memory was freed.
 fn sending(kind: &DriverKind, task_work: TaskWork) -> Option<(Driver, Key, UnixStream, Arc<AtomicUsize>)> {
     let mut driver = match Driver::new(kind, &DriverOptions { task_work, ..DriverOptions::default() }) {
         Ok(driver) => driver,
@@ -71,7 +71,7 @@ fn for_each_driver(test: impl Fn(Driver, Key, UnixStream, Arc<AtomicUsize>)) {
 #[test]
 fn dropped_driver_cancels_operations_before_freeing_memory() {
     for_each_driver(|driver, _, mut far, freed| {
-        // The notifier keeps the ring open, and with it all operations in flight.
+        // The notifier keeps the ring open, and therefore all operations stay in flight.
         let _notifier = driver.notifier().unwrap();
         drop(driver);
         assert_eq!(freed.load(Ordering::SeqCst), 1);

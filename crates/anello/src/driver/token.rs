@@ -1,4 +1,4 @@
-//! Encoding of `user_data`, which identifies the operation and socket of a completion.
+//! Encoding of `user_data`, which identifies the operation and the socket that a completion belongs to.
 //!
 //! ```text
 //!  63      60 59                    32 31                     0
@@ -9,7 +9,7 @@
 //!
 //! The index selects a slot of a [`Table`](super::table::Table); the generation identifies the occupant of that slot. A
 //! completion that arrives after its slot was reused carries the old generation. It matches no entry, is counted as
-//! late, and can never reach the wrong owner.
+//! late, and can never be delivered to the wrong owner.
 
 /// Mask of the generation bits that fit into a token.
 pub(crate) const GENERATION_MASK: u32 = (1 << 28) - 1;
@@ -21,7 +21,8 @@ pub(crate) struct Key {
     pub generation: u32,
 }
 
-/// The kind of operation of a token. The discriminants are part of the `user_data` format; zero is never used.
+/// The kind of operation that a token identifies. The discriminants are part of the `user_data` format; zero is never
+/// used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Kind {
@@ -29,7 +30,7 @@ pub(crate) enum Kind {
     Connect = 2,
     /// Receive into the buffer ring.
     Receive = 3,
-    /// Send of the front of a stream's queue.
+    /// Send from the front of a stream's queue.
     Send = 4,
     Readable = 5,
     /// A cancellation. Its own completion is usually ignored.
@@ -55,7 +56,7 @@ impl Token {
         Self((kind as u64) << 60 | u64::from(key.generation & GENERATION_MASK) << 32 | u64::from(key.index))
     }
 
-    /// Creates a token of the driver itself, which belongs to no slot.
+    /// Creates a token for the driver itself, which does not belong to a slot.
     pub fn internal(kind: Kind) -> Self {
         Self::new(kind, Key { index: 0, generation: 0 })
     }

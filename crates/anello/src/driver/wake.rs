@@ -2,18 +2,18 @@
 //!
 //! A waker can run arbitrary code, including code that uses the driver. Wakers are therefore collected in a list and
 //! called when the driver is not borrowed. Nearly all wakers belong to tasks of the executor, and waking those only
-//! changes its queues. They are recognised by their vtable, called immediately, and kept for the next wait, which saves
-//! a reference count update in each direction.
+//! changes its queues. They are recognised by their vtable, called immediately, and kept for the next wait, which
+//! avoids incrementing and decrementing the reference count.
 
 use std::io;
 use std::task::{Poll, RawWakerVTable, Waker};
 
 use super::catch_panic::catch_and_log_panic;
 
-/// The result of a poll of a socket.
+/// The result of polling a socket.
 pub(crate) type PollIo<T> = Poll<io::Result<T>>;
 
-/// The waker of the task that waits for one direction of a socket, if any.
+/// The waker of the task that is waiting for one direction of a socket, if any.
 #[derive(Debug, Default)]
 pub(crate) struct WakerSlot {
     /// Kept after a wake-up, because the same task usually waits again.
@@ -34,7 +34,7 @@ pub(crate) struct WakeQueue {
 }
 
 impl WakerSlot {
-    /// Stores the waker of the waiting task. Does not clone it if the same task waited last.
+    /// Stores the waker of the waiting task. Does not clone it if it belongs to the task that waited last.
     #[inline]
     pub fn wait(&mut self, waker: &Waker) {
         self.waiting = true;
@@ -54,8 +54,8 @@ impl WakerSlot {
         self.waiting
     }
 
-    /// Takes the waker of the waiting task, if any, to be called when the driver is not borrowed. No task waits
-    /// afterwards.
+    /// Takes the waker of the waiting task, if any. It must be called when the driver is not borrowed. Afterwards, no
+    /// task is waiting.
     pub fn take(&mut self) -> Option<Waker> {
         if std::mem::take(&mut self.waiting) { self.waker.take() } else { None }
     }
@@ -122,13 +122,13 @@ impl WakeQueue {
         self.has_work || self.has_ready_tasks.is_some_and(|has_ready_tasks| has_ready_tasks())
     }
 
-    /// Records that another thread has notified this worker. The driver must not sleep before the executor has drained
-    /// its mailbox.
+    /// Records that another thread has notified this worker. The driver must not sleep until the executor has drained
+    /// the worker's mailbox.
     pub fn mark_notified(&mut self) {
         self.has_work = true;
     }
 
-    /// Adds wakers that belong to no socket of the driver.
+    /// Adds wakers that do not belong to any of the driver's sockets.
     pub fn extend(&mut self, wakers: Vec<Waker>) {
         self.has_work |= !wakers.is_empty();
         self.deferred_wakers.extend(wakers);

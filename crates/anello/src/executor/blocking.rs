@@ -1,11 +1,11 @@
-//! Thread pools for blocking work, so that no worker waits for disk I/O.
+//! Thread pools for blocking work, so that workers never wait for disk I/O.
 //!
 //! The process has two pools: one for application work, and one for file operations, which therefore never queue behind
 //! slow application work. A pool starts threads on demand, up to its limit. A thread exits after `IDLE_TIMEOUT` without
 //! work.
 //!
-//! Each pool has a FIFO queue. The queue has no limit of its own: it is bounded by the number of tasks that wait for
-//! results.
+//! Each pool has a FIFO queue. The queue has no limit of its own: it is bounded by the number of tasks that are waiting
+//! for results.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -25,10 +25,10 @@ use crate::driver::catch_and_log_panic;
 pub const MAX_BLOCKING_THREADS: usize = 512;
 
 /// Maximum number of threads for file operations. Few disks benefit from more requests in flight, and each thread needs
-/// memory for a stack.
+/// memory for its stack.
 pub(crate) const MAX_FILE_THREADS: usize = 32;
 
-/// Time without work after which a thread exits.
+/// Idle time after which a thread exits.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(10);
 
 type Work = Box<dyn FnOnce() + Send>;
@@ -78,7 +78,7 @@ impl Pool {
             let mut state = self.lock();
             state.threads -= 1;
             if state.threads > 0 {
-                // The existing threads run the work later.
+                // Existing threads will run the work later.
                 return;
             }
             tracing::warn!(%error, "cannot spawn a blocking thread; running the work on the calling thread");
@@ -121,16 +121,16 @@ fn run_work(work: Work) {
     catch_and_log_panic("abandoned result of blocking work panicked while being dropped", work);
 }
 
-/// Runs a blocking closure on the blocking thread pool of the process. The returned future waits for its result.
+/// Runs a blocking closure on the process-wide blocking thread pool. The returned future waits for its result.
 ///
-/// Use it for every call that may block outside of the driver, so that the other tasks of the worker continue to run.
+/// Use it for every call that may block outside of the driver, so that the worker's other tasks continue to run.
 ///
 /// The pool grows on demand, up to [`MAX_BLOCKING_THREADS`](crate::MAX_BLOCKING_THREADS) (512) threads. A thread exits
-/// after 10 s without work. Further work waits in a FIFO queue. File operations have a pool of their own; see
+/// after 10 s without work. Further work waits in a FIFO queue. File operations have their own pool; see
 /// [`fs::spawn_blocking`](crate::fs::spawn_blocking).
 ///
 /// On the simulated driver, this function returns only after another thread has run the closure. The virtual clock does
-/// not advance meanwhile, so that a seed always produces the same run. A closure that waits for a task, or for a
+/// not advance in the meantime, so that a seed always produces the same run. A closure that waits for a task, or for a
 /// closure spawned later, therefore deadlocks on the simulated driver.
 ///
 /// # Cancel safety
@@ -155,7 +155,7 @@ pub fn spawn_blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'stat
 /// This pool is separate from the one used by [`spawn_blocking`](crate::spawn_blocking): it has up to 32 threads, which
 /// also run the operations of [`File`](crate::fs::File). Use it for operations of bounded duration, such as opening,
 /// listing, reading or removing files. Do not use it for pipes, locks or computations: they would delay every file
-/// operation of the process.
+/// operation in the process.
 ///
 /// # Cancel safety
 /// The operation runs even if the future is never polled. Dropping the future discards the result.
@@ -185,8 +185,8 @@ fn spawn_on<T: Send + 'static>(
     BlockingHandle(join)
 }
 
-/// Runs work for a simulated runtime and waits until it has finished. The virtual clock does not advance meanwhile, and
-/// the result is available at the same virtual time in every run with the same seed.
+/// Runs work for a simulated runtime and waits until the work has finished. The virtual clock does not advance in the
+/// meantime, and the result is available at the same virtual time in every run with the same seed.
 #[cold]
 fn run_and_wait(pool: &'static Pool, work: impl FnOnce() + Send + 'static) {
     let (done_sender, done) = mpsc::channel::<()>();
@@ -198,7 +198,7 @@ fn run_and_wait(pool: &'static Pool, work: impl FnOnce() + Send + 'static) {
     done.recv().ok();
 }
 
-/// Future of [`spawn_blocking`], which returns the result of the closure.
+/// Future returned by [`spawn_blocking`]. Resolves to the result of the closure.
 pub struct BlockingHandle<T>(Arc<Join<T>>);
 
 impl<T> Future for BlockingHandle<T> {

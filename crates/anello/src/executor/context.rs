@@ -1,4 +1,4 @@
-//! The runtime of the current thread, and the state that its tasks share.
+//! The current thread's runtime, and the state that its tasks share.
 
 use std::any::Any;
 use std::cell::{Cell, OnceCell, RefCell};
@@ -21,24 +21,24 @@ use crate::driver::table::Table;
 use crate::driver::{Clock, Driver, Key, Notifier, Wait, WakeQueue, catch_and_log_panic, log};
 
 /// Number of polls after which the driver gets a turn even if tasks are still ready. Every task that is already ready
-/// is polled once first.
+/// is first polled once.
 pub(super) const POLLS_PER_TURN: usize = 256;
 
-/// Budget of a task per poll. An operation costs 1, plus 1 per 4 KiB of data. A task with an exhausted budget must
-/// yield.
+/// Budget of a task for each poll. An operation costs 1, plus 1 per 4 KiB of data. A task that has exhausted its budget
+/// must yield.
 const BUDGET_PER_POLL: i64 = 128;
 
-/// Maximum number of turns of a flush. A send that is queued behind another one needs a turn of its own.
+/// Maximum number of turns per flush. A send that is queued behind another one needs its own turn.
 const MAX_FLUSH_TURNS: usize = 4;
 
-/// The parts of a runtime that its sockets, timers and tasks use.
+/// The parts of a runtime that are used by its sockets, timers and tasks.
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub driver: RefCell<Driver>,
     pub timers: RefCell<Wheel<Waker>>,
     /// The driver's clock, which can be read while the driver is borrowed.
     clock: Clock,
-    /// Tasks ready to run, in FIFO order. They run after the batch that the executor is running.
+    /// Tasks ready to run, in FIFO order. They run after the current batch.
     pub(super) ready: RefCell<Vec<TaskPointer>>,
     pub(super) inbox: Arc<Inbox>,
     /// All tasks that are not done.
@@ -47,10 +47,10 @@ pub(crate) struct Shared {
     is_entered: Cell<bool>,
     /// True if the runtime has been dropped. New tasks are then cancelled immediately.
     is_closed: Cell<bool>,
-    /// Drain timeout of a deferred shutdown: the runtime was dropped while its driver was borrowed. The next use of a
-    /// socket shuts the driver down.
+    /// Drain timeout of a deferred shutdown. Set if the runtime was dropped while its driver was borrowed; the next use
+    /// of a socket then shuts the driver down.
     deferred_shut_down: Cell<Option<Duration>>,
-    /// Remaining budget of the running task. Negative if the last operation cost more than remained.
+    /// Remaining budget of the running task. Negative if the last operation cost more than the remaining budget.
     budget: Cell<i64>,
     /// True if a task has exhausted its budget. The driver and the timers then run before it is polled again.
     pub(super) yield_requested: Cell<bool>,
@@ -65,7 +65,7 @@ pub(crate) struct Shared {
 pub(crate) struct Inbox {
     mailbox: Mailbox<MailboxMessage>,
     notifier: Notifier,
-    /// Number of the worker, which identifies it in the states of other mailboxes.
+    /// Number of the worker, which identifies it in the state of other mailboxes.
     worker_id: u32,
 }
 
@@ -84,14 +84,14 @@ unsafe impl Send for MailboxMessage {}
 type Task = task::Task<Inbox>;
 pub(super) type TaskPointer = task::TaskPointer<Inbox>;
 
-/// The vtable of the wakers of all tasks. A waker with this vtable only accesses queues and runs no application code.
+/// The waker vtable of all tasks. A waker with this vtable only accesses queues and runs no application code.
 pub(super) static WAKER_VTABLE: RawWakerVTable = task::waker_vtable::<Inbox>();
 
 thread_local! {
     static CURRENT: Cell<Option<NonNull<Shared>>> = const { Cell::new(None) };
 }
 
-/// Calls `action` with the runtime that runs on this thread. Returns `None` outside of a runtime.
+/// Calls `action` with the runtime that is running on this thread. Returns `None` outside of a runtime.
 #[inline]
 pub(crate) fn with_current<T>(action: impl FnOnce(&Shared) -> T) -> Option<T> {
     // SAFETY: `EnterGuard` sets the pointer, keeps its `Rc` alive, and resets the pointer on this thread when it is
@@ -99,10 +99,10 @@ pub(crate) fn with_current<T>(action: impl FnOnce(&Shared) -> T) -> Option<T> {
     CURRENT.get().map(|shared| action(unsafe { shared.as_ref() }))
 }
 
-/// Returns the runtime that runs on this thread.
+/// Returns the runtime that is running on this thread.
 ///
 /// # Panics
-/// Panics if no runtime runs on this thread.
+/// Panics if no runtime is running on this thread.
 pub(crate) fn current() -> Rc<Shared> {
     let Some(shared) = CURRENT.get() else {
         panic!("no anello runtime on this thread (call from Runtime::block_on or a spawned task)")
@@ -115,19 +115,19 @@ pub(crate) fn current() -> Rc<Shared> {
     }
 }
 
-/// Returns whether the ready queue of this thread's runtime contains tasks. The batch being run does not count.
+/// Returns whether the ready queue of this thread's runtime contains tasks. Tasks in the current batch are not counted.
 pub(super) fn has_ready_tasks() -> bool {
     with_current(|shared| !shared.ready.borrow().is_empty()) == Some(true)
 }
 
 /// Submits the notifications for other workers that this thread's runtime has queued. Must be called before the thread
-/// blocks until another worker has made progress: otherwise the notifications wait for the next turn, which comes only
-/// after that.
+/// blocks until another worker makes progress: otherwise, the notifications would not be submitted until the next turn,
+/// which comes only after that.
 pub(crate) fn flush_wakes_before_blocking() {
     with_current(Shared::flush_driver);
 }
 
-/// Makes a runtime the current one of this thread until it is dropped.
+/// Makes a runtime the current one on this thread until the guard is dropped.
 pub(super) struct EnterGuard {
     previous: Option<NonNull<Shared>>,
     was_entered: bool,
@@ -153,7 +153,7 @@ impl Drop for EnterGuard {
     }
 }
 
-/// Returns whether a runtime runs on this thread.
+/// Returns whether a runtime is running on this thread.
 pub(super) fn is_entered() -> bool {
     CURRENT.get().is_some()
 }
@@ -182,7 +182,7 @@ impl Shared {
         }))
     }
 
-    /// Returns whether this runtime is the current one of the calling thread.
+    /// Returns whether this runtime is the current one on the calling thread.
     pub fn is_current(&self) -> bool {
         with_current(|current| std::ptr::eq(current, self)) == Some(true)
     }
@@ -193,7 +193,7 @@ impl Shared {
         self.is_entered.get()
     }
 
-    /// Shuts down the driver. Destructors and wakers may run arbitrary code meanwhile.
+    /// Shuts down the driver. Destructors and wakers may run arbitrary code in the meantime.
     ///
     /// If the driver is borrowed, a destructor or waker that it called has dropped the runtime. The shutdown is then
     /// deferred to the next use of a socket, or to the destructor of the driver.
@@ -211,9 +211,9 @@ impl Shared {
             }
         });
         drop(driver);
-        // These wake tasks of other runtimes, which take over the connections accepted here.
+        // These wakers wake tasks on other runtimes, which take over the connections accepted here.
         catch_and_log_panic("waker panicked while its runtime was dropped", || wakes.call());
-        // No task runs after this, so budgets are no longer needed.
+        // No task runs after this point, so budgets are no longer needed.
         self.budget.set(i64::MAX);
     }
 
@@ -221,14 +221,15 @@ impl Shared {
     #[cold]
     fn shut_down_if_deferred(&self) -> bool {
         let Some(drain) = self.deferred_shut_down.take() else { return false };
-        // An outer runtime on this thread may have queued notifications, and it waits until this one has drained.
+        // An outer runtime on this thread may have queued notifications, and cannot submit them until this one has
+        // drained.
         catch_and_log_panic("waker panicked before a runtime was shut down", flush_wakes_before_blocking);
         self.shut_down(drain);
         true
     }
 
-    /// Submits queued operations and processes their immediate completions, for callers that cannot wait for the next
-    /// turn.
+    /// Submits queued operations and processes their immediate completions, for use when the caller cannot wait for the
+    /// next turn.
     pub fn flush_driver(&self) {
         if self.is_closed.get() {
             // A closed driver has nothing to submit.
@@ -237,7 +238,7 @@ impl Shared {
         }
         let mut wakes = WakeQueue::default();
         for _ in 0..MAX_FLUSH_TURNS {
-            // The borrower is a turn, or an operation that is followed by one.
+            // The borrower is either a turn or an operation that is followed by one.
             let Ok(mut driver) = self.driver.try_borrow_mut() else { return };
             if !driver.needs_turn() {
                 return;
@@ -261,8 +262,8 @@ impl Shared {
         self.spawn(async move { drop(shared.upgrade().map(|shared| own(shared, key))) }).detach();
     }
 
-    /// Returns the state that a higher-level module keeps for the runtime. It is created on first use and has a single
-    /// type; returns `None` for any other type.
+    /// Returns the state that a higher-level module keeps for the runtime. The state is created on first use and has a
+    /// single type; this function returns `None` for any other type.
     pub fn extension<T: Default + 'static>(&self) -> Option<&T> {
         self.extension.get_or_init(|| Box::<T>::default()).downcast_ref()
     }
@@ -296,8 +297,8 @@ impl Shared {
         self.budget.set(BUDGET_PER_POLL);
     }
 
-    /// Returns whether the running task has budget left. Otherwise the task yields: it is woken and polled again after
-    /// the driver's turn.
+    /// Returns whether the running task has budget left. Otherwise, the task yields: it is woken, and polled again
+    /// after the driver's turn.
     #[inline]
     pub fn has_budget_or_yield(&self, context: &Context<'_>) -> bool {
         self.budget.get() > 0 || self.may_proceed_without_budget(context)
@@ -327,7 +328,7 @@ impl Shared {
         polled
     }
 
-    /// Charges an operation on `bytes` bytes to the budget of the running task.
+    /// Charges the running task's budget for an operation on `bytes` bytes.
     #[inline]
     pub fn spend_budget(&self, bytes: usize) {
         let cost = 1 + (bytes >> 12) as i64;
@@ -350,7 +351,7 @@ impl Shared {
     /// Adds a new task to the task table and the ready queue.
     fn register_task(&self, task: Task) {
         if self.is_closed.get() {
-            // For example, a stream that outlives its runtime spawns the task that closes lingering streams. In the
+            // For example, a stream that outlives its runtime spawns a task here to close lingering streams. In the
             // table, the task would form a reference cycle: the task owns the runtime, which owns the table.
             return drop(task);
         }
@@ -390,7 +391,7 @@ impl Shared {
         }
     }
 
-    /// Drops all tasks, including tasks that their destructors spawn. No task runs after this.
+    /// Drops all tasks, including tasks spawned by their destructors. No task runs after this.
     ///
     /// Never panics: only the destructors of tasks run application code, and `Task` catches their panics.
     pub(super) fn cancel_tasks(&self) {
@@ -413,7 +414,7 @@ impl Shared {
 
 impl Drop for Shared {
     fn drop(&mut self) {
-        // Sleeps in `compat` do not own the runtime, so their timers can still be in the wheel.
+        // The sleep futures in `compat` do not own the runtime, so their timers can still be in the wheel.
         let mut wakers = Vec::new();
         self.timers.get_mut().expire(u64::MAX, &mut wakers);
         for waker in wakers {
@@ -446,7 +447,8 @@ impl Inbox {
     fn send(&self, message: MailboxMessage) -> bool {
         match self.mailbox.push(message) {
             Ok(()) => self.notify_worker(),
-            // The runtime and its tasks have been dropped. Dropping the message cancels a task that was to be spawned.
+            // The runtime and its tasks have been dropped. Dropping the message cancels the task that it would have
+            // spawned.
             Err(message) => {
                 drop(message);
                 false
@@ -454,7 +456,7 @@ impl Inbox {
         }
     }
 
-    /// Notifies the worker, whether or not its mailbox contains messages, and wakes it if it sleeps.
+    /// Notifies the worker, whether or not its mailbox contains messages, and wakes it if it is asleep.
     ///
     /// On a thread with an io_uring runtime, the next turn of that runtime submits the notification. Otherwise, the
     /// eventfd wakes the worker immediately. Returns whether the notification is only queued.
@@ -542,7 +544,7 @@ impl Owner for Inbox {
 
 /// Yields to the other tasks. The task is polled again after the driver and the timers have run.
 ///
-/// Outside of a runtime of this crate, the future wakes its task and completes at the next poll.
+/// Outside a runtime of this crate, the future wakes its task and completes at the next poll.
 ///
 /// # Cancel safety
 /// This function is cancel-safe.
@@ -568,7 +570,7 @@ pub async fn yield_now() {
 /// is never empty would starve the sockets and timers of its worker. Call this function once per item in loops whose
 /// futures may always be ready, and in long computations.
 ///
-/// Outside of a runtime of this crate, this function does nothing.
+/// Outside a runtime of this crate, this function does nothing.
 ///
 /// # Cancel safety
 /// This function is cancel-safe.
@@ -601,8 +603,8 @@ pub async fn consume_budget() {
 
 /// Runs a future without a budget: it is never forced to yield while its operations are ready.
 ///
-/// Use it for futures that must not be interrupted between ready operations. Other tasks, sockets and timers of the
-/// worker wait while the future is being polled.
+/// Use this function for futures that must not be interrupted between ready operations. The worker's other tasks,
+/// sockets and timers wait while the future is being polled.
 ///
 /// # Cancel safety
 /// The returned future is cancel-safe if the given one is.

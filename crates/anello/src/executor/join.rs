@@ -26,7 +26,7 @@ pub struct JoinHandle<T> {
     task: TaskHandle,
 }
 
-/// State that a task shares with its handle.
+/// State shared between a task and its handle.
 pub(super) struct Join<T> {
     state: Mutex<State<T>>,
 }
@@ -43,13 +43,13 @@ impl<T> Join<T> {
     }
 
     fn lock(&self) -> MutexGuard<'_, State<T>> {
-        // No application code runs under the lock, so a panic cannot poison it.
+        // No application code runs while the lock is held, so a panic cannot poison it.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns the result once it is available. Until then, registers the waker of `context`.
     pub fn poll(&self, context: &Context<'_>) -> Poll<Result<T, JoinError>> {
-        // Cloning and dropping a waker can run arbitrary code, so neither happens under the lock.
+        // Cloning and dropping a waker can run arbitrary code, so neither happens while the lock is held.
         let clone = context.waker().clone();
         let mut state = self.lock();
         if let State::Running(waker) = &mut *state {
@@ -81,7 +81,7 @@ impl<T> JoinHandle<T> {
         Self { shared, task }
     }
 
-    /// Detaches the task, which continues to run. A panic in the task is then not reported.
+    /// Detaches the task, which continues to run. If the task panics afterwards, the panic is not reported.
     pub fn detach(self) {}
 
     /// Cancels the task: its worker drops the future instead of polling it again. Does nothing if the task has
@@ -150,7 +150,7 @@ impl fmt::Debug for JoinError {
 
 impl std::error::Error for JoinError {}
 
-/// Wrapper of a task's future. It stores the output, a panic or a cancellation as the result of the task.
+/// Wrapper around a task's future. It stores the output, a panic or a cancellation as the result of the task.
 ///
 /// The future is the first field, so that it starts in the same cache line as the task's header.
 #[repr(C)]
@@ -166,7 +166,7 @@ impl<F: Future> JoinFuture<F> {
     }
 
     fn parts(self: Pin<&mut Self>) -> (Pin<&mut Option<F>>, &Join<F::Output>) {
-        // SAFETY: `future` is structurally pinned: it is never moved out, only dropped in place by `set(None)`.
+        // SAFETY: `future` is structurally pinned: it is never moved out and is only dropped in place, by `set(None)`.
         // `shared` is not pinned.
         unsafe {
             let this = self.get_unchecked_mut();
@@ -203,7 +203,7 @@ impl<F: Future> Abort for JoinFuture<F> {
     }
 }
 
-/// Drops the future, and then stores the result. A panic in the future's destructor replaces the result.
+/// Drops the future and then stores the result. A panic in the future's destructor replaces the result.
 fn complete<F: Future>(
     mut future: Pin<&mut Option<F>>,
     shared: &Join<F::Output>,

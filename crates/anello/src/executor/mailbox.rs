@@ -1,5 +1,4 @@
-//! Mailbox of a worker: a queue of messages from other threads. A sender notifies the worker only if the worker is
-//! asleep.
+//! Mailbox of a worker: a queue of messages from other threads. A sender wakes the worker only if the worker is asleep.
 //!
 //! ```text
 //!          notify: swap(NOTIFIED)        replaced SLEEPING or QUEUED:
@@ -18,9 +17,9 @@
 //! # Invariants
 //!
 //! A sender pushes its item before it sets the state to `NOTIFIED` or `QUEUED`. The owner sleeps only after it has
-//! atomically replaced `AWAKE` with `SLEEPING`. So either the owner sees the notification and does not sleep, or the
-//! sender sees `SLEEPING` or the number of another worker and wakes the owner: no wake-up is lost. The loom models at
-//! the end of this file check all interleavings.
+//! atomically replaced `AWAKE` with `SLEEPING`. Therefore, no wake-up is lost: either the owner sees the notification
+//! and does not sleep, or the sender sees `SLEEPING` or the number of another worker and wakes the owner. The loom
+//! models at the end of this file check all interleavings.
 
 #[cfg(loom)]
 use loom::sync::{
@@ -36,10 +35,10 @@ use std::sync::{
 const AWAKE: u32 = 0;
 const SLEEPING: u32 = 1;
 const NOTIFIED: u32 = 2;
-/// Flag: a worker has queued a notification and not yet submitted it. The other bits are the number of that worker.
+/// Flag: a worker has queued a notification but has not yet submitted it. The other bits are the number of that worker.
 const QUEUED: u32 = 1 << 31;
 
-/// The mailbox of one worker, its owner.
+/// The mailbox of one worker, which is called its owner.
 #[derive(Debug)]
 pub(crate) struct Mailbox<T> {
     state: AtomicU32,
@@ -64,7 +63,7 @@ impl<T> Mailbox<T> {
         Self { state: AtomicU32::new(AWAKE), queue: Mutex::new(Some(Vec::new())) }
     }
 
-    /// Adds an item, or returns it if the mailbox is closed. Called by any thread, which must then call
+    /// Adds an item, or returns it if the mailbox is closed. Can be called by any thread, which must then call
     /// [`notify`](Self::notify) or [`queue_notify`](Self::queue_notify).
     pub fn push(&self, item: T) -> Result<(), T> {
         match self.lock().as_mut() {
@@ -76,7 +75,7 @@ impl<T> Mailbox<T> {
         }
     }
 
-    /// Sets the state to `NOTIFIED`. Called by any thread, with or without a new item.
+    /// Sets the state to `NOTIFIED`. Can be called by any thread, with or without a new item.
     pub fn notify(&self) -> NotifyResult {
         match self.state.swap(NOTIFIED, Ordering::SeqCst) {
             AWAKE | NOTIFIED => NotifyResult::Awake,
@@ -95,13 +94,13 @@ impl<T> Mailbox<T> {
         }
     }
 
-    /// Returns whether there may be items. Called by the owner. Costs a relaxed load.
+    /// Returns whether there may be items. Called by the owner. Costs one relaxed load.
     #[inline]
     pub fn is_notified(&self) -> bool {
         self.state.load(Ordering::Relaxed) >= NOTIFIED
     }
 
-    /// Returns whether the owner is asleep, even if a notification is queued. Called by any thread.
+    /// Returns whether the owner is asleep, even if a notification is queued. Can be called by any thread.
     #[inline]
     pub fn is_asleep(&self) -> bool {
         !matches!(self.state.load(Ordering::SeqCst), AWAKE | NOTIFIED)
@@ -188,9 +187,9 @@ mod models {
     use loom::thread;
 
     /// The owner loops as the executor does until `is_done` returns `true` for the received items, while each of two
-    /// threads pushes one item. `pushed` contains each item and whether its thread queues the notification, which is
-    /// then never submitted. A sleep ends only if a thread is instructed to wake the owner, so that a lost wake-up
-    /// causes a deadlock.
+    /// threads pushes one item. `pushed` contains the item of each thread and whether the thread queues its
+    /// notification, which is then never submitted. A sleep ends only if the mailbox instructs one of the threads to
+    /// wake the owner, so a lost wake-up causes a deadlock.
     fn receive(pushed: [(u32, bool); 2], is_done: fn(&[u32]) -> bool) {
         loom::model(move || {
             let mailbox = Arc::new(Mailbox::new());
@@ -209,7 +208,7 @@ mod models {
             while !is_done(&received) {
                 received.extend(mailbox.take());
                 if !is_done(&received) && mailbox.prepare_to_sleep() {
-                    // The blocking wait. loom reports a deadlock if no thread ends it.
+                    // The blocking wait. Loom reports a deadlock if no thread ends it.
                     notified.recv().unwrap();
                     mailbox.finish_sleep();
                 }
@@ -233,7 +232,7 @@ mod models {
     }
 
     /// Two threads wake one task. The first is a worker that queues its notification and never submits it. The wake-up
-    /// of the second thread must still cause a poll, no matter when the task's worker goes to sleep.
+    /// from the second thread must still cause a poll, no matter when the task's worker goes to sleep.
     #[test]
     fn fault_14_second_wake_up_of_task_is_not_suppressed() {
         let mut model = loom::model::Builder::new();
@@ -244,7 +243,7 @@ mod models {
             let (scheduled, is_signalled) = (Arc::new(Scheduled::new()), Arc::new(AtomicBool::new(false)));
             scheduled.clear();
             let (notify, notified) = loom::sync::mpsc::channel::<()>();
-            // The same steps as in the wakers of tasks.
+            // The same steps as in the task wakers.
             let wakers = [true, false].map(|queues| {
                 let (mailbox, notify) = (Arc::clone(&mailbox), notify.clone());
                 let (scheduled, is_signalled) = (Arc::clone(&scheduled), Arc::clone(&is_signalled));

@@ -5,8 +5,9 @@
 //!   └────────────────────────── call wakers, drain the mailbox <───────────────────────────────┘
 //! ```
 //!
-//! A turn of the driver submits the operations that the tasks have queued. If no task is ready, it also sleeps until an
-//! operation completes, another thread notifies the worker or the next timer is due. A single system call does both.
+//! A turn of the driver submits the operations that the tasks have queued. If no task is ready, the turn also sleeps
+//! until an operation completes, another thread notifies the worker or the next timer is due. Submitting and waiting
+//! take a single system call.
 //!
 //! Fairness: the driver gets a turn after a bounded number of polls, however busy the tasks are. A task whose sockets
 //! are always ready must yield when its budget is exhausted.

@@ -1,4 +1,5 @@
-//! Page cache residency of file ranges. A range in the page cache can be read and sent without waiting for the disk.
+//! Page cache residency of file ranges. A range that is in the page cache can be read and sent without waiting for the
+//! disk.
 
 use std::io;
 use std::io::IoSliceMut;
@@ -10,7 +11,7 @@ use rustix::io::{Errno, ReadWriteFlags};
 /// System call number of `cachestat(2)` (Linux 6.5), the same on every architecture.
 const CACHESTAT: libc::c_long = 451;
 
-/// Distance between the bytes that are read as a test. The last byte is read too.
+/// Distance between the test bytes, which are read to check residency. The last byte is always one of them.
 const PROBE_STEP_BYTES: u64 = 64 * 1024;
 
 /// `struct cachestat_range`.
@@ -35,9 +36,9 @@ struct Statistics {
 /// lie within the file.
 ///
 /// `cachestat(2)` (Linux 6.5) reports for every page whether it is in the cache, but not whether its data has been
-/// read. Pages that the kernel reads ahead are in the cache before their data, and sending such a page waits for the
+/// read. During readahead, a page is in the cache before its data has been read, and sending such a page waits for the
 /// disk. Therefore, a few bytes are also read with `RWF_NOWAIT` (Linux 4.14), which only returns data that has been
-/// read. If one of the two calls is unavailable, or is not permitted for a file of another user, the other one
+/// read. If one of the two calls is unavailable, or is not permitted for a file owned by another user, the other one
 /// determines the result. If neither is available, the result is `false`.
 pub(crate) fn is_in_memory(file: impl AsFd, offset: u64, length: u64) -> bool {
     let file = file.as_fd();
@@ -76,8 +77,8 @@ fn is_cached(file: BorrowedFd<'_>, offset: u64, last: u64) -> Option<bool> {
 /// Returns whether all test bytes can be read without blocking, or `None` if this file does not support non-blocking
 /// reads.
 fn is_readable_nowait(file: BorrowedFd<'_>, offset: u64, last: u64) -> Option<bool> {
-    // Test the last byte first: readahead completes in order, and if the file ends before the last byte, no further
-    // test is needed.
+    // Test the last byte first: readahead completes in order, and if the file ends before that byte, no further test is
+    // needed.
     for position in std::iter::once(last).chain((offset..last).step_by(PROBE_STEP_BYTES as usize)) {
         let mut byte = [0];
         match rustix::io::preadv2(file, &mut [IoSliceMut::new(&mut byte)], position, ReadWriteFlags::NOWAIT) {
@@ -165,7 +166,7 @@ mod tests {
         for advice in [Advice::DontNeed, Advice::WillNeed] {
             rustix::fs::fadvise(&file, 0, None, advice).expect("advise kernel");
         }
-        // Independent of the progress of readahead, a range reported as in memory must be readable without blocking.
+        // However far readahead has progressed, a range reported as being in memory must be readable without blocking.
         let mut retries = 0;
         for offset in (0..FILE_BYTES).step_by(block.len()) {
             while !is_in_memory(&file, offset, PROBE_STEP_BYTES) {

@@ -27,7 +27,7 @@ const DRIVER_VARIABLE: &str = "ANELLO_DRIVER";
 /// A runtime stays on the thread that built it. Dropping it
 ///
 /// 1. drops every task,
-/// 2. sends the accepted bytes, for at most [`RuntimeBuilder::drain_timeout`],
+/// 2. sends accepted bytes for at most [`RuntimeBuilder::drain_timeout`],
 /// 3. cancels all operations in flight and waits until the kernel has completed them, and
 /// 4. frees its memory.
 ///
@@ -72,18 +72,18 @@ impl Runtime {
         self.shared.driver.borrow().metrics()
     }
 
-    /// Returns a handle that spawns tasks on this runtime from other threads.
+    /// Returns a handle for spawning tasks on this runtime from other threads.
     pub fn handle(&self) -> Handle {
         Handle { inbox: Arc::clone(&self.shared.inbox) }
     }
 
-    /// Runs a future to completion, and the spawned tasks concurrently with it.
+    /// Runs a future to completion, and runs the spawned tasks concurrently with it.
     ///
     /// Tasks that have not finished when the future completes stay in the runtime. The next call continues to run them.
     ///
     /// # Panics
-    /// Panics if a runtime already runs on this thread, if the future panics, or if the driver fails to wait for events
-    /// (for example because other code has closed its file descriptor).
+    /// Panics if a runtime is already running on this thread, if the future panics, or if the driver fails to wait for
+    /// events (for example because other code has closed its file descriptor).
     pub fn block_on<F: Future>(&self, future: F) -> F::Output {
         assert!(
             !context::is_entered(),
@@ -96,7 +96,7 @@ impl Runtime {
         let waker = Waker::from(Arc::clone(&main));
         let mut context = Context::from_waker(&waker);
         let mut future = pin!(Some(future));
-        // Swapped with the ready queue. Both have capacity from the start, so that a wake-up does not allocate.
+        // Swapped with the ready queue. Both queues have capacity from the start, so that a wake-up does not allocate.
         let mut batch = Vec::with_capacity(POLLS_PER_TURN);
         let mut turn = Turn { wakes: WakeQueue::new(&context::WAKER_VTABLE, context::has_ready_tasks) };
         loop {
@@ -133,7 +133,7 @@ impl Drop for FlushOnUnwind<'_> {
     }
 }
 
-/// Polls the ready tasks, and the tasks that they wake, until none is left or a turn of the driver is due: after
+/// Polls the ready tasks, and the tasks that they wake, until none are left or a turn of the driver is due: after
 /// `POLLS_PER_TURN` polls, or when a task has exhausted its budget.
 #[inline]
 fn run_ready(shared: &Shared, batch: &mut Vec<TaskPointer>) {
@@ -153,7 +153,7 @@ fn run_ready(shared: &Shared, batch: &mut Vec<TaskPointer>) {
     }
 }
 
-/// Runs the driver and the timers for one iteration of the loop, with a reused wake-up queue.
+/// Runs the driver and the timers for one loop iteration. Reuses the memory of the wake-up queue.
 struct Turn {
     wakes: WakeQueue,
 }
@@ -169,8 +169,8 @@ impl Turn {
         if wait != Wait::None && !mailbox.prepare_to_sleep() {
             wait = Wait::None;
         }
-        // Two threads may have woken the main task since `busy` was computed. The second one saw that the worker was
-        // awake and did not notify it, and the notification of the first one may stay queued for a long time.
+        // Two threads may have woken the main task since `busy` was computed. The second thread saw that the worker was
+        // awake and did not notify it, and the notification from the first thread may stay queued for a long time.
         if wait != Wait::None && main_is_woken.load(Ordering::SeqCst) {
             mailbox.finish_sleep();
             wait = Wait::None;
@@ -184,7 +184,7 @@ impl Turn {
             let now_ns = shared.now_ns();
             shared.timers.borrow_mut().expire(now_ns, self.wakes.deferred_wakers_mut());
         }
-        // Nothing may be borrowed here: a waker can run arbitrary code.
+        // Nothing may be borrowed here, because a waker can run arbitrary code.
         self.wakes.call();
         if mailbox.is_notified() {
             shared.drain_mailbox();
@@ -193,7 +193,7 @@ impl Turn {
     }
 }
 
-/// Returns how long the worker can sleep: until the next timer is due.
+/// Returns how long the worker can sleep, which is until the next timer is due.
 #[inline]
 fn time_to_wait(shared: &Shared) -> Wait {
     let timers = shared.timers.borrow();
@@ -218,7 +218,8 @@ impl Drop for Runtime {
             std::mem::forget(Rc::clone(&self.shared));
             return log(|| tracing::error!("runtime dropped while running; leaking it"));
         }
-        // An outer runtime on this thread may have queued notifications, and it waits until this one has drained.
+        // An outer runtime on this thread may have queued notifications, and cannot submit them until this one has
+        // drained.
         catch_and_log_panic("waker panicked before a runtime was dropped", flush_wakes_before_blocking);
         let entered = EnterGuard::new(&self.shared);
         // Tasks are dropped first: their sockets are released into the driver.
@@ -229,7 +230,7 @@ impl Drop for Runtime {
     }
 }
 
-/// Waker of the future of `block_on`. Any thread can wake it.
+/// Waker for the future passed to `block_on`. Can be called on any thread.
 struct MainTask {
     is_woken: AtomicBool,
     inbox: Arc<Inbox>,
@@ -242,7 +243,8 @@ impl Wake for MainTask {
 
     fn wake_by_ref(self: &Arc<Self>) {
         if self.is_woken.swap(true, Ordering::SeqCst) {
-            // The earlier wake-up may come from another worker, whose notification can stay queued for a long time.
+            // The earlier wake-up may have come from another worker, whose notification can stay queued for a long
+            // time.
             return self.inbox.notify_if_asleep();
         }
         let own = with_current(|shared| Arc::ptr_eq(&shared.inbox, &self.inbox));
@@ -261,9 +263,9 @@ pub struct Handle {
 impl Handle {
     /// Spawns a future on the runtime's thread.
     ///
-    /// The worker is notified with `MSG_RING` between io_uring workers, otherwise through an eventfd. A task of an
-    /// io_uring runtime only queues the notification, which the next turn of its own worker submits. A task that then
-    /// blocks its thread until the spawned task has run therefore deadlocks.
+    /// If both workers use io_uring, the target worker is notified through `MSG_RING`, otherwise through an eventfd. A
+    /// task on an io_uring runtime only queues the notification, and its own worker submits it in the next turn. Such a
+    /// task therefore deadlocks if it blocks its thread until the spawned task has run.
     ///
     /// If the runtime has been dropped, the future is dropped and the handle returns a cancellation error.
     pub fn spawn<F>(&self, future: F) -> JoinHandle<F::Output>
@@ -275,10 +277,10 @@ impl Handle {
     }
 }
 
-/// Spawns a future on the runtime of this thread.
+/// Spawns a future on the current thread's runtime.
 ///
 /// # Panics
-/// Panics if no runtime runs on this thread.
+/// Panics if no runtime is running on this thread.
 pub fn spawn<F>(future: F) -> JoinHandle<F::Output>
 where
     F: Future + 'static,
@@ -289,12 +291,12 @@ where
     })
 }
 
-/// Returns the driver of the runtime that runs on this thread, or `None` outside of a runtime.
+/// Returns the driver of the runtime that is running on this thread, or `None` outside of a runtime.
 pub fn current_driver() -> Option<DriverInfo> {
     with_current(|shared| shared.driver.borrow().description().clone())
 }
 
-/// Returns the driver counters of the runtime that runs on this thread, or `None` outside of a runtime.
+/// Returns the driver counters of the runtime that is running on this thread, or `None` outside of a runtime.
 pub fn current_metrics() -> Option<DriverMetrics> {
     with_current(|shared| shared.driver.borrow().metrics())
 }

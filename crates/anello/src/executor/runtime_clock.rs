@@ -5,7 +5,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// Identifier of a runtime, and a reference point of its clock.
+/// Identifier of a runtime, and a reference point for its clock.
 #[derive(Debug)]
 pub(crate) struct RuntimeClock {
     /// Unique in this process.
@@ -24,13 +24,13 @@ impl RuntimeClock {
         Self { id: RUNTIMES.fetch_add(1, Ordering::Relaxed), started, started_ns: now_ns() }
     }
 
-    /// Converts an [`Instant`] to nanoseconds of the runtime's clock.
+    /// Converts an [`Instant`] to nanoseconds on the runtime's clock.
     pub fn ns_at(&self, instant: Instant) -> u64 {
         let since = instant.saturating_duration_since(self.started);
         self.started_ns.saturating_add(u64::try_from(since.as_nanos()).unwrap_or(u64::MAX))
     }
 
-    /// Converts nanoseconds of the runtime's clock to an [`Instant`].
+    /// Converts nanoseconds on the runtime's clock to an [`Instant`].
     pub fn instant_at(&self, now_ns: u64) -> Instant {
         self.started + Duration::from_nanos(now_ns.saturating_sub(self.started_ns))
     }

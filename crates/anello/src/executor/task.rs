@@ -1,4 +1,4 @@
-//! Tasks: each is a heap allocation with a header and a future. Wakers on any thread can point to it, but only its
+//! Tasks: each task is a heap allocation with a header and a future. Wakers on any thread can point to it, but only its
 //! worker polls and drops the future.
 //!
 //! ```text
@@ -30,13 +30,13 @@ use super::scheduled::Scheduled;
 use super::task_memory;
 use crate::driver::{Key, catch_and_log_panic};
 
-/// The operations on a worker that the wakers of its tasks need.
+/// The operations on a worker that its tasks' wakers need.
 pub(super) trait Owner: Sized + Send + Sync + 'static {
-    /// Pushes a task into the ready queue or the mailbox of its worker. Returns whether the notification of the worker
+    /// Pushes a task into the ready queue or the mailbox of its worker. Returns whether the notification to the worker
     /// is only queued.
     fn schedule(&self, pointer: TaskPointer<Self>) -> bool;
 
-    /// Returns whether the worker runs on this thread.
+    /// Returns whether the worker is running on this thread.
     fn is_current(&self) -> bool;
 
     /// Notifies the worker, unless it is awake or an immediate notification is in progress.
@@ -64,8 +64,8 @@ pub(super) struct Header<O: 'static> {
 struct Status {
     references: AtomicU32,
     scheduled: Scheduled,
-    /// True if the future is to be dropped instead of polled. Stored here and not next to the result, so that a poll
-    /// does not access the memory of the result.
+    /// True if the future is to be dropped instead of polled. Stored here rather than next to the result, so that a
+    /// poll does not access the memory of the result.
     aborted: AtomicBool,
     /// True if the future has completed. Accessed only by the worker.
     done: Cell<bool>,
@@ -101,7 +101,7 @@ pub(super) struct Task<O: Owner>(TaskPointer<O>);
 #[derive(Debug)]
 pub(super) struct TaskPointer<O: 'static>(NonNull<Header<O>>);
 
-/// A reference to a task on any thread: one of its wakers.
+/// A reference to a task, held by one of its wakers, on any thread.
 pub(super) struct TaskHandle(Waker);
 
 // SAFETY: only the worker of the task dereferences the pointer, and its table keeps the task alive.
@@ -116,7 +116,7 @@ impl<O> Clone for TaskPointer<O> {
 
 impl<O> Copy for TaskPointer<O> {}
 
-/// Returns the waker vtable of all tasks with this type of owner.
+/// Returns the waker vtable for all tasks with this type of owner.
 pub(super) const fn waker_vtable<O: Owner>() -> RawWakerVTable {
     RawWakerVTable::new(clone_waker::<O>, wake_by_value::<O>, wake_by_reference::<O>, drop_waker::<O>)
 }
@@ -124,8 +124,8 @@ pub(super) const fn waker_vtable<O: Owner>() -> RawWakerVTable {
 impl<O: Owner> Task<O> {
     /// Creates a task in the scheduled state. The caller must push its pointer into a queue.
     ///
-    /// Unless the future is `Send`, its worker's thread must drop it: that thread must call [`run`](TaskPointer::run)
-    /// and drop the task.
+    /// Unless the future is `Send`, it must be dropped on its worker's thread: that thread must call
+    /// [`run`](TaskPointer::run) and drop the task.
     pub fn new<F: Abort>(future: F, owner: Arc<O>) -> Self {
         let cell = task_memory::allocate(Layout::new::<TaskCell<F, O>>()).cast::<TaskCell<F, O>>();
         let task = TaskCell {
@@ -136,7 +136,7 @@ impl<O: Owner> Task<O> {
                     aborted: AtomicBool::new(false),
                     done: Cell::new(false),
                 },
-                // A key that no task has.
+                // A key that does not belong to any task.
                 key: Cell::new(Key { index: u32::MAX, generation: 0 }),
                 owner,
                 vtable: const {
@@ -171,7 +171,7 @@ impl<O: Owner> Task<O> {
         self.0.header().key.set(key);
     }
 
-    /// Cancels a task that is not done: drops its future and keeps it from being scheduled again.
+    /// Cancels a task that is not done: drops its future and prevents the task from being scheduled again.
     #[cold]
     #[inline(never)]
     fn cancel(&self) {
@@ -185,7 +185,7 @@ impl<O: Owner> Task<O> {
     }
 }
 
-/// Never panics. Drops the future of a task that is not done before it releases the reference.
+/// Never panics. If the task is not done, drops its future before releasing the reference.
 impl<O: Owner> Drop for Task<O> {
     fn drop(&mut self) {
         if !self.0.header().status.done.get() {
@@ -245,8 +245,8 @@ impl TaskHandle {
 /// Polls the future, and drops it once it has completed. Returns whether it has.
 ///
 /// # Safety
-/// The header must be the first field of a `TaskCell<F, O>`. Only the worker may call this function, and not recursively
-/// from a poll of the same task.
+/// The header must be the first field of a `TaskCell<F, O>`. Only the worker may call this function, and not
+/// recursively while it is polling the same task.
 unsafe fn poll<F: Future<Output = ()>, O: 'static>(
     header: NonNull<Header<O>>,
     context: &mut Context<'_>,
@@ -263,7 +263,7 @@ unsafe fn poll<F: Future<Output = ()>, O: 'static>(
 }
 
 /// # Safety
-/// The requirements are the same as for [`poll`].
+/// Same as for [`poll`].
 unsafe fn abort_future<F: Abort, O: 'static>(header: NonNull<Header<O>>) {
     // SAFETY: the caller guarantees that the cell has this type and that nothing else accesses the future.
     let future = unsafe { &mut *header.cast::<TaskCell<F, O>>().as_ref().future.get() };
@@ -280,7 +280,7 @@ fn drop_completed<F>(future: &mut Option<F>) {
 }
 
 /// # Safety
-/// The requirements are the same as for [`poll`].
+/// Same as for [`poll`].
 unsafe fn drop_future<F, O: 'static>(header: NonNull<Header<O>>) {
     // SAFETY: the caller guarantees that the cell has this type and that nothing else accesses the future.
     unsafe { *header.cast::<TaskCell<F, O>>().as_ref().future.get() = None }
@@ -299,19 +299,19 @@ unsafe fn free<F, O: 'static>(header: NonNull<Header<O>>) {
 }
 
 /// # Safety
-/// `data` must be the pointer of a waker of a task, whose reference is still held.
+/// `data` must be the data pointer of a task's waker that still holds its reference.
 unsafe fn clone_waker<O: Owner>(data: *const ()) -> RawWaker {
     // SAFETY: a waker holds a reference, so the header is alive.
     let previous = unsafe { &*data.cast::<Status>() }.references.fetch_add(1, Ordering::Relaxed);
     if previous > i32::MAX.cast_unsigned() {
-        // Like `Arc`: an overflow of the count would free memory in use.
+        // As in `Arc`: if the reference count overflowed, memory still in use would be freed.
         std::process::abort();
     }
     RawWaker::new(data, O::waker_vtable())
 }
 
 /// # Safety
-/// `data` must be the pointer of a waker of a task, whose reference is still held.
+/// `data` must be the data pointer of a task's waker that still holds its reference.
 unsafe fn wake_by_value<O: Owner>(data: *const ()) {
     // SAFETY: the waker's reference is still held, and is released after the wake-up.
     unsafe {
@@ -321,7 +321,7 @@ unsafe fn wake_by_value<O: Owner>(data: *const ()) {
 }
 
 /// # Safety
-/// `data` must be the pointer of a waker of a task, whose reference is still held.
+/// `data` must be the data pointer of a task's waker that still holds its reference.
 unsafe fn wake_by_reference<O: Owner>(data: *const ()) {
     // SAFETY: a waker holds a reference, so the header is alive.
     let header = unsafe { &*data.cast::<Header<O>>() };
@@ -337,7 +337,7 @@ unsafe fn wake_by_reference<O: Owner>(data: *const ()) {
     }
 }
 
-/// Wakes a task that is already scheduled. Called on a thread other than its worker's.
+/// Wakes a task that is already scheduled. Called on a thread other than that of its worker.
 #[cold]
 fn wake_scheduled<O: Owner>(header: &Header<O>, pointer: TaskPointer<O>) {
     if !header.status.scheduled.set_rescheduled() {
@@ -347,8 +347,8 @@ fn wake_scheduled<O: Owner>(header: &Header<O>, pointer: TaskPointer<O>) {
     }
 }
 
-/// Notifies the worker of a task immediately if another thread has woken the task since it was scheduled. Called after
-/// a notification has been queued.
+/// Immediately notifies the task's worker if another thread has woken the task since it was scheduled. Called after a
+/// notification has been queued.
 #[cold]
 fn notify_if_rescheduled<O: Owner>(header: &Header<O>) {
     if header.status.scheduled.is_rescheduled() {
@@ -357,7 +357,7 @@ fn notify_if_rescheduled<O: Owner>(header: &Header<O>) {
 }
 
 /// # Safety
-/// `data` must be the pointer of a waker of a task, whose reference is still held.
+/// `data` must be the data pointer of a task's waker that still holds its reference.
 unsafe fn drop_waker<O: Owner>(data: *const ()) {
     let header = data.cast::<Header<O>>();
     // SAFETY: the reference that is released here has kept the header alive.

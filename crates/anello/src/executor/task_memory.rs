@@ -1,8 +1,8 @@
-//! Per-thread cache of task memory.
+//! Per-thread cache for task memory.
 //!
-//! Servers spawn a task for each connection. Tasks have only a few different sizes, and allocators are slow to provide
-//! memory that is aligned to cache lines. The cache therefore reuses the memory of finished tasks, which is still in
-//! the CPU cache.
+//! Servers spawn a task for each connection. Tasks come in only a few sizes, and allocators are slow to provide memory
+//! that is aligned to cache lines. The cache therefore reuses the memory of finished tasks, which is still in the CPU
+//! cache.
 //!
 //! The size of the cache is limited. When the limit is reached, the blocks of the least recently used size are freed
 //! first.
@@ -11,7 +11,7 @@ use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
 use std::cell::RefCell;
 use std::ptr::NonNull;
 
-/// Maximum number of bytes that a thread caches. 0 under tools that check every allocation.
+/// Maximum number of bytes that a thread caches. Zero under tools that check every allocation.
 const MAX_CACHED_BYTES: usize = if cfg!(any(miri, plain_memory)) { 0 } else { 256 * 1024 };
 
 /// Maximum number of different sizes in the cache of a thread.
@@ -39,7 +39,7 @@ struct Blocks {
 /// # Panics
 /// Panics if the size of the layout is 0.
 pub(super) fn allocate(layout: Layout) -> NonNull<u8> {
-    // `try_with` fails during the thread's exit, when the cache has been destroyed.
+    // `try_with` fails during thread exit, once the cache has been destroyed.
     if let Ok(Some(block)) = TASK_CACHE.try_with(|cache| cache.borrow_mut().take(layout)) {
         return block;
     }
@@ -169,7 +169,7 @@ mod tests {
         Layout::from_size_align(bytes, 64).expect("alignment is a power of two")
     }
 
-    /// Allocates like [`allocate`]. The second result is whether the block came from the cache.
+    /// Allocates a block like [`allocate`]. Also returns whether the block came from the cache.
     fn allocate_of(cache: &mut TaskCache, layout: Layout) -> (NonNull<u8>, bool) {
         let taken = cache.take(layout);
         // SAFETY: the size of the layout is not 0.
@@ -180,7 +180,7 @@ mod tests {
         (block, taken.is_some())
     }
 
-    /// Frees like [`free`]. Returns whether the cache kept the block.
+    /// Frees a block like [`free`]. Returns whether the cache kept the block.
     fn free_of(cache: &mut TaskCache, block: NonNull<u8>, layout: Layout) -> bool {
         let is_cached = cache.keep(block, layout);
         if !is_cached {

@@ -1,4 +1,4 @@
-//! Worker threads: one per core, pinned, each with its own runtime.
+//! Worker threads: one pinned thread per core, each with its own runtime.
 //!
 //! Workers share no state on the hot path. Listeners that are bound with
 //! [`reuse_port`](crate::net::TcpListenerBuilder::reuse_port) distribute incoming connections among the workers.
@@ -11,14 +11,14 @@ use std::thread;
 use super::context::flush_wakes_before_blocking;
 use super::runtime::{Handle, Runtime, RuntimeBuilder};
 
-/// A set of running workers. Dropping it waits until all workers have finished.
+/// A set of running workers. Dropping it blocks until all workers have finished.
 #[derive(Debug)]
 pub struct Workers<T> {
     threads: Vec<thread::JoinHandle<io::Result<T>>>,
     handles: Vec<Handle>,
 }
 
-/// Index and core of a worker, and the number of workers.
+/// A worker's index and core, and the number of workers.
 #[derive(Clone, Debug)]
 pub struct WorkerContext {
     /// Index of the worker, starting at 0.
@@ -38,8 +38,8 @@ pub struct WorkersBuilder {
 }
 
 impl WorkersBuilder {
-    /// Sets the cores. One worker is pinned to each core. The default is all cores in the CPU affinity mask of the
-    /// process.
+    /// Sets the cores to use. One worker is pinned to each core. The default is all cores in the CPU affinity mask of
+    /// the process.
     pub fn cores(mut self, cores: Vec<usize>) -> Self {
         self.cores = Some(cores);
         self
@@ -51,7 +51,7 @@ impl WorkersBuilder {
         self
     }
 
-    /// Sets the builder of the workers' runtimes.
+    /// Sets the builder for the workers' runtimes.
     pub fn runtime(mut self, builder: RuntimeBuilder) -> Self {
         self.runtime = builder;
         self
@@ -86,9 +86,10 @@ impl WorkersBuilder {
             let thread = thread::Builder::new().name(format!("anello-{index}"));
             threads.push(thread.spawn(move || run_worker(worker, &builder, &*make, &report, &started))?);
         }
-        // Only the workers hold senders now, so that `recv` fails if a worker exits without a report.
+        // Only the workers hold senders now, so that `recv` fails if a worker exits without reporting.
         drop(report);
-        // Starting the new workers may depend on other workers that this thread's runtime has notified.
+        // The start of the new workers may depend on other workers for which this thread's runtime has queued
+        // notifications.
         flush_wakes_before_blocking();
         for _ in 0..count {
             let reported =
@@ -96,7 +97,7 @@ impl WorkersBuilder {
             handles.push(reported?);
         }
         for start in starts {
-            // Every worker that has reported waits for this message.
+            // Every worker that has reported is waiting for this message.
             start.send(()).ok();
         }
         handles.sort_by_key(|(index, _)| *index);
@@ -118,7 +119,8 @@ impl WorkersBuilder {
     }
 }
 
-/// The thread of a worker: builds the runtime, reports it, and runs the future once all workers have reported.
+/// Main function of a worker thread: builds the runtime, reports it, and runs the future once all workers have
+/// reported.
 fn run_worker<F: Future>(
     worker: WorkerContext,
     builder: &RuntimeBuilder,
@@ -173,7 +175,7 @@ impl Workers<()> {
 }
 
 impl<T> Workers<T> {
-    /// Returns the handles of the workers' runtimes, by worker index.
+    /// Returns handles to the workers' runtimes, by worker index.
     pub fn handles(&self) -> &[Handle] {
         &self.handles
     }

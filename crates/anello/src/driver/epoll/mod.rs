@@ -18,15 +18,15 @@ use super::token::{Kind, Token};
 /// Maximum number of events per wait. The next wait returns the remaining ones.
 ///
 /// The limit is small because the kernel accesses every socket that it reports, the turn accesses its stream, and the
-/// task accesses both again. With more than about a hundred events, the first of them have been evicted from the L2
-/// cache by then.
+/// task accesses both again. With more than about a hundred events, the data for the first ones would have been evicted
+/// from the L2 cache by then.
 const EDGES_PER_WAIT: usize = 64;
 
 #[derive(Debug)]
 pub(crate) struct Epoll {
     epoll: OwnedFd,
     sockets: OsSockets,
-    /// Written to by other threads. It is never read, because each write triggers an edge.
+    /// Written to by other threads. It is never read, because each write triggers a new event.
     wake: Arc<OwnedFd>,
     events: Box<[MaybeUninit<Event>]>,
     count: usize,

@@ -66,8 +66,8 @@ impl<K: CompletionKernel> Proactor<K> {
         }
     }
 
-    /// Releases a listener. Connections that the kernel has accepted for it, or accepts before the accept operation
-    /// ends, are passed to the sink.
+    /// Releases a listener. Connections that the kernel has already accepted for it, or still accepts before the accept
+    /// operation ends, are passed to the sink.
     pub fn release_listener_to(&mut self, key: Key, accept_sink: Arc<dyn AcceptSink>) {
         let Some(listener) = self.listeners.get_mut(key) else { return accept_sink.listener_released() };
         for socket in listener.queue.drain(..) {
@@ -114,7 +114,7 @@ impl<K: CompletionKernel> Proactor<K> {
             }
         } else {
             let errno = -completion.result;
-            // The other errors are caused by a single connection or by a cancellation, and accepting continues.
+            // All other errors are caused by a single connection or by a cancellation, so accepting continues.
             if !is_per_connection_error(errno) && !matches!(errno, libc::ECANCELED | libc::EAGAIN) {
                 listener.error = Some(errno);
             }

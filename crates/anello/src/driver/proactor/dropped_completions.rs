@@ -3,12 +3,13 @@
 //!
 //! Any operation in flight may have ended without a completion. Bytes may have been received and lost, or not sent.
 //! Therefore, every connection that may have lost bytes is reset, and every operation is cancelled. A cancellation that
-//! finds no operation shows that its target has ended. Until then the target is *in doubt*. If its own terminal
-//! completion arrives first, the operation may be armed again under the same token; the new one is not in doubt.
+//! finds no operation proves that its target has ended. Until then, the target is *in doubt*. If the target's own
+//! terminal completion arrives first, the operation may be armed again under the same token; the new operation is not
+//! in doubt.
 //!
 //! A resource that only a dropped completion refers to is lost until the runtime shuts down: a buffer of the receive
 //! ring, the descriptor of an accepted connection, the memory of a zero-copy send, or the reference to the ring of a
-//! worker that was woken.
+//! worker that was being woken.
 
 use std::num::NonZero;
 use std::time::Duration;
@@ -24,7 +25,7 @@ use crate::driver::wake::WakeQueue;
 
 impl<K: CompletionKernel> Proactor<K> {
     /// Returns `true` if completions have been dropped since the last call. Every receive into the ring may then have
-    /// lost bytes, even one whose last completion is read next. Bytes that follow must not be received.
+    /// lost bytes, even one whose last completion is read next. Any bytes that follow must not be received.
     #[inline]
     pub(super) fn abort_lost_receives(&mut self, wakes: &mut WakeQueue) -> bool {
         let has_dropped = self.kernel.has_dropped();
@@ -41,7 +42,7 @@ impl<K: CompletionKernel> Proactor<K> {
             if let Some(stream) = self.streams.get_mut(key)
                 && matches!(stream.receiving, Receiving::Ring | Receiving::Cancelling(Kind::Receive))
             {
-                // The recovery cancels the receive, unless it has ended by then.
+                // The recovery cancels the receive, unless the receive has already ended by then.
                 stream.receiving = Receiving::Cancelling(Kind::Receive);
                 self.abort_incomplete(key, wakes);
             }
@@ -72,7 +73,7 @@ impl<K: CompletionKernel> Proactor<K> {
                 self.cancel_for_recovery(Token::new(Kind::Accept, key));
             }
         }
-        // A wake-up may have been dropped too.
+        // The completion of a wake-up may have been dropped too.
         wakes.mark_notified();
     }
 
@@ -85,7 +86,7 @@ impl<K: CompletionKernel> Proactor<K> {
             Receiving::Cancelling(kind) | Receiving::InDoubt(kind) => Some(kind),
         };
         let sending = match stream.sending {
-            // Confirmed by this turn or a later one, when the kernel has consumed the entry. The result is ignored.
+            // Confirmed in this turn or a later one, once the kernel has consumed the entry. The result is ignored.
             Sending::Idle | Sending::Inline(_) => None,
             Sending::Async => Some(Token::new(Kind::Send, key)),
             Sending::ZeroCopy(send_key) => Some(Token::new(Kind::SendZeroCopy, send_key)),
@@ -93,7 +94,7 @@ impl<K: CompletionKernel> Proactor<K> {
         };
         let hangup_poll = stream.hangup_poll.is_in_flight().then_some(Kind::Hangup);
         let connecting = (stream.connect == Connect::InFlight).then_some(Kind::Connect);
-        // A lost poll loses no data; it is armed again.
+        // A lost poll does not lose data; it is armed again.
         let loses_bytes = receiving == Some(Kind::Receive)
             || connecting.is_some()
             || !matches!(stream.sending, Sending::Idle | Sending::Polling | Sending::PollInDoubt);
@@ -121,7 +122,7 @@ impl<K: CompletionKernel> Proactor<K> {
         }
     }
 
-    /// Fails a stream that may have lost bytes, and resets its connection when it is closed.
+    /// Fails a stream that may have lost bytes. When the stream is closed, its connection is reset.
     pub(super) fn abort_incomplete(&mut self, key: Key, wakes: &mut WakeQueue) {
         let Some(stream) = self.streams.get_mut(key) else { return };
         let aborted = NonZero::new(libc::ECONNABORTED);
@@ -159,15 +160,15 @@ impl<K: CompletionKernel> Proactor<K> {
         let stream = self.streams.get(key);
         let in_doubt = match target.kind() {
             Some(Kind::SendZeroCopy) => return self.detach_unconfirmed_buffer(key, wakes),
-            // A target that has ended may have been armed again under the same token, and even be cancelled again. The
-            // new operation is not in doubt, and it is in flight until its own terminal completion.
+            // A target that has ended may have been armed again under the same token, and may even have been cancelled
+            // again. The new operation is not in doubt, and remains in flight until its own terminal completion.
             Some(Kind::Accept) => self.listeners.get(key).is_some_and(|listener| listener.in_doubt),
             Some(Kind::Hangup) => stream.is_some_and(|stream| stream.hangup_poll == HangupPoll::InDoubt),
             Some(kind @ (Kind::Receive | Kind::Readable)) => {
                 stream.is_some_and(|stream| stream.receiving == Receiving::InDoubt(kind))
             }
             Some(Kind::Writable) => stream.is_some_and(|stream| stream.sending == Sending::PollInDoubt),
-            // After a connect or a send in doubt, the stream has failed and sends nothing more.
+            // After a connect or a send that was in doubt, the stream has failed and sends nothing more.
             _ => stream.is_some(),
         };
         if in_doubt {

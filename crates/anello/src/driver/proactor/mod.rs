@@ -15,11 +15,11 @@
 //!
 //! A stream whose messages do not fit into a ring buffer is *direct*: the ring only polls it for readability, and the
 //! driver receives its data with system calls. Streams are also direct when the buffer ring is exhausted, when the
-//! kernel has no buffer rings, and when multishot receive is not reliable on their sockets.
+//! kernel has no buffer rings, and when multishot receive is unreliable on their sockets.
 //!
-//! On kernels where a receive into the ring can miss a connection reset, a poll for a hangup is also in flight. Its
-//! completion cancels the receive, and the next receive reports the reset. The invariants apply to this poll as they do
-//! to a receive.
+//! On kernels where a receive into the ring can miss a connection reset, a hangup poll is also in flight. Its
+//! completion cancels the receive, and the next receive reports the reset. The invariants below apply to this poll as
+//! they do to a receive.
 //!
 //! # Sending
 //!
@@ -33,9 +33,9 @@
 //!   `zero_copy_sends`.
 //! - The front of the send queue is neither replaced nor dropped while `sending` is not `Idle`.
 //! - A direct receive is made only while no ring receive is armed and the queue of chunks is empty. This preserves the
-//!   order of bytes.
-//! - While `receiving` is `Ring`, no EOF and no error is pending; while `sending` is `Idle`, the send queue is empty.
-//!   The fast paths of `poll_receive` and `poll_send` rely on both.
+//!   byte order of the stream.
+//! - While `receiving` is `Ring`, neither EOF nor an error is pending; while `sending` is `Idle`, the send queue is
+//!   empty. The fast paths of `poll_receive` and `poll_send` rely on both.
 
 mod accept;
 mod dropped_completions;

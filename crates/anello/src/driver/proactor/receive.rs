@@ -121,7 +121,7 @@ impl<K: CompletionKernel> Proactor<K> {
         }
     }
 
-    /// Cancels the hangup poll of a stream from which no task receives any more.
+    /// Cancels the hangup poll of a stream from which no task is receiving any more.
     pub(super) fn cancel_hangup_poll(&mut self, key: Key) {
         let Some(stream) = self.streams.get_mut(key).filter(|stream| stream.hangup_poll == HangupPoll::Armed)
         else {
@@ -131,8 +131,8 @@ impl<K: CompletionKernel> Proactor<K> {
         self.kernel.push(cancel_token(), Op::Cancel { target: Token::new(Kind::Hangup, key) });
     }
 
-    /// Handles a hangup, which the armed receive may have missed: the next receive reports it. A receive does not miss
-    /// a half-close by the peer, so only a broken connection cancels the receive.
+    /// Handles a hangup, which the armed receive may have missed; the next receive reports it. A receive never misses a
+    /// half-close by the peer, so the receive is cancelled only if the connection is broken.
     #[cold]
     #[inline(never)]
     pub(super) fn on_hangup(&mut self, key: Key, completion: &Completion, wakes: &mut WakeQueue) {
@@ -197,7 +197,7 @@ impl<K: CompletionKernel> Proactor<K> {
         self.on_other_receive(completion, wakes);
     }
 
-    /// Handles every other completion of a receive: the last of its operation, EOF, an error, or a read after which the
+    /// Handles all other receive completions: the last one of an operation, EOF, an error, or a read after which the
     /// stream becomes direct.
     #[inline(never)]
     fn on_other_receive(&mut self, completion: Completion, wakes: &mut WakeQueue) {
@@ -218,7 +218,7 @@ impl<K: CompletionKernel> Proactor<K> {
         match (completion.result, chunk) {
             (1.., Some(chunk)) => {
                 self.metrics.receives += 1;
-                // After an error, bytes are missing, so later bytes do not continue the received data.
+                // After an error, bytes are missing, so later bytes would not be contiguous with the received data.
                 if !stream.released && stream.receive_error.is_none() {
                     let queued_chunks = stream.received.push(chunk);
                     if switch_to_direct || queued_chunks >= self.limits.max_received_chunks {
@@ -247,7 +247,7 @@ impl<K: CompletionKernel> Proactor<K> {
     fn on_receive_error(&mut self, key: Key, errno: i32) {
         let Some(stream) = self.streams.get_mut(key) else { return };
         match errno {
-            // The woken task polls again, which arms the receive again.
+            // The woken task polls again, which rearms the receive.
             libc::ECANCELED | libc::EINTR | libc::EAGAIN => {}
             libc::ENOBUFS => {
                 self.metrics.buffer_exhaustions += 1;
@@ -256,7 +256,7 @@ impl<K: CompletionKernel> Proactor<K> {
                 let ring_grown = self.ring_grown || self.pools.ring().is_some_and(|ring| ring.grow());
                 self.ring_grown = ring_grown;
                 if !ring_grown {
-                    // The ring has reached its limit. This stream receives into other memory for some time.
+                    // The ring has reached its limit. For some time, this stream receives into other memory.
                     stream.direct = true;
                     stream.reads.readable = true;
                 }

@@ -16,7 +16,7 @@ use crate::driver::token::{Key, Kind, Token};
 use crate::driver::wake::{PollIo, WakerSlot};
 
 impl<K: CompletionKernel> Proactor<K> {
-    /// Releases the key. Accepted bytes are still sent. Returns `true` if any remain.
+    /// Releases the key. Accepted bytes are still sent. Returns `true` if any remain unsent.
     pub fn release(&mut self, key: Key) -> bool {
         let Some(stream) = self.streams.get_mut(key) else { return false };
         stream.released = true;
@@ -41,7 +41,7 @@ impl<K: CompletionKernel> Proactor<K> {
             stream.sends.error = NonZero::new(libc::ECONNABORTED);
             match stream.sending {
                 Sending::Idle | Sending::Polling | Sending::PollInDoubt => stream.sends.queue.clear(),
-                // Confirmed by the next turn, which drops the rest after a short send.
+                // Confirmed in the next turn, which drops the remaining bytes if the send was short.
                 Sending::Inline(_) => {}
                 Sending::Async => {
                     self.kernel.push(cancel_token(), Op::Cancel { target: Token::new(Kind::Send, key) });
@@ -61,8 +61,8 @@ impl<K: CompletionKernel> Proactor<K> {
     }
 
     /// Configures the socket of an aborted stream so that closing it resets the connection and the kernel drops unsent
-    /// data. Otherwise, if the peer does not read, the kernel would keep the data, and use the memory of zero-copy
-    /// sends, indefinitely.
+    /// data. Otherwise, if the peer does not read, the kernel would keep the data and use the memory of zero-copy sends
+    /// indefinitely.
     fn reset_at_close(&mut self, key: Key) {
         if self.zero_copy_sends.len() == 0 {
             return;

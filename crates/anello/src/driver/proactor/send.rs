@@ -18,10 +18,10 @@ use crate::driver::token::{Key, Kind, Token};
 use crate::driver::wake::{PollIo, WakeQueue};
 
 impl<K: CompletionKernel> Proactor<K> {
-    /// Accepts a buffer for sending if the queue has room. Takes the value of `outgoing` in that case.
+    /// Accepts a buffer for sending if the queue has room. In that case, takes the value of `outgoing`.
     #[inline(always)]
     pub fn poll_send(&mut self, key: Key, outgoing: &mut Option<SendBuf>, waker: &Waker) -> PollIo<()> {
-        // Fast path for nearly every message: the send is queued for the next turn, which also confirms it.
+        // Fast path for nearly all messages: the send is queued for the next turn, which also confirms it.
         if let Some(stream) = self.streams.get_mut(key)
             && stream.sending == Sending::Idle
             && stream.sends.error.is_none()
@@ -57,8 +57,8 @@ impl<K: CompletionKernel> Proactor<K> {
         Poll::Ready(self.start_sending(key))
     }
 
-    /// Accepts bytes from the slices. Long data is passed to the kernel immediately, and unsent bytes are queued. For
-    /// short data, a copy is queued, up to the limit of the queue.
+    /// Accepts bytes from the slices. Long data is passed to the kernel immediately, and any unsent bytes are queued.
+    /// Short data is copied and queued, up to the limit of the queue.
     pub fn poll_write(&mut self, key: Key, slices: &[IoSlice<'_>], waker: &Waker) -> PollIo<usize> {
         let Some(stream) = self.streams.get_mut(key) else { return Poll::Ready(Err(gone())) };
         let Some(mut cursor) = stream.sends.start_write(slices)? else { return Poll::Ready(Ok(0)) };
@@ -109,8 +109,8 @@ impl<K: CompletionKernel> Proactor<K> {
         accepted
     }
 
-    /// Writes like [`poll_write`](Self::poll_write), for data that is soon followed by more data or by a shutdown: the
-    /// kernel may send both together.
+    /// Writes like [`poll_write`](Self::poll_write), for data that will soon be followed by more data or by a shutdown:
+    /// the kernel may send both together.
     pub fn poll_write_more(&mut self, key: Key, data: &[u8], waker: &Waker) -> PollIo<usize> {
         if let Some(stream) = self.streams.get_mut(key)
             && stream.sending == Sending::Idle
@@ -136,7 +136,7 @@ impl<K: CompletionKernel> Proactor<K> {
         flushed
     }
 
-    /// Shuts down the write direction after all accepted bytes: immediately, or when the kernel has taken them.
+    /// Shuts down the write direction after all accepted bytes: immediately, or once the kernel has taken the bytes.
     pub fn shutdown_write(&mut self, key: Key) -> io::Result<()> {
         let stream = self.streams.get_mut(key).ok_or_else(gone)?;
         stream.sends.shut_down(self.kernel.sockets(), &stream.socket)?;
@@ -165,7 +165,7 @@ impl<K: CompletionKernel> Proactor<K> {
         Poll::Pending
     }
 
-    /// Cancels the poll for writability once no task is sending a file to the socket any more.
+    /// Cancels the writability poll once no task is sending a file to the socket any more.
     pub(super) fn cancel_writable_poll(&mut self, key: Key) {
         if let Some(stream) = self.streams.get(key)
             && stream.sending == Sending::Polling
@@ -190,8 +190,8 @@ impl<K: CompletionKernel> Proactor<K> {
         self.after_send(key, false, wakes);
     }
 
-    /// Returns `Ready` when all accepted bytes are in the kernel or will be submitted by the next turns. Returns
-    /// `Pending` while the kernel has no room for some of them.
+    /// Returns `Ready` when all accepted bytes are in the kernel or will be submitted in the next turns. Returns
+    /// `Pending` while the kernel has no room for some of the bytes.
     pub fn poll_submitted(&mut self, key: Key, waker: &Waker) -> PollIo<()> {
         match self.streams.get(key) {
             Some(stream) if stream.is_unconfirmed() && stream.sends.error.is_none() => Poll::Ready(Ok(())),
@@ -240,7 +240,7 @@ impl<K: CompletionKernel> Proactor<K> {
     fn submit_send(&mut self, key: Key, mode: SendMode) {
         let Some(stream) = self.streams.get_mut(key) else { return };
         let Some(pending) = stream.sends.queue.pending() else { return };
-        // The kernel truncates longer sends, so they need a completion with the number of bytes sent.
+        // The kernel truncates longer sends, so these need a completion with the number of bytes sent.
         let exceeds_max = pending.len() > MAX_SEND_BYTES;
         let mode = if exceeds_max && mode == SendMode::Inline { SendMode::Async } else { mode };
         let length_bytes = pending.len().min(MAX_SEND_BYTES) as u32;
@@ -292,8 +292,8 @@ impl<K: CompletionKernel> Proactor<K> {
             return;
         };
         if !completion.has_more() {
-            // The last completion: either that of a send that failed immediately, or the notification that the memory
-            // is no longer in use.
+            // The last completion: either the result of a send that failed immediately, or the notification that the
+            // memory is no longer in use.
             let is_detached = memory.is_some();
             let is_result_lost = completion.is_notification() && !is_detached && short_result.is_none();
             let result = short_result.filter(|_| completion.is_notification()).unwrap_or(completion.result);
@@ -342,7 +342,7 @@ impl<K: CompletionKernel> Proactor<K> {
             }
             _ => match -result {
                 libc::EAGAIN | libc::EINTR => self.metrics.short_sends += 1,
-                // Retry as a send that may wait. If that also fails for lack of memory, the error is returned. The
+                // Retry with a send that may wait. If that also fails for lack of memory, the error is returned. The
                 // memory of a zero-copy send counts towards the locked-memory limit of the user (RLIMIT_MEMLOCK).
                 libc::ENOBUFS | libc::ENOMEM
                     if matches!(previous, Sending::Inline(_) | Sending::ZeroCopy(_)) =>
@@ -367,7 +367,7 @@ impl<K: CompletionKernel> Proactor<K> {
         if stream.sends.error.is_some() {
             stream.sends.queue.clear();
         } else if retry_async && !stream.sends.queue.is_empty() {
-            // An inline send that did not complete is sent again, now waiting for room.
+            // The bytes that an inline send left unsent are sent again, this time waiting for room.
             stream.sends.queue.shrink_front();
             self.submit_send(key, SendMode::Async);
         } else if !stream.sends.queue.is_empty()
@@ -385,14 +385,14 @@ impl<K: CompletionKernel> Proactor<K> {
         }
     }
 
-    /// Confirms the inline sends whose entries were consumed and that posted no completion: all their bytes were sent.
+    /// Confirms the inline sends whose entries were consumed and which posted no completion: all their bytes were sent.
     #[inline]
     pub(super) fn confirm_sends(&mut self, wakes: &mut WakeQueue) {
         let Some(&(_, last)) = self.unconfirmed_sends.last() else { return };
         // Sends started in this loop are added to the other list.
         let mut confirming =
             std::mem::replace(&mut self.unconfirmed_sends, std::mem::take(&mut self.unconfirmed_scratch));
-        // Nearly always, all sends have been consumed.
+        // In nearly all cases, all sends have been consumed.
         let mut consumed = confirming.len();
         if !self.kernel.consumed(last) {
             consumed = confirming
@@ -402,7 +402,7 @@ impl<K: CompletionKernel> Proactor<K> {
             self.unconfirmed_sends.extend_from_slice(&confirming[consumed..]);
         }
         for &(index, submission_index) in &confirming[..consumed] {
-            // An equal submission index means that it is the same send, and therefore the same occupant of the slot.
+            // An equal submission index means that this is the same send, and therefore the same occupant of the slot.
             let Some((key, stream)) = self.streams.occupant(index) else { continue };
             if stream.sending != Sending::Inline(submission_index) {
                 continue;

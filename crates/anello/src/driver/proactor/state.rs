@@ -32,10 +32,10 @@ pub(crate) struct Proactor<K: CompletionKernel> {
     pub(super) unconfirmed_sends: Vec<(u32, u32)>,
     /// Empty list that replaces `unconfirmed_sends` while its entries are processed.
     pub(super) unconfirmed_scratch: Vec<(u32, u32)>,
-    /// Set if a task waits for an unconfirmed send. The next turn must confirm sends before it sleeps, because a
-    /// successful inline send wakes no task.
+    /// Set if a task is waiting for an unconfirmed send. The next turn must confirm sends before it blocks, because a
+    /// successful inline send does not wake any task.
     pub(super) confirm_without_sleeping: bool,
-    /// Set if the receive ring has grown since the last enter.
+    /// Set if the receive ring has grown since the last call to `enter`.
     pub(super) ring_grown: bool,
     pub(super) limits: DriverOptions,
     pub(super) zero_copy_bytes: usize,
@@ -51,9 +51,9 @@ pub(crate) struct Proactor<K: CompletionKernel> {
 
 /// A zero-copy send whose last completion has not arrived.
 ///
-/// Its memory moves here once the kernel has taken all of it or the stream was aborted. The stream then continues or is
-/// closed. The notification frees the memory; it arrives when the peer has acknowledged the data or the connection was
-/// reset.
+/// Its memory moves here once the kernel has taken all of it or the stream was aborted. The stream can then continue or
+/// be closed. The memory is freed on the notification, which arrives when the peer has acknowledged the data or the
+/// connection has been reset.
 #[derive(Debug)]
 pub(super) struct ZeroCopySend {
     pub stream: Key,
@@ -65,7 +65,7 @@ pub(super) struct ZeroCopySend {
 /// Operations that were cancelled because their completions may have been dropped.
 #[derive(Debug, Default)]
 pub(super) struct RecoveryCancels {
-    /// Generation of the tokens of these cancellations; the index in such a token is the position of its target in
+    /// Generation in the tokens of these cancellations; the index in such a token is the position of its target in
     /// `targets`. Other cancellations have generation zero.
     pub round: u32,
     pub targets: Vec<Token>,
@@ -199,7 +199,7 @@ impl<K: CompletionKernel> Machine for Proactor<K> {
         Poll::Pending
     }
 
-    /// Marks the listener as shared with other workers. The kernel wakes the worker that has waited longest. A
+    /// Marks the listener as shared with other workers. The kernel wakes the worker that has been waiting longest. A
     /// multishot accept would keep its position in the wait queue and receive every connection; an accept that is armed
     /// again moves to the end of the queue.
     fn share_listener(&mut self, key: Key) {
@@ -210,7 +210,7 @@ impl<K: CompletionKernel> Machine for Proactor<K> {
 
     /// Sets whether the kernel may accept connections before the application polls for them. If not, each accept
     /// operation accepts one connection, so that at most one open connection has not been returned to the application.
-    /// A multishot accept would take all connections in the backlog before it can be cancelled.
+    /// A multishot accept would take all connections in the backlog before it could be cancelled.
     fn set_accept_ahead(&mut self, key: Key, accepts_ahead: bool) {
         let Some(listener) = self.listeners.get_mut(key) else { return };
         if std::mem::replace(&mut listener.accepts_ahead, accepts_ahead) && !accepts_ahead {

@@ -1,4 +1,4 @@
-//! State of streams and listeners: their operations in flight, queues and wakers.
+//! State of streams and listeners: operations in flight, queues and wakers.
 
 use std::collections::VecDeque;
 use std::num::NonZero;
@@ -27,7 +27,7 @@ pub(super) struct Stream<S> {
     /// The error number of a failed receive.
     pub receive_error: Option<NonZero<i32>>,
     pub reads: DirectRead,
-    /// Whether this stream receives with `recv(2)` on readiness instead of through the ring.
+    /// Whether this stream is direct: it receives with `recv(2)` on readiness instead of through the ring.
     pub direct: bool,
     pub hangup_poll: HangupPoll,
     /// Whether the socket has been prepared for sending files.
@@ -64,7 +64,7 @@ impl<S> Stream<S> {
     }
 }
 
-/// The receive operation in flight.
+/// The receive operation that is in flight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Receiving {
     Idle,
@@ -73,11 +73,11 @@ pub(super) enum Receiving {
     /// An operation of the given kind, `Receive` or `Readable`, whose cancellation is in flight.
     Cancelling(Kind),
     /// An operation of the given kind that may have ended, because completions were dropped. The cancellation that
-    /// determines this is in flight. An operation that is armed later is not in doubt.
+    /// determines this is in flight. Operations armed later are not in doubt.
     InDoubt(Kind),
 }
 
-/// State of the poll for a hangup, on kernels where a receive can miss a connection reset.
+/// State of the hangup poll, on kernels where a receive can miss a connection reset.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum HangupPoll {
     Idle,
@@ -97,7 +97,7 @@ impl HangupPoll {
     }
 }
 
-/// The send operation in flight, for the front of the queue.
+/// The send operation that is in flight, for the front of the queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Sending {
     /// No operation; the queue is empty.
@@ -121,7 +121,7 @@ pub(super) enum Connect {
     Failed(i32),
 }
 
-/// Received chunks not yet taken by the application. Usually there is none or one, which needs no allocation.
+/// Received chunks not yet taken by the application. Usually there is at most one, which needs no allocation.
 ///
 /// Invariant: if `front` is `None`, `queued` is empty.
 #[derive(Debug, Default)]

@@ -9,11 +9,10 @@ use crate::driver::sockets::Sockets;
 use crate::driver::token::Kind;
 use crate::driver::wake::WakeQueue;
 
-/// Maximum time for the kernel to complete cancelled operations. Only a faulty kernel needs more than a moment.
+/// Maximum time for the kernel to complete cancelled operations. Only a faulty kernel takes noticeably long.
 const SHUTDOWN_TIMEOUT_NS: u64 = 10_000_000_000;
 
-/// Maximum time that shutdown waits for peers to acknowledge the zero-copy sends of connections that are already
-/// closed.
+/// Maximum time that shutdown waits for peers to acknowledge zero-copy sends on connections that are already closed.
 const ZERO_COPY_ACK_TIMEOUT_NS: u64 = 100_000_000;
 
 impl<K: CompletionKernel> Proactor<K> {
@@ -44,7 +43,7 @@ impl<K: CompletionKernel> Proactor<K> {
                 self.on_completions_dropped(wakes);
             }
             self.confirm_sends(wakes);
-            // The kernel may have stopped before it consumed the submission that a task waits for.
+            // The kernel may have stopped before it consumed the submission for which a task is waiting.
             self.confirm_without_sleeping |= confirm_now && !self.unconfirmed_sends.is_empty();
             if wait_now == wait || wakes.has_work() {
                 return Ok(());
@@ -57,7 +56,7 @@ impl<K: CompletionKernel> Proactor<K> {
         self.kernel.needs_enter()
     }
 
-    /// Reads pending completions while the driver spins. Returns `true` if there were any.
+    /// Reads pending completions while the driver is spinning. Returns `true` if there were any.
     pub fn find_work(&mut self, wakes: &mut WakeQueue) -> io::Result<bool> {
         let has_work = self.kernel.has_pending_work();
         if has_work {
@@ -66,7 +65,7 @@ impl<K: CompletionKernel> Proactor<K> {
         Ok(has_work)
     }
 
-    /// Separate from `turn`, which handles receives on a fast path.
+    /// A separate function, because `turn` handles receives on a fast path.
     #[inline(never)]
     pub(super) fn dispatch(&mut self, completion: &Completion, wakes: &mut WakeQueue) {
         let key = completion.token.key();
@@ -107,9 +106,9 @@ impl<K: CompletionKernel> Proactor<K> {
         }
     }
 
-    /// Returns `true` if the kernel uses no memory of this driver. The memory of each operation, including receives
-    /// into the buffer ring, belongs to a stream, a listener or a zero-copy send, which remains in its table until the
-    /// terminal completion.
+    /// Returns `true` if the kernel no longer uses this driver's memory. The memory of each operation, including
+    /// receives into the buffer ring, belongs to a stream, a listener or a zero-copy send, which remains in its table
+    /// until the terminal completion.
     pub fn is_quiescent(&self) -> bool {
         self.streams.len() + self.listeners.len() + self.zero_copy_sends.len() == 0
     }
@@ -138,7 +137,7 @@ impl<K: CompletionKernel> Proactor<K> {
         Ok(())
     }
 
-    /// Turns until the condition holds. Returns `false` if the deadline is reached first.
+    /// Runs turns until the condition holds. Returns `false` if the deadline is reached first.
     fn turn_until(
         &mut self,
         deadline_ns: u64,

@@ -1,16 +1,16 @@
 //! The completion-based kernel: submissions, operations in flight and completions, like io_uring.
 //!
 //! An [`enter`](CompletionKernel::enter) consumes the submissions in order and runs every operation that is ready (in a
-//! different order if the reordering fault occurs). If it must wait and there are no completions, it advances the clock
-//! to the next event.
+//! different order if the reordering fault occurs). If the caller asked to wait and there are no completions, it
+//! advances the clock to the next event.
 //!
 //! The kernel behaves like io_uring wherever a driver could notice a difference:
 //!
-//! - An inline send that sends all its bytes posts no completion and ends no wait.
-//! - An operation holds its socket open.
-//! - A successful cancellation posts no completion of its own.
+//! - An inline send that sends all its bytes does not post a completion or end a wait.
+//! - An operation keeps its socket open.
+//! - A successful cancellation does not post a completion of its own.
 //! - A receive completes immediately if the receive ring is empty.
-//! - Completions that do not fit into the completion queue are kept until the next enter.
+//! - Completions that do not fit into the completion queue are kept until the next `enter`.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
@@ -49,9 +49,9 @@ pub(in super::super) struct SimCompletion {
     /// Completions that did not fit into the completion queue.
     overflow: VecDeque<Completion>,
     overflows: u64,
-    /// True if completions have been dropped since the driver last checked.
+    /// True if completions have been dropped since the driver's last check.
     dropped: bool,
-    /// A contract violation by the driver, reported by the next enter.
+    /// A contract violation by the driver, reported by the next `enter`.
     violation: Option<String>,
 }
 
@@ -61,7 +61,7 @@ struct KernelConfig {
     multishot_accept: bool,
     multishot_receive: bool,
     skip_cancel_cqe: bool,
-    /// True if operations run at any system call, not only at an enter.
+    /// True if operations run during any system call, not only during `enter`.
     any_call: bool,
     zero_copy_always: bool,
     completion_entries: usize,
@@ -77,7 +77,7 @@ enum Submission {
 enum Later {
     /// Notification that the memory of a zero-copy send is released. The memory must still contain the sent bytes.
     Notification { token: Token, _socket: SimSocket, memory: Memory, sent: Vec<u8> },
-    /// A completion of an operation that completed long ago.
+    /// A completion for an operation that ended long ago.
     Stray(Token),
 }
 
@@ -149,8 +149,8 @@ impl SimCompletion {
         Submission::Operation(Operation::new(token, socket.clone(), request))
     }
 
-    /// Consumes all submissions, or only some (at least one) if the partial submission fault occurs. Returns whether it
-    /// consumed all.
+    /// Consumes all submissions or, if the partial submission fault occurs, only some of them (at least one). Returns
+    /// whether all of them were consumed.
     fn submit(&mut self) -> bool {
         while let Some(submission) = self.submissions.pop_front() {
             self.consumed = self.consumed.wrapping_add(1);
@@ -212,8 +212,8 @@ impl SimCompletion {
         }
         match (was_cancelled, races, ready) {
             (true, _, _) | (false, true, false) => self.post(completion(token, -libc::EALREADY, false)),
-            // The cancellation is too late: the operation completes with its result first, and the target is then not
-            // found.
+            // The cancellation is too late: the operation completes with its result first, and the cancellation then
+            // finds no target.
             (false, true, true) => {
                 self.run(order);
                 self.post(completion(token, -libc::ENOENT, false));
@@ -229,7 +229,7 @@ impl SimCompletion {
 
     // ---- Running -------------------------------------------------------------------------------------------------
 
-    /// Runs operations until none is ready.
+    /// Runs operations until none are ready.
     fn run_ready(&mut self) {
         self.run_later();
         loop {
@@ -246,7 +246,7 @@ impl SimCompletion {
         }
     }
 
-    /// Runs a random subset of the ready operations, including delayed ones, for one result each.
+    /// Runs a random subset of the ready operations, including delayed ones. Each produces one result.
     fn run_some(&mut self) {
         let mut network = self.network.lock();
         let ready = self.in_flight.iter().filter(|(_, operation)| operation.is_ready(&network));
@@ -294,7 +294,7 @@ impl SimCompletion {
         };
         drop(network);
         match step {
-            // A cancelled operation completes here, even if it has become ready.
+            // A cancelled operation completes here, even if it has become ready in the meantime.
             Step::Wait if operation.cancelled => {
                 let result = operation.cancelled_result();
                 self.end(operation, result);
@@ -364,7 +364,8 @@ impl SimCompletion {
     // ---- Helpers -------------------------------------------------------------------------------------------------
 
     fn post(&mut self, completion: Completion) {
-        // The completion of an accept is the only reference to the connection, which would otherwise never be closed.
+        // Never drop the completion of an accept: it is the only reference to the connection, which would otherwise
+        // never be closed.
         let is_accepted = completion.token.kind() == Some(Kind::Accept) && completion.result >= 0;
         if !is_accepted && self.fault(|faults| faults.dropped_completions) {
             self.dropped = true;
@@ -484,7 +485,7 @@ impl CompletionKernel for SimCompletion {
     fn completion(&mut self) -> Option<Completion> {
         if self.posted.is_empty() && !self.overflow.is_empty() {
             self.overflows += 1;
-            // A further system call posts the kept completions, and it can have all other effects of an enter.
+            // A further system call posts the completions that were kept, and can have all other effects of `enter`.
             if let Err(error) = self.enter(Wait::None) {
                 self.violation = Some(error.to_string());
             }
@@ -505,7 +506,7 @@ impl CompletionKernel for SimCompletion {
 
     fn needs_enter(&self) -> bool {
         let ready = |network: &Network| self.in_flight.values().any(|operation| operation.is_ready(network));
-        // Delayed events count as well: they occur only if the clock advances.
+        // Delayed events count as well, because they occur only if the clock advances.
         !self.submissions.is_empty()
             || self.has_completions()
             || self.next_event_ns().is_some()

@@ -1,59 +1,60 @@
-//! Faults of the simulated kernel, and their rates.
+//! Faults that the simulated kernel injects, and their rates.
 
-/// Rates of the faults that a simulated kernel injects. Each rate is in per mille of the occasions on which the fault
-/// can occur.
+/// Rates of the faults that a simulated kernel injects. Each rate is the probability, in per mille, that the fault
+/// occurs when it can.
 ///
 /// A rate above 900 is treated as 900, so that no operation fails indefinitely. Start from [`none`](Self::none),
 /// [`lossless`](Self::lossless) or [`all`](Self::all), and change individual fields.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SimFaults {
-    /// A receive returns fewer bytes than are available, at least one.
+    /// A receive returns only some of the available bytes, but at least one.
     pub short_receives: u16,
-    /// A send accepts fewer bytes than the buffer has space for, at least one.
+    /// A send fills only part of the available buffer space, but accepts at least one byte.
     pub short_sends: u16,
-    /// A non-blocking send fails with `EAGAIN` although the buffer has space. A zero-copy send fails because it is not
-    /// supported, or because the limit of locked memory is reached.
+    /// A non-blocking send fails with `EAGAIN` even though the buffer has space. A zero-copy send fails because it is
+    /// not supported, or because the limit of locked memory is reached.
     pub refused_sends: u16,
-    /// A completion or an edge is delayed.
+    /// A completion or a readiness event is delayed.
     pub delays: u16,
     /// Maximum delay in nanoseconds.
     pub max_delay_ns: u64,
-    /// Completions and edges of different operations are reordered, or occur before the submissions of the turn.
+    /// Completions or readiness events of different operations are reordered, or occur before the submissions of the
+    /// turn.
     pub reordering: u16,
-    /// A receive fails with `ENOBUFS` although the receive ring contains buffers.
+    /// A receive fails with `ENOBUFS` even though the receive ring contains buffers.
     pub buffer_exhaustion: u16,
     /// An accept fails with `EMFILE`. The connection stays in the accept queue.
     pub descriptor_exhaustion: u16,
-    /// A cancellation is too late: the operation succeeds, or completes long after the cancellation.
+    /// A cancellation comes too late: the operation succeeds, or completes long after the cancellation.
     pub cancel_races: u16,
     /// A multishot operation terminates with a successful result.
     pub multishot_terminations: u16,
     /// A multishot receive that returns the last bytes before a reset does not see the reset, and keeps waiting.
     pub missed_resets: u16,
-    /// A wait returns without an event, or an operation fails with `EINTR`.
+    /// A wait returns without any events, or an operation fails with `EINTR`.
     pub interruptions: u16,
     /// The completion queue is full, and the kernel keeps further completions until the next system call.
     pub completion_overflows: u16,
     /// The kernel has no memory to keep a completion: it drops the completion and reports the loss. Completions of
     /// accepts are never dropped.
     pub dropped_completions: u16,
-    /// Readiness is reported although no bytes are available, or a call fails with `EAGAIN` although bytes are
+    /// Readiness is reported even though no bytes are available, or a call fails with `EAGAIN` even though bytes are
     /// available (readiness is then reported again later).
     pub spurious_readiness: u16,
     /// The kernel consumes only some of the submissions.
     pub partial_submissions: u16,
-    /// A completion or an edge is reported after the socket was closed and its slot was reused. No real kernel should
-    /// do this.
+    /// A completion or a readiness event is reported after the socket was closed and its slot was reused. No real
+    /// kernel should do this.
     pub late_completions: u16,
     /// A connection is reset (`ECONNRESET`, then `EPIPE`).
     pub resets: u16,
-    /// A connect fails with `ECONNREFUSED` although a listener exists.
+    /// A connect fails with `ECONNREFUSED` even though a listener exists.
     pub refused_connects: u16,
 }
 
-/// Divisor of the rates of faults that end a connection. At the full rate, connections would not live long enough for
-/// the other faults.
+/// Divisor applied to the rates of faults that end a connection. At the full rate, connections would not last long
+/// enough for the other faults to occur.
 const FATAL_FAULT_DIVISOR: u16 = 50;
 
 impl SimFaults {
@@ -62,7 +63,7 @@ impl SimFaults {
         Self { max_delay_ns: 100_000, ..Self::lossless(0) }
     }
 
-    /// Sets all faults that connections must survive to the given rate. All bytes must still arrive.
+    /// Returns rates with every fault that connections must survive set to the given rate. All bytes must still arrive.
     pub fn lossless(per_mille: u16) -> Self {
         Self {
             short_receives: per_mille,
@@ -87,7 +88,7 @@ impl SimFaults {
         }
     }
 
-    /// Sets all faults to the given rate, and faults that end a connection to a fiftieth of it.
+    /// Returns rates with every fault set to the given rate, and faults that end a connection set to a fiftieth of it.
     pub fn all(per_mille: u16) -> Self {
         let fatal_rate = per_mille.div_ceil(FATAL_FAULT_DIVISOR);
         Self { resets: fatal_rate, refused_connects: fatal_rate, ..Self::lossless(per_mille) }

@@ -1,5 +1,5 @@
-//! Simulated kernels: in-memory sockets, a virtual clock and seeded faults. They use no file descriptors, threads or
-//! real time.
+//! Simulated kernels: in-memory sockets, a virtual clock and seeded faults. They do not use file descriptors, threads
+//! or real time.
 //!
 //! ```text
 //!   Proactor ── Op ───> SimCompletion ─┐                       Rng: all decisions, in order
@@ -9,9 +9,9 @@
 //!            <─ Edge ──────────────────┘
 //! ```
 //!
-//! [`network`] models TCP: bounded buffers, half-close, resets, accept queues. [`sockets`] provides system calls on top
-//! of it, and injects faults. [`completion`] runs the operations of [`operation`] like io_uring, and [`readiness`]
-//! reports edges like epoll.
+//! [`network`] models TCP: bounded buffers, half-close, resets and accept queues. [`sockets`] provides system calls on
+//! top of it, and injects faults. [`completion`] runs the operations of [`operation`] like io_uring, and [`readiness`]
+//! reports edge-triggered events like epoll.
 //!
 //! # Invariants
 //!
@@ -21,7 +21,7 @@
 //! - The kernel uses the socket and memory of an operation until its terminal completion: it reads the driver's memory
 //!   when the operation runs, not when it is submitted.
 //! - Bytes withheld by a fault are reported again later, like bytes that have just arrived.
-//! - A wait that no event can end returns an error instead of hanging.
+//! - If no event can end a wait, the wait returns an error instead of hanging.
 //! - The same seed, options and application produce the same run.
 
 mod completion;

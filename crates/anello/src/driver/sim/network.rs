@@ -1,22 +1,24 @@
-//! An in-memory model of TCP: endpoints with receive buffers, listeners with accept queues, timers on a virtual clock.
+//! An in-memory model of TCP: endpoints with receive buffers, listeners with accept queues, and timers on a virtual
+//! clock.
 //!
 //! A connection consists of two endpoints. Bytes sent by one endpoint are stored in the *inbox* of the other, whose
-//! capacity is the sum of both sides' buffers. Bytes are never in transit: they can be received as soon as they are
-//! sent (the kernels that use this module add delays as faults).
+//! capacity is the sum of the buffers on both sides. Bytes are never in transit: they can be received as soon as they
+//! are sent (the kernels that use this module add delays as faults).
 //!
 //! The model follows Linux wherever a driver could notice a difference:
 //!
 //! - Closing a socket with unread bytes resets the peer.
-//! - Bytes that arrived before a reset can still be received. After them, the error is returned once, and then EOF.
+//! - Bytes that arrived before a reset can still be received. After those bytes, the error is returned once, followed
+//!   by EOF.
 //! - The first send to a peer that has closed succeeds and breaks the connection.
 //! - A sender that has found the buffer full is woken when a third of the buffer is free.
 //!
 //! # Invariants
 //!
 //! - Errors are positive error numbers.
-//! - Identifiers correspond to file descriptors, and the lowest free one is used first.
+//! - Identifiers correspond to file descriptors: a new endpoint gets the lowest free identifier.
 //! - The two `peer` links of a connection are set and cleared together.
-//! - Every change that can affect the result of a poll of an endpoint increments its `events`.
+//! - Every change that can affect the result of polling an endpoint increments its `events`.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque};
@@ -29,16 +31,16 @@ use super::super::clock::VirtualClock;
 use super::faults::SimFaults;
 use super::options::SimOptions;
 
-/// Duration of a system call in nanoseconds, so that virtual time passes even if no task waits.
+/// Duration of a system call in nanoseconds, so that virtual time passes even if no task is waiting.
 pub(super) const TURN_NS: u64 = 1_000;
 
 /// Delay before the first retry of a connect, in nanoseconds. It doubles with each retry.
 const CONNECT_RETRY_NS: u64 = 1_000_000_000;
 
-/// Maximum number of retries of a connect.
+/// Maximum number of times that a connect is retried.
 const CONNECT_RETRIES: u32 = 6;
 
-/// First port that is assigned automatically. Applications choose lower ones.
+/// First automatically assigned port. Applications choose lower ones.
 const FIRST_EPHEMERAL_PORT: u16 = 32_768;
 
 /// Maximum rate of a fault. At a rate of 1000, retries would never succeed.
@@ -47,10 +49,10 @@ const MAX_FAULT_RATE: u16 = 900;
 /// Identifier of an endpoint, which corresponds to a file descriptor.
 pub(super) type Id = u32;
 
-/// State of all sockets of one simulated kernel.
+/// State of all sockets in one simulated kernel.
 #[derive(Debug)]
 pub(super) struct Network {
-    /// Draws all decisions, in order, so that the same seed produces the same run.
+    /// Source of all random decisions, which are drawn in order so that the same seed produces the same run.
     pub random: Rng,
     pub faults: SimFaults,
     pub clock: VirtualClock,
@@ -80,7 +82,7 @@ pub(super) struct Endpoint {
     pub remote: Option<SocketAddr>,
     role: Role,
     inbox: VecDeque<u8>,
-    /// Sizes of the buffers of this side. Each is added to the capacity of one direction.
+    /// Buffer sizes of this side. Each contributes to the capacity of one direction.
     pub receive_bytes: usize,
     pub send_bytes: usize,
     /// True if a close resets the connection (`SO_LINGER` with a timeout of 0).
@@ -93,9 +95,9 @@ pub(super) struct Endpoint {
     read_shut: bool,
     write_shut: bool,
     error: Option<i32>,
-    /// True if a sender waits for free space in the buffer.
+    /// True if a sender is waiting for free space in the buffer.
     wants_space: bool,
-    /// Number of events that wake the pollers of this endpoint.
+    /// Number of events so far that wake the tasks polling this endpoint.
     pub events: u64,
 }
 
@@ -126,7 +128,7 @@ impl Network {
 
     // ---- Random decisions ----------------------------------------------------------------------------------------
 
-    /// Returns whether the fault with this rate occurs now.
+    /// Returns whether a fault with this rate occurs now.
     pub fn fault(&mut self, per_mille: u16) -> bool {
         chance(&mut self.random, per_mille.min(MAX_FAULT_RATE))
     }
@@ -189,7 +191,7 @@ impl Network {
         self.timers.insert((self.now_ns().saturating_add(after_ns), order), Timer { id, serial });
     }
 
-    /// Reports readiness again after a short delay, because a fault has withheld bytes or a connection.
+    /// Schedules another readiness report after a short delay, because a fault has withheld bytes or a connection.
     pub fn report_later(&mut self, id: Id) {
         let after_ns = self.some_delay_ns();
         self.arm(id, after_ns);
@@ -289,7 +291,7 @@ impl Network {
         }
     }
 
-    /// Closes an endpoint, when its last descriptor is dropped.
+    /// Closes an endpoint. Called when its last descriptor is dropped.
     pub fn close(&mut self, id: Id) {
         let Some(endpoint) = self.slots.get_mut(id as usize).and_then(Option::take) else { return };
         self.free.push(Reverse(id));
@@ -320,7 +322,7 @@ impl Network {
         endpoint.received_eof |= !reset;
     }
 
-    /// Resets a connection for both endpoints.
+    /// Resets a connection at both endpoints.
     pub fn reset(&mut self, id: Id) {
         let Some(peer) = self.endpoint(id).filter(|one| one.is_stream()).and_then(|one| one.peer) else {
             return;
@@ -397,8 +399,8 @@ impl Network {
         }
     }
 
-    /// Returns the listener for a connection to this address: a random one of the listeners bound to exactly this
-    /// address, or else of the listeners bound to the unspecified address.
+    /// Returns the listener for a connection to this address. It is chosen at random among the listeners bound to
+    /// exactly this address or, if there are none, among those bound to the unspecified address.
     fn find_listener(&mut self, address: SocketAddr) -> Option<Id> {
         let matching = |matches: &dyn Fn(SocketAddr) -> bool| -> Vec<Id> {
             let ids = self.listeners.iter().copied();
@@ -491,7 +493,7 @@ impl Network {
         }
     }
 
-    /// Requests an event when the buffer has free space again.
+    /// Requests an event for when the buffer has free space again.
     pub fn request_space_event(&mut self, id: Id) {
         if let Some(endpoint) = self.endpoint_mut(id) {
             endpoint.wants_space = true;
@@ -606,14 +608,14 @@ impl Endpoint {
     }
 }
 
-/// Returns whether a listener on one address accepts connections to the other address, and thus conflicts with a
+/// Returns whether a listener on one address accepts connections to the other address, and therefore conflicts with a
 /// listener there.
 fn overlap(one: SocketAddr, other: SocketAddr) -> bool {
     let any = one.ip().is_unspecified() || other.ip().is_unspecified();
     one.port() == other.port() && (one.ip() == other.ip() || any)
 }
 
-/// Returns the error of a wait without a deadline that no event can end.
+/// Returns the error for a wait that has no deadline and that no event can end.
 pub(super) fn deadlock_error() -> io::Error {
     io::Error::new(
         io::ErrorKind::Deadlock,
@@ -621,8 +623,8 @@ pub(super) fn deadlock_error() -> io::Error {
     )
 }
 
-/// Returns `true` with a probability of `per_mille` / 1000. Draws no number at 0, so that a kernel without faults is
-/// fast.
+/// Returns `true` with a probability of `per_mille` / 1000. No random number is drawn if `per_mille` is 0, so that a
+/// kernel without faults is fast.
 pub(super) fn chance(random: &mut Rng, per_mille: u16) -> bool {
     per_mille > 0 && random.u16(..1000) < per_mille
 }

@@ -1,4 +1,4 @@
-//! Operations in flight: the condition on which each one waits, and its effect on the network.
+//! Operations in flight: the condition that each one waits for, and its effect on the network.
 
 use std::net::SocketAddr;
 
@@ -11,26 +11,26 @@ use super::sockets::SimSocket;
 /// Event bits of a poll for receiving.
 const RECEIVE_MASK: i32 = (libc::POLLIN | libc::POLLRDHUP | libc::POLLHUP | libc::POLLERR) as i32;
 
-/// Event bits that every poll reports, whatever its mask.
+/// Event bits that every poll reports, regardless of its mask.
 const END_MASK: i32 = (libc::POLLRDHUP | libc::POLLHUP | libc::POLLERR) as i32;
 
 #[derive(Debug)]
 pub(super) struct Operation {
     pub token: Token,
-    /// Kept open until the operation has completed, as the kernel keeps a file open.
+    /// Kept open until the operation has completed, as the kernel does with files.
     pub socket: SimSocket,
     pub request: Request,
     /// Earliest time at which the operation runs. Set by a delay fault.
     pub not_before_ns: u64,
-    /// True if the delay of the next result has been chosen.
+    /// True if the delay of the next result has already been chosen.
     pub delay_decided: bool,
     /// True if the operation has been cancelled. The operation can still succeed if the cancellation races with it.
     pub cancelled: bool,
     /// True if the next result is the last one.
     pub last: bool,
-    /// True if the operation was armed after the reset of its connection. It then does not miss the reset.
+    /// True if the operation was armed after its connection was reset. Such an operation does not miss the reset.
     pub armed_late: bool,
-    /// True if the operation is a receive that has missed the reset of its connection.
+    /// True if the operation is a receive that has missed a reset of its connection.
     missed_reset: bool,
 }
 
@@ -48,7 +48,7 @@ pub(super) enum Request {
 /// Outcome of running an operation.
 #[derive(Debug)]
 pub(super) enum Step {
-    /// The operation continues to wait.
+    /// The operation is still waiting.
     Wait,
     /// A result. With `more`, the operation stays in flight.
     Result { result: i32, more: bool, buffer: Option<u16>, is_socket_nonempty: bool },
@@ -64,7 +64,7 @@ impl Step {
     }
 }
 
-/// Driver memory that contains the bytes of a send.
+/// Driver memory that contains the bytes to send.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Memory {
     data: *const u8,
@@ -76,7 +76,8 @@ impl Memory {
         Self { data, length: length_bytes as usize }
     }
 
-    /// Reads the memory when the operation runs, some time after the submission, as the kernel and the network card do.
+    /// Reads the memory when the operation runs, some time after the submission, as the kernel and the network adapter
+    /// do.
     pub fn read(&self, from: usize, count: usize) -> Vec<u8> {
         assert!(from + count <= self.length, "simulated send exceeds its memory");
         // SAFETY: the driver keeps the memory of a send alive and in place until the send is confirmed: by its terminal
@@ -272,7 +273,7 @@ impl Operation {
     }
 }
 
-/// Returns whether a receive would report a reset, once all bytes are received.
+/// Returns whether a receive would report a reset, once all bytes have been received.
 pub(super) fn is_broken(network: &Network, id: Id) -> bool {
     network.mask(id) & i32::from(libc::POLLERR) != 0
 }

@@ -1,4 +1,4 @@
-//! Options of a simulated kernel.
+//! Options for a simulated kernel.
 
 use super::faults::SimFaults;
 
@@ -12,22 +12,22 @@ pub enum SimModel {
     Readiness,
 }
 
-/// Options of a simulated kernel.
+/// Options for a simulated kernel.
 ///
-/// Applications on it are deterministic. A test that prints its seed on failure can be replayed with that seed.
+/// Applications that run on it are deterministic. A failed test that prints its seed can be replayed with that seed.
 ///
-/// Only TCP sockets are simulated (no Unix sockets), and they can only connect to sockets of the same runtime. Virtual
-/// time passes only while the runtime runs, so that a sleep takes no real time.
+/// Only TCP sockets are simulated (no Unix sockets), and they can only connect to sockets on the same runtime. Virtual
+/// time passes only while the runtime runs, and a sleep takes no real time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SimOptions {
-    /// Seed of the random numbers.
+    /// Seed for the random numbers.
     pub seed: u64,
-    /// Kind of kernel.
+    /// Kind of kernel to simulate.
     pub model: SimModel,
     /// Rates of the injected faults.
     pub faults: SimFaults,
-    /// Capacity of a connection in each direction, in bytes.
+    /// Capacity, in bytes, of a connection in each direction.
     pub socket_buffer_bytes: usize,
 }
 

@@ -1,7 +1,7 @@
 //! The readiness-based kernel: edge-triggered `epoll_wait(2)` on the simulated network.
 //!
-//! A watched socket has an edge if an event has occurred since the last edge and a poll would report at least one bit.
-//! As with epoll, the edge contains all bits that a poll reports.
+//! A watched socket has a pending event if its state has changed since the last reported event and a poll would report
+//! at least one bit. As with epoll, the event contains all bits that a poll reports.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
@@ -18,7 +18,7 @@ pub(in super::super) struct SimReadiness {
     network: SimNetwork,
     watches: BTreeMap<Id, Watch>,
     edges: VecDeque<Edge>,
-    /// Spurious edges, by time. The second value is the socket that must still be open when the edge is reported, if
+    /// Spurious events, by time. The second value is the socket that must still be open when the event is reported, if
     /// any.
     strays: BTreeMap<(u64, u64), (Token, Option<Id>)>,
     stray_order: u64,
@@ -29,9 +29,9 @@ struct Watch {
     token: Token,
     /// Serial number of the endpoint. Identifiers are reused.
     serial: u64,
-    /// Value of the endpoint's `events` at the last edge, or `None` before the first edge.
+    /// Value of the endpoint's `events` at the last reported event, or `None` before the first one.
     seen: Option<u64>,
-    /// Time at which a delayed edge is reported.
+    /// Time at which a delayed event is reported.
     due_ns: Option<u64>,
 }
 
@@ -52,8 +52,8 @@ impl SimReadiness {
         }
     }
 
-    /// Removes the watches of closed sockets, as epoll does. If the late completion fault occurs, schedules a late edge
-    /// for such a socket.
+    /// Removes the watches of closed sockets, as epoll does. If the late completion fault occurs, schedules a late
+    /// event for such a socket.
     fn remove_closed(&mut self) {
         let (mut network, mut strays) = (self.network.lock(), Vec::new());
         self.watches.retain(|id, watch| {
@@ -77,7 +77,7 @@ impl SimReadiness {
         self.strays.insert((at_ns, self.stray_order), (token, needed));
     }
 
-    /// Collects the edges that are due.
+    /// Collects the events that are due.
     fn collect(&mut self) {
         self.remove_closed();
         let (mut edges, mut spurious) = (Vec::new(), Vec::new());
@@ -165,7 +165,8 @@ impl ReadinessKernel for SimReadiness {
         let watch = Watch { token, serial, seen: None, due_ns: None };
         match self.watches.insert(socket.id(), watch) {
             Some(previous) if previous.serial == serial => Err(io::Error::from_raw_os_error(libc::EEXIST)),
-            // There was no watch, or one of a socket with the same identifier that was closed since the last wait.
+            // There was no watch, or only one for a socket with the same identifier that was closed since the last
+            // wait.
             _ => Ok(()),
         }
     }

@@ -37,7 +37,7 @@ struct Descriptor {
 
 impl Drop for Descriptor {
     fn drop(&mut self) {
-        // The network is borrowed only if a test has panicked during a call. In that case, it is no longer used.
+        // The network is still borrowed only if a test has panicked during a call. In that case, it is no longer used.
         if let Ok(mut network) = self.network.try_borrow_mut() {
             network.close(self.id);
         }
@@ -82,8 +82,8 @@ fn no_descriptors() -> io::Error {
     )
 }
 
-/// Returns the error of operations on Unix sockets. They are not simulated, because the state machines handle a
-/// connected Unix stream like a TCP stream, apart from some kernel features that Unix sockets lack.
+/// Returns the error for operations on Unix sockets. Unix sockets are not simulated, because the state machines handle
+/// a connected Unix stream like a TCP stream, apart from some kernel features that Unix sockets lack.
 fn no_unix_sockets() -> io::Error {
     io::Error::new(
         io::ErrorKind::Unsupported,

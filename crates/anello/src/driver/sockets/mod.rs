@@ -28,13 +28,14 @@ pub(crate) struct ListenOptions {
     pub nodelay: bool,
 }
 
-/// Families of stream sockets that the drivers treat differently.
+/// Stream socket families, which the drivers treat differently.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Family {
     Internet,
-    /// Received by `recv(2)` on readiness, because some kernels miss EOF in a multishot receive on AF_UNIX
-    /// (CVE-2026-23473). A read also stops after descriptors that the peer has sent along, so a short read does not
-    /// mean that the socket is drained. The kernel does not support zero-copy sends on these sockets.
+    /// Unix sockets. Received with `recv(2)` on readiness, because some kernels miss EOF in a multishot receive on
+    /// AF_UNIX (CVE-2026-23473). A read also stops after file descriptors that the peer has sent with the data, so a
+    /// short read does not mean that the socket is drained. The kernel does not support zero-copy sends on these
+    /// sockets.
     Unix,
 }
 
@@ -66,14 +67,14 @@ pub(crate) struct FileRange<'a> {
 /// Maximum number of slices per call (`IOV_MAX`).
 pub(crate) const MAX_IO_SLICES: usize = 1024;
 
-/// Sockets of a real or simulated kernel. No call blocks; a call that would block returns `WouldBlock`.
+/// The sockets of a real or simulated kernel. Calls never block; a call that would block returns `WouldBlock` instead.
 pub(crate) trait Sockets {
     /// An owned socket, closed when dropped.
     type Socket: std::fmt::Debug;
 
     fn listen(&mut self, address: SocketAddr, options: &ListenOptions) -> io::Result<Self::Socket>;
     /// Opens a socket for a connection to `peer`, bound to `source` if given. If the source port is zero, the kernel
-    /// chooses one.
+    /// chooses the port.
     fn open_stream(&mut self, peer: SocketAddr, source: Option<SocketAddr>) -> io::Result<Self::Socket>;
     fn listen_unix(&mut self, address: &UnixAddress, backlog: u32) -> io::Result<Self::Socket>;
     /// Connects without blocking. `WouldBlock` means that the listener's backlog is full.
@@ -89,8 +90,8 @@ pub(crate) trait Sockets {
     /// Returns `true` if received bytes are available (`FIONREAD`).
     fn has_bytes(&self, socket: &Self::Socket) -> bool;
     fn send(&mut self, socket: &Self::Socket, data: &[u8]) -> io::Result<usize>;
-    /// Sends data that is soon followed by more data or a shutdown. The kernel may hold back a partial segment until
-    /// then (`MSG_MORE`).
+    /// Sends data that will soon be followed by more data or a shutdown. The kernel may hold back a partial segment
+    /// until then (`MSG_MORE`).
     fn send_more(&mut self, socket: &Self::Socket, data: &[u8]) -> io::Result<usize>;
     /// Makes later calls to [`send_file`](Self::send_file) non-blocking. Has no other effect.
     fn prepare_send_file(&mut self, socket: &Self::Socket) -> io::Result<()>;
@@ -107,9 +108,9 @@ pub(crate) trait Sockets {
     fn peer_credentials(&self, socket: &Self::Socket) -> io::Result<PeerCredentials>;
     /// Takes ownership of an operating system descriptor. Simulated kernels return an error.
     fn import(&mut self, descriptor: OwnedFd) -> io::Result<Self::Socket>;
-    /// Converts a socket into an operating system descriptor, in blocking mode.
+    /// Converts a socket into an operating system descriptor in blocking mode.
     fn export(&mut self, socket: Self::Socket) -> io::Result<OwnedFd>;
-    /// Returns the clock that the timers use, which can be read while the driver is borrowed.
+    /// Returns the clock used by the timers. It can be read while the driver is borrowed.
     fn clock(&self) -> Clock;
     /// Returns the time of that clock in nanoseconds.
     fn now_ns(&self) -> u64 {
@@ -123,7 +124,7 @@ pub(crate) struct OsSockets {
     /// an accept, connect, read or write does not wait. Sends and receives check only their own flags, except those
     /// with a `msghdr`, which the ring does not use. Direct calls pass `MSG_DONTWAIT` in both cases.
     nonblocking: bool,
-    /// A reserve descriptor. It is closed when the process has no others left, so that pending connections can be
+    /// A reserve descriptor. It is closed when the process has no descriptors left, so that pending connections can be
     /// rejected instead of remaining in the backlog.
     reserve: Option<OwnedFd>,
     started: Instant,
@@ -132,12 +133,12 @@ pub(crate) struct OsSockets {
 /// Number of bytes that the kernel transfers in one round of `sendfile(2)`: its internal pipe has 16 pages.
 const SENDFILE_ROUND_BYTES: usize = 16 * 4096;
 
-/// Maximum number of connections rejected by one call.
+/// Maximum number of connections that one call rejects.
 const MAX_REFUSALS_PER_CALL: usize = 256;
 
 /// Held while a thread sets the mode of a listening socket and relies on it. `O_NONBLOCK` is shared by all descriptors
 /// of a socket, workers may share a socket, and `accept4(2)` has no flag for a non-blocking call. Without the lock, an
-/// accept could block forever because another worker cleared the mode before the call.
+/// accept could block forever because another worker cleared the flag before the call.
 static LISTENERS_MODE: Mutex<()> = Mutex::new(());
 
 fn lock_listeners_mode() -> MutexGuard<'static, ()> {
@@ -280,8 +281,8 @@ impl Sockets for OsSockets {
         family: Family,
         FileRange { file, offset, length }: FileRange<'_>,
     ) -> io::Result<usize> {
-        // Without the cork, an acknowledgement between two rounds makes the kernel send a partial segment: nearly one
-        // additional segment per 300 KiB on loopback.
+        // Without the cork, the kernel sends a partial segment if an acknowledgement arrives between two rounds, which
+        // adds nearly one segment per 300 KiB on loopback.
         let corked = family == Family::Internet
             && length > SENDFILE_ROUND_BYTES
             && rustix::net::sockopt::set_tcp_cork(socket, true).is_ok();
@@ -356,7 +357,7 @@ impl Sockets for OsSockets {
     fn import(&mut self, descriptor: OwnedFd) -> io::Result<OwnedFd> {
         let socket = SockRef::from(&descriptor);
         socket.set_out_of_band_inline(true)?;
-        // It may be a listening socket that other workers share.
+        // The socket may be a listening socket that is shared with other workers.
         let _mode = lock_listeners_mode();
         socket.set_nonblocking(self.nonblocking)?;
         Ok(descriptor)
@@ -373,10 +374,10 @@ impl Sockets for OsSockets {
     }
 }
 
-/// Accepts one connection from a socket that belongs to no driver. The returned descriptor is in blocking mode. Returns
-/// `WouldBlock` if no connection is pending.
+/// Accepts one connection from a socket that does not belong to a driver. The returned descriptor is in blocking mode.
+/// Returns `WouldBlock` if no connection is pending.
 ///
-/// The listening socket is left in non-blocking mode.
+/// Leaves the listening socket in non-blocking mode.
 pub(crate) fn try_accept(listener: &OwnedFd) -> io::Result<OwnedFd> {
     let _mode = lock_listeners_mode();
     SockRef::from(listener).set_nonblocking(true)?;
@@ -396,7 +397,7 @@ fn is_readable(socket: &OwnedFd) -> io::Result<bool> {
     Ok(poll(&mut polled, Some(&Timespec::default()))? > 0)
 }
 
-/// Returns `true` if an accept failed because of a single connection or an interruption, so that the next accept may
+/// Returns `true` if an accept failed only because of a single connection or an interruption, so that the next one may
 /// succeed.
 pub(crate) fn is_per_connection_error(errno: i32) -> bool {
     matches!(errno, libc::EINTR | libc::ECONNABORTED | libc::EPROTO)
@@ -417,7 +418,7 @@ pub(crate) fn is_loopback(socket: BorrowedFd<'_>) -> bool {
     }
 }
 
-/// Converts an address to the form that the kernel expects.
+/// Converts an address to the format that the kernel expects.
 fn kernel_address(address: &UnixAddress) -> io::Result<SocketAddrUnix> {
     match (address.as_pathname(), address.as_abstract_name()) {
         (Some(path), _) => Ok(SocketAddrUnix::new(path)?),
@@ -432,12 +433,13 @@ fn kernel_address(address: &UnixAddress) -> io::Result<SocketAddrUnix> {
 /// Binds the source address of an outgoing connection.
 fn bind_source(socket: &Socket, source: SocketAddr) -> io::Result<()> {
     if source.port() == 0 {
-        // The kernel can share a port between connections only if it chooses the port when the peer address is known.
+        // The kernel can share a port between connections only if it chooses the port once the peer address is known.
         socket_options::bind_address_no_port(socket)?;
     }
     socket.bind(&SockAddr::from(source)).map_err(|error| {
         let (kind, remedy) = match error.kind() {
-            // Return a different kind than a connect that finds no free local port, which fails with AddrNotAvailable.
+            // Return a different error kind than a connect that finds no free local port, which fails with
+            // AddrNotAvailable.
             io::ErrorKind::AddrNotAvailable => {
                 (io::ErrorKind::InvalidInput, " (use an address of this machine; ip address lists them)")
             }
@@ -448,7 +450,7 @@ fn bind_source(socket: &Socket, source: SocketAddr) -> io::Result<()> {
     })
 }
 
-/// Opens the reserve descriptor. Any kind of descriptor works; an eventfd uses few other resources.
+/// Opens the reserve descriptor. Any kind of descriptor would do; an eventfd uses few other resources.
 fn reserve_descriptor() -> Option<OwnedFd> {
     rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC).ok()
 }
@@ -462,7 +464,7 @@ pub(crate) fn gone() -> io::Error {
     )
 }
 
-/// Returns the raw descriptor, for a submission queue entry.
+/// Returns the raw descriptor for use in a submission queue entry.
 #[inline]
 pub(crate) fn raw(socket: &OwnedFd) -> i32 {
     socket.as_raw_fd()

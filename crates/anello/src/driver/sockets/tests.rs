@@ -5,7 +5,7 @@ use std::thread;
 
 use super::*;
 
-/// Enough rounds for the threads to interleave at every step.
+/// High enough for the threads to interleave at every step.
 const ROUNDS: usize = 20_000;
 
 fn listener() -> OwnedFd {
@@ -40,8 +40,8 @@ fn fault_04_accept_never_waits_when_other_threads_change_socket_mode() {
         });
     }
     for _ in 0..4 {
-        // This takes less than a second, or a few seconds on an emulated CPU. An accept that waits for a client would
-        // never return.
+        // This takes less than a second, or a few seconds on an emulated CPU. An accept that blocked would never
+        // return.
         finished.recv_timeout(Duration::from_secs(120)).expect("every thread finishes");
     }
 }

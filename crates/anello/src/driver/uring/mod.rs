@@ -46,18 +46,18 @@ pub(crate) struct Uring {
     features: Features,
     sockets: OsSockets,
     pools: Rc<Pools>,
-    /// Entries for which the submission queue had no room, in order.
+    /// Entries for which the submission queue had no room, in submission order.
     backlog: VecDeque<Sqe>,
-    /// Addresses that the kernel reads until a connect completes.
+    /// Addresses of connects in flight. The kernel may read them until the connect completes.
     addresses: HashMap<u64, Box<SockAddr>>,
     wake: Arc<OwnedFd>,
-    /// Messages to other workers whose completions have not arrived.
+    /// Messages to other workers whose completions have not yet arrived.
     sent_wakes: Table<SentWake>,
     zero_copy: ZeroCopy,
     /// Streams in slots below this number are registered under their slot index. Zero if files are not registered.
     registered_files: u32,
     overflows: u64,
-    /// Set if completions that the kernel keeps could not be fetched.
+    /// Set if the completions that the kernel has kept could not be fetched.
     overflow_pending: bool,
 }
 
@@ -65,7 +65,8 @@ pub(crate) struct Uring {
 #[derive(Debug)]
 struct SentWake {
     target: Notifier,
-    /// Keeps the ring open until the kernel has processed the message, which refers to it by its descriptor number.
+    /// Keeps the target ring open until the kernel has processed the message, which refers to the ring by descriptor
+    /// number.
     _ring: Arc<OwnedFd>,
 }
 
@@ -106,14 +107,15 @@ impl Uring {
         &self.features
     }
 
-    /// Queues a wake-up of the owner of another ring through `MSG_RING` (Linux 5.18), for the next enter. Returns
-    /// `true` if the target has a ring and has not exited.
+    /// Queues a wake-up for the owner of another ring, which the next enter submits through `MSG_RING` (Linux 5.18).
+    /// Returns `true` if the target has a ring and has not exited.
     pub fn queue_wake(&mut self, target: &Notifier) -> bool {
         let Some(ring) = target.ring() else { return false };
         let descriptor = raw(&ring);
         let key = self.sent_wakes.insert(SentWake { target: target.clone(), _ring: ring });
         let message = Sqe::message(descriptor, Token::internal(Kind::Wake).0);
-        // The completion is not suppressed: if the target has no room for the message, a write to its eventfd follows.
+        // The completion is not suppressed: if the target has no room for the message, the eventfd is written to
+        // instead.
         self.queue(message.with_user_data(Token::new(Kind::Message, key).0));
         true
     }
@@ -126,22 +128,22 @@ impl Uring {
         }
     }
 
-    /// Arms a poll that reports every write to the eventfd. The eventfd is never read, because each write is a separate
-    /// edge.
+    /// Arms a multishot poll that reports every write to the eventfd. The eventfd is never read, because each write
+    /// triggers the poll again.
     fn arm_wake(&mut self) {
         let poll = Sqe::poll(raw(&self.wake), libc::POLLIN as u32);
         self.queue(poll.with_user_data(Token::internal(Kind::Wake).0));
     }
 
-    /// Repeats wake-ups after the kernel has dropped completions, because a completion of a wake-up or of a message to
-    /// another worker may be lost.
+    /// Repeats wake-ups after the kernel has dropped completions, because the completion of a wake-up or of a message
+    /// to another worker may have been lost.
     #[cold]
     #[inline(never)]
     fn renotify_after_drop(&mut self) {
-        // The poll of the eventfd is armed again if it ends with an error, and if the cancellation does not find it.
+        // The eventfd poll is armed again if it ends with an error, or if the cancellation does not find it.
         let token = Token::internal(Kind::Wake).0;
         self.queue(Sqe::cancel(token).with_user_data(token));
-        // The entries stay in the table, with the rings that they refer to, because a message may still be queued.
+        // The entries and the rings that they refer to stay in the table, because a message may still be queued.
         for key in self.sent_wakes.keys() {
             if let Some(wake) = self.sent_wakes.get(key) {
                 wake.target.notify();
@@ -184,8 +186,8 @@ impl Uring {
         false
     }
 
-    /// Creates the submission queue entry of an operation. Always inlined, because the operation is known in each
-    /// caller and most of the function is optimised away.
+    /// Creates the submission queue entry of an operation. Always inlined: the operation is known in each caller, so
+    /// most of the function is optimised away.
     #[inline(always)]
     fn entry(&mut self, token: Token, op: Op<'_, OwnedFd>) -> Sqe {
         let index = token.key().index;
@@ -223,10 +225,10 @@ impl Uring {
                     }
                 }
             }
-            // Do not poll for urgent data: every wake-up would report it, even if there is none.
+            // Do not poll for urgent data: every wake-up would report urgent data, even if there is none.
             Op::Readable { socket } => Sqe::poll(raw(socket), (libc::POLLIN | libc::POLLRDHUP) as u32),
             Op::Writable { socket } => Sqe::poll_once(raw(socket), libc::POLLOUT as u32),
-            // Hangups and errors are reported for every mask.
+            // Hangups and errors are reported regardless of the mask.
             Op::Hangup { socket } => Sqe::poll_once(raw(socket), 0),
             Op::Cancel { target } => self.skip_success_cqe(Sqe::cancel(target.0)),
         };
@@ -307,7 +309,7 @@ impl CompletionKernel for Uring {
                     return None;
                 }
                 let entry = self.ring.completion();
-                // The call can also return without fetching them, for lack of memory.
+                // For lack of memory, the call can also return without fetching them.
                 let has_more = entry.is_none() && self.ring.flags().contains(IoringSqFlags::CQ_OVERFLOW);
                 self.overflow_pending = has_more || fetched.is_err();
                 entry?
@@ -326,8 +328,8 @@ impl CompletionKernel for Uring {
                 self.addresses.remove(&completion.token.0);
             }
             Some(Kind::Message) => self.on_message_sent(completion),
-            // Completions posted by the messages of other rings also arrive here, but they have no poll that must be
-            // armed again. Only the poll of the eventfd reports a mask as its result.
+            // The completions posted by messages from other rings also arrive here, but there is no poll to arm again
+            // for them. Only the eventfd poll has a mask as its result.
             Some(Kind::Wake) if !completion.has_more() && completion.result != 0 => self.arm_wake(),
             _ => {}
         }
@@ -344,7 +346,7 @@ impl CompletionKernel for Uring {
 
     #[inline]
     fn consumed(&self, submission_index: u32) -> bool {
-        // While completions are unread, a missing completion does not mean success.
+        // As long as some completions are unread, a missing completion does not mean success.
         self.ring.has_consumed(submission_index) && !self.overflow_pending
     }
 
@@ -389,7 +391,8 @@ impl CompletionKernel for Uring {
     }
 
     fn detached(&mut self, key: Key) {
-        // Also required when no further files are registered, because a file in the table keeps its socket open.
+        // Also required if registration of further files is disabled, because a file in the table keeps its socket
+        // open.
         if self.features.registered_files && key.index < REGISTERED_FILES {
             self.update_registered(key, -1);
         }
@@ -412,7 +415,7 @@ impl Uring {
         let updated =
             unsafe { self.ring.register(IoringRegisterOp::RegisterFilesUpdate, &raw const update, 1) };
         if let Err(error) = updated {
-            // Receives and sends of this slot would fail with the registered file, but work with the descriptor.
+            // Receives and sends in this slot would fail with the registered file, but work with the descriptor.
             log(|| tracing::warn!(%error, "cannot register a file; using plain descriptors"));
             self.registered_files = 0;
         }

@@ -33,14 +33,15 @@ use super::super::catch_panic::log;
 use super::super::op::Wait;
 use super::sqe::Sqe;
 
-/// Maximum number of consecutive enters that only run deferred work. New work can arrive as fast as it is processed.
+/// Maximum number of consecutive enters that only run task work. A limit is needed because new task work can arrive as
+/// fast as it is processed.
 const MAX_DEFERRED_ENTERS: usize = 64;
 
 /// A ring owned by the current thread.
 #[derive(Debug)]
 pub(super) struct Ring {
     descriptor: OwnedFd,
-    /// Index of the registered descriptor, which saves a descriptor lookup per enter.
+    /// Index of the registered ring descriptor, which avoids a descriptor lookup per enter.
     registered: Option<RawFd>,
     parameters: io_uring_params,
     queues: Mapping,
@@ -138,7 +139,7 @@ impl Ring {
         self.tail.wrapping_sub(self.consumed)
     }
 
-    /// Writes an entry. Returns `false` if the queue is full. The memory and descriptors that the entry refers to must
+    /// Writes an entry. Returns `false` if the queue is full. All memory and descriptors that the entry refers to must
     /// outlive the operation.
     #[inline(always)]
     pub fn push(&mut self, entry: Sqe) -> bool {
@@ -172,15 +173,15 @@ impl Ring {
     /// Calls `io_uring_enter(2)` once: submits the queued entries, requests completions and waits as specified.
     ///
     /// Interruptions, timeouts and a full completion queue are not errors: the number of consumed entries is read from
-    /// the queue, not from the result. The same applies to `EBADR`, with which the kernel reports once that it dropped
+    /// the queue, not from the result. The same applies to `EBADR`, which the kernel returns once after it has dropped
     /// completions; see [`has_dropped`](Self::has_dropped).
     #[inline]
     pub fn enter(&mut self, wait: Wait) -> io::Result<()> {
         self.submission(self.parameters.sq_off.tail).store(self.tail, Ordering::Release);
         let mut flags = IoringEnterFlags::GETEVENTS;
         if self.parameters.flags.contains(IoringSetupFlags::SQPOLL) {
-            // The kernel thread first announces its sleep and then checks the queue again. This thread first publishes
-            // the tail and then checks for the announcement.
+            // The kernel thread first announces that it is about to sleep and then checks the queue again. This thread
+            // first publishes the tail and then checks for that announcement.
             std::sync::atomic::fence(Ordering::SeqCst);
             if self.flags().contains(IoringSqFlags::NEED_WAKEUP) {
                 flags |= IoringEnterFlags::SQ_WAKEUP;
@@ -223,9 +224,9 @@ impl Ring {
         }
     }
 
-    /// Enters again while deferred work remains: since Linux 6.13, one enter runs only about twenty work items.
-    /// Receiving all pending messages before responding to any of them uses a quarter less CPU time per request with
-    /// hundreds of busy connections (on 6.18: 3.2 instead of 4.2 µs with 300 connections; results/batches.txt).
+    /// Enters again while task work remains: since Linux 6.13, one enter runs only about twenty items of task work.
+    /// With hundreds of busy connections, receiving all pending messages before responding to any of them takes a
+    /// quarter less CPU time per request (on 6.18 with 300 connections: 3.2 µs instead of 4.2 µs; results/batches.txt).
     #[inline]
     fn run_deferred(&self, ring: BorrowedFd<'_>, flags: IoringEnterFlags) {
         for _ in 0..MAX_DEFERRED_ENTERS {
@@ -271,7 +272,8 @@ impl Ring {
     }
 
     /// Returns `true` if the kernel has dropped completions since the last call: the queue was full, and there was no
-    /// memory to keep them. The kernel counts them in shared memory before the enter that caused them returns.
+    /// memory to keep them. The kernel updates its count in shared memory before the enter during which it dropped them
+    /// returns.
     #[inline]
     pub fn has_dropped(&mut self) -> bool {
         let dropped = self.dropped_count();
@@ -330,7 +332,7 @@ impl Ring {
 
 impl Drop for Ring {
     fn drop(&mut self) {
-        // Otherwise, the registered descriptor, and with it the ring, would stay open until the thread exits.
+        // Otherwise, the registered descriptor would keep the ring open until the thread exits.
         if let Some(index) = self.registered {
             let mut update = io_uring_rsrc_update::default();
             update.offset = index.cast_unsigned();
@@ -358,7 +360,7 @@ impl Mapping {
         let (access, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED | MapFlags::POPULATE);
         // SAFETY: this creates a new mapping, at an address that the kernel chooses.
         let base = unsafe { mmap(std::ptr::null_mut(), length, access, flags, ring, offset) }?;
-        // SAFETY: this is the mapping just created. A forked child must not share the queues.
+        // SAFETY: this is the mapping just created. The advice keeps forked children from sharing the queues.
         if let Err(error) = unsafe { madvise(base, length, Advice::LinuxDontFork) } {
             tracing::debug!(%error, "cannot exclude the ring from forked children");
         }
@@ -397,7 +399,7 @@ mod tests {
         assert!(!ring.has_dropped());
         ring.enter(Wait::None).unwrap();
         assert!(!ring.has_dropped());
-        // Count as the kernel does; both sides can write to the memory.
+        // Drop completions as the kernel does, by incrementing its count: both sides can write to the memory.
         ring.submission(ring.parameters.cq_off.overflow).fetch_add(2, Ordering::Relaxed);
         assert!(ring.has_dropped());
         assert!(!ring.has_dropped());

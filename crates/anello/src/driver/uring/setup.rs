@@ -1,4 +1,4 @@
-//! Setup of a ring: selects the best flags that the kernel supports and probes its features.
+//! Ring setup: selects the best flags that the kernel supports and probes its features.
 //!
 //! ```text
 //!  setup flags (on EINVAL, the next one is removed)   features probed or requested at startup
@@ -37,8 +37,8 @@ pub(super) const BUFFER_GROUP: u16 = 0;
 pub(super) const REGISTERED_FILES: u32 = 16 * 1024;
 
 /// `IORING_FEAT_RW_ATTR` (6.14), which indicates a fix that was made one version earlier and has no feature bit of its
-/// own. Without the fix, a file removed from the table is closed only when all operations submitted before, on any
-/// registered file, have ended: a pending receive keeps open all sockets that are closed after it.
+/// own. Without the fix, a file removed from the table is closed only when all previously submitted operations on any
+/// registered file have ended: a pending receive keeps all sockets open that are closed after it was submitted.
 const CLOSES_REGISTERED_FILES: IoringFeatureFlags = IoringFeatureFlags::from_bits_retain(1 << 16);
 
 /// The features of a ring, after setup and probing.
@@ -48,7 +48,7 @@ pub struct Features {
     pub(crate) defer_taskrun: bool,
     pub(crate) single_issuer: bool,
     pub(crate) coop_taskrun: bool,
-    /// The kernel signals pending task work in shared memory.
+    /// Set if the kernel signals pending task work in shared memory.
     pub(crate) task_work_flag: bool,
     pub(crate) submission_polling: bool,
     pub(crate) multishot_accept: bool,
@@ -63,7 +63,7 @@ pub struct Features {
 }
 
 impl Features {
-    /// Returns the name of each feature, and `true` if it is used.
+    /// Returns the name of each feature, and whether it is used.
     pub fn named(&self) -> [(&'static str, bool); 14] {
         [
             ("no-sqarray", self.no_sqarray),
@@ -151,7 +151,7 @@ fn probe_setup_flags(options: &DriverOptions) -> io::Result<(Ring, Features)> {
         submission_polling: polling,
         ..Features::default()
     };
-    // Deferred task work needs a single issuer.
+    // Deferred task work requires a single issuer.
     features.defer_taskrun &= features.single_issuer;
     let mut submit_all = true;
     loop {
@@ -235,12 +235,12 @@ fn setup_error(error: io::Error) -> io::Error {
     with_advice(error, advice)
 }
 
-/// Returns an error with the advice and the original error as its text.
+/// Returns an error whose text consists of the advice and the original error.
 fn with_advice(error: io::Error, advice: &str) -> io::Error {
     io::Error::new(error.kind(), format!("{advice}: {error}"))
 }
 
-/// Limits the kernel's worker threads to a few. The driver's operations normally do not use them.
+/// Limits the kernel to a few worker threads. The driver's operations normally do not use them.
 fn limit_io_wq_workers(ring: &Ring) {
     let mut max_workers = [4u32, 4];
     // SAFETY: the argument is two counts, which the kernel reads and writes only during the call.
@@ -251,7 +251,7 @@ fn limit_io_wq_workers(ring: &Ring) {
     }
 }
 
-/// `struct io_uring_probe`: the operations that the kernel supports.
+/// `struct io_uring_probe`, which lists the operations that the kernel supports.
 #[repr(C)]
 struct Opcodes {
     last: u8,
@@ -296,7 +296,7 @@ fn register_files(ring: &Ring) -> io::Result<()> {
     Ok(())
 }
 
-/// `struct io_uring_files_update`, for one entry of the table of registered files.
+/// `struct io_uring_files_update`, for one entry in the table of registered files.
 #[repr(C)]
 pub(super) struct FilesUpdate {
     offset: u32,
@@ -338,7 +338,8 @@ fn buffer_ring(ring: &Ring, options: &DriverOptions) -> Rc<Pools> {
     }
 }
 
-/// Returns `true` if multishot receive works. Opcode probing does not report it, so it is tested on a socket pair.
+/// Returns `true` if multishot receive works. Opcode probing does not report multishot support, so it is tested on a
+/// socket pair.
 fn supports_multishot_recv(ring: &mut Ring, pools: &Rc<Pools>) -> bool {
     probe_multishot_recv(ring, pools).unwrap_or_else(|error| {
         tracing::debug!(%error, "cannot test multishot receive; receiving once per operation");
@@ -398,8 +399,8 @@ fn is_short_count(result: i32, message_bytes: usize) -> bool {
     usize::try_from(result).is_ok_and(|count| (1..message_bytes).contains(&count))
 }
 
-/// Returns `true` if an inline send reports a short count. The driver relies on that, so it is tested with a message
-/// larger than the socket buffer.
+/// Returns `true` if an inline send reports a short count. The driver relies on this count, so it is tested with a
+/// message larger than the socket buffer.
 fn reports_short_inline_sends(ring: &mut Ring) -> bool {
     probe_short_inline_send(ring).unwrap_or_else(|error| {
         tracing::debug!(%error, "cannot test inline sends; every send posts a completion");
@@ -450,7 +451,7 @@ mod tests {
     #[test]
     fn short_send_result_must_be_partial_count() {
         assert!(is_short_count(1, 100) && is_short_count(99, 100));
-        // The whole message was sent, no byte was sent, or the count was lost.
+        // The whole message was sent, no bytes were sent, or the count was lost.
         assert!(!is_short_count(100, 100) && !is_short_count(0, 100));
         assert!(!is_short_count(-libc::EAGAIN, 100));
     }

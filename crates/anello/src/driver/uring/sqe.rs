@@ -86,14 +86,14 @@ impl Sqe {
         Self { opcode: IoringOp::SendZc as u8, ..Self::send(file, data, length, flags) }
     }
 
-    /// `IORING_OP_POLL_ADD` (5.1; multishot 5.13): posts a completion for every edge.
+    /// `IORING_OP_POLL_ADD` (5.1; multishot 5.13): posts a completion each time the socket becomes ready.
     pub fn poll(descriptor: i32, mask: u32) -> Self {
         Self { length: POLL_MULTISHOT, ..Self::poll_once(descriptor, mask) }
     }
 
     /// `IORING_OP_POLL_ADD` (5.1): posts a single completion when the socket is ready.
     pub fn poll_once(descriptor: i32, mask: u32) -> Self {
-        // The kernel defines the mask as two 16-bit halves in little-endian order on all architectures; see
+        // On all architectures, the kernel defines the mask as two 16-bit halves in little-endian order; see
         // `poll32_events`.
         let op_flags = if cfg!(target_endian = "big") { mask.rotate_left(16) } else { mask };
         Self { op_flags, ..Self::new(IoringOp::PollAdd, File::Descriptor(descriptor)) }

@@ -1,8 +1,9 @@
 //! Hierarchical timer wheel.
 //!
-//! The wheel is a pure data structure: it reads no clock and makes no system call. The worker passes the current time
-//! to [`Wheel::expire`], and passes [`Wheel::next_deadline_ns`] to the driver as the timeout of its wait. Insertion,
-//! cancellation and look-up are O(1). Each timer moves at most `LEVELS - 1` times between insertion and expiry.
+//! The wheel is a pure data structure: it does not read a clock or make system calls. The worker passes the current
+//! time to [`Wheel::expire`], and passes [`Wheel::next_deadline_ns`] to the driver as the timeout of its wait.
+//! Insertion, cancellation and look-up are O(1). Each timer moves at most `LEVELS - 1` times between insertion and
+//! expiry.
 //!
 //! # Layout
 //!
@@ -32,8 +33,9 @@
 //! # Tick length
 //!
 //! Deadlines are rounded up to a tick, so the tick length bounds how late a timer fires. With a tick of 1 ms, a sleep
-//! of 1 ms could take 2 ms. 131 us is of the same order as the kernel's default timer slack (50 us). A shorter tick
-//! would merge fewer timers into one wake-up. A power of two turns the division into a shift.
+//! of 1 ms could take 2 ms. A tick of 131 us has the same order of magnitude as the kernel's default timer slack (50
+//! us). A shorter tick would merge fewer timers into one wake-up. Because the tick length is a power of two, the
+//! division becomes a shift.
 //!
 //! # Invariants
 //!
@@ -45,9 +47,9 @@
 //! 3. Timers with the same tick fire in the order of insertion: a slot is a FIFO queue, and a slot cascades only to
 //!    empty levels, before a timer can be inserted there directly.
 //! 4. A slot's `earliest_tick` is not later than the tick of any of its timers, and not before the start of the slot.
-//!    After a cancellation it can be too early, never too late.
+//!    After a cancellation, it can be too early, but never too late.
 //! 5. An entry holds a value exactly while its timer is pending. Its generation changes when it is released, and an
-//!    entry with the maximum generation is not reused, so a stale key never refers to a later timer.
+//!    entry with the maximum generation is not reused, so that a stale key never refers to a later timer.
 
 #![forbid(unsafe_code)]
 
@@ -55,7 +57,7 @@
 const TICK_SHIFT: u32 = 17;
 /// Length of a tick in nanoseconds: the maximum delay of a timer due to rounding.
 const TICK_NS: u64 = 1 << TICK_SHIFT;
-/// Number of bits of a tick number per level.
+/// Number of bits in a tick number per level.
 const LEVEL_BITS: u32 = 6;
 /// Number of slots per level, one for each bit of its `occupied` word.
 const SLOTS_PER_LEVEL: usize = 1 << LEVEL_BITS;
@@ -66,11 +68,11 @@ const NONE: u32 = u32::MAX;
 
 /// A timer wheel. Each timer has a value of type `T`, usually a waker, which is returned when the timer is due.
 ///
-/// The memory of fired timers is kept and reused, so that a wheel in steady state does not allocate.
+/// The memory of fired timers is kept and reused, so that a wheel does not allocate in steady state.
 pub(crate) struct Wheel<T> {
     /// Latest time passed to the wheel, in whole ticks.
     elapsed_tick: u64,
-    /// Bit set of the non-empty slots, for each level.
+    /// Bit set of non-empty slots for each level.
     occupied: [u64; LEVELS],
     /// The slots of all levels, lowest level first.
     slots: Box<[Slot; LEVELS * SLOTS_PER_LEVEL]>,
@@ -80,7 +82,7 @@ pub(crate) struct Wheel<T> {
     len: usize,
 }
 
-/// Identifies a timer. The key is stale once the timer has fired or was cancelled.
+/// Identifies a timer. The key is stale once the timer has fired or been cancelled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct TimerKey {
     index: u32,
@@ -137,8 +139,8 @@ impl<T> Wheel<T> {
 
     /// Adds a timer that is due at `deadline_ns`, rounded up to a tick.
     ///
-    /// A timer with a deadline in the past fires in the next [`expire`](Self::expire), in insertion order with the
-    /// other timers of the current tick.
+    /// A timer with a deadline in the past fires in the next [`expire`](Self::expire), in insertion order relative to
+    /// the other timers of the current tick.
     pub(crate) fn insert(&mut self, deadline_ns: u64, value: T) -> TimerKey {
         let tick = deadline_ns.div_ceil(TICK_NS).max(self.elapsed_tick);
         let index = self.acquire(tick, value);
@@ -167,13 +169,14 @@ impl<T> Wheel<T> {
     ///
     /// The returned time is never later than the deadline of the earliest timer. It can be earlier if a timer in the
     /// same slot of an upper level has been cancelled. `expire` then fires no timer, but moves the timers of the slot
-    /// to lower levels, after which the time is exact. A cancelled timer thus costs at most one unnecessary wake-up.
+    /// to lower levels, after which the time is exact. Therefore, a cancelled timer costs at most one unnecessary
+    /// wake-up.
     pub(crate) fn next_deadline_ns(&self) -> Option<u64> {
         let slot = self.earliest_slot()?;
         Some(self.slots[slot].earliest_tick.saturating_mul(TICK_NS))
     }
 
-    /// Appends the values of all timers that are due at `now_ns` to `fired`, ordered by tick, and within a tick by
+    /// Appends the values of all timers that are due at `now_ns` to `fired`, ordered by tick and, within a tick, by
     /// insertion.
     ///
     /// The cost depends on the number of timers and occupied slots in the elapsed period, not on its length. If
@@ -283,7 +286,8 @@ impl<T> Wheel<T> {
         }
     }
 
-    /// Returns the index of an unlinked entry with the given tick and value. Reuses a free entry if there is one.
+    /// Creates an unlinked entry with the given tick and value, and returns its index. Reuses a free entry if there is
+    /// one.
     fn acquire(&mut self, tick: u64, value: T) -> u32 {
         if self.free_head == NONE {
             // 2^32 entries would need more than 100 GiB of memory.
@@ -317,8 +321,8 @@ impl<T> Wheel<T> {
 
 /// Returns the last tick that has been reached at `now_ns`.
 ///
-/// `u64::MAX` belongs to the tick to which the last deadlines are rounded up, so that they also fire when a virtual
-/// clock jumps to [`Wheel::next_deadline_ns`].
+/// `u64::MAX` belongs to the tick to which the latest possible deadlines are rounded up, so that these also fire when a
+/// virtual clock jumps to [`Wheel::next_deadline_ns`].
 fn completed_tick(now_ns: u64) -> u64 {
     (now_ns >> TICK_SHIFT) + u64::from(now_ns == u64::MAX)
 }

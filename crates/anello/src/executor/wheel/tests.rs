@@ -1,4 +1,4 @@
-//! Tests of individual cases, and a comparison of the wheel with a sorted map.
+//! Tests of individual cases, and a comparison between the wheel and a sorted map.
 
 use std::collections::BTreeMap;
 
@@ -61,7 +61,7 @@ fn expiry_orders_by_tick_and_then_by_insertion() {
         wheel.insert(timer.0 * TICK_NS, *timer);
     }
     assert_eq!(expired(&mut wheel, 4 * TICK_NS), []);
-    // The same ticks as before. Some of the earlier timers are on an upper level.
+    // The same ticks as before, while some of the earlier timers are on an upper level.
     for timer in [(5, 100), (64, 101), (300_000, 102)] {
         wheel.insert(timer.0 * TICK_NS, timer);
         expected.push(timer);
@@ -135,7 +135,7 @@ struct Pair {
     wheel: Wheel<u64>,
     /// Values of the pending timers, by due time and serial number.
     model: BTreeMap<(u64, u64), u64>,
-    /// All timers that were inserted, including stale ones: the key in the wheel and the key in the model.
+    /// All timers that were ever inserted, as the key in the wheel and the key in the model. Keys can be stale.
     keys: Vec<(TimerKey, (u64, u64))>,
     latest_ns: u64,
 }
@@ -182,7 +182,7 @@ impl Pair {
         true
     }
 
-    /// Checks the invariants of the module on the whole structure, then the public functions.
+    /// Checks the module's invariants on the whole structure, and then the public functions.
     fn check(&self) {
         let wheel = &self.wheel;
         let mut linked = 0;

@@ -1,4 +1,4 @@
-//! Tests of the completion-based kernel: the completions that io_uring posts or omits.
+//! Tests that the completion-based kernel posts and omits the same completions as io_uring.
 
 use std::cell::Cell;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -49,7 +49,7 @@ fn send(kernel: &mut SimCompletion, socket: &SimSocket, data: &[u8], mode: SendM
     kernel.push(token(Kind::Send), op)
 }
 
-/// Enters the kernel once and returns the results.
+/// Calls `enter` once and returns the results.
 fn results(kernel: &mut SimCompletion, wait: Wait) -> Vec<(Token, i32, bool)> {
     kernel.enter(wait).unwrap();
     completions(kernel).iter().map(|one| (one.token, one.result, one.has_more())).collect()

@@ -1,4 +1,4 @@
-//! Tests of dropped completions: the affected connections fail, and no task waits indefinitely.
+//! Tests of dropped completions: the affected connections fail, but no task waits indefinitely.
 
 use std::future::{Future, poll_fn};
 use std::io;
@@ -24,7 +24,7 @@ fn set_faults(world: &World, set: impl FnOnce(&mut SimFaults)) {
     }
 }
 
-/// Loses the completion of a connect, so that every operation in flight is in doubt.
+/// Drops the completion of a connect, so that every operation in flight is in doubt.
 fn drop_completion(world: &World) {
     let unused = SocketAddr::from((Ipv4Addr::LOCALHOST, 9));
     set_dropped(world, 900);
@@ -184,8 +184,8 @@ fn fault_09_dropped_completions_lose_no_bytes_without_an_error() {
     assert!(whole > 0 && broken > 0, "{whole} whole, {broken} broken");
 }
 
-/// The peer reads late. The bytes that it reads before an error are a prefix of the sent bytes, without a gap. It reads
-/// EOF only after all bytes.
+/// The peer starts reading late. The bytes that it reads before an error are a prefix of the sent bytes, without gaps.
+/// It reads EOF only after all of the bytes.
 #[test]
 fn fault_09_dropped_completions_cause_no_gap_and_no_early_eof() {
     let (mut whole, mut broken) = (0, 0);
@@ -198,7 +198,7 @@ fn fault_09_dropped_completions_cause_no_gap_and_no_early_eof() {
         let (opening, bytes) = (world.clone(), sent.clone());
         let (bytes, received_eof) = world.run_one(async move {
             let (near, far) = opening.connect_pair(&listener, address).await;
-            // Arms the receives before any bytes arrive.
+            // Arm the receives before any bytes arrive.
             for stream in [&near, &far] {
                 let mut receiving = Box::pin(stream.receive());
                 poll_fn(|context| {
@@ -248,8 +248,8 @@ fn fault_09_dropped_completions_cause_no_gap_and_no_early_eof() {
     assert!(whole > 0 && broken > 0, "{whole} whole, {broken} broken");
 }
 
-/// The cancellation of an accept in doubt is submitted after that accept has ended and the next one was armed. That it
-/// finds no operation does not mean that the next accept has ended.
+/// The cancellation of an accept in doubt is submitted after that accept has ended and the next one has been armed. If
+/// the cancellation finds no operation, that does not mean that the next accept has ended.
 #[test]
 fn fault_09_accept_armed_after_dropped_completion_is_in_flight_until_cancelled() {
     let mut rearmed = 0;
@@ -263,7 +263,8 @@ fn fault_09_accept_armed_after_dropped_completion_is_in_flight_until_cancelled()
         assert!(poll_accept().is_pending());
         turn(&world);
         drop_completion(&world);
-        // Connects without the driver, because only the first submission is consumed: the cancellation of the connect.
+        // Connect without the driver, because the kernel consumes only the first submission: the cancellation of the
+        // connect.
         let network = || match &*world.driver.borrow().backend {
             Backend::SimCompletion(machine) => machine.kernel.sockets().clone(),
             _ => unreachable!("the test requests this model"),
@@ -284,7 +285,7 @@ fn fault_09_accept_armed_after_dropped_completion_is_in_flight_until_cancelled()
     assert!(rearmed > runs / 2, "{rearmed} of {runs} accepts were armed again");
 }
 
-/// The same for the poll for readability of a direct stream.
+/// The same for the readability poll of a direct stream.
 #[test]
 fn fault_09_poll_armed_after_dropped_completion_is_in_flight_until_cancelled() {
     let mut rearmed = 0;
@@ -299,7 +300,8 @@ fn fault_09_poll_armed_after_dropped_completion_is_in_flight_until_cancelled() {
         assert!(poll_receive(&near).is_pending() && poll_receive(&far).is_pending());
         turn(&world);
         drop_completion(&world);
-        // Sends by a system call. Only the first submission is consumed: the cancellation of the other poll.
+        // Send with a system call, because the kernel consumes only the first submission: the cancellation of the other
+        // poll.
         let near = world.run_one(async move {
             near.send(vec![7; 10]).await.unwrap();
             near

@@ -1,7 +1,7 @@
-//! Tests of the state machines on the simulated kernels, and a minimal executor for them.
+//! Tests of the state machines on the simulated kernels, and the minimal executor that these tests use.
 //!
 //! Tasks are ordinary futures, which are polled only after they have been woken. If no task has been woken, the driver
-//! waits without a deadline. A lost wake-up therefore causes a deadlock error of the kernel instead of a hang.
+//! waits without a deadline. A lost wake-up therefore causes a deadlock error from the kernel instead of a hang.
 
 mod completion;
 mod dropped;
@@ -35,7 +35,7 @@ use super::{SimModel, SimOptions};
 
 const MODELS: [SimModel; 2] = [SimModel::Completion, SimModel::Readiness];
 
-/// Maximum number of turns, which no correct run reaches. It stops a run that loops forever.
+/// Maximum number of turns. A correct run never reaches it; a run that loops forever is stopped.
 const MAX_TURNS: u32 = 3_000_000;
 
 /// Reduces a count under Miri, where each step is about a thousand times slower.
@@ -56,9 +56,9 @@ impl Wake for Flag {
 #[derive(Clone)]
 struct World {
     driver: Rc<RefCell<Driver>>,
-    /// Hash of all noted events.
+    /// Hash of all recorded events.
     trace: Rc<Cell<u64>>,
-    /// Background tasks, which a run does not wait for.
+    /// Background tasks. A run does not wait for them to complete.
     spawned: Rc<RefCell<Vec<Task>>>,
     /// Rate, in per mille, of streams that are aborted instead of released.
     abort_rate: Rc<Cell<u16>>,
@@ -303,7 +303,7 @@ async fn both<A, B>(one: impl Future<Output = A>, other: impl Future<Output = B>
     (first.unwrap(), second.unwrap())
 }
 
-/// Prints the seed and the model of a run that fails.
+/// Prints the seed and the model if a run fails.
 struct Case(u64, SimModel);
 
 impl Drop for Case {
@@ -314,7 +314,7 @@ impl Drop for Case {
     }
 }
 
-/// Runs a test for the seeds below `count` on one model.
+/// Runs a test on one model for all seeds below `count`.
 fn for_seeds(count: u64, model: SimModel, mut test: impl FnMut(u64)) {
     for seed in 0..scaled(count) {
         let _case = Case(seed, model);

@@ -1,4 +1,4 @@
-//! Tests of the TCP behaviour of the simulated network, through its non-blocking system calls.
+//! Tests of the simulated network's TCP behaviour, through its non-blocking system calls.
 
 use std::io;
 use std::net::{Ipv4Addr, Shutdown, SocketAddr};

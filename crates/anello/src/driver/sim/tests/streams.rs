@@ -1,4 +1,4 @@
-//! Tests of streams on both state machines under seeded faults: bytes, order, wake-ups, descriptors.
+//! Tests of streams on both state machines under seeded faults: bytes, order, wake-ups and descriptors.
 
 use std::cell::{Cell, RefCell};
 use std::future::{Future, poll_fn};
@@ -99,7 +99,7 @@ async fn receive_all(stream: &Stream, received: &RefCell<Vec<u8>>, seed: u64) ->
     }
 }
 
-/// Bytes sent and received by a client, and the outcome.
+/// Bytes sent and received by a client, and the result.
 #[derive(Default)]
 pub(super) struct Client {
     pub(super) sent: Vec<u8>,
@@ -127,7 +127,7 @@ async fn client(world: World, address: SocketAddr, client: Rc<Client>, seed: u64
 async fn drop_after(turns: u64, future: impl Future<Output = ()>) {
     let (mut remaining, mut future) = (turns, Box::pin(future));
     poll_fn(|context| {
-        // Ensures a poll in each turn.
+        // Ensures that the future is polled in each turn.
         context.waker().wake_by_ref();
         let polled = future.as_mut().poll(context);
         if remaining == 0 {
@@ -302,7 +302,8 @@ fn fault_12_late_completion_after_slot_reuse_is_ignored_and_counted() {
             let dialogues = {
                 let world = world.clone();
                 async move {
-                    // Each connection reuses the slot of the previous one, whose late completions arrive meanwhile.
+                    // Each connection reuses the slot of the previous one, whose late completions arrive in the
+                    // meantime.
                     for number in 0..20u8 {
                         let stream = world.connect(address).await.unwrap();
                         stream.send(vec![number; 100]).await.unwrap();
@@ -377,7 +378,7 @@ fn flush_completes_with_partial_submissions() {
         let (listener, address) = world.listen();
         let opening = world.clone();
         let pair = world.run_one(async move { opening.connect_pair(&listener, address).await });
-        // Only the sends of the other stream are in flight, and they end no wait.
+        // Only the sends of the other stream are in flight, and they do not end a wait.
         let streams: Rc<[Stream; 2]> = Rc::new(pair.into());
         let flushes = [0, 1].map(|index| -> Task {
             let streams = Rc::clone(&streams);
