@@ -18,7 +18,7 @@ use anello::time::sleep;
 use anello::{JoinHandle, Runtime, spawn, yield_now};
 use common::*;
 
-/// Returns a runtime, a stream on it and the peer of the stream.
+/// Returns a runtime, a stream on it and the stream's peer.
 fn connected(setup: &Setup) -> (Runtime, TcpStream, std::net::TcpStream) {
     let listener = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let runtime = setup.runtime();
@@ -98,7 +98,7 @@ fn stream_dropped_outside_block_on_lingers_with_timeout() {
         });
         drop(client);
         runtime.block_on(async { sleep(Duration::from_secs(100)).await });
-        // Only the server side.
+        // Only the server side is still open.
         assert_eq!(runtime.metrics().sockets, 1);
         drop(server);
     }

@@ -19,7 +19,7 @@ use common::{
     on_each, on_every_driver, pair, pattern,
 };
 
-/// Entry point of the server's child process, not a test in itself.
+/// Entry point for the server child process; not itself a test.
 #[test]
 fn server_child() {
     serve_if_child();
@@ -62,7 +62,7 @@ fn fault_01_interrupted_waits() {
 
 #[test]
 fn fault_01_signals_during_waits() {
-    // In a child process, because signals affect the whole process.
+    // Runs in a child process, because signals affect the whole process.
     Child::default().run("fault_01_signals_during_waits", || {
         let caught = Arc::new(AtomicBool::new(false));
         signal_hook::flag::register(signal_hook::consts::SIGHUP, Arc::clone(&caught)).unwrap();

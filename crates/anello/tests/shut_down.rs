@@ -199,7 +199,7 @@ fn memory_of_send_in_flight_outlives_panicking_wakers_at_shutdown() {
     });
 }
 
-/// Returns two connected streams of a runtime that destructors drop.
+/// Returns two connected streams on a runtime that destructors drop.
 fn pair_of_stashed_runtime(setup: &Setup) -> (TcpStream, TcpStream) {
     let runtime = runtime_without_drain(setup);
     let streams = runtime.block_on(pair()).unwrap();
@@ -218,8 +218,8 @@ fn assert_gone(setup: &Setup, action: DropAction, stream: &mut TcpStream) {
     assert_eq!(error.kind(), ErrorKind::NotConnected, "{} {action:?}", setup.name);
 }
 
-/// Returns a pair of streams whose near side holds the last clone of a destructive waker, and the number of times it
-/// was dropped.
+/// Returns a pair of streams whose near side holds the last clone of a destructive waker, and the number of times that
+/// waker was dropped.
 fn pair_with_destructive_waker(
     setup: &Setup,
     action: DropAction,

@@ -56,7 +56,7 @@ fn runtime_without_drain(setup: &Setup) -> Runtime {
 /// Time at which the pending future is dropped.
 #[derive(Clone, Copy, Debug)]
 enum DropTime {
-    /// While the runtime runs, and continues to run.
+    /// While the runtime is running and continues to run.
     Within,
     /// Between two runs of the runtime, which is then dropped.
     Before,
@@ -192,7 +192,7 @@ fn fault_15_wakers_outlive_their_tasks_and_the_runtime() {
             yield_now().await;
             kept.wake_all();
         });
-        // All tasks are in a queue now, and no runtime runs them.
+        // All tasks are queued now, and no runtime is running them.
         thread::scope(|scope| {
             scope.spawn(|| kept.wake_all());
             kept.wake_all();
@@ -301,8 +301,8 @@ fn fault_15_sends_in_flight_outlive_stream_and_runtime() {
                 let (mut client, mut server) = pair().await.unwrap();
                 client.write_all(b"leased").await.unwrap();
                 let chunk = server.recv().await.unwrap().unwrap();
-                // No task reads: the kernel takes the bytes it has room for. The chunk is queued after them, or is not
-                // accepted.
+                // No task is reading: the kernel takes the bytes it has room for. The chunk is queued after them, or is
+                // not accepted.
                 let sends = async {
                     server.send(pattern(1, bytes)).await.unwrap();
                     server.send(chunk).await.unwrap();
@@ -368,7 +368,7 @@ impl Drop for Last {
         self.wakers.wake_all();
         let others = std::mem::take(&mut *self.others.borrow_mut());
         others.iter().for_each(JoinHandle::abort);
-        // Refused or cancelled if the runtime is being dropped.
+        // Rejected or cancelled if the runtime is being dropped.
         spawn(sleep(Duration::from_secs(1))).detach();
     }
 }

@@ -34,7 +34,7 @@ use socket2::{Domain, SockAddr, SockRef, Socket, Type};
 
 const MEGABYTE: usize = 1 << 20;
 
-/// Path in the directory for temporary files. The file is removed on drop.
+/// Path in the temporary directory. The file is removed on drop.
 struct Path(PathBuf);
 
 impl Path {

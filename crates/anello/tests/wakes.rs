@@ -66,7 +66,7 @@ fn test_wake_by_busy_worker(setup: &Setup, third: impl FnOnce(Handle) + Send + '
         let first = sleeper.spawn_report();
         go.send(()).unwrap();
         third.join().unwrap();
-        // No turn runs: the wake-up sent by this worker is still queued if its driver queues wake-ups.
+        // No turn is running: the wake-up sent by this worker is still queued if its driver queues wake-ups.
         first.recv().unwrap();
     });
     sleeper.stop();

@@ -38,8 +38,7 @@ impl File {
     /// Opens a file for reading (`openat(2)`, on a thread for file operations).
     ///
     /// # Cancel safety
-    /// This function is cancel-safe. If the future is dropped before the file has been opened, the file is closed
-    /// again.
+    /// This function is cancel-safe. If the future is dropped before the file has been opened, the file is closed.
     ///
     /// # Errors
     /// Returns the error of [`std::fs::File::open`].
@@ -93,11 +92,11 @@ impl File {
         }
     }
 
-    /// Reads a range of the file into the page cache, on a thread for file operations, and waits until this has
-    /// finished. The range may extend beyond the end of the file.
+    /// Reads a range of the file into the page cache, on a thread for file operations, and waits for completion. The
+    /// range may extend beyond the end of the file.
     ///
-    /// Does nothing if the range is in the page cache, or was there less than 100 ms ago. To check, the runtime calls
-    /// `cachestat(2)` (Linux 6.5) and reads a few bytes with `RWF_NOWAIT` (Linux 4.14).
+    /// Does nothing if the range is in the page cache, or was found there less than 100 ms ago. To check, the runtime
+    /// calls `cachestat(2)` (Linux 6.5) and reads a few bytes with `RWF_NOWAIT` (Linux 4.14).
     ///
     /// # Cancel safety
     /// This function is cancel-safe.

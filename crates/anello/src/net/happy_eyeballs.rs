@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use crate::time::sleep;
 
-/// Delay before the next attempt starts while the previous one is still pending (RFC 8305, section 8).
+/// Delay before the next attempt starts if the previous one is still pending (RFC 8305, section 8).
 const ATTEMPT_DELAY: Duration = Duration::from_millis(250);
 
 /// Tries to connect to the addresses, returns the first connection and cancels the other attempts. An attempt starts
@@ -50,8 +50,8 @@ pub(super) async fn connect_to_first<T, F: Future<Output = io::Result<T>>>(
     }
 }
 
-/// Returns the addresses with alternating families, starting with the family of the first. The order within a family
-/// is kept.
+/// Returns the addresses with alternating families, starting with that of the first address. Preserves the order within
+/// each family.
 fn interleave(addresses: Vec<SocketAddr>) -> Vec<SocketAddr> {
     let count = addresses.len();
     let is_first_ipv6 = addresses.first().is_some_and(SocketAddr::is_ipv6);
@@ -107,7 +107,7 @@ mod tests {
         texts.map(address).into()
     }
 
-    /// Runs a test on the Linux drivers that are available.
+    /// Runs a test on the available Linux drivers.
     fn on_drivers<F: Future<Output = ()>>(test: impl Fn() -> F) {
         for kind in [DriverKind::Uring, DriverKind::Epoll] {
             match Runtime::builder().driver(kind.clone()).driver_from_environment(false).build() {

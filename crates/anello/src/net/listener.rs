@@ -109,7 +109,7 @@ impl Listener {
     /// call the wakers of the sink.
     pub fn close_with_sink(self, sink: Arc<dyn AcceptSink>) {
         let Ok(mut driver) = self.shared.driver.try_borrow_mut() else {
-            // The driver is borrowed: the listener is dropped together with an object that the driver drops.
+            // The driver is already borrowed: it is dropping an object that owns this listener.
             let shared = Rc::clone(&self.shared);
             return shared.spawn(async move { self.close_with_sink(sink) }).detach();
         };
@@ -136,7 +136,7 @@ impl Drop for Listener {
     }
 }
 
-/// Returns whether the process or the system lacks descriptors or memory for a connection.
+/// Returns whether the process or the system has run out of descriptors or memory for a connection.
 pub(super) fn is_exhausted(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE | libc::ENOMEM | libc::ENOBUFS))
 }

@@ -17,7 +17,7 @@ use crate::executor::current;
 ///
 /// [`StreamSocket`] documents the methods and guarantees of all streams. `TCP_NODELAY` is on by default. Urgent data is
 /// received in order with the other data (`SO_OOBINLINE`). On io_uring, it may be delayed until the peer sends further
-/// bytes, see [`one_shot_receive`](crate::DriverOptions::one_shot_receive).
+/// bytes; see [`one_shot_receive`](crate::DriverOptions::one_shot_receive).
 pub type TcpStream = StreamSocket<Tcp>;
 
 impl StreamSocket<Tcp> {
@@ -32,7 +32,7 @@ impl StreamSocket<Tcp> {
     /// Returns an error if the name cannot be resolved, or if all attempts fail. The error includes all addresses.
     ///
     /// # Panics
-    /// Panics if no runtime runs on this thread.
+    /// Panics if no runtime is running on this thread.
     pub async fn connect(address: impl ToSocketAddrs) -> io::Result<Self> {
         Self::connect_to_any(None, address).await
     }
@@ -48,7 +48,7 @@ impl StreamSocket<Tcp> {
     /// `AddrNotAvailable` if no local port is left for the peer.
     ///
     /// # Panics
-    /// Panics if no runtime runs on this thread.
+    /// Panics if no runtime is running on this thread.
     pub async fn connect_from(source: SocketAddr, address: impl ToSocketAddrs) -> io::Result<Self> {
         Self::connect_to_any(Some(source), address).await
     }

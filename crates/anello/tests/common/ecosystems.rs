@@ -141,7 +141,7 @@ macro_rules! in_every_ecosystem {
     }};
 }
 
-/// Writes all bytes with calls and sizes chosen at random.
+/// Writes all bytes with randomly chosen calls and sizes.
 async fn write_all(adapter: &mut impl Ecosystem, mut bytes: &[u8], random: &mut Rng) -> io::Result<()> {
     while !bytes.is_empty() {
         let count = match random.usize(..3) {

@@ -171,7 +171,7 @@ fn unchunked(response: &[u8]) -> Vec<u8> {
     }
 }
 
-/// Body that counts the bytes produced. It is not `Send`, so neither is the future of the connection.
+/// Body that counts the bytes produced. It is not `Send`, so the connection's future is not `Send` either.
 struct CountingBody {
     left: Bytes,
     produced: Rc<Cell<usize>>,

@@ -41,7 +41,7 @@ pub struct Report {
 }
 
 impl Server {
-    /// Starts a server on the driver of the setup, with an optional limit of open files.
+    /// Starts a server on the driver of the setup, with an optional open-file limit.
     pub fn start(setup: &Setup, open_files: Option<u64>) -> Self {
         let mut command = Command::new(std::env::current_exe().unwrap());
         command.args(["server_child", "--exact", "--nocapture", "--test-threads=1"]).env(SETUP, setup.name);
