@@ -53,8 +53,7 @@ fn main() -> io::Result<()> {
     workers.join()?.into_iter().collect()
 }
 
-// ---- The axum application, which is independent of anello except for the sleep
-// ---------------------------------------
+// ---- The axum application, which is independent of anello except for the sleep --------------------------------------
 
 #[derive(Clone, Default)]
 struct Visits(Arc<AtomicU64>);
@@ -103,8 +102,7 @@ async fn count(Path(seconds): Path<u32>) -> Result<Body, StatusCode> {
     })))
 }
 
-// ---- The server
-// ------------------------------------------------------------------------------------------------------
+// ---- The server -----------------------------------------------------------------------------------------------------
 
 /// Time limit for open connections during shutdown.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(10);

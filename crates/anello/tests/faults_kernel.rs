@@ -151,7 +151,7 @@ fn fault_04_no_descriptors_left() {
         }
         assert!(served.len() >= 20 && refused >= 100, "{} served, {refused} refused", served.len());
         assert!(server.report().refused >= 100);
-        // One client waits in the accept queue, and the server must not busy-loop.
+        // One client is waiting in the accept queue, and the server must not busy-loop.
         let percentage = idle_percentage(&mut server);
         assert!(percentage < 5.0, "{percentage} % of a core while idle");
         assert!(served.iter_mut().all(is_served), "existing connections must stay open");

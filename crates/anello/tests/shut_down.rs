@@ -41,7 +41,7 @@ fn poll_once<F: Future>(future: Pin<&mut F>, waker: &Waker) -> Poll<F::Output> {
     future.poll(&mut Context::from_waker(waker))
 }
 
-/// Action of a destructor.
+/// Action performed by a destructor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum DropAction {
     Panic,
@@ -395,7 +395,7 @@ fn futures_are_dropped_on_their_thread_despite_panicking_subscriber() {
     });
 }
 
-/// Environment variable with the name of the setup of the exiting process.
+/// Environment variable that contains the name of the exiting process's setup.
 const EXITS: &str = "ANELLO_TEST_EXITS";
 const EXIT_CODE: i32 = 42;
 

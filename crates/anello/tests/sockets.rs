@@ -217,7 +217,7 @@ fn duplicated_descriptor_does_not_affect_other_connections() {
             assert_eq!(second.recv().await.unwrap().as_deref(), Some(&b"2"[..]));
             second.write_all(b"3").await.unwrap();
             second.shutdown().await.unwrap();
-            // This thread waits for the peer below, and the driver makes no progress meanwhile.
+            // This thread waits for the peer below, and the driver makes no progress in the meantime.
             second.flush().await.unwrap();
             let mut rest = Vec::new();
             peer.read_to_end(&mut rest).unwrap();

@@ -1,4 +1,4 @@
-//! Tasks: results, panics, cancellation, wake-ups from other threads and runtimes, workers, signals, fairness.
+//! Tasks: results, panics, cancellation, wake-ups from other threads and runtimes, workers, signals, and fairness.
 
 mod common;
 
@@ -276,7 +276,7 @@ fn wake_up_is_not_lost_when_turn_has_other_work() {
                 })
                 .await;
                 client.write_all(b"x").await.unwrap();
-                // Requests a completion for the send, so that the next turn handles it. No task waits for it.
+                // Requests a completion for the send, so that the next turn handles it. No task is waiting for it.
                 drop(common::poll_at_most(1, client.flush()).await);
                 if round % 50 == 0 {
                     let mut received = [0; 50];
@@ -291,7 +291,7 @@ fn wake_up_is_not_lost_when_turn_has_other_work() {
 
 #[test]
 fn runtimes_wake_each_other() {
-    // Rings wake each other through MSG_RING, other pairs through eventfd. All pairs are tested.
+    // Rings wake each other through MSG_RING, and other pairs through eventfd. All pairs are tested.
     let mut setups = both_drivers();
     setups.push(setups[0].with(|options| options.disabled_features.msg_ring = true));
     setups.push(setups[0].with(|options| options.disabled_features.defer_taskrun = true));

@@ -31,8 +31,8 @@ use common::{
     simulated_drivers,
 };
 
-/// Size of a message: several buffers, if these are small. Miri is about a thousand times slower, so messages are
-/// shorter there.
+/// Size of a message, which spans several buffers if the buffers are small. Miri is about a thousand times slower, so
+/// messages are shorter there.
 const MESSAGE_BYTES: usize = if cfg!(miri) { 300 } else { 5000 };
 
 /// More polls than any exchange here needs.
@@ -244,14 +244,15 @@ fn fault_15_chunks_outlive_streams_and_runtimes() {
         drop(runtime);
         let received: Vec<u8> = chunks.iter().flat_map(|chunk| chunk.iter().copied()).collect();
         assert_same_bytes(&received, &expected);
-        // Returned in a different order than received, after the runtime that owns the pools has been dropped.
+        // The chunks are returned in a different order than they were received, after the runtime that owns the pools
+        // has been dropped.
         let (first, mut second): (Vec<_>, Vec<_>) =
             chunks.into_iter().enumerate().partition(|(index, _)| index % 2 == 0);
         drop(first);
         let half = second.split_off(second.len() / 2);
         second.into_iter().rev().for_each(drop);
-        // Truncated, and sent by a runtime that does not own the pools. The last chunk is in flight when that runtime
-        // is dropped.
+        // The chunks are truncated and sent by a runtime that does not own the pools. The last chunk is in flight when
+        // that runtime is dropped.
         let cut = half.into_iter().map(|(_, mut chunk)| {
             chunk.advance(chunk.len() / 3);
             chunk.truncate(chunk.len().div_ceil(2));

@@ -107,7 +107,7 @@ fn wake_is_sent_despite_panic_of_main_future() {
             })
         }));
         assert!(unwound.is_err());
-        // The runtime still exists but runs no turn.
+        // The runtime still exists but is not running a turn.
         ran.unwrap().recv().unwrap();
         drop(runtime);
         sleeper.stop();

@@ -17,7 +17,7 @@ const ATTEMPT_DELAY: Duration = Duration::from_millis(250);
 /// when the previous one has failed, or has been pending for `ATTEMPT_DELAY`.
 ///
 /// # Errors
-/// Returns the errors of all attempts if all fail. The errors of `connect` must include the addresses.
+/// Returns the errors of all attempts if all fail. Errors returned by `connect` must include the addresses.
 pub(super) async fn connect_to_first<T, F: Future<Output = io::Result<T>>>(
     addresses: Vec<SocketAddr>,
     connect: impl Fn(SocketAddr) -> F,
@@ -67,8 +67,8 @@ fn interleave(addresses: Vec<SocketAddr>) -> Vec<SocketAddr> {
     ordered
 }
 
-/// Combines the errors of all attempts into one. Its kind is that of the first error not caused by a missing route or
-/// address, because a machine without IPv6 reports such errors for every IPv6 address.
+/// Combines the errors of all attempts into one. The result has the kind of the first error not caused by a missing
+/// route or address, because a machine without IPv6 reports such errors for every IPv6 address.
 fn all_failed(mut errors: Vec<io::Error>) -> io::Error {
     use io::ErrorKind::{AddrNotAvailable, HostUnreachable, NetworkUnreachable};
     match errors.len() {

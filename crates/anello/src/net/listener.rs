@@ -47,7 +47,7 @@ impl Listener {
         Ok(Self::new(shared, key))
     }
 
-    /// Declares that other workers accept from the same socket.
+    /// Declares that other workers also accept from this socket.
     pub fn share(&self) {
         self.shared.driver.borrow_mut().share_listener(self.key);
     }
@@ -80,7 +80,7 @@ impl Listener {
         Poll::Ready(accepted.map(|key| Connection::new(Rc::clone(&self.shared), key)))
     }
 
-    /// Polls like `poll_accept`. If `keeps` returns `false`, the connection is returned as a descriptor.
+    /// Polls like `poll_accept`, but returns the connection as a descriptor if `keeps` returns `false`.
     pub fn poll_accept_if(&self, context: &Context<'_>, keeps: impl FnOnce() -> bool) -> PollIo<Accepted> {
         if !self.shared.has_budget_or_yield(context) {
             return Poll::Pending;

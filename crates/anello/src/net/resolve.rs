@@ -1,4 +1,4 @@
-//! Host name resolution on a thread of the blocking pool.
+//! Host name resolution on a thread in the blocking pool.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
@@ -10,7 +10,7 @@ use crate::spawn_blocking;
 ///
 /// A `SocketAddr`, a pair of an IP address and a port, a slice of addresses, and strings such as `"127.0.0.1:80"`,
 /// `"[::1]:80"` or `("::1", 80)` need no resolution. A string or pair with a host name, such as `"localhost:80"` or
-/// `("localhost", 80)`, is resolved with `getaddrinfo(3)` on a thread of the blocking pool, so the worker is not
+/// `("localhost", 80)`, is resolved with `getaddrinfo(3)` on a thread in the blocking pool, so the worker is not
 /// blocked.
 ///
 /// This trait is sealed.
@@ -134,7 +134,7 @@ impl Host {
     }
 }
 
-/// Resolves a host name with `getaddrinfo(3)` on a thread of the blocking pool. The addresses are in the system's order
+/// Resolves a host name with `getaddrinfo(3)` on a thread in the blocking pool. The addresses are in the system's order
 /// of preference. A socket address is returned unchanged. Cancel-safe.
 ///
 /// ```

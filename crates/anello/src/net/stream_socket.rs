@@ -150,9 +150,9 @@ impl<F: StreamFamily> StreamSocket<F> {
     ///
     /// Returns when the kernel has taken the bytes. The kernel may still refer to the file, so the peer may receive
     /// data that is written to the file afterwards. Parts that are not in the page cache, and were not found there in
-    /// the last 100 ms, are first read by a thread for file operations
-    /// ([`File::read_ahead`](crate::fs::File::read_ahead)), so the worker does not wait for the disk. If the peer has
-    /// closed the connection, the kernel raises `SIGPIPE`, which Rust programs ignore by default.
+    /// the last 100 ms, are first read by a blocking-pool thread ([`File::read_ahead`](crate::fs::File::read_ahead)),
+    /// so the worker does not wait for the disk. If the peer has closed the connection, the kernel raises `SIGPIPE`,
+    /// which Rust programs ignore by default.
     ///
     /// Not cancel-safe: the number of bytes sent is lost.
     ///

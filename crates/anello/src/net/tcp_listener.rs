@@ -77,7 +77,7 @@ impl TcpListenerBuilder {
         self.bind_to_first(address.to_host()?.without_resolution()?)
     }
 
-    /// Binds like [`bind`](Self::bind), and also accepts a name, which is resolved on a thread of the blocking pool.
+    /// Binds like [`bind`](Self::bind), and also accepts a name, which is resolved on a thread in the blocking pool.
     ///
     /// # Errors
     /// Returns an error if the name cannot be resolved or no address can be bound.

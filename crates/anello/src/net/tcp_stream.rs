@@ -23,7 +23,7 @@ pub type TcpStream = StreamSocket<Tcp>;
 impl StreamSocket<Tcp> {
     /// Connects to the first address that responds (`IORING_OP_CONNECT`, Linux 5.5; `connect(2)` on epoll).
     ///
-    /// A name is resolved on a thread of the blocking pool. If there are several addresses, attempts alternate between
+    /// A name is resolved on a thread in the blocking pool. If there are several addresses, attempts alternate between
     /// the address families. Each attempt starts when the previous one has failed or has been pending for 250 ms. The
     /// first successful attempt cancels the others (Happy Eyeballs, RFC 8305). Cancel-safe: dropping the future
     /// abandons the connection.

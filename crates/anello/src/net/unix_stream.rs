@@ -15,7 +15,7 @@ use crate::driver::PeerCredentials;
 use crate::executor::current;
 use crate::time::sleep;
 
-/// Bounds for the delay before a connect to a listener with a full backlog is retried.
+/// Bounds for the delay before retrying a connect to a listener with a full backlog.
 const MIN_RETRY_DELAY: Duration = Duration::from_millis(1);
 const MAX_RETRY_DELAY: Duration = Duration::from_millis(50);
 

@@ -1,7 +1,7 @@
 //! Streams used through the futures, tokio and hyper traits: byte order, backpressure and EOF.
 //!
-//! Written once for all stream families and all ecosystems. A test program defines its family as
-//! `crate::family`. The peer uses anello's own methods.
+//! Shared by all stream families and all ecosystems. Each test program defines its family as `crate::family`. The peer
+//! uses anello's own methods.
 
 use std::cell::Cell;
 use std::future::poll_fn;

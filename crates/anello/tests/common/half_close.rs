@@ -1,6 +1,6 @@
 //! Half-close: once the write direction is shut down or its owner is dropped, a FIN follows the accepted bytes.
 //!
-//! Written once for all stream families. A test program defines its family as `crate::family`.
+//! Shared by all stream families. Each test program defines its family as `crate::family`.
 
 use std::cell::Cell;
 use std::io;
@@ -15,7 +15,7 @@ use bytes::Bytes;
 use crate::common::{Flag, LARGE, TURNS, bytes_of_owner, pattern, poll_at_most};
 use crate::family::{Stream, on_every_setup, pair};
 
-/// Larger than the kernel accepts while the peer is not reading.
+/// Larger than what the kernel accepts while the peer is not reading.
 static MESSAGE: LazyLock<Bytes> = LazyLock::new(|| Bytes::from(pattern(13, LARGE)));
 
 /// Messages for each send path: sent in the next turn, sent immediately, and sent only as the peer reads.

@@ -1,6 +1,6 @@
 //! Hyper on anello streams: HTTP/1 and HTTP/2, clients and servers, and tower services.
 //!
-//! Written once for all stream families. A test program defines its family as `crate::family`.
+//! Shared by all stream families. Each test program defines its family as `crate::family`.
 
 use std::cell::Cell;
 use std::convert::Infallible;

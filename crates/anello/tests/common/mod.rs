@@ -33,8 +33,8 @@ pub fn hang_timeout() -> Duration {
     scaled_timeout(Duration::from_secs(60))
 }
 
-/// Scales a time limit for hanging tests by `ANELLO_TIMEOUT_FACTOR`, which is set if the processor is emulated or every
-/// memory access is checked.
+/// Scales a test's time limit by `ANELLO_TIMEOUT_FACTOR`, which is set if the processor is emulated or every memory
+/// access is checked.
 pub fn scaled_timeout(limit: Duration) -> Duration {
     limit * std::env::var("ANELLO_TIMEOUT_FACTOR").map_or(1, |factor| factor.parse().unwrap())
 }

@@ -1,6 +1,6 @@
 //! Streams and listeners: bytes arrive once and in order with every combination of calls, on every driver.
 //!
-//! Written once for all stream families. A test program defines its family as `crate::family`.
+//! Shared by all stream families. Each test program defines its family as `crate::family`.
 
 use std::io::{self, IoSlice};
 use std::rc::Rc;

@@ -1,7 +1,7 @@
 //! TLS with tokio-rustls on anello streams, with hyper on top: the alternative to `anello-http`'s own TLS for services
 //! that use `compat`.
 //!
-//! Written once for all stream families. A test program defines its family as `crate::family`.
+//! Shared by all stream families. Each test program defines its family as `crate::family`.
 
 use std::sync::Arc;
 

@@ -207,7 +207,7 @@ impl Attempt<io::Result<()>> {
     }
 }
 
-/// Awaits a future in one of the ways used by applications, or drops it while it is pending.
+/// Awaits a future in one of the ways that applications do, or drops it while it is pending.
 async fn attempt<F: Future>(future: F, world: &World, random: &mut Rng) -> Attempt<F::Output> {
     match random.usize(..6) {
         0 => match poll_at_most(random.usize(..4), future).await {

@@ -127,7 +127,7 @@ fn run_with_peers(seed: u64, setup: &Setup) {
     expect_all_dropped(&world);
 }
 
-/// Waits for blocking-pool jobs that outlive their runtime, and then until no hostile object is left.
+/// Waits for blocking-pool jobs that outlive their runtime, and then waits until no hostile object is left.
 fn expect_all_dropped(world: &World) {
     let started = Instant::now();
     while world.hostility.alive() != 0 {

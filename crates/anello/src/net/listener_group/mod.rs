@@ -386,8 +386,7 @@ impl<L: GroupListener> GroupMember<L> {
         }
     }
 
-    /// Applies the state of the group. Connections that are ready are returned first, so the state may take several
-    /// calls to apply.
+    /// Applies the group state. Ready connections are returned first, so applying the state may take several calls.
     #[cold]
     fn apply_state(&self) -> Option<AcceptStep> {
         let group_state = {

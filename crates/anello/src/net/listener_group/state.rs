@@ -256,8 +256,8 @@ impl State {
         self.slots.iter().filter_map(|slot| slot.waker.clone()).collect()
     }
 
-    /// Registers a waker to be called when the group is closed. Returns its ID, and the waker that was registered
-    /// under the ID.
+    /// Registers a waker to be called when the group is closed. Returns its ID, and the waker previously registered
+    /// under that ID.
     pub fn await_close(&mut self, number: Option<u64>, waker: Waker) -> (u64, Option<Waker>) {
         let number = number.unwrap_or(self.next_waker_id);
         self.next_waker_id = self.next_waker_id.max(number + 1);
