@@ -54,7 +54,7 @@ pub use executor::{
     spawn_blocking, yield_now,
 };
 
-/// Documents whose examples are doctests of this crate.
+/// Documents whose examples run as doctests of this crate.
 #[cfg(doctest)]
 mod documents {
     #[doc = include_str!("../../../README.md")]

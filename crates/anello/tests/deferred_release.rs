@@ -183,7 +183,7 @@ impl AsRef<[u8]> for Timed {
 }
 impl Drop for Timed {
     fn drop(&mut self) {
-        // Time since the bytes were created.
+        // Measures the time since the bytes were created, as an application might.
         let _now = anello::time::monotonic_now();
         self.1.fetch_add(1, Ordering::SeqCst);
     }

@@ -383,8 +383,8 @@ fn fault_22_resets_while_receive_is_armed() {
                 for number in 0..CLIENTS {
                     let mut client = StdStream::connect(address).unwrap();
                     SockRef::from(&client).set_linger(Some(Duration::ZERO)).unwrap();
-                    // Each reset arrives at a different moment: during the accept, while the receive is armed, or while
-                    // it is waiting.
+                    // Each reset arrives at a different moment: during the accept, while the receive is being armed, or
+                    // while the receive is pending.
                     for _ in 0..number % 1000 {
                         std::hint::spin_loop();
                     }

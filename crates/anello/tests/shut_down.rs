@@ -1,5 +1,5 @@
-//! Application code during the shutdown of a runtime: destructors of wakers and byte owners that panic or drop the
-//! runtime, log subscribers that panic, `process::exit`, and sockets and futures that outlive the runtime.
+//! Application code during runtime shutdown: destructors of wakers and byte owners that panic or drop the runtime, log
+//! subscribers that panic, `process::exit`, and sockets and futures that outlive the runtime.
 
 mod common;
 

@@ -204,7 +204,7 @@ fn other_threads_spawn_and_wait() {
             })
             .collect();
         let sums = runtime.block_on(async move {
-            // The second runtime's own tasks run meanwhile.
+            // Meanwhile, the second runtime runs its own tasks.
             let echoing = spawn(async move { echo(&mut server).await });
             while threads.iter().any(|thread| !thread.is_finished()) {
                 client.write_all(b"x").await.unwrap();

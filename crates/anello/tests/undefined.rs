@@ -38,8 +38,8 @@ const MESSAGE_BYTES: usize = if cfg!(miri) { 300 } else { 5000 };
 /// More polls than any exchange here needs.
 const POLLS_LIMIT: usize = 10_000;
 
-/// Runs the test on these setups and on the simulated kernels. Under Miri, uses only the latter, because Miri does not
-/// support the others, and no watchdog, because Miri's clock runs too fast.
+/// Runs the test on these setups and on the simulated kernels. Under Miri, uses only the simulated kernels, because
+/// Miri does not support the other setups, and no watchdog, because Miri's clock runs too fast.
 fn on_each_and_sim(real: fn() -> Vec<Setup>, test: impl Fn(&Setup) + Send + Sync + 'static) {
     if cfg!(miri) {
         simulated_drivers().iter().for_each(test);
@@ -120,7 +120,7 @@ async fn poll_times<F: Future + Unpin>(future: &mut F, polls: usize) -> Option<F
     .await
 }
 
-/// Uses every kind of operation: accept, connect, timers, all sends, receives by lease and by copy, half-close.
+/// Uses every kind of operation: accept, connect, timers, all sends, receives by lease and by copy, and half-close.
 async fn exchange(alive: Rc<()>) -> io::Result<()> {
     let opening = spawn(open_with_echo(Rc::clone(&alive)));
     let mut client = opening.await.expect("task does not panic")?;

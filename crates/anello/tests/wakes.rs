@@ -51,8 +51,8 @@ async fn let_others_sleep() {
     sleep(Duration::from_millis(50)).await;
 }
 
-/// A worker wakes a sleeping worker, then stays busy until the other has run a task that a third thread spawned
-/// meanwhile.
+/// A worker wakes a sleeping worker, then stays busy until the other worker has run a task that a third thread spawned
+/// in the meantime.
 fn test_wake_by_busy_worker(setup: &Setup, third: impl FnOnce(Handle) + Send + 'static) {
     let sleeper = Sleeper::start(setup);
     let handle = sleeper.handle.clone();

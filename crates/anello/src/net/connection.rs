@@ -17,7 +17,7 @@ use crate::driver::{Driver, End, FileRange, Key, PeerCredentials, PollIo, SendBu
 use crate::executor::{Shared, current};
 use crate::fs::File;
 
-/// Number of file bytes that are read ahead and then sent at a time.
+/// Number of file bytes read ahead and then sent in one step.
 const FILE_CHUNK_BYTES: u64 = 2 * 1024 * 1024;
 
 /// Connection owned by a stream or shared by its halves.
@@ -290,7 +290,8 @@ impl Connection {
         Ok(sent)
     }
 
-    /// Ready when the kernel has taken all accepted bytes or they will be submitted in the next turns.
+    /// Ready when the kernel has taken all accepted bytes, or when the remaining bytes will be submitted in the next
+    /// turns.
     pub fn poll_submitted(&self, context: &Context<'_>) -> PollIo<()> {
         self.shared.driver.borrow_mut().poll_submitted(self.key, context.waker())
     }

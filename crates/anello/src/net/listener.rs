@@ -106,7 +106,7 @@ impl Listener {
     }
 
     /// Closes the listener. Connections that the kernel has already accepted for it go to the sink. The caller must
-    /// call the wakers of the sink.
+    /// call the sink's wakers.
     pub fn close_with_sink(self, sink: Arc<dyn AcceptSink>) {
         let Ok(mut driver) = self.shared.driver.try_borrow_mut() else {
             // The driver is already borrowed: it is dropping an object that owns this listener.
@@ -130,7 +130,7 @@ impl Drop for Listener {
         };
         driver.release_listener(self.key);
         drop(driver);
-        // The socket keeps listening until the kernel has released it. Without the flush, binding the address again
+        // The socket keeps listening until the kernel has released it. Without the flush, binding to the address again
         // would fail.
         self.shared.flush_driver();
     }

@@ -51,8 +51,8 @@ impl<F: StreamFamily> StreamSocket<F> {
         self.connection.recv()
     }
 
-    /// Copies received bytes into `buffer` and returns their number. Returns 0 at EOF or if `buffer` is empty.
-    /// Cancel-safe.
+    /// Copies received bytes into `buffer` and returns the number of bytes copied. Returns 0 at EOF or if `buffer` is
+    /// empty. Cancel-safe.
     ///
     /// # Errors
     /// See [`recv`](Self::recv).
@@ -61,7 +61,7 @@ impl<F: StreamFamily> StreamSocket<F> {
         self.connection.read(buffer)
     }
 
-    /// Fills `buffer`. Not cancel-safe: bytes already copied stay in `buffer`, but their number is lost.
+    /// Fills `buffer`. Not cancel-safe: bytes already copied stay in `buffer`, but the number of bytes copied is lost.
     ///
     /// # Errors
     /// See [`recv`](Self::recv). Returns `UnexpectedEof` if the stream ends before `buffer` is full.
@@ -87,7 +87,7 @@ impl<F: StreamFamily> StreamSocket<F> {
         self.connection.send(bytes.into())
     }
 
-    /// Accepts as many of `bytes` as fit into the send queue, and returns their number.
+    /// Accepts as many of `bytes` as fit into the send queue, and returns the number of bytes accepted.
     ///
     /// The bytes are passed to the kernel directly (`send(2)`). Bytes that the kernel does not take are copied, and so
     /// are later bytes while copied ones are still queued. Short writes (at most 4096 bytes and fewer than

@@ -45,7 +45,7 @@ impl StreamSocket<Tcp> {
     ///
     /// # Errors
     /// See [`connect`](Self::connect). Also returns `InvalidInput` if `source` is not a local address, and
-    /// `AddrNotAvailable` if no local port is left for the peer.
+    /// `AddrNotAvailable` if no local port is available for the peer.
     ///
     /// # Panics
     /// Panics if no runtime is running on this thread.
@@ -104,7 +104,8 @@ impl StreamSocket<Tcp> {
     }
 }
 
-/// Prefixes a connect error with its addresses. An error that concerns only the source already includes it.
+/// Prefixes a connect error with its addresses. An error that concerns only the source already includes the source
+/// address.
 fn with_addresses(peer: SocketAddr, source: Option<SocketAddr>, error: io::Error) -> io::Error {
     let text = match source {
         Some(_) if error.get_ref().is_some() => return error,

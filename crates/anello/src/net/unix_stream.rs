@@ -113,7 +113,7 @@ impl StreamSocket<Unix> {
     }
 }
 
-/// Prefixes the error with its address: a path, or `@` and an abstract name.
+/// Prefixes the error with the address: a path, or `@` and an abstract name.
 pub(super) fn with_address(address: &SocketAddr, error: &io::Error) -> io::Error {
     let name = match (address.as_pathname(), address.as_abstract_name()) {
         (Some(path), _) => path.display().to_string(),

@@ -17,7 +17,7 @@ pub struct Child {
 }
 
 impl Child {
-    /// Injects errors into system calls of the child. Each item is an argument of `strace -e inject=`.
+    /// Injects errors into system calls of the child. Each item is an argument to `strace -e inject=`.
     pub fn injecting(injections: &[&str]) -> Self {
         let mut wrapper: Vec<_> =
             ["strace", "-f", "-qqq", "-e", "signal=none", "-o", "/dev/null"].map(str::to_owned).into();

@@ -67,7 +67,7 @@ pub fn bytes_of_owner(on_drop: impl FnMut() + Send + 'static) -> bytes::Bytes {
     bytes::Bytes::from_owner(Owner(on_drop))
 }
 
-/// Driver with its options.
+/// Driver and its options.
 #[derive(Clone, Debug)]
 pub struct Setup {
     pub name: &'static str,

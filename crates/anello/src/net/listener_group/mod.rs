@@ -198,8 +198,8 @@ impl<L: GroupListener> ListenerGroup<L> {
     }
 
     /// Blocks the thread until every member has applied the last change, that is, accepts connections, has paused or
-    /// has closed. Ignores members that have left, and also waits for members that have not joined yet. Returns the
-    /// number of members.
+    /// has closed. Ignores members that have left, but waits for members that have not joined yet. Returns the number
+    /// of members.
     ///
     /// # Errors
     /// Returns `TimedOut` if a member has not applied the change within `timeout`.

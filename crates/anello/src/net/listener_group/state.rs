@@ -471,7 +471,7 @@ mod tests {
         assert_eq!(arrive(3 * MAX_TRANSFERRED), MAX_TRANSFERRED);
         let counts = assigned(&group);
         assert_eq!(arrive(100), 0);
-        // The count of the full member was raised meanwhile. When the member has room again, it receives no more than
+        // The full member's count was raised in the meantime. When the member has room again, it receives no more than
         // half of the connections.
         while group.take_transferred(1).is_some() {}
         let transferred = arrive(100);
