@@ -116,7 +116,7 @@ async fn drop_futures(seed: u64, count: u64) {
         }
     }
     drop((client, server));
-    // Connections that were established but never accepted.
+    // Accepts and drops connections that were established but not yet accepted.
     while timeout(Duration::from_millis(50), listener.accept()).await.is_ok() {}
     while current_metrics().unwrap().sockets > base {
         anello::time::sleep(Duration::from_millis(1)).await;

@@ -221,7 +221,7 @@ fn stream_works_after_send_file() {
             let sending = spawn(async move {
                 let length = content.len() as u64;
                 assert_eq!(server.send_file(&file, 0, length).await.unwrap(), length);
-                // More bytes than the buffers hold: the stream waits for data and for room to send.
+                // Larger than the buffers: the stream waits for data and for room to send.
                 echo(&mut server).await.unwrap();
                 server
             });

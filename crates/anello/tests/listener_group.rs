@@ -74,7 +74,7 @@ fn first_worker_ends(setup: &Setup, exit: WorkerExit, accepts_before: bool) {
     assert_echoed(client(at_second));
     resume_worker.send(()).expect("a receiver");
     waiting.into_iter().for_each(assert_echoed);
-    // Further clients, on both sockets.
+    // Further clients connect to both sockets.
     assert_echoed(client(at_first));
     assert_echoed(client(at_second));
     group.close(PendingConnections::Serve);

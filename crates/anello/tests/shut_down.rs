@@ -23,7 +23,7 @@ use bytes::Bytes;
 use common::*;
 use socket2::{Domain, SockAddr, Socket, Type};
 
-/// More bytes than a Unix socket accepts at once.
+/// Larger than what a Unix socket accepts in one call.
 const MESSAGE_BYTES: usize = 2 << 20;
 
 /// Creates a runtime that does not wait for peers when it is dropped.

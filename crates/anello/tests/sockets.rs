@@ -407,7 +407,7 @@ fn connect_from_local_address() {
             assert!(error.to_string().starts_with(&format!("{closed_address} from 127.0.0.9: ")), "{error}");
             let six: SocketAddr = "[::1]:0".parse().unwrap();
             assert!(TcpStream::connect_from(six, address).await.is_err(), "an address of another family");
-            // A port chosen by the application.
+            // The application chooses the port.
             let free = std::net::TcpListener::bind((source.ip(), 0)).unwrap().local_addr().unwrap();
             let client = TcpStream::connect_from(free, address).await.unwrap();
             assert_eq!(client.local_addr().unwrap(), free);

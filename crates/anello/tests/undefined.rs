@@ -35,7 +35,7 @@ use common::{
 /// messages are shorter there.
 const MESSAGE_BYTES: usize = if cfg!(miri) { 300 } else { 5000 };
 
-/// More polls than any exchange here needs.
+/// Larger than the number of polls that any exchange here needs.
 const POLLS_LIMIT: usize = 10_000;
 
 /// Runs the test on these setups and on the simulated kernels. Under Miri, uses only the simulated kernels, because

@@ -59,7 +59,7 @@ fn axum_router_over_tls_works_with_both_protocols() {
                 let serving = builder.serve_connection(server, TowerToHyperService::new(router));
                 let serving = spawn(serving.into_owned());
 
-                // More than the buffers of any layer can hold.
+                // Larger than the buffers of any layer.
                 let body = pattern(40, 1 << 20);
                 let request = Request::post(format!("https://{NAME}/back"))
                     .header("host", NAME)

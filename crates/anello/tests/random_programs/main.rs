@@ -120,7 +120,7 @@ fn run_with_peers(seed: u64, setup: &Setup) {
         drop(std::net::TcpStream::connect(address));
         let received = thread.join().unwrap().expect("a connection closed with EOF");
         connection.directions[0].receive(&received);
-        // Also for tasks that were dropped before they connected.
+        // Also ends the direction if the task was dropped before it connected.
         connection.directions[0].end();
         connection.directions[0].check_end(false);
     }
