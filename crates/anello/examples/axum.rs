@@ -2,7 +2,7 @@
 //!
 //! Usage: `axum [ADDRESS]`
 //!
-//! Prints its address and driver, and serves until SIGTERM or Ctrl-C. It then completes the requests in progress.
+//! Prints its address and driver, and serves until SIGTERM or Ctrl-C. It then completes in-flight requests.
 //! `ANELLO_DRIVER` selects the driver. Example requests, where `$A` is the address:
 //!
 //! ```text
@@ -53,8 +53,7 @@ fn main() -> io::Result<()> {
     workers.join()?.into_iter().collect()
 }
 
-// ---- The axum application, which is independent of anello except for the sleep
-// ---------------------------------------
+// ---- The axum application, which is independent of anello except for the sleep --------------------------------------
 
 #[derive(Clone, Default)]
 struct Visits(Arc<AtomicU64>);
@@ -84,7 +83,7 @@ async fn statistics(Json(numbers): Json<Vec<f64>>) -> Json<Statistics> {
     Json(Statistics { count, sum, mean: (count > 0).then(|| sum / count as f64) })
 }
 
-/// Counts the visits of all workers. The state of handlers is `Send`, and can be shared between workers.
+/// Counts visits across all workers. Handler state is `Send`, so workers can share it.
 async fn visits(State(Visits(visits)): State<Visits>) -> String {
     format!("{}\n", visits.fetch_add(1, Ordering::Relaxed) + 1)
 }
@@ -103,13 +102,12 @@ async fn count(Path(seconds): Path<u32>) -> Result<Body, StatusCode> {
     })))
 }
 
-// ---- The server
-// ------------------------------------------------------------------------------------------------------
+// ---- The server -----------------------------------------------------------------------------------------------------
 
 /// Time limit for open connections during shutdown.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Serves until SIGTERM or SIGINT, then completes the requests in progress.
+/// Serves until SIGTERM or SIGINT, then completes in-flight requests.
 async fn serve(listener: TcpListener, router: Router) -> io::Result<()> {
     let mut server = auto::Builder::new(HyperExecutor);
     server.http1().timer(HyperTimer);
@@ -144,7 +142,8 @@ async fn serve(listener: TcpListener, router: Router) -> io::Result<()> {
     Ok(())
 }
 
-/// Address shared by all workers, and the number of workers that listen. With port 0, the first worker sets the port.
+/// Address shared by all workers, and the number of listening workers. With port 0, the first listener determines the
+/// port.
 #[derive(Clone)]
 struct Listening(Arc<Mutex<(SocketAddr, usize)>>);
 
@@ -153,7 +152,7 @@ impl Listening {
         Self(Arc::new(Mutex::new((address, 0))))
     }
 
-    /// Binds the listener of one of `count` workers. The last worker prints the ready line.
+    /// Binds the listener for one of `count` workers. The last worker prints the ready line.
     fn listen(&self, count: usize) -> io::Result<TcpListener> {
         let mut listening = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let listener = TcpListener::builder().reuse_port(true).bind(listening.0)?;

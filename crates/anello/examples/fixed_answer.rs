@@ -1,9 +1,9 @@
 //! Sends a fixed 13-byte response to every HTTP/1.1 request. It only searches for the end of each request, so that the
-//! HTTP client is the bottleneck when clients are benchmarked. Request bodies are not supported.
+//! client is the bottleneck in benchmarks of HTTP clients. Request bodies are not supported.
 //!
 //! Usage: `fixed_answer [ADDRESS]`
 //!
-//! Prints its address, and serves until it is terminated.
+//! Prints its address and serves until it is terminated.
 
 use std::{env, io};
 

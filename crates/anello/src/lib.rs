@@ -26,12 +26,12 @@
 //!
 //! A [`Runtime`] runs tasks on one thread; [`Workers`] starts one runtime per core. The modules are:
 //!
-//! - [`net`], listeners and streams
-//! - [`time`], sleeps, timeouts and intervals
-//! - [`fs`], files
-//! - [`task`], tasks and cooperative scheduling
-//! - [`signal`], Unix signals
-//! - [`compat`], the I/O traits of tokio, hyper and futures
+//! - [`net`]: listeners and streams
+//! - [`time`]: sleeps, timeouts and intervals
+//! - [`fs`]: files
+//! - [`task`]: tasks and cooperative scheduling
+//! - [`signal`]: Unix signals
+//! - [`compat`]: the I/O traits of tokio, hyper and futures
 //!
 //! `ARCHITECTURE.md` describes the modules and traces a request through them.
 
@@ -54,7 +54,7 @@ pub use executor::{
     spawn_blocking, yield_now,
 };
 
-/// Documents whose examples are doctests of this crate.
+/// Documents whose examples run as doctests of this crate.
 #[cfg(doctest)]
 mod documents {
     #[doc = include_str!("../../../README.md")]

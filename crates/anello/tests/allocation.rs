@@ -1,5 +1,5 @@
-//! The steady state does not allocate for requests, deadlines or wake-ups. The allocator of this test program counts
-//! the allocations of each thread.
+//! In the steady state, requests, deadlines and wake-ups do not allocate. This test program's allocator counts the
+//! allocations on each thread.
 
 mod common;
 
@@ -12,7 +12,7 @@ use anello::time::timeout;
 use anello::{spawn, yield_now};
 use common::{all_drivers, both_drivers, on_each, pair};
 
-/// Counts the allocations of each thread.
+/// Allocator that counts the allocations on each thread.
 struct Counting;
 
 thread_local! {
@@ -20,7 +20,7 @@ thread_local! {
 }
 
 fn count() {
-    // The counter of an exiting thread has already been destroyed.
+    // When a thread exits, its counter may already have been destroyed.
     ALLOCATIONS.try_with(|count| count.set(count.get() + 1)).ok();
 }
 
@@ -66,7 +66,7 @@ async fn request(client: &mut TcpStream, size: usize) {
     assert_eq!(count, size);
 }
 
-/// Returns the number of allocations of this thread during `rounds` rounds, after the same number of warm-up rounds.
+/// Returns the number of allocations on this thread during `rounds` rounds, after the same number of warm-up rounds.
 async fn allocations_of(rounds: usize, mut round: impl AsyncFnMut()) -> u64 {
     for _ in 0..rounds {
         round().await;
@@ -148,7 +148,7 @@ fn no_allocation_per_deadline_or_wake_up() {
 }
 
 /// The executor has two lists of ready tasks, which it swaps every turn. A task that wakes another task uses one of
-/// them, depending on the parity of the turn. Both lists must have allocated capacity.
+/// them, depending on the parity of the turn number. Both lists must have allocated capacity.
 #[test]
 fn no_allocation_when_task_first_wakes_another_task() {
     on_each(all_drivers(), |setup| {

@@ -1,4 +1,4 @@
-//! Work on the pool of blocking threads.
+//! Work on the blocking thread pool.
 
 use std::sync::mpsc;
 

@@ -1,4 +1,4 @@
-//! Hyper's timer: never early, usable on any thread, and only with a runtime.
+//! Hyper's timer: never early, and usable on any thread that has a runtime.
 
 mod common;
 
@@ -72,7 +72,7 @@ fn sleep_can_be_dropped_and_reset() {
     });
 }
 
-/// Sleep of another crate that is never ready.
+/// Sleep from another crate, which is never ready.
 struct Foreign;
 
 impl Sleep for Foreign {}
@@ -130,7 +130,7 @@ fn sleep_outlives_runtime_it_was_polled_on() {
     on_every_driver(|setup| {
         let mut sleeping = HyperTimer.sleep(Duration::from_millis(5));
         for _ in 0..3 {
-            // Each runtime has a first timer with the same key in its wheel.
+            // The first timer of each runtime has the same key in its wheel.
             let runtime = setup.runtime();
             let mut own = HyperTimer.sleep(LONG);
             assert!(!poll_on(&runtime, &mut own));

@@ -11,7 +11,7 @@ use anello::time::{monotonic_now, sleep};
 use anello::{current_metrics, spawn, yield_now};
 use common::{Setup, on_both_drivers, on_each, simulated_drivers};
 
-/// Delay before the next attempt starts while the previous one is still pending.
+/// Delay before the next attempt starts if the previous one is still pending.
 const ATTEMPT_DELAY: Duration = Duration::from_millis(250);
 
 fn address(text: &str) -> SocketAddr {
@@ -42,7 +42,7 @@ fn refused_attempt_is_followed_immediately_by_next() {
         let attempted = addresses(["10.0.0.1:80", "10.0.0.2:80", "[::8]:80", "[::9]:80"]);
         let stream = TcpStream::connect(attempted).await.expect("a connection");
         assert_eq!(stream.peer_addr().expect("valid address"), address("[::9]:80"));
-        // Virtual time.
+        // The clock is virtual.
         assert!(monotonic_now() - start < ATTEMPT_DELAY);
     });
 }
@@ -56,7 +56,7 @@ fn silent_attempt_gets_parallel_attempt_after_delay_and_is_cancelled() {
         let attempted = addresses(["10.0.0.1:80", "10.0.0.2:80", "[::9]:80"]);
         let stream = TcpStream::connect(attempted).await.expect("a connection");
         assert_eq!(stream.peer_addr().expect("valid address"), address("[::9]:80"));
-        // Virtual time.
+        // The clock is virtual.
         let elapsed = monotonic_now() - start;
         assert!((ATTEMPT_DELAY..ATTEMPT_DELAY * 2).contains(&elapsed), "{elapsed:?}");
         while current_metrics().expect("metrics").sockets > sockets + 1 {

@@ -1,4 +1,4 @@
-//! Sockets that are released when no turn of the runtime follows, or while the driver is borrowed.
+//! Sockets that are released when the runtime runs no further turn, or while the driver is borrowed.
 
 mod common;
 
@@ -18,7 +18,7 @@ use anello::time::sleep;
 use anello::{JoinHandle, Runtime, spawn, yield_now};
 use common::*;
 
-/// Returns a runtime, a stream on it and the peer of the stream.
+/// Returns a runtime, a stream on it and the stream's peer.
 fn connected(setup: &Setup) -> (Runtime, TcpStream, std::net::TcpStream) {
     let listener = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let runtime = setup.runtime();
@@ -98,7 +98,7 @@ fn stream_dropped_outside_block_on_lingers_with_timeout() {
         });
         drop(client);
         runtime.block_on(async { sleep(Duration::from_secs(100)).await });
-        // Only the server side.
+        // Only the server side is still open.
         assert_eq!(runtime.metrics().sockets, 1);
         drop(server);
     }
@@ -183,7 +183,7 @@ impl AsRef<[u8]> for Timed {
 }
 impl Drop for Timed {
     fn drop(&mut self) {
-        // Time since the bytes were created.
+        // Measures the time since the bytes were created, as an application might.
         let _now = anello::time::monotonic_now();
         self.1.fetch_add(1, Ordering::SeqCst);
     }

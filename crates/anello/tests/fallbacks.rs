@@ -1,4 +1,5 @@
-//! Fallbacks in the io_uring setup: each one works and reports the missing feature. Errors include cause and remedy.
+//! Fallbacks in the io_uring setup: each one works and reports the missing feature. Errors include the cause and a
+//! remedy.
 
 mod common;
 
@@ -122,8 +123,8 @@ fn build(kind: DriverKind, options: &DriverOptions) -> io::Result<Runtime> {
     Runtime::builder().driver(kind).options(options.clone()).driver_from_environment(false).build()
 }
 
-/// Expects an error with cause and remedy if the driver is selected by name. With `auto`, expects a working epoll
-/// driver with a fallback reason.
+/// Expects an error that includes the cause and a remedy if the driver is selected by name. With `auto`, expects a
+/// working epoll driver with a fallback reason.
 fn expect_setup_refused(part_of_message: &'static str) {
     within(common::hang_timeout(), part_of_message, move || {
         let options = DriverOptions::default();

@@ -19,7 +19,7 @@ use common::{
     on_each, on_every_driver, pair, pattern,
 };
 
-/// Entry point of the server's child process, not a test in itself.
+/// Entry point for the server child process; not itself a test.
 #[test]
 fn server_child() {
     serve_if_child();
@@ -62,7 +62,7 @@ fn fault_01_interrupted_waits() {
 
 #[test]
 fn fault_01_signals_during_waits() {
-    // In a child process, because signals affect the whole process.
+    // Runs in a child process, because signals affect the whole process.
     Child::default().run("fault_01_signals_during_waits", || {
         let caught = Arc::new(AtomicBool::new(false));
         signal_hook::flag::register(signal_hook::consts::SIGHUP, Arc::clone(&caught)).unwrap();
@@ -151,7 +151,7 @@ fn fault_04_no_descriptors_left() {
         }
         assert!(served.len() >= 20 && refused >= 100, "{} served, {refused} refused", served.len());
         assert!(server.report().refused >= 100);
-        // One client waits in the accept queue, and the server must not busy-loop.
+        // One client is waiting in the accept queue, and the server must not busy-loop.
         let percentage = idle_percentage(&mut server);
         assert!(percentage < 5.0, "{percentage} % of a core while idle");
         assert!(served.iter_mut().all(is_served), "existing connections must stay open");

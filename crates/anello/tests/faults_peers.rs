@@ -24,7 +24,7 @@ use socket2::{Domain, SockRef, Socket, Type};
 
 const MEGABYTE: usize = 1 << 20;
 
-/// Entry point of the server's child process, not a test in itself.
+/// Entry point for the server child process; not itself a test.
 #[test]
 fn server_child() {
     serve_if_child();
@@ -60,7 +60,7 @@ async fn transfer_through_small_buffers(size: usize) {
     drop(writing.await.unwrap());
 }
 
-/// Returns the number of futures to drop, which can be set by `ANELLO_DROPS`.
+/// Returns the number of futures to drop, which can be set with `ANELLO_DROPS`.
 fn drops() -> u64 {
     let configured = std::env::var("ANELLO_DROPS").ok().map(|text| text.parse().unwrap());
     configured.unwrap_or(if cfg!(debug_assertions) { 20_000 } else { 100_000 })
@@ -68,7 +68,7 @@ fn drops() -> u64 {
 
 #[test]
 fn fault_10_futures_dropped_in_flight() {
-    // In a child process, because its memory usage is measured.
+    // Runs in a child process, because its memory usage is measured.
     Child::default().run("fault_10_futures_dropped_in_flight", || {
         on_both_drivers(|setup| {
             let runtime = setup.runtime();
@@ -116,7 +116,7 @@ async fn drop_futures(seed: u64, count: u64) {
         }
     }
     drop((client, server));
-    // Connections that were established but never accepted.
+    // Accepts and drops connections that were established but not yet accepted.
     while timeout(Duration::from_millis(50), listener.accept()).await.is_ok() {}
     while current_metrics().unwrap().sockets > base {
         anello::time::sleep(Duration::from_millis(1)).await;
@@ -126,7 +126,7 @@ async fn drop_futures(seed: u64, count: u64) {
 #[test]
 fn fault_11_accept_and_connect_timeouts() {
     Child::default().run("fault_11_accept_and_connect_timeouts", || {
-        // No task accepts and the backlog is full, so a connect never completes.
+        // No task is accepting and the backlog is full, so a connect never completes.
         let full = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
         full.bind(&SocketAddr::from((Ipv4Addr::LOCALHOST, 0)).into()).unwrap();
         full.listen(0).unwrap();
@@ -383,8 +383,8 @@ fn fault_22_resets_while_receive_is_armed() {
                 for number in 0..CLIENTS {
                     let mut client = StdStream::connect(address).unwrap();
                     SockRef::from(&client).set_linger(Some(Duration::ZERO)).unwrap();
-                    // Each reset arrives at a different moment: during the accept, while the receive is armed, or while
-                    // it is waiting.
+                    // Each reset arrives at a different moment: during the accept, while the receive is being armed, or
+                    // while the receive is pending.
                     for _ in 0..number % 1000 {
                         std::hint::spin_loop();
                     }

@@ -29,7 +29,7 @@ const LARGE: usize = 24 << 20;
 #[test]
 fn file_waits_for_stalled_reader_and_keeps_its_offset() {
     on_every_driver_and_sim(|setup| {
-        // The simulated kernel has buffers of a few KiB.
+        // The simulated kernel's buffers hold only a few KiB.
         let length = if setup.name.contains("sim") { 1 << 20 } else { LARGE };
         setup.run(async {
             let (mut client, mut server) = pair().await.unwrap();
@@ -221,7 +221,7 @@ fn stream_works_after_send_file() {
             let sending = spawn(async move {
                 let length = content.len() as u64;
                 assert_eq!(server.send_file(&file, 0, length).await.unwrap(), length);
-                // More bytes than the buffers hold: the stream waits for data and for room to send.
+                // Larger than the buffers: the stream waits for data and for room to send.
                 echo(&mut server).await.unwrap();
                 server
             });
@@ -283,7 +283,7 @@ fn files_are_read_from_page_cache_and_disk() {
                 read.extend_from_slice(&buffer[..count]);
             }
             assert_same_bytes(&read, &content);
-            // Evicts the data from memory, as far as the kernel complies, and reads it again.
+            // Evicts the data from memory, if the kernel complies, and reads it again.
             file.as_std().sync_all().unwrap();
             rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).unwrap();
             file.read_ahead(0, content.len() as u64).await.unwrap();

@@ -386,7 +386,7 @@ fn consume_budget_lets_timers_fire_while_task_is_always_ready() {
             sleep(pause).await;
             done.set(true);
             let late = processing.await.unwrap();
-            // At most the budget in use at the deadline and the next budget.
+            // At most the budget in use at the deadline, plus the next budget.
             assert!(late <= 256, "{}: {late} items after the deadline", setup.name);
         });
     });

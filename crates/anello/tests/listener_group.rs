@@ -36,8 +36,8 @@ fn two_cores() -> Vec<usize> {
     vec![allowed[0], allowed[allowed.len() - 1]]
 }
 
-/// Runs two workers with a socket each. The first has accepted from its socket, then blocks, and exits while clients
-/// wait.
+/// Runs two workers with one socket each. The first worker may accept from its socket, then blocks, and exits while
+/// clients are waiting.
 fn first_worker_ends(setup: &Setup, exit: WorkerExit, accepts_before: bool) {
     let ((first, at_first), (second, at_second)) = (listener(), listener());
     let group = ListenerGroup::<TcpListener>::new(vec![first, second], 2);
@@ -74,7 +74,7 @@ fn first_worker_ends(setup: &Setup, exit: WorkerExit, accepts_before: bool) {
     assert_echoed(client(at_second));
     resume_worker.send(()).expect("a receiver");
     waiting.into_iter().for_each(assert_echoed);
-    // Further clients, on both sockets.
+    // Further clients connect to both sockets.
     assert_echoed(client(at_first));
     assert_echoed(client(at_second));
     group.close(PendingConnections::Serve);
@@ -159,7 +159,7 @@ fn paused_group_keeps_accept_queue_and_serves_accepted_connections() {
             let early_clients: Vec<StdStream> = (0..5).map(|_| client(address)).collect();
             group.pause();
             assert_eq!(group.wait_applied(hang_timeout()).expect("all members stop"), 2);
-            // No member accepts: connections that were not accepted before wait for a process that has the socket.
+            // No member is accepting: connections not yet accepted wait for a process that has the socket.
             other.set_nonblocking(true).expect("blocking mode is set");
             let mut accepted_here = Vec::new();
             let after = client(address);
@@ -297,7 +297,7 @@ fn fault_39_connections_of_worker_exited_while_paused_are_served_after_resume() 
     });
 }
 
-/// Limits this process to `count` further descriptors.
+/// Limits this process to `count` additional descriptors.
 fn leave_descriptors(count: u64) {
     // The lowest unused descriptor number.
     let next = std::fs::File::open("/dev/null").expect("a descriptor").as_raw_fd();
@@ -318,7 +318,7 @@ fn is_served(client: &mut StdStream) -> bool {
 
 #[test]
 fn fault_04_workers_of_shared_socket_reject_clients_without_descriptors() {
-    // In a child process, because the limit is process-wide.
+    // Runs in a child process, because the limit is process-wide.
     let name = "fault_04_workers_of_shared_socket_reject_clients_without_descriptors";
     Child::default().run(name, || {
         on_each(available(), |setup| {

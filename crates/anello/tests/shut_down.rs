@@ -1,5 +1,5 @@
-//! Application code during the shutdown of a runtime: destructors of wakers and byte owners that panic or drop the
-//! runtime, log subscribers that panic, `process::exit`, and sockets and futures that outlive the runtime.
+//! Application code during runtime shutdown: destructors of wakers and byte owners that panic or drop the runtime, log
+//! subscribers that panic, `process::exit`, and sockets and futures that outlive the runtime.
 
 mod common;
 
@@ -23,7 +23,7 @@ use bytes::Bytes;
 use common::*;
 use socket2::{Domain, SockAddr, Socket, Type};
 
-/// More bytes than a Unix socket accepts at once.
+/// Larger than what a Unix socket accepts in one call.
 const MESSAGE_BYTES: usize = 2 << 20;
 
 /// Creates a runtime that does not wait for peers when it is dropped.
@@ -41,7 +41,7 @@ fn poll_once<F: Future>(future: Pin<&mut F>, waker: &Waker) -> Poll<F::Output> {
     future.poll(&mut Context::from_waker(waker))
 }
 
-/// Action of a destructor.
+/// Action performed by a destructor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum DropAction {
     Panic,
@@ -199,7 +199,7 @@ fn memory_of_send_in_flight_outlives_panicking_wakers_at_shutdown() {
     });
 }
 
-/// Returns two connected streams of a runtime that destructors drop.
+/// Returns two connected streams on a runtime that destructors drop.
 fn pair_of_stashed_runtime(setup: &Setup) -> (TcpStream, TcpStream) {
     let runtime = runtime_without_drain(setup);
     let streams = runtime.block_on(pair()).unwrap();
@@ -218,8 +218,8 @@ fn assert_gone(setup: &Setup, action: DropAction, stream: &mut TcpStream) {
     assert_eq!(error.kind(), ErrorKind::NotConnected, "{} {action:?}", setup.name);
 }
 
-/// Returns a pair of streams whose near side holds the last clone of a destructive waker, and the number of times it
-/// was dropped.
+/// Returns a pair of streams whose near side holds the last clone of a destructive waker, and the number of times that
+/// waker was dropped.
 fn pair_with_destructive_waker(
     setup: &Setup,
     action: DropAction,
@@ -395,7 +395,7 @@ fn futures_are_dropped_on_their_thread_despite_panicking_subscriber() {
     });
 }
 
-/// Environment variable with the name of the setup of the exiting process.
+/// Environment variable that contains the name of the exiting process's setup.
 const EXITS: &str = "ANELLO_TEST_EXITS";
 const EXIT_CODE: i32 = 42;
 

@@ -34,7 +34,7 @@ fn accepted_bytes_are_sent_when_block_on_returns() {
         for size in [1, 90, 3000, 50_000] {
             let message = pattern(1, size);
             runtime.block_on(stream.write_all(&message)).unwrap();
-            // The runtime does not run here, so the kernel must already have all bytes that fit. With a queue of 100
+            // The runtime is not running here, so the kernel must already have all bytes that fit. With a queue of 100
             // bytes, the last few may wait for the next turn.
             let mut received = vec![0; size.saturating_sub(setup.options.max_send_queue_bytes).max(1)];
             peer.read_exact(&mut received).unwrap();
@@ -91,7 +91,7 @@ fn dropping_runtime_does_not_wait_for_stalled_reader() {
     });
 }
 
-/// Bytes whose number of owners can be checked.
+/// Bytes whose reference count can be checked.
 #[derive(Clone)]
 struct Counted(Arc<Vec<u8>>);
 
@@ -217,7 +217,7 @@ fn duplicated_descriptor_does_not_affect_other_connections() {
             assert_eq!(second.recv().await.unwrap().as_deref(), Some(&b"2"[..]));
             second.write_all(b"3").await.unwrap();
             second.shutdown().await.unwrap();
-            // This thread waits for the peer below, and the driver makes no progress meanwhile.
+            // This thread waits for the peer below, and the driver makes no progress in the meantime.
             second.flush().await.unwrap();
             let mut rest = Vec::new();
             peer.read_to_end(&mut rest).unwrap();
@@ -234,7 +234,7 @@ fn duplicates_of_descriptor_are_imported_in_sequence() {
             let mut peer = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
             let (kept, _) = listener.accept().await.unwrap().into_std().await.unwrap();
             for round in 0..3 {
-                // Each duplicate reuses the number of the previous one.
+                // Each duplicate reuses the descriptor number of the previous one.
                 let mut stream = TcpStream::from_std(kept.try_clone().unwrap()).unwrap();
                 peer.write_all(b"question").unwrap();
                 assert_eq!(stream.recv().await.unwrap().as_deref(), Some(&b"question"[..]), "{round}");
@@ -407,7 +407,7 @@ fn connect_from_local_address() {
             assert!(error.to_string().starts_with(&format!("{closed_address} from 127.0.0.9: ")), "{error}");
             let six: SocketAddr = "[::1]:0".parse().unwrap();
             assert!(TcpStream::connect_from(six, address).await.is_err(), "an address of another family");
-            // A port chosen by the application.
+            // The application chooses the port.
             let free = std::net::TcpListener::bind((source.ip(), 0)).unwrap().local_addr().unwrap();
             let client = TcpStream::connect_from(free, address).await.unwrap();
             assert_eq!(client.local_addr().unwrap(), free);

@@ -38,7 +38,7 @@ fn run(seed: u64) -> Vec<(usize, &'static str, usize)> {
         let address = listener.local_addr().unwrap();
         let serving = spawn(async move {
             loop {
-                // A connection that was reset before it was accepted is not an error of the server.
+                // A connection that was reset before it was accepted is not a server error.
                 let Ok(mut stream) = listener.accept().await else { continue };
                 spawn(async move { echo(&mut stream).await }).detach();
             }

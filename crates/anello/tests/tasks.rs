@@ -1,4 +1,4 @@
-//! Tasks: results, panics, cancellation, wake-ups from other threads and runtimes, workers, signals, fairness.
+//! Tasks: results, panics, cancellation, wake-ups from other threads and runtimes, workers, signals, and fairness.
 
 mod common;
 
@@ -204,7 +204,7 @@ fn other_threads_spawn_and_wait() {
             })
             .collect();
         let sums = runtime.block_on(async move {
-            // The second runtime's own tasks run meanwhile.
+            // Meanwhile, the second runtime runs its own tasks.
             let echoing = spawn(async move { echo(&mut server).await });
             while threads.iter().any(|thread| !thread.is_finished()) {
                 client.write_all(b"x").await.unwrap();
@@ -276,7 +276,7 @@ fn wake_up_is_not_lost_when_turn_has_other_work() {
                 })
                 .await;
                 client.write_all(b"x").await.unwrap();
-                // Requests a completion for the send, so that the next turn handles it. No task waits for it.
+                // Requests a completion for the send, so that the next turn handles it. No task is waiting for it.
                 drop(common::poll_at_most(1, client.flush()).await);
                 if round % 50 == 0 {
                     let mut received = [0; 50];
@@ -291,7 +291,7 @@ fn wake_up_is_not_lost_when_turn_has_other_work() {
 
 #[test]
 fn runtimes_wake_each_other() {
-    // Rings wake each other through MSG_RING, other pairs through eventfd. All pairs are tested.
+    // Rings wake each other through MSG_RING, and other pairs through eventfd. All pairs are tested.
     let mut setups = both_drivers();
     setups.push(setups[0].with(|options| options.disabled_features.msg_ring = true));
     setups.push(setups[0].with(|options| options.disabled_features.defer_taskrun = true));
@@ -319,13 +319,13 @@ fn ping_pong(one: &Setup, other: &Setup) {
     runtime.block_on(async {
         let mine = runtime.handle();
         for round in 0..ROUNDS {
-            // There, back, and there again.
+            // Spawns a task on the other runtime, which spawns one on this runtime and awaits it.
             let mine = mine.clone();
             let answer = handle.spawn(async move { mine.spawn(async move { round * 2 }).await.unwrap() + 1 });
             assert_eq!(answer.await.unwrap(), round * 2 + 1);
         }
     });
-    // The last message is sent although this runtime no longer runs.
+    // The last message is sent even though this runtime is no longer running.
     let (report, reports) = mpsc::channel();
     runtime.block_on(async {
         handle.spawn(async move { report.send(()).unwrap() }).detach();
@@ -487,7 +487,7 @@ fn worker_start_error_contains_cause() {
     assert!(workers.unwrap().join().unwrap_err().to_string().contains("panicked"));
 }
 
-/// In a child process, because signals affect the whole process.
+/// Runs in a child process, because signals affect the whole process.
 #[test]
 fn signals_end_wait() {
     Child::default().run("signals_end_wait", || {
@@ -506,7 +506,7 @@ fn signals_end_wait() {
                     assert_eq!(signals.recv().await.unwrap(), HANGUP);
                     thread.join().unwrap();
                 }
-                // Two signals of different kinds, which the kernel does not merge, before any task polls for them.
+                // Two different signals, which the kernel does not merge, before any task polls for them.
                 let mut both = Signals::new(&[HANGUP, INTERRUPT]).unwrap();
                 for signal in [rustix::process::Signal::HUP, rustix::process::Signal::INT] {
                     rustix::process::kill_process(rustix::process::getpid(), signal).unwrap();
@@ -551,7 +551,7 @@ fn signal_kills_process_after_last_signals_handle_is_dropped() {
                     drop(second);
                 }
                 kill_self(rustix::process::Signal::TERM);
-                // Another thread may have received it.
+                // Another thread may have received the signal.
                 thread::sleep(common::hang_timeout());
             });
         });
@@ -569,7 +569,7 @@ fn ignored_signal_is_ignored_again_after_signals_handle_is_dropped() {
                 assert_eq!(signals.recv().await.unwrap(), HANGUP);
                 drop(signals);
                 kill_self(rustix::process::Signal::HUP);
-                // The previous signal has been delivered when this one is caught.
+                // The previous signal has been delivered by the time this one is caught.
                 let mut signals = Signals::new(&[INTERRUPT]).unwrap();
                 kill_self(rustix::process::Signal::INT);
                 assert_eq!(signals.recv().await.unwrap(), INTERRUPT);

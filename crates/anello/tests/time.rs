@@ -26,7 +26,8 @@ fn sleeps_never_complete_early() {
     });
 }
 
-/// Deadlines closer than this may be treated as equal: the current tick of the timer wheel and the next.
+/// Deadlines closer together than this may be treated as equal. Covers the current tick of the timer wheel and the
+/// next.
 const SAME_TICK: Duration = Duration::from_micros(2 * 132);
 
 #[test]

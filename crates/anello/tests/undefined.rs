@@ -31,15 +31,15 @@ use common::{
     simulated_drivers,
 };
 
-/// Size of a message: several buffers, if these are small. Miri is about a thousand times slower, so messages are
-/// shorter there.
+/// Size of a message, which spans several buffers if the buffers are small. Miri is about a thousand times slower, so
+/// messages are shorter there.
 const MESSAGE_BYTES: usize = if cfg!(miri) { 300 } else { 5000 };
 
-/// More polls than any exchange here needs.
+/// Larger than the number of polls that any exchange here needs.
 const POLLS_LIMIT: usize = 10_000;
 
-/// Runs the test on these setups and on the simulated kernels. Under Miri, uses only the latter, because Miri does not
-/// support the others, and no watchdog, because Miri's clock runs too fast.
+/// Runs the test on these setups and on the simulated kernels. Under Miri, uses only the simulated kernels, because
+/// Miri does not support the other setups, and no watchdog, because Miri's clock runs too fast.
 fn on_each_and_sim(real: fn() -> Vec<Setup>, test: impl Fn(&Setup) + Send + Sync + 'static) {
     if cfg!(miri) {
         simulated_drivers().iter().for_each(test);
@@ -56,7 +56,7 @@ fn runtime_without_drain(setup: &Setup) -> Runtime {
 /// Time at which the pending future is dropped.
 #[derive(Clone, Copy, Debug)]
 enum DropTime {
-    /// While the runtime runs, and continues to run.
+    /// While the runtime is running and continues to run.
     Within,
     /// Between two runs of the runtime, which is then dropped.
     Before,
@@ -120,7 +120,7 @@ async fn poll_times<F: Future + Unpin>(future: &mut F, polls: usize) -> Option<F
     .await
 }
 
-/// Uses every kind of operation: accept, connect, timers, all sends, receives by lease and by copy, half-close.
+/// Uses every kind of operation: accept, connect, timers, all sends, receives by lease and by copy, and half-close.
 async fn exchange(alive: Rc<()>) -> io::Result<()> {
     let opening = spawn(open_with_echo(Rc::clone(&alive)));
     let mut client = opening.await.expect("task does not panic")?;
@@ -192,7 +192,7 @@ fn fault_15_wakers_outlive_their_tasks_and_the_runtime() {
             yield_now().await;
             kept.wake_all();
         });
-        // All tasks are in a queue now, and no runtime runs them.
+        // All tasks are queued now, and no runtime is running them.
         thread::scope(|scope| {
             scope.spawn(|| kept.wake_all());
             kept.wake_all();
@@ -244,14 +244,15 @@ fn fault_15_chunks_outlive_streams_and_runtimes() {
         drop(runtime);
         let received: Vec<u8> = chunks.iter().flat_map(|chunk| chunk.iter().copied()).collect();
         assert_same_bytes(&received, &expected);
-        // Returned in a different order than received, after the runtime that owns the pools has been dropped.
+        // The chunks are returned in a different order than they were received, after the runtime that owns the pools
+        // has been dropped.
         let (first, mut second): (Vec<_>, Vec<_>) =
             chunks.into_iter().enumerate().partition(|(index, _)| index % 2 == 0);
         drop(first);
         let half = second.split_off(second.len() / 2);
         second.into_iter().rev().for_each(drop);
-        // Truncated, and sent by a runtime that does not own the pools. The last chunk is in flight when that runtime
-        // is dropped.
+        // The chunks are truncated and sent by a runtime that does not own the pools. The last chunk is in flight when
+        // that runtime is dropped.
         let cut = half.into_iter().map(|(_, mut chunk)| {
             chunk.advance(chunk.len() / 3);
             chunk.truncate(chunk.len().div_ceil(2));
@@ -301,8 +302,8 @@ fn fault_15_sends_in_flight_outlive_stream_and_runtime() {
                 let (mut client, mut server) = pair().await.unwrap();
                 client.write_all(b"leased").await.unwrap();
                 let chunk = server.recv().await.unwrap().unwrap();
-                // No task reads: the kernel takes the bytes it has room for. The chunk is queued after them, or is not
-                // accepted.
+                // No task is reading: the kernel takes the bytes it has room for. The chunk is queued after them, or is
+                // not accepted.
                 let sends = async {
                     server.send(pattern(1, bytes)).await.unwrap();
                     server.send(chunk).await.unwrap();
@@ -368,7 +369,7 @@ impl Drop for Last {
         self.wakers.wake_all();
         let others = std::mem::take(&mut *self.others.borrow_mut());
         others.iter().for_each(JoinHandle::abort);
-        // Refused or cancelled if the runtime is being dropped.
+        // Rejected or cancelled if the runtime is being dropped.
         spawn(sleep(Duration::from_secs(1))).detach();
     }
 }

@@ -34,7 +34,7 @@ use socket2::{Domain, SockAddr, SockRef, Socket, Type};
 
 const MEGABYTE: usize = 1 << 20;
 
-/// Path in the directory for temporary files. The file is removed on drop.
+/// Path in the temporary directory. The file is removed on drop.
 struct Path(PathBuf);
 
 impl Path {
@@ -235,7 +235,7 @@ fn closed_peer_returns_error_without_signal() {
             .unwrap();
         on_every_driver(|setup| {
             setup.run(async {
-                // The peer has closed its socket: writing fails with a broken pipe, reading returns EOF.
+                // The peer has closed its socket: writing fails with a broken pipe, and reading returns EOF.
                 let (mut stream, peer) = with_std().await;
                 drop(peer);
                 let written = match stream.write(b"nobody").await {

@@ -51,8 +51,8 @@ async fn let_others_sleep() {
     sleep(Duration::from_millis(50)).await;
 }
 
-/// A worker wakes a sleeping worker, then stays busy until the other has run a task that a third thread spawned
-/// meanwhile.
+/// A worker wakes a sleeping worker, then stays busy until the other worker has run a task that a third thread spawned
+/// in the meantime.
 fn test_wake_by_busy_worker(setup: &Setup, third: impl FnOnce(Handle) + Send + 'static) {
     let sleeper = Sleeper::start(setup);
     let handle = sleeper.handle.clone();
@@ -66,7 +66,7 @@ fn test_wake_by_busy_worker(setup: &Setup, third: impl FnOnce(Handle) + Send + '
         let first = sleeper.spawn_report();
         go.send(()).unwrap();
         third.join().unwrap();
-        // No turn runs: the wake-up sent by this worker is still queued if its driver queues wake-ups.
+        // No turn is running: the wake-up sent by this worker is still queued if its driver queues wake-ups.
         first.recv().unwrap();
     });
     sleeper.stop();
@@ -107,7 +107,7 @@ fn wake_is_sent_despite_panic_of_main_future() {
             })
         }));
         assert!(unwound.is_err());
-        // The runtime still exists but runs no turn.
+        // The runtime still exists but is not running a turn.
         ran.unwrap().recv().unwrap();
         drop(runtime);
         sleeper.stop();

@@ -26,7 +26,7 @@ use hyper::rt::Executor;
 /// ```
 ///
 /// # Panics
-/// [`execute`](Executor::execute) panics if no runtime runs on the calling thread.
+/// [`execute`](Executor::execute) panics if no runtime is running on the calling thread.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct HyperExecutor;
 

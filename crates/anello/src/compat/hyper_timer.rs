@@ -1,8 +1,8 @@
-//! Implementation of `hyper::rt::Timer` and `Sleep`.
+//! Implementations of `hyper::rt::Timer` and `Sleep`.
 //!
 //! Hyper requires sleeps that are `Send` and `Sync`, but a timer wheel belongs to one thread. A sleep therefore holds
 //! no reference to a runtime. It contains only its deadline and, once polled, the ID of the runtime that polled it and
-//! its timer's key. The key is valid only for the wheel of that runtime, and is never reused.
+//! the key of its timer. The key is valid only for the wheel of that runtime, and is never reused.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -13,7 +13,7 @@ use hyper::rt::{Sleep, Timer};
 
 use crate::executor::{Shared, TimerKey, with_current};
 
-/// Duration used when the requested one exceeds the range of `Instant`.
+/// Duration used if the requested duration exceeds the range of `Instant`.
 const FAR_FUTURE: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 
 /// A timer for hyper's timeouts, such as those for request headers and keep-alive.
@@ -42,7 +42,7 @@ const FAR_FUTURE: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 /// On the simulated driver, [`now`](Timer::now) returns the virtual time.
 ///
 /// # Panics
-/// Polling a sleep panics if no runtime runs on the calling thread.
+/// Polling a sleep panics if no runtime is running on the calling thread.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct HyperTimer;
 
@@ -108,7 +108,7 @@ impl Sleeping {
             self.registered = None;
             return Poll::Ready(());
         }
-        // The clock need not be read here: the wheel fires a timer with a deadline in the past in the next turn.
+        // The clock need not be read here: in the next turn, the wheel fires any timer whose deadline has passed.
         let deadline_ns = shared.runtime_clock.ns_at(self.deadline);
         let timer = shared.timers.borrow_mut().insert(deadline_ns, waker.clone());
         self.registered = Some(Registration { runtime_id: shared.runtime_clock.id, timer });

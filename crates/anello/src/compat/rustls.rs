@@ -81,7 +81,7 @@ where
         state.map(|_| consumed)
     }
 
-    /// Returns `true` if the peer has sent `close_notify`. All of its data has then been decrypted.
+    /// Returns `true` if the peer has sent `close_notify`. By then, all of its data has been decrypted.
     pub fn is_peer_closed(&self) -> bool {
         self.is_peer_closed
     }

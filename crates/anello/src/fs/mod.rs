@@ -1,8 +1,8 @@
 //! Asynchronous file reads, which never block the worker on disk I/O.
 //!
-//! Data in the page cache is read directly. Other data is read on a thread for file operations ([`spawn_blocking`]),
-//! while the worker continues to run its other tasks. Streams can send from a file without a copy through user space;
-//! see [`TcpStream::send_file`](crate::net::TcpStream::send_file).
+//! Data in the page cache is read directly. Other data is read on a blocking-pool thread ([`spawn_blocking`]), while
+//! the worker continues to run its other tasks. Streams can send from a file without a copy through user space; see
+//! [`TcpStream::send_file`](crate::net::TcpStream::send_file).
 
 mod residency;
 
@@ -35,11 +35,10 @@ struct FileInner {
 }
 
 impl File {
-    /// Opens a file for reading (`openat(2)`, on a thread for file operations).
+    /// Opens a file for reading (`openat(2)`, on a blocking-pool thread).
     ///
     /// # Cancel safety
-    /// This function is cancel-safe. If the future is dropped before the file has been opened, the file is closed
-    /// again.
+    /// This function is cancel-safe. If the future is dropped before the file has been opened, the file is closed.
     ///
     /// # Errors
     /// Returns the error of [`std::fs::File::open`].
@@ -54,7 +53,7 @@ impl File {
     /// the page cache, or at the end of the file.
     ///
     /// Data in the page cache is read directly (`preadv2(2)` with `RWF_NOWAIT`, Linux 4.14). Other data is read on a
-    /// thread for file operations (`pread(2)`).
+    /// blocking-pool thread (`pread(2)`).
     ///
     /// # Cancel safety
     /// This function is cancel-safe.
@@ -93,11 +92,11 @@ impl File {
         }
     }
 
-    /// Reads a range of the file into the page cache, on a thread for file operations, and waits until this has
-    /// finished. The range may extend beyond the end of the file.
+    /// Reads a range of the file into the page cache, on a blocking-pool thread, and waits for completion. The range
+    /// may extend beyond the end of the file.
     ///
-    /// Does nothing if the range is in the page cache, or was there less than 100 ms ago. To check, the runtime calls
-    /// `cachestat(2)` (Linux 6.5) and reads a few bytes with `RWF_NOWAIT` (Linux 4.14).
+    /// Does nothing if the range is in the page cache, or was found there less than 100 ms ago. To check, the runtime
+    /// calls `cachestat(2)` (Linux 6.5) and reads a few bytes with `RWF_NOWAIT` (Linux 4.14).
     ///
     /// # Cancel safety
     /// This function is cancel-safe.

@@ -2,9 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-/// Time for which the result of a check is valid.
+/// Time for which a check result is valid.
 ///
-/// Checking on every HTTP response would add 4 % to the instructions for sending a 300 KiB file (on epoll,
+/// Checking on every HTTP response would add 4 % to the instruction count for sending a 300 KiB file (on epoll,
 /// results/large-files-instructions-6.12.txt). The kernel is unlikely to evict files that are sent this often.
 const RESIDENCY_TTL: Duration = Duration::from_millis(100);
 
@@ -13,7 +13,7 @@ const RESIDENCY_TTL: Duration = Duration::from_millis(100);
 pub(super) struct ResidencyCache {
     start: u64,
     end: u64,
-    /// Time of the oldest check of the range.
+    /// Time of the oldest check within the range.
     since: Option<Instant>,
 }
 

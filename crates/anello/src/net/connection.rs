@@ -1,4 +1,4 @@
-//! Connections of all families: stream operations, and the handle that shuts down a stream.
+//! Connections in all address families: stream operations, and the handle that shuts down a stream.
 
 use std::cell::Ref;
 use std::fmt;
@@ -17,10 +17,10 @@ use crate::driver::{Driver, End, FileRange, Key, PeerCredentials, PollIo, SendBu
 use crate::executor::{Shared, current};
 use crate::fs::File;
 
-/// Number of bytes of a file that are read ahead and then sent at a time.
+/// Number of file bytes read ahead and then sent in one step.
 const FILE_CHUNK_BYTES: u64 = 2 * 1024 * 1024;
 
-/// A connection, which a stream or its halves share.
+/// Connection owned by a stream or shared by its halves.
 pub struct Connection {
     shared: Rc<Shared>,
     key: Key,
@@ -50,8 +50,8 @@ impl ShutdownHandle {
     }
 
     /// Resets the connection and closes it (`SO_LINGER` with zero), so that a TCP peer detects that the data is
-    /// incomplete. Bytes that the peer has not received are discarded. Tasks that use the stream, or wait for it, get
-    /// an error.
+    /// incomplete. Bytes that the peer has not received are discarded. Tasks that are using the stream or waiting for
+    /// it get an error.
     pub fn reset(&self) {
         let waiting = {
             let mut driver = self.shared.driver.borrow_mut();
@@ -65,8 +65,7 @@ impl ShutdownHandle {
         wake_all(waiting.into_iter().flatten());
     }
 
-    /// Shuts down both directions (`shutdown(2)` with `SHUT_RDWR`). Tasks that wait for the stream get EOF or an
-    /// error.
+    /// Shuts down both directions (`shutdown(2)` with `SHUT_RDWR`). Tasks waiting for the stream get EOF or an error.
     pub fn shutdown(&self) {
         // Fails only if the peer has already terminated the connection.
         self.shared.driver.borrow().shutdown(self.key, Shutdown::Both).ok();
@@ -124,7 +123,7 @@ impl Connection {
         })
     }
 
-    /// Stores the next bytes in `into`, which must be `None`. It stays `None` at EOF.
+    /// Stores the next bytes in `into`, which must be `None`. At EOF, `into` stays `None`.
     #[inline(always)]
     pub fn poll_recv(&self, into: &mut Option<Chunk>, context: &Context<'_>) -> PollIo<()> {
         if !self.shared.has_budget_or_yield(context) {
@@ -148,7 +147,7 @@ impl Connection {
         self.polled(context, |driver, waker| driver.poll_read(self.key, buffer, waker))
     }
 
-    /// Passes at most `max_bytes` bytes to one call of `copy`, and no bytes at EOF. Returns their number.
+    /// Calls `copy` at most once, with up to `max_bytes` bytes. Returns the number of bytes, which is 0 at EOF.
     pub fn poll_copy(
         &self,
         max_bytes: usize,
@@ -161,7 +160,7 @@ impl Connection {
         self.polled(context, |driver, waker| driver.poll_copy(self.key, max_bytes, copy, waker))
     }
 
-    /// Polls for a number of bytes and charges it to the budget of the running task.
+    /// Calls `poll`, which returns a number of bytes, and charges that number to the running task's budget.
     #[inline]
     fn polled(
         &self,
@@ -258,8 +257,8 @@ impl Connection {
         self.shared.driver.borrow_mut().poll_flush(self.key, context.waker())
     }
 
-    /// Sends a part of a file after all accepted bytes, and returns the number of bytes sent. `on_progress` is called
-    /// with the number of bytes each time the kernel has taken some.
+    /// Sends part of a file after all accepted bytes, and returns the number of bytes sent. `on_progress` is called
+    /// with the number of bytes each time the kernel takes some.
     pub async fn send_file(
         &self,
         file: &File,
@@ -270,7 +269,7 @@ impl Connection {
         let mut sent = 0;
         while sent < length {
             let chunk_bytes = (length - sent).min(FILE_CHUNK_BYTES);
-            // Without read-ahead, `sendfile(2)` would block on the disk. The simulated kernel needs none.
+            // Without read-ahead, `sendfile(2)` would block on the disk. The simulated kernel needs no read-ahead.
             if !self.driver().is_simulated() {
                 file.read_ahead(offset + sent, chunk_bytes).await?;
             }
@@ -291,7 +290,8 @@ impl Connection {
         Ok(sent)
     }
 
-    /// Ready when the kernel has taken all accepted bytes or they will be submitted in the next turns.
+    /// Ready when the kernel has taken all accepted bytes, or when the remaining bytes will be submitted in the next
+    /// turns.
     pub fn poll_submitted(&self, context: &Context<'_>) -> PollIo<()> {
         self.shared.driver.borrow_mut().poll_submitted(self.key, context.waker())
     }

@@ -14,8 +14,8 @@ use crate::driver::buffer::Chunk;
 /// a mutable borrow of one, which stays open.
 ///
 /// There is no copy and no allocation per message: chunks are sent from the buffer they were received into. The future
-/// is equivalent to a loop of `recv` and `send` in an `async` block, but is written by hand. This saves a few dozen
-/// instructions per message, and avoids cache misses with thousands of connections. Not cancel-safe: a chunk that was
+/// is equivalent to a loop of `recv` and `send` in an `async` block, but is hand-written, which saves a few dozen
+/// instructions per message and avoids cache misses with thousands of connections. Not cancel-safe: a chunk that was
 /// received but not yet accepted for sending is lost when the future is dropped.
 ///
 /// # Errors

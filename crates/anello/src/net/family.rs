@@ -11,17 +11,17 @@ use socket2::SockAddr;
 
 /// Address family of a stream or listener: [`Tcp`] or [`Unix`]. This trait is sealed.
 pub trait StreamFamily: Sealed + fmt::Debug + 'static {
-    /// Type of the addresses.
+    /// Address type.
     type Address;
-    /// Corresponding stream of the standard library.
+    /// Corresponding standard library stream.
     type StdStream: Into<OwnedFd> + From<OwnedFd>;
-    /// Corresponding listener of the standard library.
+    /// Corresponding standard library listener.
     type StdListener: Into<OwnedFd> + From<OwnedFd>;
 }
 
 /// Supertrait that other crates cannot name, which seals [`StreamFamily`].
 pub trait Sealed {
-    /// Names of the types, for debug output.
+    /// Type names for debug output.
     const STREAM: &'static str;
     const LISTENER: &'static str;
     /// `true` if an accepted socket inherits the options of its listener.

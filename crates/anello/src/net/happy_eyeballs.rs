@@ -10,14 +10,14 @@ use std::time::Duration;
 
 use crate::time::sleep;
 
-/// Delay before the next attempt starts while the previous one is still pending (RFC 8305, section 8).
+/// Delay before the next attempt starts if the previous one is still pending (RFC 8305, section 8).
 const ATTEMPT_DELAY: Duration = Duration::from_millis(250);
 
 /// Tries to connect to the addresses, returns the first connection and cancels the other attempts. An attempt starts
 /// when the previous one has failed, or has been pending for `ATTEMPT_DELAY`.
 ///
 /// # Errors
-/// Returns the errors of all attempts if all fail. The errors of `connect` must include the addresses.
+/// Returns the errors of all attempts if all fail. Errors returned by `connect` must include the addresses.
 pub(super) async fn connect_to_first<T, F: Future<Output = io::Result<T>>>(
     addresses: Vec<SocketAddr>,
     connect: impl Fn(SocketAddr) -> F,
@@ -50,8 +50,8 @@ pub(super) async fn connect_to_first<T, F: Future<Output = io::Result<T>>>(
     }
 }
 
-/// Returns the addresses with alternating families, starting with the family of the first. The order within a family
-/// is kept.
+/// Returns the addresses with alternating families, starting with that of the first address. Preserves the order within
+/// each family.
 fn interleave(addresses: Vec<SocketAddr>) -> Vec<SocketAddr> {
     let count = addresses.len();
     let is_first_ipv6 = addresses.first().is_some_and(SocketAddr::is_ipv6);
@@ -67,8 +67,8 @@ fn interleave(addresses: Vec<SocketAddr>) -> Vec<SocketAddr> {
     ordered
 }
 
-/// Combines the errors of all attempts into one. Its kind is that of the first error not caused by a missing route or
-/// address, because a machine without IPv6 reports such errors for every IPv6 address.
+/// Combines the errors of all attempts into one. The result has the kind of the first error not caused by a missing
+/// route or address, because a machine without IPv6 reports such errors for every IPv6 address.
 fn all_failed(mut errors: Vec<io::Error>) -> io::Error {
     use io::ErrorKind::{AddrNotAvailable, HostUnreachable, NetworkUnreachable};
     match errors.len() {
@@ -107,7 +107,7 @@ mod tests {
         texts.map(address).into()
     }
 
-    /// Runs a test on the Linux drivers that are available.
+    /// Runs a test on the available Linux drivers.
     fn on_drivers<F: Future<Output = ()>>(test: impl Fn() -> F) {
         for kind in [DriverKind::Uring, DriverKind::Epoll] {
             match Runtime::builder().driver(kind.clone()).driver_from_environment(false).build() {

@@ -1,7 +1,7 @@
-//! Dropped streams that still send accepted bytes, and are aborted after a timeout.
+//! Dropped streams that are still sending accepted bytes, and are aborted after a timeout.
 //!
-//! One task with one timer serves all streams of a runtime. Nearly every stream is finished by the next turn.
-//! Therefore an entry consists of two words, and finished entries are removed before the queue grows.
+//! One task with one timer serves all streams of a runtime. Nearly every stream finishes by the next turn. Entries are
+//! therefore small (two words), and finished entries are removed before the queue grows.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;

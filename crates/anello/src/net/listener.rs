@@ -47,7 +47,7 @@ impl Listener {
         Ok(Self::new(shared, key))
     }
 
-    /// Declares that other workers accept from the same socket.
+    /// Declares that other workers also accept from this socket.
     pub fn share(&self) {
         self.shared.driver.borrow_mut().share_listener(self.key);
     }
@@ -80,7 +80,7 @@ impl Listener {
         Poll::Ready(accepted.map(|key| Connection::new(Rc::clone(&self.shared), key)))
     }
 
-    /// Polls like `poll_accept`. If `keeps` returns `false`, the connection is returned as a descriptor.
+    /// Polls like `poll_accept`, but returns the connection as a descriptor if `keeps` returns `false`.
     pub fn poll_accept_if(&self, context: &Context<'_>, keeps: impl FnOnce() -> bool) -> PollIo<Accepted> {
         if !self.shared.has_budget_or_yield(context) {
             return Poll::Pending;
@@ -106,10 +106,10 @@ impl Listener {
     }
 
     /// Closes the listener. Connections that the kernel has already accepted for it go to the sink. The caller must
-    /// call the wakers of the sink.
+    /// call the sink's wakers.
     pub fn close_with_sink(self, sink: Arc<dyn AcceptSink>) {
         let Ok(mut driver) = self.shared.driver.try_borrow_mut() else {
-            // The driver is borrowed: the listener is dropped together with an object that the driver drops.
+            // The driver is already borrowed: it is dropping an object that owns this listener.
             let shared = Rc::clone(&self.shared);
             return shared.spawn(async move { self.close_with_sink(sink) }).detach();
         };
@@ -130,13 +130,13 @@ impl Drop for Listener {
         };
         driver.release_listener(self.key);
         drop(driver);
-        // The socket keeps listening until the kernel has released it. Without the flush, binding the address again
+        // The socket keeps listening until the kernel has released it. Without the flush, binding to the address again
         // would fail.
         self.shared.flush_driver();
     }
 }
 
-/// Returns whether the process or the system lacks descriptors or memory for a connection.
+/// Returns whether the process or the system has run out of descriptors or memory for a connection.
 pub(super) fn is_exhausted(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE | libc::ENOMEM | libc::ENOBUFS))
 }

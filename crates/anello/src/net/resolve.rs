@@ -1,4 +1,4 @@
-//! Host name resolution on a thread of the blocking pool.
+//! Host name resolution on a thread in the blocking pool.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
@@ -8,9 +8,10 @@ use crate::spawn_blocking;
 /// Target address of [`TcpStream::connect`](super::TcpStream::connect) and similar functions: socket addresses, or a
 /// host name with a port.
 ///
-/// A `SocketAddr`, a pair of an IP address and a port, a slice of addresses, and text such as `"127.0.0.1:80"`,
-/// `"[::1]:80"` or `("::1", 80)` need no resolution. Text with a name, such as `"localhost:80"` or `("localhost", 80)`,
-/// is resolved with `getaddrinfo(3)` on a thread of the blocking pool, so the worker is not blocked.
+/// A `SocketAddr`, a pair of an IP address and a port, a slice of addresses, and strings such as `"127.0.0.1:80"`,
+/// `"[::1]:80"` or `("::1", 80)` need no resolution. A string or pair with a host name, such as `"localhost:80"` or
+/// `("localhost", 80)`, is resolved with `getaddrinfo(3)` on a thread in the blocking pool, so the worker is not
+/// blocked.
 ///
 /// This trait is sealed.
 pub trait ToSocketAddrs: Sealed {}
@@ -133,7 +134,7 @@ impl Host {
     }
 }
 
-/// Resolves a host name with `getaddrinfo(3)` on a thread of the blocking pool. The addresses are in the system's order
+/// Resolves a host name with `getaddrinfo(3)` on a thread in the blocking pool. The addresses are in the system's order
 /// of preference. A socket address is returned unchanged. Cancel-safe.
 ///
 /// ```
@@ -147,13 +148,13 @@ impl Host {
 /// ```
 ///
 /// # Errors
-/// Returns `InvalidInput` if text is not of the form `HOST:PORT`, and the error of the resolver if the name does not
-/// exist or cannot be resolved.
+/// Returns `InvalidInput` if a string is not of the form `HOST:PORT`, and the error of the resolver if the name does
+/// not exist or cannot be resolved.
 pub async fn lookup_host(host: impl ToSocketAddrs) -> io::Result<Vec<SocketAddr>> {
     host.to_host()?.resolve().await
 }
 
-/// Name resolver: the system's, or, in tests of this crate, one that the test sets for its thread.
+/// Name resolver: the system's or, in this crate's tests, one that the test sets for its thread.
 pub(super) mod resolver {
     use std::io;
     use std::net::{SocketAddr, ToSocketAddrs};

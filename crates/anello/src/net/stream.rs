@@ -46,7 +46,7 @@ pub trait Stream: Sealed + Sized + Unpin + 'static {
         (ReadHalf(Rc::clone(&stream)), WriteHalf(OwnedWriter { stream, keeps_open: false }))
     }
 
-    /// Returns a handle that can shut down the connection from other tasks of this thread while a task uses it.
+    /// Returns a handle that can shut down the connection from other tasks on this thread while a task is using it.
     fn shutdown_handle(&self) -> ShutdownHandle {
         self.connection().shutdown_handle()
     }
@@ -183,9 +183,9 @@ impl<P: Deref<Target: Stream>> WriteHalf<P> {
         self.connection().send_file(file, offset, length, |_| {}).await
     }
 
-    /// Sends a part of a file, like [`send_file`](Self::send_file). `on_progress` is called with the number of bytes
-    /// each time the kernel has taken some. The caller can thus distinguish a peer that reads slowly from one that
-    /// does not read, and knows how many bytes were sent if the connection fails.
+    /// Sends part of a file, like [`send_file`](Self::send_file). `on_progress` is called with the number of bytes each
+    /// time the kernel takes some. The caller can thus distinguish a peer that reads slowly from one that does not
+    /// read, and knows how many bytes were sent if the connection fails.
     ///
     /// # Errors
     /// See [`send_file`](Self::send_file).

@@ -34,9 +34,9 @@ impl<F: StreamFamily> StreamListener<F> {
     }
 
     /// Sets whether the driver may accept connections before [`accept`](Self::accept) is called. The default is `true`:
-    /// io_uring then accepts all connections in the accept queue with one operation, and each holds a descriptor. With
-    /// `false`, at most one connection that `accept` has not yet returned is open. Use this for servers that run close
-    /// to a descriptor limit.
+    /// io_uring then accepts all connections in the accept queue with one operation, and each connection holds a
+    /// descriptor. With `false`, at most one connection that `accept` has not yet returned is open. Use this for
+    /// servers that run close to a descriptor limit.
     pub fn set_accept_ahead(&self, accepts_ahead: bool) {
         self.listener.set_accept_ahead(accepts_ahead);
     }
@@ -55,7 +55,7 @@ impl<F: StreamFamily> StreamListener<F> {
     /// Returns an error if the socket cannot be switched to non-blocking mode, or on the simulated driver.
     ///
     /// # Panics
-    /// Panics if no runtime runs on this thread.
+    /// Panics if no runtime is running on this thread.
     pub fn from_std(listener: F::StdListener) -> io::Result<Self> {
         Ok(Self::new(Listener::import(listener.into())?))
     }

@@ -51,8 +51,8 @@ impl<F: StreamFamily> StreamSocket<F> {
         self.connection.recv()
     }
 
-    /// Copies received bytes into `buffer` and returns their number. Returns 0 at EOF or if `buffer` is empty.
-    /// Cancel-safe.
+    /// Copies received bytes into `buffer` and returns the number of bytes copied. Returns 0 at EOF or if `buffer` is
+    /// empty. Cancel-safe.
     ///
     /// # Errors
     /// See [`recv`](Self::recv).
@@ -61,7 +61,7 @@ impl<F: StreamFamily> StreamSocket<F> {
         self.connection.read(buffer)
     }
 
-    /// Fills `buffer`. Not cancel-safe: bytes already copied stay in `buffer`, but their number is lost.
+    /// Fills `buffer`. Not cancel-safe: bytes already copied stay in `buffer`, but the number of bytes copied is lost.
     ///
     /// # Errors
     /// See [`recv`](Self::recv). Returns `UnexpectedEof` if the stream ends before `buffer` is full.
@@ -72,11 +72,12 @@ impl<F: StreamFamily> StreamSocket<F> {
     /// Queues owned bytes to be sent, without a copy, and returns once they are accepted.
     ///
     /// Bytes are accepted while fewer than [`max_send_queue_bytes`](crate::DriverOptions::max_send_queue_bytes) bytes
-    /// wait in the send queue. Accepted bytes are sent in order, even if this future is dropped. io_uring submits them
-    /// (`IORING_OP_SEND`, Linux 5.6) with the runtime's next system call. epoll calls `send(2)` immediately, or in the
-    /// runtime's next turn if there are few bytes and many sockets were ready. [`flush`](Self::flush) waits until the
-    /// kernel has taken the bytes. Unix sockets do not support zero-copy sends, so the zero-copy options have no effect
-    /// on them. Cancel-safe: a future that is dropped before completion has accepted nothing.
+    /// are waiting in the send queue. Accepted bytes are sent in order, even if this future is dropped. io_uring
+    /// submits them (`IORING_OP_SEND`, Linux 5.6) with the runtime's next system call. epoll calls `send(2)`
+    /// immediately, or in the runtime's next turn if there are few bytes and many sockets were ready.
+    /// [`flush`](Self::flush) waits until the kernel has taken the bytes. Unix sockets do not support zero-copy sends,
+    /// so the zero-copy options have no effect on them. Cancel-safe: a future that is dropped before completion has
+    /// accepted nothing.
     ///
     /// # Errors
     /// Returns an error if this send or an earlier one failed because the connection is broken (no signal is raised).
@@ -86,12 +87,12 @@ impl<F: StreamFamily> StreamSocket<F> {
         self.connection.send(bytes.into())
     }
 
-    /// Accepts as many of `bytes` as fit into the send queue, and returns their number.
+    /// Accepts as many of `bytes` as fit into the send queue, and returns the number of bytes accepted.
     ///
     /// The bytes are passed to the kernel directly (`send(2)`). Bytes that the kernel does not take are copied, and so
-    /// are later bytes while copied ones are still queued. Short writes, of at most 4096 bytes and fewer than
-    /// [`direct_send_threshold_bytes`](crate::DriverOptions::direct_send_threshold_bytes), are copied and sent in the
-    /// runtime's next turn, on io_uring always, on epoll only if many sockets were ready. Cancel-safe.
+    /// are later bytes while copied ones are still queued. Short writes (at most 4096 bytes and fewer than
+    /// [`direct_send_threshold_bytes`](crate::DriverOptions::direct_send_threshold_bytes)) are copied and sent in the
+    /// runtime's next turn: always on io_uring, and on epoll only if many sockets were ready. Cancel-safe.
     ///
     /// # Errors
     /// See [`send`](Self::send).
@@ -144,14 +145,14 @@ impl<F: StreamFamily> StreamSocket<F> {
     }
 
     /// Sends `length` bytes of a file, starting at `offset`, without copying them through user space (`sendfile(2)`).
-    /// Bytes accepted earlier are sent first. Returns the number of bytes sent, which is lower than `length` if the
-    /// file ends earlier.
+    /// Bytes accepted earlier are sent first. Returns the number of bytes sent, which is less than `length` if the file
+    /// ends earlier.
     ///
     /// Returns when the kernel has taken the bytes. The kernel may still refer to the file, so the peer may receive
-    /// data that is written to the file afterwards. Parts that are not in the page cache, and have not been in the
-    /// last 100 ms, are first read by a thread for file operations
-    /// ([`File::read_ahead`](crate::fs::File::read_ahead)), so the worker does not wait for the disk. If the peer has
-    /// closed the connection, the kernel raises `SIGPIPE`, which Rust programs ignore by default.
+    /// data that is written to the file afterwards. Parts that are not in the page cache, and were not found there in
+    /// the last 100 ms, are first read by a blocking-pool thread ([`File::read_ahead`](crate::fs::File::read_ahead)),
+    /// so the worker does not wait for the disk. If the peer has closed the connection, the kernel raises `SIGPIPE`,
+    /// which Rust programs ignore by default.
     ///
     /// Not cancel-safe: the number of bytes sent is lost.
     ///
@@ -209,7 +210,7 @@ impl<F: StreamFamily> StreamSocket<F> {
         self.connection.set(StreamOption::SendBufferBytes(bytes))
     }
 
-    /// Returns a handle that can shut down the connection from other tasks of this thread while a task uses it.
+    /// Returns a handle that can shut down the connection from other tasks on this thread while a task is using it.
     pub fn shutdown_handle(&self) -> ShutdownHandle {
         Stream::shutdown_handle(self)
     }
@@ -225,7 +226,7 @@ impl<F: StreamFamily> StreamSocket<F> {
     /// Returns an error if the socket cannot be switched to non-blocking mode, or on the simulated driver.
     ///
     /// # Panics
-    /// Panics if no runtime runs on this thread.
+    /// Panics if no runtime is running on this thread.
     pub fn from_std(stream: F::StdStream) -> io::Result<Self> {
         Ok(Self::new(Connection::import(stream.into())?))
     }

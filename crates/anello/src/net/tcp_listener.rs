@@ -64,26 +64,26 @@ impl TcpListenerBuilder {
     }
 
     /// Binds and listens (`socket(2)`, `bind(2)`, `listen(2)`) with `SO_REUSEADDR`, on the first address that can be
-    /// bound. Accepts only addresses. To bind a name, use [`bind_host`](Self::bind_host), which resolves it without
-    /// blocking.
+    /// bound. Accepts only addresses. To bind to a host name, use [`bind_host`](Self::bind_host), which resolves it
+    /// without blocking.
     ///
     /// # Errors
     /// Returns the error of the last address if no address can be bound, for example because it is in use, not
     /// permitted or not local. Returns `InvalidInput` for a name.
     ///
     /// # Panics
-    /// Panics if no runtime runs on this thread.
+    /// Panics if no runtime is running on this thread.
     pub fn bind(&self, address: impl ToSocketAddrs) -> io::Result<TcpListener> {
         self.bind_to_first(address.to_host()?.without_resolution()?)
     }
 
-    /// Binds like [`bind`](Self::bind), and also accepts a name, which is resolved on a thread of the blocking pool.
+    /// Binds like [`bind`](Self::bind), and also accepts a name, which is resolved on a thread in the blocking pool.
     ///
     /// # Errors
     /// Returns an error if the name cannot be resolved or no address can be bound.
     ///
     /// # Panics
-    /// Panics if no runtime runs on this thread.
+    /// Panics if no runtime is running on this thread.
     pub async fn bind_host(&self, host: impl ToSocketAddrs) -> io::Result<TcpListener> {
         self.bind_to_first(host.to_host()?.resolve().await?)
     }

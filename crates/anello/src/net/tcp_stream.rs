@@ -17,13 +17,13 @@ use crate::executor::current;
 ///
 /// [`StreamSocket`] documents the methods and guarantees of all streams. `TCP_NODELAY` is on by default. Urgent data is
 /// received in order with the other data (`SO_OOBINLINE`). On io_uring, it may be delayed until the peer sends further
-/// bytes, see [`one_shot_receive`](crate::DriverOptions::one_shot_receive).
+/// bytes; see [`one_shot_receive`](crate::DriverOptions::one_shot_receive).
 pub type TcpStream = StreamSocket<Tcp>;
 
 impl StreamSocket<Tcp> {
     /// Connects to the first address that responds (`IORING_OP_CONNECT`, Linux 5.5; `connect(2)` on epoll).
     ///
-    /// A name is resolved on a thread of the blocking pool. If there are several addresses, attempts alternate between
+    /// A name is resolved on a thread in the blocking pool. If there are several addresses, attempts alternate between
     /// the address families. Each attempt starts when the previous one has failed or has been pending for 250 ms. The
     /// first successful attempt cancels the others (Happy Eyeballs, RFC 8305). Cancel-safe: dropping the future
     /// abandons the connection.
@@ -32,7 +32,7 @@ impl StreamSocket<Tcp> {
     /// Returns an error if the name cannot be resolved, or if all attempts fail. The error includes all addresses.
     ///
     /// # Panics
-    /// Panics if no runtime runs on this thread.
+    /// Panics if no runtime is running on this thread.
     pub async fn connect(address: impl ToSocketAddrs) -> io::Result<Self> {
         Self::connect_to_any(None, address).await
     }
@@ -45,10 +45,10 @@ impl StreamSocket<Tcp> {
     ///
     /// # Errors
     /// See [`connect`](Self::connect). Also returns `InvalidInput` if `source` is not a local address, and
-    /// `AddrNotAvailable` if no local port is left for the peer.
+    /// `AddrNotAvailable` if no local port is available for the peer.
     ///
     /// # Panics
-    /// Panics if no runtime runs on this thread.
+    /// Panics if no runtime is running on this thread.
     pub async fn connect_from(source: SocketAddr, address: impl ToSocketAddrs) -> io::Result<Self> {
         Self::connect_to_any(Some(source), address).await
     }
@@ -104,7 +104,8 @@ impl StreamSocket<Tcp> {
     }
 }
 
-/// Prefixes a connect error with its addresses. An error that concerns only the source already includes it.
+/// Prefixes a connect error with its addresses. An error that concerns only the source already includes the source
+/// address.
 fn with_addresses(peer: SocketAddr, source: Option<SocketAddr>, error: io::Error) -> io::Error {
     let text = match source {
         Some(_) if error.get_ref().is_some() => return error,

@@ -45,7 +45,7 @@ impl StreamListener<Unix> {
     /// supports (107 bytes).
     ///
     /// # Panics
-    /// Panics if no runtime runs on this thread.
+    /// Panics if no runtime is running on this thread.
     pub fn bind(path: impl AsRef<Path>) -> io::Result<Self> {
         let path = path.as_ref();
         Self::bind_addr(&SocketAddr::from_pathname(path).map_err(|error| with_path(path, &error))?)
@@ -56,11 +56,11 @@ impl StreamListener<Unix> {
     /// determine which users can connect.
     ///
     /// # Errors
-    /// Returns `AddrInUse` if the path exists or the name is in use, even if no process listens on it. Returns other
-    /// errors of `bind(2)` if the socket file cannot be created, and an error on the simulated driver.
+    /// Returns `AddrInUse` if the path exists or the name is in use, even if no process is listening on it. Returns
+    /// other errors of `bind(2)` if the socket file cannot be created, and an error on the simulated driver.
     ///
     /// # Panics
-    /// Panics if no runtime runs on this thread.
+    /// Panics if no runtime is running on this thread.
     pub fn bind_addr(address: &SocketAddr) -> io::Result<Self> {
         let shared = current();
         let listening = shared.driver.borrow_mut().listen_unix(address, BACKLOG);

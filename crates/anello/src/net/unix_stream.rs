@@ -15,7 +15,7 @@ use crate::driver::PeerCredentials;
 use crate::executor::current;
 use crate::time::sleep;
 
-/// Bounds for the delay before a connect to a listener with a full backlog is retried.
+/// Bounds for the delay before retrying a connect to a listener with a full backlog.
 const MIN_RETRY_DELAY: Duration = Duration::from_millis(1);
 const MAX_RETRY_DELAY: Duration = Duration::from_millis(50);
 
@@ -50,7 +50,7 @@ impl StreamSocket<Unix> {
     /// kernel supports (107 bytes).
     ///
     /// # Panics
-    /// Panics if no runtime runs on this thread.
+    /// Panics if no runtime is running on this thread.
     pub async fn connect(path: impl AsRef<Path>) -> io::Result<Self> {
         let path = path.as_ref();
         let address = SocketAddr::from_pathname(path).map_err(|error| with_path(path, &error))?;
@@ -64,10 +64,10 @@ impl StreamSocket<Unix> {
     ///
     /// # Errors
     /// Returns the error from `connect(2)`: for example `NotFound` if the path does not exist, `ConnectionRefused` if
-    /// no process listens on the socket file, and `PermissionDenied` if the path is not accessible.
+    /// no process is listening on the socket file, and `PermissionDenied` if the path is not accessible.
     ///
     /// # Panics
-    /// Panics if no runtime runs on this thread.
+    /// Panics if no runtime is running on this thread.
     pub async fn connect_addr(address: &SocketAddr) -> io::Result<Self> {
         let shared = current();
         let mut delay = MIN_RETRY_DELAY;
@@ -98,7 +98,7 @@ impl StreamSocket<Unix> {
     /// driver.
     ///
     /// # Panics
-    /// Panics if no runtime runs on this thread.
+    /// Panics if no runtime is running on this thread.
     pub fn pair() -> io::Result<(Self, Self)> {
         let (one, other) = std::os::unix::net::UnixStream::pair()?;
         Ok((Self::from_std(one)?, Self::from_std(other)?))
@@ -113,7 +113,7 @@ impl StreamSocket<Unix> {
     }
 }
 
-/// Prefixes the error with its address: a path, or `@` and an abstract name.
+/// Prefixes the error with the address: a path, or `@` and an abstract name.
 pub(super) fn with_address(address: &SocketAddr, error: &io::Error) -> io::Error {
     let name = match (address.as_pathname(), address.as_abstract_name()) {
         (Some(path), _) => path.display().to_string(),

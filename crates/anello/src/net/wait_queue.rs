@@ -1,4 +1,4 @@
-//! Queue of futures that wait for the same socket.
+//! Queue of futures waiting for the same socket.
 //!
 //! The driver stores only the waker of the last future that polled. A future that completes or is dropped wakes the
 //! next one.

@@ -1,6 +1,6 @@
-//! Emulation of the default actions of signals that are no longer caught.
+//! Emulation of default actions for signals that are no longer caught.
 //!
-//! `signal-hook` never uninstalls its handler: without further measures, a signal would be ignored once the last
+//! `signal-hook` never uninstalls its handler. Without this emulation, a signal would be ignored once the last
 //! `Signals` is dropped. Each caught signal therefore gets a handler that performs the default action while no
 //! `Signals` catches it.
 
@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use signal_hook::SigId;
 
-/// Signals that have been caught at least once, by number.
+/// Signals that have been caught at least once, keyed by signal number.
 static EVER_CAUGHT: Mutex<BTreeMap<i32, EverCaught>> = Mutex::new(BTreeMap::new());
 
 struct EverCaught {

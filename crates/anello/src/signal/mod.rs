@@ -1,8 +1,8 @@
 //! Asynchronous handling of Unix signals.
 //!
 //! Few operations are allowed in a signal handler. The one installed here (by the `signal-hook` crate) writes a byte to
-//! a socket pair. The other end of the pair is a stream of the runtime, so a signal ends the driver's wait as received
-//! data does.
+//! a socket pair. The other end of the pair is a stream on the runtime, so a signal wakes the driver in the same way as
+//! received data.
 
 mod default_action;
 
@@ -17,13 +17,12 @@ use crate::net::UnixStream;
 /// A listener for Unix signals sent to the process.
 ///
 /// A process can have several `Signals`, including on different threads; each of them receives every signal. Signals
-/// that arrive while no task waits are not lost: [`recv`](Self::recv) returns once for each signal that was caught. The
-/// kernel merges pending signals with the same number before it delivers them.
+/// that arrive while no task is waiting are not lost: [`recv`](Self::recv) returns once for each signal that was
+/// caught. The kernel merges pending signals with the same number before it delivers them.
 ///
 /// When the last `Signals` that catches a signal is dropped, the default action of the signal is restored: SIGTERM then
-/// terminates the process. If the signal was ignored or had another handler when it was first caught, it is ignored or
-/// handled in that way again. Real-time signals, and other signals without a name in `signal-hook`, are ignored from
-/// then on.
+/// terminates the process. If the signal was ignored or had another handler when it was first caught, that disposition
+/// takes effect again. Real-time signals, and other signals without a name in `signal-hook`, are ignored from then on.
 #[derive(Debug)]
 pub struct Signals {
     caught: Vec<Caught>,
@@ -56,7 +55,7 @@ impl Signals {
     /// Returns an error if a signal cannot be caught, if the open-file limit is reached, or on the simulated driver.
     ///
     /// # Panics
-    /// Panics if no runtime runs on this thread.
+    /// Panics if no runtime is running on this thread.
     pub fn new(signals: &[i32]) -> io::Result<Self> {
         if let Some(signal) = signals.iter().find(|signal| signal_hook::consts::FORBIDDEN.contains(signal)) {
             let message = format!("signal {signal} cannot be caught");

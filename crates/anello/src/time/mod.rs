@@ -1,9 +1,9 @@
-//! Sleeps, timeouts and intervals, on the timer wheel of the runtime.
+//! Sleeps, timeouts and intervals, on the runtime's timer wheel.
 //!
 //! Timers need no additional system call: the next deadline becomes the timeout of the driver's wait. They never fire
-//! early. They fire late by up to the tick of the wheel (about 0.13 ms), by up to 1 ms more on epoll, whose timeout is
-//! in milliseconds, and by the time for which the worker is busy. On the simulated driver, timers use the virtual
-//! clock.
+//! early. They can fire late by up to one tick of the wheel (about 0.13 ms), by up to 1 ms more on epoll (whose timeout
+//! is in milliseconds), and by any time during which the worker is busy. On the simulated driver, timers use the
+//! virtual clock.
 
 use std::fmt;
 use std::future::{Future, poll_fn};
@@ -14,14 +14,14 @@ use std::time::Duration;
 
 use crate::executor::{Shared, TimerKey, current};
 
-/// Returns the current time of the runtime's clock, which all timers use.
+/// Returns the current time on the runtime's clock, which all timers use.
 ///
 /// The clock is monotonic (`clock_gettime(2)`), and virtual on the simulated driver. Its starting point differs between
 /// runtimes. Use this function to measure durations in code that also sleeps: on the simulated driver, every other
 /// clock disagrees with the timers.
 ///
 /// # Panics
-/// Panics if no runtime runs on this thread.
+/// Panics if no runtime is running on this thread.
 #[must_use]
 pub fn monotonic_now() -> Duration {
     Duration::from_nanos(current().now_ns())
@@ -33,7 +33,7 @@ pub fn monotonic_now() -> Duration {
 /// This function is cancel-safe.
 ///
 /// # Panics
-/// Panics if no runtime runs on this thread.
+/// Panics if no runtime is running on this thread.
 pub fn sleep(duration: Duration) -> Sleep {
     let shared = current();
     let deadline_ns = shared.now_ns().saturating_add(nanoseconds(duration));
@@ -46,7 +46,7 @@ pub fn sleep(duration: Duration) -> Sleep {
 /// Returns [`Elapsed`] if the future has not completed within `duration`.
 ///
 /// # Panics
-/// Panics if no runtime runs on this thread.
+/// Panics if no runtime is running on this thread.
 pub async fn timeout<F: Future>(duration: Duration, future: F) -> Result<F::Output, Elapsed> {
     let mut sleep = sleep(duration);
     let mut future = pin!(future);
@@ -62,20 +62,20 @@ pub async fn timeout<F: Future>(duration: Duration, future: F) -> Result<F::Outp
 /// Returns an interval that ticks every `period`. The first tick completes immediately.
 ///
 /// # Panics
-/// Panics if no runtime runs on this thread, or if `period` is zero.
+/// Panics if no runtime is running on this thread, or if `period` is zero.
 pub fn interval(period: Duration) -> Interval {
     assert!(!period.is_zero(), "interval period must not be zero");
     Interval { sleep: sleep(Duration::ZERO), period_ns: nanoseconds(period) }
 }
 
-/// Future of [`sleep`]. Dropping it removes the timer from the wheel.
+/// Future returned by [`sleep`]. Dropping it removes the timer from the wheel.
 #[must_use = "futures do nothing unless awaited"]
 pub struct Sleep {
     shared: Rc<Shared>,
     deadline_ns: u64,
     /// Key of the timer in the wheel, once the future has been polled.
     timer: Option<TimerKey>,
-    /// True if the sleep has yielded once because its deadline had passed and the budget of the task was exhausted.
+    /// True if the sleep has yielded once because its deadline had passed and the task's budget was exhausted.
     has_yielded: bool,
 }
 
@@ -161,7 +161,7 @@ impl Interval {
     }
 }
 
-/// The error of [`timeout`]: the duration has elapsed.
+/// Error returned by [`timeout`] when the duration has elapsed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Elapsed(());
 

@@ -17,7 +17,7 @@ pub struct Child {
 }
 
 impl Child {
-    /// Injects errors into system calls of the child. Each item is an argument of `strace -e inject=`.
+    /// Injects errors into system calls of the child. Each item is an argument to `strace -e inject=`.
     pub fn injecting(injections: &[&str]) -> Self {
         let mut wrapper: Vec<_> =
             ["strace", "-f", "-qqq", "-e", "signal=none", "-o", "/dev/null"].map(str::to_owned).into();
@@ -41,7 +41,7 @@ impl Child {
         self
     }
 
-    /// Runs this test of this executable again in a child process, where it calls `body`. The output of the child is
+    /// Runs this test of this executable again in a child process, which calls `body`. The output of the child is
     /// printed. Fails if the child fails.
     pub fn run(self, test: &str, body: impl FnOnce()) {
         let Some(output) = self.output(test, body) else { return };
@@ -61,7 +61,8 @@ impl Child {
     /// Runs the child and returns its output. In the child, calls `body`.
     fn output(self, test: &str, body: impl FnOnce()) -> Option<Output> {
         if std::env::var(CHILD).is_ok_and(|name| name == test) {
-            // The kernel would eventually replace the memory in use with huge pages, which changes the memory usage.
+            // The kernel would eventually replace the memory in use with huge pages, which would change the memory
+            // usage.
             rustix::thread::disable_transparent_huge_pages(true).unwrap();
             body();
             return None;
@@ -116,10 +117,10 @@ pub fn can_inject() -> bool {
     }
 }
 
-/// Resource usage of a process. It is read from another process, so that the measurement needs no descriptor.
+/// Resource usage of a process. It is read from another process, so that the measurement itself uses no descriptor.
 #[derive(Clone, Copy, Debug)]
 pub struct Usage {
-    /// CPU time in steps of 10 ms.
+    /// CPU time, with a resolution of 10 ms.
     pub processor: Duration,
     pub descriptors: usize,
     pub resident_bytes: usize,
@@ -162,14 +163,14 @@ pub fn assert_grown_less(name: &str, grown_bytes: usize, bound_bytes: usize) {
     assert!(grown_bytes < bound_bytes, "{name}: memory grew by {grown_bytes} bytes (limit {bound_bytes})");
 }
 
-/// Limits the number of open files of this process.
+/// Limits the number of open files in this process.
 pub fn limit_open_files(count: u64) -> io::Result<()> {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let maximum = getrlimit(Resource::Nofile).maximum;
     Ok(setrlimit(Resource::Nofile, Rlimit { current: Some(count), maximum })?)
 }
 
-/// Raises the limit of open files to its maximum and returns it.
+/// Raises the open-file limit to its maximum and returns it.
 pub fn raise_open_files() -> usize {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let limit = getrlimit(Resource::Nofile);

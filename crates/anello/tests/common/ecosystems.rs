@@ -1,7 +1,7 @@
 //! Streams used through the futures, tokio and hyper traits: byte order, backpressure and EOF.
 //!
-//! Written once for all stream families and all ecosystems. A test program defines its family as
-//! `crate::family`. The peer uses anello's own methods.
+//! Shared by all stream families and all ecosystems. Each test program defines its family as `crate::family`. The peer
+//! uses anello's own methods.
 
 use std::cell::Cell;
 use std::future::poll_fn;
@@ -141,7 +141,7 @@ macro_rules! in_every_ecosystem {
     }};
 }
 
-/// Writes all bytes with calls and sizes chosen at random.
+/// Writes all bytes with randomly chosen calls and sizes.
 async fn write_all(adapter: &mut impl Ecosystem, mut bytes: &[u8], random: &mut Rng) -> io::Result<()> {
     while !bytes.is_empty() {
         let count = match random.usize(..3) {
@@ -373,7 +373,7 @@ async fn one_message<W: Ecosystem>() {
     }
 }
 
-/// More slices than the kernel accepts in one call, some of them empty.
+/// Writes more slices than the kernel accepts in one call, some of them empty.
 #[test]
 fn many_slices_arrive_in_order_in_every_ecosystem() {
     on_every_setup(|setup| in_every_ecosystem!(setup, many_slices));

@@ -1,6 +1,6 @@
 //! Tonic's gRPC over hyper's HTTP/2 on anello streams: a service that is independent of anello, and a client.
 //!
-//! Written once for all stream families. A test program defines its family as `crate::family`.
+//! Shared by all stream families. Each test program defines its family as `crate::family`.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -66,7 +66,7 @@ fn grpc_unary_streaming_and_error_responses_work() {
             assert_eq!(response.status(), health_check_response::ServingStatus::Serving);
             assert_eq!(client.check(check_request("none")).await.unwrap_err().code(), Code::NotFound);
 
-            // A status change on the server arrives on an open stream while other calls are made.
+            // A status change on the server arrives on an open stream while other calls are being made.
             let mut responses = client.watch(check_request("echo")).await.unwrap().into_inner();
             assert_eq!(next(&mut responses).await, health_check_response::ServingStatus::Serving);
             reporter.set_service_status("echo", ServingStatus::NotServing).await;

@@ -1,6 +1,6 @@
-//! Half-close: the FIN of a write direction that was shut down or whose owner was dropped follows the accepted bytes.
+//! Half-close: once the write direction is shut down or its owner is dropped, a FIN follows the accepted bytes.
 //!
-//! Written once for all stream families. A test program defines its family as `crate::family`.
+//! Shared by all stream families. Each test program defines its family as `crate::family`.
 
 use std::cell::Cell;
 use std::io;
@@ -15,10 +15,10 @@ use bytes::Bytes;
 use crate::common::{Flag, LARGE, TURNS, bytes_of_owner, pattern, poll_at_most};
 use crate::family::{Stream, on_every_setup, pair};
 
-/// More than the kernel takes while the peer does not read.
+/// Larger than what the kernel accepts while the peer is not reading.
 static MESSAGE: LazyLock<Bytes> = LazyLock::new(|| Bytes::from(pattern(13, LARGE)));
 
-/// Sizes for each send path: in the next turn, immediately, and only when the peer reads.
+/// Messages for each send path: sent in the next turn, sent immediately, and sent only as the peer reads.
 fn messages() -> [Bytes; 4] {
     [0, 100, 20_000, MESSAGE.len()].map(|length| MESSAGE.slice(..length))
 }
@@ -54,7 +54,7 @@ fn shutdown_of_unread_stream_returns_and_fin_follows_bytes() {
     on_every_setup(|setup| {
         for message in messages() {
             setup.run(async {
-                // No task reads yet.
+                // No task is reading yet.
                 let (mut client, mut server) = shut_down_pair(&message).await;
                 client.shutdown().await.unwrap();
                 let late = client.write(b"late").await.unwrap_err();
@@ -249,7 +249,7 @@ fn write_after_shutdown_of_idle_stream_fails() {
     });
 }
 
-/// The driver drops sent bytes in a turn that would block next.
+/// The driver drops sent bytes in a turn that is about to block.
 #[test]
 fn task_woken_by_owner_of_sent_bytes_runs_immediately() {
     on_every_setup(|setup| {

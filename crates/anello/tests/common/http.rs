@@ -1,6 +1,6 @@
 //! Hyper on anello streams: HTTP/1 and HTTP/2, clients and servers, and tower services.
 //!
-//! Written once for all stream families. A test program defines its family as `crate::family`.
+//! Shared by all stream families. Each test program defines its family as `crate::family`.
 
 use std::cell::Cell;
 use std::convert::Infallible;
@@ -171,7 +171,7 @@ fn unchunked(response: &[u8]) -> Vec<u8> {
     }
 }
 
-/// Body that counts the bytes produced. It is not `Send`, so neither is the future of the connection.
+/// Body that counts the bytes produced. It is not `Send`, so the connection's future is not `Send` either.
 struct CountingBody {
     left: Bytes,
     produced: Rc<Cell<usize>>,

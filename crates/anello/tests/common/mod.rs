@@ -1,9 +1,9 @@
 //! Code shared by the runtime's tests: the driver setups, a watchdog, and test data that reveals lost or misplaced
 //! bytes.
 //!
-//! A test is written once against the public API. It runs on every driver that is available here, in every
-//! configuration of the driver. Unavailable setups are printed on standard error and skipped. No result depends on
-//! timing: the watchdog only terminates tests that hang.
+//! A test is written once against the public API. It runs on every driver that is available here, in every driver
+//! configuration. Unavailable setups are reported on standard error and skipped. No result depends on timing: the
+//! watchdog only terminates tests that hang.
 
 #![allow(dead_code, reason = "each test program uses only a part of this module")]
 
@@ -28,13 +28,13 @@ use anello::{
 };
 use sha2::{Digest, Sha256};
 
-/// Time after which a test is considered to hang: a hundred times the time that any test needs.
+/// Time after which a test is considered to hang: a hundred times as long as any test needs.
 pub fn hang_timeout() -> Duration {
     scaled_timeout(Duration::from_secs(60))
 }
 
-/// Scales a time limit for hanging tests by `ANELLO_TIMEOUT_FACTOR`, which is set if the processor is emulated or every
-/// memory access is checked.
+/// Scales a test's time limit by `ANELLO_TIMEOUT_FACTOR`, which is set if the processor is emulated or every memory
+/// access is checked.
 pub fn scaled_timeout(limit: Duration) -> Duration {
     limit * std::env::var("ANELLO_TIMEOUT_FACTOR").map_or(1, |factor| factor.parse().unwrap())
 }
@@ -67,7 +67,7 @@ pub fn bytes_of_owner(on_drop: impl FnMut() + Send + 'static) -> bytes::Bytes {
     bytes::Bytes::from_owner(Owner(on_drop))
 }
 
-/// Driver with its options.
+/// Driver and its options.
 #[derive(Clone, Debug)]
 pub struct Setup {
     pub name: &'static str,
@@ -319,7 +319,7 @@ pub fn within<T: Send + 'static>(limit: Duration, name: &str, run: impl FnOnce()
     }
 }
 
-/// Creates a connection within one runtime, and returns the client and the server side.
+/// Creates a connection within one runtime, and returns the client and server sides.
 pub async fn pair() -> io::Result<(TcpStream, TcpStream)> {
     let listener = TcpListener::bind(ANY_PORT)?;
     let client = TcpStream::connect(listener.local_addr()?).await?;

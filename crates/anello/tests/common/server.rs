@@ -1,8 +1,7 @@
 //! Echo server in a child process that reports its resource usage.
 //!
-//! The child runs this test executable with the test `server_child`, which each program that uses this module must
-//! define. The child prints its address, and then prints a report for each line on its standard input. It exits at
-//! EOF.
+//! The child runs the test `server_child` in this executable. Each program that uses this module must define that test.
+//! The child prints its address, and then prints a report for each line on its standard input. It exits at EOF.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::SocketAddr;
@@ -41,7 +40,7 @@ pub struct Report {
 }
 
 impl Server {
-    /// Starts a server on the driver of the setup, with an optional limit of open files.
+    /// Starts a server on the setup's driver, with an optional open-file limit.
     pub fn start(setup: &Setup, open_files: Option<u64>) -> Self {
         let mut command = Command::new(std::env::current_exe().unwrap());
         command.args(["server_child", "--exact", "--nocapture", "--test-threads=1"]).env(SETUP, setup.name);
@@ -88,7 +87,7 @@ impl Server {
         }
     }
 
-    /// Polls until the condition is true. The watchdog of the test limits the time.
+    /// Polls until the condition is true. The test's watchdog limits the wait.
     pub fn wait_until(&mut self, mut is_true: impl FnMut(&Report) -> bool) -> Report {
         loop {
             let report = self.report();

@@ -1,6 +1,6 @@
 //! Streams and listeners: bytes arrive once and in order with every combination of calls, on every driver.
 //!
-//! Written once for all stream families. A test program defines its family as `crate::family`.
+//! Shared by all stream families. Each test program defines its family as `crate::family`.
 
 use std::io::{self, IoSlice};
 use std::rc::Rc;
@@ -89,7 +89,7 @@ fn mixed_calls_keep_byte_order() {
     });
 }
 
-/// Writes and reads with calls, sizes and pauses chosen at random.
+/// Writes and reads with randomly chosen calls, sizes and pauses.
 async fn mixed_calls(seed: u64) {
     let expected = pattern(seed, 200_000);
     let (mut client, mut server) = pair().await.unwrap();
@@ -168,7 +168,7 @@ fn futures_dropped_at_any_poll_lose_no_bytes() {
     });
 }
 
-/// Drops most futures before they complete. Only the results tell which bytes were accepted.
+/// Drops most futures before they complete. Only the results indicate which bytes were accepted.
 async fn drop_futures_at_random(seed: u64) {
     let expected = pattern(seed, 60_000);
     let (mut client, mut server) = pair().await.unwrap();
@@ -223,7 +223,7 @@ fn chunks_are_truncated_and_sent_without_copy() {
             client.write_all(b"0123456789").await.unwrap();
             let mut chunk = server.recv().await.unwrap().unwrap();
             while chunk.len() < 10 {
-                // A small buffer or a short receive delivers the rest in another chunk.
+                // If the buffer is small or the receive is short, the rest arrives in another chunk.
                 let rest = server.recv().await.unwrap().unwrap();
                 server.send(chunk).await.unwrap();
                 chunk = rest;
@@ -402,7 +402,7 @@ fn last_bytes_arrive_before_eof_of_shutdown_or_drop() {
                         if ends_by_shutdown {
                             client.shutdown().await.unwrap();
                         }
-                        // No task reads on this side, so closing must not wait for a reader.
+                        // No task is reading on this side, so closing must not wait for a reader.
                         ends_by_shutdown.then_some(client)
                     });
                     let mut received = Vec::new();
@@ -492,7 +492,7 @@ fn shutdown_handle_resets_waiting_stream() {
                 let (mut client, mut server) = pair().await.unwrap();
                 let shutdown_handle = server.shutdown_handle();
                 let waiting = spawn(async move {
-                    // The peer does not read, so the send buffers become full.
+                    // The peer is not reading, so the send buffers become full.
                     while sends && server.write_all(&[b'x'; 64 << 10]).await.is_ok() {}
                     server.recv().await.map(drop)
                 });

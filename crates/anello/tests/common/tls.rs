@@ -1,7 +1,7 @@
 //! TLS with tokio-rustls on anello streams, with hyper on top: the alternative to `anello-http`'s own TLS for services
 //! that use `compat`.
 //!
-//! Written once for all stream families. A test program defines its family as `crate::family`.
+//! Shared by all stream families. Each test program defines its family as `crate::family`.
 
 use std::sync::Arc;
 
@@ -59,7 +59,7 @@ fn axum_router_over_tls_works_with_both_protocols() {
                 let serving = builder.serve_connection(server, TowerToHyperService::new(router));
                 let serving = spawn(serving.into_owned());
 
-                // More than the buffers of any layer can hold.
+                // Larger than the buffers of any layer.
                 let body = pattern(40, 1 << 20);
                 let request = Request::post(format!("https://{NAME}/back"))
                     .header("host", NAME)

@@ -27,7 +27,7 @@ pub async fn connect(listener: &UnixListener) -> io::Result<Stream> {
     Stream::connect_addr(&listener.local_addr()?).await
 }
 
-/// Creates a connection within one runtime, and returns the client and the server side.
+/// Creates a connection within one runtime, and returns the client and server sides.
 pub async fn pair() -> io::Result<(Stream, Stream)> {
     let listener = listen()?;
     let client = connect(&listener).await?;

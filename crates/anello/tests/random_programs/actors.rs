@@ -18,7 +18,7 @@ use super::hostile::{leave_victim, panic_deliberately};
 use super::model::{Connection, Direction, World};
 use crate::common::{Rng, join, poll_at_most};
 
-/// Length of the number that identifies the connection to the server.
+/// Length of the connection number, which the client sends first to identify the connection.
 const HEADER_BYTES: usize = 8;
 
 /// One side of a connection. It sends in `directions[side]` and receives in the other direction.
@@ -180,7 +180,7 @@ pub async fn send_to_peer(address: SocketAddr, connection: Rc<Connection>, world
     send_all(Writer { half: write, side }, &world, random, false).await;
 }
 
-/// Breaks a connection on which this program receives nothing more, because both sides may wait for room to send.
+/// Breaks a connection on which this program receives nothing more, because both sides may be waiting for room to send.
 fn leave(shutdown_handle: &ShutdownHandle, world: &World, mut random: Rng) {
     if world.ends_early && random.usize(..2) == 0 {
         return;
@@ -207,7 +207,7 @@ impl Attempt<io::Result<()>> {
     }
 }
 
-/// Awaits a future in one of the ways used by applications, or drops it while it is pending.
+/// Awaits a future in one of the ways that applications do, or drops it while it is pending.
 async fn attempt<F: Future>(future: F, world: &World, random: &mut Rng) -> Attempt<F::Output> {
     match random.usize(..6) {
         0 => match poll_at_most(random.usize(..4), future).await {

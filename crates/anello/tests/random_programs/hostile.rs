@@ -1,5 +1,5 @@
-//! Application code that misbehaves when the runtime calls it: wakers and byte owners that panic, or that drop
-//! streams, handles and runtimes of this thread.
+//! Application code that misbehaves when the runtime calls it: wakers and byte owners that panic, or that drop streams,
+//! handles and runtimes on this thread.
 
 use std::any::Any;
 use std::cell::{Cell, RefCell};
@@ -25,16 +25,16 @@ pub fn panic_deliberately() {
 }
 
 thread_local! {
-    /// Objects that hostile code of this thread drops when it is called.
+    /// Objects that hostile code on this thread drops when it is called.
     static VICTIMS: RefCell<Vec<Box<dyn Any>>> = const { RefCell::new(Vec::new()) };
 }
 
 thread_local! {
-    /// Whether a runtime runs on this thread. Hostile code may also be called outside of a runtime.
+    /// Whether a runtime is running on this thread. Hostile code may also be called outside a runtime.
     static RUNS: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Calls `run`, and records that a runtime runs on this thread during the call.
+/// Calls `run`, and records that a runtime is running on this thread during the call.
 pub fn while_running<T>(run: impl FnOnce() -> T) -> T {
     RUNS.set(true);
     let result = catch_unwind(AssertUnwindSafe(run));
@@ -82,7 +82,7 @@ impl HostileAction {
                 let victim = VICTIMS.try_with(|victims| victims.try_borrow_mut().ok()?.pop());
                 drop(victim);
             }
-            // Hostile code may be called when no runtime runs.
+            // Hostile code may be called when no runtime is running.
             Self::Spawn if RUNS.get() => anello::spawn(async {}).detach(),
             Self::ReadClock if RUNS.get() => {
                 drop(sleep(time::monotonic_now()));
@@ -179,7 +179,7 @@ impl AsRef<[u8]> for HostileOwner {
 
 impl Drop for HostileOwner {
     fn drop(&mut self) {
-        // If the kernel still reads the memory, the peer receives these values.
+        // If the kernel is still reading the memory, the peer receives these values.
         self.bytes.fill(0xee);
         self.on_drop.perform();
     }

@@ -2,7 +2,8 @@
 //! and the runtime at any moment. Some objects outlive the runtime, and some wakers and destructors misbehave.
 //!
 //! Each program is checked on the simulated kernels and with every setup on Linux:
-//! - Every accepted byte arrives once and in order, or the connection reports an error that the program explains.
+//! - Every accepted byte arrives once and in order, or the connection reports an error that the program can account
+//!   for.
 //! - No wake-up is lost: a program that waits for its connections completes.
 //! - Every object passed to the runtime is dropped once, and descriptors and memory return to the baseline.
 //!
@@ -47,7 +48,7 @@ enum Survivor {
     Chunk(Chunk),
 }
 
-/// Events of a program, in order.
+/// Events in a program, in order.
 type Trace = Vec<(&'static str, u64)>;
 
 /// Runs the program for a seed. On the simulated kernels, equal seeds return equal results.
@@ -74,7 +75,8 @@ fn run(seed: u64, setup: &Setup, is_lossy: bool) -> Outcome {
     Outcome { trace: world.trace.take(), has_leaked, panics }
 }
 
-/// Runs senders to peers outside the runtime, and drops the runtime at a random moment. All accepted bytes must arrive.
+/// Runs tasks that send to peers outside the runtime, and drops the runtime at a random moment. All accepted bytes must
+/// arrive.
 fn run_with_peers(seed: u64, setup: &Setup) {
     let mut random = Rng::with_seed(seed);
     let runtime = setup.builder().drain_timeout(hang_timeout()).build().unwrap();
@@ -114,18 +116,18 @@ fn run_with_peers(seed: u64, setup: &Setup) {
     end(runtime, &world, &mut random);
     elsewhere.join(&world);
     for ((address, thread), connection) in threads.into_iter().zip(world.connections.take()) {
-        // Unblocks a peer that the program did not connect to because it ended too early.
+        // Unblocks a peer that the program did not connect to because the program ended too early.
         drop(std::net::TcpStream::connect(address));
         let received = thread.join().unwrap().expect("a connection closed with EOF");
         connection.directions[0].receive(&received);
-        // Also for tasks that were dropped before they connected.
+        // Also ends the direction if the task was dropped before it connected.
         connection.directions[0].end();
         connection.directions[0].check_end(false);
     }
     expect_all_dropped(&world);
 }
 
-/// Waits for blocking-pool jobs that outlive their runtime, and then until no hostile object is left.
+/// Waits for blocking-pool jobs that outlive their runtime, and then waits until no hostile object is left.
 fn expect_all_dropped(world: &World) {
     let started = Instant::now();
     while world.hostility.alive() != 0 {
@@ -284,7 +286,7 @@ fn end(runtime: Runtime, world: &World, random: &mut Rng) {
     }
     drop_survivors(world, random);
     contain(hostile::drop_victims);
-    // Drops the objects that these left behind in turn.
+    // Drops the objects that the destructors above left behind.
     drop_survivors(world, random);
     contain(hostile::drop_victims);
 }

@@ -3,7 +3,7 @@
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 
-/// Allocator that counts the bytes of each thread.
+/// Allocator that counts the bytes allocated by each thread.
 struct Counting;
 
 thread_local! {
@@ -15,7 +15,7 @@ pub fn live_bytes() -> isize {
 }
 
 fn count(bytes: isize) {
-    // The counter of an exiting thread has already been destroyed.
+    // When a thread exits, its counter may already have been destroyed.
     LIVE_BYTES.try_with(|live| live.set(live.get() + bytes)).ok();
 }
 

@@ -18,14 +18,14 @@ pub struct Connection {
     pub may_break: Cell<bool>,
 }
 
-/// Bytes of one direction. The value of each byte is derived from its position.
+/// Bytes sent in one direction. The value of each byte is derived from its position.
 #[derive(Debug)]
 pub struct Direction {
     salt: u64,
     /// Number of bytes in completed sends and writes.
     accepted: Cell<u64>,
     received: Cell<u64>,
-    /// The sender has shut down or dropped its side.
+    /// Whether the sender has shut down or dropped its side.
     ended: Cell<bool>,
 }
 
@@ -88,9 +88,9 @@ pub struct World {
     pub connections: RefCell<Vec<Rc<Connection>>>,
     /// Objects that outlive the runtime.
     pub survivors: RefCell<Vec<super::Survivor>>,
-    /// The program ends before its connections are closed.
+    /// Whether the program ends before its connections are closed.
     pub ends_early: bool,
-    /// Something was leaked deliberately: descriptors and memory do not return to the baseline.
+    /// Whether something was leaked deliberately, so that descriptors and memory do not return to the baseline.
     pub has_leaked: Cell<bool>,
     pub hostility: Hostility,
     /// Thread that calls and drops wakers, and spawns tasks on the runtime. `None` on the simulated kernels, whose

@@ -1,5 +1,5 @@
-//! Random wake-ups among workers: tokens are passed between runtimes on different threads. The tasks keep their threads
-//! busy, return, or panic immediately after they have woken another worker.
+//! Random wake-ups between workers: tokens are passed between runtimes on different threads. The tasks keep their
+//! threads busy, return, or panic immediately after they have woken another worker.
 
 use std::collections::VecDeque;
 use std::future::poll_fn;
@@ -172,8 +172,8 @@ async fn pass_on(
     true
 }
 
-/// Keeps the thread busy until another worker has taken a token. If this runs inside a task, a thread without a
-/// runtime passes a token to the other worker. Its wake-up must not wait for the one queued by this task.
+/// Keeps the thread busy until another worker has taken a token. If this runs inside a task, a thread without a runtime
+/// passes a token to the other worker. That thread's wake-up must not wait for the one queued by this task.
 fn wait_for_taken(
     worker: usize,
     tokens: &Tokens,

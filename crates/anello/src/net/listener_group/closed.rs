@@ -8,7 +8,7 @@ use super::state::{Group, GroupState};
 
 pub(super) struct Closed<'a> {
     group: &'a Group,
-    /// ID under which the group stores the waker of this future.
+    /// ID under which the group stores this future's waker.
     number: Option<u64>,
 }
 

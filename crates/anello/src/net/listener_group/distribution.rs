@@ -1,4 +1,4 @@
-//! Connection counts of the members, and the choice of the member that serves a connection.
+//! Connection counts for the members, and the choice of the member that serves a connection.
 //!
 //! # Design
 //! A member counts each connection that it accepts. A member whose count exceeds the mean by more than the slack
@@ -7,7 +7,7 @@
 //!
 //! # Invariants
 //! - The total is the sum of the counts of the participating members, except for additions in flight on other threads.
-//! - A member participates from its first call of `accept` until it leaves. Its count starts at the mean, so it does
+//! - A member participates from its first call to `accept` until it leaves. Its count starts at the mean, so it does
 //!   not receive more connections than the other members. For the same reason, the count of a member whose queue is
 //!   full is raised without assigning a connection to it.
 //! - Everything except counting accepted connections happens under the group's lock.
@@ -34,7 +34,7 @@ pub enum Distribution {
 /// Bounds for the slack, the amount by which a member's count can exceed the mean. The slack is one sixteenth of the
 /// mean, within these bounds. Long-lived connections are few and should be distributed evenly. Many short-lived
 /// connections are distributed well enough by the kernel: with 4 workers and one socket per worker, all but 2.5 % are
-/// served where they are accepted. With a slack of 1, 26 % would be transferred.
+/// served by the worker that accepted them. With a slack of 1, 26 % would be transferred.
 const MIN_SLACK: u64 = 2;
 const MAX_SLACK: u64 = 8;
 
@@ -46,7 +46,7 @@ pub(super) struct Balance {
     total: AtomicU64,
 }
 
-/// Counters of one member, on a separate cache line.
+/// Counters for one member, on a separate cache line.
 #[derive(Debug, Default)]
 #[repr(align(64))]
 struct Member {
@@ -145,7 +145,7 @@ mod tests {
 
     #[test]
     fn member_keeps_connections_up_to_slack() {
-        // With n connections at one of 4 members, the mean is n / 4.
+        // With n connections on one of 4 members, the mean is n / 4.
         let balance = joined_balance(4);
         assert_eq!((0..10).take_while(|_| balance.count(0)).count(), 2);
         let many = joined_balance(4);

@@ -45,10 +45,10 @@ use crate::driver::{log, try_accept};
 use crate::executor::{Shared, current};
 use crate::time::sleep;
 
-/// Listening sockets shared by several workers. The sockets outlive each worker. Clones refer to the same group.
+/// Listening sockets shared by several workers. The sockets outlive the workers. Clones refer to the same group.
 ///
 /// Each worker [joins](Self::join) and accepts. Connections are distributed evenly ([`Distribution`]): a worker that
-/// has been assigned more than its share transfers further connections to the other workers. If a worker ends early
+/// has been assigned more than its share transfers further connections to the other workers. If a worker exits early
 /// because of an error or a panic, another worker accepts the connections pending on its sockets and those that the
 /// kernel had already accepted for it. Any thread can [pause](Self::pause) and [resume](Self::resume) accepting, for
 /// example to transfer the sockets to another process, and can [close](Self::close) the group.
@@ -78,7 +78,7 @@ pub struct ListenerGroup<L> {
 /// Listener type of a group: [`TcpListener`](super::TcpListener) or
 /// [`UnixListener`](super::UnixListener). This trait is sealed.
 pub trait GroupListener: sealed::Sealed + 'static {
-    /// Type of the listening sockets that a group is created from.
+    /// Type of the listening sockets from which a group is created.
     type Std: Into<OwnedFd> + From<OwnedFd>;
     /// Type of the accepted connections.
     type Stream: Stream;
@@ -111,7 +111,7 @@ impl<F: StreamFamily> GroupListener for StreamListener<F> {
 
 impl<L: GroupListener> ListenerGroup<L> {
     /// Creates a group of `members` members from listening sockets. With fewer sockets than members, several members
-    /// accept from the same socket. With more sockets than members, a member accepts from several.
+    /// accept from the same socket. With more sockets than members, some members accept from several.
     pub fn new(sockets: Vec<L::Std>, members: usize) -> Self {
         Self::with_state(sockets, members, GroupState::Open)
     }
@@ -130,7 +130,8 @@ impl<L: GroupListener> ListenerGroup<L> {
     /// returned value leaves the group.
     ///
     /// # Panics
-    /// Panics if the index is out of range, if the member has already joined, or if no runtime runs on this thread.
+    /// Panics if the index is out of range, if the member has already joined, or if no runtime is running on this
+    /// thread.
     pub fn join(&self, member: usize) -> GroupMember<L> {
         let shared = current();
         let previous = {
@@ -197,8 +198,8 @@ impl<L: GroupListener> ListenerGroup<L> {
     }
 
     /// Blocks the thread until every member has applied the last change, that is, accepts connections, has paused or
-    /// has closed. Ignores members that have left, and also waits for members that have not joined yet. Returns the
-    /// number of members.
+    /// has closed. Ignores members that have left, but waits for members that have not joined yet. Returns the number
+    /// of members.
     ///
     /// # Errors
     /// Returns `TimedOut` if a member has not applied the change within `timeout`.
@@ -206,10 +207,10 @@ impl<L: GroupListener> ListenerGroup<L> {
         self.group.wait_applied(timeout)
     }
 
-    /// Closes the group. Connections that the kernel has accepted are still returned by the members, and so are those
-    /// in the accept queues, depending on `pending`. Then every [`accept`](GroupMember::accept) returns `None`. Has no
-    /// effect on a closed group. A paused group leaves the pending connections in the accept queues. If no descriptors
-    /// are available for connections to be served, the members wait until descriptors become available.
+    /// Closes the group. The members still return connections that the kernel has accepted and, depending on `pending`,
+    /// those in the accept queues. Then every [`accept`](GroupMember::accept) returns `None`. Has no effect on a closed
+    /// group. A paused group leaves the pending connections in the accept queues. If no descriptors are available for
+    /// connections to be served, the members wait until descriptors become available.
     pub fn close(&self, pending: PendingConnections) {
         self.group.change(|state| {
             state.group_state = match state.group_state {
@@ -255,7 +256,7 @@ pub struct GroupMember<L> {
     first: Cell<usize>,
     /// Version of the group state that this member has applied.
     applied_version: Cell<u64>,
-    /// Waker that is registered with the group.
+    /// Waker registered with the group.
     registered_waker: RefCell<Option<Waker>>,
     wait_queue: WaitQueue,
     accepts_ahead: Cell<bool>,
@@ -265,7 +266,7 @@ pub struct GroupMember<L> {
     kind: PhantomData<fn() -> L>,
 }
 
-/// Outcome of polling all sources of connections.
+/// Outcome of polling all connection sources.
 enum AcceptStep {
     Accepted(Connection),
     /// Descriptor in blocking mode, accepted by another member.
@@ -274,7 +275,7 @@ enum AcceptStep {
     Transfer(OwnedFd),
     Closed,
     Failed(io::Error),
-    /// No descriptors left to accept from the listener with this index, or to open a listener.
+    /// No descriptors are left to accept from the listener with this index, or to open a listener.
     Exhausted(Option<usize>, io::Error),
 }
 
@@ -282,8 +283,8 @@ impl<L: GroupListener> GroupMember<L> {
     /// Accepts the next connection. Returns `None` once the group is closed and all connections to be served have been
     /// returned.
     ///
-    /// Accepts like [`StreamListener::accept`]. Cancel-safe: if the future is dropped, the
-    /// connection accepted for it is returned by the next call.
+    /// Otherwise behaves like [`StreamListener::accept`]. Cancel-safe: if the future is dropped, the connection
+    /// accepted for it is returned by the next call.
     ///
     /// # Errors
     /// Returns the error from `accept4(2)`, unless it concerns only a single client or is caused by descriptor
@@ -385,8 +386,7 @@ impl<L: GroupListener> GroupMember<L> {
         }
     }
 
-    /// Applies the state of the group. Connections that are ready are returned first, so the state may take several
-    /// calls to apply.
+    /// Applies the group state. Ready connections are returned first, so applying the state may take several calls.
     #[cold]
     fn apply_state(&self) -> Option<AcceptStep> {
         let group_state = {
@@ -399,7 +399,7 @@ impl<L: GroupListener> GroupMember<L> {
         };
         match group_state {
             GroupState::Open => self.open().err().map(|error| match is_exhausted(&error) {
-                // The state counts as not applied, so the next poll tries again.
+                // The state is not marked as applied, so the next poll tries again.
                 true => AcceptStep::Exhausted(None, error),
                 false => AcceptStep::Failed(error),
             }),
@@ -504,7 +504,8 @@ fn import<L: GroupListener>(descriptor: OwnedFd) -> Option<L::Stream> {
     }
 }
 
-/// Closes these listeners of a member. Connections that the kernel has accepted for them go to the group.
+/// Closes the given listeners, which belong to one member. Connections that the kernel has accepted for them go to the
+/// group.
 fn close_listeners(group: &Arc<Group>, member: usize, listeners: Vec<(usize, Listener)>) {
     let sink = Arc::new(GroupAcceptSink { group: Arc::clone(group), member });
     for (_, listener) in listeners {

@@ -55,7 +55,7 @@ pub(super) struct Slot {
     /// Number of released listeners that the kernel still holds.
     pub releasing: usize,
     pub waker: Option<Waker>,
-    /// Whether the member participates in the balance: it has applied a state and has not left.
+    /// Whether the member participates in balancing: it has applied a state and has not left.
     pub participates: bool,
     /// Connections that another member has accepted for this one.
     pub transferred: VecDeque<OwnedFd>,
@@ -70,7 +70,7 @@ pub(super) struct State {
     pub sockets: Vec<Option<OwnedFd>>,
     /// Connections that were accepted for released listeners.
     pub unclaimed: VecDeque<OwnedFd>,
-    /// Wakers of the tasks that wait for the group to be closed, by an ID that is never reused.
+    /// Wakers of the tasks waiting for the group to close, keyed by an ID that is never reused.
     pub close_wakers: BTreeMap<u64, Waker>,
     next_waker_id: u64,
 }
@@ -135,7 +135,7 @@ impl Group {
         wake_all(wakers);
     }
 
-    /// Records that a member has applied the current state. The first call adds the member to the balance.
+    /// Records that a member has applied the current state. The first call includes the member in balancing.
     pub fn set_applied(&self, state: &mut State, member: usize) {
         state.slots[member].applied_state = Some(state.group_state);
         if !std::mem::replace(&mut state.slots[member].participates, true) {
@@ -175,8 +175,8 @@ impl Group {
         slot.transferred.push_back(connection);
         self.balance.set_transferred(target, true);
         drop(state);
-        // Also call the waker if the member is already scheduled by another worker: that wake-up may stay queued for a
-        // long time.
+        // Call the waker even if another worker has already scheduled the member: that worker's wake-up may stay queued
+        // for a long time.
         wake_all(waker);
         None
     }
@@ -256,8 +256,8 @@ impl State {
         self.slots.iter().filter_map(|slot| slot.waker.clone()).collect()
     }
 
-    /// Registers a waker to be called when the group is closed. Returns its ID, and the waker that was registered
-    /// under the ID.
+    /// Registers a waker to be called when the group is closed. Returns its ID, and the waker previously registered
+    /// under that ID.
     pub fn await_close(&mut self, number: Option<u64>, waker: Waker) -> (u64, Option<Waker>) {
         let number = number.unwrap_or(self.next_waker_id);
         self.next_waker_id = self.next_waker_id.max(number + 1);
@@ -275,10 +275,10 @@ impl State {
         self.slots.iter().all(|slot| slot.member_state == MemberState::Departed)
     }
 
-    /// Marks a member as departed. The next member that is present takes over the sockets that no other member accepts
-    /// from, and is returned. Connections transferred to the departed member can be accepted by any member. If the
-    /// group is closed or no member is left, the sockets are closed. If no member is left, the unclaimed connections
-    /// are also closed.
+    /// Marks a member as departed. Returns the next present member, which takes over the sockets that no other member
+    /// accepts from. Connections transferred to the departed member can be accepted by any member. If the group is
+    /// closed or no member is left, the sockets are closed. If no member is left, the unclaimed connections are also
+    /// closed.
     pub fn leave(&mut self, member: usize) -> Option<usize> {
         let slot = &mut self.slots[member];
         slot.member_state = MemberState::Departed;
@@ -309,7 +309,7 @@ impl State {
     }
 }
 
-/// Returns the sockets of one of `members` members. A member has one socket, several if there are more sockets than
+/// Returns the sockets assigned to one of `members` members: one socket, several if there are more sockets than
 /// members, or a shared one if there are fewer.
 fn assigned_sockets(member: usize, members: usize, sockets: usize) -> Vec<usize> {
     match sockets {
@@ -471,7 +471,7 @@ mod tests {
         assert_eq!(arrive(3 * MAX_TRANSFERRED), MAX_TRANSFERRED);
         let counts = assigned(&group);
         assert_eq!(arrive(100), 0);
-        // The count of the full member was raised meanwhile. When the member has room again, it receives no more than
+        // The full member's count was raised in the meantime. When the member has room again, it receives no more than
         // half of the connections.
         while group.take_transferred(1).is_some() {}
         let transferred = arrive(100);
