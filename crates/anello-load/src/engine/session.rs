@@ -94,7 +94,7 @@ impl Session {
     /// Returns `InvalidInput` if [`LoadConfig::validate`] fails.
     ///
     /// # Panics
-    /// Panics if no runtime runs on the calling thread.
+    /// Panics if no runtime is running on the calling thread.
     pub async fn connect(load: &LoadConfig) -> io::Result<Self> {
         let load = LoadConfig { ramp: Duration::ZERO, threads: 1, cores: Vec::new(), ..load.clone() };
         load.validate().map_err(|cause| io::Error::new(io::ErrorKind::InvalidInput, cause))?;

@@ -1,4 +1,4 @@
-//! Closing a connection (after its last response, on EOF or after an error), and handling its requests.
+//! Closing a connection (after its last response, on EOF or after an error), and handling its unanswered requests.
 
 use std::time::Duration;
 

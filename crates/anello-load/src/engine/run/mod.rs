@@ -301,7 +301,7 @@ impl<'a, W: FnMut(Event<'_>) -> ControlFlow<()>> Run<'a, W> {
         }
     }
 
-    /// Returns the next report of a worker thread, or `None` if progress is due or `wait` has elapsed.
+    /// Returns the next report of a worker thread, or `None` if a progress report is due or `wait` has elapsed.
     fn next_report(&self, wait: Duration) -> io::Result<Option<WorkerReport>> {
         let panicked = || io::Error::other("load thread panicked (see the message above)");
         // A thread exits early only if it fails, and its last report has arrived by then.
