@@ -150,7 +150,7 @@ impl UringOptions {
     /// Returns an error if options conflict.
     ///
     /// # Errors
-    /// Returns `InvalidInput`. The message states the rule of the kernel or of this server that is violated.
+    /// Returns `InvalidInput`. The message states which rule of the kernel or of this server is violated.
     pub fn validate(&self) -> io::Result<()> {
         let sqpoll = self.sqpoll.is_some();
         let interrupting = self.task_work == Some(TaskWork::Interrupting);
@@ -187,7 +187,7 @@ impl UringOptions {
         ])
     }
 
-    /// Returns `true` if one submission receives repeatedly.
+    /// Returns `true` if receives are multishot.
     #[inline]
     pub(crate) fn uses_multishot_receive(&self) -> bool {
         !self.one_shot_receive && !self.per_connection_buffers && self.linked_timeout.is_none()

@@ -70,7 +70,7 @@ impl<const CONFIGURABLE: bool> Server<'_, CONFIGURABLE> {
                     _ => {}
                 }
             }
-            // Only a bundle consists of several buffers.
+            // Only a bundle can span several buffers.
             if !CONFIGURABLE || bytes <= self.pool.buffer_bytes() {
                 break;
             }
@@ -145,8 +145,8 @@ impl<const CONFIGURABLE: bool> Server<'_, CONFIGURABLE> {
         }
     }
 
-    /// Handles the completion of a send that always posts one, or the notification that the kernel no longer reads its
-    /// memory.
+    /// Handles the completion of a send that always posts a completion, or the notification that the kernel no longer
+    /// reads its memory.
     fn on_send(&mut self, token: Token, result: i32, flags: u32) {
         let index = token.index();
         let Some(connection) = find_connection(&mut self.connections, token) else { return };

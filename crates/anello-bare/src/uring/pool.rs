@@ -36,7 +36,7 @@ pub(super) struct Pool<const CONFIGURABLE: bool> {
     buffer_bytes: u32,
     /// Capacity of the ring, a power of two.
     count: u16,
-    /// Number of buffers that were added to the ring: the IDs below it.
+    /// Number of buffers that have been added to the ring. Their IDs are below this number.
     active_buffers: u16,
     tail: u16,
     /// Data in each buffer that this process owns.
