@@ -49,7 +49,8 @@ impl Subject {
         self.arguments.iter().any(|argument| argument == name)
     }
 
-    /// Returns `true` if the server has a polling thread, whose CPU time while idle counts as CPU time of the process.
+    /// Returns `true` if the server has a polling thread, which adds to the CPU time of the process even while the
+    /// server is idle.
     fn uses_sqpoll(&self) -> bool {
         self.has_argument("--sqpoll")
     }

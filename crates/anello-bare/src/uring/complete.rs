@@ -80,7 +80,7 @@ impl<const CONFIGURABLE: bool> Server<'_, CONFIGURABLE> {
         if result > 0 && connection.receive_armed { Ok(()) } else { self.on_receive_end(index, result) }
     }
 
-    /// Handles the end of a receive, which can be EOF.
+    /// Handles the final completion of a receive, which can indicate EOF.
     #[cold]
     fn on_receive_end(&mut self, index: u32, result: i32) -> io::Result<()> {
         let has_timeout = self.options().linked_timeout.is_some();

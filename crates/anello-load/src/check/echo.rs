@@ -100,7 +100,7 @@ async fn wait_until_stalled(accepted_bytes: &Cell<usize>) {
     }
 }
 
-/// Checks that a number of concurrent connections each receive the correct reply to one message. `timeout` applies to
+/// Opens concurrent connections and checks that each receives the correct reply to one message. `timeout` applies to
 /// opening the connections and to each reply.
 ///
 /// # Errors

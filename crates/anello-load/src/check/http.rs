@@ -136,8 +136,8 @@ pub async fn stalled_reader(
     )])
 }
 
-/// Checks that a number of concurrent connections each receive the correct response to one GET of `page`. `timeout`
-/// applies to opening the connections and to each response.
+/// Opens concurrent connections and checks that each receives the correct response to one GET request for `page`.
+/// `timeout` applies to opening the connections and to each response.
 ///
 /// # Errors
 /// Returns the number of failures and their causes.

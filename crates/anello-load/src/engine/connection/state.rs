@@ -15,7 +15,7 @@ use crate::wire::exchange::ReplyDecoder;
 use crate::wire::reply::{ReplyCheck, RequestId};
 use crate::wire::stream::Stream;
 
-/// A connection of the load, open or closed.
+/// A connection in the load, open or closed.
 #[derive(Default)]
 pub(crate) struct Connection {
     /// Index among all connections in the load.

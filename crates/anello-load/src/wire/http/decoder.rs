@@ -1,5 +1,5 @@
-//! Incremental decoder for HTTP/1.1 responses: heads, and bodies with a length, in chunks or until EOF (RFC 9112,
-//! section 6).
+//! Incremental decoder for HTTP/1.1 responses: heads, and bodies that have a length, are chunked, or end at EOF (RFC
+//! 9112, section 6).
 //!
 //! ```text
 //!  Head ──► Length(n) ──────────────────┐
