@@ -122,7 +122,7 @@ fn serve<const CONFIGURABLE: bool>(
     let _registered = submitter.register_ring_fd().is_ok();
     let pool = Pool::new(&submitter, options.uring_buffers, options.uring_buffer_bytes)?;
     let timeout = uring.linked_timeout.unwrap_or_default();
-    // Never dropped: after an error, requests in flight still access this memory and these descriptors.
+    // Never dropped: after an error, requests in flight can still access this memory and these descriptors.
     let mut server = ManuallyDrop::new(Server::<CONFIGURABLE> {
         submitter,
         submissions,

@@ -26,7 +26,7 @@ use io_uring::types::BufRingEntry;
 pub(super) const BUFFER_GROUP: u16 = 0;
 /// Initial number of active buffers.
 const INITIAL_BUFFERS: u16 = 32;
-/// Number of buffers per connection: one receives while the other is sent.
+/// Number of buffers per connection: one is receiving while the other is being sent.
 const OWN_BUFFERS: usize = 2;
 const PAGE_BYTES: usize = 4096;
 

@@ -49,7 +49,7 @@ const MAX_QUEUED_REQUESTS: usize = 4_000_000;
 /// handled at any request rate.
 const MAX_DISPATCHED_PER_TURN: usize = 10_000;
 
-/// Receiver of the events of a measurement.
+/// Receiver of measurement events.
 pub(crate) trait Observer {
     /// Called on every tick. Returning `Break` stops the load.
     fn tick(&mut self, _snapshot: ProgressSnapshot) -> ControlFlow<()> {

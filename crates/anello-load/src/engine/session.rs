@@ -68,10 +68,10 @@ impl fmt::Debug for Session {
 /// Results of one slice of load.
 #[derive(Clone, Debug)]
 pub struct Slice {
-    /// Measurements of the slice. It ends with the last reply or error, so its length includes the wait for the replies
-    /// to requests in flight. All errors except wrong bytes, status or length broke a connection. In an open loop,
-    /// requests that were not yet due when no connection was left count as unsent. The resource usage of the server and
-    /// the load generator is not measured.
+    /// Measurements of the slice. The slice ends with the last reply or error, so its length includes the wait for the
+    /// replies to requests in flight. All errors except wrong bytes, status or length broke a connection. In an open
+    /// loop, requests that were not yet due when no connection was left count as unsent. The resource usage of the
+    /// server and the load generator is not measured.
     pub interval: Interval,
     /// Requests answered on each connection that is not broken.
     pub requests_by_connection: Vec<u64>,

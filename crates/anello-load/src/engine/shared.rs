@@ -46,7 +46,7 @@ pub(crate) struct Shared {
     pub count_from_ns: Cell<u64>,
     /// No request is started after this time.
     pub deadline_ns: Cell<u64>,
-    /// Set when the load is stopped. From then on, connections that have not sent a request need not send one.
+    /// Set when the load is stopped. From then on, connections that have not sent a request do not have to send one.
     pub stopping: Cell<bool>,
     /// Open loop: set when the schedule dispatches no more requests.
     pub schedule_finished: Cell<bool>,

@@ -53,9 +53,9 @@ pub struct LoadConfig {
     pub duration: Duration,
     /// Duration of the warm-up before the measurement; 0 by default. Requests during the warm-up do not count.
     pub warm_up: Duration,
-    /// Time over which the connections are opened evenly. Each connection sends requests as soon as it is open. With 0,
-    /// the default, all connections are opened before the load starts. The ramp starts with the warm-up. If it is
-    /// longer than the warm-up, the remainder is part of the measurement.
+    /// Time over which the opening of the connections is spread evenly. Each connection sends requests as soon as it is
+    /// open. With 0, the default, all connections are opened before the load starts. The ramp starts with the warm-up.
+    /// If it is longer than the warm-up, the remainder is part of the measurement.
     pub ramp: Duration,
     /// Open loop: time after the end of the schedule in which requests queued for a busy connection may still be sent;
     /// 1 second by default. Requests that remain are counted as unsent.

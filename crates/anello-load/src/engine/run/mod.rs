@@ -83,8 +83,8 @@ pub enum Event<'a> {
 
 /// Runs a load to completion. If `on_event` returns `Break`, the load stops within a second.
 ///
-/// Starts the threads of the load, each with a runtime built by `runtime`, and waits for them. `on_event` is called on
-/// the calling thread. The load ends early if no connection is left. Returns `Ok` even if the server is down, stalls or
+/// Starts the worker threads, each with a runtime built by `runtime`, and waits for them. `on_event` is called on the
+/// calling thread. The load ends early if no connection is left. Returns `Ok` even if the server is down, stalls or
 /// sends wrong replies: use [`Report::is_success`](crate::Report::is_success) to check for this.
 ///
 /// # Errors

@@ -44,7 +44,7 @@ pub enum TlsRemedy {
 }
 
 impl TlsRemedy {
-    /// Returns the option that the message of a TLS error recommends changing.
+    /// Returns the option that a TLS error message recommends changing.
     #[must_use]
     pub fn of(message: &str) -> Option<Self> {
         if message.contains(OFFER_OTHER_SUITE) {

@@ -21,8 +21,8 @@
 //! - Errors are reported in a comment because the format has no field for them. The readers of the Java, Go,
 //!   JavaScript, Python and Rust libraries skip the comment. The reader of the C library returns every interval and
 //!   then `EINVAL` instead of EOF. If a run has no such comment, for example because it was killed, its errors are
-//!   unknown. If only some runs in a log have the comment, the errors of the log and of every log merged from it are
-//!   incomplete. An incomplete log without reported errors does not count as error-free.
+//!   unknown. If only some runs in a log have the comment, the error counts of this log and of any log merged from it
+//!   are incomplete. An incomplete log without reported errors does not count as error-free.
 //! - A histogram is stored in the *V2 compressed* encoding, as base64. The encoding consists of a cookie, a length, and
 //!   zlib data that contains a second cookie, a length, the layout, and the counts. The counts are ZigZag LEB128
 //!   numbers; a negative number stands for a run of zeros.
