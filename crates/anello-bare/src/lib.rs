@@ -111,7 +111,7 @@ pub fn check(model: Model, options: &Options) -> io::Result<Option<String>> {
 /// calling thread and returns only on error; to stop a server, send a signal to its process.
 ///
 /// `uring` with options runs one thread and one ring per listener. The other servers take one listener. This function
-/// raises the soft limit on open descriptors to the hard limit.
+/// raises this process's soft limit on open descriptors to the hard limit.
 ///
 /// # Errors
 /// Returns an error if a listener is unusable, the number of listeners is wrong, or the model is unavailable (see

@@ -16,8 +16,8 @@ use crate::errors::check_rules;
 /// Options for [`run`](crate::run). The defaults are the fastest measured settings.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Size of each `uring` receive buffer, from 1 byte to 1 GiB. Default: 16 KiB. The other models receive into one 64
-    /// KiB buffer.
+    /// Size of each `uring` receive buffer, from 1 byte to 1 GiB. Default: 16 KiB. The other models receive into one
+    /// buffer of 64 KiB.
     pub uring_buffer_bytes: u32,
     /// Maximum number of `uring` receive buffers, rounded up to a power of two, at most 32768. Default: 1024. The
     /// server starts with 32 buffers and doubles their number when they run out.
