@@ -7,8 +7,8 @@
 //! Invariants:
 //! - A descriptor is registered once and closed only while its own event is handled, so an event is never attributed to
 //!   another connection that reuses the index.
-//! - An edge is consumed only when the socket is drained, blocked, or in `pending`.
-//! - EOF can arrive together with the last data, in a single edge. `RDHUP` is then set, and the socket is read until
+//! - An edge-triggered event is consumed only when the socket is drained, blocked, or in `pending`.
+//! - EOF can arrive together with the last data, in a single event. `RDHUP` is then set, and the socket is read until
 //!   EOF.
 
 use std::io;
@@ -51,7 +51,7 @@ pub(crate) fn run(listener: TcpListener, options: &Options) -> io::Result<()> {
 struct Server {
     epoll: OwnedFd,
     listener: TcpListener,
-    /// Descriptors ran out: retry the accept on every turn, and no later than after the pause.
+    /// Descriptors ran out: retry the accept in every turn, and no later than after the pause.
     accept_paused: bool,
     /// Time to poll for events before sleeping.
     spin: Duration,
@@ -162,7 +162,7 @@ impl Server {
         }
     }
 
-    /// Registers a connection. If the kernel rejects it, the connection is closed.
+    /// Registers a connection. If the kernel rejects the registration, the connection is closed.
     fn add(&mut self, socket: OwnedFd) {
         let entry = self.streams.vacant_entry();
         let data = EventData::new_u64(entry.key() as u64);

@@ -1,4 +1,4 @@
-//! `poll` and `select`: level-triggered. On every turn, the complete list of sockets is passed to the kernel and back.
+//! `poll` and `select`: level-triggered. In every turn, the complete list of sockets is passed to the kernel and back.
 //!
 //! `select` uses sets of 1024 bits, so descriptors of 1024 or above are not supported. A connection with such a
 //! descriptor is closed immediately and counted.

@@ -58,12 +58,12 @@ pub fn listen(address: SocketAddr) -> io::Result<TcpListener> {
     listen_with(address, false)
 }
 
-/// Creates the listeners on `address` that [`run`] needs with these options. With several rings, these are one listener
-/// per ring, and the kernel distributes the connections among them (SO_REUSEPORT, Linux 3.9). Otherwise, this is a
-/// single listener as created by [`listen`].
+/// Creates the listeners on `address` that [`run`] needs with these options. With several rings, there is one listener
+/// per ring, and the kernel distributes the connections among them (SO_REUSEPORT, Linux 3.9). Otherwise, there is a
+/// single listener, as created by [`listen`].
 ///
 /// # Errors
-/// The same as [`listen`].
+/// Returns the errors of [`listen`].
 pub fn listen_for(address: SocketAddr, options: &Options) -> io::Result<Vec<TcpListener>> {
     let count = options.uring.map_or(1, |uring| uring.rings);
     let first = listen_with(address, count > 1)?;
@@ -107,11 +107,11 @@ pub fn check(model: Model, options: &Options) -> io::Result<Option<String>> {
     if model == Model::Uring { uring::check(options.uring.as_ref()).map(Some) } else { Ok(None) }
 }
 
-/// Runs the echo server `model` on the listeners of [`listen_for`] until a permanent error. Runs on the calling thread
-/// and returns only errors; to stop a server, send a signal to its process.
+/// Runs the echo server `model` on the listeners returned by [`listen_for`] until a permanent error. Runs on the
+/// calling thread and returns only on error; to stop a server, send a signal to its process.
 ///
-/// `uring` with options runs one thread and one ring per listener. The other servers take one listener. Raises this
-/// process's soft limit on open descriptors to the hard limit.
+/// `uring` with options runs one thread and one ring per listener. The other servers take one listener. This function
+/// raises this process's soft limit on open descriptors to the hard limit.
 ///
 /// # Errors
 /// Returns an error if a listener is unusable, the number of listeners is wrong, or the model is unavailable (see

@@ -16,10 +16,10 @@ use crate::errors::check_rules;
 /// Options for [`run`](crate::run). The defaults are the fastest measured settings.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Size of one receive buffer of `uring` in bytes, 1 to 1 GiB. Default: 16 KiB. The other models receive into one
-    /// 64 KiB buffer.
+    /// Size of each `uring` receive buffer, from 1 byte to 1 GiB. Default: 16 KiB. The other models receive into one
+    /// buffer of 64 KiB.
     pub uring_buffer_bytes: u32,
-    /// Maximum number of receive buffers of `uring`, rounded up to a power of two, at most 32768. Default: 1024. The
+    /// Maximum number of `uring` receive buffers, rounded up to a power of two, at most 32768. Default: 1024. The
     /// server starts with 32 buffers and doubles their number when they run out.
     pub uring_buffers: u16,
     /// Time for which `epoll` polls for events before it sleeps. Default: zero, which means that it sleeps immediately.
@@ -150,7 +150,7 @@ impl UringOptions {
     /// Returns an error if options conflict.
     ///
     /// # Errors
-    /// Returns `InvalidInput`. The message states the rule of the kernel or of this server that is violated.
+    /// Returns `InvalidInput`. The message states which rule of the kernel or of this server is violated.
     pub fn validate(&self) -> io::Result<()> {
         let sqpoll = self.sqpoll.is_some();
         let interrupting = self.task_work == Some(TaskWork::Interrupting);
@@ -187,7 +187,7 @@ impl UringOptions {
         ])
     }
 
-    /// Returns `true` if one submission receives repeatedly.
+    /// Returns `true` if receives are multishot.
     #[inline]
     pub(crate) fn uses_multishot_receive(&self) -> bool {
         !self.one_shot_receive && !self.per_connection_buffers && self.linked_timeout.is_none()

@@ -250,7 +250,7 @@ fn control_connection_survives_invalid_commands() {
     assert!(response.contains("operations"), "{response}");
 }
 
-/// The file is truncated while it is in use: the requests fail, the worker keeps running.
+/// The file is truncated while it is in use: the requests fail, but the worker keeps running.
 #[test]
 fn failed_requests_are_counted_by_cause() {
     for_each_engine(|engine| {

@@ -40,7 +40,7 @@ impl Subject {
         Subject::new(Model::Uring, name, arguments)
     }
 
-    /// Number of connections after which each ring of the server has at least one.
+    /// Number of connections required for each ring of the server to have at least one.
     fn idle_connections(&self) -> usize {
         if self.has_argument("--rings") { 16 } else { 1 }
     }
@@ -49,7 +49,8 @@ impl Subject {
         self.arguments.iter().any(|argument| argument == name)
     }
 
-    /// Returns `true` if the server has a polling thread, whose CPU time while idle counts as CPU time of the process.
+    /// Returns `true` if the server has a polling thread, which adds to the CPU time of the process even while the
+    /// server is idle.
     fn uses_sqpoll(&self) -> bool {
         self.has_argument("--sqpoll")
     }
@@ -292,7 +293,7 @@ fn pipelined_bytes_come_back_in_order() {
     });
 }
 
-/// The peer writes until the server stops reading, and starts to read only then.
+/// The peer writes until the server stops reading, and only then starts to read.
 #[test]
 fn stalled_reader_receives_everything_with_bounded_memory() {
     for_each_subject(|subject| {
@@ -431,7 +432,7 @@ fn uring_serves_with_few_buffers() {
     }
 }
 
-/// Exchanges messages of random lengths up to `max_bytes` on 30 connections with a server with these options.
+/// Exchanges messages of random lengths up to `max_bytes` on 30 connections with a server that uses these options.
 fn exchange_concurrently(options: &Options, max_bytes: u64) {
     let listeners = listen_for("127.0.0.1:0".parse().expect("an address"), options).expect("listens");
     let address = listeners[0].local_addr().expect("an address");

@@ -1,4 +1,4 @@
-//! Tests of the options and names of the echo servers.
+//! Tests of the echo server options and names.
 
 use std::io;
 use std::time::Duration;

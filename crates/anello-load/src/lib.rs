@@ -39,8 +39,8 @@
 //!
 //! The time of every request is fixed in advance. Requests are assigned to the connections in turn, whether or not
 //! replies arrive. Latency is measured from the scheduled time, so a server pause is visible in all requests that were
-//! due during it. Latency from the actual send time is also reported ("uncorrected"). A request whose connection is
-//! still busy waits in the queue of that connection.
+//! due during it. Latency measured from the actual send time is also reported ("uncorrected"). A request whose
+//! connection is still busy waits in the queue of that connection.
 //!
 //! ```no_run
 //! use std::net::SocketAddr;
@@ -107,10 +107,9 @@
 //! - Every operation completes in bounded time, whatever the server does: connection attempts, requests and the drain
 //!   phase at the end of a schedule all have deadlines.
 //! - No request is in flight between slices.
-//! - A reply counts as a request only if it is complete and expected and, if verification is enabled, has the expected
-//!   bytes.
-//! - Every scheduled request is accounted for: it is answered, counted as an error, unsent, or abandoned because the
-//!   load was stopped.
+//! - A reply is counted only if it is complete and expected and, if verification is enabled, has the expected bytes.
+//! - Every scheduled request is accounted for: it is answered, counted as an error, counted as unsent, or abandoned
+//!   because the load was stopped.
 #![forbid(unsafe_code)]
 
 pub mod check;

@@ -141,7 +141,7 @@ mod http {
 
     const TIMEOUT: Duration = Duration::from_secs(20);
 
-    /// Does not fit into the buffers of two sockets.
+    /// More than the buffers of two sockets can hold.
     const LARGE_BYTES: usize = 10 << 20;
 
     fn page(path: &str, bytes: usize) -> Page {
@@ -315,7 +315,7 @@ mod http {
             true => response("200 OK", &format!("Content-Length: {LARGE_BYTES}\r\n"), &[0, 1]),
             false => correct_response(line),
         });
-        // The server's next response is taken for the rest of the body.
+        // The server's next response is treated as the rest of the body.
         let error = run(stalled_reader(truncating, large, small, TIMEOUT)).unwrap_err();
         assert!(error.starts_with("response to the stalled reader: byte 2 of 10485760 is wrong"), "{error}");
     }

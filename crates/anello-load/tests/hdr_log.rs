@@ -1,4 +1,5 @@
-//! Interval log: written logs can be read back, logs of the Java library can be read, and damaged logs are rejected.
+//! Interval log: written logs can be read back, logs written by the Java library can be read, and damaged logs are
+//! rejected.
 
 #![forbid(unsafe_code)]
 

@@ -65,7 +65,7 @@ fn load(target: SocketAddr, change: impl FnOnce(&mut HttpLoad)) -> LoadConfig {
 fn supports_all_framings_and_multiple_paths() {
     let address = http_server(|stream, path, number| match path {
         "/length" => respond(stream, &with_length("hello")),
-        // Split at varying positions, so that heads and chunks are split everywhere.
+        // Split at varying positions, so that splits occur everywhere in heads and chunks.
         "/chunked" => {
             let text =
                 "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nhel\r\n2\r\nlo\r\n0\r\n\r\n";

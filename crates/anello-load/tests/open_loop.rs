@@ -1,4 +1,4 @@
-//! Open loop, sweep, ramp, threads and reconnecting, against servers that log their requests and replies. The expected
+//! Open loop, sweep, ramp, threads and reconnection, against servers that log their requests and replies. The expected
 //! measurements are computed from the log. Measured latencies must never be lower than expected, and on an otherwise
 //! idle machine they must not be higher.
 
@@ -157,7 +157,7 @@ fn stall_affects_all_requests_scheduled_during_it() {
     for driver in drivers() {
         let load = LoadConfig { connections: 8, ..open_loop(address, 800) };
         let outcome = run(&load, &driver, |_| ControlFlow::Continue(())).unwrap();
-        // The pause takes 300 of 1000 ms. Requests scheduled during it wait for half of it on average.
+        // The pause lasts for 300 of 1000 ms. Requests scheduled during it wait for half of it on average.
         let over_100_ms = outcome.total.latency.count_between(100_000_000, u64::MAX);
         assert!(over_100_ms >= 8 * 19, "{over_100_ms} of {}", outcome.total.requests);
         assert!(outcome.report.late >= 8 * 28, "{}", outcome.report.late);

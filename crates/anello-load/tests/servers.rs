@@ -1,5 +1,5 @@
 //! Loads against servers with known behaviour, correct and faulty, on every driver. The tests assert counts, never
-//! upper bounds of durations. A test that does not terminate has also failed.
+//! upper bounds of durations. A test that hangs also counts as failed.
 
 mod common;
 

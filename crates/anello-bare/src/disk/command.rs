@@ -48,9 +48,9 @@ pub enum Operation {
     RandomRead,
     /// Writes uniformly distributed blocks.
     RandomWrite,
-    /// Reads consecutive blocks and restarts at the beginning after the end of the file.
+    /// Reads consecutive blocks and restarts at the beginning when it reaches the end of the file.
     SequentialRead,
-    /// Writes consecutive blocks and restarts at the beginning after the end of the file.
+    /// Writes consecutive blocks and restarts at the beginning when it reaches the end of the file.
     SequentialWrite,
 }
 
@@ -116,7 +116,7 @@ pub struct Outcome {
     pub latency: String,
     /// Number of failed requests by cause.
     pub errors: Vec<(String, u64)>,
-    /// Number of complete reads that returned data other than that written at their offset.
+    /// Number of complete reads that returned data other than the data written at their offset.
     pub wrong_blocks: u64,
 }
 

@@ -53,7 +53,7 @@ impl Engine {
         }
     }
 
-    /// Sets up the engine for a file and for blocks. Each block belongs to the slot with the same index.
+    /// Sets up the engine for a file and a set of blocks. Each block belongs to the slot with the same index.
     pub(super) fn start(self, file: File, blocks: &mut [Block]) -> io::Result<Box<dyn RequestQueue>> {
         Ok(match self {
             Engine::Pread => Box::new(pread::Pread::new(file)),

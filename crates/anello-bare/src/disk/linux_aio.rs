@@ -2,7 +2,7 @@
 //! requests; one `io_getevents(2)` sleeps until a request has completed. Only direct I/O is asynchronous; buffered
 //! requests complete within `io_submit`.
 //!
-//! Invariants: the kernel copies a control block when it accepts it, and can access the memory of the block until it
+//! Invariants: the kernel copies each control block on submission, and can access the memory of the data block until it
 //! has reported the completion. Blocks stay in `in_flight` until then. `io_destroy(2)` waits for requests in flight.
 
 use std::fs::File;

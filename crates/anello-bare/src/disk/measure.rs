@@ -62,8 +62,8 @@ pub(super) fn measure(engine: Engine, file: File, file_bytes: u64, command: &Com
     statistics.into_outcome(now - start)
 }
 
-/// Performs one direct read, because each disk has its own alignment rules. A violation is reported before anything
-/// is counted.
+/// Performs one direct read to check the alignment, because the rules differ between disks. A violation is therefore
+/// reported before any request is counted.
 fn probe_direct_io(file: &File, block_bytes: usize) -> io::Result<()> {
     match rustix::io::pread(file, Block::new(block_bytes).bytes_mut(), 0) {
         Err(Errno::INVAL) => {

@@ -6,8 +6,8 @@
 //! ```
 //!
 //! The seed is a hash of offset and generation, so a granule that is torn, partly stale or misplaced is detected. A
-//! complete granule from an earlier write is not. Disks write 512 bytes atomically, and blocks of every size consist of
-//! whole granules, so a file written with one block size can be read with another.
+//! complete granule from an earlier write is not detected. Disks write 512 bytes atomically, and blocks of every size
+//! consist of whole granules, so a file written with one block size can be read with another.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};

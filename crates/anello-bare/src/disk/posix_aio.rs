@@ -1,6 +1,6 @@
-//! `posix-aio`: asynchronous reads and writes of the C library. glibc executes them with `pread` and `pwrite` on at
-//! most 20 threads, and executes requests on the same descriptor one after another. Each slot therefore has its own
-//! descriptor.
+//! `posix-aio`: the asynchronous reads and writes provided by the C library. glibc executes them with `pread` and
+//! `pwrite` on at most 20 threads, and executes requests on the same descriptor one after another. Each slot therefore
+//! has its own descriptor.
 //!
 //! nix wraps these calls, but its requests borrow their memory for their whole lifetime, so no block could be reused
 //! while another request is in flight.

@@ -4,7 +4,7 @@ use std::io;
 
 use super::block::Block;
 
-/// Requests in flight of a running engine. The engine owns the block of every started request until
+/// The in-flight requests of a running engine. The engine owns the block of every started request until
 /// [`wait`](Self::wait) returns it. If the engine is dropped with requests in flight, it frees their memory only if the
 /// kernel can no longer access it.
 pub(super) trait RequestQueue {
@@ -44,14 +44,15 @@ impl KernelBlocks {
         self.0[slot] = Some(block);
     }
 
-    /// Takes the block of a completed request. `result` is the number of transferred bytes or a negated error number.
+    /// Removes and returns the block of a completed request. `result` is the number of transferred bytes or a negated
+    /// error number.
     pub(super) fn complete(&mut self, slot: usize, result: i64) -> Option<Completion> {
         let result = usize::try_from(result).map_err(|_| io::Error::from_raw_os_error(-result as i32));
         let block = self.0.get_mut(slot)?.take()?;
         Some(Completion { slot, block, result })
     }
 
-    /// Leaks the blocks, because requests can be in flight.
+    /// Leaks the blocks, because requests may still be in flight.
     pub(super) fn leak(&mut self) {
         self.0.drain(..).flatten().for_each(std::mem::forget);
     }

@@ -82,7 +82,7 @@ impl Drop for Pool {
     fn drop(&mut self) {
         self.threads.iter().for_each(|_| self.queue.push(None));
         for thread in self.threads.drain(..) {
-            // The panic of a thread has already been reported.
+            // The thread's panic has already been reported.
             thread.join().unwrap_or_default();
         }
     }

@@ -1,5 +1,6 @@
-//! `uring`: fixed reads and writes. The blocks are registered once, so the kernel need not pin their pages for each
-//! direct request; the file is registered, so the kernel need not look it up. One enter per turn submits and waits.
+//! `uring`: fixed reads and writes. The blocks are registered once, so the kernel does not need to pin their pages for
+//! each direct request; the file is registered, so the kernel does not need to look it up. One enter per turn submits
+//! and waits.
 //!
 //! Invariants: the block of a request stays in `in_flight` until its completion. If requests can still be in flight
 //! when the engine is dropped, their blocks are leaked.
@@ -20,7 +21,7 @@ use crate::uring::setup;
 pub(super) struct Uring {
     ring: IoUring,
     in_flight: KernelBlocks,
-    /// The ring's file table holds the file as well. This descriptor makes the file visible in `/proc/PID/fd`.
+    /// The ring's file table also holds the file. This descriptor makes the file visible in `/proc/PID/fd`.
     _file: File,
 }
 
@@ -45,7 +46,7 @@ impl Uring {
             .map(|bytes| libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: bytes.len() })
             .collect();
         // SAFETY: the memory belongs to the blocks, and its pages are pinned, so the kernel accesses only this memory
-        // through the buffers. A request names a buffer only while its block is in `in_flight`.
+        // through the buffers. A request refers to a buffer only while its block is in `in_flight`.
         unsafe { ring.submitter().register_buffers(&buffers) }.map_err(|error| {
             let remedy = if Errno::from_io_error(&error) == Some(Errno::NOMEM) {
                 " (raise the locked-memory limit with ulimit -l, or use fewer or smaller blocks)"

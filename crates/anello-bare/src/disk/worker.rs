@@ -58,8 +58,8 @@ impl Worker {
     ///
     /// # Errors
     /// - The command is out of bounds.
-    /// - The engine cannot execute it here: the file system does not support direct I/O, or the locked-memory limit
-    ///   is reached.
+    /// - The engine cannot execute it on this system: the file system does not support direct I/O, or the locked-memory
+    ///   limit is reached.
     ///
     /// Failed I/O requests are not errors; they are counted in the outcome.
     pub fn perform(&self, command: &Command) -> io::Result<Outcome> {
@@ -76,7 +76,7 @@ impl Worker {
     /// Returns an error if the listener is unusable.
     pub fn serve(&self, listener: &TcpListener) -> io::Result<()> {
         accept_blocking(listener, |stream| {
-            // After an aborted control connection, the next one is served.
+            // If a control connection is aborted, the next one is served.
             serve_connection(&stream, |command| self.perform(command)).unwrap_or_default();
         })
     }

@@ -70,7 +70,7 @@ impl<const CONFIGURABLE: bool> Server<'_, CONFIGURABLE> {
                     _ => {}
                 }
             }
-            // Only a bundle consists of several buffers.
+            // Only a bundle can span several buffers.
             if !CONFIGURABLE || bytes <= self.pool.buffer_bytes() {
                 break;
             }
@@ -80,7 +80,7 @@ impl<const CONFIGURABLE: bool> Server<'_, CONFIGURABLE> {
         if result > 0 && connection.receive_armed { Ok(()) } else { self.on_receive_end(index, result) }
     }
 
-    /// Handles the end of a receive, which can be EOF.
+    /// Handles the final completion of a receive, which can indicate EOF.
     #[cold]
     fn on_receive_end(&mut self, index: u32, result: i32) -> io::Result<()> {
         let has_timeout = self.options().linked_timeout.is_some();
@@ -145,8 +145,8 @@ impl<const CONFIGURABLE: bool> Server<'_, CONFIGURABLE> {
         }
     }
 
-    /// Handles the completion of a send that always posts one, or the notification that the kernel no longer reads its
-    /// memory.
+    /// Handles the completion of a send that always posts a completion, or the notification that the kernel no longer
+    /// reads its memory.
     fn on_send(&mut self, token: Token, result: i32, flags: u32) {
         let index = token.index();
         let Some(connection) = find_connection(&mut self.connections, token) else { return };

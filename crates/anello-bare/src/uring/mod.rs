@@ -16,7 +16,7 @@
 //!                                                stalled ───────────────────▶ idle
 //! ```
 //!
-//! [`UringOptions`] change this. The baseline and the configurable server are two instances of the same code
+//! [`UringOptions`] change this behaviour. The baseline and the configurable server are two instances of the same code
 //! (`CONFIGURABLE`): in the baseline, the options are constants, so it has no branches for options.
 //!
 //! Invariants:
@@ -100,8 +100,8 @@ pub(crate) fn run_rings(
         worker_ring = worker_ring.or(uring.shared_workers.then_some(ring));
     }
     drop(sender);
-    // No ring serves connections before all rings are created: connections could use the descriptors that later rings
-    // need.
+    // No ring serves connections before all rings are created: otherwise, connections could use the descriptors that
+    // later rings need.
     starts.into_iter().try_for_each(|start| start.send(())).map_err(io::Error::other)?;
     statuses.recv().map_err(io::Error::other)?.map(drop)
 }
@@ -122,7 +122,7 @@ fn serve<const CONFIGURABLE: bool>(
     let _registered = submitter.register_ring_fd().is_ok();
     let pool = Pool::new(&submitter, options.uring_buffers, options.uring_buffer_bytes)?;
     let timeout = uring.linked_timeout.unwrap_or_default();
-    // Never dropped: after an error, requests in flight still access this memory and these descriptors.
+    // Never dropped: after an error, requests in flight can still access this memory and these descriptors.
     let mut server = ManuallyDrop::new(Server::<CONFIGURABLE> {
         submitter,
         submissions,
@@ -211,7 +211,7 @@ impl<const CONFIGURABLE: bool> Server<'_, CONFIGURABLE> {
     }
 
     /// Polls for completions, or for task work that produces them, until the spin time has elapsed. Returns `true` if
-    /// there are any.
+    /// there are any completions.
     fn spin(&mut self) -> bool {
         let start = Instant::now();
         loop {

@@ -26,7 +26,7 @@ use io_uring::types::BufRingEntry;
 pub(super) const BUFFER_GROUP: u16 = 0;
 /// Initial number of active buffers.
 const INITIAL_BUFFERS: u16 = 32;
-/// Number of buffers per connection: one receives while the other is sent.
+/// Number of buffers per connection: one is receiving while the other is being sent.
 const OWN_BUFFERS: usize = 2;
 const PAGE_BYTES: usize = 4096;
 
@@ -36,7 +36,7 @@ pub(super) struct Pool<const CONFIGURABLE: bool> {
     buffer_bytes: u32,
     /// Capacity of the ring, a power of two.
     count: u16,
-    /// Number of buffers that were added to the ring: the IDs below it.
+    /// Number of buffers that have been added to the ring. Their IDs are below this number.
     active_buffers: u16,
     tail: u16,
     /// Data in each buffer that this process owns.

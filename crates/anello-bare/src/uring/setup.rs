@@ -15,7 +15,7 @@ use crate::options::{TaskWork, UringOptions};
 const SQ_ENTRIES: u32 = 512;
 /// Size of the completion queue. The kernel keeps additional completions in its overflow list.
 const CQ_ENTRIES: u32 = 4096;
-/// Maximum size of the table of registered files. The limit on open descriptors is another bound.
+/// Maximum size of the table of registered files. The limit on open descriptors also applies.
 const MAX_REGISTERED_FILES: u64 = 1 << 16;
 /// Maximum numbers of worker threads per ring, for bounded requests and for unbounded requests (sockets).
 const MAX_WORKERS: [u32; 2] = [4, 64];
@@ -128,7 +128,7 @@ fn is_invalid(error: &io::Error) -> bool {
     Errno::from_io_error(error) == Some(Errno::INVAL)
 }
 
-/// Adds a remedy to the error of a ring setup, and recommends `alternative`.
+/// Adds a remedy to a ring setup error, and recommends `alternative`.
 fn describe_error(error: io::Error, alternative: &str) -> io::Error {
     let remedy = match Errno::from_io_error(&error) {
         Some(Errno::PERM | Errno::ACCESS) => {

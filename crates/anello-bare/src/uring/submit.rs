@@ -233,8 +233,8 @@ impl<const CONFIGURABLE: bool> Server<'_, CONFIGURABLE> {
             && self.push(timeout, Token::new(Kind::Timeout, 0, index))
     }
 
-    /// Cancels the operations in flight of a broken connection, or the multishot receive of a connection that must
-    /// stop receiving. Returns `false` if the submission queue is full.
+    /// Cancels the in-flight operations of a broken connection, or the multishot receive of a connection that must stop
+    /// receiving. Returns `false` if the submission queue is full.
     fn cancel(&mut self, index: u32) -> bool {
         let connection = &self.connections[index as usize];
         let generation = connection.generation;

@@ -1,4 +1,4 @@
-//! Token that identifies the operation of a completion.
+//! Token that identifies the operation that a completion belongs to.
 
 /// Operation, generation and index in `user_data`:
 ///

@@ -11,16 +11,16 @@ use crate::engine::session::Session;
 use crate::model::config::LoadConfig;
 use crate::model::errors::Errors;
 
-/// Socket buffer sizes of the stalled client, so that the buffers hold only a small part of the data. They are not
-/// smaller, because a window below the size of a loopback packet would slow down the transfer.
+/// Socket buffer sizes of the stalled client, so that the buffers hold only a small part of the data. Smaller buffers
+/// would slow down the transfer, because the window would be below the size of a loopback packet.
 pub(super) const STALLED_BUFFER_BYTES: usize = 256 << 10;
 
-/// Number of other connections that are opened before the stall, number opened during the stall, and number of requests
-/// on each of them.
+/// Numbers of other connections opened before and during the stall, and number of requests on each of these
+/// connections.
 pub(super) const OTHER_CONNECTIONS: usize = 3;
 const REQUESTS_PER_CONNECTION: usize = 10;
 
-/// Opens the connections of a load and sends one request on each.
+/// Opens the configured connections and sends one request on each.
 pub(super) async fn exchange_once_on_each(load: &LoadConfig) -> Result<(), String> {
     let connections = load.connections;
     let mut session = Session::connect(load).await.map_err(|error| error.to_string())?;

@@ -19,8 +19,8 @@ use crate::wire::message::random_bytes;
 const MESSAGE_BYTES: [usize; 14] =
     [1, 2, 3, 127, 1021, 4095, 4097, 8191, 16_383, 16_385, 65_537, 262_147, 1_048_575, 1_048_576];
 
-/// Number of bytes sent while the client does not read the replies. They do not fit into the buffers of both sockets:
-/// by default, the kernel lets the buffers of the server socket grow to 6 MiB (receive) and 4 MiB (send).
+/// Number of bytes sent while the client does not read the replies. This is more than the buffers of both sockets can
+/// hold: by default, the kernel lets the buffers of the server socket grow to 6 MiB (receive) and 4 MiB (send).
 const STALLED_BYTES: usize = 16 << 20;
 
 /// Number of consecutive samples without progress after which the stalled client counts as blocked, and the time
@@ -52,9 +52,9 @@ pub async fn complete_bytes(target: SocketAddr, timeout: Duration) -> Result<Vec
 /// Checks that the server handles a client that does not read.
 ///
 /// The client sends 16 MiB and does not read until the server accepts no more bytes. Other connections, some opened
-/// before this point and some after it, must then be served. The client reads only after that, and all bytes that it
-/// receives must be correct. This detects servers that wait for one client while other clients have requests, whatever
-/// the size of the server's buffers. `timeout` applies to each of these steps.
+/// before this point and some after it, must then be served. The client starts to read only after that, and all bytes
+/// that it receives must be correct. This detects servers that wait for one client while other clients have requests,
+/// whatever the size of the server's buffers. `timeout` applies to each of these steps.
 ///
 /// # Errors
 /// Returns a description of the incorrect behaviour.
@@ -100,8 +100,8 @@ async fn wait_until_stalled(accepted_bytes: &Cell<usize>) {
     }
 }
 
-/// Checks that a number of concurrent connections each receive the correct reply to one message. `timeout` applies to
-/// opening the connections, and to each reply.
+/// Opens concurrent connections and checks that each receives the correct reply to one message. `timeout` applies to
+/// opening the connections and to each reply.
 ///
 /// # Errors
 /// Returns the number of failures and their causes.

@@ -96,7 +96,7 @@ pub async fn complete_bytes(
 /// Checks that the server handles a client that does not read.
 ///
 /// The client requests `large` twice and does not read for a while. Requests for `small` on other connections, some
-/// opened before this point and some after it, must then be served. The client reads only after that, and both
+/// opened before this point and some after it, must then be served. The client starts to read only after that, and both
 /// responses must be correct. This detects servers that wait for one client while other clients have requests. `large`
 /// must be larger than the buffers of both sockets. `timeout` applies to each of these steps.
 ///
@@ -121,7 +121,7 @@ pub async fn stalled_reader(
         let sent = stalled.send_request("GET", &large.path);
         with_timeout(timeout, "request for a large response", sent).await?;
     }
-    // The client cannot determine how much the server has sent without reading it.
+    // The client cannot determine how much data the server has sent without reading the data.
     sleep(STALL_TIME).await;
     let request = async |client: &mut Client| request(CONCURRENT_REQUEST, client).await;
     serve_others(others, CONCURRENT_REQUEST, connect, request).await?;
@@ -136,8 +136,8 @@ pub async fn stalled_reader(
     )])
 }
 
-/// Checks that a number of concurrent connections each receive the correct response to one GET of `page`. `timeout`
-/// applies to opening the connections, and to each response.
+/// Opens concurrent connections and checks that each receives the correct response to one GET request for `page`.
+/// `timeout` applies to opening the connections and to each response.
 ///
 /// # Errors
 /// Returns the number of failures and their causes.

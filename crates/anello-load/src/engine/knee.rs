@@ -6,7 +6,7 @@ use crate::model::report::Step;
 /// Returns the reason why the server did not keep up with the last of `steps`, or `None` if it did.
 pub(crate) fn saturation_reason(knee: &Knee, steps: &[Step]) -> Option<String> {
     let (first, last) = (steps.first()?, steps.last()?);
-    // Relative to the offered requests. They differ from the nominal rate during a ramp and with Poisson arrivals.
+    // Relative to the offered requests, which differ from the nominal rate during a ramp and with Poisson arrivals.
     let offered = last.total.counts.offered.filter(|&offered| offered > 0);
     let percent = offered.map(|offered| last.answered_in_time as f64 * 100.0 / offered as f64);
     if let Some(percent) = percent.filter(|&percent| percent < f64::from(knee.min_answered_percent)) {
@@ -58,7 +58,7 @@ mod tests {
             (knee, second(1990, 900_000), None),
             (knee, second(1890, 100_000), Some("94.5 %")),
             (knee, second(2000, 1_100_000), Some("11.0 times")),
-            // The first step can be saturated.
+            // Even the first step can be saturated.
             (knee, vec![step(900, 1000, 1)], Some("90.0 %")),
             // Relative to the offered requests, not to the rate.
             (knee, vec![step(800, 820, 1)], None),

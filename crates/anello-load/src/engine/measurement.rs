@@ -4,7 +4,7 @@
 //! ```text
 //!   start        count_from                          deadline            end of drain
 //!     ├── warm-up ───┼── interval ──┼── interval ──┼─...─┤── last replies ──┤
-//!     requests are due all this time                     │ queued requests  │ requests not sent by now
+//!     requests are due throughout                        │ queued requests  │ requests not sent by now
 //!                                                        │ are still sent   │ count as unsent
 //! ```
 //!
@@ -39,7 +39,7 @@ use crate::system::clock::nanoseconds;
 /// Interval of timeout checks and progress reports. Timeout checks run more often if the stall timeout is short.
 pub(crate) const TICK: Duration = Duration::from_millis(100);
 
-/// Time that requests in flight have to complete after the load has been stopped, in nanoseconds.
+/// Grace period for in-flight requests after the load has been stopped, in nanoseconds.
 const STOP_GRACE_NS: u64 = 500_000_000;
 
 /// Maximum number of requests in the due queues of a thread. Requests beyond this limit count as unsent.
@@ -49,7 +49,7 @@ const MAX_QUEUED_REQUESTS: usize = 4_000_000;
 /// handled at any request rate.
 const MAX_DISPATCHED_PER_TURN: usize = 10_000;
 
-/// Receiver of the events of a measurement.
+/// Receiver of measurement events.
 pub(crate) trait Observer {
     /// Called on every tick. Returning `Break` stops the load.
     fn tick(&mut self, _snapshot: ProgressSnapshot) -> ControlFlow<()> {
@@ -243,7 +243,7 @@ impl<'a> MeasurementRunner<'a> {
         if self.phase == Phase::Measuring && now_ns >= deadline_ns {
             self.phase = Phase::Draining;
             self.throughput = Some(self.throughput_at_deadline(now_ns));
-            // Connections waiting for the think time to elapse or for their turn in the ramp must observe the deadline.
+            // Connections waiting for the think time to elapse or for their turn in the ramp must notice the deadline.
             self.slots.iter().for_each(|slot| slot.wake());
         }
         if self.phase == Phase::Draining
@@ -295,7 +295,7 @@ impl<'a> MeasurementRunner<'a> {
         }
     }
 
-    /// Aborts connections that have timed out, and checks whether the observer stops the load.
+    /// Aborts connections that have timed out, and asks the observer whether to stop the load.
     fn tick(&mut self, now_ns: u64) {
         let stall_timeout_ns = nanoseconds(self.shared.load.stall_timeout);
         self.slots.iter().for_each(|slot| slot.check_timeout(now_ns, stall_timeout_ns));
@@ -422,8 +422,8 @@ impl Pacer {
     }
 }
 
-/// Returns how long before a request is due the pacer stops sleeping. This exceeds the maximum delay of the runtime's
-/// timers.
+/// Returns the time between the end of the pacer's sleep and the due time of the next request. It exceeds the maximum
+/// delay of the runtime's timers.
 fn wake_margin_ns() -> u64 {
     match anello::current_driver() {
         Some(driver) if driver.name == "uring" => 300_000,

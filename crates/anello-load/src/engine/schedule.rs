@@ -101,7 +101,7 @@ impl Schedule {
         rounds * self.share.count() as u128 + (rest + threads - 1 - thread) / threads
     }
 
-    /// Poisson arrivals: returns the mean time between two of this thread's requests.
+    /// Poisson arrivals: returns the mean time between consecutive requests of this thread.
     fn poisson_mean_ns(&self) -> f64 {
         let share = self.share.count() as f64 / self.share.connections as f64;
         SECOND_NS as f64 / (self.per_second as f64 * share)

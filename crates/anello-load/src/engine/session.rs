@@ -68,10 +68,10 @@ impl fmt::Debug for Session {
 /// Results of one slice of load.
 #[derive(Clone, Debug)]
 pub struct Slice {
-    /// Measurements of the slice. It ends with the last reply or error, so its length includes the wait for the replies
-    /// to requests in flight. All errors except wrong bytes, status or length broke a connection. In an open loop,
-    /// requests that were not yet due when no connection was left count as unsent. The resources of the server and of
-    /// the load generator are not measured.
+    /// Measurements of the slice. The slice ends with the last reply or error, so its length includes the wait for the
+    /// replies to requests in flight. All errors except wrong bytes, status or length broke a connection. In an open
+    /// loop, requests that were not yet due when no connection was left count as unsent. The resource usage of the
+    /// server and the load generator is not measured.
     pub interval: Interval,
     /// Requests answered on each connection that is not broken.
     pub requests_by_connection: Vec<u64>,
@@ -94,7 +94,7 @@ impl Session {
     /// Returns `InvalidInput` if [`LoadConfig::validate`] fails.
     ///
     /// # Panics
-    /// Panics if no runtime runs on the calling thread.
+    /// Panics if no runtime is running on the calling thread.
     pub async fn connect(load: &LoadConfig) -> io::Result<Self> {
         let load = LoadConfig { ramp: Duration::ZERO, threads: 1, cores: Vec::new(), ..load.clone() };
         load.validate().map_err(|cause| io::Error::new(io::ErrorKind::InvalidInput, cause))?;
@@ -104,7 +104,7 @@ impl Session {
         Ok(Self::open(load, share, Instant::now(), references, no_tick).await)
     }
 
-    /// Opens the connections of one thread's share of a valid load. Times are relative to `origin`.
+    /// Opens one thread's share of the connections. The load must be valid. Times are relative to `origin`.
     pub(crate) async fn open(
         load: LoadConfig,
         share: Share,

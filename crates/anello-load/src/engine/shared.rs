@@ -44,9 +44,9 @@ pub(crate) struct Shared {
     pub reconnect: bool,
     /// End of the warm-up. Requests that were due earlier do not count.
     pub count_from_ns: Cell<u64>,
-    /// No request starts after this time.
+    /// No request is started after this time.
     pub deadline_ns: Cell<u64>,
-    /// Set when the load is stopped. From then on, connections that have not sent a request need not send one.
+    /// Set when the load is stopped. From then on, connections that have not sent a request do not have to send one.
     pub stopping: Cell<bool>,
     /// Open loop: set when the schedule dispatches no more requests.
     pub schedule_finished: Cell<bool>,
@@ -99,7 +99,7 @@ impl Shared {
         self.origin.elapsed().as_nanos() as u64
     }
 
-    /// Returns `true` if a request that was due at this time counts because the time is after the warm-up.
+    /// Returns `true` if requests due at this time count, that is, if the time is after the warm-up.
     #[inline]
     pub fn counts(&self, due_ns: u64) -> bool {
         due_ns >= self.count_from_ns.get()

@@ -11,7 +11,7 @@ use anello::net::ShutdownHandle;
 
 use crate::engine::shared::Shared;
 
-/// Shared state of one connection of a load. The connection itself may be closed and opened again.
+/// Shared state of one connection in a load. The connection itself may be closed and opened again.
 #[derive(Debug, Default)]
 pub(crate) struct ConnectionSlot {
     /// Send time of the oldest request in flight, if any.

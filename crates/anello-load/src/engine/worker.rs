@@ -234,8 +234,8 @@ impl WorkerObserver<'_> {
         let load_cpu_ns = self.last_sample.cpu_ns.saturating_sub(last.cpu_ns);
         if counts {
             self.usage.add(&ThreadUsage {
-                // Not the length of the interval, which ends with the last reply or error. The thread may have worked
-                // longer.
+                // The length of the interval is not used here: it ends with the last reply or error, and the thread may
+                // have worked longer.
                 elapsed_ns: nanoseconds(self.last_sample.at - last.at),
                 cpu_ns: load_cpu_ns,
                 delayed_ns: self.last_sample.delayed_ns.saturating_sub(last.delayed_ns),

@@ -29,7 +29,7 @@ const MAX_TIMEOUT: Duration = Duration::from_secs(24 * 3600);
 const MAX_THREADS: usize = 1024;
 
 /// Maximum number of connections from one loopback address to one server address. This is a third of the ports that the
-/// kernel finds quickly, which leaves free ports while ports of a previous load are still in TIME_WAIT.
+/// kernel finds quickly, which leaves free ports while ports used by a previous load are still in TIME_WAIT.
 const MAX_CONNECTIONS_PER_SOURCE: usize = 4000;
 
 /// Configuration of a load. [`LoadConfig::echo`] and [`LoadConfig::http`] set the defaults. All fields may be changed.
@@ -51,11 +51,11 @@ pub struct LoadConfig {
     /// Duration of the measurement, and of each step of a sweep; 10 seconds by default. The load generator then waits
     /// for the replies to requests in flight.
     pub duration: Duration,
-    /// Duration of the warm-up before the measurement; 0 by default. Requests of the warm-up do not count.
+    /// Duration of the warm-up before the measurement; 0 by default. Requests during the warm-up do not count.
     pub warm_up: Duration,
-    /// Time over which the connections are opened evenly. Each connection sends requests as soon as it is open. With 0,
-    /// the default, all connections are opened before the load starts. The ramp starts with the warm-up. If it is
-    /// longer than the warm-up, the remainder is part of the measurement.
+    /// Time over which the opening of the connections is spread evenly. Each connection sends requests as soon as it is
+    /// open. With 0, the default, all connections are opened before the load starts. The ramp starts with the warm-up.
+    /// If it is longer than the warm-up, the remainder is part of the measurement.
     pub ramp: Duration,
     /// Open loop: time after the end of the schedule in which requests queued for a busy connection may still be sent;
     /// 1 second by default. Requests that remain are counted as unsent.
@@ -174,7 +174,7 @@ pub struct Sweep {
 pub struct Knee {
     /// Minimum percentage of the offered requests that are answered within the step; 95 by default.
     pub min_answered_percent: u32,
-    /// Maximum 99th percentile latency, as a multiple of the first step's; 10 by default.
+    /// Maximum 99th percentile latency, as a multiple of the value in the first step; 10 by default.
     pub max_latency_factor: u32,
 }
 
@@ -259,9 +259,8 @@ impl LoadConfig {
     }
 
     /// Returns the source addresses of the connections: [`source_addresses`](Self::source_addresses) if not empty.
-    /// Otherwise, if more than 4,000 connections go to a target in 127.0.0.0/8, returns as many of 127.0.0.1, 127.0.0.2
-    /// and so on as are needed for at most 4,000 connections from each address. Empty if the kernel chooses the
-    /// address.
+    /// Otherwise, if more than 4,000 connections go to a target in 127.0.0.0/8, returns 127.0.0.1, 127.0.0.2 and so on,
+    /// enough for at most 4,000 connections from each address. Empty if the kernel chooses the address.
     ///
     /// About 28,000 ports are available from one address to one server, and opening the second half of them is slow.
     #[must_use]
@@ -439,7 +438,7 @@ impl Mode {
     }
 }
 
-/// Returns as many addresses of 127.0.0.0/8 as `connections` connections to `target` need. Returns an empty vector if
+/// Returns the addresses in 127.0.0.0/8 required for `connections` connections to `target`. Returns an empty vector if
 /// the kernel's choice is sufficient, or if there is only one address to choose from.
 fn loopback_addresses(target: SocketAddr, connections: usize) -> Vec<IpAddr> {
     if !target.is_ipv4() || !target.ip().is_loopback() || connections <= MAX_CONNECTIONS_PER_SOURCE {

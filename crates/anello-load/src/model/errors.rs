@@ -236,7 +236,7 @@ impl Errors {
         for part in text.split(';') {
             let (name, count) =
                 part.split_once('=').filter(|(name, _)| is_kind(name)).ok_or(INVALID_COUNTS)?;
-            // Names used in logs of earlier versions.
+            // Names used in logs written by earlier versions.
             let name = match name {
                 "short_reply" => "truncated_reply",
                 "long_reply" => "excess_data",

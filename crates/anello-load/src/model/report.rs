@@ -41,7 +41,7 @@ pub struct Report {
     pub driver: String,
     /// Comma-separated list of the kernel features that the driver used.
     pub driver_features: String,
-    /// Number of threads of the load generator.
+    /// Number of load generator threads.
     pub threads: usize,
     /// Cores to which the threads were pinned. Empty if they were not pinned.
     pub cores: Vec<usize>,
@@ -193,7 +193,7 @@ pub struct Step {
 /// Step of a sweep at which the server stopped keeping up with the offered rate.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KneeReport {
-    /// Index of the step, starting at 0.
+    /// 0-based index of the step.
     pub step: usize,
     /// Rate of the step, in requests per second.
     pub per_second: u64,
@@ -236,7 +236,7 @@ impl TlsReport {
     }
 }
 
-/// Number of requests answered per connection, over the connections that were usable at the end. If the server treats
+/// Number of requests answered per connection, for the connections that were usable at the end. If the server treats
 /// all connections equally, the minimum is close to the median.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Spread {
@@ -309,7 +309,7 @@ mod tests {
         let cost = ServerCost::of(7, &total).unwrap();
         assert_eq!((cost.pid, cost.usage), (7, usage));
         assert_eq!((cost.cpu_ns_per_request, cost.switches_per_request), (Some(250.0), Some(1.75)));
-        // Reports of older versions do not have this field.
+        // Reports written by older versions do not have this field.
         let mut json = serde_json::to_value(cost).unwrap();
         json.as_object_mut().unwrap().remove("switches_per_request").unwrap();
         let old: ServerCost = serde_json::from_value(json).unwrap();

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!  Unix time     … :07            :08            :09 …
-//!  A.hlog          ├──── a1 ──────┼──── a2 ──────┤      each line belongs to the second of its midpoint
+//!  A.hlog          ├──── a1 ──────┼──── a2 ──────┤      each line belongs to the second that contains its midpoint
 //!  B.hlog             ├──── b1 ──────┼──── b2 ──────┤
 //!                         ↓ midpoint     ↓ midpoint
 //!  merged          ├──── a1+b1 ──────┤                  from the earliest start to the latest end

@@ -48,7 +48,7 @@ pub fn cores_of(pid: u32) -> io::Result<Vec<usize>> {
 }
 
 /// Returns the time that the hypervisor has stolen from these cores since boot, in nanoseconds, summed over the cores.
-/// The source is the steal column of `/proc/stat`, which counts clock ticks of usually 10 ms. Duplicate entries in
+/// The source is the steal column of `/proc/stat`, which counts clock ticks, usually of 10 ms. Duplicate entries in
 /// `cores` count once, and offline cores count as 0. Only differences between two values are meaningful.
 ///
 /// # Errors

@@ -141,8 +141,8 @@ pub(crate) fn thread_ids(pid: u32) -> io::Result<Vec<u32>> {
 }
 
 /// Returns the CPU time that all threads of a process have spent in user space and in the kernel since its start, in
-/// nanoseconds, including threads that have exited. The value is exact at any time (`clock_gettime(2)` on the clock of
-/// `clock_getcpuclockid(3)`, Linux 2.6.12).
+/// nanoseconds, including threads that have exited. The value is exact at any time (`clock_gettime(2)` on the clock
+/// returned by `clock_getcpuclockid(3)`, Linux 2.6.12).
 ///
 /// # Errors
 /// Returns an error if the process does not exist.

@@ -5,7 +5,7 @@
 //! within the last minute still occupy their port (TIME_WAIT). Connecting becomes slow long before that limit:
 //! `connect(2)` tries one half of the ports first, and when that half is full, it scans the whole half on every call
 //! before it tries the other. A load with many connections therefore uses several source addresses. On loopback, every
-//! address of 127.0.0.0/8 belongs to this machine.
+//! address in 127.0.0.0/8 belongs to this machine.
 //!
 //! The source address is bound without a port (`IP_BIND_ADDRESS_NO_PORT`, Linux 4.2). The kernel then selects the port
 //! in `connect(2)`, where it knows the server's address and can reuse a port for connections to different servers.
@@ -61,7 +61,7 @@ async fn connect_tcp(target: SocketAddr, source_address: Option<IpAddr>) -> io::
     result.map_err(with_remedy)
 }
 
-/// Adds the remedy if the kernel has no free port.
+/// Adds a remedy to the error if the kernel has no free port.
 fn with_remedy(error: io::Error) -> io::Error {
     if error.kind() != io::ErrorKind::AddrNotAvailable {
         return error;

@@ -18,7 +18,7 @@ pub(crate) type ReceiveResult = Result<Option<ReplyCheck>, ConnectionError>;
 #[derive(Debug)]
 pub(crate) enum ReplyCheck {
     Valid,
-    /// The reply does not count as a request. The connection stays open.
+    /// The request does not count as answered. The connection stays open.
     Invalid(Box<ConnectionError>),
 }
 

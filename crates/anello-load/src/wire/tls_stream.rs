@@ -219,7 +219,7 @@ impl TlsStream {
     /// Sends a close_notify, without blocking if the transport cannot accept it.
     pub fn send_close_notify(&mut self) {
         self.tls.close();
-        // No task waits for the result, so the waker does nothing.
+        // No task is waiting for the result, so the waker does nothing.
         let flushed = self.poll_flush(&mut Context::from_waker(Waker::noop()));
         tracing::trace!(?flushed, "sent close_notify");
     }

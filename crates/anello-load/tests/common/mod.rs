@@ -1,4 +1,4 @@
-//! Shared helpers of the load tests: drivers, and servers that run in threads of the test process.
+//! Shared helpers for the load tests: drivers, and servers that run in threads of the test process.
 
 #![allow(dead_code, reason = "not every test uses every helper")]
 

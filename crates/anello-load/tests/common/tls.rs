@@ -1,4 +1,4 @@
-//! TLS servers that run in threads of the test process, their certificates, and loads on them.
+//! TLS servers that run in threads of the test process, their certificates, and loads that target them.
 
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};

@@ -1,4 +1,4 @@
-//! Closing a connection (after its last response, on EOF or after an error), and handling its requests.
+//! Closing a connection (after its last response, on EOF or after an error), and handling its unanswered requests.
 
 use std::time::Duration;
 
@@ -13,8 +13,8 @@ use crate::model::errors::{ConnectionError, ErrorKind};
 const MIN_RECONNECT_DELAY: Duration = Duration::from_millis(10);
 const MAX_RECONNECT_DELAY: Duration = Duration::from_secs(1);
 
-/// Maximum age of a request that is sent again. If the server closes the connection later than this, it is assumed to
-/// have received the request without answering it.
+/// Maximum age of a request that is sent again. If the server closes the connection later than this, the server is
+/// assumed to have received the request without answering it.
 const RETRY_WINDOW: Duration = Duration::from_secs(1);
 
 impl Connection {
@@ -87,8 +87,8 @@ impl Connection {
                 }
                 return;
             }
-            // The server closed the idle connection while the next request was on its way, so the request is sent
-            // again. This happens at most once per request, because the next connection must answer a request first.
+            // The server closed the idle connection while the next request was in flight, so the request is sent again.
+            // This happens at most once per request, because the next connection must answer a request first.
             let last_activity_ns =
                 self.in_flight.front().map_or(0, |request| request.sent_ns).max(self.last_reply_ns);
             let is_in_retry_window =

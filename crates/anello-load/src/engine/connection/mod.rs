@@ -1,4 +1,4 @@
-//! One connection of a load: sends requests, and verifies and times replies, until the measurement ends or the
+//! One connection in a load: sends requests, and verifies and times replies, until the measurement ends or the
 //! connection fails.
 //!
 //! ```text
@@ -117,7 +117,7 @@ impl Connection {
                     return Poll::Pending;
                 }
                 self.state = ConnectionState::Closed;
-                // A delay due to the ramp is caused by the load generator itself and does not move `ready_since_ns`.
+                // A delay due to the ramp is caused by the load generator itself and does not change `ready_since_ns`.
                 if self.consecutive_failures > 0 {
                     self.ready_since_ns = self.now(shared);
                 }
@@ -132,7 +132,7 @@ impl Connection {
                     let text = "timed out while connecting for a request";
                     self.fail_connection(ConnectionError::new(ErrorKind::Timeout, text), shared);
                 }
-                // No request waits for this connection.
+                // No request is waiting for this connection.
                 Poll::Pending
                     if (!self.has_unanswered() || shared.stopping.get()) && self.is_finished(shared) =>
                 {
@@ -156,7 +156,7 @@ impl Connection {
         Poll::Ready(false)
     }
 
-    /// Starts opening a closed connection when this is due. Returns `true` if it has completed the measurement.
+    /// Starts to open a closed connection if it is time to do so. Returns `true` if it has completed the measurement.
     fn poll_closed(&mut self, shared: &Shared, context: &mut Context<'_>) -> Poll<bool> {
         if self.is_finished(shared) && (!self.has_unanswered() || shared.stopping.get()) {
             let abandoned = shared.counted(std::mem::take(&mut self.resend_queue));
@@ -173,7 +173,7 @@ impl Connection {
         Poll::Ready(false)
     }
 
-    /// If each request has its own connection: waits until the request for which the connection is opened is due.
+    /// If each request uses its own connection, waits until the request for this connection is due.
     fn poll_reserve_request(&mut self, shared: &Shared, context: &mut Context<'_>) -> Poll<()> {
         if shared.keep_alive || self.reserved_request.is_some() {
             return Poll::Ready(());
@@ -200,7 +200,7 @@ impl Connection {
         is_elapsed
     }
 
-    /// Returns `true` if no more requests are started in this measurement.
+    /// Returns `true` if no more requests will be started in this measurement.
     #[inline]
     fn is_finished(&mut self, shared: &Shared) -> bool {
         if shared.open_loop {

@@ -15,7 +15,7 @@ use crate::wire::exchange::ReplyDecoder;
 use crate::wire::reply::{ReplyCheck, RequestId};
 use crate::wire::stream::Stream;
 
-/// A connection of the load, open or closed.
+/// A connection in the load, open or closed.
 #[derive(Default)]
 pub(crate) struct Connection {
     /// Index among all connections in the load.
@@ -28,7 +28,7 @@ pub(crate) struct Connection {
     pub decoder: ReplyDecoder,
     /// Requests that have been sent but not answered, oldest first.
     pub in_flight: VecDeque<InFlightRequest>,
-    /// Closed loop: first send times of requests that are sent again, because the connection closed before their reply.
+    /// Closed loop: first send times of requests that are sent again because the connection closed before their reply.
     pub resend_queue: VecDeque<u64>,
     pub slot: Rc<ConnectionSlot>,
     /// The request for which the connection is opened, if each request has its own connection.
@@ -39,7 +39,7 @@ pub(crate) struct Connection {
     pub has_started: bool,
     /// Time from which requests could be sent immediately.
     pub ready_since_ns: u64,
-    /// Time of the last clock read; 0 if there was none in this poll.
+    /// Time of the last clock read; 0 if the clock has not been read in this poll.
     pub now_ns: u64,
     /// Failures since the last reply: failed attempts to connect, and connections that closed without a reply.
     pub consecutive_failures: u32,

@@ -83,8 +83,8 @@ pub enum Event<'a> {
 
 /// Runs a load to completion. If `on_event` returns `Break`, the load stops within a second.
 ///
-/// Starts the threads of the load, each with a runtime built by `runtime`, and waits for them. `on_event` is called on
-/// the calling thread. The load ends early if no connection is left. Returns `Ok` even if the server is down, stalls or
+/// Starts the worker threads, each with a runtime built by `runtime`, and waits for them. `on_event` is called on the
+/// calling thread. The load ends early if no connection is left. Returns `Ok` even if the server is down, stalls or
 /// sends wrong replies: use [`Report::is_success`](crate::Report::is_success) to check for this.
 ///
 /// # Errors
@@ -301,7 +301,7 @@ impl<'a, W: FnMut(Event<'_>) -> ControlFlow<()>> Run<'a, W> {
         }
     }
 
-    /// Returns the next report of a worker thread, or `None` if progress is due or `wait` has elapsed.
+    /// Returns the next report of a worker thread, or `None` if a progress report is due or `wait` has elapsed.
     fn next_report(&self, wait: Duration) -> io::Result<Option<WorkerReport>> {
         let panicked = || io::Error::other("load thread panicked (see the message above)");
         // A thread exits early only if it fails, and its last report has arrived by then.

@@ -141,7 +141,7 @@ impl Results {
         let busy_percent = self.usage.iter().map(ThreadUsage::busy_percent).fold(0.0, f64::max);
         let in_time = self.totals.throughput;
         let throughput = match in_time.requests {
-            // A measurement that is shorter than a request has no replies before its deadline.
+            // If a measurement is shorter than one request, no reply arrives before the deadline.
             0 => Throughput { requests: total.requests, elapsed_ns: total.end_ns() },
             _ => in_time,
         };

@@ -22,7 +22,7 @@ const DURATION: Duration = Duration::from_secs(1);
 const PER_SECOND: u64 = 50;
 const SEED: u64 = 3;
 const THREADS: usize = 2;
-/// With this number, each connection sends a request about every 800 ms and is idle before the next one.
+/// With this number of connections, each sends a request about every 800 ms and is idle before the next request.
 const CONNECTIONS: usize = 40;
 
 #[test]

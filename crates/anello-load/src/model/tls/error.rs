@@ -44,7 +44,7 @@ pub enum TlsRemedy {
 }
 
 impl TlsRemedy {
-    /// Returns the option that the message of a TLS error recommends changing.
+    /// Returns the option that a TLS error message recommends changing.
     #[must_use]
     pub fn of(message: &str) -> Option<Self> {
         if message.contains(OFFER_OTHER_SUITE) {
@@ -59,7 +59,7 @@ impl TlsRemedy {
 const OFFER_OTHER_SUITE: &str = "offer another suite";
 const DISABLE_VERIFICATION: &str = "disable verification";
 
-/// Returns the cause of an error or its remedy in terms of the options of a load.
+/// Returns the cause of an error, or a remedy that refers to the load options.
 fn remedy(error: &Error) -> Option<&'static str> {
     Some(match error {
         Error::InvalidCertificate(error) => match error {

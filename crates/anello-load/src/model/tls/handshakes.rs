@@ -3,7 +3,7 @@
 use rustls::{ClientConnection, HandshakeKind, ProtocolVersion};
 use serde::{Deserialize, Serialize};
 
-/// Outcome of handshakes, and the number of handshakes with this outcome.
+/// A handshake outcome, and the number of handshakes with this outcome.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HandshakeSummary {
     /// `TLS 1.3` or `TLS 1.2`.

@@ -61,7 +61,7 @@ impl ServerCertVerifier for Verifier {
             TrustPolicy::Certificate(_) => Err(CertificateError::ApplicationVerificationFailure.into()),
             TrustPolicy::CaFile { verifier, certificates } => {
                 match verifier.verify_server_cert(certificate, intermediates, name, ocsp_response, now) {
-                    // A certificate listed by the user needs no issuer. Only its name has not been checked yet.
+                    // A certificate listed by the user does not need an issuer. Only its name remains to be checked.
                     Err(Error::InvalidCertificate(error))
                         if is_ca_used_as_end_entity(&error)
                             && certificates.iter().any(|trusted| trusted == certificate) =>

@@ -12,9 +12,9 @@ use serde_json::Value;
 
 use crate::model::interval::{Interval, IntervalRecord};
 
-/// Paths in a serialized [`IntervalRecord`] of all columns after the first. Column names have underscores instead of
-/// slashes. `errors` is the sum of `errors_by_kind`, which is a single cell because adding a column for a new kind
-/// would break readers. Readers count unknown kinds as `other`.
+/// For each column after the first, the path of its value in a serialized [`IntervalRecord`]. Column names have
+/// underscores instead of slashes. `errors` is the sum of `errors_by_kind`, which is a single cell because adding a
+/// column for a new kind would break readers. Readers count unknown kinds as `other`.
 const COLUMNS: &str = "start_ns elapsed_ns requests requests_per_second \
     latency/min_ns latency/mean_ns latency/p50_ns latency/p90_ns latency/p99_ns latency/p999_ns latency/max_ns \
     uncorrected/min_ns uncorrected/mean_ns uncorrected/p50_ns uncorrected/p90_ns uncorrected/p99_ns \

@@ -14,15 +14,15 @@
 //!
 //! # Design
 //!
-//! - Times have three decimals, as in logs of the Java library, because some readers interpret the decimals as
+//! - Times have three decimals, as in logs written by the Java library, because some readers interpret the decimals as
 //!   milliseconds regardless of their number. The end of an interval is rounded rather than its length, so that
 //!   consecutive intervals remain consecutive.
 //! - Lines with the main latencies have no tag, because readers show lines without a tag by default.
 //! - Errors are reported in a comment because the format has no field for them. The readers of the Java, Go,
 //!   JavaScript, Python and Rust libraries skip the comment. The reader of the C library returns every interval and
 //!   then `EINVAL` instead of EOF. If a run has no such comment, for example because it was killed, its errors are
-//!   unknown. If only some runs in a log have the comment, the errors of the log and of every log merged from it are
-//!   incomplete. An incomplete log without reported errors does not count as error-free.
+//!   unknown. If only some runs in a log have the comment, the error counts of this log and of any log merged from it
+//!   are incomplete. An incomplete log without reported errors does not count as error-free.
 //! - A histogram is stored in the *V2 compressed* encoding, as base64. The encoding consists of a cookie, a length, and
 //!   zlib data that contains a second cookie, a length, the layout, and the counts. The counts are ZigZag LEB128
 //!   numbers; a negative number stands for a run of zeros.
@@ -187,7 +187,7 @@ fn is_tag(tag: &str) -> bool {
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("line {line}: {problem}")]
 pub struct LogError {
-    /// Line number, starting at 1.
+    /// 1-based line number.
     pub line: usize,
     /// Description of the problem.
     pub problem: String,
@@ -225,12 +225,12 @@ impl ReportedErrors {
 /// Line of a log: the histogram of one interval and tag.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LogRecord {
-    /// Line number in the log, starting at 1.
+    /// 1-based line number in the log.
     pub line: usize,
     /// Tag, if any.
     pub tag: Option<String>,
-    /// Start of the interval, in nanoseconds since the Unix epoch. Relative to an origin known only to the writer of
-    /// the log if the log has neither absolute times nor a header with a base or start time.
+    /// Start of the interval, in nanoseconds since the Unix epoch. If the log has neither absolute times nor a header
+    /// with a base or start time, the value is relative to an origin known only to the writer of the log.
     pub start_ns: u64,
     /// Length of the interval, in nanoseconds.
     pub length_ns: u64,
@@ -493,11 +493,11 @@ fn check(plain: &[u8]) -> Result<(), String> {
             counts.len()
         ));
     }
-    // Counts are numbers of up to nine bytes. All but the ninth have the high bit set if more bytes follow.
+    // Each count is encoded in up to nine bytes. In all but the ninth, the high bit is set if more bytes follow.
     let mut rest = counts;
     while !rest.is_empty() {
         if rest.starts_with(&[0xff; 9]) {
-            // -2^63, the negative of which overflows in the decoder.
+            // Negating -2^63 would overflow in the decoder.
             return Err("invalid histogram: too many counts".to_owned());
         }
         let length = 1 + rest.iter().take(8).take_while(|&byte| byte & 0x80 != 0).count();

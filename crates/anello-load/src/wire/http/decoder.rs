@@ -1,5 +1,5 @@
-//! Incremental decoder for HTTP/1.1 responses: heads, and bodies with a length, in chunks or until EOF (RFC 9112,
-//! section 6).
+//! Incremental decoder for HTTP/1.1 responses: heads, and bodies that have a length, are chunked, or end at EOF (RFC
+//! 9112, section 6).
 //!
 //! ```text
 //!  Head ──► Length(n) ──────────────────┐
@@ -26,7 +26,7 @@ const MAX_HEADERS: usize = 128;
 #[derive(Debug, Default)]
 pub(crate) struct Decoder {
     state: State,
-    /// The start of a head or a line that is not complete yet.
+    /// The start of an incomplete head or line.
     partial: Vec<u8>,
     /// Number of bytes received in the current chunk-size line or trailer section.
     line_bytes: usize,
@@ -252,7 +252,7 @@ impl Decoder {
         let parsed = if latest.contains(&b'\n') { parse(&self.partial, cache)? } else { None };
         match parsed {
             Some((head, bytes)) => {
-                // The head was incomplete without the latest bytes, so it ends in them.
+                // The head was incomplete without the latest bytes, so its end is within them.
                 *input = &input[bytes.saturating_sub(buffered_bytes)..];
                 self.partial.clear();
                 Ok(Some(head))

@@ -1,7 +1,8 @@
-//! The reference body of each path: the expected body, or the first complete one.
+//! The reference body of each path: the expected body, or the first complete body.
 //!
-//! One body of a path is recorded, and later bodies are compared with it as they arrive. Bodies that arrive during the
-//! recording are reduced to a digest, so that the memory usage of a load does not grow with the number of connections.
+//! For each path, one body is recorded, and later bodies are compared with it as they arrive. Bodies that arrive while
+//! it is being recorded are reduced to a digest, so that the memory usage of a load does not grow with the number of
+//! connections.
 //!
 //! ```text
 //!                body is known
