@@ -15,7 +15,7 @@ use crate::result::Ratio;
 use crate::result::measure::Measure;
 use crate::result::{CellResult, LabResult, PairComparison, Verdict};
 
-/// Resolution, as a fraction, above which a cell is too noisy to show that two servers do not differ.
+/// Resolution, as a fraction, above which a cell is too noisy for the verdict "no difference".
 pub const NOISY_RESOLUTION: f64 = 0.15;
 
 /// Minimum number of paired slices for a verdict.
@@ -65,7 +65,7 @@ pub fn judge_measure(result: &mut LabResult, measure: Measure) {
     result.cells = cells;
 }
 
-/// Computes the verdicts on pair comparisons by the same rule. The resolutions are those of `cells`.
+/// Computes the verdicts on pair comparisons by the same rule, using the resolutions in `cells`.
 pub fn judge_pairs(cells: &[CellResult], pairs: &mut [PairComparison], measure: Measure) {
     for versus in pairs {
         let Some(cell) = cells.iter().find(|cell| cell.cell == versus.cell) else { continue };
@@ -86,7 +86,7 @@ pub fn verdict_on(ratio: Ratio, resolution: Option<f64>) -> Verdict {
         return Verdict::TooNoisy;
     };
     if !ratio.includes_one() && (ratio.estimate - 1.0).abs() > resolution {
-        // A difference larger than the noise is significant in a noisy cell, too.
+        // A difference larger than the noise is significant even in a noisy cell.
         if ratio.estimate > 1.0 { Verdict::More } else { Verdict::Less }
     } else if resolution > NOISY_RESOLUTION {
         Verdict::TooNoisy

@@ -1,4 +1,4 @@
-//! Plan of a run, as stored.
+//! Stored plan of a run.
 
 use serde::{Deserialize, Serialize};
 
@@ -13,20 +13,20 @@ pub struct Plan {
     pub scenario: ScenarioRecord,
     /// Version of anello under test.
     pub version: String,
-    /// Command line that repeats the run.
+    /// Command line to repeat the run.
     pub repeat_command: String,
-    /// Seed of the order of slices and of the bootstrap.
+    /// Seed for the order of slices and the bootstrap.
     pub seed: u64,
     /// Duration of a slice, in nanoseconds.
     pub slice_ns: u64,
-    /// Duration of the warm-up before the first slice of a cell, in nanoseconds. Requests of the warm-up are not
-    /// counted.
+    /// Duration of the warm-up before the first slice of a cell, in nanoseconds. Requests during the warm-up are
+    /// not counted.
     pub warm_up_ns: u64,
-    /// Number of passes. Each pass starts new processes of all contenders.
+    /// Number of passes. Each pass starts new processes for all contenders.
     pub passes: usize,
     /// Number of rounds in each cell of each pass.
     pub rounds: usize,
-    /// Cells, grouped by chart and in the order of the chart.
+    /// Cells, grouped by chart and in chart order.
     pub cells: Vec<Cell>,
     /// Cores that contenders may use. A cell uses the first [`Cell::server_cores`] of them.
     pub server_cores: Vec<usize>,

@@ -1,7 +1,7 @@
 //! Peers: echo and HTTP servers based on other libraries and runtimes, each a small project, for comparison with
 //! anello.
 //!
-//! The directory of peers has a subdirectory for each peer. Its `peer.toml` ([`Manifest`]) describes the peer and
+//! The peers' directory has a subdirectory for each peer. Its `peer.toml` ([`Manifest`]) describes the peer and
 //! how it is built and started. Build results are written to a separate output directory per peer:
 //!
 //! ```text
@@ -14,7 +14,7 @@
 //!
 //! Invariants:
 //! - A peer counts as built only if its program and `built.json` exist and no source is newer than `built.json`.
-//!   This file is removed before a build starts and written after all steps have succeeded.
+//!   `built.json` is removed before a build starts and written after all steps have succeeded.
 //! - A failed build of one peer does not affect other peers.
 //! - Nothing in this module prints.
 
@@ -40,7 +40,7 @@ use manifest::in_file;
 use crate::plan::contender::{Contender, ROOT};
 pub use crate::plan::contender::{Kind, Serves};
 
-/// The peers of a directory, ordered by name.
+/// The peers in a directory, ordered by name.
 #[derive(Debug, Clone)]
 pub struct Peers {
     directory: PathBuf,
@@ -79,9 +79,9 @@ impl Peers {
         Ok(peers)
     }
 
-    /// Finds the peers in `directory` or, if it is `None`, in `peers` in the current directory, else in `peers` of
-    /// the workspace of this program. They are built in the target directory of this program or, if the program is
-    /// installed, in the target directory next to the peers.
+    /// Finds the peers in `directory` or, if it is `None`, in `peers` in the current directory, otherwise in
+    /// `peers` in this program's workspace. They are built in the target directory of this program or, if the program
+    /// is installed, in the target directory next to the peers.
     ///
     /// # Errors
     /// Returns the errors of [`open`](Self::open), and an error if the path of this program is unknown.

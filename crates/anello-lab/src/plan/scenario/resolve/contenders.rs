@@ -10,7 +10,7 @@ use crate::plan::scenario::resolve::resolver::Resolver;
 use crate::plan::scenario::resources::Resources;
 use crate::plan::site::{SupportedTargets, Target};
 
-/// Placeholder for a core that runs neither the servers nor the load generator.
+/// Placeholder for a core that is used by neither the servers nor the load generator.
 const FURTHER_CORE: &str = "{further_core}";
 
 impl<'a> Resolver<'a> {
@@ -36,7 +36,7 @@ impl<'a> Resolver<'a> {
                     Protocol::Https => contender.under_tls(),
                     _ => contender,
                 };
-                // A peer that is also listed by name is part of "peers" as well.
+                // A peer that is listed by name is also included in "peers".
                 if !contenders.contains(&contender) {
                     if contenders.iter().any(|other| other.name == contender.name) {
                         let message = format!("duplicate contender \"{}\" (rename one)", contender.name);
@@ -172,9 +172,9 @@ impl<'a> Resolver<'a> {
         name.clone()
     }
 
-    /// Replaces [`FURTHER_CORE`] with the core and returns it if any contender uses the placeholder. Without such a
-    /// core, these contenders are removed: on a core of the servers or the load generator, they would not measure the
-    /// option under test.
+    /// Replaces [`FURTHER_CORE`] with the core and returns it if any contender uses the placeholder. If there is no
+    /// such core, these contenders are removed: on a core of the servers or the load generator, they would not measure
+    /// the option under test.
     pub(super) fn assign_further_core(
         &mut self,
         contenders: &mut Vec<Contender>,
