@@ -187,7 +187,7 @@ impl LabConfig {
         cell.server_share(self.cores.server_share, &self.cores.server, &self.cores.load)
     }
 
-    /// Returns the largest number of connections in any cell. Each contender has this many open at the same time.
+    /// Returns the largest number of connections that a contender has open in any cell.
     pub fn max_connections(&self) -> usize {
         let loop_cells = self.cells.iter().filter(|cell| cell.workload.has_loops());
         loop_cells.map(|cell| cell.connections).max().unwrap_or(0)

@@ -1,4 +1,4 @@
-//! Tables of figures: all figures of a cell, and the main figure of a group as bars.
+//! Tables of figures: all figures of a cell, and the main figure of each cell in a group as bars.
 
 use crate::plan::cell::{Group, Workload};
 use crate::report::format::{bytes, count, interval, micros, percent, spread, times};
@@ -97,7 +97,7 @@ fn estimate(text: String, estimate: &Estimate) -> Value {
     Value::with_detail(text, spread(estimate))
 }
 
-/// Returns the noise floor of a cell, its method, and its phases.
+/// Returns the noise floor, method and machine phases of a cell.
 fn note(result: &LabResult, cell: &CellResult) -> String {
     let floor = |measure: &Measure| {
         Some(format!("{} ±{}", measure.name(cell.cell.workload), percent(measure.resolution(cell)?)))
@@ -142,7 +142,7 @@ fn why_none(row: &Row) -> String {
     }
 }
 
-/// Returns the main figure of each cell of a group as bars: memory, p99 latency at an offered rate, otherwise the rate.
+/// Returns the main figure of each cell in a group as bars: memory, p99 latency at an offered rate, otherwise the rate.
 pub fn bars(result: &LabResult, group: &Group) -> Table {
     let measure = match (group.workload, group.connections) {
         (Workload::Idle, _) => Measure::Memory,

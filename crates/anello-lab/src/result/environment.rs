@@ -69,8 +69,8 @@ pub struct Environment {
     /// State of simultaneous multithreading, as the kernel reports it: "on", "off", "notsupported".
     #[serde(default)]
     pub smt: Option<String>,
-    /// Hardware threads of the first physical core, in the kernel's list format. The server's core may be one of
-    /// several hardware threads.
+    /// Hardware threads of the first physical core, in the kernel's list format. The server's core may be one
+    /// of several such threads.
     #[serde(default)]
     pub siblings: Option<String>,
     /// State of the CPU's temporary clock frequency boost: "on" or "off".

@@ -56,7 +56,7 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// Returns the method of the run. Older results do not name it; there it follows from the server share.
+    /// Returns the method of the run. In older results, which do not name it, it is derived from the server share.
     pub fn method(&self) -> Method {
         self.method.unwrap_or_else(|| Method::of_share(self.server_share))
     }
@@ -66,12 +66,12 @@ impl Plan {
         cell.server_share(self.server_share, &self.server_cores, &self.load_cores)
     }
 
-    /// Returns the method in a cell. Servers are limited only in saturated closed loops.
+    /// Returns the method used in a cell. Servers are limited only in saturated closed loops.
     pub fn method_in(&self, cell: &Cell) -> Method {
         Method::of_share(self.server_share_in(cell))
     }
 
-    /// Describes the method in a cell: "saturated: server limited to 80 % of its core", "whole core".
+    /// Describes the method used in a cell: "saturated: server limited to 80 % of its core", "whole core".
     pub fn method_description(&self, cell: &Cell) -> String {
         match self.method_in(cell) {
             Method::Saturated => {
@@ -83,7 +83,7 @@ impl Plan {
     }
 }
 
-/// Server share of results that were written before the field existed.
+/// Server share in results that were written before the field existed.
 fn default_server_share() -> f64 {
     1.0
 }

@@ -1,4 +1,4 @@
-//! Results of the cells: figures, ratios and verdicts.
+//! Cell results: figures, ratios and verdicts.
 
 use serde::{Deserialize, Serialize};
 
@@ -18,12 +18,12 @@ pub struct CellResult {
     pub resolution: Resolution,
     /// Slow and fast phases of the machine, if they were detected in this cell.
     pub phases: Option<PhaseSummary>,
-    /// Rows in the order of the contenders.
+    /// Rows, in the order of the contenders.
     pub rows: Vec<Row>,
 }
 
-/// Resolution of each measure in a cell: the difference between two identical servers, as a fraction. `None` if it is
-/// unknown or the measure does not apply.
+/// Resolution of each measure in a cell: the difference between two identical servers, as a fraction. `None` if the
+/// resolution is unknown or the measure does not apply.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct Resolution {
     #[serde(rename = "rate_resolution")]
