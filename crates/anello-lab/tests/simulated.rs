@@ -1,4 +1,4 @@
-//! Tests of the whole lab on a simulated machine. The costs of the simulated servers are known, and the verdicts must
+//! Tests for the whole lab on a simulated machine. The costs of the simulated servers are known, and the verdicts must
 //! match them.
 
 use std::cell::Cell as StdCell;
@@ -66,7 +66,7 @@ fn equal_servers_show_no_difference_in_95_of_100_runs() {
     for seed in 0..100 {
         let (_, result) = simulate(&config(&others, seed), Noise::USUAL, &servers);
         let result = result.unwrap();
-        // A run counts only if it claims no difference between the three equal servers in any cell and measure.
+        // A run counts only if it claims no difference between the three equal servers in any cell or measure.
         let false_claims: usize = [TWIN, "one", "two"].iter().map(|name| claims(&result, name)).sum();
         quiet_runs += usize::from(false_claims == 0);
     }

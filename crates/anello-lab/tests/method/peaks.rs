@@ -1,4 +1,4 @@
-//! Tests of the peak rates. The cost of the simulated servers depends on the number of connections, so their peaks are
+//! Tests for peak rates. The cost of the simulated servers depends on the number of connections, so their peaks are
 //! known.
 
 use anello_lab::cell::SATURATION_CONNECTIONS_PER_CORE;
