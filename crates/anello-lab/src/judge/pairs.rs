@@ -13,14 +13,14 @@ use crate::result::{Comparison, LabResult, Quality, Ratio, Slice};
 /// Clean slices of a run, by cell and contender.
 #[derive(Debug)]
 pub struct CleanSlices<'a> {
-    /// By cell and contender, in the order of their passes and rounds.
+    /// By cell and contender, in the order of passes and rounds.
     slices: HashMap<(usize, usize), Vec<&'a Slice>>,
     result: &'a LabResult,
 }
 
 /// Ratios of two contenders in one cell.
 pub(super) struct Pairs {
-    /// By process: one for each round in which both have a clean slice in the same machine phase.
+    /// By process: one ratio for each round in which both contenders have a clean slice in the same machine phase.
     pub(super) ratios: Vec<Vec<f64>>,
     /// Number of rounds in which the phase changed between the two slices.
     pub(super) mixed_rounds: usize,

@@ -22,8 +22,8 @@ impl Random {
         Random::new(random.next_bits())
     }
 
-    /// Creates the sequence for the orders in a cell of a pass, or in the pass itself. It depends on nothing else,
-    /// so a resumed run continues in the same order.
+    /// Creates the sequence for the random orders in one cell of a pass, or in the pass itself. It depends on nothing
+    /// else, so a resumed run continues in the same order.
     pub fn for_position(seed: u64, pass: usize, cell: Option<usize>) -> Random {
         let mut random = Random::stream(seed, 1 << 63 | pass as u64);
         Random::stream(random.next_bits(), cell.map_or(0, |cell| cell as u64 + 1))

@@ -1,6 +1,6 @@
 //! Stored latencies: histograms as text, and latency curves.
 //!
-//! The histogram of every clean slice is added to the sum of its contender and cell. The result contains the sum as
+//! The histogram of every clean slice is added to the sum for its contender and cell. The result contains the sum as
 //! compressed HdrHistogram V2 in base64, a format that other tools can read. Any quantile can be computed from it
 //! later, and the sums of several runs can be added without loss.
 

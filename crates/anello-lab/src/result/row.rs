@@ -75,7 +75,7 @@ pub struct Row {
     pub clean_slices: usize,
     /// Number of slices excluded because of stolen CPU time.
     pub stolen_slices: usize,
-    /// Number of slices excluded because the control group of the contender or of the lab was throttled.
+    /// Number of slices excluded because the control group of the contender or the lab was throttled.
     pub throttled_slices: usize,
     /// Number of slices excluded for other reasons.
     pub invalid_slices: usize,

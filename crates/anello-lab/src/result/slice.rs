@@ -40,7 +40,7 @@ pub struct Slice {
     pub load_busy: f64,
     /// Time that the hypervisor stole from the cores in use, in nanoseconds.
     pub stolen_ns: u64,
-    /// Time for which the CPU limit throttled the control group of the lab, in nanoseconds.
+    /// Time during which the CPU limit throttled the lab's control group, in nanoseconds.
     pub throttled_ns: u64,
     /// Median latency, in nanoseconds.
     pub p50_ns: u64,

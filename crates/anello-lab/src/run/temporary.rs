@@ -24,8 +24,8 @@ pub fn create(prefix: &str, mode: u32) -> io::Result<TempDir> {
         .map_err(|error| with_path(&parent.display(), &error))
 }
 
-/// Writes a file with these permissions. It is synced with `fsync(2)`, so that the kernel does not write it back during
-/// a measurement.
+/// Writes a file with these permissions. The file is synced with `fsync(2)`, so that the kernel does not write it back
+/// during a measurement.
 pub fn write(directory: &TempDir, name: &str, bytes: &[u8], mode: u32) -> io::Result<()> {
     let path = directory.path().join(name);
     let write = || {

@@ -1,7 +1,7 @@
 //! TLS in the lab: cipher suites and the servers' certificate.
 //!
 //! All contenders use the same self-signed certificate, created for the run. The load generator offers only the cipher
-//! suite of the cell, so that all servers use the same one.
+//! suite of the cell, so all servers use the same one.
 
 use std::io;
 use std::path::PathBuf;

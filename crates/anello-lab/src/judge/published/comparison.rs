@@ -1,7 +1,7 @@
 //! Comparison of published ratios with the measured ratios of a run.
 //!
 //! A published ratio refers to two servers and a cell. If the run has the same cell (workload, connections, cores,
-//! offered rate) and contenders that correspond to the two servers, the ratio of the run and its interval are compared
+//! offered rate) and contenders that correspond to the two servers, the measured ratio and its interval are compared
 //! with the published ratio. [`judge()`] decides whether the run confirms it:
 //!
 //! ```text

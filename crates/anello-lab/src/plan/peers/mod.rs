@@ -136,7 +136,7 @@ impl Peers {
         built.flat_map(|(peer, built)| peer.contenders(&built, cores)).collect()
     }
 
-    /// Checks that names are unique, because results are stored by name.
+    /// Checks that names are unique, as results are stored by name.
     fn check_names(&self) -> io::Result<()> {
         let (mut peers, mut contenders) = (HashSet::new(), HashSet::new());
         for peer in &self.peers {
@@ -159,8 +159,8 @@ fn has_peers(directory: &Path) -> bool {
     entries.into_iter().any(|entry| entry.path().join("peer.toml").is_file())
 }
 
-/// Returns the absolute path, without `..` if it exists. Builds run in the peers' directories, so relative paths
-/// would be wrong.
+/// Returns the absolute path, without `..` if it exists. Builds run in the peers' directories, where
+/// relative paths would be wrong.
 fn absolute(path: &Path) -> io::Result<PathBuf> {
     fs::canonicalize(path).or_else(|_| std::path::absolute(path))
 }

@@ -1,4 +1,4 @@
-//! Cells with idle connections. They measure memory instead of speed.
+//! Cells with idle connections. These cells measure memory instead of speed.
 
 use std::collections::HashSet;
 use std::net::SocketAddr;

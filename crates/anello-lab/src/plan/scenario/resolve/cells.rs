@@ -1,4 +1,4 @@
-//! Cells of a scenario, limited to those for which this machine has enough cores and open files.
+//! Cells in a scenario for which this machine has enough cores and a sufficient open file limit.
 
 use std::ops::Range;
 
