@@ -96,7 +96,7 @@ fn figures_without_noise_are_exact() {
     let result = result.unwrap();
     let dear = row(&result, "dear", 1);
     let figures = dear.figures.as_ref().unwrap();
-    // Cost of a request: 12 µs, plus 0.4 ns for each of 128 bytes.
+    // Cost per request: 12 µs, plus 0.4 ns for each of 128 bytes.
     assert!((figures.cpu_ns.median - 12_051.2).abs() < 1.0, "{figures:?}");
     assert!((figures.cpu_low_decile_ns - 12_051.2).abs() < 1.0);
     let ratio = dear.comparison.cpu_ratio.unwrap();

@@ -164,8 +164,8 @@ fn other_load_driver(before: &LabResult, after: &LabResult) -> bool {
     drivers.is_some_and(|(before, after)| before != after)
 }
 
-/// Returns the command of a contender. The name of the disk workers' file contains the process ID of the lab and
-/// differs in every run, so it is replaced by a placeholder.
+/// Returns the command of a contender. The name of the disk workers' file contains the lab's process ID and differs in
+/// every run, so the name is replaced by a placeholder.
 fn command(result: &LabResult, record: &ContenderRecord) -> String {
     let file = result.plan.disk_file.as_deref().and_then(|file| Path::new(file).file_name()?.to_str());
     match file {

@@ -1,6 +1,6 @@
 //! Comparison of two runs: significant changes in each contender.
 //!
-//! Two runs of the same program on the same machine differ because the state of the machine changes. Therefore, the
+//! Two runs of the same program on the same machine differ because the machine's state changes. Therefore, the
 //! ratio of each contender *to the reference of the same run* is compared between the runs, and effects that slow down
 //! all contenders cancel out. The ratio of the twin to the reference should be equal in both runs. Any change in this
 //! ratio is the noise floor: smaller changes in other contenders are not significant.
@@ -11,8 +11,8 @@
 //!  twin      / reference  1.00   twin      / reference  1.01     ±1 %   noise floor
 //! ```
 //!
-//! A change is a regression if its whole interval exceeds the threshold and if it is larger than the noise floor. A
-//! contender that was measured in the first run and failed in the second also counts as a regression. [`Counted`]
+//! A change is a regression if its whole interval exceeds the threshold and the change is larger than the noise floor.
+//! A contender that was measured in the first run and failed in the second also counts as a regression. [`Counted`]
 //! selects the contenders whose regressions count. Changes in absolute figures are included for information only,
 //! because the machine's speed can change between the runs.
 

@@ -86,7 +86,7 @@ fn fill_total_cpu(result: &mut LabResult) {
 
 impl LabResult {
     /// Parses a result in the format of [`render_json`](crate::render_json). A checkpoint contains slices but no
-    /// figures; the figures are computed here, so that the checkpoint of a crashed run reads like an interrupted run.
+    /// figures. They are computed here, so the checkpoint of a crashed run can be read like an interrupted run.
     ///
     /// # Errors
     /// Returns [`ReadError`] if the text is not JSON, has a different schema or schema version, or contains an

@@ -81,7 +81,7 @@ pub struct Timing {
     pub warm_up: Duration,
     /// Number of passes. Every pass restarts all contenders.
     pub passes: usize,
-    /// Number of rounds in each cell of each pass.
+    /// Number of rounds per cell and pass.
     pub rounds: usize,
     /// Seed for all random orders and the bootstrap.
     pub seed: u64,

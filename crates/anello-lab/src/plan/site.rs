@@ -20,7 +20,7 @@ use crate::plan::contender::Serves;
 /// Minimum size of a response that exceeds the socket buffer, so that the reader's speed limits the transfer.
 const LARGE_BYTES: usize = 64 << 10;
 
-/// Contents of the smallest file and of the fixed response.
+/// Contents of the smallest file and the fixed response.
 const HELLO: &[u8] = b"Hello, World!";
 
 /// Resource that a request asks for.

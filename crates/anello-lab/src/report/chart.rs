@@ -64,7 +64,7 @@ pub struct Series {
 /// A value with its spread.
 type Point = (f64, Option<(f64, f64)>);
 
-/// Charts of one group of cells.
+/// Charts for one group of cells.
 #[derive(Debug, Clone, PartialEq)]
 pub struct GroupCharts {
     /// CPU time per request, absolute and as a ratio; for idle connections, memory.

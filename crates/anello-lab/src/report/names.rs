@@ -51,7 +51,7 @@ pub fn shown(measure: Measure, value: f64) -> String {
     }
 }
 
-/// Returns the title of a group of cells.
+/// Returns the title for a group of cells.
 pub fn group_title(group: &Group) -> String {
     match group.workload {
         Workload::Echo { .. } => format!("Echo, {group}"),

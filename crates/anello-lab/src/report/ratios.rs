@@ -42,7 +42,7 @@ fn table_of(result: &LabResult, group: &Group, title: &str) -> Table {
     }
 }
 
-/// Returns each contender of a group as a multiple of the reference, with the noise floor and the measurement method of
+/// Returns each contender in a group as a multiple of the reference, with the noise floor and the measurement method of
 /// each cell.
 pub fn against_reference(result: &LabResult, group: &Group, measure: Measure) -> Table {
     let (cells, reference) = (result.cells_of(group), &result.plan.reference);

@@ -5,7 +5,7 @@ use crate::report::format::cut;
 /// Maximum width of a line in the terminal, in columns.
 pub const WIDTH: usize = 108;
 
-/// Maximum width of a row name and of its detail in the terminal.
+/// Maximum width of a row name, and of its detail, in the terminal.
 const MAX_NAME_WIDTH: usize = 20;
 
 /// Width of a bar in the terminal.
@@ -286,7 +286,7 @@ pub fn push_line(text: &mut String, line: &str) {
     text.push('\n');
 }
 
-/// Appends a paragraph of lines of at most [`WIDTH`] columns. The first line starts with `lead`; the others are
+/// Appends a paragraph, wrapped to at most [`WIDTH`] columns. The first line starts with `lead`; the others are
 /// indented by its width. Does not break lines at no-break spaces.
 pub fn wrap(text: &mut String, lead: &str, paragraph: &str) {
     let indent = width(lead);
@@ -309,7 +309,7 @@ fn width(text: &str) -> usize {
     text.chars().count()
 }
 
-/// Returns a bar with a resolution of an eighth of a column.
+/// Returns a bar, drawn with a resolution of one eighth of a column.
 fn blocks(part: f64) -> String {
     const EIGHTHS: [&str; 8] = ["", "▏", "▎", "▍", "▌", "▋", "▊", "▉"];
     let eighths = (part.clamp(0.0, 1.0) * (BAR_WIDTH * 8) as f64).round() as usize;

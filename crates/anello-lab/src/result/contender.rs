@@ -44,11 +44,11 @@ pub struct ContenderRecord {
     pub connections_limit: Option<usize>,
     /// `true` if the contender can be configured to use several cores.
     pub many_cores: bool,
-    /// Fraction of a core that the contender used while idle. Set only if this was enough to disturb other contenders.
-    /// In that case, the contender was suspended during their slices.
+    /// Fraction of a core that the contender used while idle. Set only if the CPU use was enough to disturb other
+    /// contenders. In that case, the contender was suspended during their slices.
     #[serde(default)]
     pub idle_cpu_fraction: Option<f64>,
-    /// Name of the contender of which this one is the twin, if any.
+    /// Name of the contender that has this one as its twin, if any.
     pub twin_of: Option<String>,
     /// Kind of peer; `None` for other contenders, and for peers that do not declare it.
     #[serde(default)]

@@ -44,7 +44,7 @@ pub struct Environment {
     pub somaxconn: Option<u64>,
     /// The `io_uring_disabled` sysctl: 0 allowed, 1 allowed for one group only, 2 disabled.
     pub io_uring_disabled: Option<u64>,
-    /// CPU frequency governor of the cores that the run used. If they differ, the governor of each group of cores.
+    /// CPU frequency governor of the cores that the run used. If the governors differ, each governor with its cores.
     pub governor: Option<String>,
     /// Active mitigations for CPU vulnerabilities, by vulnerability.
     pub mitigations: Vec<String>,

@@ -1,4 +1,4 @@
-//! Identification of a contender's program: the SHA-256 of each of its files.
+//! Identification of a contender's program by the SHA-256 of each file.
 //!
 //! A command refers to its program by a path, and every build replaces the file at that path. The hash of the file,
 //! in the format of `sha256sum`, shows whether a program is the one that was measured.

@@ -92,7 +92,7 @@ impl LabResult {
         groups
     }
 
-    /// Returns the results of the cells of a group, in the order of the plan.
+    /// Returns the results for the cells in a group, in plan order.
     pub fn cells_of(&self, group: &Group) -> Vec<&CellResult> {
         self.cells.iter().filter(|cell| cell.cell.group() == *group).collect()
     }
@@ -127,7 +127,7 @@ impl LabResult {
     }
 }
 
-/// Result of one check of one contender.
+/// Result of one check on one contender.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CheckRecord {
     /// Name of the contender.

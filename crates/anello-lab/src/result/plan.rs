@@ -24,7 +24,7 @@ pub struct Plan {
     pub warm_up_ns: u64,
     /// Number of passes. Each pass starts new processes for all contenders.
     pub passes: usize,
-    /// Number of rounds in each cell of each pass.
+    /// Number of rounds per cell and pass.
     pub rounds: usize,
     /// Cells, grouped by chart and in chart order.
     pub cells: Vec<Cell>,

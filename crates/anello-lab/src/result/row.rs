@@ -123,7 +123,7 @@ impl Row {
 pub struct PairComparison {
     /// Name of the anello contender, or of the contender that names a base.
     pub contender: String,
-    /// Name of the peer, or of the base.
+    /// Name of the peer or base.
     pub peer: String,
     /// Cell in which the contender and the peer are compared.
     pub cell: Cell,

@@ -31,7 +31,7 @@ const STDERR_EOF_TIMEOUT: Duration = Duration::from_secs(5);
 /// Interval between checks for whether a child has been stopped by a signal.
 const STOP_CHECK_INTERVAL: Duration = Duration::from_millis(20);
 
-/// Maximum number of bytes of standard error that are kept.
+/// Maximum number of standard error bytes that are kept.
 const MAX_STDERR_TAIL_BYTES: usize = 4096;
 
 /// A contender running as a child process. Dropping it terminates the whole process group (SIGTERM, then SIGKILL)

@@ -54,7 +54,7 @@ fn noun(result: &LabResult, measure: Measure) -> &'static str {
     }
 }
 
-/// Returns the conclusion of a run with copies of the reference, where any claimed difference is a false positive. A
+/// Returns the conclusion for a run with copies of the reference, where any claimed difference is a false positive. A
 /// copy runs the same command with the same executables. The twin does not count: the noise floor is computed from it.
 fn copies(result: &LabResult) -> Option<String> {
     let reference = result.contenders.iter().find(|record| record.name == result.plan.reference)?;

@@ -55,11 +55,11 @@ pub struct Comparison {
     pub published_figures: (Option<f64>, Option<f64>),
     /// Ratio of the published figures.
     pub published_ratio: Option<f64>,
-    /// Results of the run for each pair of contenders.
+    /// The run's result for each pair of contenders.
     pub ours: Vec<LocalResult>,
 }
 
-/// Ratio of two contenders of the run.
+/// Ratio of two contenders in the run.
 #[derive(Debug, Clone)]
 pub struct LocalResult {
     /// Contender in the numerator of the ratio.
@@ -314,7 +314,7 @@ fn is_close_to_one(ratio: f64) -> bool {
     (1.0 / MAX_LEVEL_RATIO..=MAX_LEVEL_RATIO).contains(&ratio)
 }
 
-/// Returns the results of all pairs of contenders for a claim.
+/// Returns the results for a claim, one for each pair of contenders.
 fn judge_claim(claim: &'static Claim, comparisons: &[Comparison]) -> Vec<ClaimResult> {
     let concerned: Vec<&Comparison> = comparisons
         .iter()

@@ -17,7 +17,7 @@ pub struct Source {
     pub title: String,
     /// Machine and conditions of the measurement.
     pub measured_on: String,
-    /// Number of cores of the load generator per core of the server. The connections and the rate are divided equally
+    /// Number of load generator cores per server core. The connections and the rate are divided equally
     /// among these cores. A run whose load generator uses one core is compared with the share of a single core.
     #[serde(default = "one")]
     pub load_cores: usize,

@@ -93,7 +93,7 @@ impl Ratio {
         })
     }
 
-    /// Computes the ratio of the low deciles of two contenders and its bootstrap interval. `left` and `right` hold the
+    /// Computes the ratio between two contenders' low deciles, with its bootstrap interval. `left` and `right` hold the
     /// values of each pass. The ratio shows how the contenders differ while the machine is at its fastest. Each
     /// resample uses the same passes for both contenders, and separate slices within each pass. Returns `None` if no
     /// pass contains values for both.
@@ -128,7 +128,7 @@ impl Ratio {
         self.low <= 1.0 && 1.0 <= self.high
     }
 
-    /// Returns the larger distance of the two interval bounds from 1, before the interval was widened. For two
+    /// Returns the distance from 1 of the farther interval bound, before the interval was widened. For two
     /// identical servers, this is the observed difference between them.
     pub fn max_deviation(&self) -> f64 {
         let unstretched = |bound: f64| {

@@ -2,7 +2,7 @@
 //!
 //! A virtual machine on a shared core, or a CPU that changes its clock rate, can be slower by a factor of 1.6 for
 //! seconds at a time. Contenders that run in different phases then differ by chance. Since the contenders of a cell
-//! alternate every few milliseconds, a slow phase is a sequence of slices of different contenders that are all slower
+//! alternate every few milliseconds, a slow phase is a sequence of slices from different contenders that are all slower
 //! than usual for their contender by the same factor.
 //!
 //! Model, in logarithms: slowness of a slice = *level of its contender* + *gap* × *phase* + noise, where the phase is 0

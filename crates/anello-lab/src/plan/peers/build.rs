@@ -17,7 +17,7 @@ use crate::plan::peers::toolchains::Toolchains;
 /// Directories within a peer's directory that contain no sources. They are created by tools that were run by hand.
 const NO_SOURCES: [&str; 4] = ["target", "build", "node_modules", ".git"];
 
-/// Number of lines at the end of the log that are reported when a build fails.
+/// Number of trailing log lines that are reported when a build fails.
 const LAST_LINES: usize = 8;
 
 /// A peer: its manifest and its directories.

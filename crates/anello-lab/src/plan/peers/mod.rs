@@ -109,8 +109,8 @@ impl Peers {
         self.peers.iter().filter(move |peer| peer.manifest.protocol == protocol)
     }
 
-    /// Returns the peers with the given names, ordered by name. The name of a peer, of its directory or of one of
-    /// its contenders selects it.
+    /// Returns the peers with the given names, ordered by name. A peer is selected by its own name, its
+    /// directory name, or the name of one of its contenders.
     ///
     /// # Errors
     /// Returns an error that names the first unknown name.

@@ -47,7 +47,7 @@ impl Resources {
         }
     }
 
-    /// Adds the peers: the contenders of built peers, and the names of the contenders of other peers.
+    /// Adds the peers: the contenders of built peers, and the names of other peers' contenders.
     #[must_use]
     pub fn with_peers(self, peers: &Peers) -> Resources {
         let contenders_of = |protocol| {
