@@ -1,4 +1,4 @@
-//! Writes the reports of a simulated run, to show their format without a real run.
+//! Writes the reports for a simulated run, to show their format without a real run.
 //!
 //! Usage: `cargo run -p anello-lab --example simulated_report -- DIRECTORY`
 #![forbid(unsafe_code)]

@@ -14,7 +14,7 @@ use crate::run::{LabError, measure};
 /// Runs the lab. When `stop` becomes true, the run finishes the current slice, aborts any check or warm-up in progress,
 /// and returns the results so far.
 ///
-/// All contenders that it started have exited when it returns.
+/// All started contenders have exited when this function returns.
 ///
 /// # Errors
 /// Returns [`LabError`] if the configuration is invalid or no contender could be started. Failures of individual
@@ -34,7 +34,7 @@ pub fn run(
 ///
 /// # Errors
 /// Returns the errors of [`run`], and [`LabError::Resume`] if the plan, the contenders or the machine differ from those
-/// of `previous`.
+/// in `previous`.
 pub fn run_from(
     config: &LabConfig,
     previous: Option<LabResult>,

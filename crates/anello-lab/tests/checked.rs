@@ -1,4 +1,4 @@
-//! Tests of the checks before the measurements, and of stopping a run.
+//! Tests for the checks before the measurements, and for stopping a run.
 
 use std::cell::Cell as StdCell;
 use std::net::SocketAddr;
@@ -96,7 +96,7 @@ fn resumed_run_performs_remaining_checks() {
     }
 }
 
-/// A load generator that counts slices and checks. It stops the run in the first check, or in slice number `at`.
+/// A load generator that counts slices and checks. It stops the run in the first check or in slice number `at`.
 struct StopsIn<L> {
     load: L,
     requests: Rc<StdCell<usize>>,
@@ -164,6 +164,6 @@ fn stop_interrupts_long_warm_up() {
     }
     let (result, requests) = stopped_in(&config, 3);
     assert!(result.interrupted && result.slices.is_empty());
-    // Three steps of the warm-up of the first contender, and possibly the warm-up of the cell.
+    // Three warm-up steps of the first contender, and possibly the cell's warm-up.
     assert!((3..=4).contains(&requests), "{requests}");
 }

@@ -1,4 +1,4 @@
-//! Tests of the comparison of two simulated runs. The changes are known, and the verdicts must match them.
+//! Tests for comparing two simulated runs. The changes are known, and the verdicts must match them.
 
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
@@ -46,7 +46,7 @@ fn simulate(seed: u64, servers: &[(&'static str, SimulatedServer)]) -> LabResult
 
 /// Returns a run with randomly generated slices, which is much faster than simulating every request. The server "one"
 /// has the CPU time `cost_ns` per request. The slices contain noise per slice, a random factor per process, and a drift
-/// that is common to all servers.
+/// common to all servers.
 fn drawn(seed: u64, cost_ns: f64) -> LabResult {
     static TEMPLATE: LazyLock<LabResult> = LazyLock::new(|| simulate(1, &one(6_000.0)));
     let mut result = TEMPLATE.clone();
@@ -190,7 +190,7 @@ fn regression_of_peer_is_reported_but_not_counted() {
     let worse_anello = compare(&good, &run(2, 9_000.0, 6_000.0), 0.05);
     assert!(worse_anello.regressions >= 2 && worse_anello.regressions_of_others == 0);
     assert!(render_comparison(&worse_anello).contains("WORSE"));
-    // A peer that fails is not a regression of anello.
+    // The failure of a peer is not a regression in anello.
     let mut broken = field(6_000.0, 6_000.0);
     broken[1].1.fault = Fault::DiesAbove(50);
     let mut broken = simulate(2, &broken);

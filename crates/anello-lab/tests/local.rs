@@ -1,4 +1,5 @@
-//! Tests of the lab on the real machine, with real child processes and sockets. The assertions do not depend on timing.
+//! Tests that run the lab on the real machine, with real child processes and sockets. The assertions do not depend on
+//! timing.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -14,8 +15,8 @@ use anello_lab::{
     echo_cells, render_html, run,
 };
 
-/// Index of the request at which a server exits. Even on a slow machine, a slice sends at least one request on every
-/// connection, so [`compare`] always reaches this request.
+/// Index of the request at which a server exits. Even on a slow machine, at least one request per slice is sent on
+/// every connection, so [`compare`] always reaches this request.
 const LAST_REQUEST: usize = 10;
 
 /// Not a test: the server that the tests start as a child process. Returns immediately if `ANELLO_LAB_TEST_SERVER` is
@@ -54,7 +55,7 @@ fn echo_server_child() {
     }
 }
 
-/// A simple load generator that sends one request at a time, over all connections in turn.
+/// A simple load generator that sends one request at a time, using all connections in turn.
 struct PlainLoad;
 
 struct PlainSession {
@@ -185,7 +186,7 @@ fn fault_45_failing_real_servers_affect_only_their_own_cells() {
 }
 
 /// The kernel closes the sockets of an exiting process before the process can be reaped. The test server closes its
-/// socket 100 ms before it exits, so that the load always sees the closed connection first.
+/// socket 100 ms before it exits, so the load generator always sees the closed connection first.
 #[test]
 fn fault_45_server_closing_sockets_before_exit_is_reported_as_exited() {
     let result = compare(vec![contender("dies slowly", "dies slowly")]);

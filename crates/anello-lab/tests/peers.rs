@@ -1,4 +1,4 @@
-//! Tests of the peers: their manifests match their lock files, and a peer can be built, rebuilt and started.
+//! Tests for the peers: their manifests match their lock files, and a peer can be built, rebuilt and started.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -142,7 +142,7 @@ features = ["twice"]
 connections_limit = 7
 "#;
 
-/// Temporary directory with a directory of peers, which contains one peer, and a build directory.
+/// Temporary directory with a build directory and a peers' directory, which contains one peer.
 struct PeerFixture {
     directory: tempfile::TempDir,
 }

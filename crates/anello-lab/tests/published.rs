@@ -1,4 +1,4 @@
-//! Tests of the published tables and of the verdicts on published ratios.
+//! Tests for the published tables and the verdicts on published ratios.
 
 use anello_lab::measure::Measure;
 use anello_lab::published::{Figure, Judgement, SOURCES, Source, judge, parse, peak};

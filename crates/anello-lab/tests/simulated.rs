@@ -1,4 +1,4 @@
-//! Tests of the whole lab on a simulated machine. The costs of the simulated servers are known, and the verdicts must
+//! Tests for the whole lab on a simulated machine. The costs of the simulated servers are known, and the verdicts must
 //! match them.
 
 use std::cell::Cell as StdCell;
@@ -66,7 +66,7 @@ fn equal_servers_show_no_difference_in_95_of_100_runs() {
     for seed in 0..100 {
         let (_, result) = simulate(&config(&others, seed), Noise::USUAL, &servers);
         let result = result.unwrap();
-        // A run counts only if it claims no difference between the three equal servers in any cell and measure.
+        // A run counts only if it claims no difference between the three equal servers in any cell or measure.
         let false_claims: usize = [TWIN, "one", "two"].iter().map(|name| claims(&result, name)).sum();
         quiet_runs += usize::from(false_claims == 0);
     }
@@ -96,7 +96,7 @@ fn figures_without_noise_are_exact() {
     let result = result.unwrap();
     let dear = row(&result, "dear", 1);
     let figures = dear.figures.as_ref().unwrap();
-    // Cost of a request: 12 µs, plus 0.4 ns for each of 128 bytes.
+    // Cost per request: 12 µs, plus 0.4 ns for each of 128 bytes.
     assert!((figures.cpu_ns.median - 12_051.2).abs() < 1.0, "{figures:?}");
     assert!((figures.cpu_low_decile_ns - 12_051.2).abs() < 1.0);
     let ratio = dear.comparison.cpu_ratio.unwrap();

@@ -1,4 +1,4 @@
-//! Results that were edited, truncated or merged by hand are rejected with the reason.
+//! Results that were edited, truncated or merged by hand are rejected with a reason.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;

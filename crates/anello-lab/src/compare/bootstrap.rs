@@ -1,13 +1,13 @@
-//! Bootstrap interval of the ratio of the medians of two runs.
+//! Bootstrap interval for the ratio between the medians of two runs.
 //!
-//! Each run is resampled separately, first the passes and then the values within each pass. Two levels are needed
+//! Each run is resampled separately: first the passes, then the values within each pass. Two levels are needed
 //! because every pass starts new processes, and some properties of a process affect its speed for its whole lifetime.
 
 use crate::judge::statistics::{RESAMPLES, median, quantile};
 use crate::plan::schedule::Random;
 use crate::result::Ratio;
 
-/// Computes the median of `after` as a multiple of the median of `before`, with its interval. Each argument holds the
+/// Computes the median of `after` as a multiple of the median of `before`, with the interval. Each argument holds the
 /// values of one run, grouped by pass. Returns `None` if either run has no values.
 pub fn ratio_of_medians(before: &[Vec<f64>], after: &[Vec<f64>], random: &mut Random) -> Option<Ratio> {
     let median_of = |passes: &[Vec<f64>]| quantile(&passes.concat(), 0.5).filter(|&middle| middle > 0.0);

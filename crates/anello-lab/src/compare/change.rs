@@ -1,4 +1,4 @@
-//! Result of a comparison: the types that are stored and reported.
+//! Comparison results: the types that are stored and reported.
 
 use serde::{Deserialize, Serialize};
 
@@ -7,7 +7,7 @@ use crate::plan::cell::Cell;
 use crate::result::Ratio;
 use crate::result::measure::Measure;
 
-/// Name of the JSON format of a comparison.
+/// Name of the JSON format for comparisons.
 pub const SCHEMA: &str = "anello-lab-compare";
 
 /// Version of that format.
@@ -24,23 +24,23 @@ pub struct Comparison {
     pub before: RunName,
     /// The second run.
     pub after: RunName,
-    /// Threshold as a fraction. Smaller regressions are not counted.
+    /// Threshold, as a fraction. Smaller regressions are not counted.
     pub threshold: f64,
     /// Differences between the machines, the plans and the contenders.
     pub differences: Vec<Difference>,
     /// Reasons why the runs cannot be compared; empty if they can.
     pub obstacles: Vec<String>,
-    /// Changes of every contender in every cell of either run, in the order of the first run.
+    /// Changes in every contender and cell of either run, in the order of the first run.
     pub changes: Vec<Change>,
-    /// Contenders whose regressions count. A change of the reference cannot be detected unless it failed.
+    /// Contenders whose regressions count. A change in the reference cannot be detected unless it failed.
     pub counted: Vec<String>,
-    /// Number of regressions of these contenders that significantly exceed the threshold.
+    /// Number of regressions in these contenders that significantly exceed the threshold.
     pub regressions: usize,
-    /// Number of such regressions of the other contenders.
+    /// Number of such regressions in other contenders.
     pub regressions_of_others: usize,
 }
 
-/// Identification of a run.
+/// Identifies a run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RunName {
     /// Start of the run, in seconds since the Unix epoch.
@@ -51,31 +51,31 @@ pub struct RunName {
     pub scenario: String,
 }
 
-/// Change of one figure of one contender in one cell.
+/// Change in one figure of one contender in one cell.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Change {
     /// Name of the contender.
     pub contender: String,
-    /// Cell of the figure.
+    /// Cell to which the figure belongs.
     pub cell: Cell,
-    /// Measure of the figure; `None` if the contender was not measured in both runs.
+    /// Measure that the figure belongs to; `None` if the contender was not measured in both runs.
     pub measure: Option<Measure>,
     /// Ratio to the reference in the first run.
     pub before: Option<f64>,
     /// Ratio to the reference in the second run.
     pub after: Option<f64>,
-    /// Ratio of the second run as a multiple of that of the first run.
+    /// Ratio in the second run as a multiple of the ratio in the first run.
     pub change: Option<Ratio>,
-    /// Noise floor: the change of the reference's twin, as a fraction. Smaller changes are not significant.
+    /// Noise floor: the change in the reference's twin, as a fraction. Smaller changes are not significant.
     pub noise: Option<f64>,
-    /// Absolute figure of the second run as a multiple of that of the first run; only if the runs can be compared.
+    /// Absolute figure in the second run as a multiple of that in the first run; only if the runs can be compared.
     pub absolute: Option<Ratio>,
     /// Verdict on the change.
     pub verdict: ChangeVerdict,
     /// Reason why there is no verdict, or the failure of the contender.
     pub why: Option<String>,
-    /// `true` if the change is a regression that significantly exceeds the threshold, whether its contender counts or
-    /// not.
+    /// `true` if the change is a regression that significantly exceeds the threshold, whether or not its contender
+    /// counts.
     pub regression: bool,
 }
 
@@ -83,7 +83,7 @@ pub struct Change {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ChangeVerdict {
-    /// The contender is the reference. Only the change of its absolute figure is known.
+    /// The contender is the reference. Only the change in its absolute figure is known.
     Reference,
     /// Significantly better.
     Better,
@@ -97,6 +97,6 @@ pub enum ChangeVerdict {
     Broken,
     /// The contender failed in the first run and was measured in the second.
     Fixed,
-    /// The figure is missing in one of the runs, or the runs cannot be compared.
+    /// The figure is missing from one of the runs, or the runs cannot be compared.
     NotComparable,
 }

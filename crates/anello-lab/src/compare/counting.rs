@@ -1,8 +1,8 @@
 //! Selection of the contenders whose regressions count.
 //!
-//! A comparison in CI must show whether the program under test became worse. If a peer became worse, the peer or the
-//! machine changed, so a build must not fail because of it. By default, only the anello contenders count, and
-//! regressions of other contenders are reported without being counted. In runs without an anello contender (disk
+//! A comparison in CI must show whether the program under test got worse. If a peer got worse, the peer or the
+//! machine changed, and the build must not fail because of it. By default, only the anello contenders count, and
+//! regressions in other contenders are reported without being counted. In runs without an anello contender (disk
 //! workers, or custom contenders), all contenders count.
 
 use crate::plan::contender::Role;
@@ -23,7 +23,7 @@ impl Counted {
     /// Default selection.
     pub const DEFAULT: &[Counted] = &[Counted::Anello];
 
-    /// Returns the names of the selected contenders of two runs, those of the first run first.
+    /// Returns the names of the selected contenders in two runs, starting with the contenders in the first run.
     #[must_use]
     pub fn among(counted: &[Counted], before: &LabResult, after: &LabResult) -> Vec<String> {
         let has_anello = contenders(before, after).any(|contender| contender.role == Role::Anello);
@@ -55,7 +55,7 @@ impl Counted {
     }
 }
 
-/// Returns the contenders of both runs, without the twins, which have no comparisons.
+/// Returns the contenders in both runs, except twins, which have no comparisons.
 fn contenders<'a>(before: &'a LabResult, after: &'a LabResult) -> impl Iterator<Item = &'a ContenderRecord> {
     before.contenders.iter().chain(&after.contenders).filter(|contender| contender.twin_of.is_none())
 }

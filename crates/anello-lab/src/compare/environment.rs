@@ -1,4 +1,4 @@
-//! Differences between the machines, plans and contenders of two runs, and those that prevent a comparison.
+//! Differences between the machines, plans and contenders of two runs, and differences that prevent a comparison.
 
 use std::path::Path;
 
@@ -28,7 +28,7 @@ pub struct Difference {
     pub after: String,
 }
 
-/// Returns all differences between two runs: first those of the machine, then those of the plan and of the contenders.
+/// Returns all differences between two runs: first in the machine, then in the plan and the contenders.
 pub fn differences(before: &LabResult, after: &LabResult) -> Vec<Difference> {
     let mut differences = Vec::new();
     let mut add = |what: &str, before: String, after: String| {
@@ -72,8 +72,8 @@ pub fn differences(before: &LabResult, after: &LabResult) -> Vec<Difference> {
     differences
 }
 
-/// Returns `true` if a fact concerns CPU vulnerabilities that one of the runs did not record. This is not a difference
-/// between the machines. Differences in the mitigations are always reported.
+/// Returns `true` if a fact concerns CPU vulnerabilities that one of the runs did not record. Such a fact is not
+/// a difference between the machines. Differences in the mitigations are always reported.
 fn is_unknown_fault(label: &str, before: &LabResult, after: &LabResult) -> bool {
     let (one, other) = (&before.environment, &after.environment);
     let unknown = one.vulnerable.is_none() || other.vulnerable.is_none();
@@ -124,7 +124,7 @@ fn programs(executables: &[Executable]) -> String {
     files.join(", ")
 }
 
-/// Returns the reasons why the runs cannot be compared. A change in the program under test is not such a reason.
+/// Returns the reasons why the runs cannot be compared. A change in the program under test is no obstacle.
 pub fn obstacles(before: &LabResult, after: &LabResult) -> Vec<String> {
     let (one, other) = (&before.environment, &after.environment);
     let same = [
@@ -142,7 +142,7 @@ pub fn obstacles(before: &LabResult, after: &LabResult) -> Vec<String> {
 }
 
 /// Returns a reason if the reference belongs to the program under test and its build changed. In that case, an
-/// improvement of the reference would look like a regression of all other contenders.
+/// improvement in the reference would look like a regression in all other contenders.
 fn changed_reference(before: &LabResult, after: &LabResult) -> Option<String> {
     let reference = |result: &LabResult| {
         let mut all = result.contenders.iter();
@@ -157,15 +157,15 @@ fn changed_reference(before: &LabResult, after: &LabResult) -> Option<String> {
     })
 }
 
-/// Returns `true` if the load generators ran on different drivers. Old results do not contain the driver and are
+/// Returns `true` if the load generators used different drivers. Old results do not contain the driver and are
 /// assumed to match.
 fn other_load_driver(before: &LabResult, after: &LabResult) -> bool {
     let drivers = before.plan.load_driver.as_ref().zip(after.plan.load_driver.as_ref());
     drivers.is_some_and(|(before, after)| before != after)
 }
 
-/// Returns the command of a contender. The name of the disk workers' file contains the process ID of the lab and
-/// differs in every run, so it is replaced by a placeholder.
+/// Returns the command of a contender. The name of the disk workers' file contains the lab's process ID and differs in
+/// every run, so the name is replaced by a placeholder.
 fn command(result: &LabResult, record: &ContenderRecord) -> String {
     let file = result.plan.disk_file.as_deref().and_then(|file| Path::new(file).file_name()?.to_str());
     match file {

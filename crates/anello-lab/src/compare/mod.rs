@@ -1,9 +1,9 @@
-//! Comparison of two runs: significant changes of each contender.
+//! Comparison of two runs: significant changes in each contender.
 //!
-//! Two runs of the same program on the same machine differ because the state of the machine changes. Therefore, the
+//! Two runs of the same program on the same machine differ because the machine's state changes. Therefore, the
 //! ratio of each contender *to the reference of the same run* is compared between the runs, and effects that slow down
-//! all contenders cancel out. The ratio of the twin to the reference should be equal in both runs. Its change is the
-//! noise floor: smaller changes of other contenders are not significant.
+//! all contenders cancel out. The ratio of the twin to the reference should be equal in both runs. Any change in this
+//! ratio is the noise floor: smaller changes in other contenders are not significant.
 //!
 //! ```text
 //!            run A                    run B                   change
@@ -11,10 +11,10 @@
 //!  twin      / reference  1.00   twin      / reference  1.01     ±1 %   noise floor
 //! ```
 //!
-//! A change is a regression if its whole interval exceeds the threshold and if it is larger than the noise floor. A
-//! contender that was measured in the first run and failed in the second is a regression, too. [`Counted`] selects the
-//! contenders whose regressions count. Changes of absolute figures are included for information only, because the
-//! machine's speed can change between the runs.
+//! A change is a regression if its whole interval exceeds the threshold and the change is larger than the noise floor.
+//! A contender that was measured in the first run and failed in the second also counts as a regression. [`Counted`]
+//! selects the contenders whose regressions count. Changes in absolute figures are included for information only,
+//! because the machine's speed can change between the runs.
 
 mod bootstrap;
 mod change;
@@ -39,13 +39,13 @@ use crate::result::Ratio;
 use crate::result::measure::Measure;
 use crate::result::{LabResult, Outcome, Row, Verdict};
 
-/// Compares two runs and counts the regressions of the anello contenders that exceed `threshold`, a fraction.
+/// Compares two runs and counts the regressions in the anello contenders that exceed `threshold`, a fraction.
 #[must_use]
 pub fn compare(before: &LabResult, after: &LabResult, threshold: f64) -> Comparison {
     compare_counting(before, after, threshold, Counted::DEFAULT)
 }
 
-/// Like [`compare`], but counts the regressions of the contenders selected by `counted`.
+/// Like [`compare`], but counts the regressions in the contenders selected by `counted`.
 #[must_use]
 pub fn compare_counting(
     before: &LabResult,
@@ -108,13 +108,13 @@ impl<'a> Side<'a> {
         self.result.plan.cells.iter().position(|other| other == cell)
     }
 
-    /// Returns the indices of a cell and of a contender. `None` if the run does not have both.
+    /// Returns the indices of a cell and a contender. `None` if either is missing from the run.
     fn position(&self, cell: &Cell, contender: &str) -> Option<Position> {
         let contender = self.result.contenders.iter().position(|record| record.name == contender)?;
         Some((self.cell(cell)?, contender))
     }
 
-    /// Returns the ratios to the reference by process.
+    /// Returns the ratios to the reference, grouped by process.
     fn ratios(&self, (cell, contender): Position, measure: Measure) -> Vec<Vec<f64>> {
         self.reference.map_or_else(Vec::new, |to| self.slices.ratios(cell, contender, to, measure))
     }
@@ -124,7 +124,7 @@ impl<'a> Side<'a> {
     }
 }
 
-/// Indices of a cell and of a contender in a run.
+/// Indices of a cell and a contender in a run.
 type Position = (usize, usize);
 
 /// The two compared runs.
@@ -256,8 +256,8 @@ impl Runs<'_> {
         ratio_of_medians(&before_values, &after_values, &mut stream(before, measure))
     }
 
-    /// Returns the noise floor by cell of the first run and measure. The noise floor is the maximum deviation from 1 of
-    /// the interval of the twin's change, or the median of this value over all cells if that is larger.
+    /// Returns the noise floor by cell (of the first run) and measure. The noise floor is the maximum deviation
+    /// from 1 of the interval for the twin's change, or the median of this value over all cells if that is larger.
     fn noise(&self) -> HashMap<(usize, Measure), f64> {
         let mut noise = HashMap::new();
         let Some((twin_before, twin_after)) = self.before.twin.zip(self.after.twin) else { return noise };
@@ -284,7 +284,7 @@ impl Runs<'_> {
     }
 }
 
-/// Returns the random stream of the comparison at this position of the first run.
+/// Returns the random stream for the comparison at this position in the first run.
 fn stream((cell, contender): Position, measure: Measure) -> Random {
     Random::stream(cell as u64 * 4096 + contender as u64, 1 << 40 | measure as u64)
 }

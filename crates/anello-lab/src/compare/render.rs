@@ -39,8 +39,8 @@ fn differences(comparison: &Comparison) -> Table {
     Table::new("Differences between the runs", &["", "A", "B"], rows.collect())
 }
 
-/// Cuts two values to the available width. If they would look the same after that, their common leading words are
-/// removed.
+/// Cuts two values to the available width. If they would look the same after that, removes their common leading
+/// words.
 fn distinguishing_parts(before: &str, after: &str) -> (String, String) {
     let shown = |value: &str| if value.is_empty() { "–".to_owned() } else { cut(value, VALUE_WIDTH) };
     if shown(before) != shown(after) {
@@ -53,7 +53,7 @@ fn distinguishing_parts(before: &str, after: &str) -> (String, String) {
     (rest(&before), rest(&after))
 }
 
-/// Returns the verdict in a sentence.
+/// Returns the verdict as a sentence.
 fn conclusion(comparison: &Comparison) -> String {
     if !comparison.obstacles.is_empty() {
         return format!(
@@ -85,7 +85,7 @@ fn conclusion(comparison: &Comparison) -> String {
     }
 }
 
-/// Returns the number of changes by verdict, the noise floor, and what does not count.
+/// Returns the number of changes by verdict, the noise floor, and the regressions that do not count.
 fn facts(comparison: &Comparison) -> Table {
     let count = |verdict| comparison.changes.iter().filter(|change| change.verdict == verdict).count();
     let mut rows = Vec::new();
@@ -169,7 +169,7 @@ fn uncounted_regressions(comparison: &Comparison) -> Vec<&str> {
     names
 }
 
-/// Returns the changes for better or worse.
+/// Returns the changes for the better or worse.
 fn changes(comparison: &Comparison) -> Table {
     let is_shown = |change: &&Change| matches!(change.verdict, ChangeVerdict::Better | ChangeVerdict::Worse);
     let rows = comparison.changes.iter().filter(is_shown).map(|change| {
@@ -182,7 +182,7 @@ fn changes(comparison: &Comparison) -> Table {
             (_, true) => "WORSE",
             _ => "worse",
         };
-        // The column is too narrow for "server".
+        // The column is too narrow for the word "server".
         let measure =
             change.measure.map(|measure| measure.name(change.cell.workload).trim_start_matches("server "));
         let cell = Value::new(cut(&change.cell.to_string(), 27));

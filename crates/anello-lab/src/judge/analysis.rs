@@ -1,12 +1,12 @@
-//! Analysis of a run: computes figures, ratios and verdicts from the measured slices.
+//! Run analysis: computes figures, ratios and verdicts from the measured slices.
 //!
 //! Each contender is compared with the reference and, if it names a base, with that base. The anello contenders are
 //! also compared with every peer. These comparisons form three groups: peers with the same kind of I/O, async runtimes
 //! with a different kind of I/O, and all other peers.
 //!
 //! Only clean slices count. A ratio is computed within a round, from two slices that ran shortly after each other and
-//! in the same phase of the machine. A round yields no ratio if either contender has no clean slice or if the phase
-//! changed between the two slices.
+//! in the same machine phase (slow or fast). A round yields no ratio if either contender has no clean slice or if the
+//! phase changed between the two slices.
 
 use crate::judge::cells::{analyse_cell, mark_phases, total_cpu_of};
 use crate::judge::comparisons::{compare_with_bases, compare_with_peers};
@@ -86,11 +86,11 @@ fn fill_total_cpu(result: &mut LabResult) {
 
 impl LabResult {
     /// Parses a result in the format of [`render_json`](crate::render_json). A checkpoint contains slices but no
-    /// figures; they are computed here, so that the checkpoint of a crashed run reads like an interrupted run.
+    /// figures. They are computed here, so the checkpoint of a crashed run can be read like an interrupted run.
     ///
     /// # Errors
-    /// Returns [`ReadError`] if the text is not JSON, has another schema or schema version, or contains an inconsistent
-    /// result.
+    /// Returns [`ReadError`] if the text is not JSON, has a different schema or schema version, or contains an
+    /// inconsistent result.
     pub fn from_json(text: &str) -> Result<LabResult, ReadError> {
         let mut result = LabResult::as_written(text)?;
         if result.cells.is_empty() {

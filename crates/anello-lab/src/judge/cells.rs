@@ -1,4 +1,4 @@
-//! Results of the cells: phases of the machine, figures and ratios to the reference. Only clean slices count.
+//! Cell results: slow and fast phases of the machine, figures, and ratios to the reference. Only clean slices count.
 
 use std::collections::HashMap;
 
@@ -19,7 +19,7 @@ use crate::result::{
 /// Fraction of the offered requests that must be answered for the offered rate to be considered reached.
 const MIN_REACHED_FRACTION: f64 = 0.99;
 
-/// Detects the machine's phases in one cell and stores the phase in each clean slice.
+/// Detects the machine's slow and fast phases in one cell and stores the phase in each clean slice.
 pub(super) fn mark_phases(result: &mut LabResult, cell: usize) -> Option<PhaseSummary> {
     let idle = result.plan.cells[cell].workload == Workload::Idle;
     for slice in result.slices.iter_mut().filter(|slice| slice.cell == cell) {
@@ -89,7 +89,7 @@ fn analyse_row(
     let outcome = outcome_of(result, cell, record, clean.len());
     let measured = outcome == Outcome::Measured;
     let other = reference.filter(|&reference| measured && reference != contender);
-    // Each comparison has its own random stream, so that adding a contender does not change the other intervals.
+    // Each comparison has its own random stream, so adding a contender does not change the other intervals.
     let mut random = Random::stream(result.plan.seed, 1000 + cell_index as u64 * 1000 + contender as u64);
     let (comparison, mixed_phase_rounds) = other
         .map(|other| slices.compare(cell_index, (contender, other), &Measure::ALL, &mut random))

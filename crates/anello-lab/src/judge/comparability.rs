@@ -1,4 +1,4 @@
-//! Classification of peers by their kind of I/O, relative to a driver of anello.
+//! Classification of peers by their kind of I/O, relative to an anello driver.
 
 use crate::plan::contender::Kind;
 use crate::result::ContenderRecord;
@@ -22,7 +22,7 @@ pub(super) fn is_other_server(own: &ContenderRecord, peer: &ContenderRecord) -> 
     peer.kind != Some(Kind::Runtime) && !does_same_io(own, peer)
 }
 
-/// Returns the driver family of a contender, "io_uring" or "epoll", or `None` if it is neither or unknown.
+/// Returns the driver family of a contender, "io_uring" or "epoll". `None` if it is unknown or neither.
 pub fn driver_family(record: &ContenderRecord) -> Option<&'static str> {
     let driver = record.driver.as_deref()?;
     ["uring", "epoll"]

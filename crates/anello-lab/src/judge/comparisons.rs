@@ -1,4 +1,4 @@
-//! Comparisons of the anello contenders with peers, and of contenders with their bases.
+//! Comparisons between the anello contenders and peers, and between contenders and their bases.
 
 use crate::judge::comparability::{does_same_io, is_other_runtime, is_other_server};
 use crate::judge::pairs::CleanSlices;
@@ -7,10 +7,10 @@ use crate::plan::schedule::Random;
 use crate::result::measure::Measure;
 use crate::result::{CellResult, Comparison, ContenderRecord, LabResult, Outcome, PairComparison};
 
-/// First random stream of the comparisons with peers and bases. Comparisons with the reference use lower numbers.
+/// First random stream for comparisons with peers and bases. Comparisons with the reference use lower numbers.
 const PAIR_STREAM_BASE: u64 = 1 << 40;
 
-/// Measures of the comparisons, in the order in which they draw random numbers.
+/// Compared measures, in the order in which random numbers are drawn for them.
 const MEASURES: [Measure; 5] =
     [Measure::Rate, Measure::Cpu, Measure::P99, Measure::Memory, Measure::TotalCpu];
 

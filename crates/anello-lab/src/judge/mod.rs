@@ -1,4 +1,4 @@
-//! Results of a run: statistics, verdicts, findings, and the comparison with published figures.
+//! Run results: statistics, verdicts, findings, and comparisons with published figures.
 
 pub mod analysis;
 mod cells;

@@ -1,4 +1,4 @@
-//! Paired ratios of any two contenders of a run: only clean slices of the same round, in the same phase of the machine.
+//! Paired ratios of any two contenders in a run: only clean slices from the same round and machine phase.
 //!
 //! The result contains the ratio of every contender to the reference. Reports and comparisons also need other pairs,
 //! for example the io_uring and epoll servers of one runtime.
@@ -10,17 +10,17 @@ use crate::plan::schedule::Random;
 use crate::result::measure::Measure;
 use crate::result::{Comparison, LabResult, Quality, Ratio, Slice};
 
-/// Clean slices of a run, by position.
+/// Clean slices of a run, by cell and contender.
 #[derive(Debug)]
 pub struct CleanSlices<'a> {
-    /// By cell and contender, in the order of their passes and rounds.
+    /// By cell and contender, in the order of passes and rounds.
     slices: HashMap<(usize, usize), Vec<&'a Slice>>,
     result: &'a LabResult,
 }
 
 /// Ratios of two contenders in one cell.
 pub(super) struct Pairs {
-    /// By process: one for each round in which both have a clean slice in the same phase of the machine.
+    /// By process: one ratio for each round in which both contenders have a clean slice in the same machine phase.
     pub(super) ratios: Vec<Vec<f64>>,
     /// Number of rounds in which the phase changed between the two slices.
     pub(super) mixed_rounds: usize,
@@ -76,16 +76,16 @@ impl<'a> CleanSlices<'a> {
         self.pairs(cell, contender, other, measure).ratios
     }
 
-    /// Returns the ratio of one contender to another in one cell, with its confidence interval. `None` if they have
-    /// no round in common.
+    /// Returns the ratio of one contender to another in one cell, with its confidence interval. `None` if they
+    /// have no round in common.
     pub fn ratio(&self, cell: usize, contender: usize, other: usize, measure: Measure) -> Option<Ratio> {
-        // Each comparison has its own random stream, so that it does not depend on other comparisons.
+        // Each comparison has its own random stream, so it does not depend on other comparisons.
         let purpose = ((cell as u64 * 4096 + contender as u64) * 4096 + other as u64) * 8 + measure as u64;
         let mut random = Random::stream(self.result.plan.seed, 1 << 48 | purpose);
         Ratio::of(&self.ratios(cell, contender, other, measure), &mut random)
     }
 
-    /// Compares one contender with another in one cell by those of `measures` that apply. Also returns the number of
+    /// Compares one contender with another in one cell by the applicable `measures`. Also returns the number of
     /// rounds in which the phase changed between the two slices.
     pub(super) fn compare(
         &self,
@@ -97,7 +97,8 @@ impl<'a> CleanSlices<'a> {
         let (mut comparison, mut mixed_rounds) = (Comparison::default(), 0);
         for &measure in measures.iter().filter(|measure| measure.applies(&self.result.plan.cells[cell])) {
             *comparison.get_mut(measure).0 = if measure == Measure::TotalCpu {
-                // Has its own random stream, so that the other intervals stay as they were before it was introduced.
+                // This measure has its own random stream, so adding it did not change the intervals of the other
+                // measures.
                 self.ratio(cell, contender, other, measure)
             } else {
                 let pairs = self.pairs(cell, contender, other, measure);
@@ -108,7 +109,7 @@ impl<'a> CleanSlices<'a> {
         (comparison, mixed_rounds)
     }
 
-    /// Groups values by server process. A process lives for one pass, except that idle connections are measured on a
+    /// Groups values by server process. A process lives for one pass, except that idle connections are measured in a
     /// new process in each round.
     fn by_process(&self, cell: usize, values: impl Iterator<Item = (usize, f64)>) -> Vec<Vec<f64>> {
         let plan = &self.result.plan;

@@ -1,4 +1,4 @@
-//! Peak request rate of each contender over the number of connections.
+//! Peak request rate of each contender across connection counts.
 //!
 //! Cells that differ only in their number of connections form a sweep. In a closed loop, each connection has one
 //! request in flight, so the rate grows with the number of connections until the server is saturated. The peak of a
@@ -15,7 +15,7 @@ use crate::result::{CellResult, LabResult};
 /// Minimum number of cells in a sweep, each with a different number of connections.
 pub const MIN_CELLS: usize = 4;
 
-/// The cells of one group, in the order of their number of connections.
+/// The cells of one group, ordered by their number of connections.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Sweep {
     /// Group of the cells.
@@ -29,7 +29,7 @@ pub struct Sweep {
 /// Highest rate of one contender in a sweep.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Peak {
-    /// Median rate in the cell of the peak.
+    /// Median rate in the cell with the peak.
     pub requests_per_second: f64,
     /// Number of connections in that cell.
     pub connections: usize,

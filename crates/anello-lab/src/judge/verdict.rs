@@ -3,19 +3,19 @@
 //! A difference between two servers is significant only if both conditions hold:
 //! 1. the interval of their ratio does not include 1;
 //! 2. the ratio differs from 1 by more than the *resolution* of the cell, which is its noise floor. The resolution is
-//!    the maximum deviation from 1 of the interval of the twins (the same server, measured twice). If it is smaller
+//!    the maximum deviation from 1 of the interval for the twins (the same server, measured twice). If it is smaller
 //!    than the median over all cells, the median is used.
 //!
 //! The verdict is "too noisy" if the resolution is unknown or if the ratio is based on fewer than [`MIN_PAIRS`] pairs
-//! or [`MIN_PASSES`] passes. The ratio of the twins needs the same numbers. Above [`NOISY_RESOLUTION`], a difference
-//! that is not significant is "too noisy" instead of "no difference".
+//! or [`MIN_PASSES`] passes. The ratio of the twins must meet the same minimums. If the resolution exceeds
+//! [`NOISY_RESOLUTION`], a difference that is not significant is reported as "too noisy" instead of "no difference".
 
 use crate::judge::statistics::quantile;
 use crate::result::Ratio;
 use crate::result::measure::Measure;
 use crate::result::{CellResult, LabResult, PairComparison, Verdict};
 
-/// Resolution, as a fraction, above which a cell is too noisy to show that two servers do not differ.
+/// Resolution, as a fraction, above which a cell is too noisy for the verdict "no difference".
 pub const NOISY_RESOLUTION: f64 = 0.15;
 
 /// Minimum number of paired slices for a verdict.
@@ -24,10 +24,10 @@ pub const MIN_PAIRS: usize = 5;
 /// Minimum number of passes for a verdict. With fewer passes, a single process can cause a difference.
 pub const MIN_PASSES: usize = 3;
 
-/// Fraction of its core's time below which a server counts as waiting for the load generator.
+/// Fraction of core time below which a server counts as waiting for the load generator.
 pub const SERVER_BUSY_THRESHOLD: f64 = 0.9;
 
-/// Fraction of its cores' time above which the load generator counts as saturated.
+/// Fraction of core time above which the load generator counts as saturated.
 pub const LOAD_BUSY_THRESHOLD: f64 = 0.95;
 
 /// Fraction of late or unsent requests above which a finding reports them.
@@ -65,7 +65,7 @@ pub fn judge_measure(result: &mut LabResult, measure: Measure) {
     result.cells = cells;
 }
 
-/// Computes the verdicts on pair comparisons by the same rule. The resolutions are those of `cells`.
+/// Computes the verdicts on pair comparisons by the same rule, using the resolutions in `cells`.
 pub fn judge_pairs(cells: &[CellResult], pairs: &mut [PairComparison], measure: Measure) {
     for versus in pairs {
         let Some(cell) = cells.iter().find(|cell| cell.cell == versus.cell) else { continue };
@@ -86,7 +86,7 @@ pub fn verdict_on(ratio: Ratio, resolution: Option<f64>) -> Verdict {
         return Verdict::TooNoisy;
     };
     if !ratio.includes_one() && (ratio.estimate - 1.0).abs() > resolution {
-        // A difference larger than the noise is significant in a noisy cell, too.
+        // A difference larger than the noise is significant even in a noisy cell.
         if ratio.estimate > 1.0 { Verdict::More } else { Verdict::Less }
     } else if resolution > NOISY_RESOLUTION {
         Verdict::TooNoisy

@@ -10,13 +10,13 @@ use serde::{Deserialize, Serialize};
 use crate::plan::cipher::Cipher;
 use crate::plan::site::Target;
 
-/// Kind of requests that a contender processes.
+/// Kind of request that a contender processes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum Workload {
-    /// Sends every message back unchanged, over TCP.
+    /// Echoes every message unchanged over TCP.
     Echo {
-        /// Payload of a request and of its reply, in bytes.
+        /// Payload of a request and its reply, in bytes.
         message_bytes: usize,
     },
     /// Responds to GET requests over HTTP/1.1.
@@ -31,8 +31,8 @@ pub enum Workload {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         cipher: Option<Cipher>,
     },
-    /// Keeps connections open that are idle after exchanging one message. Measures the memory of the process, not
-    /// its speed.
+    /// Keeps connections open and idle after exchanging one message. Measures the memory of the process, not its
+    /// speed.
     Idle,
     /// Reads or writes blocks of a file. The contender is a worker, not a server.
     Disk {
@@ -61,7 +61,7 @@ impl Workload {
         Workload::Http { target, pipelining: 1, reconnect: false, cipher: None }
     }
 
-    /// Returns this workload with TLS if it is HTTP. Returns any other workload unchanged.
+    /// Returns this workload with TLS if it is an HTTP workload, and any other workload unchanged.
     pub fn under(self, cipher: Cipher) -> Workload {
         match self {
             Workload::Http { target, pipelining, reconnect, .. } => {
@@ -87,12 +87,12 @@ impl Workload {
         }
     }
 
-    /// Returns whether a response exceeds the socket buffer, so that the reader's speed limits the transfer.
+    /// Returns whether responses exceed the socket buffer, so that the reader's speed limits the transfer.
     pub fn has_large_answers(self) -> bool {
         self.target().is_some_and(Target::is_large)
     }
 
-    /// Returns whether clients send requests over connections in a loop.
+    /// Returns whether clients send requests in a loop on each connection.
     pub fn has_loops(self) -> bool {
         matches!(self, Workload::Echo { .. } | Workload::Http { .. })
     }
@@ -126,15 +126,15 @@ pub enum DiskOperation {
 /// A point in the benchmark matrix.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Cell {
-    /// Kind of requests.
+    /// Kind of request.
     pub workload: Workload,
     /// Number of open connections. Without an offered rate, each has one request in flight, or `pipelining`
     /// requests over HTTP. For disks, the number of operations in flight (queue depth).
     pub connections: usize,
-    /// Requests offered per second over all connections, independent of the server's speed. If `None`, each
+    /// Requests offered per second across all connections, independent of the server's speed. If `None`, each
     /// connection sends its next request when it receives a response.
     pub offered_per_second: Option<u64>,
-    /// Number of cores that the server may use.
+    /// Number of cores available to the server.
     pub server_cores: usize,
 }
 
@@ -171,12 +171,12 @@ impl Cell {
     }
 
     /// Returns the servers' CPU share in this cell if it is `share` in saturated closed loops. The result is smaller if
-    /// the servers have more cores than the load generator, and 1 if they share a core with it.
+    /// the servers have more cores than the load generator, and 1 if the two share a core.
     ///
     /// The result is also 1 for large responses, where the bottleneck is clear anyway. On loopback the server's core
     /// does the kernel work of both sides. With about 100 KiB per response, the server is busy and the load generator
-    /// is not. With megabytes, the load generator copies and compares every byte and is much slower than the server,
-    /// regardless of the share. In addition, the throttle would interrupt responses and distort every latency.
+    /// is not. With several megabytes, the load generator copies and compares every byte and is much slower than the
+    /// server, regardless of the share. In addition, the throttle would interrupt responses and distort every latency.
     pub fn server_share(&self, share: f64, server_cores: &[usize], load_cores: &[usize]) -> f64 {
         if !self.is_saturated() || self.workload.has_large_answers() || server_cores == load_cores {
             return 1.0;
@@ -193,8 +193,8 @@ impl Cell {
         }
     }
 
-    /// Returns the x position in the chart: the offered rate if there is one, else the number of connections (disk:
-    /// the queue depth).
+    /// Returns the x position in the chart: the offered rate if there is one, otherwise the number of connections
+    /// (disk: the queue depth).
     pub fn position(&self) -> f64 {
         match self.offered_per_second {
             Some(rate) => rate as f64,
@@ -247,10 +247,10 @@ impl fmt::Display for Workload {
     }
 }
 
-/// Cells of one chart. They differ only in connections or, with offered rates, only in the rate.
+/// Cells of one chart. They differ only in the number of connections or, with offered rates, only in the rate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Group {
-    /// Kind of requests.
+    /// Kind of request.
     pub workload: Workload,
     /// Number of server cores.
     pub server_cores: usize,

@@ -1,11 +1,11 @@
-//! TLS cipher suites of the cells.
+//! TLS cipher suites used in cells.
 
 use serde::{Deserialize, Serialize};
 
 /// Server name in the certificate and in the load generator's requests.
 pub const SERVER_NAME: &str = "localhost";
 
-/// Cipher of TLS 1.3 connections.
+/// Cipher for TLS 1.3 connections.
 #[derive(
     Debug, Clone, Copy, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, strum::Display,
 )]
@@ -15,14 +15,14 @@ pub enum Cipher {
     #[serde(rename = "aes-128-gcm")]
     #[strum(to_string = "AES-128-GCM")]
     Aes128Gcm,
-    /// AES with 256-bit keys, the default of OpenSSL.
+    /// AES with 256-bit keys, OpenSSL's default.
     #[serde(rename = "aes-256-gcm")]
     #[strum(to_string = "AES-256-GCM")]
     Aes256Gcm,
 }
 
 impl Cipher {
-    /// Returns the name of the cipher suite in rustls.
+    /// Returns the cipher suite's name in rustls.
     pub const fn suite(self) -> &'static str {
         match self {
             Cipher::Aes128Gcm => "TLS13_AES_128_GCM_SHA256",

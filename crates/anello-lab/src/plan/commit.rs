@@ -1,9 +1,9 @@
-//! Git commits: of the sources in a directory, in a version string, and in short form.
+//! Git commits: reading them from directories and version strings, and shortening them.
 //!
 //! A commit is stored with as many digits as are available, followed by [`CHANGED`] if tracked files differ from it.
 //! Commits from `git` and from versions have 12 digits; commits of crates have 40 (`peers/origin.rs`). [`short`]
-//! returns 12 digits of either, for display and comparisons. The hash of a program (`executable.rs`) shows whether two
-//! programs are equal; the commit identifies their sources.
+//! returns the first 12 digits of either, for display and comparison. The hash of a program (`executable.rs`) shows
+//! whether two programs are identical; the commit identifies their sources.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -24,7 +24,7 @@ pub fn of_sources(directories: &[&Path]) -> Option<String> {
     let git = |words: &[&str], paths: &[&Path]| {
         let mut command = Command::new("git");
         command.arg("--no-optional-locks").args(words).arg("--").args(paths).current_dir(first);
-        // Git hooks set these variables. They may refer to another repository.
+        // Git hooks set these variables, which may refer to another repository.
         for variable in
             ["GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_COMMON_DIR", "GIT_OBJECT_DIRECTORY"]
         {

@@ -16,28 +16,28 @@ use crate::plan::method::Method;
 /// Default time to wait for a server with broken connections to exit before it is considered still running.
 ///
 /// The kernel closes the descriptors of an exiting process before the process can be reaped. Peers therefore see EOF
-/// while the last threads are still exiting. Each thread needs little kernel time, but must be scheduled to exit: with
-/// 300 threads and a few milliseconds of other work before each of them, the exit takes about a second. Two seconds
-/// have been observed on a starved machine. The value equals the load generator's reply timeout. If a running server
-/// closes connections, each failure takes this long.
+/// while the last threads are still exiting. Each thread needs little kernel time, but must be scheduled to exit. With
+/// 300 threads, and a few milliseconds of other work before each of them, the exit takes about a second. Two seconds
+/// have been observed on a starved machine. The value equals the load generator's reply timeout. If a server closes
+/// connections but keeps running, each failure takes this long.
 pub const EXIT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Default CPU share of servers in saturated closed loops. Chosen from measurements with small messages on 50 and 300
-/// connections: requests are always queued, while the load generator's core is 80 to 85 % busy.
+/// connections: requests were always queued, while the load generator's core was 80 to 85 % busy.
 pub const DEFAULT_SERVER_CPU_SHARE: f64 = 0.8;
 
 /// The scenario of a run.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ScenarioRecord {
-    /// Short name: that of the preset or of the scenario file.
+    /// Short name of the preset or scenario file.
     pub name: String,
     /// One-line title of the scenario.
     pub title: String,
     /// Purpose of the scenario, in a few sentences.
     pub description: String,
-    /// Publication whose comparison the scenario repeats, if any.
+    /// Publication whose comparison the scenario reproduces, if any.
     pub source: Option<String>,
-    /// Contents of the scenario file; empty if the run was configured by flags only.
+    /// Contents of the scenario file; empty if the run was configured only by flags.
     pub text: String,
     /// Values that were scaled down for this machine, and values that flags changed.
     pub scaling: Vec<String>,
@@ -56,15 +56,15 @@ pub struct LabConfig {
     pub contenders: Vec<Contender>,
     /// Name of the reference, with which the other contenders are compared.
     pub reference: String,
-    /// Cells to measure, in the order of the report.
+    /// Cells to measure, in report order.
     pub cells: Vec<Cell>,
     /// `true` if every contender is checked before the measurement.
     pub check: bool,
     /// Durations and repetitions.
     pub timing: Timing,
-    /// Cores of the servers and the load generator.
+    /// Cores for the servers and the load generator.
     pub cores: CoreLayout,
-    /// Start and exit of the contenders.
+    /// How contenders are started, and the time limits for start and exit.
     pub startup: Startup,
     /// File that disk workers read and write. `None` if there are no disk workers, or if the path is not UTF-8.
     pub disk_file: Option<String>,
@@ -77,24 +77,24 @@ pub struct LabConfig {
 pub struct Timing {
     /// Length of one slice of load.
     pub slice: Duration,
-    /// Duration of uncounted load after connecting.
+    /// Duration of the warm-up after connecting, which is not measured.
     pub warm_up: Duration,
     /// Number of passes. Every pass restarts all contenders.
     pub passes: usize,
-    /// Number of rounds in each cell of each pass.
+    /// Number of rounds per cell and pass.
     pub rounds: usize,
-    /// Seed of all random orders and of the bootstrap.
+    /// Seed for all random orders and the bootstrap.
     pub seed: u64,
-    /// Maximum fraction of stolen or throttled time in a slice. A slice above the limit is dropped.
+    /// Maximum fraction of stolen or throttled time in a slice. A slice above the limit does not count.
     pub stolen_fraction_limit: f64,
 }
 
-/// Cores of the servers and the load generator.
+/// Cores for the servers and the load generator.
 #[derive(Debug, Clone)]
 pub struct CoreLayout {
-    /// Cores of the contenders. Only one contender is active at a time. A cell uses the first `server_cores` of them.
+    /// Cores for the contenders. Only one contender is active at a time. A cell uses the first `server_cores` of them.
     pub server: Vec<usize>,
-    /// Cores of the load generator. Equal to the server cores on a machine with a single core.
+    /// Cores for the load generator. Equal to the server cores on a machine with a single core.
     pub load: Vec<usize>,
     /// Additional core for contenders that use `{further_core}`, if the machine has one.
     pub further: Option<usize>,
@@ -104,7 +104,7 @@ pub struct CoreLayout {
     pub server_share: f64,
 }
 
-/// Start and exit of the contenders.
+/// How contenders are started, and the time limits for start and exit.
 #[derive(Debug, Clone)]
 pub struct Startup {
     /// Command prefix for starting contenders, hidden in reports. The launcher prepares the process and then
@@ -120,7 +120,7 @@ pub struct Startup {
 /// Facts about a run that do not affect its measurements.
 #[derive(Debug, Clone)]
 pub struct Provenance {
-    /// Command line that repeats this run.
+    /// Command line to repeat this run.
     pub repeat_command: String,
     /// Version of anello.
     pub version: String,
@@ -148,7 +148,7 @@ impl Default for Provenance {
 }
 
 impl CoreLayout {
-    /// Returns a layout with these cores, and with the default CPU share of servers.
+    /// Returns a layout with these cores and the default CPU share of servers.
     pub fn new(server: Vec<usize>, load: Vec<usize>) -> CoreLayout {
         CoreLayout { server, load, further: None, server_share: DEFAULT_SERVER_CPU_SHARE }
     }
@@ -187,7 +187,7 @@ impl LabConfig {
         cell.server_share(self.cores.server_share, &self.cores.server, &self.cores.load)
     }
 
-    /// Returns the maximum number of connections that every contender has open in any cell.
+    /// Returns the largest number of connections that a contender has open in any cell.
     pub fn max_connections(&self) -> usize {
         let loop_cells = self.cells.iter().filter(|cell| cell.workload.has_loops());
         loop_cells.map(|cell| cell.connections).max().unwrap_or(0)
@@ -242,7 +242,7 @@ impl LabConfig {
     }
 }
 
-/// Returns echo cells for all pairs, ordered by message size, then by connections.
+/// Returns echo cells for all combinations, ordered by message size, then by connections.
 pub fn echo_cells(message_bytes: &[usize], connections: &[usize]) -> Vec<Cell> {
     let cells = |&bytes: &usize| connections.iter().map(move |&connections| Cell::echo(bytes, connections));
     message_bytes.iter().flat_map(cells).collect()

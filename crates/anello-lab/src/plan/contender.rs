@@ -1,5 +1,5 @@
 //! Contenders: the servers that a run compares. A contender is a command that prints a ready line with
-//! `addr=IP:PORT` to standard output and then serves until it is terminated.
+//! `addr=IP:PORT` to standard output and then serves clients until it is terminated.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -18,8 +18,8 @@ pub const KEY: &str = "{key}";
 /// Length of the file that disk workers use: larger than a disk's own cache, small enough for the page cache.
 const DISK_FILE_BYTES: u64 = 1 << 30;
 
-/// Maximum number of connections of a server based on `select(2)`: its highest descriptor is 1023, and some descriptors
-/// have other uses.
+/// Maximum number of connections for a server based on `select(2)`: its highest descriptor is 1023, and some
+/// descriptors have other uses.
 const SELECT_CONNECTIONS: usize = 1000;
 
 /// Role of a contender in a run.
@@ -28,7 +28,7 @@ const SELECT_CONNECTIONS: usize = 1000;
 pub enum Role {
     /// The program under test.
     Anello,
-    /// A baseline: the smallest loop that does the work.
+    /// A baseline: the smallest possible loop that does the work.
     #[serde(alias = "bare")]
     Baseline,
     /// A server of another project.
@@ -40,8 +40,8 @@ pub enum Role {
 #[serde(rename_all = "snake_case")]
 #[strum(serialize_all = "snake_case")]
 pub enum Kind {
-    /// Runs tasks, coroutines or goroutines that wait for sockets, or handlers on its own executor with futures as
-    /// operations, like Netty.
+    /// Runs tasks, coroutines or goroutines that wait for sockets. Also includes runtimes like Netty, which run
+    /// handlers on their own executor and return futures for operations.
     Runtime,
     /// Invokes callbacks for events. Includes Asio: its peer uses callbacks, although Asio also supports futures
     /// and coroutines.
@@ -73,39 +73,39 @@ pub struct Contender {
     pub role: Role,
     /// Program to start.
     pub program: PathBuf,
-    /// Arguments of the program. Placeholders are replaced: `{cores}` by the list of the server's cores, such as `0,1`;
-    /// `{root}` by the directory of the site to serve; `{certificate}` and `{key}` by the files to serve TLS with.
+    /// Arguments of the program. Placeholders are replaced: `{cores}` by the list of server cores, such as `0,1`;
+    /// `{root}` by the directory of the site to serve; `{certificate}` and `{key}` by the paths of the TLS files.
     pub arguments: Vec<String>,
     /// I/O interface, if it is known before the ready line: "io_uring", "epoll".
     pub driver: Option<String>,
     /// Version of the server, or of the library that it demonstrates.
     pub version: Option<String>,
-    /// Commit of its sources, or of the library that it demonstrates. See [`commit`](crate::plan::commit).
+    /// Commit of the server's sources, or of the library that it demonstrates. See [`commit`](crate::plan::commit).
     pub commit: Option<String>,
     /// Checksum of the library that it demonstrates, from its lock file.
     pub library_checksum: Option<String>,
     /// For a server that demonstrates a library: commit of the server's own sources at build time.
     pub server_commit: Option<String>,
-    /// Language, toolchain and further details of the build.
+    /// Language, toolchain and other details of the build.
     pub built_with: Option<String>,
-    /// Further facts for readers of the report.
+    /// Other facts for readers of the report.
     pub features: Vec<String>,
-    /// Maximum number of connections that the server supports. Cells with more connections skip it.
+    /// Maximum number of connections that the server supports. It is skipped in cells with more connections.
     pub connections_limit: Option<usize>,
-    /// Duration of uncounted load after each start, for virtual machines with a JIT compiler.
+    /// Duration of the warm-up after each start, which is not measured. For language runtimes with a JIT compiler.
     pub warm_up: Duration,
-    /// Name of the contender that this one is a second instance of. The pair measures the noise floor.
+    /// Name of the contender of which this one is a second instance. The pair measures the noise floor.
     pub twin_of: Option<String>,
-    /// Kind of peer. `None` for other roles, and if the manifest does not state it.
+    /// Kind of peer. `None` for other roles, or if the manifest does not state it.
     pub kind: Option<Kind>,
-    /// Resources that an HTTP server can serve. Empty for other servers, and if unknown.
+    /// Resources that an HTTP server can serve. Empty for other servers, or if unknown.
     #[serde(default)]
     pub serves: Vec<Serves>,
     /// `true` if an HTTP server supports TLS through `--tls-cert FILE` and `--tls-key FILE`.
     #[serde(default)]
     pub takes_tls: bool,
-    /// Name of the contender that differs from this one only in the property under test. The report compares this
-    /// pair separately.
+    /// Name of the contender that differs from this one only in the property under test. The report compares the
+    /// two separately.
     #[serde(default)]
     pub base: Option<String>,
 }
@@ -136,12 +136,12 @@ impl Contender {
     }
 
     /// Returns this HTTP server with `serves` derived from its command: files if the command contains [`ROOT`],
-    /// else only the fixed response.
+    /// otherwise only the fixed response.
     pub fn serving_by_command(self) -> Contender {
         Contender { serves: vec![if self.uses(ROOT) { Serves::Files } else { Serves::Fixed }], ..self }
     }
 
-    /// Returns this contender with TLS arguments, if it supports TLS and its command has no certificate yet.
+    /// Returns this contender with TLS arguments added if it supports TLS and its command has no certificate yet.
     pub fn under_tls(mut self) -> Contender {
         if self.takes_tls && !self.serves_tls() {
             let flags = ["--tls-cert", CERTIFICATE, "--tls-key", KEY];
@@ -161,8 +161,8 @@ impl Contender {
         Contender { name: format!("{} again", self.name), twin_of, base: None, ..self.clone() }
     }
 
-    /// Returns anello on both drivers, the baseline servers, and the epoll baseline a second time. `executable` is
-    /// the `anello` command.
+    /// Returns anello on both drivers, the baseline servers, and a second instance of the epoll baseline. `executable`
+    /// is the `anello` command.
     pub fn default_contenders(executable: &Path) -> Vec<Contender> {
         let echo = |name: &str, driver: &str, flag: &str| {
             let words = ["echo", "--driver", flag, "--cores", "{cores}"];
@@ -229,7 +229,7 @@ impl Contender {
         }
     }
 
-    /// Returns whether the command has a placeholder for cores, so that the server can use several.
+    /// Returns whether the command has a placeholder for cores, which means that the server can use several.
     pub fn takes_cores(&self) -> bool {
         self.uses("{cores}")
     }

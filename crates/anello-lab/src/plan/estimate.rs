@@ -1,4 +1,4 @@
-//! Estimate of the duration of a run, from the times of its steps in earlier runs.
+//! Estimate of a run's duration, based on the measured times of its steps in earlier runs.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -7,15 +7,15 @@ use crate::plan::cell::{Cell, Workload};
 use crate::plan::config::LabConfig;
 use crate::plan::limits::supports;
 
-/// Time of a contender start, for the run time estimate. This and the following constants were measured in runs.
+/// Time to start a contender. This and the following constants were measured in earlier runs.
 const SERVER_START_TIME: Duration = Duration::from_millis(60);
-/// Time of the checks of a contender.
+/// Time to check a contender.
 const CHECK_TIME: Duration = Duration::from_millis(1300);
-/// Time that a contender needs to set up a cell, including its idle CPU sample, without its connections.
+/// Time to set up a contender for a cell, including its idle CPU sample but not its connections.
 const CONNECT_TURN_TIME: Duration = Duration::from_millis(12);
 /// Time to open a connection.
 const CONNECT_TIME: Duration = Duration::from_micros(55);
-/// Time of a TLS handshake.
+/// Time for a TLS handshake.
 const HANDSHAKE_TIME: Duration = Duration::from_micros(200);
 /// Time to read the counters before and after a slice.
 const SLICE_OVERHEAD_TIME: Duration = Duration::from_millis(2);
@@ -32,7 +32,7 @@ const BYTES_PER_SECOND: f64 = 2.5e9;
 const TLS_BYTES_PER_SECOND: f64 = 2e9;
 
 impl LabConfig {
-    /// Returns the number of slices in the whole run if nothing fails or is repeated.
+    /// Returns the number of slices in the whole run, provided that nothing fails or is repeated.
     pub fn slice_count(&self) -> usize {
         self.cells.iter().map(|cell| self.slices_in(cell)).sum::<usize>() * self.timing.passes
     }
@@ -54,7 +54,7 @@ impl LabConfig {
         self.cells.iter().map(|cell| time_of_cell(cell).saturating_mul(participants(cell))).sum()
     }
 
-    /// Returns the duration of all slices and warm-ups, including the contenders' own warm-ups, excluding startup and
+    /// Returns the duration of all slices and warm-ups. Includes the contenders' own warm-ups, but not startup and
     /// connecting.
     pub fn load_time(&self) -> Duration {
         let own_warm_ups: Duration = self.contenders.iter().map(|contender| contender.warm_up).sum();
@@ -64,7 +64,7 @@ impl LabConfig {
             + own_warm_ups * saturating_u32(self.timing.passes * self.core_counts())
     }
 
-    /// Returns the number of distinct server core counts in timed cells. All contenders restart for each of them.
+    /// Returns the number of distinct server core counts in timed cells. All contenders are restarted for each count.
     fn core_counts(&self) -> usize {
         let timed = self.cells.iter().filter(|cell| cell.workload != Workload::Idle);
         timed.map(|cell| cell.server_cores).collect::<BTreeSet<_>>().len()
@@ -88,7 +88,7 @@ impl LabConfig {
     }
 }
 
-/// Returns how long a contender takes to connect in a cell, without its warm-up.
+/// Returns how long it takes to connect to a contender in a cell, excluding the warm-up.
 fn time_to_connect(cell: &Cell) -> Duration {
     let each = match cell.workload {
         Workload::Disk { .. } => Duration::ZERO,

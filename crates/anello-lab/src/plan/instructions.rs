@@ -1,7 +1,7 @@
 //! Instructions per request in kernel and user space, as counted by `bench/instructions/run --json` in an emulated
 //! machine. They are not measured during the run; the report shows them as additional data.
 //!
-//! A contender and a server of the file match if their names are equal apart from case and non-alphanumeric
+//! A contender matches a server in the file if their names are equal apart from case and non-alphanumeric
 //! characters, with "io_uring" equal to "uring": `anello-uring` matches "anello io_uring". A twin has the count of
 //! its original. Counts apply only to echo cells on one core without an offered rate, with the same number of
 //! connections and bytes.
@@ -11,7 +11,7 @@ use thiserror::Error;
 
 use crate::plan::cell::{Cell, Workload};
 
-/// Contents of a file with instruction counts.
+/// Contents of an instruction count file.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Instructions {
     /// Kernel release of the emulated machine.
@@ -32,7 +32,7 @@ pub struct InstructionCount {
     /// Number of requests in the measurement. `None` if it failed.
     #[serde(default)]
     pub requests: Option<u64>,
-    /// Instructions of the server per request. `None` if the measurement failed.
+    /// Server instructions per request. `None` if the measurement failed.
     #[serde(default)]
     pub instructions_per_request: Option<f64>,
     /// Error of a failed measurement.
@@ -40,10 +40,10 @@ pub struct InstructionCount {
     pub error: Option<String>,
 }
 
-/// Reason why a file with instruction counts cannot be used.
+/// Reason why an instruction count file cannot be used.
 #[derive(Debug, Clone, PartialEq, Error)]
 pub enum InstructionsError {
-    /// The text has another format.
+    /// The text has a different format.
     #[error("not an output of `bench/instructions/run --json`: {0} (use a file written by it)")]
     Format(String),
     /// A count is not a positive number.
@@ -58,7 +58,7 @@ impl Instructions {
     /// Parses the output of `bench/instructions/run --json`.
     ///
     /// # Errors
-    /// Returns an error with the remedy if the text has another format, or a count is not positive.
+    /// Returns an error with the remedy if the text has a different format or a count is not positive.
     pub fn from_json(text: &str) -> Result<Instructions, InstructionsError> {
         let counts: Instructions =
             serde_json::from_str(text).map_err(|error| InstructionsError::Format(error.to_string()))?;
@@ -85,7 +85,7 @@ impl Instructions {
         count?.instructions_per_request
     }
 
-    /// Returns whether there is any count of this contender.
+    /// Returns whether there is any count for this contender.
     pub fn know(&self, contender: &str) -> bool {
         self.cells.iter().any(|count| normalized(&count.server) == normalized(contender))
     }

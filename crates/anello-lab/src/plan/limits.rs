@@ -1,4 +1,4 @@
-//! Bounds of a plan, and the limits of contenders.
+//! Bounds of a plan, and limits of its contenders.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use crate::plan::cell::{Cell, Workload};
 use crate::plan::contender::{Contender, Serves};
 use crate::plan::site::SupportedTargets;
 
-/// Maximum number of passes. This and the following bounds catch typing errors and are far above practical values.
+/// Maximum number of passes. This and the following bounds catch typos and are far above practical values.
 const MAX_PASSES: usize = 100_000;
 const MAX_ROUNDS: usize = 100_000;
 const MAX_SLICES: usize = 100_000_000;
@@ -64,10 +64,10 @@ pub enum ConfigError {
     /// The slice or the warm-up is too long.
     #[error("slice and warm_up must be at most {}s", MAX_SLICE_DURATION.as_secs())]
     LongSlice,
-    /// The share of the servers' cores is out of range.
+    /// The CPU share of servers is out of range.
     #[error("server_share must be from {MIN_SERVER_CPU_SHARE} to 1, not {0}")]
     ServerShare(f64),
-    /// The limit of stolen time is not a fraction.
+    /// The stolen time limit is not a fraction.
     #[error("stolen time limit must be a fraction, 0 or more")]
     StolenLimit,
     /// The servers or the load generator have no core.
@@ -133,7 +133,7 @@ pub(crate) fn names_without_twins(contenders: &[Contender]) -> Vec<&str> {
     others.map(|contender| contender.name.as_str()).collect()
 }
 
-/// Checks that `base`, the base of the contender called `name`, is a different one of `names`.
+/// Checks that `base`, the base of the contender called `name`, is another one of `names`.
 pub(crate) fn check_base(name: &str, base: &str, names: &[&str]) -> Result<(), ConfigError> {
     let others = || names.iter().copied().filter(|other| *other != name);
     if others().any(|other| other == base) {
@@ -175,7 +175,7 @@ pub(crate) fn check_cell(cell: &Cell, server_cores: usize) -> Result<(), CellErr
     }
 }
 
-/// Returns why a contender is skipped in a cell because of its limits. `None` if it is not.
+/// Returns why a contender is skipped in a cell because of its limits. `None` if it is not skipped.
 pub fn limit_reason(limit: Option<usize>, takes_cores: bool, cell: &Cell) -> Option<String> {
     match limit {
         Some(limit) if cell.connections > limit && !matches!(cell.workload, Workload::Disk { .. }) => {

@@ -1,4 +1,4 @@
-//! Measurement method: the share of their cores that servers get in saturated closed loops.
+//! Measurement method: the share of CPU time that servers get in saturated closed loops.
 
 use std::str::FromStr;
 

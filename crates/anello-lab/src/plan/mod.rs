@@ -1,4 +1,4 @@
-//! Plan of a run: contenders, cells and durations, from presets, scenario files and the machine.
+//! Run planning: contenders, cells and durations, based on presets, scenario files and the machine.
 
 pub mod cell;
 pub mod cipher;

@@ -28,14 +28,14 @@ impl LabConfig {
         self.cells = overridden;
     }
 
-    /// Sets the number of passes so that their slices and warm-ups take about `time`.
+    /// Sets the number of passes such that their slices and warm-ups take about `time`.
     pub fn fit_passes(&mut self, time: Duration) {
         self.timing.passes = 1;
         let passes = time.as_secs_f64() / self.load_time().as_secs_f64().max(1e-3);
         self.timing.passes = (passes.round() as usize).clamp(1, 100_000);
     }
 
-    /// Adds contenders that are configured for the protocol of the cells.
+    /// Adds contenders, configured for the protocol of the cells.
     ///
     /// # Errors
     /// Returns the name of a contender whose command has no certificate or key although a cell uses TLS.

@@ -1,7 +1,7 @@
 //! Random but reproducible orders.
 //!
-//! In a fixed order every contender would always follow the same neighbour, and be affected by the state that this
-//! neighbour leaves in caches and frequency governors. [`Random`] implements SplitMix64 instead of using a library:
+//! In a fixed order every contender would always follow the same neighbour, and be affected by the state in which
+//! that neighbour leaves caches and frequency governors. [`Random`] implements SplitMix64 instead of using a library:
 //! its sequence never changes, so the seed of an old report still produces the same run.
 
 /// Seeded pseudorandom number generator. Not suitable for cryptography.
@@ -22,8 +22,8 @@ impl Random {
         Random::new(random.next_bits())
     }
 
-    /// Creates the sequence for the orders in a cell of a pass, or in the pass itself. It depends on nothing else,
-    /// so that a resumed run continues in the same order.
+    /// Creates the sequence for the random orders in one cell of a pass, or in the pass itself. It depends on nothing
+    /// else, so a resumed run continues in the same order.
     pub fn for_position(seed: u64, pass: usize, cell: Option<usize>) -> Random {
         let mut random = Random::stream(seed, 1 << 63 | pass as u64);
         Random::stream(random.next_bits(), cell.map_or(0, |cell| cell as u64 + 1))

@@ -9,7 +9,7 @@
 //!                             a file of this name
 //! ```
 //!
-//! A `Site` is a directory with these files. Each run creates its own and removes it at the end.
+//! A `Site` is a directory with these files. Each run creates its own directory and removes it at the end.
 
 use std::sync::OnceLock;
 
@@ -20,10 +20,10 @@ use crate::plan::contender::Serves;
 /// Minimum size of a response that exceeds the socket buffer, so that the reader's speed limits the transfer.
 const LARGE_BYTES: usize = 64 << 10;
 
-/// Contents of the smallest file and of the fixed response.
+/// Contents of the smallest file and the fixed response.
 const HELLO: &[u8] = b"Hello, World!";
 
-/// Resource of a request.
+/// Resource that a request asks for.
 #[derive(
     Debug,
     Clone,
@@ -118,14 +118,14 @@ impl Target {
 /// Resources that an HTTP server can serve.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SupportedTargets {
-    /// `true` if the server serves files, including a file named like the fixed response.
+    /// `true` if the server serves files, including a file with the name of the fixed response.
     pub files: bool,
     /// `true` if the server has a handler for the fixed response.
     pub fixed: bool,
 }
 
 impl SupportedTargets {
-    /// Converts the list of a contender. An empty list means that nothing is declared, and therefore everything.
+    /// Converts a contender's list. An empty list means that nothing is declared, which counts as everything.
     pub fn of(serves: &[Serves]) -> SupportedTargets {
         let has = |resource| serves.is_empty() || serves.contains(&resource);
         SupportedTargets { files: has(Serves::Files), fixed: has(Serves::Fixed) }

@@ -1,6 +1,6 @@
-//! Error messages of the TOML parser in the terms of TOML.
+//! Error messages from the TOML parser, in TOML terms.
 
-/// Replaces names of Rust types in a message of serde with TOML terms.
+/// Replaces names of Rust types in a serde message with TOML terms.
 pub(crate) fn describe_toml_error(message: &str) -> String {
     let mismatch = message.strip_prefix("invalid type: ").or_else(|| message.strip_prefix("invalid value: "));
     let Some((actual, expected)) = mismatch.and_then(|rest| rest.rsplit_once(", expected ")) else {

@@ -1,4 +1,4 @@
-//! Data of the charts, for pages and for SVG files.
+//! Chart data for pages and SVG files.
 //!
 //! | group | charts |
 //! |---|---|
@@ -6,8 +6,8 @@
 //! | offered rate | median and p99 latency and CPU by offered rate |
 //! | idle | memory by connections |
 //!
-//! Each group also has charts of the ratios to the reference by each compared measure, and of the latency by percentile
-//! in each cell.
+//! Each group also has charts of the ratios to the reference for each compared measure, and of the latency by
+//! percentile in each cell.
 
 use serde::Serialize;
 
@@ -30,9 +30,9 @@ pub struct Chart {
     /// Name of its file, without the extension.
     #[serde(skip)]
     pub name: String,
-    /// Title, with the unit and whether more or less is better.
+    /// Title, with the unit and a note on whether more or less is better.
     pub title: String,
-    /// Quantity of the horizontal axis.
+    /// Quantity on the horizontal axis.
     pub x_title: String,
     /// Positions of the points.
     pub x: Vec<f64>,
@@ -42,20 +42,20 @@ pub struct Chart {
     pub y_marks: Vec<f64>,
     /// Lower and upper end of the vertical axis.
     pub y_range: (f64, f64),
-    /// For each point, the difference from 1 within which identical servers lie. Only for ratios.
+    /// For each point, the maximum difference from 1 for identical servers. Only for ratios.
     pub floor: Vec<Option<f64>>,
     /// Lines, one for each contender that has points.
     pub series: Vec<Series>,
 }
 
-/// A line of a chart.
+/// A line in a chart.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Series {
     /// Index of the contender.
     pub contender: usize,
     /// Name of the contender.
     pub name: String,
-    /// Values at the positions of the chart.
+    /// Values at the positions in the chart.
     pub y: Vec<Option<f64>>,
     /// Spread of each value: quartiles, or the confidence interval of a ratio.
     pub spread: Vec<Option<(f64, f64)>>,
@@ -64,10 +64,10 @@ pub struct Series {
 /// A value with its spread.
 type Point = (f64, Option<(f64, f64)>);
 
-/// Charts of one group of cells.
+/// Charts for one group of cells.
 #[derive(Debug, Clone, PartialEq)]
 pub struct GroupCharts {
-    /// CPU time per request, absolute and as ratio; for idle connections, memory.
+    /// CPU time per request, absolute and as a ratio; for idle connections, memory.
     pub main: Vec<Chart>,
     /// Other measures.
     pub others: Vec<Chart>,
@@ -76,7 +76,7 @@ pub struct GroupCharts {
 }
 
 impl GroupCharts {
-    /// Returns the charts of a group.
+    /// Returns the charts for a group.
     pub fn of(result: &LabResult, group: &Group) -> GroupCharts {
         let cells = result.cells_of(group);
         let absolute: &[Measure] = match (group.workload, group.connections) {
@@ -111,7 +111,7 @@ impl GroupCharts {
     }
 }
 
-/// Returns an empty chart over the cells of a group, with the ordinal number or the offered rate as position.
+/// Returns an empty chart over the cells of a group. Positions are ordinal numbers or offered rates.
 fn chart_of(group: &Group, cells: &[&CellResult], name: &str, title: String) -> Chart {
     let is_rated = group.connections.is_some();
     let position =
@@ -151,7 +151,7 @@ fn series(
     lines.filter(|line| line.y.iter().any(Option::is_some)).collect()
 }
 
-/// A measure over the quantity in which the cells differ.
+/// Returns the chart of a measure over the quantity in which the cells differ.
 fn figures(result: &LabResult, group: &Group, cells: &[&CellResult], measure: Measure) -> Option<Chart> {
     let unit = match measure {
         Measure::Rate => 1.0,
@@ -166,14 +166,14 @@ fn figures(result: &LabResult, group: &Group, cells: &[&CellResult], measure: Me
         let figure = row.figure(measure)?;
         Some((figure.median / unit, Some((figure.low_quartile / unit, figure.high_quartile / unit))))
     });
-    // From idle to overload, latency changes by orders of magnitude. So does the CPU time of some servers.
+    // Between idle and overload, latency changes by orders of magnitude. So does the CPU time of some servers.
     let is_wide = range(&series).is_some_and(|(low, high)| high > WIDE_RANGE * low);
     let is_logarithmic =
         matches!(measure, Measure::P50 | Measure::P99) || measure != Measure::Rate && is_wide;
     scaled(Chart { series, ..chart }, is_logarithmic)
 }
 
-/// The ratio to the reference over the quantity in which the cells differ.
+/// Returns the chart of the ratio to the reference over the quantity in which the cells differ.
 fn ratios(result: &LabResult, group: &Group, cells: &[&CellResult], measure: Measure) -> Option<Chart> {
     let reference = &result.plan.reference;
     let mut heading = names::heading(measure, group.workload);
@@ -203,7 +203,7 @@ fn ratios(result: &LabResult, group: &Group, cells: &[&CellResult], measure: Mea
     Some(chart)
 }
 
-/// The latency of all contenders in one cell by percentile. The rarer a latency, the farther to the right it is.
+/// Returns the chart of the latency by percentile in one cell, for all contenders. Rarer latencies are farther right.
 fn latency(result: &LabResult, group: &Group, cell: &CellResult) -> Option<Chart> {
     let rows = || names::originals(result).filter_map(|(index, _)| Some((index, cell.rows.get(index)?)));
     let mut quantiles: Vec<f64> =
@@ -254,7 +254,7 @@ fn range(series: &[Series]) -> Option<(f64, f64)> {
     values.map(|value| (value, value)).reduce(|(low, high), (value, _)| (low.min(value), high.max(value)))
 }
 
-/// Returns the powers of ten, with their multiples by 2 and 5 if there is room.
+/// Returns the powers of ten, with their multiples of 2 and 5 if there is room.
 fn logarithmic_marks((low, high): (f64, f64)) -> Vec<f64> {
     let digits: &[f64] = if high / low < 1e3 { &[1.0, 2.0, 5.0] } else { &[1.0] };
     let powers = low.log10().floor() as i32..=high.log10().ceil() as i32;

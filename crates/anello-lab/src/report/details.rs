@@ -1,4 +1,4 @@
-//! Tables that a reader needs to judge and repeat a run: facts, failures, checks, contenders, machine, method.
+//! Tables that a reader needs to assess and repeat a run: facts, failures, checks, contenders, machine, method.
 
 use crate::judge::findings;
 use crate::plan::cell::{Cell, Workload};
@@ -9,7 +9,7 @@ use crate::report::names;
 use crate::report::table::{Table, TableRow, Tone, Value};
 use crate::result::{ContenderRecord, Failure, FindingKind, LabResult, Quality};
 
-/// Number of characters of a checksum that are shown, with its kind.
+/// Number of characters shown of a checksum, including its kind.
 const CHECKSUM_CHARACTERS: usize = 19;
 
 /// Returns the facts of a run and its notes.
@@ -26,7 +26,7 @@ pub fn facts(result: &LabResult) -> Table {
     Table::new("Facts", &["fact", ""], facts.chain(result.notes.iter().map(note)).collect())
 }
 
-/// Groups equal failures, with the passes in which they occurred, counted from 1.
+/// Groups equal failures, with the passes in which they occurred (1-based).
 fn grouped(failures: &[Failure]) -> Vec<(&Failure, String)> {
     let mut groups: Vec<(&Failure, String)> = Vec::new();
     for failure in failures {
@@ -59,7 +59,7 @@ pub fn failures(result: &LabResult) -> Table {
     )
 }
 
-/// Returns the checks that ran before the measurements: a row for each contender, a column for each check.
+/// Returns the checks that ran before the measurements: one row per contender, one column per check.
 pub fn checks(result: &LabResult) -> Table {
     let mut kinds: Vec<&str> = Vec::new();
     for check in &result.checks {
@@ -120,8 +120,8 @@ pub fn contenders(result: &LabResult) -> Table {
     )
 }
 
-/// Returns what identifies the build of a contender, one item per line: commits, checksum of the library, compiler, hashes
-/// of the program. The second text contains the full commits and hashes.
+/// Returns what identifies a contender's build, one item per line: commits, library checksum, compiler, program hashes.
+/// The second text contains the full commits and hashes.
 fn build(contender: &ContenderRecord) -> (String, String) {
     let (mut lines, mut whole) = (Vec::new(), Vec::new());
     let mut add = |line: String, full: &str| {
@@ -157,7 +157,7 @@ fn build(contender: &ContenderRecord) -> (String, String) {
     (lines.join("\n"), whole.join("\n"))
 }
 
-/// Returns the properties of the machine and of the run.
+/// Returns the properties of the machine and the run.
 pub fn machine(result: &LabResult) -> Table {
     let plan = &result.plan;
     let mut facts = result.environment.facts();

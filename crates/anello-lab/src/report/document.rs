@@ -9,7 +9,7 @@ use crate::result::measure::Measure;
 use crate::result::time::readable_time;
 use crate::result::{ContenderRecord, LabResult};
 
-/// Number of cells above which the terminal shows ratios without intervals and omits the figures of single cells.
+/// Number of cells above which the terminal shows ratios without intervals and omits the figures of individual cells.
 const MAX_DETAILED_CELLS: usize = 12;
 
 /// Renders the result for a terminal, at most 108 columns wide.
@@ -71,7 +71,7 @@ fn document(result: &LabResult) -> String {
     let mut text = format!("## {}: {}\n\n{}\n", scenario.name, scenario.title, findings::conclusion(result));
     let methods = method::of_run(result);
     let tables = [
-        // The standings contain the other measures.
+        // The standings cover the other measures.
         reference_tables(result, 1),
         vec![ratios::decisions(result), ratios::losses(result), ratios::runtimes(result)],
         peer_standings(result),

@@ -1,4 +1,4 @@
-//! Tables of figures: all figures of a cell, and the main figure of a group as bars.
+//! Tables of figures: all figures for one cell, and the main figure of each cell in a group as bars.
 
 use crate::plan::cell::{Group, Workload};
 use crate::report::format::{bytes, count, interval, micros, percent, spread, times};
@@ -7,7 +7,7 @@ use crate::report::table::{Table, TableRow, Value};
 use crate::result::measure::Measure;
 use crate::result::{CellResult, Estimate, Figures, LabResult, Outcome, Row};
 
-/// Explanation of the columns of [`of_cell`].
+/// Explanation of the columns in [`of_cell`].
 pub const COLUMNS: &str = "Medians over the clean slices; ± is half the distance between the quartiles, as a fraction of the \
     median. Low decile: a tenth of the slices cost less; ×: multiple of the reference, without a verdict. Busy: used \
     fraction of its cores' time. Instructions: in kernel and user mode, counted in an emulated machine. Excluded: \
@@ -17,7 +17,7 @@ pub const COLUMNS: &str = "Medians over the clean slices; ± is half the distanc
 /// A column: its heading, and its value for a measured contender.
 type Column = (String, fn(&Row, &Figures) -> Value);
 
-/// Returns all figures of a cell.
+/// Returns all figures for a cell.
 pub fn of_cell(result: &LabResult, cell: &CellResult) -> Table {
     let workload = cell.cell.workload;
     let columns = if workload == Workload::Idle { Vec::new() } else { columns(workload) };
@@ -97,7 +97,7 @@ fn estimate(text: String, estimate: &Estimate) -> Value {
     Value::with_detail(text, spread(estimate))
 }
 
-/// Returns the noise floor of a cell, its method, and its phases.
+/// Returns the noise floor, method and machine phases of a cell.
 fn note(result: &LabResult, cell: &CellResult) -> String {
     let floor = |measure: &Measure| {
         Some(format!("{} ±{}", measure.name(cell.cell.workload), percent(measure.resolution(cell)?)))
@@ -142,7 +142,7 @@ fn why_none(row: &Row) -> String {
     }
 }
 
-/// Returns the main figure of each cell of a group as bars: memory, p99 latency at an offered rate, otherwise the rate.
+/// Returns the main figure of each cell in a group as bars: memory, p99 latency at an offered rate, otherwise the rate.
 pub fn bars(result: &LabResult, group: &Group) -> Table {
     let measure = match (group.workload, group.connections) {
         (Workload::Idle, _) => Measure::Memory,

@@ -1,4 +1,4 @@
-//! Numbers as text.
+//! Formatting of numbers as text.
 
 use crate::result::{Estimate, Ratio, Verdict};
 
@@ -58,7 +58,7 @@ pub fn interval(ratio: &Ratio) -> String {
     format!("{}–{}", times(ratio.low), times(ratio.high))
 }
 
-/// Returns the sign of a verdict.
+/// Returns the symbol for a verdict.
 pub fn sign(verdict: Verdict) -> &'static str {
     match verdict {
         Verdict::More => "▲",

@@ -1,4 +1,4 @@
-//! Reports of a run: text for the terminal, JSON, an HTML page, plots as SVG files, and Markdown.
+//! Reports on a run: text for the terminal, JSON, an HTML page, plots as SVG files, and Markdown.
 
 mod chart;
 mod details;
@@ -25,12 +25,12 @@ use crate::result::LabResult;
 use crate::result::gzip::compress;
 use crate::run::replace::replace;
 
-/// Paths of the reports of a run.
+/// Paths of the reports on a run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ReportPaths {
     /// Complete result.
     pub json: PathBuf,
-    /// Page.
+    /// HTML page.
     pub html: PathBuf,
     /// Text for the terminal.
     pub table: PathBuf,
@@ -41,15 +41,15 @@ pub struct ReportPaths {
 /// Renders the complete result as JSON.
 ///
 /// # Errors
-/// Does not fail, because the result has no keys that JSON cannot express.
+/// Does not fail, because JSON can represent all keys in the result.
 pub fn render_json(result: &LabResult) -> Result<String, serde_json::Error> {
     serde_json::to_string_pretty(result)
 }
 
-/// Writes the complete result as JSON, compressed with gzip if the name of the file ends in `.gz`.
+/// Writes the complete result as JSON, compressed with gzip if the file name ends in `.gz`.
 ///
 /// # Errors
-/// Returns the error of writing the file, with its path.
+/// Returns an error with the path if the file cannot be written.
 pub fn write_json(result: &LabResult, path: &Path) -> io::Result<()> {
     if path.extension().is_some_and(|extension| extension == "gz") {
         return write(path, &compress(&serde_json::to_string(result)?)?);
@@ -57,7 +57,7 @@ pub fn write_json(result: &LabResult, path: &Path) -> io::Result<()> {
     write(path, render_json(result)?.as_bytes())
 }
 
-/// Renders all charts as SVG files: name with extension, and text.
+/// Renders all charts as SVG. Returns the file name, with extension, and the text of each.
 #[must_use]
 pub fn render_plots(result: &LabResult) -> Vec<(String, String)> {
     let looks = palette::looks(&result.contenders, &result.plan.reference);
@@ -72,7 +72,7 @@ pub fn render_plots(result: &LabResult) -> Vec<(String, String)> {
 /// Writes all reports to `directory`, which is created if necessary. The files are named after the start of the run.
 ///
 /// # Errors
-/// Returns the error of writing a file or creating a directory, with the path.
+/// Returns an error with the path if a file cannot be written or a directory cannot be created.
 pub fn write_reports(result: &LabResult, directory: &Path) -> io::Result<ReportPaths> {
     let path = |suffix: &str| directory.join(format!("{}{suffix}", result.file_stem()));
     let (json, html, table, plots) = (path(".json"), path(".html"), path(".txt"), path("-plots"));
@@ -84,11 +84,11 @@ pub fn write_reports(result: &LabResult, directory: &Path) -> io::Result<ReportP
     Ok(ReportPaths { json, html, table, plots })
 }
 
-/// Writes a page with all results to `path`, and their charts to the directory `plots` next to it. With several results,
-/// each has a directory of its own in `plots`. Returns the number of charts.
+/// Writes a page with all results to `path`, and their charts to the directory `plots` next to it. With several
+/// results, each has its own subdirectory in `plots`. Returns the number of charts.
 ///
 /// # Errors
-/// Returns the error of writing a file or creating a directory, with the path.
+/// Returns an error with the path if a file cannot be written or a directory cannot be created.
 pub fn write_html(results: &[LabResult], path: &Path) -> io::Result<usize> {
     let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
     make_directory(directory)?;
@@ -106,7 +106,7 @@ fn write_plots(result: &LabResult, directory: &Path) -> io::Result<usize> {
     make_directory(directory)?;
     for (name, text) in &plots {
         let path = directory.join(name);
-        // There are many plots, and they can be rendered again, so they are not synced to the disk.
+        // There are many plots, and they can be rendered again, so they are not synced to disk.
         fs::write(&path, text).map_err(|error| write_error(&path, &error))?;
     }
     Ok(plots.len())
@@ -116,7 +116,7 @@ fn make_directory(directory: &Path) -> io::Result<()> {
     fs::create_dir_all(directory).map_err(|error| write_error(directory, &error))
 }
 
-/// Replaces a file atomically, because the existing file can be the only checkpoint of the run.
+/// Replaces a file atomically, because the existing file may be the only checkpoint of the run.
 fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
     replace(path, bytes).map_err(|error| write_error(path, &error))
 }

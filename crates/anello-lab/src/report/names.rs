@@ -7,7 +7,7 @@ use crate::result::measure::Measure;
 use crate::result::time::readable_time;
 use crate::result::{ContenderRecord, LabResult, Outcome};
 
-/// Returns the contenders with their indices, without second instances of another contender.
+/// Returns the contenders with their indices, excluding twins.
 pub fn originals(result: &LabResult) -> impl Iterator<Item = (usize, &ContenderRecord)> {
     result.contenders.iter().enumerate().filter(|(_, contender)| contender.twin_of.is_none())
 }
@@ -19,11 +19,11 @@ pub fn other_family(result: &LabResult, own: &str, peer: &str) -> Option<&'stati
     (family(own)? != of_peer && !peer.contains(of_peer)).then_some(of_peer)
 }
 
-/// Returns the name of a measure as a heading, with its unit.
+/// Returns the name of a measure, with its unit, as a heading.
 pub fn heading(measure: Measure, workload: Workload) -> String {
     let name = measure.name(workload);
     let unit = if matches!(measure, Measure::Rate | Measure::Memory) { "" } else { ", µs" };
-    // "p99" stays in lower case.
+    // "p99" stays lowercase.
     let (first, rest) = if name.starts_with("p9") { ("", name) } else { name.split_at(1) };
     format!("{}{rest}{unit}", first.to_uppercase())
 }
@@ -51,7 +51,7 @@ pub fn shown(measure: Measure, value: f64) -> String {
     }
 }
 
-/// Returns the title of a group of cells.
+/// Returns the title for a group of cells.
 pub fn group_title(group: &Group) -> String {
     match group.workload {
         Workload::Echo { .. } => format!("Echo, {group}"),
@@ -89,7 +89,7 @@ pub fn position_with_axis(group: &Group, cell: &Cell) -> String {
     }
 }
 
-/// Returns in at most two words why a row has no figure. Empty if it has one.
+/// Returns in at most two words why a row has no figure. Empty if the row has a figure.
 pub fn why_none(outcome: &Outcome) -> &'static str {
     match outcome {
         Outcome::Measured => "",
@@ -102,7 +102,7 @@ pub fn why_none(outcome: &Outcome) -> &'static str {
     }
 }
 
-/// Returns the scenario and the start of a run.
+/// Returns the scenario and start time of a run.
 pub fn run_title(result: &LabResult) -> String {
     let name = &result.plan.scenario.name;
     let time = readable_time(result.started_unix_s);

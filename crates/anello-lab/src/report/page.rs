@@ -1,8 +1,8 @@
-//! The HTML report: one file without external resources, for one run or several.
+//! The HTML report: one file without external resources, for one or more runs.
 //!
-//! The first screen shows the conclusion, the CPU time per request and the noise floor. Verdicts follow, then the groups of
-//! cells, the published figures, and at the end notes, contenders, machine, method and the raw data. Charts are drawn by the
-//! vendored uPlot from JSON in the page; everything else is complete without scripts.
+//! The first screen shows the conclusion, the CPU time per request and the noise floor. Verdicts follow, then the
+//! groups of cells, the published figures, and finally notes, contenders, machine, method and raw data. Charts are
+//! drawn by the vendored uPlot from JSON in the page; everything else is complete without scripts.
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
@@ -73,7 +73,7 @@ pub fn render_page(results: &[LabResult]) -> String {
     page.into_string()
 }
 
-/// Returns the runs of a page with their conclusions.
+/// Returns the runs on a page with their conclusions.
 fn overview(results: &[LabResult]) -> Markup {
     html! {
         h2 { (results.len()) " runs on this page" }
@@ -123,7 +123,7 @@ impl Run<'_> {
         let shown: Vec<_> = groups.iter().filter(|(_, charts)| !charts.main.is_empty()).collect();
         let methods = method::of_run(result);
         let facts = findings::facts(result);
-        // Neither the smallest messages nor the largest.
+        // Show neither the smallest nor the largest messages.
         let first = shown.len().saturating_sub(1) / 2;
         let floor = facts.iter().find(|fact| fact.kind == FindingKind::Resolution);
         html! {
@@ -175,7 +175,7 @@ impl Run<'_> {
         }
     }
 
-    /// Names of all contenders with a switch for each.
+    /// Names of all contenders, each with a switch.
     fn legend(&self) -> Markup {
         html! {
             details.legend.js {
@@ -371,6 +371,6 @@ fn figure(chart: &Chart) -> Markup {
 
 /// Serializes a value as JSON that contains no markup.
 fn json(value: &impl serde::Serialize) -> PreEscaped<String> {
-    // The types have no keys that JSON cannot express.
+    // Cannot fail: JSON can represent all keys of these types.
     PreEscaped(serde_json::to_string(value).unwrap_or_default().replace('<', "\\u003c"))
 }

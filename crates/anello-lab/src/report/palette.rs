@@ -1,16 +1,16 @@
 //! Colours, dashes and markers of the contenders in charts.
 //!
-//! Colour never carries a meaning alone: lines also have a marker and a label.
+//! Colour is never the only distinction: lines also have a marker and a label.
 
 use serde::Serialize;
 
 use crate::plan::contender::Role;
 use crate::result::ContenderRecord;
 
-/// A colour on a light and on a dark background.
+/// A colour for a light and a dark background.
 pub type Colour = (&'static str, &'static str);
 
-/// Contenders of anello.
+/// Anello contenders.
 const ANELLO: [Colour; 4] =
     [("#d9480f", "#ff7a45"), ("#1864ab", "#4c9be8"), ("#e08a00", "#ffc14d"), ("#3b97e0", "#9bd0ff")];
 
@@ -38,7 +38,7 @@ const PEER: [Colour; 16] = [
     ("#2f6f7e", "#7fc7d6"),
 ];
 
-/// The reference, if it is not a contender of anello.
+/// The reference, if it is not an anello contender.
 const REFERENCE: Colour = ("#1d1f23", "#e8e6e1");
 
 /// Dash patterns of lines that share a colour.
@@ -46,24 +46,24 @@ const DASHES: [&[i32]; 4] = [&[], &[6, 3], &[2, 3], &[8, 3, 2, 3]];
 
 const MARKERS: [char; 6] = ['●', '■', '◆', '▲', '▼', '✚'];
 
-/// Look of a contender in all charts of a report.
+/// Appearance of a contender in all charts of a report.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Look {
-    /// Colour of line and marker. Pages define it as a variable.
+    /// Colour of the line and its marker. Pages define it as a variable.
     #[serde(skip)]
     pub colour: Colour,
     /// Lengths of dashes and gaps in pixels; empty for a solid line.
     pub dash: &'static [i32],
     /// Marker of the points.
     pub marker: char,
-    /// `true` for the contenders of anello and the reference.
+    /// `true` for the anello contenders and the reference.
     pub is_strong: bool,
 }
 
-/// Returns the looks of the contenders in their order.
+/// Returns the appearance of each contender, in the order of `contenders`.
 pub fn looks(contenders: &[ContenderRecord], reference: &str) -> Vec<Look> {
     let count = |role| contenders.iter().filter(|contender| contender.role == role).count();
-    // Greys are hard to distinguish if there are many of them.
+    // Many shades of grey would be hard to distinguish.
     let many_baselines = count(Role::Anello) == 0 || count(Role::Baseline) > BASELINE.len() + 2;
     let colourful_baselines = count(Role::Peer) == 0 && many_baselines;
     let mut counts = [0; 3];
@@ -104,7 +104,7 @@ mod tests {
         (one.max(other) + 0.05) / (one.min(other) + 0.05)
     }
 
-    /// Returns the light and dark value of a colour of the style sheet.
+    /// Returns the light and dark values of a colour in the style sheet.
     fn variable(name: &str) -> (&'static str, &'static str) {
         let sheet = include_str!("page.css");
         let value = sheet.split(&format!("--{name}: light-dark(")).nth(1).unwrap().split(')').next().unwrap();

@@ -1,4 +1,4 @@
-//! Tables of published figures next to those of a run.
+//! Tables of published figures next to the figures of a run.
 
 use crate::judge::published::{
     ClaimResult, Comparison, Judgement, LocalResult, PublishedComparison, compare_with_published,
@@ -21,9 +21,9 @@ pub struct Published {
     pub title: &'static str,
     /// Conditions of the published measurement.
     pub measured_on: &'static str,
-    /// Claims with the verdicts of the run.
+    /// Claims, with the verdict of the run on each.
     pub claims: Table,
-    /// All cells that both have: a table for each pair of servers and each measure.
+    /// All cells that the publication and the run have in common: one table per pair of servers and measure.
     pub cells: Vec<Table>,
 }
 
@@ -139,7 +139,7 @@ fn local_value(local: &LocalResult, measure: Measure) -> Value {
     Value::with_detail(format!("{sign} {}", times(ratio.estimate)), detail).tone(tone)
 }
 
-/// Returns the published cell, and that of the run where it differs.
+/// Returns the published cell, and the cell of the run where it differs.
 fn position(row: &Comparison) -> String {
     let published = &row.published_cell;
     let mut text = format!("{} × {}", published.connections, published.workload);

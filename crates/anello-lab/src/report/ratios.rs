@@ -1,4 +1,4 @@
-//! Tables of ratios with their verdicts: against the reference, bases and peers, and the peaks.
+//! Tables of ratios with their verdicts: against the reference, bases and peers. Also the table of peak rates.
 
 use crate::judge::findings::{self, Standing, method};
 use crate::judge::peak::{Peak, Sweep, sweeps};
@@ -12,7 +12,7 @@ use crate::result::Ratio;
 use crate::result::measure::Measure;
 use crate::result::{CellResult, ContenderRecord, LabResult, Outcome, PairComparison, Verdict};
 
-/// Explanation of the signs in tables of ratios.
+/// Explanation of the symbols in tables of ratios.
 pub const SIGNS: &str = "▲ significantly more; ▼ significantly less; = no significant difference; ? too noisy. \
      Confidence level of the intervals: 99 %.";
 
@@ -32,7 +32,7 @@ pub fn ratio_value(ratio: Option<Ratio>, verdict: Verdict, measure: Measure, out
     Value { interval: interval_bounds, ..Value::with_detail(text, interval(&ratio)).tone(tone) }
 }
 
-/// Returns an empty table of one measure with a column for each cell.
+/// Returns an empty table for one measure, with a column for each cell.
 fn table_of(result: &LabResult, group: &Group, title: &str) -> Table {
     let positions = result.cells_of(group).into_iter().map(|cell| names::position(&cell.cell));
     Table {
@@ -42,7 +42,7 @@ fn table_of(result: &LabResult, group: &Group, title: &str) -> Table {
     }
 }
 
-/// Returns each contender of a group as a multiple of the reference, with the noise floor and the measurement method of
+/// Returns each contender in a group as a multiple of the reference, with the noise floor and the measurement method of
 /// each cell.
 pub fn against_reference(result: &LabResult, group: &Group, measure: Measure) -> Table {
     let (cells, reference) = (result.cells_of(group), &result.plan.reference);
@@ -90,7 +90,7 @@ pub fn against_reference(result: &LabResult, group: &Group, measure: Measure) ->
     table
 }
 
-/// Returns the comparisons of a pair by cell as a row. `None` if no cell has a ratio.
+/// Returns the comparisons of a pair as a row with a value for each cell. `None` if no cell has a ratio.
 fn pair_row(
     result: &LabResult,
     group: &Group,
@@ -120,7 +120,7 @@ fn pair_measures(result: &LabResult, group: &Group) -> impl Iterator<Item = Meas
     measures.copied().filter(|measure| *measure != Measure::P50)
 }
 
-/// Returns each contender that names a base as a multiple of that base, in a table for each measure.
+/// Returns each contender that names a base as a multiple of that base, in one table per measure.
 pub fn against_bases(result: &LabResult, group: &Group) -> Vec<Table> {
     let pairs = |record: &ContenderRecord, base: &str| -> Vec<&PairComparison> {
         result
@@ -147,7 +147,7 @@ pub fn against_bases(result: &LabResult, group: &Group) -> Vec<Table> {
     pair_measures(result, group).map(table).filter(|table| !table.rows.is_empty()).collect()
 }
 
-/// Returns an anello contender as a multiple of each peer, in a table for each measure, with the instruction counts.
+/// Returns an anello contender as a multiple of each peer, in one table per measure, with instruction counts.
 pub fn against_peers(result: &LabResult, group: &Group, own: &str) -> Vec<Table> {
     let peers = findings::peers_of(result, own);
     let named = |peer: &str| {
@@ -186,10 +186,10 @@ pub fn against_peers(result: &LabResult, group: &Group, own: &str) -> Vec<Table>
     tables
 }
 
-/// Ratios of one row with their measures.
+/// Ratios in one row, with their measures and verdicts.
 type Entries = Vec<(Measure, Ratio, Verdict)>;
 
-/// Returns the number of cells in which each row is better, equal and worse by each measure.
+/// Returns the number of cells in which each row is better, equal and worse, for each measure.
 fn standings(result: &LabResult, title: String, first: &str, rows: Vec<(TableRow, Entries)>) -> Table {
     let measures = Measure::IN_PAIRS.into_iter().chain([Measure::P50]);
     let has_entries =
@@ -209,13 +209,13 @@ fn standings(result: &LabResult, title: String, first: &str, rows: Vec<(TableRow
     Table { title, note: method_note(result), head, rows: rows.collect() }
 }
 
-/// Returns the measurement methods of the run as a sentence, or nothing if none applies.
+/// Returns the measurement methods of the run as a sentence, or an empty string if none applies.
 fn method_note(result: &LabResult) -> String {
     let methods = method::of_run(result);
     if methods.is_empty() { methods } else { format!("Method: {methods}.") }
 }
 
-/// Returns the numbers of better, equal and worse cells, with the median of the ratios and the worst one.
+/// Returns the numbers of better, equal and worse cells, with the median ratio and the worst ratio.
 fn standing_value(entries: &Entries, measure: Measure) -> Value {
     let entries: Vec<_> = entries.iter().filter(|entry| entry.0 == measure).collect();
     let ratios: Vec<f64> = entries.iter().map(|(_, ratio, _)| ratio.estimate).collect();
@@ -238,7 +238,7 @@ fn standing_value(entries: &Entries, measure: Measure) -> Value {
     }
 }
 
-/// Returns in how many cells an anello contender is better and worse than each peer.
+/// Returns in how many cells an anello contender is better or worse than each peer.
 pub fn peer_standings(result: &LabResult, own: &str) -> Option<Table> {
     let peers = findings::peers_of(result, own);
     let rows = peers.into_iter().map(|(peer, pairs)| {
@@ -258,7 +258,7 @@ pub fn peer_standings(result: &LabResult, own: &str) -> Option<Table> {
     (!rows.is_empty()).then(|| standings(result, title, "peer", rows))
 }
 
-/// Returns in how many cells each contender is better and worse than the reference.
+/// Returns in how many cells each contender is better or worse than the reference.
 pub fn reference_standings(result: &LabResult) -> Table {
     let others = names::originals(result).filter(|(_, contender)| contender.name != result.plan.reference);
     let rows = others.map(|(index, contender)| {
@@ -275,8 +275,8 @@ pub fn reference_standings(result: &LabResult) -> Table {
     standings(result, title, result.workload().server_noun(), rows.collect())
 }
 
-/// Returns for each anello contender how many comparisons with the decisive peers it wins and loses, and which
-/// differences the other comparisons could not have detected.
+/// Returns, for each anello contender, how many comparisons with decisive peers it wins and loses, and which
+/// differences the remaining comparisons could not have detected.
 pub fn decisions(result: &LabResult) -> Table {
     let head = [
         "",
@@ -325,7 +325,8 @@ pub fn losses(result: &LabResult) -> Table {
     Table::new("Cells in which a peer is significantly better", &head, rows.collect())
 }
 
-/// Returns in how many cells an anello contender is ahead of each async runtime, over CPU, rate and p99 latency together.
+/// Returns in how many cells an anello contender is ahead of each async runtime, by CPU time, rate and p99 latency
+/// combined.
 pub fn runtimes(result: &LabResult) -> Table {
     let rows = result.contenders.iter().flat_map(|own| {
         findings::runtimes(result, &own.name).into_iter().map(|(runtime, standings)| {
@@ -370,7 +371,7 @@ pub fn runtimes(result: &LabResult) -> Table {
     }
 }
 
-/// Returns the peak rate of each contender while the number of connections rises. No rows if the run has no sweep.
+/// Returns the peak rate of each contender as the number of connections rises. Has no rows if the run has no sweep.
 pub fn peaks(result: &LabResult) -> Table {
     let sweeps = sweeps(result);
     let head = sweeps.iter().map(|sweep| sweep.group.to_string());

@@ -1,4 +1,4 @@
-//! Stored runs: JSON of one run, compressed or not, or an HTML page that contains the compressed JSON of each of its runs.
+//! Stored runs: the JSON of one run, compressed or not, or an HTML page with the compressed JSON of each of its runs.
 
 use std::io;
 use std::path::Path;
@@ -9,7 +9,7 @@ use base64::engine::general_purpose::STANDARD;
 use crate::result::LabResult;
 use crate::result::gzip::{compress, decompress, read_text};
 
-/// Start of an element with the raw data of a run, up to its number.
+/// Start of an element with the raw data of a run, up to the run number.
 const ELEMENT: &str = "<script type=\"application/gzip\" id=\"raw";
 const END: &str = "</script>";
 
@@ -18,17 +18,18 @@ const PAGE_END: &str = "</html>";
 
 const TRUNCATED: &str = "raw data are truncated: the file is incomplete";
 
-/// Returns the page element with the JSON of run number `run`: gzip in base64, which needs no escaping in HTML.
+/// Returns the page element with the JSON of run number `run`: base64-encoded gzip, which needs no escaping in HTML.
 pub(crate) fn element(run: usize, json: &str) -> String {
     // Writing to memory cannot fail.
     let packed = compress(json).unwrap_or_default();
     format!("{ELEMENT}{run}\">{}{END}", STANDARD.encode(packed))
 }
 
-/// Reads the runs of a file: one from JSON, or all runs of a page that the lab wrote. The file may be compressed with gzip.
+/// Reads the runs in a file: one run from JSON, or all runs from a page written by the lab. The file may be compressed
+/// with gzip.
 ///
 /// # Errors
-/// Returns an error with the path if the file cannot be read, or does not contain a result of this version.
+/// Returns an error with the path if the file cannot be read, or does not contain a result that this version can read.
 pub fn read_runs(path: &Path) -> io::Result<Vec<LabResult>> {
     let read_error =
         |kind, cause: String| io::Error::new(kind, format!("cannot read {}: {cause}", path.display()));
@@ -36,7 +37,7 @@ pub fn read_runs(path: &Path) -> io::Result<Vec<LabResult>> {
     runs_of(&text).map_err(|cause| read_error(io::ErrorKind::InvalidData, cause))
 }
 
-/// Parses the runs of a text in the formats of [`read_runs`].
+/// Parses the runs in a text, in any format that [`read_runs`] accepts.
 ///
 /// # Errors
 /// Returns a description of the invalid part.

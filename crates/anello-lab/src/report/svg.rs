@@ -1,4 +1,4 @@
-//! Charts as SVG files, in the colours for a light background.
+//! Charts as SVG files, in colours for a light background.
 
 use std::ops::Range;
 
@@ -19,7 +19,7 @@ const WIDTH: i32 = 640;
 /// Minimum height of the plot area.
 const MIN_PLOT_HEIGHT: i32 = 220;
 
-/// Vertical distance between the names at the ends of the lines.
+/// Minimum vertical distance between the names at the ends of the lines.
 const LABEL_STEP: i32 = 14;
 
 /// Average width of a character.
@@ -53,7 +53,7 @@ impl Ranged for Scale {
     }
 }
 
-/// Renders a chart as the text of an SVG file. `looks` holds the look of each contender.
+/// Renders a chart as the text of an SVG file. `looks` holds the appearance of each contender.
 pub fn render(chart: &Chart, looks: &[Look]) -> String {
     let mut text = String::new();
     // Writing to a string cannot fail.

@@ -1,11 +1,11 @@
-//! Tables in a form that every output renders: terminal, Markdown and HTML.
+//! Tables in a form that can be rendered for every output: terminal, Markdown and HTML.
 
 use crate::report::format::cut;
 
 /// Maximum width of a line in the terminal, in columns.
 pub const WIDTH: usize = 108;
 
-/// Maximum width of a row name and of its detail in the terminal.
+/// Maximum width of a row name, and of its detail, in the terminal.
 const MAX_NAME_WIDTH: usize = 20;
 
 /// Width of a bar in the terminal.
@@ -16,33 +16,33 @@ const BAR_WIDTH: usize = 22;
 pub struct Table {
     /// Title, without markup.
     pub title: String,
-    /// Explanation of the signs in this table; empty if the title is sufficient.
+    /// Explanation of the symbols in this table; empty if the title is sufficient.
     pub note: String,
     /// Column headings, starting with the heading of the names.
     pub head: Vec<String>,
-    /// Rows in the order of output.
+    /// Rows, in output order.
     pub rows: Vec<TableRow>,
 }
 
 /// A row of a table.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct TableRow {
-    /// Index of the contender that the row describes. `None` if it describes no single contender.
+    /// Index of the contender that the row describes. `None` if the row does not describe a single contender.
     pub contender: Option<usize>,
     /// Name of the row.
     pub name: String,
-    /// Additional text after the name, in small print.
+    /// Additional text after the name, in a smaller font.
     pub detail: String,
-    /// Values of the columns. If there are fewer than columns, the last value spans the rest.
+    /// Column values. If there are fewer values than columns, the last value spans the remaining columns.
     pub values: Vec<Value>,
 }
 
-/// A value of a table.
+/// A value in a table.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Value {
     /// The value.
     pub text: String,
-    /// Additional text in small print, such as an interval.
+    /// Additional text in a smaller font, such as an interval.
     pub detail: String,
     /// Additional text that pages show as a tooltip.
     pub hint: String,
@@ -56,7 +56,7 @@ pub struct Value {
     pub interval: Option<(f64, f64)>,
 }
 
-/// Emphasis of a value. It repeats in colour what the text says.
+/// Emphasis of a value. The colour only repeats what the text says.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Tone {
     /// A figure.
@@ -109,7 +109,7 @@ impl Value {
         Value { text: text.into(), ..Value::default() }
     }
 
-    /// Returns a value with additional text in small print.
+    /// Returns a value with additional text in a smaller font.
     pub fn with_detail(text: impl Into<String>, detail: impl Into<String>) -> Value {
         Value { detail: detail.into(), ..Value::new(text) }
     }
@@ -148,7 +148,7 @@ impl Table {
         Table { title: title.into(), note: String::new(), head, rows }
     }
 
-    /// Renders the table for a terminal. Columns that do not fit in one line form further blocks below.
+    /// Renders the table for a terminal. Columns that do not fit on one line are continued in blocks below.
     pub fn to_text(&self, with_details: bool) -> String {
         let mut text = String::new();
         push_line(&mut text, "");
@@ -225,7 +225,7 @@ impl Table {
         values.len() < self.head.len().saturating_sub(1)
     }
 
-    /// Returns the widths of the columns after the first, each with the distance to the column before it.
+    /// Returns the widths of the columns after the first, each including the gap before it.
     fn column_widths(&self, values: &[Vec<String>], max_width: usize) -> Vec<usize> {
         let width_of = |column: usize| {
             let values = values.iter().filter(|row| !self.spans(row)).filter_map(|row| row.get(column - 1));
@@ -280,14 +280,14 @@ impl Table {
     }
 }
 
-/// Appends a line without trailing blanks.
+/// Appends a line without trailing whitespace.
 pub fn push_line(text: &mut String, line: &str) {
     text.push_str(line.trim_end());
     text.push('\n');
 }
 
-/// Appends a paragraph of lines of at most [`WIDTH`] columns. The first line starts with `lead`, the others are
-/// indented by its width. Does not break at no-break spaces.
+/// Appends a paragraph, wrapped to at most [`WIDTH`] columns. The first line starts with `lead`; the others are
+/// indented by its width. Does not break lines at no-break spaces.
 pub fn wrap(text: &mut String, lead: &str, paragraph: &str) {
     let indent = width(lead);
     let (mut line, mut is_empty) = (lead.to_owned(), true);
@@ -309,7 +309,7 @@ fn width(text: &str) -> usize {
     text.chars().count()
 }
 
-/// Returns a bar with a resolution of an eighth of a column.
+/// Returns a bar, drawn with a resolution of one eighth of a column.
 fn blocks(part: f64) -> String {
     const EIGHTHS: [&str; 8] = ["", "▏", "▎", "▍", "▌", "▋", "▊", "▉"];
     let eighths = (part.clamp(0.0, 1.0) * (BAR_WIDTH * 8) as f64).round() as usize;

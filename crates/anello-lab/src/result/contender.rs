@@ -1,4 +1,4 @@
-//! Contenders of a run, as stored.
+//! Stored contenders of a run.
 
 use serde::{Deserialize, Serialize};
 
@@ -14,7 +14,7 @@ pub struct ContenderRecord {
     pub role: Role,
     /// Command line that starts the contender.
     pub command: String,
-    /// Files of the program with their hashes, the executable first. Files that could not be read are missing.
+    /// Files of the program with their hashes, executable first. Files that could not be read are omitted.
     #[serde(default)]
     pub executables: Vec<Executable>,
     /// Line that the contender printed when it was ready; `None` if it never became ready.
@@ -44,11 +44,11 @@ pub struct ContenderRecord {
     pub connections_limit: Option<usize>,
     /// `true` if the contender can be configured to use several cores.
     pub many_cores: bool,
-    /// Fraction of a core that the contender used while idle. Set only if this was enough to disturb other contenders.
-    /// In that case it was suspended during their slices.
+    /// Fraction of a core that the contender used while idle. Set only if the CPU use was enough to disturb other
+    /// contenders. In that case, the contender was suspended during their slices.
     #[serde(default)]
     pub idle_cpu_fraction: Option<f64>,
-    /// Name of the contender of which this one is the twin, if any.
+    /// Name of the contender that has this one as its twin, if any.
     pub twin_of: Option<String>,
     /// Kind of peer; `None` for other contenders, and for peers that do not declare it.
     #[serde(default)]
@@ -56,7 +56,7 @@ pub struct ContenderRecord {
     /// Requests that an HTTP server supports; empty for other contenders.
     #[serde(default)]
     pub serves: Vec<Serves>,
-    /// Contender from which this one differs only in the property it is named after; `None` if it has no base.
+    /// Contender that differs from this one only in the property under test; `None` if there is no such base.
     #[serde(default)]
     pub base: Option<String>,
 }

@@ -30,7 +30,7 @@ pub struct Environment {
     pub cores_online: usize,
     /// Cores that this process may use, in the kernel's list format.
     pub cores_allowed: String,
-    /// `true` if the CPU reports that it runs under a hypervisor.
+    /// `true` if the CPU reports that it is running under a hypervisor.
     pub virtual_machine: bool,
     /// Physical memory in kibibytes.
     pub memory_kib: Option<u64>,
@@ -38,15 +38,15 @@ pub struct Environment {
     pub load_average: Option<[f64; 3]>,
     /// Time stolen from all cores since boot, in kernel ticks (usually 10 ms).
     pub stolen_ticks: Option<u64>,
-    /// Congestion control of new TCP connections.
+    /// Congestion control algorithm for new TCP connections.
     pub congestion_control: Option<String>,
     /// Maximum length of the accept queue (`net.core.somaxconn`).
     pub somaxconn: Option<u64>,
     /// The `io_uring_disabled` sysctl: 0 allowed, 1 allowed for one group only, 2 disabled.
     pub io_uring_disabled: Option<u64>,
-    /// CPU frequency governor of the cores that the run used. If they differ, the governor of each group of cores.
+    /// CPU frequency governor of the cores that the run used. If the governors differ, each governor with its cores.
     pub governor: Option<String>,
-    /// Active mitigations of CPU vulnerabilities, by vulnerability.
+    /// Active mitigations for CPU vulnerabilities, by vulnerability.
     pub mitigations: Vec<String>,
     /// CPU vulnerabilities that the kernel reports as unmitigated or unknown, in the kernel's words. `None` if the
     /// kernel does not report vulnerabilities, or if the result was written by a version that did not read them.
@@ -55,7 +55,7 @@ pub struct Environment {
     /// Value of the `mitigations=` boot parameter, such as "off". `None` if it is not set.
     #[serde(default)]
     pub mitigations_at_boot: Option<String>,
-    /// Evidence that the lab runs in a container.
+    /// Evidence that the lab is running in a container.
     pub container: Option<String>,
     /// Seccomp mode of this process: off, strict, filter.
     pub seccomp: Option<String>,
@@ -69,14 +69,14 @@ pub struct Environment {
     /// State of simultaneous multithreading, as the kernel reports it: "on", "off", "notsupported".
     #[serde(default)]
     pub smt: Option<String>,
-    /// Hardware threads of the first physical core, in the kernel's list format. The server's core may share its
-    /// physical core with another one.
+    /// Hardware threads of the first physical core, in the kernel's list format. The server's core may be one
+    /// of several such threads.
     #[serde(default)]
     pub siblings: Option<String>,
     /// State of the CPU's temporary clock frequency boost: "on" or "off".
     #[serde(default)]
     pub boost: Option<String>,
-    /// Clock source of the kernel.
+    /// Clock source used by the kernel.
     #[serde(default)]
     pub clock_source: Option<String>,
     /// Mode of transparent huge pages: "always", "madvise" or "never".
@@ -94,10 +94,10 @@ pub struct Environment {
     /// Group that may use io_uring if `io_uring_disabled` is 1. -1 for no group.
     #[serde(default)]
     pub io_uring_group: Option<i64>,
-    /// State of the automatic migration of memory to the NUMA node of the tasks that use it.
+    /// State of automatic memory migration to the NUMA node of the tasks that use the memory.
     #[serde(default)]
     pub numa_balancing: Option<String>,
-    /// Further sysctls by name, such as "net.core.rmem_max". Unreadable ones are omitted.
+    /// Other sysctls by name, such as "net.core.rmem_max". Unreadable ones are omitted.
     #[serde(default)]
     pub sysctls: BTreeMap<String, String>,
     /// Storage of the disk workers' file. `None` if there are no disk workers, or if it cannot be determined.
@@ -106,7 +106,7 @@ pub struct Environment {
 }
 
 impl Environment {
-    /// Returns all known facts as pairs of label and value, for display.
+    /// Returns all known facts as label-value pairs for display.
     pub fn facts(&self) -> Vec<(&'static str, String)> {
         let mut facts = vec![
             ("Kernel", format!("{} ({})", self.kernel, self.architecture)),

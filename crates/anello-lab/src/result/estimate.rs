@@ -22,11 +22,11 @@ pub struct Ratio {
     pub low: f64,
     /// Upper bound of the interval.
     pub high: f64,
-    /// Number of paired ratios in the sample. When two runs are compared, the smaller of the two numbers.
+    /// Number of paired ratios in the sample. When two runs are compared, the smaller of their two numbers.
     #[serde(default)]
     pub pairs: usize,
     /// Number of passes with at least one paired ratio. Each pass has its own processes. For idle connections, the
-    /// number of rounds. When two runs are compared, the smaller of the two numbers.
+    /// number of rounds. When two runs are compared, the smaller of their two numbers.
     #[serde(default)]
     pub passes: usize,
     /// Exponent by which the interval was widened because of the small number of passes.

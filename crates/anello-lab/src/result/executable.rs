@@ -1,6 +1,6 @@
-//! Identification of a contender's program: the SHA-256 of each of its files.
+//! Identification of a contender's program by the SHA-256 of each file.
 //!
-//! A command refers to its program by a path, and every build replaces the file at this path. The hash of the file,
+//! A command refers to its program by a path, and every build replaces the file at that path. The hash of the file,
 //! in the format of `sha256sum`, shows whether a program is the one that was measured.
 
 use std::collections::HashMap;
@@ -15,7 +15,7 @@ use sha2::{Digest, Sha256};
 use crate::plan::contender::Contender;
 use crate::plan::peers::Toolchains;
 
-/// Extensions of arguments that are program files for an interpreter.
+/// File extensions of arguments that are programs for an interpreter.
 const INTERPRETED: [&str; 9] = ["jar", "war", "js", "mjs", "py", "rb", "pl", "lua", "sh"];
 
 /// Number of hexadecimal digits in the short form of a hash.
@@ -51,7 +51,7 @@ impl Hashes {
     }
 
     /// Returns the hashes of a contender's program and of the interpreter scripts among its arguments. Unreadable
-    /// files are omitted: starting the contender reports the error.
+    /// files are omitted; the error is reported when the contender is started.
     pub(crate) fn of(&mut self, contender: &Contender) -> Vec<Executable> {
         let name = contender.program.to_string_lossy();
         let program =
@@ -94,7 +94,7 @@ mod tests {
         let executables = Hashes::new().of(&Contender::new("one", Path::new(&start), &arguments));
         let names: Vec<&str> = executables.iter().map(|executable| executable.file.as_str()).collect();
         assert_eq!(names, ["start", "server.jar"]);
-        // Test vectors of SHA-256.
+        // SHA-256 test vectors.
         assert_eq!(executables[0].sha256, "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
         assert_eq!(executables[1].short(), "e3b0c44298fc");
     }

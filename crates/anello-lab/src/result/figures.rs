@@ -19,15 +19,15 @@ pub struct Figures {
     pub p999_ns: Estimate,
     /// Maximum latency in all clean slices, in nanoseconds.
     pub max_ns: u64,
-    /// 99th percentile of the latency measured from the actual instead of the scheduled send time, in nanoseconds; only
-    /// at an offered rate.
+    /// 99th percentile of the latency measured from the actual rather than the scheduled send time, in nanoseconds;
+    /// only at an offered rate.
     pub uncorrected_p99_ns: Option<Estimate>,
     /// CPU time of the server per request, in nanoseconds.
     pub cpu_ns: Estimate,
     /// Combined CPU time of server and load generator per request, in nanoseconds; only for HTTP.
     #[serde(default)]
     pub total_cpu_ns: Option<Estimate>,
-    /// First decile of the server CPU time per request over the slices, in nanoseconds.
+    /// First decile of the slices' server CPU time per request, in nanoseconds.
     pub cpu_low_decile_ns: f64,
     /// CPU time of the server divided by elapsed time: 0 to 1 on one core, more on several cores.
     pub server_busy: f64,

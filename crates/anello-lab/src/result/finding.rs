@@ -29,24 +29,24 @@ pub enum Verdict {
 pub struct Failure {
     /// Name of the contender.
     pub contender: String,
-    /// Cell in which the contender failed; `None` at the start of a pass.
+    /// Cell in which the contender failed; `None` if it failed at the start of a pass.
     pub cell: Option<Cell>,
-    /// Pass in which the contender failed, from 0.
+    /// Pass in which the contender failed, 0-based.
     pub pass: usize,
     /// Description of the failure.
     pub what: String,
-    /// Reaction of the lab.
+    /// How the lab reacted.
     pub consequence: Consequence,
 }
 
-/// Reaction of the lab to the failure of a contender.
+/// How the lab reacted to the failure of a contender.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, strum::Display)]
 #[serde(rename_all = "snake_case")]
 pub enum Consequence {
     /// The contender could not be started and is skipped in this pass.
     #[strum(to_string = "skipped in this pass")]
     SkippedPass,
-    /// The contender was restarted and continues.
+    /// The contender was restarted and measured again.
     #[strum(to_string = "restarted once")]
     Restarted,
     /// The contender failed a second time and is excluded from the rest of the cell.
@@ -63,7 +63,7 @@ pub enum Consequence {
 /// A finding in words.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Finding {
-    /// Kind of the finding.
+    /// Kind of finding.
     pub kind: FindingKind,
     /// Text of the finding, one or two sentences.
     pub text: String,
@@ -72,7 +72,7 @@ pub struct Finding {
     pub method: Option<Method>,
 }
 
-/// Kind of a finding.
+/// Kind of finding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FindingKind {

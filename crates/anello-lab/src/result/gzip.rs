@@ -1,4 +1,4 @@
-//! Compression of stored results with gzip.
+//! gzip compression of stored results.
 
 use std::fs;
 use std::io::{self, Read, Write};
@@ -8,13 +8,13 @@ use flate2::Compression;
 use flate2::read::GzDecoder;
 use flate2::write::GzEncoder;
 
-/// Maximum size of an uncompressed text. Protects against decompression bombs.
+/// Maximum size of a decompressed text. Protects against decompression bombs.
 const MAX_TEXT_BYTES: u64 = 1 << 30;
 
 /// First bytes of a gzip stream.
 const MAGIC: &[u8] = &[0x1f, 0x8b];
 
-/// Compresses a text as far as possible.
+/// Compresses a text at the highest level.
 pub fn compress(text: &str) -> io::Result<Vec<u8>> {
     let mut encoder = GzEncoder::new(Vec::new(), Compression::best());
     encoder.write_all(text.as_bytes())?;

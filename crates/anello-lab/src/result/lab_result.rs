@@ -33,22 +33,22 @@ pub struct LabResult {
     pub interrupted: bool,
     /// Plan of the run.
     pub plan: Plan,
-    /// Findings in sentences, the most important first.
+    /// Findings as sentences, most important first.
     pub findings: Vec<Finding>,
     /// Contenders of the run.
     pub contenders: Vec<ContenderRecord>,
     /// Results of the checks that ran before the measurements; empty if the contenders were not checked.
     pub checks: Vec<CheckRecord>,
-    /// Results of the cells, in the order of [`Plan::cells`].
+    /// Cell results, in the order of [`Plan::cells`].
     pub cells: Vec<CellResult>,
-    /// Comparisons of the anello contenders with the peers that use the same kind of I/O, cell by cell.
+    /// Comparisons between the anello contenders and the peers that use the same kind of I/O, cell by cell.
     pub peer_comparisons: Vec<PairComparison>,
-    /// Comparisons of the anello contenders with async runtimes that use a different kind of I/O, cell by cell.
+    /// Comparisons between the anello contenders and async runtimes that use a different kind of I/O, cell by cell.
     #[serde(default)]
     pub runtime_comparisons: Vec<PairComparison>,
-    /// Comparisons of the anello contenders with the other peers that use a different kind of I/O, cell by cell. Part
-    /// of each difference is due to the kind of I/O. The findings include these comparisons only for HTTP servers:
-    /// their users do not choose by the kind of I/O.
+    /// Comparisons between the anello contenders and the other peers that use a different kind of I/O, cell by cell.
+    /// Part of each difference is due to the kind of I/O. The findings include these comparisons only for HTTP
+    /// servers, because users choose them regardless of their kind of I/O.
     #[serde(default)]
     pub other_comparisons: Vec<PairComparison>,
     /// Comparisons of the contenders that name a base ([`ContenderRecord::base`]) with that base, cell by cell.
@@ -56,7 +56,7 @@ pub struct LabResult {
     pub base_comparisons: Vec<PairComparison>,
     /// All failures, in the order in which they occurred.
     pub failures: Vec<Failure>,
-    /// Further notes on the run.
+    /// Other notes about the run.
     pub notes: Vec<String>,
     /// Fraction of the cores' time used by other processes during the run; `None` if the kernel does not report it.
     pub other_cpu_fraction: Option<f64>,
@@ -76,7 +76,7 @@ pub struct LabResult {
 }
 
 impl LabResult {
-    /// Returns the name of the run's files without extension.
+    /// Returns the base name of the run's files, without an extension.
     pub(crate) fn file_stem(&self) -> String {
         format!("lab-{}", time::compact_time(self.started_unix_s))
     }
@@ -92,13 +92,13 @@ impl LabResult {
         groups
     }
 
-    /// Returns the results of the cells of a group, in the order of the plan.
+    /// Returns the results for the cells in a group, in plan order.
     pub fn cells_of(&self, group: &Group) -> Vec<&CellResult> {
         self.cells.iter().filter(|cell| cell.cell.group() == *group).collect()
     }
 
-    /// Returns the comparisons of the anello contenders with all peers: first those with the same kind of I/O, then the
-    /// other runtimes, then the other servers.
+    /// Returns the comparisons between the anello contenders and all peers: first those with the same kind of I/O, then
+    /// other runtimes, then all other servers.
     pub fn all_pair_comparisons(&self) -> impl Iterator<Item = &PairComparison> {
         self.peer_comparisons.iter().chain(&self.runtime_comparisons).chain(&self.other_comparisons)
     }
@@ -113,7 +113,7 @@ impl LabResult {
         ]
     }
 
-    /// Returns the index of a contender, which is not a twin.
+    /// Returns the index of the contender with this name that is not a twin.
     pub(crate) fn original_index(&self, name: &str) -> Option<usize> {
         self.contenders.iter().position(|record| record.name == name && record.twin_of.is_none())
     }
@@ -127,7 +127,7 @@ impl LabResult {
     }
 }
 
-/// Result of one check of one contender.
+/// Result of one check on one contender.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CheckRecord {
     /// Name of the contender.
@@ -136,7 +136,7 @@ pub struct CheckRecord {
     pub what: String,
     /// `true` if the contender passed the check.
     pub passed: bool,
-    /// Observed behaviour, line by line, and the parts of the check that were skipped, with the reasons.
+    /// Observed behaviour, line by line, and the parts of the check that were skipped, with reasons.
     pub details: Vec<String>,
     /// Duration of the check, in nanoseconds.
     pub elapsed_ns: u64,
@@ -145,7 +145,7 @@ pub struct CheckRecord {
 /// A cell that was completed in a pass.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Completed {
-    /// The pass, from 0.
+    /// Pass, 0-based.
     pub pass: usize,
     /// Index of the cell in [`Plan::cells`].
     pub cell: usize,

@@ -1,8 +1,8 @@
 //! Stored latencies: histograms as text, and latency curves.
 //!
-//! The histogram of every clean slice is added to the sum of its contender and cell. The result contains the sum as
+//! The histogram of every clean slice is added to the sum for its contender and cell. The result contains the sum as
 //! compressed HdrHistogram V2 in base64, a format that other tools can read. Any quantile can be computed from it
-//! later, and several runs can be added without loss.
+//! later, and the sums of several runs can be added without loss.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -45,7 +45,7 @@ pub fn decode(text: &str) -> Result<Histogram<u64>, String> {
         .map_err(|error| format!("latencies are not a valid HdrHistogram V2: {error}"))
 }
 
-/// Adds the values of one histogram to another one, which may have other bounds.
+/// Adds the values of one histogram to another, which may have different bounds.
 pub fn add(sum: &mut Histogram<u64>, histogram: &Histogram<u64>) {
     if sum.add(histogram).is_ok() {
         return;
@@ -56,8 +56,8 @@ pub fn add(sum: &mut Histogram<u64>, histogram: &Histogram<u64>) {
     }
 }
 
-/// Returns latencies in nanoseconds by quantile. Empty for an empty histogram. Quantiles that need more values are
-/// omitted, except for the last one, the maximum.
+/// Returns latencies in nanoseconds by quantile. Empty for an empty histogram. Quantiles for which there are too few
+/// values are omitted, except for the last one, the maximum.
 pub fn curve(histogram: &Histogram<u64>) -> Vec<(f64, u64)> {
     let count = histogram.len() as f64;
     CURVE_QUANTILES

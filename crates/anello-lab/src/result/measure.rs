@@ -16,7 +16,7 @@ pub enum Measure {
     P50,
     /// 99th percentile of the latency in nanoseconds: less is better.
     P99,
-    /// Memory of the process for each idle connection, in bytes: less is better.
+    /// Process memory per idle connection, in bytes: less is better.
     Memory,
     /// Combined CPU time of server and load generator per request, in nanoseconds: less is better. Used for HTTP only,
     /// see [`of_cell`](Self::of_cell).
@@ -32,12 +32,12 @@ impl Measure {
     pub const IN_PAIRS: [Measure; 5] =
         [Measure::Cpu, Measure::TotalCpu, Measure::Rate, Measure::P99, Measure::Memory];
 
-    /// Returns the value of a slice if it can be part of a ratio, that is, if it is finite and positive.
+    /// Returns the value of a slice if it can be part of a ratio: if it is finite and positive.
     pub fn of(self, slice: &Slice, cell: &Cell) -> Option<f64> {
         self.value(slice, cell).filter(|value| value.is_finite() && *value > 0.0)
     }
 
-    /// Returns the measures that are compared in `cell`, the most significant first. In closed loops with large
+    /// Returns the measures that are compared in `cell`, most significant first. In closed loops with large
     /// responses, the p99 latency shows how fairly a server divides its time between connections, which the rate does
     /// not show.
     ///

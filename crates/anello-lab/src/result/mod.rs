@@ -1,4 +1,4 @@
-//! Result of a run: the types that are stored, read back and reported.
+//! Run results: the types that are stored, read back and reported.
 //!
 //! The JSON report is a serialized [`LabResult`]. [`SCHEMA_VERSION`] is incremented with every change that an older
 //! reader would misinterpret. Adding a field does not change the version.

@@ -1,4 +1,4 @@
-//! Plan of a run, as stored.
+//! Stored plan of a run.
 
 use serde::{Deserialize, Serialize};
 
@@ -13,20 +13,20 @@ pub struct Plan {
     pub scenario: ScenarioRecord,
     /// Version of anello under test.
     pub version: String,
-    /// Command line that repeats the run.
+    /// Command line to repeat the run.
     pub repeat_command: String,
-    /// Seed of the order of slices and of the bootstrap.
+    /// Seed for the order of slices and the bootstrap.
     pub seed: u64,
     /// Duration of a slice, in nanoseconds.
     pub slice_ns: u64,
-    /// Duration of the warm-up before the first slice of a cell, in nanoseconds. Requests of the warm-up are not
-    /// counted.
+    /// Duration of the warm-up before the first slice of a cell, in nanoseconds. Requests during the warm-up are
+    /// not counted.
     pub warm_up_ns: u64,
-    /// Number of passes. Each pass starts new processes of all contenders.
+    /// Number of passes. Each pass starts new processes for all contenders.
     pub passes: usize,
-    /// Number of rounds in each cell of each pass.
+    /// Number of rounds per cell and pass.
     pub rounds: usize,
-    /// Cells, grouped by chart and in the order of the chart.
+    /// Cells, grouped by chart and in chart order.
     pub cells: Vec<Cell>,
     /// Cores that contenders may use. A cell uses the first [`Cell::server_cores`] of them.
     pub server_cores: Vec<usize>,
@@ -56,7 +56,7 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// Returns the method of the run. Older results do not name it; there it follows from the server share.
+    /// Returns the method of the run. In older results, which do not name it, it is derived from the server share.
     pub fn method(&self) -> Method {
         self.method.unwrap_or_else(|| Method::of_share(self.server_share))
     }
@@ -66,12 +66,12 @@ impl Plan {
         cell.server_share(self.server_share, &self.server_cores, &self.load_cores)
     }
 
-    /// Returns the method in a cell. Servers are limited only in saturated closed loops.
+    /// Returns the method used in a cell. Servers are limited only in saturated closed loops.
     pub fn method_in(&self, cell: &Cell) -> Method {
         Method::of_share(self.server_share_in(cell))
     }
 
-    /// Describes the method in a cell: "saturated: server limited to 80 % of its core", "whole core".
+    /// Describes the method used in a cell: "saturated: server limited to 80 % of its core", "whole core".
     pub fn method_description(&self, cell: &Cell) -> String {
         match self.method_in(cell) {
             Method::Saturated => {
@@ -83,7 +83,7 @@ impl Plan {
     }
 }
 
-/// Server share of results that were written before the field existed.
+/// Server share in results that were written before the field existed.
 fn default_server_share() -> f64 {
     1.0
 }

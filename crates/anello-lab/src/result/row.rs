@@ -1,4 +1,4 @@
-//! Results of the cells: figures, ratios and verdicts.
+//! Cell results: figures, ratios and verdicts.
 
 use serde::{Deserialize, Serialize};
 
@@ -18,12 +18,12 @@ pub struct CellResult {
     pub resolution: Resolution,
     /// Slow and fast phases of the machine, if they were detected in this cell.
     pub phases: Option<PhaseSummary>,
-    /// Rows in the order of the contenders.
+    /// Rows, in the order of the contenders.
     pub rows: Vec<Row>,
 }
 
-/// Resolution of each measure in a cell: the difference between two identical servers, as a fraction. `None` if it is
-/// unknown or the measure does not apply.
+/// Resolution of each measure in a cell: the difference between two identical servers, as a fraction. `None` if the
+/// resolution is unknown or the measure does not apply.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct Resolution {
     #[serde(rename = "rate_resolution")]
@@ -56,7 +56,7 @@ impl Resolution {
 /// Slow and fast phases of the machine while a cell was measured.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct PhaseSummary {
-    /// CPU cost of a request in a slow phase as a multiple of the cost in a fast phase.
+    /// CPU cost per request in a slow phase, as a multiple of the cost in a fast phase.
     pub slow_factor: f64,
     /// Fraction of the slices that ran in a slow phase.
     pub slow_fraction: f64,
@@ -75,11 +75,11 @@ pub struct Row {
     pub clean_slices: usize,
     /// Number of slices excluded because of stolen CPU time.
     pub stolen_slices: usize,
-    /// Number of slices excluded because the control group of the contender or of the lab was throttled.
+    /// Number of slices excluded because the control group of the contender or the lab was throttled.
     pub throttled_slices: usize,
     /// Number of slices excluded for other reasons.
     pub invalid_slices: usize,
-    /// Number of rounds without a ratio because the contender and the reference ran in different phases of the machine.
+    /// Number of rounds without a ratio because the contender and the reference ran in different machine phases.
     pub mixed_phase_rounds: usize,
     /// Number of restarts of the contender in this cell.
     pub restarts: usize,
@@ -88,13 +88,13 @@ pub struct Row {
     /// Ratios to the reference, with verdicts.
     #[serde(flatten)]
     pub comparison: Comparison,
-    /// Low decile of the server CPU time per request as a multiple of the reference: the difference when the machine is
-    /// at its fastest.
+    /// Low decile of the server CPU time per request, as a multiple of the reference's: the difference when the machine
+    /// is at its fastest.
     pub cpu_low_ratio: Option<Ratio>,
     /// Memory of the server process per idle connection, in bytes, excluding kernel memory; only for idle connections.
     pub memory_per_connection_bytes: Option<Estimate>,
-    /// Server instructions per request in kernel and user mode, from [`LabResult`](crate::LabResult::instructions); `None` if they were
-    /// not counted.
+    /// Server instructions per request in kernel and user mode, from [`LabResult`](crate::LabResult::instructions);
+    /// `None` if they were not counted.
     #[serde(default)]
     pub instructions_per_request: Option<f64>,
     /// Points of the latency distribution over all clean slices: quantile and latency in nanoseconds. Empty if the
@@ -103,7 +103,7 @@ pub struct Row {
 }
 
 impl Row {
-    /// Returns the figure by a measure.
+    /// Returns the figure for a measure.
     pub fn figure(&self, measure: Measure) -> Option<Estimate> {
         let figures = self.figures.as_ref();
         match measure {
@@ -123,19 +123,19 @@ impl Row {
 pub struct PairComparison {
     /// Name of the anello contender, or of the contender that names a base.
     pub contender: String,
-    /// Name of the peer, or of the base.
+    /// Name of the peer or base.
     pub peer: String,
-    /// Cell in which the two are compared.
+    /// Cell in which the contender and the peer are compared.
     pub cell: Cell,
-    /// Number of rounds without a ratio because the two ran in different phases of the machine.
+    /// Number of rounds without a ratio because the contender and the peer ran in different machine phases.
     pub mixed_phase_rounds: usize,
     /// Ratios of the contender to the peer, with verdicts.
     #[serde(flatten)]
     pub comparison: Comparison,
 }
 
-/// Comparison of one contender with another by each measure: its values as multiples of the other's values, and the
-/// verdicts. Ratios are `None` for measures that do not apply to the cell ([`Measure::of_cell`]).
+/// Comparison of one contender with another by each measure: its values as multiples of the other contender's
+/// values, and the verdicts. Ratios are `None` for measures that do not apply to the cell ([`Measure::of_cell`]).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct Comparison {
     /// Requests/s. [`Verdict::More`]: the contender is faster.

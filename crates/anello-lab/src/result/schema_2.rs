@@ -1,4 +1,4 @@
-//! Upgrade of results in version 2 of the schema, which differs from version 3 in names.
+//! Upgrades results from version 2 of the schema, which differs from version 3 only in names.
 
 use serde_json::Value;
 
@@ -17,7 +17,7 @@ const FIELDS: [(&str, &str); 8] = [
     ("against", "base"),
 ];
 
-/// Returns the value with the names of version 3.
+/// Returns the value with the names used in version 3.
 pub(crate) fn upgrade(value: Value) -> Value {
     match value {
         Value::Array(values) => values.into_iter().map(upgrade).collect(),

@@ -9,9 +9,9 @@ pub struct Slice {
     pub contender: usize,
     /// Index of the cell in [`Plan::cells`](crate::result::Plan::cells).
     pub cell: usize,
-    /// Pass, from 0.
+    /// Pass, 0-based.
     pub pass: usize,
-    /// Round within cell and pass, from 0.
+    /// Round within cell and pass, 0-based.
     pub round: usize,
     /// Start of the slice, in nanoseconds since the start of the run.
     pub start_ns: u64,
@@ -40,7 +40,7 @@ pub struct Slice {
     pub load_busy: f64,
     /// Time that the hypervisor stole from the cores in use, in nanoseconds.
     pub stolen_ns: u64,
-    /// Time for which the CPU limit throttled the control group of the lab, in nanoseconds.
+    /// Time during which the CPU limit throttled the lab's control group, in nanoseconds.
     pub throttled_ns: u64,
     /// Median latency, in nanoseconds.
     pub p50_ns: u64,
@@ -60,7 +60,7 @@ pub struct Slice {
     pub late: u64,
     /// Number of scheduled requests that were never sent.
     pub unsent: u64,
-    /// Phase of the machine: 0 fast, 1 slow; `None` if no phases were detected.
+    /// Machine phase: 0 fast, 1 slow; `None` if no phases were detected.
     pub phase: Option<u8>,
     /// Quality of the slice. Only clean slices count.
     pub quality: Quality,
@@ -78,7 +78,7 @@ impl Slice {
     }
 
     /// Returns the combined CPU time of server and load generator per request, in nanoseconds. The sum includes the
-    /// kernel's work for a connection, regardless of the process in whose context it was done.
+    /// kernel's work for a connection, regardless of the process in whose context the kernel did it.
     pub fn total_cpu_ns_per_request(&self) -> f64 {
         self.cpu_ns.saturating_add(self.load_cpu_ns) as f64 / self.requests.max(1) as f64
     }

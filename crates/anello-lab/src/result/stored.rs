@@ -1,7 +1,7 @@
 //! Parsing of stored results.
 //!
-//! Result files can be edited, truncated or merged by hand. The rest of the crate relies on the checked properties: the
-//! lists are complete, indices are within their lists, and no number is unreasonably large.
+//! Result files can be edited, truncated or merged by hand. The rest of the crate relies on the properties checked
+//! here: lists are complete, indices are within bounds, and no number is unreasonably large.
 
 use std::fmt::Display;
 
@@ -47,10 +47,10 @@ impl LabResult {
 /// Reason why a text is not a result that this version can read.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum ReadError {
-    /// The text is not the JSON of a run.
+    /// The text is not JSON of a run.
     #[error("not the JSON of a run: {0}")]
     NotJson(String),
-    /// The text has another schema.
+    /// The text has a different schema.
     #[error("not a lab result: \"schema\" is not \"{SCHEMA}\"")]
     OtherSchema,
     /// The result has this version of the schema.

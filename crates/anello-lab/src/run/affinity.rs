@@ -8,10 +8,10 @@ use rustix::io::Errno;
 use rustix::process::Pid;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
-/// Confines every thread of a process to these cores. Threads that it starts later inherit the affinity. A thread that
-/// has pinned itself to some of these cores keeps its affinity, so that a server with one thread per core stays pinned.
-/// An io_uring kernel thread that is pinned to a single core also keeps its affinity, even if the core is not one of
-/// these.
+/// Confines every thread of a process to these cores. Threads that are started later inherit the affinity. A thread
+/// that has pinned itself to some of these cores keeps its affinity, so a server with one thread per core stays pinned.
+/// An io_uring kernel thread that is pinned to a single core also keeps its affinity, even if that core is not
+/// in `cores`.
 ///
 /// # Errors
 /// Returns the error of `sched_setaffinity(2)`, except for threads that have exited or belong to the kernel.
@@ -47,7 +47,7 @@ fn is_pinned_deliberately(task: &Path, current: &CpuSet, cores: &[usize]) -> boo
 /// inherit it.
 pub(crate) fn on_cores<T>(cores: &[usize], work: impl FnOnce() -> T) -> T {
     let before = sched_getaffinity(None);
-    // An unavailable core is reported later, when the child is pinned.
+    // The error for an unavailable core is reported later, when the child is pinned.
     sched_setaffinity(None, &cpu_set(cores)).ok();
     let result = work();
     if let Ok(before) = before {

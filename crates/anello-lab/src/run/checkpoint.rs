@@ -1,7 +1,7 @@
 //! Checkpoints: intermediate results on disk. An interrupted run loses only the current cell.
 //!
-//! A checkpoint has the path of the final result and replaces the file atomically. Readers therefore always see a
-//! complete result, even after a crash, a full disk or a power failure.
+//! A checkpoint is written to the path of the final result and replaces the file atomically. Readers therefore always
+//! see a complete result, even after a crash, a full disk or a power failure.
 
 use std::fs;
 use std::io;
@@ -14,13 +14,13 @@ use crate::run::replace::replace;
 /// Writes the result to `directory`, which is created if necessary. Returns the path of the file.
 ///
 /// # Errors
-/// Returns the error of the failed operation, with the path.
+/// Returns an error with the path if an operation fails.
 pub fn save(result: &LabResult, directory: &Path) -> io::Result<PathBuf> {
     let path = directory.join(format!("{}.json", result.file_stem()));
     let write_error =
         |error: io::Error| io::Error::new(error.kind(), format!("cannot write {}: {error}", path.display()));
     fs::create_dir_all(directory).map_err(write_error)?;
-    // Compact format, because it is written after every cell.
+    // Compact format, because a checkpoint is written after every cell.
     replace(&path, &serde_json::to_vec(result)?).map_err(write_error)?;
     Ok(path)
 }
@@ -28,7 +28,7 @@ pub fn save(result: &LabResult, directory: &Path) -> io::Result<PathBuf> {
 /// Reads a result or a checkpoint, which may be compressed with gzip.
 ///
 /// # Errors
-/// Returns an error with the path if the file cannot be read, or is not a result of this version.
+/// Returns an error with the path if the file cannot be read, or is not a result that this version can read.
 pub fn load(path: &Path) -> io::Result<LabResult> {
     let read_error =
         |error: io::Error| io::Error::new(error.kind(), format!("cannot read {}: {error}", path.display()));

@@ -1,10 +1,10 @@
 //! Limits the CPU time of the servers so that the load generator is never the bottleneck.
 //!
 //! On loopback, a small request costs the load generator as much as the server because both do the same work in the
-//! kernel. If each has its own core, the faster side waits for the slower one. It then finds fewer requests or replies
-//! per wake-up and spends the saved time on more wake-ups. All servers that cost no more than the load generator seem
-//! to cost the same. If the throttle uses a fifth of the server's core, requests are always queued, and the result
-//! shows the cost of a busy server.
+//! kernel. If each has its own core, the faster side waits for the slower one. That side then finds fewer requests or
+//! replies per wake-up and spends the saved time on more wake-ups. As a result, all servers that cost no more than the
+//! load generator seem to cost the same. If the throttle uses a fifth of the server's core, requests are always queued,
+//! and the result shows the cost of a busy server.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -15,10 +15,10 @@ use std::time::{Duration, Instant};
 use rustix::thread::{CpuSet, sched_setaffinity};
 use rustix::time::{ClockId, clock_gettime};
 
-/// Period of the throttle. It uses its share of the CPU once per period.
+/// Throttle period. The throttle uses its share of the CPU once per period.
 const PERIOD: Duration = Duration::from_millis(1);
 
-/// CPU throttle with one thread per core. The threads use CPU time while it is active and sleep otherwise.
+/// CPU throttle with one thread per core. The threads use CPU time while the throttle is active and sleep otherwise.
 #[derive(Debug)]
 pub(crate) struct CpuThrottle {
     shared: Arc<Shared>,
@@ -31,7 +31,7 @@ struct Shared {
     /// CPU time to use per period, in nanoseconds. 0 disables the throttle.
     busy_ns: AtomicU64,
     stopped: AtomicBool,
-    /// CPU time of all threads so far, in nanoseconds.
+    /// CPU time used by all threads so far, in nanoseconds.
     cpu_ns: AtomicU64,
 }
 
@@ -50,7 +50,7 @@ impl CpuThrottle {
             cpu_throttle.threads.push(thread.spawn(move || {
                 let result = pin(core);
                 let ready = result.is_ok();
-                // The receiver is gone if another thread could not be pinned.
+                // The receiver has been dropped if another thread could not be pinned.
                 if pinned.send(result).is_ok() && ready {
                     run_throttle_thread(&shared);
                 }
@@ -61,7 +61,7 @@ impl CpuThrottle {
         Ok(cpu_throttle)
     }
 
-    /// Returns whether the throttle runs on exactly these cores.
+    /// Returns whether the throttle is running on exactly these cores.
     pub(crate) fn is_on_cores(&self, cores: &[usize]) -> bool {
         self.cores == cores
     }
@@ -85,7 +85,7 @@ impl CpuThrottle {
 }
 
 impl CpuThrottle {
-    /// Stops the threads and returns the CPU time that they have used.
+    /// Stops the threads and returns the total CPU time that they used.
     pub(crate) fn stop(mut self) -> u64 {
         self.join();
         self.cpu_ns()

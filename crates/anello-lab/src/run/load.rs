@@ -1,7 +1,7 @@
 //! Interface between the lab and its load generator.
 //!
 //! A [`Load`] opens the connections of one contender in one cell. The [`LoadSession`] keeps them open and runs one
-//! slice at a time. No request may be in flight between slices, so that an idle contender sleeps.
+//! slice at a time. No request may be in flight between slices, so that idle contenders sleep.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -18,16 +18,17 @@ pub use crate::result::latency::latency_histogram;
 pub trait Load {
     /// Opens the connections of `cell` to the contender at `target`: for echo and HTTP cells, connections that
     /// later carry requests (with `reconnect`, none yet); for idle cells, connections that exchange one message and
-    /// are then idle; for disk cells, the control connection of the worker.
+    /// then stay idle; for disk cells, the control connection of the worker.
     ///
     /// # Errors
-    /// Returns a description if a connection cannot be opened in reasonable time. All connections are then closed.
+    /// Returns a description if a connection cannot be opened in reasonable time. In that case, all connections are
+    /// closed.
     fn connect(&mut self, target: SocketAddr, cell: &Cell) -> Result<Box<dyn LoadSession>, String>;
 
     /// Runs a functional check of the server at `target`. Returns a line of text for each verified property.
     ///
     /// Must return in bounded time, regardless of the server's behaviour. After `stop` becomes true, it must return
-    /// soon, with an error unless the check is complete.
+    /// promptly, with an error unless the check is complete.
     ///
     /// # Errors
     /// Returns a description of the incorrect behaviour.
@@ -37,10 +38,10 @@ pub trait Load {
 /// Functional check of a contender before it is measured. The speed of an incorrect server is meaningless.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Check {
-    /// Messages of odd sizes up to 1 MiB are echoed completely and correctly.
+    /// Messages of unusual sizes up to 1 MiB are echoed completely and correctly.
     CompleteBytes,
-    /// A client sends several MiB without reading for some time, and then receives all bytes correctly. Meanwhile
-    /// other clients are served.
+    /// A client sends several MiB without reading for some time, and then receives all bytes correctly. In the
+    /// meantime, other clients are served.
     StalledReader,
     /// This many connections are open at the same time, each with one message.
     ManyConnections(usize),
@@ -48,7 +49,7 @@ pub enum Check {
     /// for GET and for HEAD.
     CompleteAnswers(SupportedTargets),
     /// A client requests the largest of these resources without reading for some time, and then receives all bytes
-    /// correctly. Meanwhile other clients are served.
+    /// correctly. In the meantime, other clients are served.
     StalledDownload(SupportedTargets),
     /// An HTTP server with these resources has this many open connections, each with one request.
     ManyRequests(SupportedTargets, usize),
@@ -66,7 +67,7 @@ impl fmt::Display for Check {
     }
 }
 
-/// Open connections of one contender in one cell. Dropping it closes them.
+/// Open connections of one contender in one cell. Dropping the session closes the connections.
 pub trait LoadSession {
     /// Keeps every connection busy for about `duration`, then waits for the outstanding replies. No request is in
     /// flight on return. Each connection has one request in flight unless the cell uses pipelining.
@@ -74,11 +75,11 @@ pub trait LoadSession {
     /// Must return in bounded time. A stalled server is an error.
     ///
     /// # Errors
-    /// Returns a description if the slice cannot be completed. Errors after which the slice remains meaningful are
+    /// Returns a description if the slice cannot be completed. Errors that do not invalidate the slice are
     /// counted in [`SliceLoad::errors`] instead.
     fn run_slice(&mut self, duration: Duration) -> Result<SliceLoad, String>;
 
-    /// Waits for deferred work of a measured slice, so that it does not disturb the slice of the next contender.
+    /// Waits for work deferred by a measured slice, so that it does not disturb the next contender's slice.
     /// Disk writes leave dirty pages that the kernel writes back later. Most slices leave no deferred work.
     ///
     /// # Errors
@@ -88,7 +89,7 @@ pub trait LoadSession {
     }
 }
 
-/// Results of a slice of load.
+/// Results of one slice of load.
 #[derive(Debug, Clone)]
 pub struct SliceLoad {
     /// Number of requests with a correct reply.
@@ -101,10 +102,10 @@ pub struct SliceLoad {
     pub errors: Vec<(String, u64)>,
     /// Number of complete replies with wrong contents.
     pub wrong_replies: u64,
-    /// Description of a wrong reply, if more than its bytes were wrong.
+    /// Description of one wrong reply, if not only its bytes were wrong.
     pub wrong_example: Option<String>,
-    /// With an offered rate: time from sending to the end of the reply. `latency` starts at the scheduled time
-    /// instead.
+    /// With an offered rate: time from the actual send time to the end of the reply. `latency` starts at the
+    /// scheduled time instead.
     pub uncorrected: Option<Histogram<u64>>,
     /// With an offered rate: number of scheduled requests.
     pub offered: Option<u64>,

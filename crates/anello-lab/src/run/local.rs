@@ -1,8 +1,8 @@
-//! The machine that this process runs on.
+//! The machine on which this process is running.
 //!
 //! - Stolen time comes from `/proc/stat`, in ticks of 10 ms: a single tick is enough to exclude a slice.
-//! - CPU time comes from the process clock (`clock_getcpuclockid(3)`), which is exact at any time and includes exited
-//!   threads.
+//! - CPU time comes from the process clock (`clock_getcpuclockid(3)`), which is accurate at any time and includes
+//!   exited threads.
 
 use std::collections::HashMap;
 use std::fs;
@@ -25,8 +25,8 @@ use crate::run::process::ServerProcess;
 use crate::run::site::{Site, with_site};
 use crate::run::tls::{Identity, with_certificate};
 
-/// The machine that this process runs on. Dropping it terminates every contender that it has started and restores
-/// the CPU affinity of the thread.
+/// The machine on which this process is running. Dropping the handle terminates every contender started through it and
+/// restores the CPU affinity of the thread.
 #[derive(Debug)]
 pub struct LocalMachine {
     processes: HashMap<u32, ServerProcess>,
@@ -36,7 +36,7 @@ pub struct LocalMachine {
     throttled_file: Option<PathBuf>,
     /// Throttle of the server cores. `None` until first used.
     cpu_throttle: Option<CpuThrottle>,
-    /// CPU time of earlier throttles, which ran on other cores.
+    /// CPU time used by earlier throttles, which ran on other cores.
     stopped_throttles_cpu_ns: u64,
     /// Site that HTTP servers serve. `None` until the first one starts.
     site: Option<Site>,
@@ -45,7 +45,7 @@ pub struct LocalMachine {
 }
 
 impl LocalMachine {
-    /// Creates a handle to the machine. Does not change anything before [`Machine::prepare`].
+    /// Creates a handle to the machine. Does not change anything until [`Machine::prepare`] is called.
     pub fn new() -> LocalMachine {
         let throttled_file = cpu_statistics(Path::new("/"));
         LocalMachine {
@@ -134,8 +134,7 @@ impl Machine for LocalMachine {
                 .and_then(|status| Some(status_number(&status, "VmRSS")? * 1024)),
         };
         for task in fs::read_dir(format!("/proc/{pid}/task")).map_err(failed)? {
-            // A thread may exit between the listing and the read. Its context switches are then missing from the
-            // slice.
+            // A thread may exit between the listing and the read. Its context switches are then not counted.
             if let Ok(status) = fs::read_to_string(task.map_err(failed)?.path().join("status")) {
                 let sum = |total: Option<u64>, name: &str| Some(total? + status_number(&status, name)?);
                 usage.voluntary_switches = sum(usage.voluntary_switches, "voluntary_ctxt_switches");
@@ -233,14 +232,14 @@ impl Drop for LocalMachine {
         let pids: Vec<u32> = self.processes.keys().copied().collect();
         self.stop(&pids);
         if let Some(cores) = &self.original_cores {
-            // On failure, the thread keeps the load generator's affinity. The analysis is then only slower.
+            // On failure, the thread keeps the load generator's affinity, which only makes the analysis slower.
             sched_setaffinity(None, cores).ok();
         }
     }
 }
 
-/// Raises the soft limit on open files to the hard limit, for the lab and, by inheritance, for its contenders. A server
-/// is then measured with the connections it can hold, not with a shell's default limit.
+/// Raises the soft limit on open files to the hard limit, for the lab and, by inheritance, for its contenders. Servers
+/// are then limited by the number of connections that they support, not by the shell's default limit.
 fn raise_descriptor_limit() {
     let limit = getrlimit(Resource::Nofile);
     // If the limit cannot be raised, `max_open_connections` reports the lower number.
@@ -266,7 +265,7 @@ fn core_columns(stat: &str, core: usize) -> Option<Vec<u64>> {
 
 /// Returns the CPU time of a process and its reaped children, from `/proc/PID/stat`.
 fn family_ticks(stat: &str) -> Option<u64> {
-    // The name in parentheses may contain any character, so count columns after the last parenthesis.
+    // The process name in parentheses may contain any character, so count columns after the last parenthesis.
     let columns = stat.rsplit_once(')')?.1.split_whitespace().skip(11).take(4);
     columns.map(|column| column.parse::<u64>().ok()).sum()
 }
@@ -287,7 +286,7 @@ fn cpu_statistics(root: &Path) -> Option<PathBuf> {
             _ => {}
         }
     }
-    // In a container the group's own path may be invisible. The root of the hierarchy is then the container's group.
+    // In a container, the group's own path may be invisible. The root of the hierarchy is then the container's group.
     candidates.push(PathBuf::from("sys/fs/cgroup"));
     candidates.push(PathBuf::from("sys/fs/cgroup/cpu"));
     let files = candidates.into_iter().map(|group| root.join(group).join("cpu.stat"));
@@ -312,7 +311,7 @@ fn status_number(status: &str, name: &str) -> Option<u64> {
 
 /// Returns the CPU time of all threads of a process, including exited ones, in nanoseconds.
 fn process_cpu_ns(pid: u32) -> Result<u64, String> {
-    // A number outside the range of process ids maps to one that does not exist.
+    // A number outside the range of process IDs maps to an ID that does not exist.
     let id = nix::unistd::Pid::from_raw(i32::try_from(pid).unwrap_or(i32::MAX));
     let time = clock_getcpuclockid(id).and_then(clock_gettime);
     let time = time.map_err(|error| format!("cannot read the CPU time of process {pid}: {error}"))?;

@@ -10,8 +10,8 @@ use crate::result::Environment;
 
 /// System interface of the lab.
 pub trait Machine {
-    /// Prepares the lab's own process: pins it to the load cores and raises its limits. Returns notes for the
-    /// reader of the report.
+    /// Prepares the lab's own process: pins it to the load cores and raises its limits. Returns notes for
+    /// readers of the report.
     fn prepare(&mut self, config: &LabConfig) -> Vec<String>;
 
     /// Returns how many connections the lab can have open at the same time: its open file limit minus a reserve.
@@ -23,7 +23,7 @@ pub trait Machine {
     /// Returns the time in seconds since 1970, for the report.
     fn unix_time_s(&mut self) -> u64;
 
-    /// Returns the time that the hypervisor has stolen from these cores since boot, summed, in nanoseconds.
+    /// Returns the time that the hypervisor has stolen from these cores since boot, in total, in nanoseconds.
     ///
     /// # Errors
     /// Returns a description if the time cannot be read.
@@ -44,7 +44,7 @@ pub trait Machine {
 
     /// Returns the CPU time that other programs have used on these cores since boot, in nanoseconds. Excludes the
     /// lab and the contenders that it has reaped. `None` if it is unknown. Only differences between two calls are
-    /// meaningful, and only if no contender runs during either call.
+    /// meaningful, and only if no contender is running during either call.
     fn other_cpu_ns(&mut self, cores: &[usize]) -> Option<u64>;
 
     /// Starts a contender on `cores` and waits for its ready line.
@@ -58,8 +58,8 @@ pub trait Machine {
         cores: &[usize],
     ) -> Result<Running, String>;
 
-    /// Waits until the process exits or is stopped by a signal, and describes the event. Returns `None` if it still
-    /// runs after `timeout`.
+    /// Waits until the process exits or is stopped by a signal, and describes the event. Returns `None` if it is
+    /// still running after `timeout`.
     fn exit_description(&mut self, pid: u32, timeout: Duration) -> Option<String>;
 
     /// Sleeps without using any of the cores.
@@ -71,19 +71,19 @@ pub trait Machine {
     /// Returns a description if the limit cannot be applied. The servers then keep their full cores.
     fn throttle_servers(&mut self, cores: &[usize], share: f64) -> Result<(), String>;
 
-    /// Removes the limit of [`throttle_servers`](Self::throttle_servers).
+    /// Removes the limit set by [`throttle_servers`](Self::throttle_servers).
     fn unthrottle_servers(&mut self);
 
-    /// Stops a process (SIGSTOP) until [`resume`](Self::resume). Unknown ids are ignored.
+    /// Stops a process (SIGSTOP) until [`resume`](Self::resume). Unknown IDs are ignored.
     fn pause(&mut self, pid: u32);
 
     /// Continues a stopped process (SIGCONT). Has no effect on a running process.
     fn resume(&mut self, pid: u32);
 
-    /// Terminates and reaps these processes, including stopped ones. Unknown ids are ignored.
+    /// Terminates and reaps these processes, including stopped ones. Unknown IDs are ignored.
     fn stop(&mut self, pids: &[u32]);
 
-    /// Describes the current state of the machine, limited to the parts that a run of this configuration uses.
+    /// Describes the current state of the machine, limited to the parts that a run with this configuration uses.
     fn environment(&mut self, config: &LabConfig) -> Environment;
 }
 
@@ -100,12 +100,12 @@ pub struct Usage {
     pub resident_bytes: Option<u64>,
 }
 
-/// A contender that accepts connections.
+/// A contender that is accepting connections.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Running {
-    /// Process id.
+    /// Process ID.
     pub pid: u32,
-    /// Address on which it listens.
+    /// Address on which it is listening.
     pub address: SocketAddr,
     /// Its ready line, with driver and features.
     pub ready_line: String,

@@ -10,12 +10,12 @@
 //!      stop all contenders
 //! ```
 //!
-//! A contender that fails within a cell is restarted once in this cell of this pass. If it fails again, it is
-//! skipped for the rest of the cell. A contender with wrong replies is not measured in this cell again, because the
+//! A contender that fails within a cell is restarted once per cell and pass. If it fails again, it is
+//! skipped for the rest of the cell. A contender with wrong replies is not measured in that cell again, because the
 //! speed of an incorrect server is meaningless.
 //!
 //! All random orders are functions of the seed, the pass and the cell, not of earlier events. An interrupted run
-//! can therefore be resumed ([`measure`]) and continues as it would have without the interruption.
+//! can therefore be resumed ([`measure`]) and continues as if it had not been interrupted.
 
 mod affinity;
 pub mod checkpoint;
@@ -56,7 +56,7 @@ pub enum LabError {
     /// The run cannot be resumed from this result.
     #[error("cannot resume the run: {0}")]
     Resume(#[from] ResumeError),
-    /// No contender could be started. Contains the failure of each.
+    /// No contender could be started. Contains the failure of each contender.
     #[error("no contender could be started{}", list(.0))]
     NothingStarted(Vec<Failure>),
 }

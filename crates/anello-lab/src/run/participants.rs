@@ -1,4 +1,4 @@
-//! Parts of a run that its caller provides.
+//! Parts of a run that are provided by the caller.
 
 use std::sync::atomic::AtomicBool;
 

@@ -1,9 +1,9 @@
-//! Child process of a contender.
+//! Child processes that run contenders.
 //!
-//! A [`ServerProcess`] owns the child: dropping it terminates and reaps the process in all cases. Every child has
-//! its own process group. Ctrl-C in the terminal therefore reaches only the lab, and contenders do not appear to
-//! crash. Processes that a child has started are paused and terminated with it. If the lab itself is killed, no
-//! destructor runs. For this case the `anello` command starts its contenders through a launcher.
+//! A [`ServerProcess`] owns the child: dropping it always terminates and reaps the process. Every child has
+//! its own process group. Ctrl-C in the terminal therefore reaches only the lab, so contenders do not appear to
+//! crash. Processes started by a child are paused and terminated with it. If the lab itself is killed, no
+//! destructor runs. For this case, the `anello` command starts its contenders through a launcher.
 
 use std::ffi::OsStr;
 use std::io::{self, BufRead, BufReader, Read};
@@ -28,10 +28,10 @@ const TERMINATION_GRACE: Duration = Duration::from_millis(300);
 /// grandchild may keep the pipe open indefinitely.
 const STDERR_EOF_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Interval between checks for a child that is stopped by a signal.
+/// Interval between checks for whether a child has been stopped by a signal.
 const STOP_CHECK_INTERVAL: Duration = Duration::from_millis(20);
 
-/// Maximum number of bytes of standard error that are kept.
+/// Maximum number of standard error bytes that are kept.
 const MAX_STDERR_TAIL_BYTES: usize = 4096;
 
 /// A contender running as a child process. Dropping it terminates the whole process group (SIGTERM, then SIGKILL)
@@ -39,7 +39,7 @@ const MAX_STDERR_TAIL_BYTES: usize = 4096;
 #[derive(Debug)]
 pub struct ServerProcess {
     child: Child,
-    /// Set once the child is reaped. From then on, its process id may belong to another process.
+    /// Set once the child has been reaped. From then on, its process ID may belong to another process.
     status: Option<ExitStatus>,
     /// Last bytes of standard error.
     errors: Arc<Mutex<Vec<u8>>>,
@@ -48,8 +48,8 @@ pub struct ServerProcess {
 }
 
 impl ServerProcess {
-    /// Starts the contender on `cores` and waits for its ready line. It is started through `launcher` unless that
-    /// is empty (see [`LabConfig`](crate::LabConfig)).
+    /// Starts the contender on `cores` and waits for its ready line. It is started through `launcher` unless
+    /// `launcher` is empty (see [`LabConfig`](crate::LabConfig)).
     ///
     /// # Errors
     /// Returns a description of the failure with the last lines of standard error: the process could not be started
@@ -69,7 +69,7 @@ impl ServerProcess {
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());
         let pin_error = |error: io::Error| format!("cannot pin it to cores {}: {error}", core_list(cores));
-        // Start the child on its cores: if it were pinned later, it could read the affinity of the load generator.
+        // Start the child on its cores: if it were pinned later, it could see the load generator's affinity.
         let mut child = on_cores(cores, || command.process_group(0).spawn())
             .map_err(|error| format!("cannot start {}: {error}", contender.program.display()))?;
         let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
@@ -97,13 +97,13 @@ impl ServerProcess {
         Ok((process, running))
     }
 
-    /// Returns the process id.
+    /// Returns the process ID.
     pub fn id(&self) -> u32 {
         self.child.id()
     }
 
     /// Waits until the process exits or is stopped by a signal, and describes the event with the last lines of
-    /// standard error. Returns `None` if the process still runs after `timeout`. Blocks the thread.
+    /// standard error. Returns `None` if the process is still running after `timeout`. Blocks the thread.
     pub fn exit_description(&mut self, timeout: Duration) -> Option<String> {
         let deadline = Instant::now() + timeout;
         loop {
@@ -121,30 +121,30 @@ impl ServerProcess {
         }
     }
 
-    /// Returns the signal that has stopped the process, if it is stopped.
+    /// Returns the signal that stopped the process, if the process is stopped.
     fn stop_signal(&self) -> Option<i32> {
         let options = WaitIdOptions::STOPPED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
         waitid(WaitId::Pid(Pid::from_child(&self.child)), options).ok()??.stopping_signal()
     }
 
-    /// Sends SIGTERM to the process group without waiting for the exit. `Drop` does the rest.
+    /// Sends SIGTERM to the process group without waiting for it to exit. `Drop` does the rest.
     pub fn terminate(&mut self) {
         self.signal(Signal::TERM);
         // A stopped process handles SIGTERM only after SIGCONT.
         self.signal(Signal::CONT);
     }
 
-    /// Sends a signal to the process group if the process still runs.
+    /// Sends a signal to the process group if the process is still running.
     pub fn signal(&mut self, signal: Signal) {
         if matches!(self.reap(), Ok(None)) {
-            // The process has not been reaped, so its id and group id are still valid. If it exits now, the call
+            // The process has not been reaped, so its ID and group ID are still valid. If it exits now, the call
             // fails because no process is left to signal.
             kill_process_group(Pid::from_child(&self.child), signal).ok();
         }
     }
 
     /// Returns the child's status if it has exited. The rest of its process group is killed before the child is
-    /// reaped: until then, the group id cannot be reused.
+    /// reaped: until then, the group ID cannot be reused.
     fn reap(&mut self) -> io::Result<Option<ExitStatus>> {
         if self.status.is_none() {
             let pid = Pid::from_child(&self.child);
@@ -184,7 +184,8 @@ impl ServerProcess {
         }
     }
 
-    /// Returns the child's status once it has exited. `None` if it still runs at the deadline. Checks at least once.
+    /// Returns the child's status once it has exited. `None` if it is still running at the deadline. Checks at least
+    /// once.
     fn wait_until(&mut self, deadline: Instant) -> io::Result<Option<ExitStatus>> {
         loop {
             let status = self.reap()?;
@@ -234,7 +235,7 @@ fn core_list(cores: &[usize]) -> String {
     cores.iter().map(usize::to_string).collect::<Vec<_>>().join(",")
 }
 
-/// Returns the number and the name of a signal: "9 (SIGKILL)".
+/// Returns the number and name of a signal: "9 (SIGKILL)".
 fn signal_text(signal: i32) -> String {
     ExitStatus::from_raw(signal).to_string().replace("signal: ", "")
 }

@@ -6,7 +6,7 @@ use crate::result::{CheckRecord, Failure, LabResult};
 /// Progress event of a run, for a progress bar or a log.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Progress {
-    /// The run starts. A resumed run may have completed some of the slices already.
+    /// The run is starting. If it was resumed, some of the slices may already be complete.
     Begin {
         /// Total number of slices if nothing fails.
         slices: usize,
@@ -27,25 +27,25 @@ pub enum Progress {
         /// Its ready line.
         ready_line: String,
     },
-    /// The measurement of a cell starts.
+    /// The measurement of a cell is starting.
     Cell {
         /// The cell.
         cell: Cell,
-        /// Pass index, from 0.
+        /// Pass, 0-based.
         pass: usize,
     },
     /// More slices are complete.
     Slices {
-        /// Number of slices that were measured or skipped so far.
+        /// Number of slices measured or skipped so far.
         done: usize,
     },
     /// A contender failed. The run continues.
     Failed(Failure),
-    /// The measurement is complete and the analysis starts.
+    /// The measurement is complete and the analysis is starting.
     Analysis,
 }
 
-/// Receiver of the progress and the checkpoints of a run.
+/// Receives the progress events and checkpoints of a run.
 pub trait Observer {
     /// Handles a progress event.
     fn progress(&mut self, progress: Progress);

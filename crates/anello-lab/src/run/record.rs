@@ -75,7 +75,7 @@ pub fn new_result(config: &LabConfig, machine: &mut dyn Machine) -> LabResult {
     }
 }
 
-/// Continues `previous`, whose plan and contenders must equal those of `fresh`. Drops the data of incomplete cells.
+/// Continues `previous`, whose plan and contenders must match those of `fresh`. Drops the data of incomplete cells.
 ///
 /// # Errors
 /// Returns the first difference that prevents resuming.
@@ -94,7 +94,7 @@ pub fn resume(mut previous: LabResult, fresh: LabResult) -> Result<LabResult, Re
         contender.base.clone_from(&current.base);
     }
     let repeat_command = previous.plan.repeat_command;
-    // Drops the analysis, which is computed again at the end.
+    // Drop the analysis, which is recomputed at the end.
     Ok(LabResult {
         schema: previous.schema,
         schema_version: previous.schema_version,
@@ -163,7 +163,7 @@ fn check_same_plan(previous: &LabResult, fresh: &LabResult) -> Result<(), Resume
     check_same_machine(&previous.environment, &fresh.environment)
 }
 
-/// Compares the properties that affect every measurement. Volatile ones like the load average are ignored.
+/// Compares the properties that affect every measurement. Volatile properties such as the load average are ignored.
 fn check_same_machine(old: &Environment, new: &Environment) -> Result<(), ResumeError> {
     check_equal("kernel", &old.kernel, &new.kernel)?;
     check_equal("CPU", &old.cpu_model, &new.cpu_model)?;

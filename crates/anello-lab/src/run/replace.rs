@@ -15,8 +15,8 @@ use std::path::{Path, PathBuf};
 /// is written to directly.
 ///
 /// # Errors
-/// Returns the error of writing, syncing or renaming the temporary file. The file at `path` is unchanged unless the
-/// rename succeeded.
+/// Returns an error if the temporary file cannot be written, synced or renamed. The file at `path` is unchanged unless
+/// the rename succeeded.
 pub(crate) fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let path = match fs::metadata(path) {
         Ok(metadata) if !metadata.is_file() => return fs::write(path, bytes),
@@ -27,7 +27,8 @@ pub(crate) fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let temporary_path = temporary_path(&path);
     write_synced(&temporary_path, bytes).and_then(|()| fs::rename(&temporary_path, &path)).inspect_err(
         |_| {
-            // An incomplete file is useless. The error that caused it is more important than a failed removal.
+            // An incomplete file is useless. The error that interrupted the write is more important than a failed
+            // removal.
             fs::remove_file(&temporary_path).ok();
         },
     )?;

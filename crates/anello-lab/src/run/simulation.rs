@@ -1,8 +1,8 @@
 //! Simulated machine and servers: runs the lab without sockets, processes or clocks.
 //!
 //! Each server has a known cost per request. The machine adds noise, slow drift, a random factor per process, and
-//! stolen time. The correct result of a run is therefore known in advance. The lab's own tests use it. It can also
-//! produce sample reports without the time that a real run takes.
+//! stolen time. The correct result of a run is therefore known in advance. The lab's own tests use the simulation.
+//! It can also produce sample reports without the time that a real run takes.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -21,10 +21,10 @@ use crate::result::Environment;
 use crate::run::load::{Check, Load, LoadSession, SliceLoad, latency_histogram};
 use crate::run::machine::{Machine, Running, Usage};
 
-/// CPU time of the load generator per request. A server that is faster than this is not always busy.
+/// CPU time of the load generator per request. A server that is faster than the load generator is not always busy.
 const LOAD_NS_PER_REQUEST: f64 = 3_000.0;
 
-/// Transfer time and two wake-ups of a request on a single connection.
+/// Transfer time and two wake-ups per request on a single connection.
 const WAKE_UP_NS: f64 = 9_000.0;
 
 /// Resident memory of a process before its first connection.
@@ -74,7 +74,7 @@ pub enum Fault {
 }
 
 impl SimulatedServer {
-    /// Creates a server without faults and with this cost per request.
+    /// Creates a server with this cost per request and no faults.
     pub fn costing(cpu_ns: f64) -> SimulatedServer {
         SimulatedServer {
             cpu_ns,
@@ -117,7 +117,7 @@ pub struct Noise {
     pub drift: f64,
     /// Probability that the hypervisor steals 10 ms from a slice.
     pub stolen: f64,
-    /// Fraction of the cores that other programs use.
+    /// Fraction of the cores' time that other programs use.
     pub foreign: f64,
     /// Probability that a CPU limit throttles the lab for 10 ms of a slice.
     pub throttled: f64,
@@ -180,7 +180,7 @@ struct Process {
 }
 
 impl Simulation {
-    /// Creates a machine on which the named servers exist.
+    /// Creates a machine that has these named servers.
     pub fn new(seed: u64, noise: Noise, servers: &[(&str, SimulatedServer)]) -> Simulation {
         let servers = servers.iter().map(|(name, server)| ((*name).to_owned(), server.clone())).collect();
         let state = SimulationState {
@@ -223,7 +223,7 @@ impl Simulation {
         self
     }
 
-    /// Returns the number of processes that have been started and not stopped.
+    /// Returns the number of processes that have been started but not stopped.
     pub fn processes_left(&self) -> usize {
         self.state.borrow().processes.iter().filter(|process| !process.is_stopped).count()
     }
@@ -339,8 +339,8 @@ impl SimulationState {
             load.offered = Some(offered.round() as u64);
             load.unsent = (offered - capacity).max(0.0).round() as u64;
             load.late = load.unsent;
-            // Under overload the queue lasts as long as the slice. Otherwise latency grows with the utilization of
-            // the server.
+            // Under overload, the queue grows for the whole slice. Otherwise, latency rises with the server's
+            // utilization.
             let headroom = 1.0 - offered / capacity;
             latency_ns = if headroom > 0.01 { (request_ns / headroom) as u64 } else { duration_ns / 2 };
             load.uncorrected = Some(latencies_around(request_ns as u64));

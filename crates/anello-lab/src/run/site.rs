@@ -16,10 +16,10 @@ pub(crate) struct Site {
 }
 
 impl Site {
-    /// Creates the directory. It is readable by all users because some servers change their user id.
+    /// Creates the directory. It is readable by all users because some servers change their user ID.
     ///
     /// # Errors
-    /// Returns the error of the failed operation, with its path.
+    /// Returns an error with the path if an operation fails.
     pub fn create() -> io::Result<Site> {
         let directory = temporary::create("anello-lab-site-", 0o755)?;
         for target in Target::ALL {

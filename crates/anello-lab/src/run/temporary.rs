@@ -1,4 +1,4 @@
-//! Temporary directories with the files that servers use during a run.
+//! Temporary directories for files that servers use during a run.
 
 use std::fs::{self, OpenOptions, Permissions};
 use std::io::{self, Write};
@@ -11,7 +11,7 @@ use tempfile::TempDir;
 /// January 2026) that caches do not treat the files as recently changed.
 const MODIFIED_UNIX_S: u64 = 1_767_225_600;
 
-/// Creates a directory in the system's directory for temporary files (`TMPDIR`, else `/tmp`), with these permissions.
+/// Creates a directory in the system's directory for temporary files (`TMPDIR` or `/tmp`), with these permissions.
 /// Dropping it removes the directory.
 pub fn create(prefix: &str, mode: u32) -> io::Result<TempDir> {
     let parent = std::env::temp_dir();
@@ -24,8 +24,8 @@ pub fn create(prefix: &str, mode: u32) -> io::Result<TempDir> {
         .map_err(|error| with_path(&parent.display(), &error))
 }
 
-/// Writes a file with these permissions. It is synced with `fsync(2)`, so that the kernel does not write it back during
-/// a measurement.
+/// Writes a file with these permissions. The file is synced with `fsync(2)`, so that the kernel does not write it back
+/// during a measurement.
 pub fn write(directory: &TempDir, name: &str, bytes: &[u8], mode: u32) -> io::Result<()> {
     let path = directory.path().join(name);
     let write = || {

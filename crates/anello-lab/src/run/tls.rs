@@ -1,7 +1,7 @@
-//! TLS in the lab: cipher suites and the certificate of the servers.
+//! TLS in the lab: cipher suites and the servers' certificate.
 //!
 //! All contenders use the same self-signed certificate, created for the run. The load generator offers only the cipher
-//! suite of the cell, so that all servers use the same one.
+//! suite of the cell, so all servers use the same one.
 
 use std::io;
 use std::path::PathBuf;
@@ -25,10 +25,10 @@ pub struct Identity {
 }
 
 impl Identity {
-    /// Creates a key and a certificate for `localhost` in the directory for temporary files (`TMPDIR`, else `/tmp`).
+    /// Creates a key and a certificate for `localhost` in the directory for temporary files (`TMPDIR` or `/tmp`).
     ///
     /// # Errors
-    /// Returns the error of the failed operation, with its path.
+    /// Returns an error with the path if an operation fails.
     pub fn make() -> io::Result<Identity> {
         let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256).map_err(io::Error::other)?;
         let parameters = CertificateParams::new([SERVER_NAME.to_owned()]).map_err(io::Error::other)?;
@@ -59,7 +59,7 @@ impl Identity {
     }
 }
 
-/// Returns the contender with [`CERTIFICATE`] and [`KEY`] in its arguments replaced by the paths of the identity.
+/// Returns the contender with [`CERTIFICATE`] and [`KEY`] in its arguments replaced by the paths in `identity`.
 pub(crate) fn with_certificate(
     contender: Contender,
     identity: Option<&Identity>,

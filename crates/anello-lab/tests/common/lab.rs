@@ -1,4 +1,4 @@
-//! Configurations of simulated runs, and their checks.
+//! Configurations for simulated runs, and their checks.
 
 use std::path::PathBuf;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! Tests of statistics and verdicts.
+//! Tests for statistics and verdicts.
 
 mod latency;
 mod phases;

@@ -42,7 +42,7 @@ fn slow_phases_of_factor_1_6_are_found() {
         let truth = truth(seed, 240, 30);
         let slow = truth.iter().filter(|&&slow| slow).count();
         if !(12..=228).contains(&slow) {
-            continue; // This machine was steady.
+            continue; // Too few slices in one of the phases.
         }
         let samples = samples(seed, 240, 0.03, |index, _| if truth[index] { 1.6 } else { 1.0 });
         let phases = find(&samples).unwrap_or_else(|| panic!("seed {seed}: no phases seen, {slow} slow"));

@@ -1,4 +1,4 @@
-//! Facts about the machine, from a file tree.
+//! Facts about the machine, read from a file tree.
 
 use std::fs;
 use std::os::unix::fs::symlink;

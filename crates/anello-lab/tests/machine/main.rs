@@ -1,4 +1,4 @@
-//! Tests of the machine: its description, and the processes of contenders.
+//! Tests for the machine: its description, and the contenders' processes.
 
 mod environment;
 mod process;

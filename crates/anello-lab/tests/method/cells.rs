@@ -1,4 +1,4 @@
-//! Tests of the kinds of cells: limits, offered rates, idle connections, disks, and stored latencies.
+//! Tests for each kind of cell: limits, offered rates, idle connections, disks, and stored latencies.
 
 use anello_lab::measure::Measure;
 use anello_lab::result::{FindingKind, Outcome, Verdict};

@@ -1,4 +1,4 @@
-//! Tests of contenders: failed checks, CPU use when idle, start failures, comparisons with peers, and the headline.
+//! Tests for contenders: failed checks, CPU use when idle, start failures, comparisons with peers, and the headline.
 
 use anello_lab::findings::{self, Standing};
 use anello_lab::measure::Measure;
@@ -23,7 +23,7 @@ fn contender_failing_check_is_reported_and_not_measured() {
     assert!(result.slices.iter().all(|slice| slice.contender != 2));
     let failed: Vec<_> = result.checks.iter().filter(|check| !check.passed).collect();
     assert_eq!((failed.len(), failed[0].what.as_str()), (1, "stalled reader"));
-    // Three checks of the reference, none of its twin, and two of "loser".
+    // Three checks for the reference, none for its twin, and two for "loser".
     assert_eq!(result.checks.len(), 5);
     assert_eq!(result.failures[0].consequence, Consequence::NotTimed);
     let is_reported =
@@ -155,7 +155,7 @@ fn field_costing(costs_ns: [f64; 5]) -> [(&'static str, SimulatedServer); 5] {
     std::array::from_fn(|index| (names[index], SimulatedServer::costing(costs_ns[index])))
 }
 
-/// Returns the result of equal servers that report the drivers of [`field_with_peers`].
+/// Returns the result of a run with equal servers that report the drivers in [`field_with_peers`].
 fn equal_field_with_drivers() -> LabResult {
     let mut result = simulate(&field_with_peers(), Noise::USUAL, &field_costing([6_000.0; 5]));
     for (record, contender) in result.contenders.iter_mut().zip(&field_with_peers().contenders) {
@@ -179,7 +179,7 @@ fn peers_with_unknown_driver_are_compared_and_lost_cell_is_reported() {
     let decision = |index: usize| findings::decision(&result, &result.contenders[index]).unwrap();
     assert_eq!((decision(2).peers.as_str(), decision(2).lost.len()), ("3 peers", 0));
     let epoll = decision(3);
-    // 6,000 ns are 15 % more than 5,200 ns. The measured difference varies with the simulated process factors.
+    // 6,000 ns is 15 % more than 5,200 ns. The measured difference varies with the simulated process factors.
     let lost =
         epoll.lost.iter().find(|(measure, pair)| *measure == Measure::Cpu && pair.cell.connections == 1);
     let (_, pair) = lost.unwrap_or_else(|| panic!("{epoll:?}"));

@@ -1,4 +1,4 @@
-//! Tests of HTTP workloads: supported targets, checks, and comparisons for small and large responses.
+//! Tests for HTTP workloads: supported targets, checks, and comparisons for small and large responses.
 
 use anello_lab::analysis::{analyse, backfill};
 use anello_lab::compare::{Change, compare};
@@ -20,7 +20,7 @@ fn cells(targets: &[Target], connections: &[usize]) -> Vec<Cell> {
     targets.iter().flat_map(of).collect()
 }
 
-/// Returns a configuration with `others`, of which the first supports only the fixed response.
+/// Returns a configuration with `others`, the first of which supports only the fixed response.
 fn with_framework(others: &[&str], cells: Vec<Cell>) -> LabConfig {
     let mut config = config(others, cells, 1);
     config.contenders.iter_mut().for_each(|contender| contender.serves = vec![Serves::Files]);
@@ -270,7 +270,7 @@ fn add_missing_adds_total_cpu_to_old_run() {
     }
     backfill(&mut read);
     assert_eq!(read, result);
-    // The comparison uses the slices, so that runs of old and new versions can be compared.
+    // The comparison uses the slices, so runs from old and new versions can be compared.
     let again = compare(&read, &result, 0.05);
     assert!(again.changes.iter().any(|change| change.measure == Some(Measure::TotalCpu)));
 }

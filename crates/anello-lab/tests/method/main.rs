@@ -1,4 +1,4 @@
-//! Tests of the measurement method on a simulated machine: phases, checks, limits, offered rates, idle connections,
+//! Tests for the measurement method on a simulated machine: phases, checks, limits, offered rates, idle connections,
 //! HTTP, comparisons with bases, resumed runs, and verdicts on equal servers in a hundred cells.
 
 mod bases;

@@ -1,4 +1,4 @@
-//! Tests of the peak rates. The cost of the simulated servers depends on the number of connections, so their peaks are
+//! Tests for peak rates. The cost of the simulated servers depends on the number of connections, so their peaks are
 //! known.
 
 use anello_lab::cell::SATURATION_CONNECTIONS_PER_CORE;
@@ -48,7 +48,7 @@ fn peak_is_highest_median_and_marks_end_of_sweep() {
     assert_eq!(position(4), (10, false, true), "a light server waits for the load");
     assert_eq!(position(5), (20, true, false), "it was not measured with more connections");
     assert_eq!(sweep.peaks[6], None);
-    // Cost of a request: 3/4 of 6 µs, plus 0.1 µs for each of 10 connections, plus 0.4 ns for each byte.
+    // Cost per request: 3/4 of 6 µs, plus 0.1 µs for each of 10 connections, plus 0.4 ns for each byte.
     let rate = peak_of(sweep, 2).requests_per_second;
     assert!((rate / (1e9 / 5_551.2) - 1.0).abs() < 0.001, "{rate}");
 }

@@ -1,4 +1,5 @@
-//! Tests of false positives: phases of the machine, equal servers, too few pairs, stolen and throttled time.
+//! Tests for false positives: slow and fast phases of the machine, equal servers, too few pairs, stolen and throttled
+//! time.
 
 use anello_lab::result::{CellResult, FindingKind, Quality, Verdict};
 use anello_lab::simulation::{Noise, SimulatedServer};
@@ -31,7 +32,7 @@ fn phases_neither_bias_ratios_nor_widen_intervals() {
     let others = ["dear", "equal"];
     let costing = |cpu_ns| SimulatedServer::costing(cpu_ns);
     let field = [("dear", costing(6_600.0)), ("equal", costing(6_000.0))];
-    // Additional servers, so that a round takes as long as in a real run.
+    // Additional servers make a round take as long as in a real run.
     let additional: Vec<(&'static str, SimulatedServer)> =
         ["c1", "c2", "c3", "c4", "c5", "c6"].map(|name| (name, costing(7_000.0))).to_vec();
     let names: Vec<&str> = others.iter().copied().chain(additional.iter().map(|(name, _)| *name)).collect();

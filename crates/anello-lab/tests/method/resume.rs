@@ -1,4 +1,4 @@
-//! Tests of resumed runs.
+//! Tests for resumed runs.
 
 use std::sync::atomic::AtomicBool;
 
@@ -15,7 +15,7 @@ fn resumed_run_equals_uninterrupted_run() {
     (config.timing.passes, config.timing.rounds) = (5, 3);
     let field = servers(&[("one", SimulatedServer::costing(6_000.0))]);
     let whole = simulate_on(&Simulation::new(7, Noise::NONE, &field), &config, None).unwrap();
-    // Stop in the middle of a cell of the second pass. A cell has 9 slices, and a pass has 4 cells.
+    // Stop in the middle of a cell in the second pass. A cell has 9 slices, and a pass has 4 cells.
     let stop = AtomicBool::new(false);
     let mut recorder =
         CheckpointRecorder { stop_at_slice: Some((50, &stop)), ..CheckpointRecorder::default() };

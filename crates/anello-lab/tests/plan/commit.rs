@@ -1,4 +1,4 @@
-//! Commits of sources and versions.
+//! Commits from sources and versions.
 
 use std::fs;
 use std::path::Path;

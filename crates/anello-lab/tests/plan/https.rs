@@ -1,4 +1,4 @@
-//! Tests of scenarios with TLS.
+//! Tests for scenarios with TLS.
 
 use anello_lab::tls::Cipher;
 use anello_lab::{Cell, Contender, preset, resolve};

@@ -1,4 +1,4 @@
-//! Instruction counts of contenders.
+//! Instruction counts for contenders.
 
 use anello_lab::{Cell, Instructions, Workload};
 

@@ -1,4 +1,4 @@
-//! Tests of the plan of a run: scenarios, cells, contenders and orders.
+//! Tests for run planning: scenarios, cells, contenders and orders.
 
 mod cell;
 mod commit;

@@ -1,4 +1,4 @@
-//! Tests of scenario files and of their resolution on different machines.
+//! Tests for scenario files and how they are resolved on different machines.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -246,7 +246,7 @@ fn load_time_includes_large_responses_in_flight() {
         resolve("mine.toml", &text, &machine(2)).unwrap().load_time()
     };
     let (small, large) = (load_time("\"hello.txt\""), load_time("\"10m.bin\""));
-    // 3 slices and a warm-up, each with 3 GiB, of 3 contenders in 2 passes.
+    // 3 slices and a warm-up, each with 3 GiB, for 3 contenders in 2 passes.
     assert!((small.as_millis() as i64 - 3 * 2 * (3 * 64 + 20)).abs() < 2, "{small:?}");
     assert!((28..36).contains(&large.as_secs()), "{large:?}");
 }
@@ -321,7 +321,7 @@ fn inline_http_server_serves_declared_or_derived_targets() {
 #[test]
 fn rejects_keys_of_other_protocols_and_missing_keys_with_position() {
     let disk = preset("disk").unwrap();
-    // Returns the position prefix of an error about the value of `key`, with line and column from 1.
+    // Returns the position prefix of an error about the value of `key`, with 1-based line and column.
     let value_of = |text: &str, key: &str| {
         let (number, line) =
             text.lines().enumerate().find(|(_, line)| line.starts_with(&format!("{key} = "))).unwrap();

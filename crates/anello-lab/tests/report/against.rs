@@ -1,4 +1,4 @@
-//! Tests of the tables that compare contenders with bases, peers and published results.
+//! Tests for the tables that compare contenders with bases, peers and published results.
 
 use anello_lab::analysis::analyse;
 use anello_lab::measure::Measure;

@@ -1,4 +1,4 @@
-//! Tests of the reports of simulated runs: they are complete, escape all text, and load nothing from the network.
+//! Tests for reports on simulated runs: they are complete, escape all text, and load nothing from the network.
 
 mod against;
 mod odd;
@@ -18,7 +18,7 @@ use anello_lab::{
     Cell, Contender, CoreLayout, Instructions, LabConfig, LabResult, Provenance, Role, echo_cells, run,
 };
 
-/// Contenders: name, role, and CPU time of a request in nanoseconds.
+/// Contenders: name, role, and CPU time per request in nanoseconds.
 const FIELD: [(&str, Role, f64); 8] = [
     ("anello io_uring", Role::Anello, 5_500.0),
     ("anello epoll", Role::Anello, 6_100.0),
@@ -30,7 +30,7 @@ const FIELD: [(&str, Role, f64); 8] = [
     ("fragile", Role::Peer, 7_000.0),
 ];
 
-/// Returns a run of the preset "frevib" with special cases: a peer that cannot start, a peer that is killed, and a name
+/// Returns a run of the "frevib" preset with special cases: a peer that cannot start, a peer that is killed, and a name
 /// with markup characters.
 fn sample() -> LabResult {
     static SAMPLE: LazyLock<LabResult> =

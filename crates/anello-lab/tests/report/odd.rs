@@ -44,7 +44,7 @@ fn empty_run_renders_reports() {
     check_markup(&render_page(&[])).unwrap();
 }
 
-/// Parsed results are consistent. Results constructed by a program need not be.
+/// Parsed results are always consistent. Results constructed by a program may be inconsistent.
 #[test]
 fn inconsistent_result_renders_reports() {
     let idle = Cell { workload: Workload::Idle, ..Cell::echo(1, 1000) };

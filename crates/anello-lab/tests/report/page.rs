@@ -1,4 +1,4 @@
-//! Tests of the HTML page: it is complete and self-contained, and includes every contender, every failure and the raw
+//! Tests for the HTML page: it is complete and self-contained, and includes every contender, every failure and the raw
 //! data.
 
 use anello_lab::executable::Executable;
@@ -115,7 +115,7 @@ fn page_supports_light_and_dark_colours() {
     );
     // Every CSS variable in use is defined.
     for used in page.split("var(--").skip(1) {
-        // The script completes a name.
+        // The script completes some names.
         let name = used.split([')', ',', '$']).next().unwrap();
         assert!(page.contains(&format!("--{name}")), "--{name} has no value");
     }
@@ -127,7 +127,7 @@ fn page_contains_raw_data_of_every_run() {
     other.plan.scenario.name = "other".to_owned();
     let page = render_page(&[one.clone(), other.clone()]);
     check_markup(&page).unwrap();
-    // A truncated page is rejected at any position, because a run can be missing.
+    // A truncated page is rejected at any position, because a run may be missing.
     let last = page.rfind("<script type=\"application/gzip\"").unwrap();
     for cut in [page.find("id=\"raw1\"").unwrap() + 100, last, last - 100, page.rfind("</html>").unwrap()] {
         let why = runs_of(&page[..cut]).unwrap_err();

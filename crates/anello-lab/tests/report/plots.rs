@@ -1,4 +1,4 @@
-//! Tests of the plots that are written as separate files.
+//! Tests for plots that are written to separate files.
 
 use anello_lab::simulation::Noise;
 use anello_lab::{Cell, render_html, render_plots};
@@ -58,7 +58,7 @@ fn latency_and_cpu_are_plotted_over_offered_rate() {
     assert!(names.iter().all(|name| !name.contains("requests-s")), "the rate is given: {names:?}");
 }
 
-/// Returns the data of all charts of a page.
+/// Returns the data of all charts on a page.
 fn charts(page: &str) -> Vec<serde_json::Value> {
     let data = page.split("</figcaption><script type=\"application/json\">").skip(1);
     data.map(|rest| serde_json::from_str(rest.split("</script>").next().unwrap()).unwrap()).collect()

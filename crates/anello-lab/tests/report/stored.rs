@@ -1,4 +1,4 @@
-//! Tests of stored results: compressed, uncompressed, and within pages.
+//! Tests for stored results: compressed, uncompressed, and within pages.
 
 use std::path::Path;
 
@@ -8,7 +8,7 @@ use anello_lab::{LabResult, findings, render_html, render_markdown, render_plots
 
 use super::{check_markup, sample};
 
-/// Returns a recorded run of this repository.
+/// Returns a recorded run from this repository.
 fn recorded(name: &str) -> LabResult {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../results/lab").join(name);
     let mut runs = read_runs(&path).unwrap();

@@ -1,4 +1,4 @@
-//! Tests of the tables, matrices and bars in page and terminal output, for each kind of cell.
+//! Tests for the tables, matrices and bars in pages and terminal output, for each kind of cell.
 
 use anello_lab::compare::{compare, render_comparison};
 use anello_lab::simulation::Noise;

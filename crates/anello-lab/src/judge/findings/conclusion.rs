@@ -1,4 +1,4 @@
-//! Conclusion of a run in one sentence of at most 20 words.
+//! Conclusion of a run: one sentence of at most 20 words.
 
 use crate::judge::findings::method;
 use crate::judge::findings::peers::decision_by;
@@ -29,8 +29,8 @@ pub fn sentence(result: &LabResult) -> String {
     }
 }
 
-/// Returns the measure of the conclusion: memory if only idle connections were measured, the CPU time of server and
-/// load generator if all responses are large, otherwise the CPU time of the server.
+/// Returns the measure that the conclusion is about: memory if only idle connections were measured, the CPU time of
+/// server and load generator if all responses are large, otherwise the CPU time of the server.
 fn measure(result: &LabResult) -> Measure {
     let all = |is: fn(Workload) -> bool| {
         !result.cells.is_empty() && result.cells.iter().all(|cell| is(cell.cell.workload))
@@ -44,7 +44,7 @@ fn measure(result: &LabResult) -> Measure {
     }
 }
 
-/// Returns a short name of the measure.
+/// Returns a short name for the measure.
 fn noun(result: &LabResult, measure: Measure) -> &'static str {
     match measure {
         Measure::Memory => "memory",
@@ -54,8 +54,8 @@ fn noun(result: &LabResult, measure: Measure) -> &'static str {
     }
 }
 
-/// Returns the result of a run with copies of the reference, for which any claimed difference is a false positive. A copy
-/// runs the same command with the same executables. The twin does not count, because the noise floor is computed from it.
+/// Returns the conclusion for a run with copies of the reference, where any claimed difference is a false positive. A
+/// copy runs the same command with the same executables. The twin does not count: the noise floor is computed from it.
 fn copies(result: &LabResult) -> Option<String> {
     let reference = result.contenders.iter().find(|record| record.name == result.plan.reference)?;
     let others =
@@ -88,7 +88,7 @@ fn copies(result: &LabResult) -> Option<String> {
     })
 }
 
-/// Returns the result of the first anello contender that was compared with peers.
+/// Returns the conclusion for the first anello contender that was compared with peers.
 fn peers(result: &LabResult, measure: Measure) -> Option<String> {
     let decision = |own| Some((own, decision_by(result, own, &[measure])?));
     let (own, decision) = result.contenders.iter().find_map(decision)?;
@@ -104,7 +104,7 @@ fn peers(result: &LabResult, measure: Measure) -> Option<String> {
     ))
 }
 
-/// Ratios of one contender to another one, by verdict.
+/// Ratios of one contender to another, by verdict.
 #[derive(Debug, Default)]
 struct Tally {
     better: Vec<f64>,
@@ -133,18 +133,18 @@ impl Tally {
         Tally::of(measure, rows.filter_map(|row| Some((measure.ratio(row)?, measure.verdict(row)))))
     }
 
-    /// Returns the number of cells in which the contender is cheaper, weighted with the median saving.
+    /// Returns the number of cells in which the contender is cheaper, weighted by the median saving.
     fn weight(&self) -> f64 {
         self.better.len() as f64 * (1.0 - quantile(&self.better, 0.5).unwrap_or(1.0))
     }
 
-    /// Returns `true` if the contender is cheaper in a cell and not more expensive in any.
+    /// Returns `true` if the contender is cheaper in a cell and not more expensive in any cell.
     fn is_cheaper(&self) -> bool {
         !self.better.is_empty() && self.worse.is_empty()
     }
 }
 
-/// Formats the range of the distances of ratios from 1: "4.0–10 %".
+/// Formats the range of the ratios' distances from 1: "4.0–10 %".
 fn range(ratios: &[f64]) -> String {
     let distances = ratios.iter().map(|ratio| (ratio - 1.0).abs() * 100.0);
     let (low, high) =
@@ -155,7 +155,7 @@ fn range(ratios: &[f64]) -> String {
     if low == high { format!("{high}\u{a0}%") } else { format!("{low}–{high}\u{a0}%") }
 }
 
-/// The contender with the largest savings compared with the reference, and the runner-up.
+/// Returns the contender with the largest savings compared with the reference, and the runner-up.
 fn ranking<'a>(result: &'a LabResult, cells: &[&CellResult], measure: Measure) -> Vec<(&'a str, Tally)> {
     let others = result.contenders.iter().filter(|record| record.twin_of.is_none());
     let others = others.map(|record| record.name.as_str()).filter(|name| *name != result.plan.reference);
@@ -165,8 +165,8 @@ fn ranking<'a>(result: &'a LabResult, cells: &[&CellResult], measure: Measure) -
     ranking
 }
 
-/// Returns the contender with the lowest cost. It is called the cheapest only if it is not more expensive than the
-/// reference in any cell, and cheaper than the runner-up.
+/// Returns the contender with the lowest cost. The sentence calls it the cheapest only if it is not more expensive than
+/// the reference in any cell, and cheaper than the runner-up.
 fn cheapest(result: &LabResult, cells: &[&CellResult], measure: Measure) -> Option<String> {
     let ranking = ranking(result, cells, measure);
     let (first, tally) = ranking.first()?;
@@ -184,7 +184,7 @@ fn cheapest(result: &LabResult, cells: &[&CellResult], measure: Measure) -> Opti
 }
 
 /// Compares the lowest-cost contender with the runner-up. Returns the name of the runner-up and the comparison in
-/// words. `None` if the run has no two contenders that are cheaper than the reference.
+/// words. `None` if fewer than two contenders are cheaper than the reference.
 pub fn runner_up(result: &LabResult) -> Option<(String, String)> {
     let measure = measure(result);
     let cells: Vec<&CellResult> = result.cells.iter().filter(|cell| measure.applies(&cell.cell)).collect();
@@ -205,7 +205,7 @@ pub fn runner_up(result: &LabResult) -> Option<(String, String)> {
     Some((second.to_owned(), format!("{first} needs {} {}", clauses.join(", "), noun(result, measure))))
 }
 
-/// Compares the two cheapest contenders. `None` if they have no cell in common.
+/// Compares the two cheapest contenders. `None` if no cell contains both.
 fn against_runner_up(result: &LabResult, first: &str, second: &str, measure: Measure) -> Option<Tally> {
     let index_of = |name: &str| result.contenders.iter().position(|record| record.name == name);
     let (first, second) = (index_of(first)?, index_of(second)?);
@@ -213,7 +213,7 @@ fn against_runner_up(result: &LabResult, first: &str, second: &str, measure: Mea
     let is_measured = |cell: &CellResult, index: usize| {
         cell.rows.get(index).is_some_and(|row| row.outcome == Outcome::Measured)
     };
-    // A result that a program constructed can have more cells than its plan.
+    // A result that was constructed by a program can have more cells than its plan.
     let cells = result.cells.iter().take(result.plan.cells.len()).enumerate();
     let entries: Vec<(Ratio, Verdict)> = cells
         .filter(|(_, cell)| {
@@ -227,7 +227,7 @@ fn against_runner_up(result: &LabResult, first: &str, second: &str, measure: Mea
     (!entries.is_empty()).then(|| Tally::of(measure, entries.into_iter()))
 }
 
-/// Returns the result of a run in which no contender is significantly cheaper than the reference.
+/// Returns the conclusion of a run in which no contender is significantly cheaper than the reference.
 fn none_cheaper(result: &LabResult, cells: &[&CellResult], measure: Measure) -> String {
     let (reference, server, noun) =
         (&result.plan.reference, result.workload().server_noun(), noun(result, measure));

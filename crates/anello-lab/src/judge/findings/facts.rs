@@ -9,10 +9,10 @@ use crate::result::FindingKind::{self, Caution, Contender, Failure, Resolution};
 use crate::result::measure::Measure;
 use crate::result::{CellResult, Figures, LabResult, Outcome, Quality, Row, Verdict};
 
-/// A fact of a run: a row of a table with two columns.
+/// A fact about a run: a row of a two-column table.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fact {
-    /// Kind of the fact.
+    /// Kind of fact.
     pub kind: FindingKind,
     /// Subject of the fact: a few words, or the name of a contender.
     pub subject: String,
@@ -20,17 +20,17 @@ pub struct Fact {
     pub text: String,
 }
 
-/// Fraction of the cores' time used by other processes above which it is reported.
+/// Fraction of the cores' time above which the time used by other processes is reported.
 const OTHER_CPU_THRESHOLD: f64 = 0.02;
 
-/// Maximum number of items in a list. Further items are only counted.
+/// Maximum number of items in a list. Items beyond it are only counted.
 const MAX_LISTED: usize = 6;
 
-/// Measures in the order of the facts.
+/// Measures, in the order in which the facts list them.
 const MEASURES: [Measure; 6] =
     [Measure::Cpu, Measure::TotalCpu, Measure::Rate, Measure::P50, Measure::P99, Measure::Memory];
 
-/// Returns the facts, the most important first.
+/// Returns the facts, most important first.
 pub fn facts(result: &LabResult) -> Vec<Fact> {
     let mut facts = Facts { result, all: Vec::new() };
     facts.add(
@@ -127,7 +127,7 @@ impl<'a> Facts<'a> {
         }));
     }
 
-    /// Phases of the machine, contenders that were suspended, other programs, excluded slices.
+    /// Slow and fast phases of the machine, contenders that were suspended, other programs, excluded slices.
     fn machine(&mut self) {
         let result = self.result;
         let phases: Vec<_> = result.cells.iter().filter_map(|cell| cell.phases).collect();
@@ -222,7 +222,7 @@ impl<'a> Facts<'a> {
         );
     }
 
-    /// Bottleneck of closed loops: the load generator, or both.
+    /// Bottleneck in closed loops: the load generator, or both sides.
     fn bottlenecks(&mut self) {
         let (result, plan) = (self.result, &self.result.plan);
         let is_load_bound = |cell: &&CellResult| {
@@ -329,7 +329,7 @@ fn reference_figures<'a>(result: &LabResult, cell: &'a CellResult) -> Option<&'a
     cell.rows.iter().find(|row| row.contender == result.plan.reference)?.figures.as_ref()
 }
 
-/// Joins the first [`MAX_LISTED`] items and adds the number of the remaining items.
+/// Joins the first [`MAX_LISTED`] items and adds the number of remaining items.
 fn listed(items: &[String]) -> String {
     match items.len().saturating_sub(MAX_LISTED) {
         0 => items.join("; "),

@@ -1,10 +1,10 @@
-//! Measurement methods of the cells of a run. Cells without request loops have none.
+//! Measurement methods of the cells in a run. Cells without request loops have no method.
 
 use crate::plan::cell::Cell;
 use crate::plan::method::Method;
 use crate::result::{LabResult, Plan};
 
-/// Returns the method in a cell: "saturated", "whole core", or nothing.
+/// Returns the method used in a cell: "saturated", "whole core", or an empty string.
 pub fn name(plan: &Plan, cell: &Cell) -> &'static str {
     match plan.method_in(cell) {
         _ if !cell.workload.has_loops() => "",
@@ -13,14 +13,14 @@ pub fn name(plan: &Plan, cell: &Cell) -> &'static str {
     }
 }
 
-/// Returns the method of these cells, or "both methods".
+/// Returns the method used in these cells, or "both methods".
 pub fn summary<'a>(plan: &Plan, cells: impl Iterator<Item = &'a Cell>) -> &'static str {
     let mut names = cells.map(|cell| name(plan, cell)).filter(|name| !name.is_empty());
     let first = names.next().unwrap_or("");
     if names.any(|name| name != first) { "both methods" } else { first }
 }
 
-/// Describes the methods of the cells of a run, for example "whole core; saturated: server limited to 80 % of its
+/// Describes the methods used in a run, for example "whole core; saturated: server limited to 80 % of its
 /// core".
 pub fn of_run(result: &LabResult) -> String {
     let mut methods: Vec<String> = Vec::new();

@@ -1,4 +1,4 @@
-//! Comparison of the anello contenders with their peers over all cells.
+//! Comparison of the anello contenders with their peers across all cells.
 
 use crate::judge::comparability::driver_family;
 use crate::plan::cell::Workload;
@@ -9,11 +9,11 @@ use crate::result::{ContenderRecord, LabResult, PairComparison, Verdict};
 /// Minimum number of connections in the cells in which runtimes are compared.
 pub const MANY_CONNECTIONS: usize = 50;
 
-/// Measures that decide which runtime is ahead.
+/// Measures that determine which runtime is ahead.
 const DECISIVE: [Measure; 3] = [Measure::Cpu, Measure::Rate, Measure::P99];
 
 /// Returns the peers with which an anello contender was compared, with the comparisons: first the peers with the same
-/// kind of I/O, then the other runtimes, then the other peers.
+/// kind of I/O, then other runtimes, then all other peers.
 pub fn peers_of<'a>(result: &'a LabResult, own: &str) -> Vec<(&'a str, Vec<&'a PairComparison>)> {
     by_peer(result.all_pair_comparisons().filter(|pair| pair.contender == own))
 }
@@ -29,7 +29,7 @@ fn by_peer<'a>(pairs: impl Iterator<Item = &'a PairComparison>) -> Vec<(&'a str,
     peers
 }
 
-/// Comparisons of an anello contender with the peers that decide whether it is beaten.
+/// Comparisons between an anello contender and the peers that determine whether it is beaten.
 #[derive(Debug, Clone)]
 pub struct Decision<'a> {
     /// Number and kind of the peers, for example "6 peers on io_uring".
@@ -40,7 +40,7 @@ pub struct Decision<'a> {
     pub equal: usize,
     /// Number of comparisons that are too noisy.
     pub noisy: usize,
-    /// Comparisons in which the peer is better, with the measure.
+    /// Comparisons in which the peer is better, each with its measure.
     pub lost: Vec<(Measure, &'a PairComparison)>,
     /// For each comparison without a difference, the difference that it could not have detected, as a fraction: the
     /// noise floor of the cell or half the width of the interval, whichever is larger.
@@ -55,9 +55,9 @@ impl Decision<'_> {
     }
 }
 
-/// Compares an anello contender with its decisive peers by all measures: for HTTP with all peers, because
-/// users choose HTTP servers regardless of their kind of I/O, for other workloads with the peers that use the same kind of I/O.
-/// `None` if there are no comparisons.
+/// Compares an anello contender with its decisive peers by all measures. For HTTP, these are all peers, because users
+/// choose HTTP servers regardless of their kind of I/O. For other workloads, they are the peers with the same kind of
+/// I/O. `None` if there are no comparisons.
 #[must_use]
 pub fn decision<'a>(result: &'a LabResult, own: &ContenderRecord) -> Option<Decision<'a>> {
     decision_by(result, own, &Measure::ALL)
@@ -98,7 +98,7 @@ pub fn decision_by<'a>(
     (decision.comparisons() > 0).then_some(decision)
 }
 
-/// Returns the number of peers in these comparisons, and their driver if peers on another driver are not among them.
+/// Returns the number of peers in these comparisons, with their kind of I/O if not all peers are among them.
 fn counted_peers(result: &LabResult, own: &ContenderRecord, pairs: &[&PairComparison]) -> String {
     let peers = by_peer(pairs.iter().copied());
     let count = format!("{} peer{}", peers.len(), if peers.len() == 1 { "" } else { "s" });
@@ -113,7 +113,7 @@ fn counted_peers(result: &LabResult, own: &ContenderRecord, pairs: &[&PairCompar
     format!("{count} not on {}", if family == "epoll" { "io_uring" } else { "epoll" })
 }
 
-/// Result of the comparison of anello with a runtime in one cell.
+/// Result of comparing anello with a runtime in one cell.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Standing {
     /// Anello is better by at least one measure and not worse by any.
@@ -126,7 +126,7 @@ pub enum Standing {
     TooNoisy,
 }
 
-/// Returns the standings of an anello contender against each async runtime, whatever its kind of I/O, in the echo cells
+/// Returns the standings of an anello contender against each async runtime, whatever its kind of I/O, in echo cells
 /// with at least [`MANY_CONNECTIONS`] connections.
 #[must_use]
 pub fn runtimes<'a>(result: &'a LabResult, own: &str) -> Vec<(&'a str, Vec<Standing>)> {

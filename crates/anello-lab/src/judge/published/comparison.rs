@@ -1,14 +1,14 @@
-//! Comparison of published ratios with those of a run.
+//! Comparison of published ratios with the measured ratios of a run.
 //!
 //! A published ratio refers to two servers and a cell. If the run has the same cell (workload, connections, cores,
-//! offered rate) and contenders that correspond to the two servers, the ratio of the run and its interval are compared
+//! offered rate) and contenders that correspond to the two servers, the measured ratio and its interval are compared
 //! with the published ratio. [`judge()`] decides whether the run confirms it:
 //!
 //! ```text
 //!  published 1.50        1 ......... 1.22 ............ 1.50 ........
-//!  refuted           |--|                                              less than half of the difference (in factors)
+//!  refuted           |--|                                              less than half the difference (in factors)
 //!  confirmed                            |------|                       in the same direction, and at least half of it
-//!  inconclusive        |------------------------|                      the interval allows for both
+//!  inconclusive        |------------------------|                      the interval allows either result
 //! ```
 
 use crate::judge::pairs::CleanSlices;
@@ -33,8 +33,7 @@ const MAX_RATE_RATIO: f64 = 1.3;
 pub struct PublishedComparison {
     /// Published table.
     pub source: &'static Source,
-    /// Compared ratios, in the order of the table. Contains only the ratios for which the run has a cell and a pair of
-    /// contenders.
+    /// Compared ratios, in table order. Contains only the ratios for which the run has a cell and a pair of contenders.
     pub comparisons: Vec<Comparison>,
     /// Results for the claims of the table, one for each claim and pair of contenders.
     pub claims: Vec<ClaimResult>,
@@ -49,18 +48,18 @@ pub struct Comparison {
     pub measure: Measure,
     /// Cell of the published ratio.
     pub published_cell: PublishedCell,
-    /// Cell of the run: the same cell, or the share of one core of the load generator. The offered rate can differ
+    /// Cell of the run: the same cell, or the share of a single load generator core. The offered rate can differ
     /// slightly.
     pub cell: Cell,
-    /// The two published figures; `None` for a measurement that failed or was not published.
+    /// Published figures of the two servers; `None` for a measurement that failed or was not published.
     pub published_figures: (Option<f64>, Option<f64>),
     /// Ratio of the published figures.
     pub published_ratio: Option<f64>,
-    /// Results of the run for each pair of contenders.
+    /// The run's result for each pair of contenders.
     pub ours: Vec<LocalResult>,
 }
 
-/// Ratio of two contenders of the run.
+/// Ratio of two contenders in the run.
 #[derive(Debug, Clone)]
 pub struct LocalResult {
     /// Contender in the numerator of the ratio.
@@ -84,13 +83,13 @@ pub enum Judgement {
     Confirmed,
     /// The run refutes the published ratio.
     Refuted,
-    /// The interval of the run allows for both.
+    /// The interval of the run allows either result.
     Inconclusive,
     /// One of the two contenders was not measured, or no ratio was published.
     NotComparable,
 }
 
-/// Result of one pair of contenders for a published claim.
+/// Result for a published claim and one pair of contenders.
 #[derive(Debug, Clone)]
 pub struct ClaimResult {
     /// The published claim.
@@ -105,9 +104,9 @@ pub struct ClaimResult {
     pub does_not_hold: usize,
     /// Number of inconclusive cells.
     pub cannot_be_told: usize,
-    /// Smallest and largest ratio of the run; `None` if no cell has both ratios.
+    /// Smallest and largest ratio in the run; `None` if no cell has both ratios.
     pub here: Option<(f64, f64)>,
-    /// Smallest and largest published ratio of the same cells.
+    /// Smallest and largest published ratio in the same cells.
     pub published: Option<(f64, f64)>,
     /// `true` if the load generator limited both rates in a cell.
     pub load_bound: bool,
@@ -127,7 +126,7 @@ impl ClaimResult {
 }
 
 /// Compares the run with all published tables for which it has cells and contenders. The table that the scenario
-/// repeats comes first.
+/// reproduces comes first.
 #[must_use]
 pub fn compare_with_published(result: &LabResult) -> Vec<PublishedComparison> {
     let slices = CleanSlices::of(result);
@@ -196,8 +195,8 @@ fn compare(
     })
 }
 
-/// Returns the index of the run's cell that matches the published cell, or that matches the share of one core of the
-/// load generator. Among cells with an offered rate, returns the one with the closest rate.
+/// Returns the index of the run's cell that matches the published cell, or that matches the share of a single
+/// load generator core. Among cells with an offered rate, returns the one with the closest rate.
 fn matching_cell(result: &LabResult, source: &Source, published: &PublishedCell) -> Option<usize> {
     let distance = |cell: &Cell, share: usize| {
         let same = cell.workload == published.workload
@@ -240,7 +239,7 @@ fn our_ratio(
     let median = |row: &Row| row.figure(measure).map(|figure| figure.median);
     let judgement = match (published, ratio) {
         (Some(published), Some(ratio)) => match judge(published, ratio) {
-            // Two servers that both wait for the load generator have equal rates regardless of their capacity.
+            // Two servers that both wait for the load generator have equal rates, regardless of their capacity.
             Judgement::Refuted | Judgement::Confirmed if load_bound => Judgement::Inconclusive,
             judgement => judgement,
         },
@@ -315,7 +314,7 @@ fn is_close_to_one(ratio: f64) -> bool {
     (1.0 / MAX_LEVEL_RATIO..=MAX_LEVEL_RATIO).contains(&ratio)
 }
 
-/// Returns the results of all pairs of contenders for a claim.
+/// Returns the results for a claim, one for each pair of contenders.
 fn judge_claim(claim: &'static Claim, comparisons: &[Comparison]) -> Vec<ClaimResult> {
     let concerned: Vec<&Comparison> = comparisons
         .iter()

@@ -11,19 +11,19 @@ use crate::result::measure::Measure;
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Source {
-    /// Short name, which is also the name of the preset that repeats the comparison.
+    /// Short name, which is also the name of the preset that reproduces the comparison.
     pub key: String,
     /// Publisher and year.
     pub title: String,
     /// Machine and conditions of the measurement.
     pub measured_on: String,
-    /// Number of cores of the load generator per core of the server. The connections and the rate are divided equally
-    /// among these cores. A run whose load generator uses one core is compared with the share of one core.
+    /// Number of load generator cores per server core. The connections and the rate are divided equally
+    /// among these cores. A run whose load generator uses one core is compared with the share of a single core.
     #[serde(default = "one")]
     pub load_cores: usize,
     /// Compared pairs of servers.
     pub pairs: Vec<Pair>,
-    /// Claims of the publication.
+    /// Claims made by the publication.
     pub claims: Vec<Claim>,
 }
 
@@ -41,7 +41,7 @@ pub struct Pair {
     pub ours: Vec<(String, String)>,
 }
 
-/// A claim in words about the cells of a table within these bounds.
+/// A claim, in words, about the table cells within these bounds.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Claim {
@@ -62,10 +62,10 @@ pub struct Claim {
     /// Maximum number of connections.
     #[serde(default = "unlimited")]
     pub max_connections: usize,
-    /// Minimum number of cores of the server.
+    /// Minimum number of server cores.
     #[serde(default)]
     pub min_server_cores: usize,
-    /// Maximum number of cores of the server.
+    /// Maximum number of server cores.
     #[serde(default = "unlimited")]
     pub max_server_cores: usize,
 }
@@ -107,7 +107,7 @@ impl Source {
     }
 }
 
-/// Published tables of this crate.
+/// Published tables embedded in this crate.
 pub static SOURCES: LazyLock<Vec<Source>> = LazyLock::new(|| {
     #[derive(Deserialize)]
     struct Sources {

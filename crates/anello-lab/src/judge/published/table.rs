@@ -11,9 +11,9 @@ use crate::plan::site::Target;
 pub struct Figure {
     /// Published name of the server.
     pub server: String,
-    /// Number of the column if two published columns have the same heading.
+    /// Column number, if two published columns have the same heading.
     pub column: Option<u64>,
-    /// Cell of the measurement.
+    /// Measured cell.
     pub cell: PublishedCell,
     /// Requests answered per second; `None` if the measurement failed or was not published.
     pub requests_per_second: Option<f64>,
@@ -36,8 +36,8 @@ pub const PEAKS_OF: &str = "Monoio's benchmark, 2021";
 
 const PEAKS: &str = include_str!("../../../published/monoio_2021_best.csv");
 
-/// Returns the highest published rate of a server for this message size and number of cores, over all numbers of
-/// connections. Returns `None` if no rate was published.
+/// Returns the highest published rate of a server for this message size and number of cores, over all
+/// connection counts. Returns `None` if no rate was published.
 #[must_use]
 pub fn peak(server: &str, message_bytes: usize, server_cores: usize) -> Option<Figure> {
     // The table is compiled in and a test parses it, so parsing does not fail here.
@@ -63,7 +63,7 @@ pub struct PublishedCell {
     pub workload: Workload,
     /// Number of concurrent connections.
     pub connections: usize,
-    /// Number of cores of the server.
+    /// Number of server cores.
     pub server_cores: usize,
     /// Offered requests per second; `None` for a closed loop.
     pub offered_per_second: Option<u64>,
@@ -73,12 +73,12 @@ pub struct PublishedCell {
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("line {line}: {what}")]
 pub struct TableError {
-    /// Line number, from 1.
+    /// Line number, 1-based.
     line: u64,
     what: String,
 }
 
-/// A row as it is in the table. Further columns are ignored.
+/// A row as it appears in the table. Other columns are ignored.
 #[derive(Deserialize)]
 struct Record {
     server: String,
@@ -93,11 +93,11 @@ struct Record {
     cpu_percent: Option<f64>,
 }
 
-/// Parses a table: a line of column names, then one figure per line. The workload is HTTP if there is a column `target`,
-/// otherwise echo with messages of `message_bytes`.
+/// Parses a table: a line of column names, then one figure per line. The workload is HTTP if there is a column
+/// `target`, otherwise echo with messages of `message_bytes`.
 ///
 /// # Errors
-/// Returns the first line with a problem and a description of the problem.
+/// Returns the number of the first line with a problem, and a description of the problem.
 pub fn parse(text: &str) -> Result<Vec<Figure>, TableError> {
     let mut reader = csv::ReaderBuilder::new().trim(csv::Trim::All).from_reader(text.as_bytes());
     let error = |error: csv::Error| {

@@ -1,13 +1,13 @@
 //! Medians, quartiles and bootstrap confidence intervals. No distribution of the noise is assumed.
 //!
 //! Comparisons are *paired*: within one round, the contender and the reference ran shortly after each other, so slow
-//! drift of the machine cancels out of their ratio. The interval of the median ratio comes from a two-level bootstrap
-//! that resamples passes, and then rounds within each pass. Two levels are needed because every pass starts new
+//! drift of the machine cancels out in their ratio. The interval of the median ratio comes from a two-level bootstrap
+//! that first resamples passes, then rounds within each pass. Two levels are needed because every pass starts new
 //! processes, and some properties of a process (address layout, page placement) affect its speed for its whole
 //! lifetime.
 //!
 //! With few passes, a bootstrap interval is too narrow for its nominal confidence, because the sample contains little
-//! of the variation between passes. The interval is therefore widened with Student's t-distribution for that number of
+//! of the variation between passes. The interval is therefore widened using Student's t-distribution for that number of
 //! passes. The tests verify the coverage with a variation of 2 to 5 % between processes.
 
 pub mod phases;
@@ -18,7 +18,7 @@ use crate::result::{Estimate, Ratio};
 /// Number of bootstrap resamples.
 pub const RESAMPLES: usize = 2000;
 
-/// Number of bootstrap resamples for low deciles. They are shown for information only, no verdict depends on them.
+/// Number of bootstrap resamples for low deciles. They are shown for information only: no verdict depends on them.
 const LOW_DECILE_RESAMPLES: usize = 500;
 
 /// Confidence level of the intervals. It is high because one run makes many comparisons.
@@ -65,8 +65,9 @@ impl Ratio {
         Ratio::of_resampled(estimate, medians, (all.len(), passes.len()), 1)
     }
 
-    /// Builds the ratio from its estimate and its values in the resamples of `runs` runs. The interval is widened for
-    /// the number of passes. Returns `None` if there are no finite values or if the estimate is not a positive number.
+    /// Builds the ratio from its estimate and its values in the resamples of `runs` runs. The interval is widened
+    /// according to the number of passes. Returns `None` if there are no finite values or if the estimate is not a
+    /// positive number.
     pub(crate) fn of_resampled(
         estimate: f64,
         mut resampled: Vec<f64>,
@@ -92,10 +93,10 @@ impl Ratio {
         })
     }
 
-    /// Computes the ratio of the low deciles of two contenders and its bootstrap interval. `left` and `right` hold the
-    /// values of each pass. The ratio shows how the contenders differ when the machine is at its fastest. Each resample
-    /// uses the same passes for both contenders, and separate slices within each pass. Returns `None` if no pass
-    /// contains values of both.
+    /// Computes the ratio between two contenders' low deciles, with its bootstrap interval. `left` and `right` hold the
+    /// values of each pass. The ratio shows how the contenders differ while the machine is at its fastest. Each
+    /// resample uses the same passes for both contenders, and separate slices within each pass. Returns `None` if no
+    /// pass contains values for both.
     pub fn of_low_deciles(left: &[Vec<f64>], right: &[Vec<f64>], random: &mut Random) -> Option<Ratio> {
         let both: Vec<(&Vec<f64>, &Vec<f64>)> =
             left.iter().zip(right).filter(|(left, right)| !left.is_empty() && !right.is_empty()).collect();
@@ -127,7 +128,7 @@ impl Ratio {
         self.low <= 1.0 && 1.0 <= self.high
     }
 
-    /// Returns the larger distance of the two interval bounds from 1, before the interval was widened. For two
+    /// Returns the distance from 1 of the farther interval bound, before the interval was widened. For two
     /// identical servers, this is the observed difference between them.
     pub fn max_deviation(&self) -> f64 {
         let unstretched = |bound: f64| {
@@ -137,11 +138,11 @@ impl Ratio {
     }
 }
 
-/// Returns the factor by which a bootstrap interval over this number of pairs and passes must be widened.
+/// Returns the factor by which a bootstrap interval over these numbers of pairs and passes must be widened.
 ///
-/// The factor replaces the normal quantile by Student's quantile, and the standard deviation of the sample by the
-/// estimate for the population. A single pass contains no information on the variation between processes and is treated
-/// as two passes. `runs` is the number of compared runs, each with `passes` passes.
+/// The factor replaces the normal quantile with Student's quantile, and the standard deviation of the sample with the
+/// estimate for the population. A single pass contains no information about the variation between processes and is
+/// treated as two passes. `runs` is the number of compared runs, each with `passes` passes.
 fn small_sample_stretch(pairs: usize, passes: usize, runs: usize) -> f64 {
     /// 99.5 % quantiles of Student's t-distribution for 1 to 8 degrees of freedom.
     const STUDENT: [f64; 8] = [63.657, 9.925, 5.841, 4.604, 4.032, 3.707, 3.499, 3.355];
@@ -149,11 +150,11 @@ fn small_sample_stretch(pairs: usize, passes: usize, runs: usize) -> f64 {
     const NORMAL: f64 = 2.5758;
     let passes = passes.max(2);
     let freedom = runs * (passes - 1);
-    // Outside the table: the first terms of the series expansion in 1 / degrees of freedom.
+    // Outside the table: the first terms of the series expansion in 1 / (degrees of freedom).
     let expansion = |freedom: f64| NORMAL + 4.917 / freedom + 8.83 / (freedom * freedom);
     let student = STUDENT.get(freedom - 1).copied().unwrap_or_else(|| expansion(freedom as f64));
     let sample_correction = (passes as f64 / (passes - 1) as f64).sqrt();
-    // The median of a resample takes discrete values, so that the interval of a small sample is one step too narrow.
+    // The median of a resample takes discrete values, so the interval of a small sample is one step too narrow.
     (student / NORMAL * sample_correction).max(1.0 + 4.0 / pairs.max(1) as f64)
 }
 

@@ -1,9 +1,9 @@
 //! Detection of slow and fast phases of the machine.
 //!
-//! A virtual machine on a shared core, or a CPU that changes its clock, can be slower by a factor of 1.6 for seconds at
-//! a time. Contenders that run in different phases then differ by chance. Since the contenders of a cell alternate
-//! every few milliseconds, a slow phase is a sequence of slices of different contenders that are all slower by the same
-//! factor than usual for their contender.
+//! A virtual machine on a shared core, or a CPU that changes its clock rate, can be slower by a factor of 1.6 for
+//! seconds at a time. Contenders that run in different phases then differ by chance. Since the contenders of a cell
+//! alternate every few milliseconds, a slow phase is a sequence of slices from different contenders that are all slower
+//! than usual for their contender by the same factor.
 //!
 //! Model, in logarithms: slowness of a slice = *level of its contender* + *gap* × *phase* + noise, where the phase is 0
 //! or 1 and rarely changes. It is fitted iteratively:
@@ -11,12 +11,13 @@
 //! 1. The residual of a slice is its slowness minus the level of its contender.
 //! 2. The Viterbi algorithm finds the most likely sequence of phases for the current gap and noise. Each change costs
 //!    `CHANGE_COST`; one slice costs at most `MAX_OUTLIER_COST`. The first estimate is a thresholded running mean.
-//! 3. Levels (medians), gap and noise are computed again with these phases.
+//! 3. Levels (medians), gap and noise are recomputed with these phases.
 //!
 //! Phases are reported only if the gap is at least `MIN_GAP` and `MIN_SEPARATION` times the noise, both phases contain
-//! enough slices, and phases last long enough. Noise with a single level, slow drift and single outliers have no phases.
+//! enough slices, and phases last long enough. Noise around a single level, slow drift and isolated outliers are not
+//! reported as phases.
 
-/// Natural logarithm of the minimum factor between two phases: 1.12.
+/// Minimum factor between two phases, 1.12, as a natural logarithm.
 const MIN_GAP: f64 = 0.113;
 
 /// Minimum gap as a multiple of the noise of one slice.
@@ -31,35 +32,35 @@ const MIN_PHASE_LENGTH: usize = 4;
 /// Minimum mean number of slices per contender. With fewer, its level cannot be separated from the phases.
 const MIN_SLICES_PER_CONTENDER: usize = 4;
 
-/// Cost of a change of phase, in units of squared noise.
+/// Cost of a phase change, in units of squared noise.
 const CHANGE_COST: f64 = 12.0;
 
 /// Maximum cost of one slice, in the same units.
 const MAX_OUTLIER_COST: f64 = 9.0;
 
-/// Number of slices on either side in the running mean of the first estimate.
+/// Number of slices on either side of the center in the running mean of the first estimate.
 const SMOOTHING_RADIUS: usize = 4;
 
 /// Number of iterations. The fit converges after three or four.
 const FIT_ITERATIONS: usize = 6;
 
-/// Cost of a request in one slice.
+/// Cost per request in one slice.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Sample {
     /// Index of the contender.
     pub contender: usize,
     /// Group of samples that follow each other closely in time. The phase can change between groups at no cost.
     pub stretch: usize,
-    /// Cost of a request in any unit; greater than 0.
+    /// Cost per request, in any unit; greater than 0.
     pub cost: f64,
 }
 
-/// Phases of the machine.
+/// Slow and fast phases of the machine.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Phases {
     /// For each sample: `true` if it ran in the slow phase.
     pub slow: Vec<bool>,
-    /// Cost of a request in the slow phase as a multiple of the cost in the fast phase.
+    /// Cost per request in the slow phase, as a multiple of the cost in the fast phase.
     pub slow_factor: f64,
 }
 
@@ -70,7 +71,7 @@ impl Phases {
     }
 }
 
-/// Returns the phases of samples in the order of time. `None` if there is only one phase.
+/// Returns the phases of samples that are in chronological order. `None` if there is only one phase.
 pub fn find(samples: &[Sample]) -> Option<Phases> {
     if samples.len() < 2 * MIN_SLICES
         || samples.iter().any(|sample| sample.cost.is_nan() || sample.cost <= 0.0)
@@ -128,7 +129,7 @@ fn initial_phases(samples: &[Sample], slowness: &[f64]) -> Option<Vec<bool>> {
     Some(smooth.iter().map(|&value| value > cut).collect())
 }
 
-/// Returns the threshold that splits the values into two parts with the smallest variance within the parts.
+/// Returns the threshold that splits the values into two parts such that the variance within the parts is smallest.
 fn best_threshold(values: &[f64]) -> Option<f64> {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
@@ -182,7 +183,7 @@ fn noise_of(residuals: &[f64], slow: &[bool], gap: f64) -> f64 {
     1.4826 * super::median(&mut deviations)
 }
 
-/// Returns the sequence of phases with the smallest cost: squared deviations in units of noise, and the changes.
+/// Returns the sequence of phases with the smallest cost: squared deviations in units of noise, plus the phase changes.
 fn viterbi_phases(samples: &[Sample], residuals: &[f64], zero: f64, gap: f64, noise: f64) -> Vec<bool> {
     let cost = |index: usize, slow: usize| {
         let deviation = (residuals[index] - zero - gap * slow as f64) / noise;

@@ -14,10 +14,10 @@ use crate::plan::peers::manifest::Manifest;
 use crate::plan::peers::origin::{Origin, PinnedLibrary};
 use crate::plan::peers::toolchains::Toolchains;
 
-/// Directories within a peer's directory that contain no sources. Tools that were run by hand created them.
+/// Directories within a peer's directory that contain no sources. They are created by tools that were run by hand.
 const NO_SOURCES: [&str; 4] = ["target", "build", "node_modules", ".git"];
 
-/// Number of lines at the end of the log that are reported when a build fails.
+/// Number of trailing log lines that are reported when a build fails.
 const LAST_LINES: usize = 8;
 
 /// A peer: its manifest and its directories.
@@ -42,9 +42,9 @@ pub struct Built {
     pub version: String,
     /// Version output of the compiler.
     pub compiler: String,
-    /// Commands of the build.
+    /// Build commands.
     pub commands: Vec<String>,
-    /// Time of the build, in seconds since 1970.
+    /// Build time, in seconds since 1970.
     pub built_unix_s: u64,
     /// Origin of the library and the server. Empty in records from older versions.
     #[serde(default)]
@@ -100,7 +100,7 @@ impl Peer {
         PinnedLibrary { name: &self.manifest.library, directory: &self.folder }
     }
 
-    /// Returns the programs of the toolchain that are not found.
+    /// Returns the toolchain programs that are not found.
     pub fn missing_programs(&self, toolchains: &Toolchains) -> Vec<String> {
         let missing = |program: &&String| toolchains.locate(program).is_none();
         self.manifest.toolchain.iter().filter(missing).cloned().collect()
@@ -122,8 +122,8 @@ impl Peer {
         }
     }
 
-    /// Builds the peer unless it is up to date and was built by the same compiler. `force` always builds. May take
-    /// minutes and may download the dependencies of the lock file.
+    /// Builds the peer unless it is up to date and was built by the same compiler. With `force`, always builds it. May
+    /// take minutes and may download the dependencies in the lock file.
     pub fn build(&self, toolchains: &Toolchains, force: bool) -> Outcome {
         let hint = self.manifest.hint.clone();
         let programs = self.missing_programs(toolchains);
@@ -159,7 +159,7 @@ impl Peer {
             }
         };
         let mut file = prepare().map_err(|error| format!("{}: {error}", self.out.display()))?;
-        // Sources that change during the build are newer than the build.
+        // Sources that change during the build count as newer than the build.
         let start = SystemTime::now();
         let mut commands = Vec::new();
         for words in &self.manifest.build {
@@ -203,7 +203,7 @@ impl Peer {
         }
     }
 
-    /// Returns the paths of the program's words that are missing build results.
+    /// Returns the paths in the program command that refer to missing build results.
     fn missing_parts(&self) -> Vec<String> {
         let program = self.manifest.program.iter().enumerate();
         let files = program.filter(|(index, word)| *index == 0 || word.starts_with("{out}"));
@@ -235,7 +235,7 @@ fn newest_below(directory: &Path) -> io::Result<SystemTime> {
     Ok(newest)
 }
 
-/// Writes the record atomically, with the start of the build as its modification time.
+/// Writes the record atomically. Its modification time is the start of the build.
 fn write_record(record: &Path, built: &Built, start: SystemTime) -> io::Result<()> {
     let mut text = serde_json::to_string_pretty(built)?;
     text.push('\n');

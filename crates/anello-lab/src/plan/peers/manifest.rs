@@ -1,4 +1,4 @@
-//! `peer.toml`: description, build and start of a peer. `peers/README.md` explains how to write one.
+//! `peer.toml`: describes a peer and how to build and start it. `peers/README.md` explains how to write one.
 
 use std::fs;
 use std::io;
@@ -17,13 +17,13 @@ use crate::plan::toml_error::describe_toml_error;
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Manifest {
-    /// Name of letters, digits, `-`, `_` and `.`. Also the name of the output directory.
+    /// Name, consisting of letters, digits, `-`, `_` and `.`. Also the name of the output directory.
     pub name: String,
     /// One-line description.
     pub title: String,
     /// Programming language.
     pub language: String,
-    /// Protocol of the server. Default: echo.
+    /// Protocol that the server speaks. Default: echo.
     #[serde(default)]
     pub protocol: Protocol,
     /// Resources that an HTTP server can serve. Not empty for an HTTP server, empty for an echo server.
@@ -36,7 +36,7 @@ pub struct Manifest {
     pub kind: Kind,
     /// Library that the peer demonstrates, as named in its lock file.
     pub library: String,
-    /// Version of the library, as in its lock file. If `None`, `version_command` determines it.
+    /// Version of the library, as in the lock file. If `None`, `version_command` determines it.
     #[serde(default)]
     pub version: Option<String>,
     /// Command that prints the version of a library that is installed on the machine.
@@ -48,16 +48,16 @@ pub struct Manifest {
     pub compiler: Vec<String>,
     /// Build commands, run in order in the peer's directory.
     pub build: Vec<Vec<String>>,
-    /// Further build requirements, as a clause. Shown when a build fails.
+    /// Other build requirements, as a clause. Shown when a build fails.
     #[serde(default)]
     pub hint: Option<String>,
-    /// Directories with further sources, relative to the peer's directory.
+    /// Directories with additional sources, relative to the peer's directory.
     #[serde(default)]
     pub sources: Vec<String>,
     /// Program and its first arguments. `--addr`, `--cores`, `--root` for a file server, and the contender's own
     /// arguments are appended.
     pub program: Vec<String>,
-    /// Duration of the load before the first measurement, in seconds.
+    /// Duration of the warm-up before the first measurement, in seconds.
     #[serde(default)]
     pub warm_up_s: u64,
     /// Contenders of the peer. Not empty.
@@ -76,10 +76,10 @@ pub struct ManifestContender {
     /// Additional arguments.
     #[serde(default)]
     pub arguments: Vec<String>,
-    /// Further facts for the report.
+    /// Other facts for the report.
     #[serde(default)]
     pub features: Vec<String>,
-    /// Maximum number of connections that it supports. Cells with more connections skip it.
+    /// Maximum number of connections that it supports. It is skipped in cells with more connections.
     #[serde(default)]
     pub connections_limit: Option<usize>,
 }
@@ -122,7 +122,7 @@ impl Manifest {
         })
     }
 
-    /// Parses and validates the text of a `peer.toml`. Errors contain the line number, from 1, if it is known.
+    /// Parses and validates the text of a `peer.toml`. Errors contain the 1-based line number, if known.
     fn parse(text: &str) -> Result<Manifest, (Option<usize>, String)> {
         let manifest: Manifest = toml::from_str(text).map_err(|error| {
             (
@@ -177,18 +177,18 @@ impl Manifest {
     }
 }
 
-/// Creates an error whose text starts with the path of a file.
+/// Creates an error whose message starts with the path of a file.
 pub(super) fn in_file(file: &Path, text: &str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, format!("{}: {text}", file.display()))
 }
 
-/// Returns the line number, from 1, of a position in a text.
+/// Returns the 1-based line number of a position in a text.
 fn line_of(text: &str, span: &Range<usize>) -> usize {
     let before = text.as_bytes().get(..span.start).unwrap_or(text.as_bytes());
     before.iter().filter(|&&byte| byte == b'\n').count() + 1
 }
 
-/// Returns the number, from 1, of the first line that starts with a key or the table of this name.
+/// Returns the 1-based number of the first line that starts with the key or table of this name.
 fn line_of_key(text: &str, key: &str) -> Option<usize> {
     let starts_with_key = |line: &str| line.trim_start_matches(['[', ' ']).starts_with(key);
     text.lines().position(starts_with_key).map(|index| index + 1)

@@ -1,7 +1,7 @@
 //! Peers: echo and HTTP servers based on other libraries and runtimes, each a small project, for comparison with
 //! anello.
 //!
-//! The directory of peers has a subdirectory for each peer. Its `peer.toml` ([`Manifest`]) describes the peer and
+//! The peers' directory has a subdirectory for each peer. Its `peer.toml` ([`Manifest`]) describes the peer and
 //! how it is built and started. Build results are written to a separate output directory per peer:
 //!
 //! ```text
@@ -14,7 +14,7 @@
 //!
 //! Invariants:
 //! - A peer counts as built only if its program and `built.json` exist and no source is newer than `built.json`.
-//!   This file is removed before a build starts and written after all steps have succeeded.
+//!   `built.json` is removed before a build starts and written after all steps have succeeded.
 //! - A failed build of one peer does not affect other peers.
 //! - Nothing in this module prints.
 
@@ -40,7 +40,7 @@ use manifest::in_file;
 use crate::plan::contender::{Contender, ROOT};
 pub use crate::plan::contender::{Kind, Serves};
 
-/// The peers of a directory, ordered by name.
+/// The peers in a directory, ordered by name.
 #[derive(Debug, Clone)]
 pub struct Peers {
     directory: PathBuf,
@@ -79,9 +79,9 @@ impl Peers {
         Ok(peers)
     }
 
-    /// Finds the peers in `directory` or, if it is `None`, in `peers` in the current directory, else in `peers` of
-    /// the workspace of this program. They are built in the target directory of this program or, if the program is
-    /// installed, in the target directory next to the peers.
+    /// Finds the peers in `directory` or, if it is `None`, in `peers` in the current directory, otherwise in
+    /// `peers` in this program's workspace. They are built in the target directory of this program or, if the program
+    /// is installed, in the target directory next to the peers.
     ///
     /// # Errors
     /// Returns the errors of [`open`](Self::open), and an error if the path of this program is unknown.
@@ -109,8 +109,8 @@ impl Peers {
         self.peers.iter().filter(move |peer| peer.manifest.protocol == protocol)
     }
 
-    /// Returns the peers with the given names, ordered by name. The name of a peer, of its directory or of one of
-    /// its contenders selects it.
+    /// Returns the peers with the given names, ordered by name. A peer is selected by its own name, its
+    /// directory name, or the name of one of its contenders.
     ///
     /// # Errors
     /// Returns an error that names the first unknown name.
@@ -136,7 +136,7 @@ impl Peers {
         built.flat_map(|(peer, built)| peer.contenders(&built, cores)).collect()
     }
 
-    /// Checks that names are unique, because results are stored by name.
+    /// Checks that names are unique, as results are stored by name.
     fn check_names(&self) -> io::Result<()> {
         let (mut peers, mut contenders) = (HashSet::new(), HashSet::new());
         for peer in &self.peers {
@@ -159,8 +159,8 @@ fn has_peers(directory: &Path) -> bool {
     entries.into_iter().any(|entry| entry.path().join("peer.toml").is_file())
 }
 
-/// Returns the absolute path, without `..` if it exists. Builds run in the peers' directories, so relative paths
-/// would be wrong.
+/// Returns the absolute path, without `..` if it exists. Builds run in the peers' directories, where
+/// relative paths would be wrong.
 fn absolute(path: &Path) -> io::Result<PathBuf> {
     fs::canonicalize(path).or_else(|_| std::path::absolute(path))
 }

@@ -1,4 +1,4 @@
-//! Origin of a peer: its library as pinned by the lock file, and its server by the commit of its sources.
+//! Origin of a peer: the library version pinned by the lock file, and the commit of the server's sources.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use crate::plan::commit::{self, CHANGED};
 /// Origin of a peer, as far as it is known.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Origin {
-    /// Checksum of the library in the lock file: "sha256:…" of a crate's archive, "h1:…" of a Go module.
+    /// Checksum of the library in the lock file: "sha256:…" for a crate's archive, "h1:…" for a Go module.
     #[serde(default)]
     pub library_checksum: Option<String>,
     /// Commit of the library, from its version or from the published crate.
@@ -21,7 +21,7 @@ pub struct Origin {
     pub server_commit: Option<String>,
 }
 
-/// A library, as pinned by the project in a directory.
+/// A library whose version is pinned by the project in a directory.
 #[derive(Clone, Copy)]
 pub(super) struct PinnedLibrary<'a> {
     pub(super) name: &'a str,
@@ -36,7 +36,7 @@ impl Origin {
         Origin { server_commit: commit::of_sources(sources), ..Origin::pinned(library, version) }
     }
 
-    /// Determines the origin of the library, which depends only on lock file and version. Also available for a peer
+    /// Determines the origin of the library, which depends only on the lock file and the version. Also works for a peer
     /// whose build record does not contain its origin.
     pub(super) fn pinned(library: PinnedLibrary<'_>, version: &str) -> Origin {
         let PinnedLibrary { name, directory } = library;
@@ -49,7 +49,7 @@ impl Origin {
     }
 }
 
-/// Returns the checksum of the library in the lock file of the project in `directory`.
+/// Returns the library's checksum in the lock file of the project in `directory`.
 pub(super) fn locked_checksum(directory: &Path, library: &str, version: &str) -> Option<String> {
     let read = |name: &str| fs::read_to_string(directory.join(name)).ok();
     if let Some(lock) = read("Cargo.lock") {

@@ -31,14 +31,14 @@ impl Toolchains {
         directories.map(|directory| directory.join(program)).find(|file| is_executable(file))
     }
 
-    /// Creates a command with this search path and empty standard input.
+    /// Creates a command with this search path and an empty standard input.
     pub(super) fn command(&self, words: &[String], directory: &Path) -> io::Result<Command> {
         let name = words.first().map_or("", String::as_str);
         let program = if name.contains('/') { Some(directory.join(name)) } else { self.locate(name) };
         let program = program
             .ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, format!("{name} is not on PATH")))?;
         let mut command = Command::new(program);
-        // `cargo run` of the workspace sets RUSTUP_TOOLCHAIN, which would override the toolchain of the peer.
+        // `cargo run` in the workspace sets RUSTUP_TOOLCHAIN, which would override the peer's toolchain.
         command.args(&words[1..]).current_dir(directory).stdin(Stdio::null());
         command.env("PATH", &self.path).env_remove("RUSTUP_TOOLCHAIN");
         Ok(command)

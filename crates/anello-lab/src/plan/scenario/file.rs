@@ -1,7 +1,7 @@
 //! Scenario files in TOML. `docs/reference/lab-scenarios.md` documents every key; the presets are examples.
 //!
 //! Parsing is strict. An unknown key, an invalid number or a cell that does not fit the protocol is an error that
-//! names file, line and column, shows the line, and states the remedy. This module does not depend on the machine:
+//! gives the file, line and column, shows the line, and states the remedy. This module does not depend on the machine:
 //! `resolve.rs` creates a [`LabConfig`](crate::LabConfig) from a file and a machine.
 
 use std::fmt;
@@ -90,7 +90,7 @@ pub(super) enum Protocol {
 }
 
 impl Protocol {
-    /// Returns HTTP for HTTPS, and any other protocol unchanged. Keys of HTTP are also valid for HTTPS.
+    /// Returns HTTP for HTTPS, and any other protocol unchanged. HTTP keys are also valid for HTTPS.
     pub fn without_tls(self) -> Protocol {
         if self == Protocol::Https { Protocol::Http } else { self }
     }
@@ -242,11 +242,11 @@ impl ScenarioFile {
 /// Error in a scenario file, with its position and remedy.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ScenarioError {
-    /// File name as given, or the name of a preset.
+    /// File name as given, or preset name.
     file_name: String,
-    /// Line number, from 1.
+    /// Line number, 1-based.
     line: usize,
-    /// Column number in characters, from 1.
+    /// Column number in characters, 1-based.
     column: usize,
     /// Text of the line.
     quoted: String,

@@ -1,4 +1,4 @@
-//! Scenario files, and their resolution on a machine.
+//! Scenario files, and how they are resolved on a machine.
 //!
 //! ```text
 //!  scenario file (TOML) ─► ScenarioFile ─┐
@@ -53,7 +53,7 @@ impl LabConfig {
         LabConfig::preset("quick", executable).expect("preset fits any machine")
     }
 
-    /// Returns the `smoke` preset, which takes a few seconds. It shows that everything works; its results are
+    /// Returns the `smoke` preset, which takes a few seconds. It shows that everything works, but its results are
     /// imprecise.
     ///
     /// # Panics

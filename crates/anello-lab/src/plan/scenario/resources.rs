@@ -30,8 +30,8 @@ pub struct Resources {
 }
 
 impl Resources {
-    /// Returns the resources of this machine, without peers. `executable` is the `anello` command, `disk_file` the
-    /// file of the disk workers.
+    /// Returns the resources of this machine, without peers. `executable` is the `anello` command, and `disk_file` is
+    /// the disk workers' file.
     pub fn of_this_machine(executable: PathBuf, disk_file: PathBuf) -> Resources {
         let cores = allowed_cores();
         Resources {
@@ -47,7 +47,7 @@ impl Resources {
         }
     }
 
-    /// Adds the peers: the contenders of built peers, and the names of the contenders of other peers.
+    /// Adds the peers: the contenders of built peers, and the names of other peers' contenders.
     #[must_use]
     pub fn with_peers(self, peers: &Peers) -> Resources {
         let contenders_of = |protocol| {
@@ -62,8 +62,8 @@ impl Resources {
     }
 
     /// Returns the cores in the order in which they are used: one hardware thread of each physical core in ascending
-    /// order, then the others. Threads of one physical core share execution units, so the load generator would slow
-    /// down the server.
+    /// order, then the others. Threads of one physical core share execution units, so a load generator on the same
+    /// physical core would slow down the server.
     pub(super) fn cores_by_independence(&self) -> Vec<usize> {
         let (mut separate, mut others): (Vec<usize>, Vec<usize>) = (Vec::new(), Vec::new());
         for &core in &self.cores {

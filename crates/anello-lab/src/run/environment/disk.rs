@@ -1,4 +1,4 @@
-//! Storage under the disk workers' file, read from `/proc/self/mountinfo` and the block devices under `/sys`.
+//! Storage that holds the disk workers' file, read from `/proc/self/mountinfo` and the block devices under `/sys`.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ impl Disk {
     /// Returns the storage of `file`, which need not exist yet. `None` if no mount point contains it.
     pub(super) fn of(tree: &Tree<'_>, file: &Path) -> Option<Disk> {
         let (mounts, file) = (tree.text("proc/self/mountinfo")?, resolve_links(file));
-        // The innermost mount contains the file. Of several mounts at one path, the last one hides the others.
+        // The innermost mount contains the file. If several mounts have the same path, the last one hides the others.
         let containing =
             mounts.lines().filter_map(Mount::parse).filter(|mount| file.starts_with(&mount.mount_point));
         let mount = containing.max_by_key(|mount| mount.mount_point.components().count())?;
@@ -49,7 +49,7 @@ impl Mount<'_> {
     }
 
     /// Returns the directory of the block device. The device number of a file system that spans several devices
-    /// does not belong to any block device. In this case the mounted source identifies the device.
+    /// does not belong to any block device. In that case, the mounted source identifies the device.
     fn device_directory(&self, tree: &Tree<'_>) -> Option<String> {
         let by_name = || {
             let source = self.source.strip_prefix('/').filter(|source| source.starts_with("dev/"))?;
@@ -82,7 +82,7 @@ fn resolve_links(file: &Path) -> PathBuf {
     fs::canonicalize(&file).ok().or_else(in_parent).unwrap_or(file)
 }
 
-/// Decodes the octal escapes of mountinfo, such as `\040` for a space.
+/// Decodes octal escapes in mountinfo, such as `\040` for a space.
 fn unescape(text: &str) -> String {
     let mut parts = text.split('\\');
     let mut whole = parts.next().unwrap_or_default().to_owned();

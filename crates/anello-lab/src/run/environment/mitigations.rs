@@ -10,7 +10,7 @@ pub(super) struct Vulnerabilities {
     /// Active mitigations, by vulnerability: "meltdown: PTI".
     pub mitigated: Vec<String>,
     /// Vulnerabilities that are unmitigated, partly mitigated or unknown, in the kernel's words:
-    /// "spec_store_bypass: Vulnerable", "mds: SMT vulnerable". A partly mitigated one is in both lists.
+    /// "spec_store_bypass: Vulnerable", "mds: SMT vulnerable". A partly mitigated vulnerability is in both lists.
     pub unmitigated: Vec<String>,
 }
 
@@ -25,7 +25,7 @@ impl Vulnerabilities {
         let mut vulnerabilities = Vulnerabilities::default();
         for name in names {
             let Some(line) = tree.line(&format!("{directory}/{name}")) else { continue };
-            // The prefix marks a statement about virtual machines that run on this one.
+            // The prefix marks a statement about virtual machines hosted by this machine.
             let status = line.strip_prefix("KVM: ").unwrap_or(&line);
             if let Some(mitigation) = status.strip_prefix("Mitigation: ") {
                 let mut clauses = mitigation.split([';', ',']).map(str::trim);
@@ -43,7 +43,7 @@ impl Vulnerabilities {
 }
 
 /// Returns the value of the `mitigations=` boot parameter: "off", "auto,nosmt". `None` if it is not set. The last
-/// occurrence counts. Arguments after "--" belong to init.
+/// occurrence takes effect. Arguments after "--" belong to init.
 pub(super) fn boot_parameter(tree: &Tree<'_>) -> Option<String> {
     let line = tree.line("proc/cmdline")?;
     let words = line.split_whitespace().take_while(|word| *word != "--");

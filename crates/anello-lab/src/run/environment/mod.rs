@@ -14,7 +14,7 @@ use tree::{Tree, bracketed_option};
 
 impl Environment {
     /// Reads the state of the machine from the file tree at `root` (`/` on a real machine). `cores` are the cores
-    /// that the run uses. `disk_file` is the file of the disk workers, which need not exist yet.
+    /// that the run uses. `disk_file` is the disk workers' file, which need not exist yet.
     pub fn capture(root: &Path, cores: &[usize], disk_file: Option<&Path>) -> Environment {
         let tree = Tree { root };
         let vulnerabilities = Vulnerabilities::read(&tree);

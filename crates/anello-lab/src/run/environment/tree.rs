@@ -1,4 +1,4 @@
-//! File tree with the files of `/proc` and `/sys`.
+//! File tree with the contents of `/proc` and `/sys`.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -22,8 +22,8 @@ impl Tree<'_> {
         (!line.is_empty()).then(|| line.to_owned())
     }
 
-    /// Returns the frequency governor of these cores: one name if all cores have the same governor, else each
-    /// governor with its cores. `None` if no governor is readable.
+    /// Returns the frequency governor of these cores: one name if all cores have the same governor, otherwise
+    /// each governor with its cores. `None` if no governor is readable.
     pub(super) fn governor(&self, cores: &[usize]) -> Option<String> {
         let mut groups: Vec<(Option<String>, Vec<String>)> = Vec::new();
         for core in cores {
@@ -48,7 +48,7 @@ impl Tree<'_> {
         SYSCTLS.iter().filter_map(|&name| Some((name.to_owned(), value(name)?))).collect()
     }
 
-    /// Returns the first line of a file with its whitespace normalized to single spaces.
+    /// Returns the first line of a file, with whitespace normalized to single spaces.
     pub(super) fn words(&self, path: &str) -> Option<String> {
         Some(self.line(path)?.split_whitespace().collect::<Vec<_>>().join(" "))
     }
@@ -62,7 +62,7 @@ impl Tree<'_> {
         Some(if is_on { "on" } else { "off" }.to_owned())
     }
 
-    /// Reads the CPU time limit of the control group, version 1 or 2.
+    /// Reads the CPU time limit of the control group (version 1 or 2).
     pub(super) fn cpu_limit(&self) -> Option<String> {
         let groups = self.text("proc/self/cgroup")?;
         let own = groups.lines().find_map(|line| line.strip_prefix("0::/")).unwrap_or_default();
@@ -91,7 +91,7 @@ impl Tree<'_> {
     }
 }
 
-/// Returns the bracketed word of a line such as `always [madvise] never`.
+/// Returns the bracketed word in a line such as `always [madvise] never`.
 pub(super) fn bracketed_option(line: &str) -> Option<String> {
     Some(line.split_once('[')?.1.split_once(']')?.0.to_owned())
 }

@@ -1,4 +1,4 @@
-//! Functional checks of every contender before the measurement.
+//! Functional checks on every contender before the measurement.
 
 use crate::plan::cell::Workload;
 use crate::plan::site::SupportedTargets;
@@ -7,18 +7,18 @@ use crate::run::load::Check;
 use crate::run::progress::Progress;
 use crate::run::runner::Runner;
 
-/// Number of connections in the check with many connections, unless the contender or the machine allows fewer.
+/// Number of connections in the many-connections check, unless the contender or the machine supports fewer.
 const CHECK_CONNECTIONS: usize = 5000;
 
-/// Number of connections in this check with TLS. A handshake costs as much as about a hundred requests, and all
-/// handshakes must complete before the server's handshake timeout.
+/// Number of connections in that check with TLS. A handshake costs about as much as a hundred requests, and all
+/// handshakes must complete before the server's handshake timeout expires.
 const CHECK_TLS_CONNECTIONS: usize = 1000;
 
 /// Name of the first check: the contender starts.
 const START: &str = "start";
 
-/// Returns the checks of a workload, in order. The check with a stalled reader needs large files: small
-/// responses fit into the socket buffers, so a reader that stalls has no effect.
+/// Returns the checks for a workload, in order. The stalled-reader check needs large files: small
+/// responses fit into the socket buffers, so a stalled reader has no effect.
 fn checks_of(workload: Workload, targets: SupportedTargets, connections: usize) -> Vec<Check> {
     match workload {
         Workload::Http { .. } => {
@@ -43,7 +43,8 @@ impl Runner<'_> {
             if self.failed_check.contains(&index) {
                 continue;
             }
-            // A twin is the same program, so the result of the first instance applies, unless that failed to start.
+            // A twin is the same program, so the result of the first instance applies, unless that instance failed to
+            // start.
             let original = contender.twin_of.as_ref();
             let original = self.config.contenders.iter().position(|other| Some(&other.name) == original);
             if let Some(original) = original
@@ -131,7 +132,7 @@ impl Runner<'_> {
         self.machine.now_ns().saturating_sub(start_ns)
     }
 
-    /// Records the outcome of a check, and excludes the contender if it failed.
+    /// Records the outcome of a check, and excludes the contender if the check failed.
     fn record(
         &mut self,
         index: usize,

@@ -1,4 +1,4 @@
-//! Cells with idle connections. They measure memory instead of speed.
+//! Cells with idle connections. These cells measure memory instead of speed.
 
 use std::collections::HashSet;
 use std::net::SocketAddr;
@@ -11,8 +11,8 @@ use crate::run::progress::Progress;
 use crate::run::runner::slices::Measured;
 use crate::run::runner::{Runner, SliceError, SlicePosition, check};
 
-/// Number of connections opened before the first memory sample. Memory that a server allocates once, regardless of
-/// the number of connections (rings, pools, code pages), is then already allocated.
+/// Number of connections opened before the first memory sample. By then, the server has allocated the memory that does
+/// not depend on the number of connections (rings, pools, code pages).
 const FIRST_BATCH: usize = 10;
 
 impl Runner<'_> {
@@ -78,7 +78,7 @@ impl Runner<'_> {
         Ok(())
     }
 
-    /// Opens connections of an idle cell and keeps them idle for the length of a slice.
+    /// Opens connections for an idle cell and keeps them idle for the length of a slice.
     fn open_idle(
         &mut self,
         address: SocketAddr,
@@ -92,8 +92,8 @@ impl Runner<'_> {
     }
 }
 
-/// Returns how many connections of an idle cell are opened before the first sample. At most half of them, because
-/// the result is the difference between the samples.
+/// Returns how many connections of an idle cell are opened before the first sample. At most half of them are,
+/// because the result is the difference between the samples.
 fn first_batch(connections: usize) -> usize {
     FIRST_BATCH.min(connections / 2)
 }

@@ -2,7 +2,7 @@
 //!
 //! All contenders share the server cores, and idle ones should sleep. A contender that does not sleep takes CPU
 //! time and cache from the contender being measured. Each contender is therefore sampled while idle after its
-//! warm-up in a cell. A busy sample is repeated once, in case the work of the warm-up was not finished. A contender
+//! warm-up in a cell. A busy sample is repeated once, in case work from the warm-up was still unfinished. A contender
 //! that is busy in both samples is suspended (SIGSTOP) outside its own slices from then on, and the report says so.
 
 use std::time::Duration;
@@ -12,7 +12,7 @@ use crate::run::runner::Runner;
 /// Duration of one sample.
 const IDLE_SAMPLE_DURATION: Duration = Duration::from_millis(10);
 
-/// Maximum number of samples. Sampling ends with the first one that is not busy.
+/// Maximum number of samples. Sampling ends with the first sample that is not busy.
 const MAX_IDLE_SAMPLES: usize = 2;
 
 /// Maximum fraction of a core that a contender may use while idle.

@@ -1,4 +1,4 @@
-//! State of a run, and its steps from a pass down to a slice.
+//! State of a run, and its steps, from a pass down to a slice.
 //!
 //! Invariant: dropping a [`Runner`] stops every contender that it has started.
 
@@ -25,7 +25,7 @@ use crate::run::machine::{Machine, Running};
 use crate::run::participants::Participants;
 use crate::run::progress::{Observer, Progress};
 
-/// Number of retries of a slice with stolen or throttled time. Afterwards, the round continues without a valid slice.
+/// Number of retries for a slice with stolen or throttled time. After that, the round continues without a valid slice.
 const STOLEN_RETRIES: usize = 1;
 
 /// Maximum duration of one step of a contender's own warm-up. The stop flag is checked between steps.
@@ -44,13 +44,13 @@ pub struct Runner<'a> {
     result: &'a mut LabResult,
     /// Cores whose stolen time is measured.
     cores: Vec<usize>,
-    /// Running processes by contender index.
+    /// Running processes, by contender index.
     running: Vec<Option<Running>>,
     /// Contenders that have completed their own warm-up since they were started.
     warmed_up: HashSet<usize>,
     /// Contenders that use CPU while idle.
     busy_when_idle: HashSet<usize>,
-    /// Pairs of contender and cell in which the contender sent wrong bytes.
+    /// Pairs of a contender and a cell in which it sent wrong bytes.
     disqualified: HashSet<(usize, usize)>,
     /// Contenders that failed a check.
     failed_check: HashSet<usize>,
@@ -60,7 +60,8 @@ pub struct Runner<'a> {
     latencies: Latencies,
     /// Pass and latencies of the cell in progress.
     pending: (usize, Latencies),
-    /// Offset from the machine's clock to the time since the start of the run. Covers earlier parts of a resumed run.
+    /// Offset from the machine's clock to the time since the start of the run. In a resumed run, this includes its
+    /// earlier parts.
     clock_offset_ns: i128,
     /// Number of slices in the completed cells.
     completed_slices: usize,
@@ -120,7 +121,7 @@ impl<'a> Runner<'a> {
         }
     }
 
-    /// Runs all cells of this pass that are not completed yet.
+    /// Runs all cells of this pass that are not complete yet.
     pub fn run_pass(&mut self, pass: usize) {
         let mut core_counts: Vec<usize> = self.config.cells.iter().map(|cell| cell.server_cores).collect();
         core_counts.sort_unstable();
@@ -183,12 +184,12 @@ impl<'a> Runner<'a> {
         if !self.observer.keeps_checkpoints() {
             return;
         }
-        // Only the histograms of this cell have changed. Encoding all of them again would take seconds in large runs.
+        // Only the histograms of this cell have changed. Re-encoding all histograms would take seconds in large runs.
         self.result.latencies.retain(|record| record.cell != cell);
         let cell_latencies = self.latencies.iter().filter(|((_, key), _)| *key == cell);
         self.result.latencies.extend(cell_latencies.filter_map(|entry| latency_record(entry, None)));
         self.result.elapsed_ns = self.since_start_ns();
-        // If no further checkpoint is written, this file describes an interrupted run.
+        // If no other checkpoint follows, this file describes an interrupted run.
         self.result.interrupted = true;
         self.observer.checkpoint(self.result);
     }
@@ -272,8 +273,8 @@ impl<'a> Runner<'a> {
     /// Connects a contender for a cell and warms it up. Restarts it once on failure.
     fn connect_contender(&mut self, index: usize, pass: usize, cell: usize) -> Option<ContenderSession> {
         if !self.participates(index, cell) || self.skipped.contains(&index) {
-            // The process may run although the contender does not participate. It must not disturb the other
-            // contenders.
+            // The process may still be running even though the contender does not participate. It must not disturb
+            // the other contenders.
             self.measure_idle_cpu(index);
             self.suspend_idle_spinner(index);
             return None;
@@ -319,7 +320,7 @@ impl<'a> Runner<'a> {
         Ok(())
     }
 
-    /// Runs one slice of a contender and retries it if time was stolen. Returns the session unless the contender is
+    /// Runs one slice for a contender and retries it if time was stolen. Returns the session unless the contender is
     /// dropped from the cell.
     fn run_contender(
         &mut self,
@@ -330,7 +331,7 @@ impl<'a> Runner<'a> {
     ) -> Option<ContenderSession> {
         self.resume_idle_spinner(index);
         let contender_session = self.run_slice_with_retries(index, contender_session, position);
-        // A restart opens connections as well. Close them if there are not enough descriptors for all contenders.
+        // A restart also opens connections. Close them if there are not enough descriptors for all contenders.
         let contender_session = contender_session.map(|contender_session| ContenderSession {
             session: contender_session.session.filter(|_| keep_open),
             ..contender_session
@@ -409,8 +410,8 @@ impl<'a> Runner<'a> {
         }
     }
 
-    /// Waits for the process to exit and returns its exit description with `what`. The load generator usually detects a
-    /// broken connection before the server's exit is visible, but the exit is the cause.
+    /// Waits for the process to exit and returns its exit description with `what`. The load generator usually detects
+    /// a broken connection before the server's exit becomes visible, but the exit is the cause.
     fn root_cause(&mut self, index: usize, what: String) -> String {
         let Some(running) = &self.running[index] else { return what };
         match self.machine.exit_description(running.pid, self.config.startup.exit_timeout) {
@@ -495,7 +496,7 @@ fn merge_latencies(latencies: &mut Latencies, position: (usize, usize), histogra
     latency::add(latencies.entry(position).or_insert_with(latency_histogram), histogram);
 }
 
-/// Returns the value of `name=value` in a ready line.
+/// Returns the value from `name=value` in a ready line.
 fn ready_line_value<'a>(ready_line: &'a str, name: &str) -> Option<&'a str> {
     let words = ready_line.split_whitespace();
     words.filter_map(|word| word.strip_prefix(name)?.strip_prefix('=')).find(|value| !value.is_empty())

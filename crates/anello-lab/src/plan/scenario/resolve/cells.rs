@@ -1,4 +1,4 @@
-//! Cells of a scenario, limited to those for which this machine has enough cores and open files.
+//! Cells in a scenario for which this machine has enough cores and a sufficient open file limit.
 
 use std::ops::Range;
 
@@ -49,7 +49,7 @@ impl Resolver<'_> {
         Ok(())
     }
 
-    /// Adds all combinations of the scenario's lists.
+    /// Adds all combinations of the values in the scenario's lists.
     fn add_listed_cells(&mut self, cells: &mut Vec<Cell>) -> Result<(), ScenarioError> {
         let file = self.file;
         let workloads = self.workloads();
@@ -86,7 +86,7 @@ impl Resolver<'_> {
         Ok(())
     }
 
-    /// Adds the entries of `[[cells]]`.
+    /// Adds the entries in `[[cells]]`.
     fn add_single_cells(&mut self, cells: &mut Vec<Cell>) -> Result<(), ScenarioError> {
         for entry in &self.file.cells {
             let workload = self.workload_of(entry)?;
@@ -104,7 +104,7 @@ impl Resolver<'_> {
         Ok(())
     }
 
-    /// Returns the workloads of the scenario's lists, each with its position for error messages.
+    /// Returns the workloads in the scenario's lists, each with its position for error messages.
     fn workloads(&self) -> Vec<(Workload, Range<usize>)> {
         let file = self.file;
         let echo =
@@ -144,7 +144,7 @@ impl Resolver<'_> {
         workloads
     }
 
-    /// Returns the workload of an entry of `[[cells]]`.
+    /// Returns the workload of an entry in `[[cells]]`.
     fn workload_of(&self, entry: &Spanned<CellEntry>) -> Result<Workload, ScenarioError> {
         let (protocol, cell) = (self.protocol, entry.get_ref());
         let foreign = [
@@ -184,8 +184,8 @@ impl Resolver<'_> {
         Ok(())
     }
 
-    /// Returns the requested numbers of server cores that this machine has. Adds a note about the numbers that it does
-    /// not have.
+    /// Returns the requested numbers of server cores that this machine has. Adds a note about the numbers that
+    /// exceed its cores.
     fn core_counts(&mut self) -> Result<Vec<usize>, ScenarioError> {
         if let Some(zero) = self.file.server_cores.iter().find(|count| *count.get_ref() == 0) {
             return self.error(zero.span(), "server_cores must be at least 1");
@@ -203,14 +203,14 @@ impl Resolver<'_> {
         Ok(fitting)
     }
 
-    /// Returns the number of cores for servers. The load generator uses one core, unless there is only one.
+    /// Returns the number of cores for servers. One core is reserved for the load generator, unless there is only one.
     fn cores_for_servers(&self) -> usize {
         self.resources.cores.len().saturating_sub(1).max(1)
     }
 }
 
-/// Removes the cells with more than `limit` connections, the number that the lab may have open, and returns a note
-/// about them. Disk cells are kept because their count is a queue depth.
+/// Removes the cells with more than `limit` connections, the number that the lab may have open. Returns a note about
+/// these cells, if any. Disk cells are kept because their count is a queue depth.
 pub fn drop_cells_over_limit(cells: &mut Vec<Cell>, limit: usize) -> Option<String> {
     let fits = |cell: &Cell| cell.workload.is_disk() || cell.connections <= limit;
     let mut dropped = Vec::new();

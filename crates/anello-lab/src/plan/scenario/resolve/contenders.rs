@@ -1,4 +1,4 @@
-//! Contenders of a scenario, as far as they are available on this machine.
+//! Contenders in a scenario that are available on this machine.
 
 use std::ops::Range;
 use std::path::Path;
@@ -10,11 +10,11 @@ use crate::plan::scenario::resolve::resolver::Resolver;
 use crate::plan::scenario::resources::Resources;
 use crate::plan::site::{SupportedTargets, Target};
 
-/// Placeholder for a core that runs neither the servers nor the load generator.
+/// Placeholder for a core that is used by neither the servers nor the load generator.
 const FURTHER_CORE: &str = "{further_core}";
 
 impl<'a> Resolver<'a> {
-    /// Returns all available contenders of the scenario, without the twin of the reference.
+    /// Returns all available contenders in the scenario, excluding the reference's twin.
     pub(super) fn contenders(&mut self) -> Result<Vec<Contender>, ScenarioError> {
         let built_in = match self.protocol {
             Protocol::Disk => Contender::disk_workers(&self.resources.executable, &self.resources.disk_file),
@@ -36,7 +36,7 @@ impl<'a> Resolver<'a> {
                     Protocol::Https => contender.under_tls(),
                     _ => contender,
                 };
-                // A peer that is also listed by name is part of "peers" as well.
+                // A peer that is listed by name is also included in "peers".
                 if !contenders.contains(&contender) {
                     if contenders.iter().any(|other| other.name == contender.name) {
                         let message = format!("duplicate contender \"{}\" (rename one)", contender.name);
@@ -49,7 +49,7 @@ impl<'a> Resolver<'a> {
         Ok(contenders)
     }
 
-    /// Returns the built peers of the scenario's protocol and the names of those that are not built.
+    /// Returns the built peers with the scenario's protocol, and the names of peers that are not built.
     fn peers(&self) -> (&'a [Contender], &'a [String]) {
         let Resources { peers, unbuilt_peers, http_peers, unbuilt_http_peers, .. } = self.resources;
         match self.protocol {
@@ -138,7 +138,7 @@ impl<'a> Resolver<'a> {
     }
 
     /// Removes contenders that serve none of the requested targets, and those without TLS from an https scenario. Adds
-    /// notes about them.
+    /// notes about the removed contenders.
     pub(super) fn drop_unsuitable(&mut self, contenders: &mut Vec<Contender>) {
         let cell_targets = self.file.cells.iter().filter_map(|cell| cell.get_ref().target);
         let targets: Vec<Target> =
@@ -172,9 +172,9 @@ impl<'a> Resolver<'a> {
         name.clone()
     }
 
-    /// Replaces [`FURTHER_CORE`] with the core and returns it if any contender uses the placeholder. Without such a
-    /// core, these contenders are removed: on a core of the servers or the load generator, they would not measure the
-    /// option under test.
+    /// Replaces [`FURTHER_CORE`] with the core and returns it if any contender uses the placeholder. If there is no
+    /// such core, these contenders are removed: on a core of the servers or the load generator, they would not measure
+    /// the option under test.
     pub(super) fn assign_further_core(
         &mut self,
         contenders: &mut Vec<Contender>,

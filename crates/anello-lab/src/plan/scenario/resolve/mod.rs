@@ -1,4 +1,4 @@
-//! Resolution of a scenario file on a machine, with a note for everything that was reduced or omitted.
+//! Resolves a scenario file on a machine, with a note for everything that was reduced or omitted.
 
 mod cells;
 mod contenders;

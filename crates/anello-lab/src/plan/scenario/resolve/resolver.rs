@@ -1,4 +1,4 @@
-//! State of a resolution, and access to the lists of the file.
+//! State while a scenario is resolved, and access to the lists in its file.
 
 use std::ops::Range;
 
@@ -18,7 +18,7 @@ pub(super) struct Resolver<'a> {
 }
 
 impl Resolver<'_> {
-    /// Returns an error at a position of the file.
+    /// Returns an error at a position in the file.
     pub(super) fn error<T>(&self, span: Range<usize>, message: impl ToString) -> Result<T, ScenarioError> {
         Err(ScenarioError::at(self.file_name, self.text, span, message.to_string()))
     }
