@@ -33,7 +33,7 @@ pub struct Service {
     pub directory_watch: Arc<DirectoryWatch>,
     pub files: FileOptions,
     pub options: ServerOptions,
-    /// Number of open connections of all workers, used if there are several workers.
+    /// Total number of open connections across all workers, used if there are several workers.
     pub connections: Arc<AtomicUsize>,
     /// TLS configuration at startup.
     pub tls: Option<TlsConfig>,

@@ -59,7 +59,7 @@ pub fn run(arguments: &CompareArguments) -> io::Result<ExitCode> {
     Ok(if comparison.regressions > 0 { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
-/// Reports an unreadable input file or an invalid argument and returns the exit code for it.
+/// Reports an unreadable input file or an invalid argument, and returns the exit code.
 fn unreadable(cause: &str) -> ExitCode {
     print_stderr(format_args!("error: {cause}"));
     ExitCode::from(2)
@@ -75,7 +75,7 @@ fn parse_counted(value: &str) -> Result<Counted, String> {
     }
 }
 
-/// Parses a percentage, with or without its sign, as a fraction: `5%` is 0.05.
+/// Parses a percentage, with or without the percent sign, as a fraction: `5%` is 0.05.
 fn parse_percent(text: &str) -> Result<f64, String> {
     let number = text.strip_suffix('%').unwrap_or(text).trim().parse::<f64>().ok();
     let percent = number.filter(|percent| (0.0..=1000.0).contains(percent));

@@ -20,7 +20,7 @@ use crate::common::driver_flags::DriverFlags;
 use crate::common::error::{Context, invalid_input};
 use crate::common::{count, duration};
 
-/// Maximum number of connections and of threads.
+/// Maximum number of connections, and of threads.
 const MAX_COUNT: usize = 1_000_000;
 
 /// Maximum size of a message, 1 GiB.
@@ -338,7 +338,7 @@ impl CommonFlags {
         self.ndjson.as_ref().is_some_and(|path| path.as_os_str() == "-")
     }
 
-    /// Returns whether there were responses, and all errors are allowed.
+    /// Returns whether there were responses and all errors are allowed.
     pub fn is_success(&self, report: &Report) -> bool {
         report.requests > 0 && self.allowed.allows(&report.errors)
     }

@@ -1,4 +1,4 @@
-//! Checks of the servers.
+//! Server checks.
 
 use std::time::Duration;
 

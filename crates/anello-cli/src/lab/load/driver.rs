@@ -14,7 +14,7 @@ pub enum LoadDriver {
 }
 
 impl LoadDriver {
-    /// Returns the driver with a name that `LabLoad::driver_name` returns.
+    /// Returns the driver for a name returned by `LabLoad::driver_name`.
     pub fn named(name: &str) -> Option<Self> {
         match name {
             "epoll" => Some(Self::Epoll),
