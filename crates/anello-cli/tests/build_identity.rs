@@ -14,7 +14,7 @@ mod git;
 
 const MAIN: &str = "crates/anello-cli/src/main.rs";
 
-/// Creates a git repository with a workspace of one crate. Returns `None` if git is not installed.
+/// Creates a git repository containing a workspace with one crate. Returns `None` if git is not installed.
 fn repository() -> Option<tempfile::TempDir> {
     let root = git::is_here().then(tempfile::tempdir)?.unwrap();
     for file in ["Cargo.toml", "Cargo.lock", "README.md", MAIN] {
@@ -43,7 +43,7 @@ fn commit(root: &Path) -> Result<String, &'static str> {
     build::commit(root, &build::source_paths(root))
 }
 
-/// Asserts that the commit of a workspace is unknown for this reason, and that it has no state files to watch.
+/// Asserts that the commit of a workspace is unknown for this reason, and that there are no git state files to watch.
 fn assert_unknown(root: &Path, expected: &str) {
     let reason = commit(root).unwrap_err();
     assert!(reason.contains(expected), "{reason}");

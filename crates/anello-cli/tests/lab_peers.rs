@@ -21,8 +21,8 @@ name = "CONTENDER"
 driver = "epoll"
 "#;
 
-/// A temporary directory with peers. All tests build peers in the same target directory, so the names of the peers
-/// contain the name of the test.
+/// A temporary directory with peers. All tests build peers in the same target directory, so the peer names contain the
+/// test name.
 struct Fixture {
     directory: tempfile::TempDir,
     names: Vec<String>,

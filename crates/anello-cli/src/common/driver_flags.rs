@@ -27,7 +27,7 @@ pub struct DriverFlags {
     #[arg(long, value_name = "DURATION", value_parser = duration::parse_spin, default_value = "0s")]
     spin: Duration,
 
-    /// When the kernel runs completion work (io_uring)
+    /// When the kernel runs task work (io_uring)
     #[arg(long, value_enum, value_name = "MODE", default_value_t = TaskWorkMode::Deferred)]
     task_work: TaskWorkMode,
 

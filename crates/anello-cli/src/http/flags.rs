@@ -75,8 +75,8 @@ pub struct Arguments {
     #[arg(long, value_enum, value_name = "POLICY", default_value_t = Distribution::Balanced)]
     pub distribution: Distribution,
 
-    /// Drop privileges that serving does not need: files outside the document root, outgoing connections, most system
-    /// calls
+    /// Drop privileges that serving does not need: access to files outside the document root, outgoing connections,
+    /// most system calls
     ///
     /// auto applies what the kernel supports (Landlock, seccomp, no_new_privs) and reports what is missing; on fails
     /// instead.
@@ -377,12 +377,12 @@ pub struct ConnectionFlags {
     #[arg(long, value_name = "N", default_value = "1000000")]
     max_requests_per_connection: NonZero<u64>,
 
-    /// Time limit for requests in flight after a signal
+    /// Grace period for in-flight requests after a signal
     #[arg(long, value_name = "DURATION", value_parser = duration::parse, default_value = "30s")]
     drain_timeout: Duration,
 
-    /// Close connections that have been idle for this long immediately on a signal; others close after their next
-    /// response
+    /// On a signal, immediately close connections that have been idle for this long; the others are closed after their
+    /// next response
     #[arg(long, value_name = "DURATION", value_parser = duration::parse, default_value = "500ms")]
     drain_min_idle: Duration,
 }

@@ -21,7 +21,7 @@ const NAME_WIDTH: usize = 18;
 /// List presets, contenders, peers, and the runs stored in the output directory.
 #[derive(clap::Args)]
 pub struct ListArguments {
-    /// Directory with the reports of earlier runs.
+    /// Directory with the reports from earlier runs.
     #[arg(long, value_name = "DIRECTORY", default_value = "anello-lab")]
     out: PathBuf,
 

@@ -26,7 +26,7 @@ const MAX_COUNT: usize = 1_000_000;
 /// Maximum size of a message, 1 GiB.
 const MAX_MESSAGE_BYTES: usize = 1 << 30;
 
-/// Load a TCP server that replies to messages of a fixed size, such as an echo server.
+/// Generate load on a TCP server that replies to fixed-size messages, such as an echo server.
 ///
 /// Without --rate, the load is a closed loop: each connection sends a request, waits for the reply and sends the next
 /// request, which measures the maximum throughput. With --rate, the load is an open loop: requests are scheduled at
@@ -71,7 +71,7 @@ impl TcpArguments {
     }
 }
 
-/// Load an HTTP/1.1 server with GET requests for one or more paths; https:// uses TLS.
+/// Generate load on an HTTP/1.1 server with GET requests for one or more paths; https:// uses TLS.
 ///
 /// The load is a closed loop, or an open loop with --rate; see anello load tcp. Responses can have a Content-Length,
 /// use chunked encoding, or end with the connection; interim responses are skipped. If the server closes a connection

@@ -82,8 +82,8 @@ pub struct RunArguments {
     #[command(flatten)]
     pub peers: PeersFlag,
 
-    /// File of 1 GiB that disk workers read and write; by default in /var/tmp, or the file of the resumed run. A file
-    /// that does not exist is created, and removed after the run.
+    /// 1 GiB file that disk workers read and write; by default in /var/tmp, or the file of the resumed run. A file that
+    /// does not exist is created, and removed after the run.
     #[arg(long, value_name = "PATH")]
     pub disk_file: Option<PathBuf>,
 
