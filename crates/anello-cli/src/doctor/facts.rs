@@ -72,7 +72,7 @@ pub struct Processor {
 /// Result of probing io_uring.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Uring {
-    /// Features, used or not; empty if io_uring is unavailable.
+    /// All features, whether used or not; empty if io_uring is unavailable.
     pub features: Vec<Feature>,
     pub refusal: Option<Refusal>,
 }

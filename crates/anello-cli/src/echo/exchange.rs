@@ -118,7 +118,7 @@ async fn respond<P: Deref<Target: Stream>>(
     Ok(())
 }
 
-/// Returns `length` bytes, starting at offset `from`, of the infinite repetition of `bytes`.
+/// Returns `length` bytes of the infinitely repeated `bytes`, starting at offset `from`.
 fn repeated(bytes: &[u8], from: usize, length: usize) -> Vec<u8> {
     let mut chunk = Vec::with_capacity(length);
     let mut next = from % bytes.len();

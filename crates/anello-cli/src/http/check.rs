@@ -77,7 +77,7 @@ impl Check<'_> {
         }
     }
 
-    /// Checks what depends on the file system, the driver and the sandbox.
+    /// Runs the checks that depend on the file system, the driver and the sandbox.
     fn paths(&mut self, arguments: &Arguments) -> io::Result<()> {
         self.addresses(arguments);
         self.files(arguments)?;
@@ -141,7 +141,7 @@ impl Check<'_> {
         }
     }
 
-    /// Checks the driver, and with it the document root and the files named by options.
+    /// Checks the driver and, using it, the document root and the files named by options.
     fn files(&mut self, arguments: &Arguments) -> io::Result<()> {
         let mut options = arguments.files.options(1);
         let invalid = options.validation_errors();

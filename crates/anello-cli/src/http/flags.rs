@@ -103,7 +103,7 @@ pub struct Arguments {
 }
 
 impl Arguments {
-    /// Returns the number of workers: one per core of --cores, or for each core that the CPU affinity
+    /// Returns the number of workers: one for each core in --cores, or one for each core that the CPU affinity
     /// (`sched_getaffinity(2)`) and the cgroup quota allow.
     pub fn workers(&self) -> usize {
         let usable_cores = || thread::available_parallelism().map_or(1, NonZero::get);
@@ -205,7 +205,7 @@ enum Precompressed {
 }
 
 impl FileFlags {
-    /// Returns the options of each of `workers` workers.
+    /// Returns the options for each of `workers` workers.
     pub fn options(&self, workers: usize) -> FileOptions {
         let flags = self.clone();
         let coding = |precompressed: Precompressed| match precompressed {

@@ -32,7 +32,7 @@ pub struct IdentityFlags {
     group: Option<String>,
 }
 
-/// A resolved user with its groups.
+/// A resolved user and its groups.
 #[derive(Debug)]
 pub struct Identity {
     uid: Uid,

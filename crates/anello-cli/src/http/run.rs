@@ -122,7 +122,7 @@ fn serve_to_end(
     result.and(startup_result.map(drop))
 }
 
-/// Switches to the configured user, after checking that this user can use everything that root could.
+/// Switches to the configured user, after checking that this user can access all files that the server needs.
 fn switch_user(
     identity: &Identity,
     arguments: &Arguments,

@@ -49,7 +49,7 @@ impl BarrierTicket<'_> {
     /// Blocks the thread until all workers are ready. The last worker calls `last` before any worker is released.
     ///
     /// # Errors
-    /// Returns the error of `last` or of the worker that failed; all workers receive the same error.
+    /// Returns the error from `last` or from the worker that failed; all workers receive the same error.
     pub fn wait(&self, last: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
         let mut state = self.0.lock();
         if let State::Waiting(missing_workers) = &mut *state {

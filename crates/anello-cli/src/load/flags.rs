@@ -102,7 +102,7 @@ pub struct HttpArguments {
     #[arg(long, value_name = "FILE")]
     paths: Option<PathBuf>,
 
-    /// Additional header field of each request, such as 'Accept: text/html'; can be repeated.
+    /// Additional header field for each request, such as 'Accept: text/html'; can be repeated.
     #[arg(long, value_name = "NAME: VALUE", value_parser = parse_header)]
     header: Vec<(String, String)>,
 
@@ -243,11 +243,12 @@ pub struct CommonFlags {
     #[arg(long, value_name = "DURATION", value_parser = duration::parse_nonzero, default_value = "5s")]
     timeout: Duration,
 
-    /// Local addresses of the connections, used in turn, separated by commas.
+    /// Local addresses for the connections, used in turn, separated by commas.
     ///
-    /// One local address has about 28,000 ports for one server (net.ipv4.ip_local_port_range), and the second half of
-    /// them is slow to open. By default, more than 4,000 connections to 127.0.0.0/8 use 127.0.0.1, 127.0.0.2 and so on,
-    /// with at most 4,000 connections each; other connections use the address that the kernel chooses.
+    /// Each local address has about 28,000 ports per server (net.ipv4.ip_local_port_range), and connections that use
+    /// the second half of them are slow to open. By default, more than 4,000 connections to 127.0.0.0/8 use 127.0.0.1,
+    /// 127.0.0.2 and so on, with at most 4,000 connections each; other connections use the address that the kernel
+    /// chooses.
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     source_addresses: Vec<IpAddr>,
 

@@ -7,8 +7,8 @@ use super::format::{format_count, format_ns, group_digits};
 /// Width of the name column.
 const NAME_WIDTH: usize = 14;
 
-/// Minimum plausible CPU time of a server per request, in nanoseconds. A lower value means that another process
-/// served the requests.
+/// Minimum plausible server CPU time per request, in nanoseconds. A lower value means that another process served the
+/// requests.
 const MIN_PLAUSIBLE_CPU_NS: f64 = 20.0;
 
 /// Renders a report as a text table.

@@ -30,7 +30,7 @@ impl Configuration {
         }
     }
 
-    /// Returns the location and the problem of an invalid option.
+    /// Returns the location of an invalid option and the problem with it.
     pub fn describe_invalid(&self, invalid: &InvalidOption) -> String {
         let text = invalid.to_string();
         let reason = text.strip_prefix(invalid.option()).and_then(|rest| rest.strip_prefix(": "));

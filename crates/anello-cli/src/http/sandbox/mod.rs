@@ -108,7 +108,7 @@ impl Sandbox {
     /// filter is checked only as far as possible without installing it.
     ///
     /// # Errors
-    /// Returns `Unsupported` with the missing part.
+    /// Returns `Unsupported`, naming the missing part.
     pub fn probe(allowed_paths: &AllowedPaths) -> io::Result<()> {
         let result =
             thread::scope(|scope| scope.spawn(|| Self::enter(SandboxMode::On, allowed_paths)).join());

@@ -7,7 +7,7 @@ use clap::ValueEnum;
 pub enum LoadDriver {
     /// io_uring if available, else epoll.
     Auto,
-    /// Available on all machines, which makes their results comparable.
+    /// Available on all machines, which makes results from different machines comparable.
     Epoll,
     /// Fewer system calls in the load generator; fails if io_uring is unavailable.
     Uring,

@@ -64,8 +64,8 @@ pub struct RunArguments {
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = count::up_to(MAX_COUNT))]
     pub message_bytes: Vec<usize>,
 
-    /// Share of their cores that servers may use in saturated cells: saturated (80 %, or that of the scenario, so that
-    /// requests always wait) or whole-core; by default that of the scenario.
+    /// Share of their cores that servers may use in saturated cells: saturated (80 %, or the share in the scenario, so
+    /// that requests are always waiting) or whole-core; by default the method in the scenario.
     #[arg(long, value_name = "METHOD")]
     pub method: Option<Method>,
 

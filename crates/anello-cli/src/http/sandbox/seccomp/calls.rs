@@ -1,5 +1,5 @@
-//! System calls of a serving process and their users, collected from the sources of the runtime, the standard library
-//! and the C libraries (glibc, musl), and from traces.
+//! System calls made by a serving process, and the code that makes them, collected from the sources of the runtime, the
+//! standard library and the C libraries (glibc, musl), and from traces.
 //!
 //! Calls made before the filter is installed are not listed: binding sockets, creating rings, pinning threads,
 //! installing signal handlers.
@@ -11,9 +11,9 @@ use super::options::FilterOptions;
 /// An allowed system call.
 #[derive(Debug)]
 pub enum Call {
-    /// With any arguments.
+    /// Allowed with any arguments.
     Any(c_long),
-    /// If all conditions of at least one alternative hold.
+    /// Allowed if all conditions of at least one alternative hold.
     Only(c_long, &'static [&'static [Condition]]),
 }
 
