@@ -123,7 +123,7 @@ pub fn published_commit(crate_directory: &Path) -> Option<String> {
 
 /// Returns the files that change when another commit is checked out: HEAD, the file of the current branch, and the
 /// packed refs. A packed branch has no file until the next commit; its directory is returned instead, because creating
-/// the file modifies the directory. Returns nothing if the workspace has no repository of its own.
+/// the file modifies the directory. Returns an empty list if the workspace has no repository of its own.
 pub fn commit_state_files(workspace: &Path) -> Vec<PathBuf> {
     if check_own_repository(workspace).is_err() {
         return Vec::new();

@@ -89,7 +89,7 @@ fn start_log() {
     log.log_internal_errors(false).init();
 }
 
-/// Tests of the whole command line.
+/// Tests for the whole command line.
 #[cfg(test)]
 mod tests {
     use std::ffi::OsStr;

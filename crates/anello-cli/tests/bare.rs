@@ -1,4 +1,4 @@
-//! Tests of `anello bare` as a child process: the ready line, an echoed message, and error messages.
+//! Tests for `anello bare`, run as a child process: the ready line, an echoed message, and error messages.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};

@@ -1,4 +1,4 @@
-//! Tests of the build script: the source commit, the build tools, and the output of `anello --version`.
+//! Tests for the build script: the source commit, the build tools, and the output of `anello --version`.
 
 use std::fs;
 use std::path::Path;
@@ -74,7 +74,7 @@ fn only_changed_sources_set_changes_suffix() {
     assert!(commit(root).is_ok(), "a missing file is not an error");
 }
 
-/// The commit is part of the binary, so a changed commit would change the hash of the binary.
+/// The commit is part of the binary, so a changed commit would change the binary's hash.
 #[test]
 fn reported_commit_ignores_unrelated_files() {
     let Some(root) = repository() else { return };

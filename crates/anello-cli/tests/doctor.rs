@@ -1,4 +1,4 @@
-//! Tests of `anello doctor` as a child process, including with io_uring unavailable.
+//! Tests for `anello doctor`, run as a child process, including with io_uring unavailable.
 
 #![forbid(unsafe_code)]
 

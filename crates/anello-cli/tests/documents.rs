@@ -1,5 +1,5 @@
-//! Document tests: every command line runs, every TOML and JSON example is accepted, and every flag and every linked
-//! file exists. The Rust examples are doctests of the crate `anello`.
+//! Tests for the documents: every command line runs, every TOML and JSON example is accepted, and every flag and every
+//! linked file exists. The Rust examples are doctests of the crate `anello`.
 
 mod served;
 

@@ -1,4 +1,4 @@
-//! Tests of `anello echo` as a child process: listening, replies and shutdown.
+//! Tests for `anello echo`, run as a child process: listening, replies and shutdown.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};

@@ -1,4 +1,4 @@
-//! Tests of `anello http` during client floods: memory and descriptors per client, and service for other clients.
+//! Tests for `anello http` during client floods: memory and descriptors per client, and service for other clients.
 //!
 //! The tests run one at a time, because they share the descriptors and ports of the machine.
 

@@ -1,4 +1,4 @@
-//! Tests of `anello http` running as an unprivileged user without read access to some files.
+//! Tests for `anello http` running as an unprivileged user without read access to some files.
 
 mod served;
 

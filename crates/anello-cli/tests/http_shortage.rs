@@ -1,4 +1,4 @@
-//! Tests of `anello http` with a low open-file limit and clients that use as many descriptors as possible.
+//! Tests for `anello http` with a low open-file limit and clients that use as many descriptors as possible.
 
 mod served;
 

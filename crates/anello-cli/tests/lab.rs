@@ -1,4 +1,4 @@
-//! Tests of `anello lab run` as a child process, with real servers.
+//! Tests for `anello lab run`, run as a child process, with real servers.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;

@@ -1,4 +1,4 @@
-//! Tests of `anello lab run` with a server that receives a signal while it is being measured (fault 45): SIGKILL once,
+//! Tests for `anello lab run` with a server that receives a signal while it is being measured (fault 45): SIGKILL once,
 //! SIGKILL after every start, and SIGSTOP.
 //!
 //! The test waits until connections to the server are open, so the signal arrives during a cell. The exact moment does

@@ -1,4 +1,4 @@
-//! Tests of `anello lab run` over HTTP with real servers: anello's own, and a server in this file that uses blocking
+//! Tests for `anello lab run` over HTTP with real servers: anello's own, and a server in this file that uses blocking
 //! threads.
 
 use std::fs;
@@ -130,7 +130,7 @@ fn run_over(protocol: &str, contenders: &[String], lines: &str) -> (LabResult, S
     (LabResult::from_json(&report("json")).unwrap(), report("html"), output)
 }
 
-/// Returns the outcomes of a contender in the cells with this target, in cell order.
+/// Returns a contender's outcomes in the cells with this target, in cell order.
 fn outcomes<'a>(result: &'a LabResult, name: &str, target: Target) -> Vec<&'a Outcome> {
     let cells = result.cells.iter().filter(|cell| cell.cell.workload.target() == Some(target));
     let rows = cells.flat_map(|cell| &cell.rows).filter(|row| row.contender == name);

@@ -1,4 +1,4 @@
-//! Tests of `anello lab peers` as a child process, with peers that are shell scripts.
+//! Tests for `anello lab peers`, run as a child process, with peers that are shell scripts.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -1,4 +1,4 @@
-//! Tests of `anello lab list`, `report` and `compare` as child processes, with simulated runs.
+//! Tests for `anello lab list`, `report` and `compare`, run as child processes, with simulated runs.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -1,4 +1,4 @@
-//! Tests of `anello load` as a child process: its output and its exit codes.
+//! Tests for `anello load`, run as a child process: its output and its exit codes.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Write};

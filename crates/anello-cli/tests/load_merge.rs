@@ -1,4 +1,4 @@
-//! Tests of `anello load merge` as a child process.
+//! Tests for `anello load merge`, run as a child process.
 
 #![forbid(unsafe_code)]
 

@@ -1,4 +1,4 @@
-//! Tests of `anello load http` with https:// URLs against `anello http`, both as child processes.
+//! Tests for `anello load http` with https:// URLs against `anello http`, both as child processes.
 
 use std::fs;
 use std::io::{BufRead, BufReader};

@@ -1,4 +1,4 @@
-//! Tests of `anello man` and `anello completions`.
+//! Tests for `anello man` and `anello completions`.
 
 use std::fs;
 use std::io::{ErrorKind, Write};

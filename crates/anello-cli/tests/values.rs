@@ -1,4 +1,4 @@
-//! Tests of invalid values on the command line, in configuration files and in scenarios: each value is reported with
+//! Tests for invalid values on the command line, in configuration files and in scenarios: each value is reported with
 //! its field and a remedy before the command starts its work.
 
 use std::fs;

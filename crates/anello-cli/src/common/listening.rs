@@ -58,7 +58,7 @@ pub async fn second_signal(signals: &mut Signals, signal_received: bool) {
 /// Distribution of connections across the workers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Distribution {
-    /// Evenly: a worker with more connections than the average transfers new ones to the worker with the fewest.
+    /// Evenly: a worker with more connections than the average transfers new connections to the worker with the fewest.
     Balanced,
     /// By the kernel: a hash of the addresses selects a worker's socket.
     Kernel,
@@ -384,7 +384,7 @@ impl fmt::Display for Listening {
 pub struct SocketFile {
     path: PathBuf,
     file_id: (u64, u64),
-    /// Set while this process is responsible for removing the file.
+    /// Whether this process is responsible for removing the file.
     is_own: AtomicBool,
 }
 

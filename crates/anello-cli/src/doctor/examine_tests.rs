@@ -1,4 +1,4 @@
-//! Tests of the evaluation, with facts about hypothetical hosts.
+//! Tests for the evaluation, with facts about hypothetical hosts.
 
 use super::*;
 use crate::doctor::facts::{Chosen, Epoll, Limit, Uring};

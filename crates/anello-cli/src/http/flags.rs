@@ -339,7 +339,7 @@ pub struct ConnectionFlags {
     #[arg(long, value_name = "N", default_value_t = ServerOptions::default().min_body_bytes_per_second)]
     min_body_rate: u64,
 
-    /// Close a connection whose client reads nothing for this long once its socket buffers are full
+    /// Close a connection if its socket buffers are full and the client does not read for this long
     #[arg(long, value_name = "DURATION", value_parser = duration::parse_nonzero, default_value = "30s")]
     send_timeout: Duration,
 

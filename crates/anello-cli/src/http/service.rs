@@ -43,7 +43,7 @@ pub struct Service {
     pub admin_addr: Option<SocketAddr>,
     pub health: Health,
     pub manager: ServiceManager,
-    /// Set once a worker has reported the shutdown to the service manager.
+    /// Whether a worker has reported the shutdown to the service manager.
     pub is_stopping: AtomicBool,
     pub sandbox: Sandbox,
     /// Opened once all workers are listening and the sandbox is sealed.

@@ -11,10 +11,10 @@ use crate::common::output::{print_stderr, show};
 
 /// Show significant changes between two runs, for example in CI.
 ///
-/// Compares each contender's ratio to the reference of the same run, so a change in the speed of the whole machine has
-/// no effect. Exits with 1 if an anello contender became significantly worse by more than the threshold, or failed but
-/// did not fail before; with 2 if a file cannot be read; else with 0. A peer or baseline server that became worse is
-/// shown but does not count, because anello did not cause the change; --fail-on overrides this.
+/// Compares each contender's ratio to the reference in the same run, so a change in overall machine speed has no
+/// effect. Exits with 1 if an anello contender became significantly worse by more than the threshold, or failed but did
+/// not fail before; with 2 if a file cannot be read; else with 0. A peer or baseline server that became worse is shown
+/// but does not count, because anello did not cause the change; --fail-on overrides this.
 #[derive(clap::Args)]
 pub struct CompareArguments {
     /// First run: its JSON, optionally compressed with gzip, or its HTML report.

@@ -29,7 +29,7 @@
 //! - The server dies after sending its sockets: the successor continues alone.
 //! - The server sends nothing after STOPPED: the successor continues, because the server reads ACCEPTING before it can
 //!   resume.
-//! - A second successor waits in the queue of the handover socket and takes over from the first one.
+//! - A second successor waits in the handover socket's queue and takes over from the first successor.
 //!
 //! While the server is running, the handover opens no files: it needs only accept, sendmsg, recvmsg, read, write and
 //! close.

@@ -1,9 +1,9 @@
 //! File and port restrictions with Landlock: accesses that are not allowed fail with EACCES or EPERM, including
 //! accesses through io_uring.
 //!
-//! Rules refer to inodes at the time of rule creation, not to names: if a directory is replaced by another one with the
-//! same name, the new one is not accessible. For files that are replaced while the server runs (certificates, logs),
-//! the rule therefore covers the parent directory.
+//! Rules refer to inodes at the time of rule creation, not to names: if a directory is replaced by another directory
+//! with the same name, the new directory is not accessible. For files that are replaced while the server is running
+//! (certificates, logs), the rule therefore covers the parent directory.
 
 use std::fmt;
 use std::path::{Path, PathBuf};

@@ -1,5 +1,5 @@
-//! HTTP part of the lab's load generator: requests of the cells, and checks that servers return the bodies of the lab's
-//! site.
+//! HTTP part of the lab's load generator: requests for the cells, and checks that servers return the bodies from the
+//! lab's site.
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;

@@ -65,7 +65,7 @@ pub struct RunArguments {
     pub message_bytes: Vec<usize>,
 
     /// Share of their cores that servers may use in saturated cells: saturated (80 %, or the share in the scenario, so
-    /// that requests are always waiting) or whole-core; by default the method in the scenario.
+    /// that requests are always waiting) or whole-core; by default the scenario's method.
     #[arg(long, value_name = "METHOD")]
     pub method: Option<Method>,
 
