@@ -1,4 +1,4 @@
-//! Configuration files and `--check` of `anello http`, and the metrics of its cache.
+//! Tests for configuration files and `--check` of `anello http`, and the metrics of its cache.
 
 mod served;
 

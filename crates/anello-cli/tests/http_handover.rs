@@ -1,4 +1,4 @@
-//! Socket acquisition of `anello http`: socket activation by a service manager, and handover between servers.
+//! Tests for socket acquisition in `anello http`: socket activation by a service manager, and handover between servers.
 
 mod served;
 
